@@ -72,7 +72,7 @@ ALLOWED: dict[str, set[str]] = {
     "judge.locate": BY_MEANING | {"judge.decide", "judge.regions", "judge.protocol"},
     "judge.explain": BY_MEANING
     | {"judge.decide", "judge.regions", "judge.locate", "judge.protocol"},
-    "judge.align": BY_MEANING | {"judge.inputs"},
+    "judge.align": BY_MEANING | {"judge.inputs", "judge.regions"},
     "judge.harness": BY_MEANING
     | {"judge.decide", "judge.regions", "judge.explain", "judge.align", "judge.protocol"},
     "judge": BY_MEANING,

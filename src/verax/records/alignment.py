@@ -19,9 +19,12 @@ class Relation(enum.StrEnum):
     """What two networks are to each other."""
 
     same = "same"
-    """One function: outputs agree as far as float64, or the rounding of the weights, allows."""
+    """One function: outputs agree as far as float64, or the rounding of the weights, allows, and
+    operator by operator one does to any numbers what the other does."""
     different = "different"
     """Two functions."""
+    no_difference = "no difference on these inputs"
+    """Outputs agree on all inputs tried, but operators differ in what they would do to others."""
     undecided = "undecided"
     """These inputs cannot tell."""
 
@@ -171,8 +174,8 @@ class Alignment:
 
     @property
     def exit_code(self) -> int:
-        """0 the same function, 1 different ones, 3 undecided."""
-        return {Relation.different: 1, Relation.undecided: 3}.get(self.relation, 0)
+        """0 the same function, 1 different ones, 3 when neither is shown."""
+        return {Relation.same: 0, Relation.different: 1}.get(self.relation, 3)
 
     def to_json(self) -> str:
         """The whole record as JSON text; `from_json` gives an equal record."""

@@ -14,6 +14,11 @@ from verax.records.alignment import Alignment, Divergence, Layer, Relation
 HEADLINES = {
     Relation.same: ("SAME", "green", "The two networks compute the same function."),
     Relation.different: ("DIFFERENT", "red", "The two networks compute different functions."),
+    Relation.no_difference: (
+        "NO DIFFERENCE",
+        "yellow",
+        "No difference on these inputs; that the two are the same is not shown.",
+    ),
     Relation.undecided: ("UNDECIDED", "yellow", "These inputs cannot tell; the reason is below."),
 }
 LONG = 48
@@ -41,7 +46,7 @@ class _Report:
         yield from (Text(f"- {r}") for r in record.reasons)
         for i, place in enumerate(record.divergences):
             if i < FULL_PLACES or self.verbose:
-                yield _side_by_side(place, self.verbose)
+                yield _side_by_side(place, self.verbose, record.relation)
             else:
                 yield Text(
                     f"  also: {_nodes(place.first)} / {_nodes(place.second)}: {place.reason}"
@@ -67,12 +72,15 @@ def shortened(name: str) -> str:
     return name if len(name) <= LONG else f"{name[: LONG // 2]}...{name[-LONG // 2 :]}"
 
 
-def _side_by_side(place: Divergence, verbose: bool) -> Table:
+def _side_by_side(place: Divergence, verbose: bool, relation: Relation) -> Table:
     if place.proved:
         sure = "this alone explains the numbers"
     else:
         sure = "what differs there" if place.bridged else "where they first differ"
-    table = Table(title=f"Where they part ({sure})", title_justify="left")
+    title = f"Where they part ({sure})"
+    if relation is Relation.no_difference:
+        title = "Where their operators are not the same"
+    table = Table(title=title, title_justify="left")
     table.add_column("first")
     table.add_column("second")
     differing = {(d.operator, d.attribute) for d in place.attributes}

@@ -12,10 +12,12 @@ from tests.judge.align.align_pairs import channels_last, net, weights
 import verax.api
 from verax.base.errors import InputError, UnsupportedError
 from verax.ir.graph import Builder, Graph
+from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.judge.align.networks import align
 from verax.ops.pointwise.activation import LeakyRelu, Relu
-from verax.ops.pointwise.arithmetic import Mul
+from verax.ops.pointwise.arithmetic import Mul, Neg, Sqrt
+from verax.ops.pointwise.transcendental import Exp, Log
 from verax.ops.sums.softmax import Softmax
 from verax.ops.windows.convolution import Conv
 from verax.records.alignment import Alignment, Relation
@@ -177,9 +179,24 @@ def scaled(factor: float, twice: bool = False) -> Graph:
     return b.graph([y])
 
 
+def of_negatives(*kinds: Operator) -> Graph:
+    """Operators on numbers that are all negative, whatever comes in."""
+    b = Builder("negatives")
+    h = b.add(Exp(), [b.input("x", TensorType.parse("float32[n, 7]"))])
+    h = b.add(Neg(), [h])
+    for kind in kinds:
+        h = b.add(kind, [h])
+    return b.graph([h])
+
+
 def test_a_dead_output_decides_nothing() -> None:
-    found = align(scaled(0.0), scaled(0.0, twice=True))
+    """NaN everywhere on both sides, by operators that are not the same elsewhere."""
+    found = align(of_negatives(Sqrt()), of_negatives(Log()))
     assert found.relation is Relation.undecided and found.exit_code == 3
+
+
+def test_a_dead_output_of_the_same_operators_is_the_same() -> None:
+    assert align(scaled(0.0), scaled(0.0, twice=True)).relation is Relation.same
 
 
 def test_what_is_written_alike_is_the_same_without_looking_at_numbers() -> None:
@@ -187,15 +204,15 @@ def test_what_is_written_alike_is_the_same_without_looking_at_numbers() -> None:
     assert found.relation is Relation.same and "written alike" in found.notes[0]
 
 
-def test_attributes_without_effect_are_mentioned() -> None:
+def test_attributes_without_effect_are_no_difference_and_not_the_same() -> None:
     def after_relu(alpha: float) -> Graph:
         b = Builder("after relu")
         h = b.add(Relu(), [b.input("x", TensorType.parse("float32[n, 7]"))], ["h"])
         return b.graph([b.add(LeakyRelu(alpha=alpha), [h], ["y"], "leaky")])
 
     found = align(after_relu(0.1), after_relu(0.2))
-    assert found.relation is Relation.same
-    assert "leaky: LeakyRelu: alpha is 0.1" in found.notes[0]
+    assert found.relation is Relation.no_difference and found.exit_code == 3
+    assert "LeakyRelu: alpha is 0.1 in the first and 0.2" in found.divergences[0].reason
 
 
 def test_pixels_in_another_order_are_a_difference() -> None:

@@ -187,9 +187,11 @@ def layouts(shape: Sequence[int], wanted: TensorType) -> list[Arrangement]:
         return [Arrangement(shape)] if bind(wanted, shape) is not None else []
     if wanted.is_static:
         found = list(arrangements(shape, wanted.shape))
-        # Reading NCHW as NHWC without moving a number is possible and never meant.
-        moved = len(found) > 1 and len(shape) == wanted.rank and shape != wanted.shape
-        return found[1:] if moved else found
+        # Reading NCHW as NHWC without moving a number is hardly ever meant, unless the axes that
+        # change places have size 1: then it is the transposition.
+        dense = [[n for n in s if n != 1] for s in (shape, wanted.shape)]
+        unlikely = len(shape) == wanted.rank and dense[0] != dense[1]
+        return [*found[1:], *found[:1]] if unlikely else found
     targets = dict.fromkeys(
         tuple(shape[a] for a in axes) for axes in itertools.permutations(range(len(shape)))
     )
@@ -300,6 +302,33 @@ def match_inputs(first: Side, second: Graph, pairs: Mapping[str, str]) -> Ways:
     for name, own in pairs.items():
         ways[name] = own, _best(first, index, head, ways, name, tried[name])
     return ways
+
+
+def untelling(first: Side, second: Graph, ways: Ways) -> list[str]:
+    """Sentences on inputs that cannot tell one reading from another: one number everywhere, or the
+    same array in two layouts or orders of colours."""
+    notes = []
+    for name, (own, way) in ways.items():
+        array = first.values[own]
+        if array.size < 2:
+            continue
+        if (array == array.flat[0]).all():
+            notes.append(
+                f"input {own!r} is one number everywhere: it cannot tell layouts, paddings and "
+                "orders of channels apart"
+            )
+            continue
+        chosen = way.arrangement.apply(array)
+        for other in candidates(array, second.types[name], ()):
+            a = other.arrangement
+            if a != way.arrangement and np.array_equal(a.apply(array), chosen):
+                told = (w.record(own, name).words for w in (Way(way.arrangement), other))
+                notes.append(
+                    f"input {own!r} is the same array {' and '.join(told)}: it cannot tell which "
+                    "of the two the second network means"
+                )
+                break
+    return notes
 
 
 def colours_reversed(first: Graph, second: Graph) -> bool:

@@ -20,10 +20,12 @@ from verax.judge.align.inputs import (
     match_inputs,
     pair_names,
     second_inputs,
+    untelling,
 )
 from verax.judge.align.permutations import Arrangement, arrange, likeliest
+from verax.judge.align.proof import graph_open
 from verax.judge.align.reasons import MOVES
-from verax.judge.align.twins import idle_attributes, unseen
+from verax.judge.align.twins import unseen
 from verax.judge.align.values import (
     Side,
     comparable,
@@ -33,6 +35,8 @@ from verax.judge.align.values import (
     spreads,
     unit_of,
 )
+from verax.judge.align.verdict import Judged, judge_operators, told_by_operators
+from verax.judge.align.weights import CAUSES_SAID
 from verax.judge.inputs import draw_inputs
 from verax.numerics import statistics as st
 from verax.records.alignment import Alignment, Divergence, Match, OutputMatch, Relation
@@ -73,6 +77,7 @@ def align(
             {k: np.asarray(v) for k, v in inputs.items()},
             dict.fromkeys(inputs, "given"),
         )
+    sizes_open = graph_open(first, second)
     first = specialise(first, bind_symbols(first, arrays))
     say("evaluating the first network", 0.05)
     sides_first = Side(first, evaluate_all(first, _work(first, arrays)))
@@ -80,6 +85,11 @@ def align(
     ways = match_inputs(sides_first, second, pairs)
     say("evaluating the second network", 0.35)
     a, b = sides_first, _second_side(second, sides_first, ways)
+
+    def both(made: Mapping[str, np.ndarray]) -> tuple[Side, Side]:
+        one = Side(a.graph, evaluate_all(a.graph, made))
+        return one, _second_side(second, one, ways)
+
     outputs = match_outputs(a, b)
     if not all(o.statistic == 0.0 and not o.reason for o in outputs):
         say("measuring what rounded weights do", 0.45)
@@ -89,18 +99,31 @@ def align(
     agree = all(not o.reason for o in outputs)
     divergences = Divergences(match_all(a, b)) if agree else find_divergences(a, b)
     outputs = _restated(outputs, divergences)
-    notes: list[str] = []
+    notes = untelling(sides_first, second, ways)
     if agree:
         say("confirming on other inputs", 0.9)
         outputs = _confirmed(a, b, ways, outputs, seed + 2)
     relation = _relation(a, b, outputs, notes)
-    if relation is Relation.same:
-        divergences.places = unseen(a, b, divergences.matches, seed + 3)
-        relation = Relation.different if divergences.places else relation
-        notes += idle_attributes(a, b, divergences.matches, seed)
+    how: list[str] = []
+    blind = relation is Relation.undecided and all(not o.reason for o in outputs)
+    if (relation is Relation.same or blind) and not written_alike(a.graph, b.graph):
+        say("comparing operators", 0.95)
+        judged = judge_operators(
+            a,
+            b,
+            ways,
+            outputs,
+            both,
+            hidden=unseen(a, b, divergences.matches, seed + 3),
+            sizes_open=sizes_open,
+            seed=seed + 4,
+        )
+        if judged.same or judged.search.sides is not None or not blind:
+            relation, how = _by_operators(judged, divergences)
+        notes += [] if relation is Relation.undecided else told_by_operators(judged)
     return Alignment(
         relation,
-        tuple(_reasons(names, relation, outputs, divergences, a, b)),
+        (*how, *_reasons(names, relation, outputs, divergences, a, b)),
         *names,
         tuple(way.record(own, name) for name, (own, way) in ways.items()),
         outputs,
@@ -295,6 +318,25 @@ def _relation(
     return Relation.same
 
 
+def _by_operators(judged: Judged, divergences: Divergences) -> tuple[Relation, list[str]]:
+    """What the comparison of operators makes of two networks that agree, and why."""
+    if judged.same:
+        return Relation.same, []
+    found = judged.search
+    if found.sides is not None:
+        parted = find_divergences(*found.sides)
+        divergences.places = list(judged.hidden or parted.places or judged.places)
+        if divergences.places == parted.places:
+            divergences.complete, divergences.everywhere = parted.complete, parted.everywhere
+        words = f"they agree on these inputs and part on others, found by search: {found.words}"
+        return Relation.different, [words]
+    divergences.places = list(judged.hidden or judged.places)
+    return Relation.no_difference, [
+        f"no difference on these inputs, nor on {found.tried} others that were tried; but not "
+        "every operator of one has its counterpart in the other"
+    ]
+
+
 def written_alike(first: Graph, second: Graph) -> bool:
     """Whether two networks differ in names only: nodes in one order, with the same attributes,
     weights bit for bit, and wires."""
@@ -346,6 +388,8 @@ def _reasons(
     said = [f"{o.first or o.second}: {o.reason}" for o in outputs if o.reason]
     if relation is Relation.undecided:
         return [*said, count]
+    if relation is Relation.no_difference:
+        return [*map(_say_open, divergences.places[:CAUSES_SAID]), count]
     places = divergences.places
     reasons = [_say_place(p) for p in places[:1]]
     if divergences.everywhere:
@@ -371,6 +415,13 @@ def _say_place(place: Divergence) -> str:
         return f"as far as both go they agree; {place.reason}"
     where = f" ({place.where})" if place.where else ""
     return f"they part at {nodes[0]} (first) and {nodes[1]} (second): {place.reason}{where}"
+
+
+def _say_open(place: Divergence) -> str:
+    nodes = [
+        ", ".join(_short(x.node) for x in side) or "nothing" for side in (place.first, place.second)
+    ]
+    return f"at {nodes[0]} (first) and {nodes[1]} (second): {place.reason}"
 
 
 def _short(name: str) -> str:

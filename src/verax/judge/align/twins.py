@@ -15,10 +15,9 @@ from verax.base.errors import VeraxError
 from verax.ir.graph import Node
 from verax.ir.types import DType
 from verax.judge.align.bodies import changes
-from verax.judge.align.reasons import MOVES, layers, say_attribute
-from verax.judge.align.remedies import evaluate_changed
+from verax.judge.align.reasons import MOVES, layers
 from verax.judge.align.values import Found, Side, comparable, compare, resume, spreads
-from verax.judge.align.weights import CAUSES_SAID, say_weight, weight_differences
+from verax.judge.align.weights import say_weight, weight_differences
 from verax.ops.control.control import Control
 from verax.records.alignment import Divergence, WeightDifference
 
@@ -74,34 +73,6 @@ def _branches_apart(first: Side, second: Side, node: Node, other: Node, seed: in
         if known and compare(a, value, b, counterpart) is None:
             return "the branch that these inputs do not take gives other numbers"
     return ""
-
-
-def idle_attributes(
-    first: Side, second: Side, matches: Mapping[str, Found], seed: int
-) -> list[str]:
-    """Sentences on attributes that differ without effect on these inputs, and would have an effect
-    if other numbers came to the node."""
-    random = np.random.default_rng(seed)
-    notes = []
-    for node, other in _twins(first, second, matches):
-        differing = [c.difference for c in changes(node.op, other.op)]
-        if not differing:
-            continue
-        fresh = {
-            v: random.standard_normal(first.values[v].shape)
-            for v in node.inputs
-            if v in first.names and v is not None
-        }
-        trial = dataclasses.replace(first, values={**first.values, **fresh})
-        own, rival = (evaluate_changed(trial, node, op) for op in (node.op, other.op))
-        if own is None or rival is None or np.array_equal(own, rival, equal_nan=True):
-            continue
-        said = "; ".join(map(say_attribute, differing))
-        notes.append(
-            f"{node.name or node.outputs[0]}: {said}; no difference on these inputs, but on others"
-        )
-    more = len(notes) - CAUSES_SAID
-    return notes[:CAUSES_SAID] + ([f"and so for {more} more nodes"] if more > 0 else [])
 
 
 def _twins(first: Side, second: Side, matches: Mapping[str, Found]) -> Iterator[tuple[Node, Node]]:

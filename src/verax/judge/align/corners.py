@@ -1,0 +1,246 @@
+"""Corners: where an operator that is pieced together goes from one piece to the next.
+
+Between corners operators are smooth, and smooth functions that agree on numbers drawn at random
+are the same. So numbers tell two operators apart only if they came to both sides of each corner:
+below and above the bounds of a Clip, to both branches of a Where. `margins` says on which side they
+were, `Sides` remembers it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from verax.ir.graph import Graph, Node
+
+LARGEST = float(np.finfo(np.float32).max)
+"""A bound from half of this on is none: no float32 number goes far beyond it."""
+
+
+@dataclass(frozen=True)
+class Margin:
+    """One corner. numbers: positive on one side of it and negative on the other; place: the number
+    at which the node's input `operand` has it, None when another operand decides."""
+
+    words: str
+    numbers: np.ndarray
+    place: float | None = None
+    operand: int = 0
+
+
+def margins(node: Node, inputs: Sequence[Any]) -> list[Margin]:
+    """The corners of a node on these inputs; none for operators that are smooth, or whose pieces
+    any random numbers reach (the largest of several, the nearest integer)."""
+    rule = RULES.get(node.op.kind)
+    if rule is None or not inputs or inputs[0] is None:
+        return []
+    with np.errstate(all="ignore"):
+        return list(rule(node.op, [None if x is None else np.asarray(x) for x in inputs]))
+
+
+def scalars(node: Node, inputs: Sequence[Any]) -> Iterator[float]:
+    """Numbers that an operator holds and that say where something changes: floating-point
+    attributes, and constants of one element."""
+    for value in node.op.attributes().values():
+        if isinstance(value, float):
+            yield value
+    for x in inputs:
+        if isinstance(x, np.ndarray) and x.size == 1 and x.dtype.kind in "fi":
+            yield float(x.reshape(()))
+
+
+def _scalar(x: np.ndarray) -> float:
+    return float(x.reshape(()))
+
+
+def _at_place(x: np.ndarray, place: float, operand: int = 0) -> Margin:
+    return Margin(f"{place:g}", x - place, place, operand)
+
+
+def _at(*places: float) -> Callable[..., Iterator[Margin]]:
+    def rule(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
+        yield from (_at_place(inputs[0], place) for place in places)
+
+    return rule
+
+
+def _clip(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
+    for bound in inputs[1:]:
+        if bound is not None and abs(_scalar(bound)) < LARGEST / 2:
+            yield _at_place(inputs[0], _scalar(bound))
+
+
+def _threshold(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
+    yield _at_place(inputs[0], op.alpha)
+
+
+def _shrink(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
+    yield from (_at_place(inputs[0], place) for place in (-op.lambd, op.lambd))
+
+
+def _hard_sigmoid(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
+    if op.alpha:
+        for place in (-op.beta / op.alpha, (1 - op.beta) / op.alpha):
+            yield _at_place(inputs[0], place)
+
+
+def _extreme(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
+    """Each operand is the one that is taken, and is not. Bounds that nothing passes are none."""
+    if len(inputs) == 2:
+        if not any(x.size == 1 and abs(_scalar(x)) >= LARGEST / 2 for x in inputs):
+            yield from _compared(op, inputs)
+        return
+    pick = np.maximum if op.kind == "Max" else np.minimum
+    for i, x in enumerate(inputs):
+        rest = [y for j, y in enumerate(inputs) if j != i]
+        if rest:
+            yield Margin(f"operand {i}", x - functools.reduce(pick, rest))
+
+
+def _compared(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
+    a, b = (x.astype(np.float64) for x in inputs)
+    if b.size == 1:
+        yield _at_place(a, _scalar(b))
+    elif a.size == 1:
+        yield _at_place(b, _scalar(a), 1)
+    else:
+        yield Margin("the other operand", a - b)
+
+
+def _chosen(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
+    yield Margin("its condition", np.where(inputs[0], 1.0, -1.0))
+
+
+def _special(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
+    yield Margin("not finite", np.where(np.isfinite(inputs[0]), -1.0, 1.0))
+
+
+RULES: Mapping[str, Callable[..., Iterator[Margin]]] = {
+    **dict.fromkeys(("Relu", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "Abs", "Sign"), _at(0.0)),
+    "HardSwish": _at(-3.0, 3.0),
+    "Clip": _clip,
+    "ThresholdedRelu": _threshold,
+    "Shrink": _shrink,
+    "HardSigmoid": _hard_sigmoid,
+    **dict.fromkeys(("Max", "Min"), _extreme),
+    **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), _compared),
+    **dict.fromkeys(("Where", "If"), _chosen),
+    **dict.fromkeys(("IsNaN", "IsInf"), _special),
+}
+
+
+Interval = tuple[float, float]
+_ANY: Interval = (-np.inf, np.inf)
+_UNIT: Interval = (0.0, 1.0)
+_POSITIVE: Interval = (0.0, np.inf)
+RANGES: Mapping[str, Interval] = {
+    **dict.fromkeys(("Sigmoid", "Softmax", "HardSigmoid", "Hardmax"), _UNIT),
+    **dict.fromkeys(("Relu", "Abs", "Exp", "Sqrt", "Rsqrt", "Softplus"), _POSITIVE),
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceSumSquare", "Acos"), _POSITIVE),
+    **dict.fromkeys(("Tanh", "Erf", "Sin", "Cos", "Sign", "Softsign"), (-1.0, 1.0)),
+}
+"""Between which numbers the results of an operator are, whatever it reads."""
+KEEPING = frozenset(
+    (
+        *("Transpose", "Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten", "Dropout"),
+        *("MaxPool", "GlobalMaxPool", "GlobalAveragePool", "ReduceMax", "ReduceMin", "ReduceMean"),
+        *("Slice", "Split", "Gather", "Expand", "Tile", "Cast", "DepthToSpace", "SpaceToDepth"),
+    )
+)
+"""Operators whose results are no smaller and no larger than what they read first."""
+DEPTH = 16
+
+
+def interval(graph: Graph, value: str | None, depth: int = DEPTH) -> Interval:
+    """Between which numbers a value is by the operators that make it, whatever comes in."""
+    node = graph.producers.get(value or "")
+    if node is None or not depth:
+        return _ANY
+    if node.op.kind == "Clip":
+        bounds = [graph.constants.get(v or "") for v in node.inputs[1:]]
+        low, high = ([*bounds, None, None])[:2]
+        inner = interval(graph, node.inputs[0], depth - 1)
+        return (
+            max(inner[0], -np.inf if low is None else _scalar(low)),
+            min(inner[1], np.inf if high is None else _scalar(high)),
+        )
+    if node.op.kind in KEEPING:
+        return interval(graph, node.inputs[0], depth - 1)
+    if node.op.kind == "Mul" and node.inputs[0] == node.inputs[1]:
+        return _POSITIVE
+    if node.op.kind == "Concat":
+        inner_ones = [interval(graph, v, depth - 1) for v in node.inputs]
+        return min(i[0] for i in inner_ones), max(i[1] for i in inner_ones)
+    return RANGES.get(node.op.kind, _ANY)
+
+
+@dataclass
+class _Seen:
+    above: np.ndarray
+    below: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    reachable: tuple[bool, bool] = (True, True)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A side ("above" or "below") of the corner of the node that makes `value` to which no number
+    came; gap: the distance of the nearest."""
+
+    value: str
+    corner: str
+    side: str
+    gap: float
+
+
+@dataclass
+class Sides:
+    """On which sides of each corner numbers came to so far, channel by channel."""
+
+    seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
+
+    def add(self, graph: Graph, node: Node, inputs: Sequence[Any]) -> None:
+        """Note where these inputs lie."""
+        for margin in margins(node, inputs):
+            m = np.nan_to_num(np.asarray(margin.numbers, np.float64))
+            if not m.size:
+                continue
+            rows = np.moveaxis(m, 1, 0).reshape(m.shape[1], -1) if m.ndim > 1 else m.reshape(1, -1)
+            low, high = rows.min(axis=1), rows.max(axis=1)
+            key = node.outputs[0], margin.words
+            known = self.seen.get(key)
+            if known is None or known.low.shape != low.shape:
+                self.seen[key] = _Seen(
+                    high > 0, low < 0, low, high, _reachable(graph, node, margin)
+                )
+                continue
+            known.above |= high > 0
+            known.below |= low < 0
+            np.minimum(known.low, low, out=known.low)
+            np.maximum(known.high, high, out=known.high)
+
+    def missing(self) -> list[Missing]:
+        """Sides to which no number came though one can. A channel that is one number whatever comes
+        in has no other side."""
+        found = []
+        for (value, words), s in self.seen.items():
+            moves = s.high > s.low
+            sides = (("above", s.above, -s.high), ("below", s.below, s.low))
+            for (side, reached, gap), reachable in zip(sides, s.reachable):
+                lacking = moves & ~reached
+                if reachable and lacking.any():
+                    found.append(Missing(value, words, side, float(gap[lacking].min())))
+        return found
+
+
+def _reachable(graph: Graph, node: Node, margin: Margin) -> tuple[bool, bool]:
+    """Whether numbers above and below the corner can come in at all, by what makes them."""
+    if margin.place is None:
+        return True, True
+    low, high = interval(graph, node.inputs[margin.operand])
+    return high > margin.place, low < margin.place

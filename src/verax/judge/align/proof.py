@@ -1,0 +1,407 @@
+"""Whether two networks that agree on an input are the same function: operator by operator.
+
+Values that agree cut both networks into pieces. If each piece of the first does to any numbers what
+its counterpart does, so do the networks; what comes to a piece on ordinary inputs plays no part. A
+piece is the same by
+
+- structure: one operator with the same attributes, constants and operands;
+- movement: numbers change places only, and one array of different numbers shows where to;
+- trial: fed with numbers of our own that reach both sides of every corner of its operators (see
+  `corners`), it gives the same, and operators of one kind differ in no attribute that the stated
+  identities do not cover (see `identities`).
+
+Pieces for which none holds are open: the networks may be the same, and nothing shows that they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from verax.ir.dim import symbols
+from verax.ir.graph import Graph, Node
+from verax.judge.align.drives import Drive
+from verax.judge.align.identities import COMMUTATIVE, MOVEMENT, open_changes, unequal
+from verax.judge.align.inputs import Ways
+from verax.judge.align.permutations import Arrangement, arrange
+from verax.judge.align.pieces import Piece, positions
+from verax.judge.align.trials import Feed, Trial, Trials
+from verax.judge.align.values import Side, ancestors, comparable, compare, dependent, reach
+from verax.numerics import statistics as st
+from verax.ops.pointwise.elementwise import Elementwise
+
+LEVELS = 3
+"""How far a piece is made larger when it cannot be shown to be the same: values that agree are not
+always independent of each other."""
+LONGEST = 48
+"""Nodes of a piece at most."""
+MOST_CANDIDATES = 6
+"""Values of the second network that are tried for one of the first."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A pair of values that agree on the inputs at hand, and what is open about them."""
+
+    first: str
+    second: str
+    arrangement: Arrangement
+    trial: Trial
+
+
+@dataclass
+class Evidence:
+    """Pairs of values by how they were shown to be the same, and the places that are open."""
+
+    structure: int = 0
+    movement: int = 0
+    trial: int = 0
+    places: list[Place] = field(default_factory=list)
+
+
+def prove(
+    first: Side,
+    second: Side,
+    ways: Ways,
+    outputs: Sequence[tuple[str, str]],
+    *,
+    sizes_open: bool = False,
+    seed: int = 0,
+) -> Evidence:
+    """Walk through the first network and show value by value that the second has the same.
+
+    outputs: pairs that agree on the inputs at hand. sizes_open: see `identities.open_changes`.
+    """
+    return _Proof(first, second, ways, sizes_open, seed).of(outputs)
+
+
+class _Proof:
+    def __init__(self, first: Side, second: Side, ways: Ways, sizes_open: bool, seed: int) -> None:
+        self.first, self.second = first, second
+        self.varying = dependent(first.graph), dependent(second.graph)
+        self.order = positions(second.graph)
+        self.sizes_open = sizes_open
+        self.found = Evidence()
+        self.pairs: dict[str, dict[str, Arrangement]] = {}
+        self.feeds: tuple[dict[str, Feed], dict[str, Feed]] = ({}, {})
+        self.trials = Trials(first, second, self.feeds, sizes_open, seed)
+        self.failed: dict[str, Place] = {}
+        self.assumed: dict[str, Place] = {}
+        self.by_size: dict[int, list[str]] = {}
+        for v in second.names:
+            self.by_size.setdefault(second.values[v].size, []).append(v)
+        for name, (own, way) in ways.items():
+            self.feeds[0].setdefault(own, (own, _as_it_is))
+            self.feeds[1][name] = own, _way(way.apply, second, name)
+            plain = way.scale == (1.0,) and way.offset == (0.0,) and way.arrangement.plain
+            if plain and first.values[own].shape == second.values[name].shape:
+                self.pairs.setdefault(own, {})[name] = way.arrangement
+
+    def of(self, outputs: Sequence[tuple[str, str]]) -> Evidence:
+        needed: set[str] = set()
+        for v, _ in outputs:
+            needed |= ancestors(self.first.graph, v)
+        self.needed_second = {x for _, w in outputs for x in ancestors(self.second.graph, w)}
+        for node in self.first.graph.nodes:
+            if needed.isdisjoint(node.outputs):
+                continue
+            by_structure = self._by_structure(node)
+            for value in node.outputs:
+                if value in self.varying[0] and value in needed:
+                    if not by_structure:
+                        self._by_numbers(value)
+                    self._extend(value)
+        for v, w in outputs:
+            self._output(v, w)
+        self.found.places = [p for v, p in self.assumed.items() if v in needed]
+        if not self.found.places:
+            self.found.places = self._unequal(needed)
+        return self.found
+
+    def _unequal(self, needed: set[str]) -> list[Place]:
+        """Nodes that differ in an attribute although every piece is the same: nothing that comes to
+        them feels it."""
+        sides = [
+            ([n for n in side.graph.nodes if not within.isdisjoint(n.outputs)], side.graph)
+            for side, within in ((self.first, needed), (self.second, self.needed_second))
+        ]
+        return [
+            Place(
+                u.first.outputs[0],
+                u.second.outputs[0],
+                Arrangement(()),
+                Trial(((u.first,), (u.second,)), changes=(u.difference,)),
+            )
+            for u in unequal(sides[0], sides[1], self.sizes_open)
+        ]
+
+    # Structure
+
+    def _by_structure(self, node: Node) -> bool:
+        """Pair the node with every node of the second that is the same by structure."""
+        own = [v for v in node.inputs if v in self.varying[0]]
+        if not own:
+            return False
+        done = False
+        tried: set[str] = set()
+        for w in self.pairs.get(own[0] or "", {}):
+            for other in self.second.graph.consumers.get(w, ()):
+                if other.outputs[0] in tried or other.op.kind != node.op.kind:
+                    continue
+                tried.add(other.outputs[0])
+                arrangement = self._same_node(node, other)
+                if arrangement is None:
+                    continue
+                done = True
+                for a, b in zip(node.outputs, other.outputs):
+                    if a in self.varying[0]:
+                        self.found.structure += 1
+                        plain = Arrangement(self.first.values[a].shape)
+                        self._pair(a, b, plain if arrangement.plain else arrangement)
+        return done
+
+    def _same_node(self, a: Node, b: Node) -> Arrangement | None:
+        """How the second's results are read as the first's; None if the two are not one operator on
+        the same operands."""
+        if a.op != b.op and open_changes(a.op, b.op, True):
+            return None
+        inputs = [_trimmed(n.inputs) for n in (a, b)]
+        if len(inputs[0]) != len(inputs[1]):
+            return None
+        orders = [inputs[1]]
+        if a.op.kind in COMMUTATIVE and len(inputs[1]) == 2:
+            orders.append(inputs[1][::-1])
+        return next(
+            (
+                how
+                for order in orders
+                if (how := self._same_operands(a, inputs[0], order)) is not None
+            ),
+            None,
+        )
+
+    def _same_operands(
+        self, node: Node, own: Sequence[str | None], others: Sequence[str | None]
+    ) -> Arrangement | None:
+        moved: set[Arrangement] = set()
+        whole = True
+        for v, w in zip(own, others):
+            if v is None or w is None:
+                if v is not w:
+                    return None
+                continue
+            x, y = self.first.values[v], self.second.values[w]
+            varies = v in self.varying[0], w in self.varying[1]
+            if not any(varies):
+                if x.dtype != y.dtype or x.shape != y.shape:
+                    return None
+                if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
+                    return None
+                whole = whole and x.size == 1
+                continue
+            how = self.pairs.get(v, {}).get(w) if all(varies) else None
+            if how is None:
+                return None
+            if how.plain and x.shape == y.shape:
+                whole = False
+            else:
+                moved.add(how)
+        if not moved:
+            return Arrangement(self.first.values[node.outputs[0]].shape)
+        if whole and len(moved) == 1 and isinstance(node.op, Elementwise):
+            return next(iter(moved))
+        return None
+
+    # Numbers
+
+    def _by_numbers(self, value: str) -> None:
+        """Pair the value with those of the second that hold the same numbers, as far as a piece
+        shows that they always do."""
+        waiting = []
+        for w, arrangement in self._candidates(value):
+            if w not in self.pairs.get(value, {}):
+                place = self._tried(value, w, arrangement)
+                if place is not None:
+                    waiting.append(place)
+        if value in self.pairs or not waiting:
+            return
+        place = min(waiting, key=_rank)
+        if self._assume(value):
+            place = self._tried(value, place.second, place.arrangement) or place
+        if value not in self.pairs:
+            self.failed[value] = place
+
+    def _extend(self, value: str) -> None:
+        """Pair the value also with what the second network makes by moving its numbers."""
+        waiting = list(self.pairs.get(value, ()))
+        while waiting:
+            for node in self.second.graph.consumers.get(waiting.pop(), ()):
+                w = node.outputs[0]
+                if node.op.kind not in MOVEMENT or w in self.pairs[value]:
+                    continue
+                x, y = self.first.values[value], self.second.values[w]
+                if not (comparable(x) and comparable(y)):
+                    continue
+                how = arrange(y, x, reach(self.first, value) + reach(self.second, w))
+                if how is None or how.shuffled or self._tried(value, w, how) is not None:
+                    continue
+                waiting.append(w)
+
+    def _candidates(self, value: str) -> Iterator[tuple[str, Arrangement]]:
+        if not comparable(self.first.values[value]):
+            return
+        y = self.first.values[value]
+        mean, size, own = float(y.mean()), st.root_mean_square(y), reach(self.first, value)
+        found = []
+        for w in self.by_size.get(y.size, ()):
+            if w not in self.needed_second:
+                continue
+            other = self.second.values[w]
+            limit = own + reach(self.second, w)
+            if abs(float(other.mean()) - mean) > limit:
+                continue
+            if abs(st.root_mean_square(other) - size) > limit:
+                continue
+            match = compare(self.first, value, self.second, w)
+            if match is not None and not match.arrangement.shuffled:
+                found.append((w, match.arrangement))
+        kind = self.first.operator(value)
+        found.sort(key=lambda f: (self.second.operator(f[0]) != kind, self.order.get(f[0], -1)))
+        yield from found[:MOST_CANDIDATES]
+
+    def _assume(self, v: str) -> bool:
+        """Take what failed before within the piece of `v` for the same: it makes this fail, too,
+        and is looked at where it is. Whether there was anything."""
+        reach_of = Piece(
+            self.first.graph, self.first.values, self.varying[0], v, self.feeds[0], 4 * LONGEST
+        )
+        values = [o for n in reach_of.nodes for o in n.outputs]
+        inside = [n for n in values if n in self.failed and n != v]
+        for name in inside:
+            self.assumed[name] = self.failed.pop(name)
+            self._pair(name, self.assumed[name].second, self.assumed[name].arrangement)
+        return bool(inside)
+
+    def _tried(self, v: str, w: str, arrangement: Arrangement) -> Place | None:
+        skipped: tuple[set[str], set[str]] = set(), set()
+        first: Trial | None = None
+        for level in range(LEVELS):
+            stops = [set(f) - s for f, s in zip(self.feeds, skipped)]
+            a = Piece(self.first.graph, self.first.values, self.varying[0], v, stops[0], LONGEST)
+            b = Piece(self.second.graph, self.second.values, self.varying[1], w, stops[1], LONGEST)
+            if level == 0 and v in stops[0]:
+                a.end_at_value()
+            elif level == 0 and w in stops[1]:
+                b.end_at_value()
+            if a.too_long or b.too_long:
+                long = Trial((tuple(a.nodes), tuple(b.nodes)), other="too many operators at once")
+                first = first or long
+                break
+            trial, how = self.trials.compare(a, b, arrangement, self._hinted(a))
+            if trial.same:
+                setattr(self.found, how, getattr(self.found, how) + 1)
+                self._pair(v, w, arrangement)
+                return None
+            first = first or trial
+            masters = {self.feeds[0][n][0] for n in a.leaves} | {
+                self.feeds[1][n][0] for n in b.leaves
+            }
+            masters -= set(self.first.graph.inputs)
+            if not masters:
+                break
+            for feed, skip in zip(self.feeds, skipped):
+                skip |= {n for n, (master, _) in feed.items() if master in masters}
+        assert first is not None
+        return Place(v, w, arrangement, first)
+
+    def _hinted(self, a: Piece) -> list[Drive]:
+        """Drives that showed a difference within this piece before."""
+        values = [o for n in a.nodes for o in n.outputs]
+        found = [self.failed[v].trial.drive for v in values if v in self.failed]
+        return [d for d in found if d is not None][:1]
+
+    def _pair(self, v: str, w: str, arrangement: Arrangement) -> None:
+        self.pairs.setdefault(v, {})[w] = arrangement
+        first, second = self.feeds
+        if w in second:
+            if v not in first:
+                master, make = second[w]
+                first[v] = master, lambda x: arrangement.apply(make(x))
+            return
+        if v not in first:
+            first[v] = v, _as_it_is
+        master, own = first[v]
+        shape = self.second.values[w].shape
+        second[w] = master, lambda x: _inverse(arrangement, own(x), shape)
+
+    def _output(self, v: str, w: str) -> None:
+        """Outputs are compared whatever they hold: integers, one number everywhere."""
+        if w in self.pairs.get(v, {}) or (v not in self.varying[0] and w not in self.varying[1]):
+            return
+        arrangement = None
+        if v in self.failed and self.failed[v].second == w:
+            arrangement = self.failed[v].arrangement
+        x, y = (
+            np.nan_to_num(np.asarray(s, np.float64))
+            for s in (self.first.values[v], self.second.values[w])
+        )
+        arrangement = arrangement or arrange(y, x, _limit(self.first, self.second, v, w))
+        if arrangement is None or arrangement.shuffled:
+            arrangement = Arrangement(x.shape)
+        place = self._tried(v, w, arrangement)
+        if place is not None and self._assume(v):
+            place = self._tried(v, w, arrangement)
+        if place is not None:
+            self.assumed[v] = place
+
+
+def _limit(first: Side, second: Side, v: str, w: str) -> float:
+    known = first.values[v].dtype.kind == "f" and second.values[w].dtype.kind == "f"
+    finite = known and np.isfinite(first.values[v]).all() and np.isfinite(second.values[w]).all()
+    return reach(first, v) + reach(second, w) if finite else 0.0
+
+
+def _rank(place: Place) -> tuple[int, int]:
+    """Which of several open pairs to show: the one with the fewest operators, both sides having
+    some."""
+    a, b = place.trial.nodes
+    return (not a or not b), len(a) + len(b)
+
+
+def _trimmed(inputs: Sequence[str | None]) -> Sequence[str | None]:
+    end = len(inputs)
+    while end and inputs[end - 1] is None:
+        end -= 1
+    return inputs[:end]
+
+
+def _as_it_is(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def _way(apply: Callable[[np.ndarray], np.ndarray], second: Side, name: str) -> Any:
+    declared = second.graph.types[name].dtype
+
+    def make(x: np.ndarray) -> np.ndarray:
+        return apply(x).astype(np.float64 if declared.is_float else declared.numpy)
+
+    return make
+
+
+def _inverse(arrangement: Arrangement, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array of `shape` that the arrangement reads as `array`."""
+    places = arrangement.apply(np.arange(array.size).reshape(shape))
+    result = np.empty(array.size, array.dtype)
+    result[places.reshape(-1)] = array.reshape(-1)
+    return result.reshape(shape)
+
+
+def graph_open(first: Graph, second: Graph) -> bool:
+    """Whether both networks take images or sequences of other sizes, besides batches."""
+
+    return all(
+        any(symbols(d) for v in g.inputs for d in g.types[v].dims[1:]) for g in (first, second)
+    )
