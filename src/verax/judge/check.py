@@ -97,11 +97,11 @@ def check(
     relative error that must have shown in every node; a check that misses it is `undecided`. allow:
     arithmetics ("bf16", "TF32", "Strassen", ...) whose errors the network may make large without
     the verdict being *precision lost*, and unstable algorithms that may lose digits. timeout:
-    seconds that judging may take, beside the subject's first runs, JUDGING when not given; what it does not get to is unchecked or undecided,
-    and the record says so. steps:
-    how many consecutive runs of a network that remembers are judged, by default two; `inputs` may
-    then be a list of those of every run. memory: bytes, or "8G", that judging may take, half of
-    what is free when not given; what does not fit is unchecked, with the reason in the record.
+    seconds that judging may take, beside the subject's first runs, JUDGING when not given; what it
+    does not get to is unchecked or undecided, and the record says so. steps: how many consecutive
+    runs of a network that remembers are judged, by default two; `inputs` may then be a list of
+    those of every run. memory: bytes, or "8G", that judging may take, half of what is free when not
+    given; what does not fit is unchecked, with the reason in the record.
     pixels: what is known of image inputs, for drawn ones.
 
     Raises `InputError` when inputs do not fit, `UsageError` when the subject's answer has none of

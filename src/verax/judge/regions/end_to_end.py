@@ -21,6 +21,7 @@ import numpy as np
 from verax.base.deadline import OutOfTime
 from verax.base.errors import UsageError, VeraxError
 from verax.ir.graph import Graph, Node
+from verax.judge.decide import difference_of_squares
 from verax.judge.decide.orders import fft_applies, fft_run, winograd_applies, winograd_runs
 from verax.judge.decide.precision import ARITHMETICS, PRODUCTS, Arithmetic, to_float64, with_factors
 from verax.judge.decide.strassen import strassen_applies, strassen_run
