@@ -74,9 +74,10 @@ LARGEST_WEIGHT = 2.0**48
 
 def scales(m: Arith[V], largest: V) -> tuple[V, V]:
     """(factor of a tile's inputs, its inverse), powers of two in float32, by the largest finite
-    magnitude under the tile."""
+    magnitude under the tile. Tiles of zeros are ordinary."""
     down, one, up = (m.const(2.0**e, "float32") for e in (-EXPONENT, 0, EXPONENT))
     large, small = m.ge(largest, m.like(LARGE, largest)), m.lt(largest, m.like(SMALL, largest))
+    small = m.and_(small, m.gt(largest, m.like(0, largest)))
     return (
         m.select(large, down, m.select(small, up, one)),
         m.select(large, up, m.select(small, down, one)),

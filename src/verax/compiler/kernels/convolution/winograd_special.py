@@ -149,21 +149,23 @@ def _add_not_finite(
     blocks, filter_blocks = -(-channels // LANES), -(-filters // LANES)
     group = f.idiv(tile.block, filter_blocks // source.groups) if source.groups > 1 else 0
     first = f.at(source.x.at(f, x, tile.batch, f.imul(group, blocks), [0, row, col]), source.first)
-    with f.loop(TAPS) as tap:
-        down, right = f.split(tap.index, winograd.KERNEL)
-        pixel = f.at(first, (down, source.x.row), (right, source.x.pixel))
+    with f.loop(TAPS * blocks) as step:
+        tap, block = f.split(step.index, blocks)
+        down, right = f.split(tap, winograd.KERNEL)
+        space = (down, source.x.row), (right, source.x.pixel)
+        pixel = f.at(first, *space, (block, source.x.block))
+        few = f.clamp(f.iadd(channels, f.imul(block, -LANES)), 0, LANES)
         before = f.load(total)
         undecided = f.b.bitcast(f.b.fcmp_ordered("==", before, before), ir.IntType(LANES))
         some = f.b.icmp_unsigned("!=", undecided, undecided.type(0))
-        with f.when(some), f.loop(channels) as channel:
-            block, lane = f.split(channel.index, LANES)
-            value = f.load(f.at(pixel, (block, source.x.block), lane), lanes=0)
+        with f.when(some), f.loop(few) as lane:
+            value = f.load(f.at(pixel, lane.index), lanes=0)
             with f.when(_not_finite(f, value)):
                 masks = f.at(
                     signs,
                     (tile.block, TAPS * channels * MASKS),
-                    (tap.index, channels * MASKS),
-                    (channel.index, MASKS),
+                    (tap, channels * MASKS),
+                    (f.iadd(f.imul(block, LANES), lane.index), MASKS),
                     dtype="int16",
                 )
                 kind = ir.VectorType(I1, LANES)
