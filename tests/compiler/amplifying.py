@@ -36,23 +36,28 @@ def axes(b: Builder, *values: int) -> str:
     return b.constant(np.array(values, np.int64))
 
 
-def approximated(b: Builder, algorithm: str, seed: int = 0) -> str:
-    """The node "layer" that O3 computes by `algorithm`, on the input "x"."""
+def approximated(b: Builder, algorithm: str, seed: int = 0, pruned: float = 0) -> str:
+    """The node "layer" that O3 computes by `algorithm`, on the input "x". pruned: the share of its
+    weights that are zero."""
     rng = np.random.default_rng(seed)
+
+    def weights(shape: tuple[int, ...], terms: int) -> str:
+        w = rng.standard_normal(shape) / np.sqrt(terms) * (rng.random(shape) >= pruned)
+        return b.constant(w.astype(np.float32), "w")
+
     if algorithm == "strassen":
         x = b.input("x", TensorType.parse(f"float32[{ROWS}, {TERMS}]"))
-        w = rng.standard_normal((TERMS, COLUMNS)) / np.sqrt(TERMS)
-        return b.add(op("MatMul"), [x, b.constant(w.astype(np.float32), "w")], ["k"], "layer")
+        return b.add(op("MatMul"), [x, weights((TERMS, COLUMNS), TERMS)], ["k"], "layer")
     x = b.input("x", TensorType.parse(f"float32[{', '.join(map(str, IMAGE))}]"))
-    w = rng.standard_normal((FILTERS, IMAGE[1], 3, 3)) / np.sqrt(9 * IMAGE[1])
     conv = op("Conv", kernel_shape=(3, 3), pads=((1, 1), (1, 1)))
-    return b.add(conv, [x, b.constant(w.astype(np.float32), "w")], ["k"], "layer")
+    w = weights((FILTERS, IMAGE[1], 3, 3), 9 * IMAGE[1])
+    return b.add(conv, [x, w], ["k"], "layer")
 
 
-def network(algorithm: str, *pieces: Piece, seed: int = 0) -> Graph:
+def network(algorithm: str, *pieces: Piece, seed: int = 0, pruned: float = 0) -> Graph:
     """The layer, then these pieces one behind the other."""
     b = Builder("net")
-    value = approximated(b, algorithm, seed)
+    value = approximated(b, algorithm, seed, pruned)
     for piece in pieces:
         value = piece(b, value)
     return b.graph([value])

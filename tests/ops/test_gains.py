@@ -214,7 +214,7 @@ what a condition inside is computed from."""
 
 
 def test_a_normalization_is_bounded_by_its_epsilon() -> None:
-    assert normalization((1,), 1e-5) == InputGain(Gain.normalized, (1,))
+    assert normalization((1,), 1e-5) == InputGain(Gain.normalized, (1,), guarded=True)
     assert normalization((1,), float(np.float32(1e-6))).gain is Gain.normalized
     assert normalization((1,), 9e-7).gain is Gain.unbounded
     assert normalization((1,), 1e-12).gain is Gain.unbounded

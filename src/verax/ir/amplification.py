@@ -17,8 +17,11 @@ from verax.ir.operator import Inference
 from verax.ir.types import TensorType
 
 Axes = frozenset[int]
-Errors = Mapping[Axes, int]
-"""By the axes that numbers share an error along: which errors, a bit for each value asked about."""
+Kind = tuple[Axes, bool]
+"""The axes that numbers share an error along; whether a group of numbers that is small as a whole
+has errors as small, which ends where large ones are cut off (Relu)."""
+Errors = Mapping[Kind, int]
+"""By their kind: which errors, a bit for each value asked about."""
 
 
 def amplifiers(graph: Graph, errors: Mapping[str, Iterable[int]]) -> dict[str, Node]:
@@ -41,7 +44,7 @@ class _Walk:
         self.graph, self.errors = graph, errors
         self.names = tuple(errors)
         self.bits = {v: 1 << i for i, v in enumerate(errors)}
-        self.reached: dict[str, dict[Axes, int]] = {}
+        self.reached: dict[str, dict[Kind, int]] = {}
         self.found: dict[str, Node] = {}
         self.amplified = 0
 
@@ -56,7 +59,7 @@ class _Walk:
 
     def _begin(self, value: str) -> None:
         if value in self.bits:
-            self._reach(value, {self.errors[value]: self.bits[value]})
+            self._reach(value, {(self.errors[value], True): self.bits[value]})
 
     def _hand_on(self) -> bool:
         """Whether the next run begins with errors in the network's state that are new."""
@@ -69,8 +72,8 @@ class _Walk:
         type_ = self.graph.types[value]
         if not type_.dtype.is_float:
             return
-        for axes, bits in errors.items():
-            shared = frozenset(a for a in axes if type_.dims[a] != 1)
+        for (axes, relative), bits in errors.items():
+            shared = frozenset(a for a in axes if type_.dims[a] != 1), relative
             if left := bits & ~self.amplified:
                 own = self.reached.setdefault(value, {})
                 own[shared] = own.get(shared, 0) | left
@@ -93,25 +96,28 @@ class _Walk:
         gain = node.op.gain(ctx, index)
         if gain.gain is Gain.none:
             return
-        over, left = frozenset(gain.axes), dict[Axes, int]()
+        over, left = frozenset(gain.axes), dict[Kind, int]()
         beside = self._errors_beside(node, index) if gain.gain is Gain.added else ~0
+        alone = gain.gain is Gain.added and beside == ~0  # but for constants
+        keeps = alone or gain.gain in (Gain.proportional, Gain.normalized)
         single = all(ctx.type(index).dims[a] == 1 for a in over)
-        for axes, bits in errors.items():
+        for (axes, relative), bits in errors.items():
             amplifies = gain.gain is Gain.unbounded or (
-                gain.gain is Gain.normalized and not axes <= over
+                gain.gain is Gain.normalized and not (axes <= over and (relative or gain.guarded))
             )
             absorbs = gain.gain is Gain.summed and axes <= over and not single
             if amplifies:
                 self._amplify(node, bits)
             elif not absorbs:
                 kept = axes if gain.gain is Gain.normalized else axes - over
-                left[kept] = left.get(kept, 0) | (bits & beside)
+                kind = kept, relative and keeps
+                left[kind] = left.get(kind, 0) | (bits & beside)
         for value in node.outputs:
             output = self.graph.types[value]
-            moved: dict[Axes, int] = defaultdict(int)
-            for axes, bits in left.items():
+            moved: dict[Kind, int] = defaultdict(int)
+            for (axes, relative), bits in left.items():
                 where = node.op.moved_axes(ctx, index, axes, output) if axes else axes
-                moved[_all_axes(output) if where is None else where] |= bits
+                moved[_all_axes(output) if where is None else where, relative] |= bits
             self._reach(value, moved)
 
     def _errors_beside(self, node: Node, index: int) -> int:

@@ -23,6 +23,8 @@ class Gain(enum.StrEnum):
     larger (quantization: a step of its grid is the error that it makes anyway, and one number that
     falls on the other side of an edge moves by one step).
     bounded: an error of the output, at most `LARGEST_GAIN` times as large.
+    proportional: the same, and numbers grow and shrink with their errors: nothing large is cut off
+    that an error was small beside.
     added: the same; but the input is added to others, so that its error is beside their own
     rounding, unless they err with it (x minus the mean of x).
     summed: the same; but many numbers times factors are added up, and rounding of such sums is as
@@ -35,6 +37,7 @@ class Gain(enum.StrEnum):
 
     none = "none"
     bounded = "bounded"
+    proportional = "proportional"
     added = "added"
     summed = "summed"
     normalized = "normalized"
@@ -44,10 +47,18 @@ class Gain(enum.StrEnum):
 @dataclass(frozen=True)
 class InputGain:
     """The gain of one input. axes: of that input, those over which numbers are added up or
-    normalized; from 0, in any order."""
+    normalized; from 0, in any order. guarded: of a normalization, whether it is bounded also where
+    all numbers that it divides together are errors (by its epsilon)."""
 
     gain: Gain
     axes: tuple[int, ...] = ()
+    guarded: bool = False
+
+
+def is_guard(epsilon: float) -> bool:
+    """Whether an epsilon under the root bounds the gain of dividing by it."""
+    # an epsilon of 1e-6 in float32 lies a little below 1e-6
+    return epsilon > 0 and epsilon**-0.5 <= LARGEST_GAIN * (1 + 1e-6)
 
 
 def normalization(axes: tuple[int, ...], epsilon: float) -> InputGain:
@@ -56,6 +67,5 @@ def normalization(axes: tuple[int, ...], epsilon: float) -> InputGain:
     Numbers that are all the same have no variance, and their errors are all that is left: they
     become 1 / sqrt(epsilon) times as large.
     """
-    # an epsilon of 1e-6 in float32 lies a little below 1e-6
-    bounded = epsilon > 0 and epsilon**-0.5 <= LARGEST_GAIN * (1 + 1e-6)
-    return InputGain(Gain.normalized if bounded else Gain.unbounded, axes)
+    guarded = is_guard(epsilon)
+    return InputGain(Gain.normalized if guarded else Gain.unbounded, axes, guarded)

@@ -52,10 +52,23 @@ def chosen(algorithm: str, graph: Graph) -> Trace:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("name", AMPLIFIERS)
 def test_it_is_refused_before_an_amplifier(algorithm: str, name: str) -> None:
-    harmless = algorithm == "strassen" and name in BY_OWN_NORM
-    for between in ((), (unary("Relu"),), (bias, unary("LeakyRelu"))):
+    assert chosen(algorithm, network(algorithm, unary("Relu"), AMPLIFIERS[name])).refused
+    for between in ((), (bias, unary("Neg"))):
+        harmless = algorithm == "strassen" and name in BY_OWN_NORM
         trace = chosen(algorithm, network(algorithm, *between, AMPLIFIERS[name]))
         assert bool(trace.refused) != harmless
+
+
+def test_what_cuts_off_large_numbers_may_leave_only_errors() -> None:
+    """A row errs relative to itself; where Relu leaves nothing of it but an error, a norm makes
+    that 1. An epsilon or a floor keeps it small."""
+
+    def guarded(b: Builder, v: str) -> str:
+        return b.add(op("LpNormalization", axis=-1, floor=0.01), [v])
+
+    for cut in (unary("Relu"), unary("Clip"), unary("Gelu")):
+        assert chosen("strassen", network("strassen", cut, unit_norm)).refused
+        assert not chosen("strassen", network("strassen", cut, guarded)).refused
 
 
 HARMLESS: dict[str, tuple[Piece, ...]] = {
@@ -71,13 +84,13 @@ HARMLESS_ROWS: dict[str, tuple[Piece, ...]] = {
     "layer norm of rows": (feature_norm("LayerNormalization", 1e-5),),
     "layer norm of epsilon 1e-6": (feature_norm("LayerNormalization", float(np.float32(1e-6))),),
     "RMS norm": (feature_norm("RMSNormalization", 1e-12),),
+    "RMS norm behind an activation": (unary("Relu"), feature_norm("RMSNormalization", 1e-5)),
     "product": (unary("Relu"), product, log),
-    "unit norm": (unary("Relu"), unit_norm),
+    "unit norm": (bias, unit_norm),
 }
 HARMLESS_PIXELS: dict[str, tuple[Piece, ...]] = {
     "convolution": (unary("Relu"), convolution, log),
     "pooled": (pooled, product, unit_norm),
-    "pooled, then its norm": (pooled, unit_norm),
     "flattened": (unary("Flatten"), product, log),
 }
 
@@ -102,6 +115,7 @@ def test_it_is_chosen_where_nothing_amplifies(algorithm: str, name: str) -> None
         (feature_norm("LayerNormalization", 1e-5),),
         (feature_norm("RMSNormalization", 1e-5),),
         (pooled, log),
+        (pooled, unit_norm),
         (unary("MaxPool", kernel_shape=(2, 2)), unit_norm),
     ],
 )

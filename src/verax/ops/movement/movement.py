@@ -29,7 +29,7 @@ SMALL_INTEGERS = (DType.int8, DType.int16, *INDEX_TYPES, DType.uint8, DType.uint
 class Movement(Operator):
     """An operator that only moves elements: exact in every dtype, and usable on shapes."""
 
-    gains: ClassVar[tuple[Gain, ...]] = (Gain.bounded,)
+    gains: ClassVar[tuple[Gain, ...]] = (Gain.proportional,)
     exact: ClassVar[bool] = True
     symbolic: ClassVar[bool] = True
 

@@ -74,9 +74,12 @@ class Sub(Binary):
 class Mul(Binary):
     """A B."""
 
-    gains = (Gain.bounded,)
     symbolic = True
     case_dtypes = EXACT_OR_ROUNDED
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        constant = ctx.value(1 - index) is not None
+        return InputGain(Gain.proportional if constant else Gain.bounded)
 
     def reference(self, ev: Evaluation, a: Any, b: Any) -> Any:
         return a * b
@@ -108,10 +111,14 @@ class Div(Binary):
     Libraries that multiply by the reciprocal round twice.
     """
 
-    gains = (Gain.bounded, Gain.unbounded)
     symbolic = True
     bound_units = 2.01
     case_dtypes = EXACT_OR_ROUNDED
+
+    def gain(self, ctx: Inference, index: int) -> InputGain:
+        if index:
+            return InputGain(Gain.unbounded)
+        return InputGain(Gain.bounded if ctx.value(1) is None else Gain.proportional)
 
     def reference(self, ev: Evaluation, a: Any, b: Any) -> Any:
         return a / b if ev.outputs[0].dtype.is_float else truncated_quotient(a, b)
@@ -328,7 +335,7 @@ class Unary(Elementwise):
 class Neg(Unary):
     """-X."""
 
-    gains = (Gain.bounded,)
+    gains = (Gain.proportional,)
     exact = True
     symbolic = True
     dtypes = FLOATS + SIGNED
@@ -345,7 +352,7 @@ class Neg(Unary):
 class Abs(Unary):
     """|X|; the most negative integer stays as it is."""
 
-    gains = (Gain.bounded,)
+    gains = (Gain.proportional,)
     exact = True
     case_dtypes = ("float32", "int16", "uint8")
 

@@ -56,7 +56,7 @@ class Cast(Elementwise):
         return (ctx.type(0).with_dtype(self.to),)
 
     def gain(self, ctx: Inference, index: int) -> InputGain:
-        return InputGain(Gain.bounded if self.to.is_float else Gain.unbounded)
+        return InputGain(Gain.proportional if self.to.is_float else Gain.unbounded)
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         declared = ev.inputs[0]

@@ -34,7 +34,7 @@ class Bfloat16Factor(Elementwise):
     """X (float32) rounded to nearest even among the numbers of 8 significant bits; 0 where that is
     smaller than 2^-56. The result is float32. Exact: the rounding is the operator's meaning."""
 
-    gains = (Gain.bounded,)
+    gains = (Gain.proportional,)
     exact = True
     dtypes = (DType.float32,)
 

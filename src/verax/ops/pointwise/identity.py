@@ -19,7 +19,7 @@ from verax.ops.pointwise.elementwise import ANY, Elementwise
 class Passing(Elementwise):
     """One input of any type, handed on."""
 
-    gains = (Gain.bounded,)
+    gains = (Gain.proportional,)
     exact = True
     symbolic = True
     dtypes = ANY

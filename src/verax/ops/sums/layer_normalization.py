@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.ir.dim import DimLike
-from verax.ir.gains import Gain, InputGain, normalization
+from verax.ir.gains import Gain, InputGain, is_guard, normalization
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, Rounding, U
@@ -170,7 +170,7 @@ class RMSNormalization(Operator):
     def gain(self, ctx: Inference, index: int) -> InputGain:
         if index:
             return InputGain(Gain.bounded)
-        return InputGain(Gain.normalized, trailing_axes(ctx, self.axis))
+        return InputGain(Gain.normalized, trailing_axes(ctx, self.axis), is_guard(self.epsilon))
 
     def reference(self, ev: Evaluation, x: Any, scale: Any) -> Any:
         second = np.mean(x * x, axis=self._axes(x), keepdims=True)

@@ -54,7 +54,7 @@ class BatchNormalization(Operator):
     outputs, the running ones: mean * momentum + (batch's) * (1 - momentum).
     """
 
-    gains = (Gain.bounded, Gain.bounded, Gain.bounded, Gain.bounded, Gain.unbounded)
+    gains = (Gain.proportional, Gain.bounded, Gain.bounded, Gain.bounded, Gain.unbounded)
     epsilon: float = EPSILON
     momentum: float = 0.9
     training_mode: bool = False

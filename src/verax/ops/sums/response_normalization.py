@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.ir.gains import Gain, InputGain
+from verax.ir.gains import Gain, InputGain, is_guard
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
 from verax.numerics.arith_numpy import NumpyArith
@@ -134,7 +134,8 @@ class LpNormalization(Operator):
         return [ctx.type(0)]
 
     def gain(self, ctx: Inference, index: int) -> InputGain:
-        return InputGain(Gain.normalized, (self.axis % ctx.type(0).rank,))
+        guarded = is_guard(max(self.epsilon ** (2 / self.p), self.floor**2))
+        return InputGain(Gain.normalized, (self.axis % ctx.type(0).rank,), guarded)
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         powers = np.abs(x) if self.p == 1 else x * x
