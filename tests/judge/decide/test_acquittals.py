@@ -8,11 +8,14 @@ from tests.faults.planted import Planted
 from tests.judge.regions.test_end_to_end import by_strassen, padded
 
 from verax.base.settings import Settings
+from verax.ir.graph import Builder
+from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.decide.blindness import unless_blind
 from verax.judge.decide.criterion import Decision
 from verax.judge.decide.possible import ALL, algorithms_of, is_claimed, is_possible, using
 from verax.numerics import statistics as st
+from verax.ops.sums.linear import MatMul
 from verax.records.verdict import Kind, Power
 from verax.runners.own import ReferenceRunner, VeraxRunner
 
@@ -83,3 +86,17 @@ def test_right_elements_count_each() -> None:
     expected = np.maximum(0, rng.standard_normal((1, 40, 300)))
     z = np.where(expected > 0, 5 * rng.standard_normal(expected.shape), 0.0)
     assert st.equal_rows_test(z, expected, z) == st.group_test(z)
+
+
+def test_our_own_product_of_padded_rows_is_rounding() -> None:
+    """Of 256 rows 217 are equal, as in T5's encoder behind its padding: no Strassen in O1."""
+    rng, b = np.random.default_rng(0), Builder("net")
+    x = b.input("x", TensorType.parse("float32[1, 256, 768]"))
+    w = rng.standard_normal((768, 384)) / 28 + 0.05 * rng.standard_normal((768, 1))
+    weights = b.constant(w.astype(np.float32), "w")
+    graph = b.graph([b.add(MatMul(), [x, weights], ["y"], "linear")])
+    rows = rng.standard_normal((1, 256, 768)).astype(np.float32)
+    rows[:, 40:] = 3 * rows[:, 40:41] * (1 + abs(rng.standard_normal(768)))
+    found = check(graph, VeraxRunner(Settings(opt_level=1)), {"x": rows}, twice=False)
+    assert found.kind is Kind.rounding, found.reasons
+    assert found.nodes[0].test == "sigma, equal rows"
