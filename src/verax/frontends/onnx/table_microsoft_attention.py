@@ -3,7 +3,7 @@ of one node.
 
 Each is read as projections and the operator Attention, on heads [batch, length, heads, features];
 what has a bounded or a sunk Softmax as the products and the Softmax themselves. What hides a key is
-added to its score, `mask_filter_value` for padding; a later key has the lowest number for its score,
+added to its score, `mask_filter_value` for padding; a later key has the lowest number for a score,
 as ONNX Runtime does. So a query that sees nothing takes from all keys, or, where minus infinity was
 added, is NaN; only GroupQueryAttention gives zeros.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -78,12 +79,11 @@ def attended(c: Conversion, heads: Heads, mask: str | None, masked_to_zero: bool
     elif heads.causal and isinstance(queries, int) and isinstance(keys, int) and queries < keys:
         c.refuse(f"unidirectional with {queries} queries and {keys} keys: which key a query stands "
                  "at is not said, and the last one sees all of them in ONNX Runtime")  # fmt: skip
-    fields = {"causal": True, "hidden": _lowest(c, heads.q)}
-    return c.add(
-        *("Attention", [heads.q, heads.k, heads.v, mask]),
-        **(fields if heads.causal and not heads.past else {}),
-        **{"scale": scale(c, heads.q), "masked_to_zero": masked_to_zero, "heads_inside": "qkvy"},
-    )
+    causal = heads.causal and not heads.past
+    fields: dict[str, Any] = {"causal": True, "hidden": _lowest(c, heads.q)} if causal else {}
+    fields |= {"scale": scale(c, heads.q), "masked_to_zero": masked_to_zero}
+    inputs = [heads.q, heads.k, heads.v, mask]
+    return c.add("Attention", inputs, **fields, heads_inside="qkvy")
 
 
 def _lowest(c: Conversion, value: str) -> float:
