@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("transformers")
-
 from benchmarks.honest.hugging_face import hugging_face
 from benchmarks.honest.zoo_language import COMMON, MADE, ROPE, T5, VOCABULARY
+
+pytest.importorskip("transformers")
 
 SEEDED, BATCH, LENGTH = 17, 3, 7
 TAKES = ("input_ids", "attention_mask")

@@ -3,9 +3,9 @@ of one node.
 
 Each is read as projections and the operator Attention, on heads [batch, length, heads, features];
 what has a bounded or a sunk Softmax as the products and the Softmax themselves. What hides a key is
-added to its score, `mask_filter_value` for padding; a later key has the lowest number for its
-score, as ONNX Runtime does. So a query that sees nothing takes from all keys, or, where minus
-infinity was added, is NaN; only GroupQueryAttention gives zeros.
+added to its score, `mask_filter_value` for padding; a later key has the lowest number for a score,
+as ONNX Runtime does. So a query that sees nothing takes from all keys, or, where minus infinity was
+added, is NaN; only GroupQueryAttention gives zeros.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ def attended(c: Conversion, heads: Heads, mask: str | None, masked_to_zero: bool
                  "at is not said, and the last one sees all of them in ONNX Runtime")  # fmt: skip
     causal = heads.causal and not heads.past
     fields: dict[str, Any] = {"causal": True, "hidden": _lowest(c, heads.q)} if causal else {}
-    fields |= {"masked_to_zero": masked_to_zero, "heads_inside": "qkvy"}
-    return c.add("Attention", [heads.q, heads.k, heads.v, mask], scale=scale(c, heads.q), **fields)
+    fields |= {"scale": scale(c, heads.q), "masked_to_zero": masked_to_zero}
+    inputs = [heads.q, heads.k, heads.v, mask]
+    return c.add("Attention", inputs, **fields, heads_inside="qkvy")
 
 
 def _lowest(c: Conversion, value: str) -> float:
