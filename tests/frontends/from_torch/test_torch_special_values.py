@@ -72,6 +72,7 @@ ONE: dict[str, Function] = {
     "remainder by 0.3": lambda x: x % 0.3,
     "remainder by infinity": lambda x: x % -INF,
     "fmod by -0.3": lambda x: torch.fmod(x, -0.3),
+    "xlogy of a number": lambda x: torch.xlogy(0.0, x) + torch.special.xlog1py(x, 2.0),
     "bucketize": lambda x: torch.bucketize(x, torch.tensor([-2.0, 0.0, 2.0])),
     "bucketize to the right": lambda x: torch.bucketize(x, torch.tensor([-2.0, 0.0]), right=True),
 }  # fmt: skip
@@ -82,6 +83,8 @@ TWO: dict[str, Function] = {
         *("minimum", "eq", "ne", "lt", "le", "gt", "ge", "atan2", "hypot", "logaddexp"),
         *("logical_and", "logical_or", "logical_xor"),
     )},
+    "xlogy": torch.xlogy,
+    "xlog1py": torch.special.xlog1py,
     "lerp near": lambda a, b: torch.lerp(a, b, 0.25),
     "lerp far": lambda a, b: torch.lerp(a, b, 0.75),
     "lerp by a tensor": lambda a, b: torch.lerp(a, b, b),

@@ -175,6 +175,15 @@ def order_calls() -> list[Any]:
     sorted_ = torch.tensor([-1.0, -0.25, 0.5, 0.5, 1.5])
     return [
         ("atan2", torch.atan2, X, y),
+        ("erfinv", lambda x: torch.erfinv(torch.tanh(x)), X),
+        ("unique", lambda x: torch.unique(torch.floor(x)), X),
+        ("unique_dim", lambda x: torch.unique(torch.floor(x), dim=0), X),
+        ("unique_consecutive", lambda x: torch.unique_consecutive(torch.floor(x)), X),
+        ("xlogy", lambda x: torch.xlogy(x, x.abs()) + torch.xlogy(x, 2.0), X),
+        ("xlogy_of_a_number", lambda x: torch.xlogy(0.5, x.abs()), X),
+        ("xlog1py", lambda x: torch.special.xlog1py(x, x.abs()), X),
+        ("xlog1py_of_a_number", lambda x: torch.special.xlog1py(0.5, x.abs()), X),
+        ("xlog1py_with_a_number", lambda x: torch.special.xlog1py(x, 2.0), X),
         ("atan2_quadrants", torch.atan2, signs[:, None], signs),
         ("hypot", torch.hypot, torch.cat((X, 0 * X)), torch.cat((y, 0 * y))),
         ("hypot_of_large_ones", torch.hypot, X * 1e37, y * 1e30),

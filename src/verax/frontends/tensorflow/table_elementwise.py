@@ -14,7 +14,7 @@ SAME = {
     **{n: n for n in ("Abs", "Neg", "Floor", "Ceil", "Sign", "Reciprocal", "Erf", "Sin", "Cos")},
     **{n: n for n in ("Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")},
     **{n: n for n in ("Add", "Sub", "Mul", "Pow", "Less", "Greater", "Equal")},
-    **{n: n for n in ("Expm1", "Log1p", "Atan2")},
+    **{n: n for n in ("Expm1", "Log1p")},
     **{
         "AddV2": "Add",
         "FloorMod": "Mod",

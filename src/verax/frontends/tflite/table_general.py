@@ -15,6 +15,7 @@ from verax.frontends.common.channels_last import (
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tflite.rows import FLOATS, activated, activation, row
 from verax.frontends.tflite.table_windows import pool_fields
+from verax.ir.types import DType
 
 # Numbers
 
@@ -24,7 +25,17 @@ FLOATS.operator("Sum", "ADD_N")
 
 FLOATS.operator("Mod", "FLOOR_MOD")
 FLOATS.operator("Range", "RANGE")
-FLOATS.operator("FloorDiv", "FLOOR_DIV")
+
+
+@row("FLOOR_DIV")
+def floor_div(c: Conversion) -> Result:
+    """Of floats the quotient in float64, rounded down: as FloorDiv but at infinities."""
+    if not c.type(0).dtype.is_float:
+        return c.operator("FloorDiv")
+    a, b = (c.cast(c.required(i), DType.float64) for i in (0, 1))
+    return c.apply("Cast", [c.add("Floor", [c.add("Div", [a, b])])], to=c.type(0).dtype)
+
+
 FLOATS.formula(formulas.filled_like, "ZEROS_LIKE", value=0)
 FLOATS.formula(shapes.positions, "WHERE")
 

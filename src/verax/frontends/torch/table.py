@@ -9,6 +9,7 @@ from verax.frontends.torch.tables import (  # noqa: F401  (each registers its ro
     composite,
     counting,
     detection,
+    distinct,
     elementwise,
     formulas,
     fourier,

@@ -10,6 +10,12 @@ from verax.frontends.torch.rows import TABLE, Aten, row
 from verax.frontends.torch.tables.elementwise import in_type, operand, promoted
 from verax.ir.types import DType
 
+XLOGY = {
+    "xlogy": ("Tensor", "Scalar_Self", "Scalar_Other"),
+    "special_xlog1py": ("default", "self_scalar", "other_scalar"),
+}
+"""Products with logarithms, and their overloads."""
+
 
 def _scaled(t: Aten, x: str, factor: float) -> str:
     return x if factor == 1 else t.add("Mul", [x, t.constant(factor, t.type(x).dtype.numpy)])
@@ -40,6 +46,18 @@ def lerp(t: Aten) -> Result:
         return t.result("Identity", [ends[abs(weight) >= 0.5]])
     near = t.add("Less", [t.add("Abs", [w]), t.like(0.5, x)])
     return t.result("Where", [near, *ends])
+
+
+@row(*(f"{n}.{o}" for n, overloads in XLOGY.items() for o in overloads))
+def product_with_logarithm(t: Aten) -> Result:
+    """self log(other), or log(1 + other), which is 0 where self is, unless other is NaN."""
+    a, b = operand(t, "self"), operand(t, "other")
+    dtype = promoted(t, [a, b])
+    dtype = dtype if dtype.is_float else DType.float32
+    x, y = in_type(t, a, dtype), in_type(t, b, dtype)
+    nothing = t.add("And", [t.add("Equal", [x, t.like(0, x)]), t.add("Equal", [y, y])])
+    found = t.add("Mul", [x, t.add("Log" if t.kind == "xlogy" else "Log1p", [y])])
+    return t.result("Where", [nothing, t.like(0, x), found])
 
 
 @row("outer.default", "dot.default", "mv.default")
