@@ -121,11 +121,12 @@ def networks() -> Iterator[Network]:
         yield Network(
             "InstanceNormalization", shape, lambda x: F.instance_norm(x, eps=1e-5), shape[1:2], 2
         )
-        axes = (("axes", (2, 3)),)
-        yield Network("MeanVarianceNormalization", shape, None, attributes=axes)
+        yield Network("MeanVarianceNormalization", shape, None, attributes=(("axes", (2, 3)),))
     for shape in ((2, 32, 14, 13), (1, 8, 256, 256)):
-        call = lambda x: F.group_norm(x, 2, eps=1e-5)  # noqa: E731
-        yield Network("GroupNormalization", shape, call, shape[1:2], 2, (), (("num_groups", 2),))
+        yield Network(
+            "GroupNormalization", shape, lambda x: F.group_norm(x, 2, eps=1e-5), shape[1:2], 2,
+            attributes=(("num_groups", 2),),
+        )  # fmt: skip
     for p in (1, 2):
         call = lambda x, p=p: F.normalize(x, p, 1, 0.0)  # noqa: E731
         yield Network("LpNormalization", (8, 5000), call, attributes=(("axis", 1), ("p", p)))
@@ -138,7 +139,7 @@ def networks() -> Iterator[Network]:
         yield Network("LogSoftmax", shape, lambda x: torch.log_softmax(x, 1))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Row:
     """Errors in units of one rounding; None for a peer that does not run it."""
 

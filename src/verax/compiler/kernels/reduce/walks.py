@@ -1,8 +1,8 @@
 """Going through the rows of a reduction: all of a row at once, or, for sums of floats, in blocks.
 
 Of rows along a vector, the partial results of `numerics.reductions` are its lanes; of rows side by
-side, each is a vector. What
-blocks come to is added by the two-sums of that module, a few operations in a block.
+side, each is a vector. What blocks come to is added by the two-sums of that module, a few
+operations in a block.
 """
 
 from __future__ import annotations
