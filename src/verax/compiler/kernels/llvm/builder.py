@@ -250,7 +250,7 @@ class FunctionBuilder:
     # --- sizes, integers and addresses
 
     def size(self, dim: Dim) -> ir.Value:
-        """A size of the table of dims. It is read and computed once, where the kernel begins."""
+        """A size of the table of dims, read and computed once."""
         if dim not in self._sizes:
             with self.beginning():
                 self._sizes[dim] = self._read(dim)
@@ -450,8 +450,7 @@ class FunctionBuilder:
         kind = ir.VectorType(scalar.type, lanes)
         undefined = ir.Constant(kind, ir.Undefined)
         one = self.b.insert_element(undefined, scalar, ir.Constant(I32, 0))
-        zeros = ir.Constant(ir.VectorType(I32, lanes), None)
-        return self.b.shuffle_vector(one, undefined, zeros)
+        return self.b.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(I32, lanes), None))
 
     def shuffle(self, vector: ir.Value, lanes: Sequence[int]) -> ir.Value:
         """A vector whose lane i is lane `lanes[i]` of `vector`."""
@@ -481,16 +480,14 @@ class FunctionBuilder:
     def prefetch(self, pointer: ir.Value, locality: int = 3) -> None:
         """Ask for the cache line at `pointer`, which need not be valid. locality: 3 L1, 2 L2."""
         fn = self.module.intrinsic("llvm.prefetch.p0", VOID, [PTR, I32, I32, I32])
-        flags = [ir.Constant(I32, v) for v in (0, locality, 1)]
-        self.b.call(fn, [pointer, *flags])
+        self.b.call(fn, [pointer, *(ir.Constant(I32, v) for v in (0, locality, 1))])
 
 
 def _suffix(kind: ir.Type) -> str:
     """How LLVM spells a type inside an intrinsic's name."""
     if isinstance(kind, ir.VectorType):
         return f"v{kind.count}{_suffix(kind.element)}"
-    names = {"float": "f32", "double": "f64", "half": "f16"}
-    return names.get(str(kind), str(kind))
+    return {"float": "f32", "double": "f64", "half": "f16"}.get(str(kind), str(kind))
 
 
 @functools.lru_cache(maxsize=4096)

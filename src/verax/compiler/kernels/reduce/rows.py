@@ -1,10 +1,9 @@
 """Reduction kernels: sums, means, extremes, softmax and normalisations, in the canonical order.
 
 A `ReduceSpec` walks each row in stages. Two ways to run it give the same bits, because the order
-of `numerics.reductions` is sixteen interleaved partial results: "along" makes them the lanes of
-one vector (the row is contiguous), "across" makes them sixteen vectors, each holding one partial
-result of sixteen neighbouring rows (the rows are interleaved, as in NCHW16c or a reduction over
-channels of a planar tensor).
+of `numerics.reductions` is interleaved partial results: "along" makes them the lanes of a vector or
+two (the row is contiguous), "across" makes each a vector, which holds it for sixteen neighbouring
+rows (the rows are interleaved, as in NCHW16c or a reduction over channels of a planar tensor).
 """
 
 from __future__ import annotations

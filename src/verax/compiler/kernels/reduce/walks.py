@@ -1,8 +1,8 @@
 """Going through the rows of a reduction: all of a row at once, or, for sums of floats, in blocks.
 
-Rows along a vector are walked by `Walk`, its lanes being the partial results of
-`numerics.reductions`; rows side by side by `across`, which has a vector for each of them. What
-blocks come to is added by the two-sums of that module, a few operations in a block.
+Of rows along a vector, the partial results of `numerics.reductions` are its lanes; of rows side by
+side, each is a vector. What blocks come to is added by the two-sums of that module, a few
+operations in a block.
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ class _Held:
     def __init__(self, strip: Strip, stages: Sequence[Stage]) -> None:
         self.strip, self.stages, self.fb = strip, stages, strip.fb
         many = any(calls(stage.element) for stage in stages)
-        self.parts, self.turns = (2, 2) if many else (4 // len(stages), 4)
+        self.parts, self.turns = 4, 4 if len(stages) > 1 and not many else 1
+        """Taken in hand at once, and elements for each. One sum alone waits for what it reads, and
+        reading is quickest in order."""
         with self.fb.beginning():
             kinds = (ELEMENT_TYPES[stage.element.dtype] for stage in stages)
             self.memory = [self.fb.b.alloca(ir.ArrayType(kind, SUMS * LANES)) for kind in kinds]
