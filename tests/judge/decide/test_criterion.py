@@ -189,7 +189,7 @@ def test_flushed_channels_do_not_count_against_the_rest(scale: float) -> None:
 
 
 def test_flushed_channels_do_not_hide_a_coarser_arithmetic() -> None:
-    given, y, rounding, _ = dead_channels()
+    _, y, rounding, _ = dead_channels()
     other = y * (1 + 1e-3 * np.cos(np.arange(31)))
     tiers = Tiers(precisions=lambda _: [Coarse("another", other, relative(other))])
     coarse = other.astype(np.float32)

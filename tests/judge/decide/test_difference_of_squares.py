@@ -12,8 +12,9 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.judge import check
-from verax.judge.decide.difference_of_squares import NAME
+from verax.judge.decide.difference_of_squares import NAME, one_pass_run
 from verax.numerics import statistics as st
+from verax.ops.pointwise.arithmetic import Mul
 from verax.ops.sums.layer_normalization import LayerNormalization, MeanVarianceNormalization
 from verax.ops.sums.normalization import (
     BatchNormalization,
@@ -186,3 +187,38 @@ def test_the_allowance_is_this_algorithm_s() -> None:
     assert found.exit_code == 1
     mistaken = dataclasses.replace(found, kind=Kind.mistake, allowed=(NAME,))
     assert mistaken.exit_code == 1
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_own_runs_of_the_formula_are_the_formula(name: str) -> None:
+    x = offset(2, 6)
+    run = one_pass_run(MEANS[name][0], [x, *parameters(name)])
+    assert run.dtype == FLOAT and run.shape == SHAPE
+    assert np.abs(run - normalized(name, x.astype(np.float64), "centered")).max() < 1e-5
+    far = offset(300, 6)
+    found = judged(name, far, one_pass_run(MEANS[name][0], [far, *parameters(name)]))
+    assert (found.kind, found.precisions[0].format) == (Kind.precision, NAME)
+
+
+def hidden(x: np.ndarray) -> Graph:
+    """y = 1.7 * norm(1.3 * x), of which the product alone is shown."""
+    b = Builder("hidden")
+    factors = [b.constant(np.float32(f)) for f in (1.3, 1.7)]
+    given = b.add(Mul(), [b.input("x", TensorType.of(x)), factors[0]], ["g"], "before")
+    names = [given, *(b.constant(p) for p in parameters("group"))]
+    inner = b.add(MEANS["group"][0], names, ["n"], "norm")
+    return b.graph([b.add(Mul(), [inner, factors[1]], ["y"], "after")])
+
+
+def test_where_it_is_hidden_its_size_proves_nothing() -> None:
+    x = offset(300, 7)
+    graph, given = hidden(x), x * FLOAT(1.3)
+    for way, factor, kinds in (
+        ("centered", 1, (Kind.rounding,)),
+        ("squares", 1, (Kind.undecided,)),
+        ("squares", 1.3, (Kind.mistake,)),
+    ):
+        y = normalized("group", given, way) * FLOAT(1.7 * factor)
+        found = check(graph, ArraysRunner({"y": y.astype(FLOAT)}), {"x": x}, explain=False)
+        assert found.kind in kinds
+        assert way == "centered" or factor > 1 or NAME in "".join(found.reasons)

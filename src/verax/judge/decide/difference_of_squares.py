@@ -53,7 +53,8 @@ MOST_ELEMENTS = 2**22
 class _Rows:
     """A normalization as rows [means, elements of each]: float64, one epsilon.
 
-    channels: number of scales and biases that a mean's elements have, one after the other.
+    channels: number of scales and biases that a mean's elements have, one after the other. order:
+    of the axes of the operator's input in a row.
     """
 
     x: np.ndarray
@@ -63,6 +64,12 @@ class _Rows:
     epsilon: float
     root_epsilon: float = 0.0
     channels: int = 1
+    order: tuple[int, ...] = ()
+
+    def place(self, rows: np.ndarray, like: np.ndarray) -> np.ndarray:
+        """Rows put back into the shape of the operator's input `like`."""
+        shape = [like.shape[a] for a in self.order]
+        return rows.reshape(shape).transpose(np.argsort(self.order))
 
     def variance_of(self, factor: np.ndarray) -> np.ndarray:
         """The variance that a factor 1 / (sqrt(variance + epsilon) + root_epsilon) stands for."""
@@ -91,6 +98,20 @@ def recognize(
     with np.errstate(all="ignore"):
         rows = _rows(op, inputs, given)
         return _recognized(rows, moments(rows.x, (1,)), statistic)
+
+
+def one_pass_run(op: Operator, inputs: Sequence[Any]) -> np.ndarray:
+    """The operator's first output by the formula in float32, where `applies`; sums in NumPy's
+    order. inputs: float32."""
+    x = inputs[0]
+    with np.errstate(all="ignore"):
+        rows = _rows(op, inputs, x)
+        narrow, number = rows.x.astype(np.float32), np.float32
+        mean = narrow.mean(axis=1, keepdims=True)
+        variance = np.maximum(np.square(narrow).mean(axis=1, keepdims=True) - mean * mean, 0)
+        root = np.sqrt(variance + number(rows.epsilon)) + number(rows.root_epsilon)
+        y = (narrow - mean) / root * rows.scale.astype(number) + rows.bias.astype(number)
+    return rows.place(y, x)
 
 
 def _recognized(rows: _Rows, m: Moments, statistic: float) -> Unstable | None:
@@ -267,4 +288,5 @@ def _rows(op: Operator, inputs: Sequence[Any], given: np.ndarray) -> _Rows:
         epsilon,
         root_epsilon,
         x.shape[1] // op.num_groups if isinstance(op, GroupNormalization) else 1,
+        (*kept, *axes),
     )
