@@ -127,8 +127,8 @@ def command(
     --timeout makes an error of a run that takes longer; for two model files, of the comparison.
 
     Exit codes: 0 identical, rounding, an allowed precision or the same function; 1 mistake or
-    different functions; 2 unreadable, or a replay's file changed; 3 undecided, or a replay gives
-    another answer.
+    different functions; 2 unreadable, or a replay's file changed; 3 undecided, no difference found
+    between two networks whose operators are not the same, or a replay gives another answer.
     """
     can_write(json)
     if replay is not None:
