@@ -66,3 +66,11 @@ def test_the_same_function_is_said_in_one_word_and_pairs_on_request() -> None:
     assert "SAME" in shown and "h (Relu)" not in shown
     shown = text(alignment(Relation.same, places=0), verbose=True)
     assert "h (Relu)" in shown and "up to rounded weights" in shown
+
+
+def test_no_difference_is_another_word_and_shows_where_operators_are_not_the_same() -> None:
+    record = alignment(Relation.no_difference)
+    shown = text(record)
+    assert "NO DIFFERENCE" in shown and "SAME" not in shown and record.exit_code == 3
+    assert "Where their operators are not the same" in shown
+    assert Alignment.from_json(record.to_json()) == record

@@ -132,7 +132,8 @@ def command(
     Exit codes: 0 identical, rounding, precision or the same function; 1 mistake, or digits lost
     that --allow does not name (by an unstable algorithm, or because the network makes the errors of
     a coarser arithmetic too large), or different functions; 2 unreadable, or a replay's file
-    changed; 3 undecided, or a replay gives another answer.
+    changed; 3 undecided, no difference found between two networks whose operators are not the same,
+    or a replay gives another answer.
     """
     can_write(json)
     if replay is not None:

@@ -19,7 +19,8 @@ from tests.judge.align.mutations import (
     unary,
 )
 
-from verax.ir.graph import Builder
+from verax.ir.graph import Builder, Graph
+from verax.ir.types import TensorType
 from verax.judge.align.networks import align
 from verax.records.alignment import Alignment, Relation
 
@@ -137,6 +138,21 @@ def test_an_input_that_is_the_same_in_two_orders_is_warned_of() -> None:
     (note, *_) = align(*pair, {"x": np.repeat(gray, 3, axis=1)}).notes
     assert "the same array as it is and channels reversed" in note
     assert not any("cannot tell" in n for n in align(*pair).notes)
+
+
+def pooled(ceil: bool, free: bool) -> Graph:
+    """Windows of 2 that divide the drawn 64 x 96 evenly, and not every other size."""
+    b = Builder("pooled")
+    x = b.input("x", TensorType.parse("float32[1, 2, h, w]" if free else "float32[1, 2, 8, 6]"))
+    h = b.add(op("MaxPool", kernel_shape=(2, 2), strides=(2, 2), ceil_mode=ceil), [x])
+    return b.graph([b.add(op("Tanh"), [h])])
+
+
+def test_windows_that_divide_these_sizes_evenly_are_tried_at_others() -> None:
+    found = align(pooled(True, True), pooled(False, True))
+    assert found.relation is Relation.different
+    assert "agree at these sizes and differ at others (h = 65, w = 97)" in found.reasons[0]
+    assert align(pooled(True, False), pooled(False, False)).relation is Relation.same
 
 
 def counted(pairs: int, honest_pairs: int, seed: int) -> tuple[collections.Counter, list[str]]:

@@ -73,6 +73,14 @@ class Way:
         scale, offset = np.reshape(self.scale, shape), np.reshape(self.offset, shape)
         return np.asarray(moved * scale + offset, np.float64)
 
+    def resized(self, array: np.ndarray) -> Way:
+        """The same for an array of other sizes. Raises ValueError where its shape is not told."""
+        a = self.arrangement
+        shape = tuple(array.shape[i] for i in a.axes) if a.axes else array.shape
+        if a.squeeze or len(shape) != len(a.shape):
+            raise ValueError("the way to another size is not told")
+        return dataclasses.replace(self, arrangement=dataclasses.replace(a, shape=shape))
+
     def record(self, first: str, second: str) -> InputMatch:
         """The way in the record's terms."""
         a = self.arrangement

@@ -77,7 +77,7 @@ def align(
             {k: np.asarray(v) for k, v in inputs.items()},
             dict.fromkeys(inputs, "given"),
         )
-    sizes_open = graph_open(first, second)
+    sizes_open, declared = graph_open(first, second), first
     first = specialise(first, bind_symbols(first, arrays))
     say("evaluating the first network", 0.05)
     sides_first = Side(first, evaluate_all(first, _work(first, arrays)))
@@ -103,6 +103,7 @@ def align(
     if agree:
         say("confirming on other inputs", 0.9)
         outputs = _confirmed(a, b, ways, outputs, seed + 2)
+        outputs = _at_other_sizes(declared, second, ways, outputs, bool(a.spread), seed + 2)
     relation = _relation(a, b, outputs, notes)
     how: list[str] = []
     blind = relation is Relation.undecided and all(not o.reason for o in outputs)
@@ -281,6 +282,47 @@ def _confirmed(
             )
         )
     return tuple(results)
+
+
+def _at_other_sizes(
+    first: Graph,
+    second: Graph,
+    ways: Ways,
+    outputs: tuple[OutputMatch, ...],
+    rounded: bool,
+    seed: int,
+) -> tuple[OutputMatch, ...]:
+    """The same pairs of outputs where every size that both networks leave open is one more; as they
+    are where either takes no such sizes."""
+    if not all(any(g.types[v].symbols() for v in g.inputs) for g in (first, second)):
+        return outputs
+    sizes = {s: n + 1 for s, n in choose_first_sizes(first, second, _names(ways)).items()}
+    try:
+        arrays, _ = draw_inputs(first, seed, sizes)
+        graph = specialise(first, bind_symbols(first, arrays))
+        a = Side(graph, evaluate_all(graph, _work(graph, arrays)))
+        b = _second_side(
+            second, a, {v: (own, w.resized(arrays[own])) for v, (own, w) in ways.items()}
+        )
+        if rounded:
+            a, b = (_with_spread(s, seed, only_outputs=True) for s in (a, b))
+        again = {(o.first, o.second): o for o in match_outputs(a, b)}
+    except (VeraxError, ValueError, IndexError):
+        return outputs
+    said = ", ".join(f"{s} = {n}" for s, n in sizes.items())
+    results = []
+    for o in outputs:
+        other = again.get((o.first, o.second))
+        lost = other is None or other.how == "none"
+        if not o.reason and (lost or (other and other.statistic > st.SUSPICIOUS_T)):
+            reason = f"they agree at these sizes and differ at others ({said})"
+            o = dataclasses.replace(o, statistic=np.inf, reason=reason)
+        results.append(o)
+    return tuple(results)
+
+
+def _names(ways: Ways) -> dict[str, str]:
+    return {name: own for name, (own, _) in ways.items()}
 
 
 def _tied(first: Side, output: OutputMatch) -> bool:
