@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.ir.gains import Gain
 from verax.ir.operator import Evaluation, operator
 from verax.numerics.arith import Arith
 from verax.ops.common import FLOATS
@@ -44,6 +45,8 @@ class Atan2(Polar):
     Both infinite: an odd multiple of pi/4. A zero: 0 or pi by the sign of B, also where B is 0.
     """
 
+    gains = (Gain.unbounded,)
+
     sigma_units = 2.0
     bound_units = 8.0
 
@@ -71,6 +74,8 @@ class Atan2(Polar):
 @operator
 class Hypot(Polar):
     """sqrt(A^2 + B^2) without overflow on the way; infinite where an operand is, beside NaN too."""
+
+    gains = (Gain.bounded,)
 
     sigma_units = 1.0
     bound_units = 4.0

@@ -68,6 +68,7 @@ class Log(Function):
 class Expm1(ByExponentials):
     """e ** X - 1, accurate near 0."""
 
+    gains = (Gain.bounded,)
     function = "expm1"
 
     def magnitude(self, y: Any, *xs: Any) -> Any:
@@ -79,6 +80,7 @@ class Expm1(ByExponentials):
 class Log1p(ByExponentials):
     """log(1 + X), accurate near 0; -inf at -1, NaN below."""
 
+    gains = (Gain.unbounded,)
     function = "log1p"
     case_range = (-0.875, 9.0)
 
@@ -217,6 +219,7 @@ class ErfInv(Function):
     Libraries approximate it to a few ulps by 1 - |X|, which rounding moves by 2^-24 of 1.
     """
 
+    gains = (Gain.unbounded,)
     function = "erfinv"
     case_range = (-0.99, 0.99)
 
