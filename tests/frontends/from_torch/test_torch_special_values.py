@@ -72,7 +72,6 @@ ONE: dict[str, Function] = {
     "remainder by 0.3": lambda x: x % 0.3,
     "remainder by infinity": lambda x: x % -INF,
     "fmod by -0.3": lambda x: torch.fmod(x, -0.3),
-    "xlogy of a number": lambda x: torch.xlogy(0.0, x) + torch.special.xlog1py(x, 2.0),
     "bucketize": lambda x: torch.bucketize(x, torch.tensor([-2.0, 0.0, 2.0])),
     "bucketize to the right": lambda x: torch.bucketize(x, torch.tensor([-2.0, 0.0]), right=True),
 }  # fmt: skip
