@@ -42,7 +42,9 @@ IMAGE = {"hidden_size": 384, "num_hidden_layers": 1, "num_attention_heads": 6,
          "intermediate_size": 1536, "image_size": 224, "patch_size": 16}  # fmt: skip
 TOKENS = {
     "bert": ("BertModel", {}), "roberta": ("RobertaModel", {}), "electra": ("ElectraModel", {}),
-    "mpnet": ("MPNetModel", {}), "modernbert": ("ModernBertModel", {}),
+    "mpnet": ("MPNetModel", {}),
+    "modernbert": ("ModernBertModel", {f"{word}_token_id": i for i, word in
+                                       enumerate(("pad", "eos", "bos", "cls", "sep"))}),
     "llama": ("LlamaModel", {"num_key_value_heads": 2}),
     "qwen3": ("Qwen3Model", {"num_key_value_heads": 2, "head_dim": 64}),
     "gemma2": ("Gemma2Model", {"num_key_value_heads": 2, "head_dim": 64}),
@@ -181,8 +183,8 @@ def zoo() -> dict[str, Entry]:
     found = list(_written())
     for name, (model, options) in TOKENS.items():
         own = {} if name == "t5" else TEXT
-        build = hugging_face(model, {**own, "vocab_size": 211, **options},
-                             ("input_ids", "attention_mask"))  # fmt: skip
+        takes, config = ("input_ids", "attention_mask"), "T5Config" if name == "t5" else ""
+        build = hugging_face(model, {**own, "vocab_size": 211, **options}, takes, config=config)
         found.append(Entry(f"{name} of 96 words", build, words(2, 96)))
     for name, (model, options) in PICTURES.items():
         build = hugging_face(model, options, ("pixel_values",))

@@ -164,7 +164,7 @@ def test_the_page_counts_what_was_recorded() -> None:
     page = document(outcomes, [], [])
     assert "**4 runs of 4 networks: 1 false accusations" in page
     assert "1 undecided (25.0 %)" in page
-    assert "|family|4|4|1|1||1|1|1|" in page and "|openvino|4|4|1|1||1|1|1|" in page
+    assert "|family|4|4|1|1|||1|1|1|" in page and "|openvino|4|4|1|1|||1|1|1|" in page
     assert "died: `net4/" in page
 
 

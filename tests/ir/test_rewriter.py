@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.ir.graph import Builder, Graph
@@ -20,17 +21,28 @@ def chain() -> Graph:
     return b.graph([x])
 
 
-def test_what_is_added_in_a_nodes_place_takes_the_name_of_no_old_value() -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_what_is_added_in_a_nodes_place_never_takes_a_name_twice(first: bool) -> None:
+    """first: whether the pass asks for the names before it adds what is inside."""
     graph = chain()
     rewriter = Rewriter(graph)
     for node in graph.nodes:
+        names = rewriter.names(node) if first else []
         inner = rewriter.add(REGISTRY["Neg"](), [rewriter.map(node.inputs[0])], node.name)
         one = rewriter.constant(np.ones((), np.float32))
-        assert not {inner, one} & graph.types.keys()
-        names = rewriter.names(node)
-        assert names == list(node.outputs)
+        names = names or rewriter.names(node)
+        assert first == (names == list(node.outputs))
         made = rewriter.add(REGISTRY["Add"](), [inner, one], node.name, names)
         rewriter.replace(node, made, "test")
     found, _ = rewriter.finish()
-    assert found.outputs == graph.outputs
     assert len(found.nodes) == 2 * len(graph.nodes)
+    assert first == (found.outputs == graph.outputs)
+
+
+def test_a_node_that_takes_the_place_of_one_called_as_its_output_keeps_that_name() -> None:
+    graph = chain()
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        made = rewriter.add(REGISTRY["Abs"](), [rewriter.map(node.inputs[0])], node.name)
+        rewriter.replace(node, made, "test")
+    assert [n.outputs for n in rewriter.finish()[0].nodes] == [n.outputs for n in graph.nodes]

@@ -23,13 +23,16 @@ class Rewriter:
     limit: how many rewrites may be done (None: any number). A pass asks `spent` before each and
     keeps nodes as they are once it is true.
 
-    Fresh names are never those of old values: each old name is free for what takes that value's
-    place, whatever was added before it.
+    Fresh names are never those of old values, nor what `names` has given, so that an old name is
+    free for what takes that value's place. But where a node is called as its output, what is added
+    under the node's name without others may take it.
     """
 
     def __init__(self, graph: Graph, limit: int | None = None) -> None:
         self.old, self.limit = graph, limit
-        self.new = Builder(graph.name, reserved=graph.types)
+        own = {n.name for n in graph.nodes if n.name in n.outputs}
+        self._reserved = {v for v in graph.types if v not in own}
+        self.new = Builder(graph.name, reserved=self._reserved)
         self.values: dict[str, str] = {}
         self.notes: list[str] = []
         self.refused: list[str] = []
@@ -120,7 +123,9 @@ class Rewriter:
 
     def names(self, node: Node) -> list[str]:
         """Names for what is made in the node's place: its outputs' own where they are free."""
-        return [v if v not in self.new.types else self.new.fresh(v) for v in node.outputs]
+        found = [v if v not in self.new.types else self.new.fresh(v) for v in node.outputs]
+        self._reserved.update(found)
+        return found
 
     def finish(self) -> tuple[Graph, Trace]:
         """The new graph and where each old value went.
