@@ -30,9 +30,8 @@ class Rewriter:
 
     def __init__(self, graph: Graph, limit: int | None = None) -> None:
         self.old, self.limit = graph, limit
-        own = {n.name for n in graph.nodes if n.name in n.outputs}
-        self._reserved = {v for v in graph.types if v not in own}
-        self.new = Builder(graph.name, reserved=self._reserved)
+        self.new = Builder(graph.name, reserved=graph.types)
+        self._asked: set[str] = set()
         self.values: dict[str, str] = {}
         self.notes: list[str] = []
         self.refused: list[str] = []
@@ -100,6 +99,9 @@ class Rewriter:
         outputs: Sequence[str] = (),
     ) -> tuple[str, ...]:
         """As `add`, returning every output. Without names they get fresh ones."""
+        if not outputs and name in self.old.producers and name not in self.new.types:
+            own = self.old.producers[name].name == name and name not in self._asked
+            outputs = [name] if own else []
         return self.new.add_all(op, inputs, outputs, name)
 
     def constant(self, array: np.ndarray, name: str = "") -> str:
@@ -124,7 +126,7 @@ class Rewriter:
     def names(self, node: Node) -> list[str]:
         """Names for what is made in the node's place: its outputs' own where they are free."""
         found = [v if v not in self.new.types else self.new.fresh(v) for v in node.outputs]
-        self._reserved.update(found)
+        self._asked.update(found)
         return found
 
     def finish(self) -> tuple[Graph, Trace]:
