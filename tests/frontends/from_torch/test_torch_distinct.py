@@ -17,9 +17,10 @@ from verax.compiler.driver import compile  # noqa: E402
 from verax.reference import promised  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-RNG = np.random.default_rng(332)
-INTEGERS = RNG.integers(-2, 4, (3, 2, 7))
-FLOATS = RNG.choice(np.array([0.5, -0.0, 0.0, 3, -1e-40, np.inf], np.float32), (5, 3))
+INTEGERS = np.random.default_rng(332).integers(-2, 4, (3, 2, 7))
+FLOATS = np.random.default_rng(333).choice(
+    np.array([0.5, -0.0, 0.0, 3, -1e-40, np.inf], np.float32), (5, 3)
+)
 ROWS = INTEGERS[:, 0, :2][[0, 1, 1, 0, 2]]
 BOTH = {"return_inverse": True, "return_counts": True}
 CASES: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
