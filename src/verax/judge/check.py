@@ -161,8 +161,8 @@ def check(
             winograd=winograd,
             progress=progress,
         )
-        if apart is not None:
-            found.findings += _beyond(found.findings, apart.result().findings)
+        unwatched = [] if apart is None else _beyond(found.findings, apart.result().findings)
+        found.findings += unwatched
     settled = settle(fixed, arrays, outputs, found, seed=seed, winograd=winograd, notes=notes)
     judged_whole = all(v in outputs for v in known) and not _feeds_itself(fixed, outputs)
     meaning = {} if judged_whole and other is None else _whole_meaning(fixed, arrays, notes)
@@ -184,7 +184,9 @@ def check(
             causes = causes or _harness(fixed, subject, arrays, known, seed)
             if not causes:
                 values = {**arrays, **known}
-                blame = _explained(blame, fixed, values, subject, seed, notes, progress)
+                # What watching mended is not among the values that were watched.
+                mended = {(f.value, f.region): {**arrays, **outputs} for f in unwatched}
+                blame = _explained(blame, fixed, values, mended, subject, seed, notes, progress)
         except OutOfTime as error:
             notes.append(f"the causes were not sought to the end: {error}")
     verdict = Verdict(
@@ -263,12 +265,16 @@ def _explained(
     blame: tuple[Blame, ...],
     graph: Graph,
     values: Arrays,
+    others: Mapping[tuple[str, tuple[str, ...]], Arrays],
     subject: Runner,
     seed: int,
     notes: list[str],
     progress: Progress | None,
 ) -> tuple[Blame, ...]:
-    """What each guilty node did instead, for the first of them."""
+    """What each guilty node did instead, for the first of them.
+
+    others: the subject's values where they are not `values`, by blamed value and region.
+    """
     first, rest = blame[:EXPLAINED], blame[EXPLAINED:]
     if rest:
         notes.append(
@@ -282,7 +288,8 @@ def _explained(
             notes.append(f"the causes of {one.node} were not sought: {clock().reason}")
             found.append(one)
             continue
-        found.append(diagnose(one, graph, values, subject, seed=seed))
+        given = others.get((one.value, one.region), values)
+        found.append(diagnose(one, graph, given, subject, seed=seed))
     return (*found, *rest)
 
 
