@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -18,9 +19,10 @@ from verax.base.errors import VeraxError
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
 from verax.judge.decide.local import Meaning, conform, meaning
+from verax.judge.explain.attention_parts import Scores, scores_of
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
-from verax.judge.explain.node import IMPOSSIBLE, MOST, predict
+from verax.judge.explain.node import IMPOSSIBLE, MOST, predict, same_numbers
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY, Rounding
 from verax.ops.pointwise.arithmetic import Div, Mul
@@ -53,8 +55,9 @@ Values = Mapping[str, np.ndarray]
 @dataclass(frozen=True)
 class Rival:
     """A rival of a region. step: the node from which the values change; value: the output of that
-    node under the rival (a tuple: all of its outputs), from the values inside, in float64. sigma: of that output's own rounding,
-    where it is not that of the truth. bare: its name without that of the node."""
+    node under the rival (a tuple: all of its outputs), from the values inside, in float64. sigma:
+    of that output's own rounding, where it is not that of the truth. bare: its name without that of
+    the node. is_whole: it is about several nodes that do one thing."""
 
     hypothesis: str
     words: str
@@ -65,6 +68,7 @@ class Rival:
     sigma: np.ndarray | None = None
     fitted: int = 0
     bare: str = ""
+    is_whole: bool = False
 
 
 def explain_region(
@@ -140,7 +144,9 @@ class _Region:
             return
         before = st.root_mean_square(np.nan_to_num(self.wide - self.expected))
         noise = self._noise()
-        found, spent = [], 0.0
+        found: list[tuple[Rival, float, np.ndarray]] = []
+        spent = 0.0
+        same: dict[str, list[str]] = {}
         for rival in sorted(self.rivals(), key=lambda rival: rival.prior):
             spent += self.costs[rival.step]
             if spent > WORK or clock().is_up:
@@ -150,15 +156,15 @@ class _Region:
                     value = self._carried(rival)
             except IMPOSSIBLE:
                 continue
-            if value is None or value.shape != self.wide.shape:
+            if value is None or value.shape != self.wide.shape or not np.isfinite(value).all():
                 continue
             left = st.root_mean_square(np.nan_to_num(self.wide - value))
             if left > max(st.NEAR_EXPLAINED * before, st.EXPLAINED_NOISE * noise):
                 continue
-            if rival.bare and any(
-                rival.bare == r.bare and np.array_equal(value, v) for r, _, v in found
-            ):
-                continue  # the same said of a neighbour
+            alike = [r for r, _, v in found if _is_one(rival, r) and same_numbers(value, v)]
+            if alike:
+                same.setdefault(alike[0].hypothesis, []).append(rival.hypothesis)
+                continue
             statistic = self._statistic(rival, value)
             if statistic is not None:
                 found.append((rival, statistic, value))
@@ -167,6 +173,8 @@ class _Region:
         found.sort(key=lambda one: (one[0].prior, one[1]))
         for rival, statistic, _ in found[:MOST]:
             words = rival.words + self._nearer(rival)
+            if rival.hypothesis in same:
+                words += f" (the same numbers here: {', '.join(same[rival.hypothesis])})"
             yield Explanation(rival.hypothesis, words, dict(rival.attributes), statistic)
 
     def _carried(self, rival: Rival, noisy: bool = False) -> np.ndarray | None:
@@ -229,6 +237,8 @@ class _Region:
             words = "the output is all 0, as if nothing had been computed"
             bare = "nothing computed"
             yield Rival(bare, words, Prior.common, last, lambda values: zeros, bare=bare)
+        for scores in scores_of(self.nodes, self.truth):
+            yield from self._attention(scores)
         for i in range(len(self.nodes) - 1):
             yield from self._folded(i)
             yield from self._exchanged(i)
@@ -294,9 +304,37 @@ class _Region:
         given, told = errors
         whose = "this reading" if given < told else "what the file says"
         return (
-            f"; a mistake by the word of the file, and {whose} is nearer to the floating-point model: its "
-            f"root mean square error is {given:.3g} here, {told:.3g} as the file says"
+            f"; a mistake by the word of the file, and {whose} is nearer to the floating-point "
+            f"model: its root mean square error is {given:.3g} here, {told:.3g} as the file says"
         )
+
+    def _scaled(self, node: Node, factor: float, values: Values) -> np.ndarray:
+        return factor * self._evaluated(node, values).outputs[0]
+
+    def _attention(self, scores: Scores) -> Iterator[Rival]:
+        """Another scale, or no mask, in attention that is spelled out."""
+        product = self.nodes[scores.product]
+        for words, factor in scores.scales():
+            yield Rival(
+                f"scale of attention: {words.partition(':')[0]}",
+                f"the scores of {product.place} were scaled otherwise ({words})",
+                Prior.usual,
+                scores.product,
+                partial(self._scaled, product, factor),
+                is_whole=True,
+            )
+        if scores.masked is not None:
+            step, mask = scores.masked
+            node = self.nodes[step]
+            kept, shape = str(node.inputs[1 - mask]), self.truth[node.outputs[0]].shape
+            yield Rival(
+                "mask of attention missing",
+                f"the mask that {node.place} adds to the scores of {product.place} was left out",
+                Prior.usual,
+                step,
+                lambda values: np.broadcast_to(values[kept], shape),
+                is_whole=True,
+            )
 
     def _folded(self, i: int) -> Iterator[Rival]:
         """act(s x) computed as s act(x), which differs where s is negative."""
@@ -374,6 +412,13 @@ class _Region:
                   for k, v in enumerate(first.inputs)]  # fmt: skip
         declared = [None if v is None else self.types[v] for v in first.inputs]
         return meaning(first, arrays, declared, tuple(self.types[v] for v in first.outputs))
+
+
+def _is_one(rival: Rival, other: Rival) -> bool:
+    """Whether two rivals that give the same numbers are told as one: of one node, of neighbours, or
+    of a part of the network that the other names."""
+    is_told = rival.step == other.step or (bool(rival.bare) and rival.bare == other.bare)
+    return is_told or other.is_whole
 
 
 def _together(a: Rounding | None, b: Rounding | None) -> np.ndarray | None:

@@ -67,7 +67,7 @@ def reduction(suspect: Suspect) -> Iterator[Hypothesis]:
                 attributes={"axes": str(axes)},
             )
     if len(actual) < rank:
-        every = dataclasses.replace(op, keepdims=True)
+        every = dataclasses.replace(op, keepdims=True)  # type: ignore[call-arg]
         yield Hypothesis(
             "axes ignored",
             f"the axes {actual} were ignored: every place holds the result over every axis",

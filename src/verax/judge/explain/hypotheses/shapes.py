@@ -58,7 +58,8 @@ def _axes(suspect: Suspect) -> Iterator[Hypothesis]:
                 words = f"the axes {actual} were ignored: it was computed over every axis"
             elif not axes:
                 name, words = "nothing reduced", f"the axes {actual} were taken as none"
-            rival = dataclasses.replace(op, keepdims=keepdims, noop_with_empty_axes=not axes)
+            changed = {"keepdims": keepdims, "noop_with_empty_axes": not axes}
+            rival = dataclasses.replace(op, **changed)  # type: ignore[arg-type]
             yield Hypothesis(
                 name,
                 words,
