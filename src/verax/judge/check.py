@@ -20,7 +20,7 @@ from verax.judge.explain.causes import diagnose
 from verax.judge.harness.faults import harness_causes
 from verax.judge.harness.naming import names, without_misnomers
 from verax.judge.harness.repeat import CHANCE, UNINITIALISED, repeat
-from verax.judge.inputs import INITIAL, draw_inputs
+from verax.judge.inputs import INITIAL, draw_inputs, untelling
 from verax.judge.locate.consecutive import Inputs, StepRunner, in_steps, state_causes, written_notes
 from verax.judge.locate.widen import widen, without_fused_shapes
 from verax.judge.protocol import Runner, renamed_answers, stored_for
@@ -116,6 +116,7 @@ def check(
         notes += subject.notes()
         twice = twice and subject.repeatable
     arrays, origins = _inputs(graph, subject, inputs, seed, sizes, notes, pixels)
+    notes += untelling({v: a for v, a in arrays.items() if origins.get(v) != INITIAL})
     fixed = _with_computed_outputs(specialise(graph, bind_symbols(graph, arrays)))
     first = shown = _run(subject, graph, arrays, None, notes)
     outputs = {v: shown[v] for v in graph.outputs if v in shown}
@@ -189,10 +190,12 @@ def check(
                 blame = _explained(blame, fixed, values, mended, subject, seed, notes, progress)
         except OutOfTime as error:
             notes.append(f"the causes were not sought to the end: {error}")
+    described = dict(subject.describe())
+    notes += [described.pop("note")] if "note" in described else []
     verdict = Verdict(
         kind=kind,
         reasons=(),
-        subject={"name": subject.name, **subject.describe()},
+        subject={"name": subject.name, **described},
         method=_method(fixed, known, found),
         outputs=with_losses(_outputs(fixed, found, settled, outputs, meaning), lost),
         nodes=tuple(found.findings),
