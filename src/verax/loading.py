@@ -98,8 +98,12 @@ def load(
             )
         compiled: SavedExecutable = VX.read(source, trust_key=trust_key)
         return compiled
-    given = {"params": params, "signature": signature, "values": values or None}
-    given["evaluation"] = evaluation or None
+    given: dict[str, Any] = {
+        "params": params,
+        "signature": signature,
+        "values": values or None,
+        "evaluation": evaluation or None,
+    }
     options = {name: value for name, value in given.items() if value is not None}
     before = stamp(source)
     model = found.read(source, shapes=shapes, **options)

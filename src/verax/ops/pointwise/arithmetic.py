@@ -19,7 +19,6 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith import Arith
 from verax.numerics.error_model import Rounding
-from verax.numerics.formats import FORMATS
 from verax.ops.common import (
     FLOATS,
     INTEGERS,
@@ -29,36 +28,9 @@ from verax.ops.common import (
     sum_rounding,
     unit_roundoff,
 )
-from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.pointwise.elementwise import Addition, Binary, Elementwise, power_of_two
 
 EXACT_OR_ROUNDED = ("float32", "int32", "int64", "float64", "uint8")
-
-
-class Binary(Elementwise):
-    """Two inputs of one dtype."""
-
-    min_inputs = 2
-    max_inputs = 2
-
-
-class Addition(Binary):
-    """A plus or minus B: never more is rounded away than the smaller of the two is large, as the
-    larger one is a number that could have been given itself."""
-
-    def error(
-        self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
-    ) -> Sequence[Rounding | None]:
-        (found,) = super().error(ev, inputs, outputs)
-        if found is None:
-            return (None,)
-        with np.errstate(all="ignore"):
-            y = np.abs(np.asarray(outputs[0], np.float64))
-            larger = np.maximum(*(np.abs(np.asarray(x, np.float64)) for x in inputs))
-            # As float64 has it: what even float64 loses beside a mask of -3e38 is no error.
-            smaller = np.abs(y - larger)
-        spacing = FORMATS[str(ev.outputs[0].dtype)].smallest_subnormal
-        most = np.broadcast_to(smaller, found.sigma.shape) + spacing
-        return (Rounding(np.fmin(found.sigma, most), np.fmin(found.bound, most)),)
 
 
 @operator
@@ -104,8 +76,7 @@ class Mul(Binary):
 
     def magnitude(self, y: Any, *xs: Any) -> Any:
         """Nothing where a factor is a power of two (1 of a mask, say): the product is exact."""
-        mantissas = (np.frexp(np.asarray(x, np.float64))[0] for x in xs)
-        a, b = (np.abs(m) == 0.5 for m in mantissas)
+        a, b = map(power_of_two, xs)
         return np.where(a | b, 0.0, np.abs(y))
 
     def reference(self, ev: Evaluation, a: Any, b: Any) -> Any:
