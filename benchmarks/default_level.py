@@ -259,7 +259,7 @@ def measured(entry: Entry) -> Row:
     wanted = [np.asarray(v, np.float64) for v in exact.values()]
     errors = {who: [_error(g, w) for g, w in zip(got, wanted)] for who, got in results.items()}
     ratios = [
-        three / max(one, np.finfo(np.float32).eps)
+        float(three / max(one, float(np.finfo(np.float32).eps)))
         for one, three in zip(errors["O1"], errors["O3"], strict=True)
     ]
     assert exe is not None
@@ -279,7 +279,7 @@ def _error(got: np.ndarray, wanted: np.ndarray) -> float:
     got = np.asarray(got, np.float64)
     if got.shape != wanted.shape or (np.isfinite(got) != finite).any():
         return np.inf
-    size = np.abs(wanted[finite]).max(initial=0.0)
+    size = float(np.abs(wanted[finite]).max(initial=0.0))
     return float(np.abs(got - wanted)[finite].max(initial=0.0) / size) if size else 0.0
 
 
@@ -324,7 +324,7 @@ def main() -> int:
         found.append(row)
         kept[name] = asdict(row)
         if asked.rows:
-            asked.rows.write_text(json.dumps(kept))
+            asked.rows.write_text(json.dumps(kept, default=float))
         print(
             f"{'ok  ' if row.holds else 'BAD '} {row.name:32s} {row.ratio:8.2f} {row.fast} "
             f"refused {row.refused} {row.failed} {row.seconds:.1f} s",

@@ -29,6 +29,7 @@ def load(
     params: str | os.PathLike[str] | None = None,
     signature: str | None = None,
     trust_key: str | os.PathLike[str] | None = None,
+    evaluation: bool = False,
 ) -> Model | SavedExecutable:
     """Load a model (a path of any format, the bytes of an ONNX file, an `onnx.ModelProto`, a
     `torch.export.ExportedProgram` or `torch.onnx.ONNXProgram`, or a `torch.nn.Module` with example
@@ -41,6 +42,9 @@ def load(
     they decide are decided then. Foreign runtimes are given the network without these inputs.
     params: the file with the arrays of an MXNet symbol, if it is not the one beside it.
     signature: which one of a SavedModel's, if not the default.
+    evaluation: read an ONNX file that was exported in training mode as it is at inference: nothing
+    is dropped, BatchNormalization uses its stored statistics. Foreign runtimes are given that
+    network.
     trust_key: a PEM file with the Ed25519 public key that must have signed the .vx file. Such a
     file is machine code, and as trustworthy as its sender; model files of all formats only hold
     data.
@@ -55,7 +59,7 @@ def load(
             return program
         _no_examples(inputs, type(source).__name__)
         proto = source.model_proto if is_from(source, "torch.onnx") else source
-        model: Model = ONNX.read(proto, shapes=shapes)
+        model: Model = ONNX.read(proto, shapes=shapes, evaluation=evaluation)
         return model
     _no_examples(inputs, os.fspath(source))
     found = format_of(source)
@@ -79,6 +83,12 @@ def load(
             place=str(source),
             next_step="convert it to ONNX first",
         )
+    if evaluation and found is not ONNX:
+        raise UsageError(
+            f"a model of {found.name} is read as at inference anyway",
+            place=str(source),
+            next_step="leave --eval (evaluation=True) out",
+        )
     if found is VX:
         if shapes:
             raise UsageError(
@@ -88,7 +98,12 @@ def load(
             )
         compiled: SavedExecutable = VX.read(source, trust_key=trust_key)
         return compiled
-    given = {"params": params, "signature": signature, "values": values or None}
+    given: dict[str, Any] = {
+        "params": params,
+        "signature": signature,
+        "values": values or None,
+        "evaluation": evaluation or None,
+    }
     options = {name: value for name, value in given.items() if value is not None}
     before = stamp(source)
     model = found.read(source, shapes=shapes, **options)
@@ -99,6 +114,8 @@ def load(
         return dataclasses.replace(
             model, source="", metadata={**model.metadata, "inputs made constants": told}
         )
+    if "read as at inference" in model.metadata:
+        return dataclasses.replace(model, source="")  # the file means another network
     return dataclasses.replace(model, stamp=before)
 
 

@@ -139,6 +139,21 @@ def test_loading_leaves_every_part_in_its_mode() -> None:
     assert {name: part.training for name, part in module.named_modules()} == before
 
 
+def test_a_module_in_training_mode_is_judged_as_at_inference_with_a_note() -> None:
+    torch.manual_seed(24)
+    norm = torch.nn.BatchNorm1d(5)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 5), norm, torch.nn.Dropout(0.5)).train()
+    module[0].eval()
+    x = torch.randn(4, 6)
+    verdict = verax.check(verax.load(module, inputs=(x,)), module, {"input": x.numpy()})
+    assert verdict.kind is Kind.rounding, verdict.reasons
+    assert any("training mode" in note and "eval()" in note for note in verdict.notes)
+    assert [part.training for part in module.modules()] == [True, False, True, True]
+    assert not norm.running_mean.any() and not norm.num_batches_tracked
+    calm = verax.check(verax.load(module, inputs=(x,)), module.eval(), {"input": x.numpy()})
+    assert calm.kind is Kind.rounding and not calm.notes
+
+
 @pytest.mark.parametrize("how", ["tensor", "array", "tuple", "list", "keywords", "gradient"])
 def test_example_inputs_of_any_form(case: Any, how: str) -> None:
     module, model, x = case

@@ -11,6 +11,7 @@ from verax.base.errors import UsageError
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import (
     Allow,
+    Evaluation,
     Json,
     Memory,
     Params,
@@ -115,6 +116,7 @@ def command(
     timeout: Timeout = None,
     shape: Shape = None,
     params: Params = None,
+    evaluation: Evaluation = False,
     seed: Seed = 0,
     memory: Memory = None,
     json: Json = None,
@@ -172,6 +174,7 @@ def command(
             chosen.disable,
             chosen.inject,
             tuple(allow or ()),
+            evaluation,
         )
         with progress("judging") as show, Budget.of(request.memory).held():
             record = perform(request, show)

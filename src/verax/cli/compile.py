@@ -12,6 +12,7 @@ from rich.text import Text
 from verax.base.errors import UsageError
 from verax.base.processor import NAMES
 from verax.cli.console import (
+    Evaluation,
     Json,
     Model,
     OpenLevel,
@@ -44,6 +45,7 @@ def command(
     shape: Shape = None,
     value: Value = None,
     params: Params = None,
+    evaluation: Evaluation = False,
     disable: Disable = None,
     require: Annotated[list[str] | None, typer.Option(help="A pass to run anyway.")] = None,
     allow: Annotated[
@@ -126,7 +128,11 @@ def command(
         raise UsageError("programs are .vx files", place=str(to), next_step="name it .vx")
     signed_by = None if sign is None else signer(sign)  # a bad key is said before the work
     loaded = load(
-        model, shapes=parse_shapes(shape) or None, values=parse_values(value), params=params
+        model,
+        shapes=parse_shapes(shape) or None,
+        values=parse_values(value),
+        params=params,
+        evaluation=evaluation,
     )
     if isinstance(loaded, SavedExecutable):
         raise UsageError("this is a compiled program already", place=str(model))

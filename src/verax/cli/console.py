@@ -64,6 +64,14 @@ Value = Annotated[
         "it decides are decided then.",
     ),
 ]
+Evaluation = Annotated[
+    bool,
+    typer.Option(
+        "--eval",
+        help="Read an ONNX file that was exported in training mode as it is at inference: Dropout "
+        "drops nothing, BatchNormalization uses its stored statistics.",
+    ),
+]
 Params = Annotated[
     Path | None,
     typer.Option(

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from verax.cli.console import (
+    Evaluation,
     Json,
     Model,
     Params,
@@ -40,12 +41,17 @@ def command(
     shape: Shape = None,
     value: Value = None,
     params: Params = None,
+    evaluation: Evaluation = False,
     json: Json = None,
 ) -> None:
     """Show what a model file holds: inputs, outputs, operators, and how it was read."""
     can_write(json)
     loaded = load(
-        model, shapes=parse_shapes(shape) or None, values=parse_values(value), params=params
+        model,
+        shapes=parse_shapes(shape) or None,
+        values=parse_values(value),
+        params=params,
+        evaluation=evaluation,
     )
     if isinstance(loaded, SavedExecutable):
         facts = _program(loaded, graph)

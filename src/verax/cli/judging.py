@@ -73,6 +73,7 @@ class Request:
     disable: tuple[str, ...] = ()
     inject: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
+    evaluation: bool = False
 
     @property
     def photo(self) -> ImageOptions:
@@ -143,7 +144,11 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
     subjects = [s for s in (request.subject, request.other) if s is not None and is_model(s)]
     sizes = parse_shapes(list(request.shape))
     loaded, *others = load_models(
-        (request.model, *subjects), sizes, request.params, command="verax check"
+        (request.model, *subjects),
+        sizes,
+        request.params,
+        command="verax check",
+        evaluation=request.evaluation,
     )
     models = dict(zip(subjects, others))
     found = network_hash(loaded.graph)
@@ -203,7 +208,9 @@ def _check(request: Request, loaded: Model, models: Models, show: Show) -> Recor
         dataclasses.replace(i, origin="; ".join(given.steps.get(i.name, (i.origin,))))
         for i in verdict.inputs
     )
-    return dataclasses.replace(verdict, inputs=inputs)
+    read = loaded.metadata.get("read as at inference", "")
+    notes = (f"read as at inference (--eval): {read}",) if read else ()
+    return dataclasses.replace(verdict, inputs=inputs, notes=(*verdict.notes, *notes))
 
 
 def _align(request: Request, loaded: Model, second: Model, show: Show) -> Record:

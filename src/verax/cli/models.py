@@ -23,10 +23,17 @@ def is_model(text: str) -> bool:
     return not runner and os.path.exists(text)
 
 
-def load_model(file: str, sizes: Sizes, params: Place | None = None, *, command: str) -> Model:
+def load_model(
+    file: str,
+    sizes: Sizes,
+    params: Place | None = None,
+    *,
+    command: str,
+    evaluation: bool = False,
+) -> Model:
     """A model that says what is right. command: what to type with a model before `file`, for the
     error's text. Raises `UsageError` for a compiled program."""
-    found = load(file, shapes=dict(sizes) or None, params=params)
+    found = load(file, shapes=dict(sizes) or None, params=params, evaluation=evaluation)
     if isinstance(found, SavedExecutable):
         raise UsageError(
             "a compiled program does not say what is right",
@@ -42,9 +49,10 @@ def load_models(
     params: Place | None = None,
     *,
     command: str,
+    evaluation: bool = False,
 ) -> list[Model]:
     """The models of several files: each is given the sizes of those inputs and dimensions that it
-    has. params: of the first.
+    has. params, evaluation: of the first.
 
     Raises `UsageError` for a name that none of them has.
     """
@@ -55,7 +63,14 @@ def load_models(
         model = None
         while model is None:
             try:
-                model = load_model(file, given, None if i else params, command=command)
+                own = not i
+                model = load_model(
+                    file,
+                    given,
+                    params if own else None,
+                    command=command,
+                    evaluation=evaluation and own,
+                )
             except UnknownNameError as error:
                 for name in error.names:
                     first.setdefault(name, error)

@@ -19,6 +19,7 @@ from verax.base.errors import InputError, UsageError
 from verax.base.files import atomic_write
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import (
+    Evaluation,
     Json,
     Level,
     Model,
@@ -75,6 +76,7 @@ def command(
     shape: Shape = None,
     value: Value = None,
     params: Params = None,
+    evaluation: Evaluation = False,
     trust_key: Annotated[
         Path | None,
         typer.Option(
@@ -109,6 +111,7 @@ def command(
         shapes=parse_shapes(shape) or None,
         values=parse_values(value),
         params=params,
+        evaluation=evaluation,
         trust_key=trust_key,
     )
     said = {} if isinstance(loaded, SavedExecutable) else loaded.pixels

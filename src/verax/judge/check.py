@@ -20,7 +20,7 @@ from verax.judge.explain.causes import diagnose
 from verax.judge.harness.faults import harness_causes
 from verax.judge.harness.naming import names, without_misnomers
 from verax.judge.harness.repeat import CHANCE, UNINITIALISED, repeat
-from verax.judge.inputs import INITIAL, draw_inputs
+from verax.judge.inputs import INITIAL, draw_inputs, untelling
 from verax.judge.locate.consecutive import Inputs, StepRunner, in_steps, state_causes, written_notes
 from verax.judge.locate.widen import widen, without_fused_shapes
 from verax.judge.protocol import Runner, renamed_answers, stored_for
@@ -116,6 +116,7 @@ def check(
         notes += subject.notes()
         twice = twice and subject.repeatable
     arrays, origins = _inputs(graph, subject, inputs, seed, sizes, notes, pixels)
+    notes += untelling({v: a for v, a in arrays.items() if origins.get(v) != INITIAL})
     fixed = _with_computed_outputs(specialise(graph, bind_symbols(graph, arrays)))
     first = shown = _run(subject, graph, arrays, None, notes)
     outputs = {v: shown[v] for v in graph.outputs if v in shown}
@@ -161,8 +162,8 @@ def check(
             winograd=winograd,
             progress=progress,
         )
-        if apart is not None:
-            found.findings += _beyond(found.findings, apart.result().findings)
+        unwatched = [] if apart is None else _beyond(found.findings, apart.result().findings)
+        found.findings += unwatched
     settled = settle(fixed, arrays, outputs, found, seed=seed, winograd=winograd, notes=notes)
     judged_whole = all(v in outputs for v in known) and not _feeds_itself(fixed, outputs)
     meaning = {} if judged_whole and other is None else _whole_meaning(fixed, arrays, notes)
@@ -184,13 +185,17 @@ def check(
             causes = causes or _harness(fixed, subject, arrays, known, seed)
             if not causes:
                 values = {**arrays, **known}
-                blame = _explained(blame, fixed, values, subject, seed, notes, progress)
+                # What watching mended is not among the values that were watched.
+                mended = {(f.value, f.region): {**arrays, **outputs} for f in unwatched}
+                blame = _explained(blame, fixed, values, mended, subject, seed, notes, progress)
         except OutOfTime as error:
             notes.append(f"the causes were not sought to the end: {error}")
+    described = dict(subject.describe())
+    notes += [described.pop("note")] if "note" in described else []
     verdict = Verdict(
         kind=kind,
         reasons=(),
-        subject={"name": subject.name, **subject.describe()},
+        subject={"name": subject.name, **described},
         method=_method(fixed, known, found),
         outputs=with_losses(_outputs(fixed, found, settled, outputs, meaning), lost),
         nodes=tuple(found.findings),
@@ -263,12 +268,16 @@ def _explained(
     blame: tuple[Blame, ...],
     graph: Graph,
     values: Arrays,
+    others: Mapping[tuple[str, tuple[str, ...]], Arrays],
     subject: Runner,
     seed: int,
     notes: list[str],
     progress: Progress | None,
 ) -> tuple[Blame, ...]:
-    """What each guilty node did instead, for the first of them."""
+    """What each guilty node did instead, for the first of them.
+
+    others: the subject's values where they are not `values`, by blamed value and region.
+    """
     first, rest = blame[:EXPLAINED], blame[EXPLAINED:]
     if rest:
         notes.append(
@@ -282,7 +291,8 @@ def _explained(
             notes.append(f"the causes of {one.node} were not sought: {clock().reason}")
             found.append(one)
             continue
-        found.append(diagnose(one, graph, values, subject, seed=seed))
+        given = others.get((one.value, one.region), values)
+        found.append(diagnose(one, graph, given, subject, seed=seed))
     return (*found, *rest)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -75,6 +76,40 @@ def draw_inputs(
         stated = [f"{s} = {chosen[s]}" for s in sorted(graph.types[name].symbols())]
         origins[name] = f"drawn with seed {seed}: " + "; ".join([words, *stated])
     return arrays, origins
+
+
+def untelling(arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """Sentences on floating-point inputs that cannot tell one mistake from none: one number
+    everywhere, or the same array with two axes exchanged, one read backwards, or at each place."""
+    return [
+        f"input {name!r} {what}: {hidden} would not show here"
+        for name, array in arrays.items()
+        if array.dtype.kind == "f" and array.size > 1
+        for what, hidden in itertools.islice(_symmetries(array), 1)
+    ]
+
+
+def _symmetries(array: np.ndarray) -> Iterator[tuple[str, str]]:
+    """(what the array is, what it hides), the plainest first."""
+    if (array == array.flat[0]).all():
+        yield (
+            f"is {array.flat[0]:g} everywhere",
+            "another layout, order of channels or place of what is read",
+        )
+    long = [a for a, n in enumerate(array.shape) if n > 1]
+    for axis in long:
+        first = np.take(array, [0], axis)
+        if np.array_equal(np.broadcast_to(first, array.shape), array):
+            yield (
+                f"is the same at every place of axis {axis}",
+                f"a mistake of places along axis {axis}",
+            )
+    for a, b in itertools.combinations(long, 2):
+        if array.shape[a] == array.shape[b] and np.array_equal(array, array.swapaxes(a, b)):
+            yield f"is symmetric in axes {a} and {b}", "their exchange"
+    for axis in long:
+        if np.array_equal(array, np.flip(array, axis)):
+            yield f"is the same read backwards along axis {axis}", "a reversal"
 
 
 def _draw(

@@ -58,7 +58,10 @@ class Runner(Protocol):
     stored_inputs: Mapping[str, np.ndarray] | None
 
     def describe(self) -> dict[str, str]:
-        """Versions and settings, as text by name; after a run, also what was assumed."""
+        """Versions and settings, as text by name; after a run, also what was assumed.
+
+        What stands under "note" is told to the reader of a verdict.
+        """
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None

@@ -5,7 +5,7 @@ Whatever runs between `borrowed` and its end may write to the buffers or assign 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -87,12 +87,19 @@ def _own(name: str, named: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def borrowed(module: Any) -> Iterator[Memory]:
-    """Inside, the module may change its buffers; at the end it has them back as they were."""
+def borrowed(module: Any, *, evaluating: Sequence[Any] = ()) -> Iterator[Memory]:
+    """Inside, the module may change its buffers; at the end it has them back as they were.
+
+    evaluating: its parts that are in training mode and are in evaluation mode inside.
+    """
     memory = Memory(module)
     try:
+        for part in evaluating:
+            part.training = False
         yield memory
     finally:
+        for part in evaluating:
+            part.training = True
         memory.restore()
 
 

@@ -65,14 +65,27 @@ class TorchModuleRunner(InProcess):
         self._unfit: dict[str, str] = {}
 
     def describe(self) -> dict[str, str]:
-        mode = "training" if self.module.training else "evaluation"
         version = installed_version("torch")
-        return {"kind": "torch module", "version": version, "mode": mode, **self._said}
+        said = {"kind": "torch module", "version": version, "mode": "evaluation", **self._said}
+        if self._in_training():
+            said["note"] = (
+                f"{self.name} is in training mode and was judged in evaluation mode, as at "
+                "inference; it was left as it was. Where you run it, call eval() first"
+            )
+        return said
+
+    def _in_training(self) -> list[Any]:
+        """The module's parts in training mode; none of what torch.export made, which has no modes
+        left."""
+        torch = optional("torch", PURPOSE)
+        if isinstance(self.module, torch.fx.GraphModule):
+            return []
+        return [part for part in self.module.modules() if part.training]
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        with borrowed(self.module) as memory:
+        with borrowed(self.module, evaluating=self._in_training()) as memory:
             memory.put({v: inputs[v] for v in graph.state if v in inputs})
             return self._run(graph, inputs, keep, memory)
 
@@ -87,7 +100,7 @@ class TorchModuleRunner(InProcess):
     ) -> list[dict[str, np.ndarray]]:
         """As `judge.protocol.Remembering.run_steps`; the module gets its own buffers back."""
         with (
-            borrowed(self.module) as memory,
+            borrowed(self.module, evaluating=self._in_training()) as memory,
             contextlib.nullcontext() if fill is None else poisoned_memory(fill),
         ):
             memory.put(state)

@@ -156,3 +156,18 @@ def test_mistakes_of_the_network_are_not_laid_on_the_harness(mistake: str) -> No
     # To read the first kernels in reverse is to read the colours in reverse: nobody can tell.
     expected = ["RGB and BGR"] if mistake == "RGB taken as BGR" else []
     assert [e.hypothesis for e in found] == expected
+
+
+def test_zeros_everywhere_are_not_called_an_ignored_input() -> None:
+    b = Builder("product")
+    x = b.input("x", TensorType.parse("float32[3, 5]"))
+    weights = np.random.default_rng(93).standard_normal((5, 4)).astype(np.float32)
+    b.constant(weights, "w")
+    graph = b.graph([b.add(MatMul(), [x, "w"], ["y"], "product")])
+    arrays = {"x": np.random.default_rng(94).uniform(-0.9, 0.9, (3, 5)).astype(np.float32)}
+    assert harness_causes(graph, arrays, {"y": np.zeros((3, 4), np.float32)}) == ()
+    # With a shift behind it, an answer of the shift alone does say that the input was ignored.
+    shift = b.constant(np.array([1, -2, 3, 0.5], np.float32), "shift")
+    shifted = b.graph([b.add(Add(), ["y", shift], ["z"], "shifted")])
+    (first, *_) = harness_causes(shifted, arrays, {"z": np.tile(b.constants[shift], (3, 1))})
+    assert first.hypothesis == "input ignored"

@@ -224,9 +224,10 @@ class Conversion:
         if not 0 <= count <= limit:
             self.refuse(f"it stands for {count} {what}, which are too many: {limit} are the most")
 
-    def refuse(self, why: str) -> NoReturn:
+    def refuse(self, why: str, next_step: str = "") -> NoReturn:
         """Raise `UnsupportedError` for this node."""
-        raise UnsupportedError(f"{self.node.operator}: {why}", place=self.node.place)
+        cause = f"{self.node.operator}: {why}"
+        raise UnsupportedError(cause, place=self.node.place, next_step=next_step)
 
     def ints(self, values: Sequence[int]) -> str:
         """Append a one-dimensional int64 constant; returns its name."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from verax.frontends.onnx.reader import Function, parse, read_model
 from verax.frontends.onnx.records import NOTE, inferred_otherwise, note
 from verax.frontends.onnx.state import with_state
 from verax.frontends.onnx.table import TABLE
+from verax.frontends.onnx.training import ADVICE, RANDOM, at_inference
 from verax.ir.types import TensorType
 from verax.onnx_format.dtypes import NEWEST
 
@@ -29,11 +31,13 @@ def load_onnx(
     source: str | os.PathLike[str] | bytes | onnx.ModelProto,
     shapes: Shapes | None = None,
     values: Mapping[str, np.ndarray] | None = None,
+    evaluation: bool = False,
 ) -> Model:
     """Import an ONNX model from a path, its bytes, or a `ModelProto`.
 
     shapes: sizes for what the file leaves open: {"x": (1, 3, 224, None)} or {"batch": 2} by the
     name of a dimension. values: inputs to be made constants (a shape given as an input, say).
+    evaluation: read what was exported in training mode as it is at inference.
     State that `verax convert` wrote is state again (see `state`).
     Raises `ModelError` for a damaged file, `UnsupportedError` listing what Verax lacks,
     `UsageError` for an unreadable path or shapes that do not fit.
@@ -43,7 +47,13 @@ def load_onnx(
     foreign, functions = read_model(parse(source), path and path.parent)
     name = os.fspath(source) if is_path else f"{type(source).__name__}"  # type: ignore[arg-type]
     versions = ", ".join(f"{d or 'opset'} {version}" for d, version in foreign.versions.items())
+    changed: list[str] = []
+    if evaluation:
+        nodes, changed = at_inference(foreign.nodes, foreign.constants)
+        foreign = replace(foreign, nodes=tuple(nodes))
     importer = _OnnxImporter(foreign, functions, shapes, values)
+    if changed:
+        importer.metadata["read as at inference"] = "; ".join(changed)
     importer.refuse_unsupported(foreign.nodes, "")
     check_size(foreign.nodes, functions)
     model = importer.run(str(name), f"ONNX, {versions}")
@@ -78,6 +88,8 @@ class _OnnxImporter(Importer):
                 "with SessionOptions.graph_optimization_level = ORT_ENABLE_EXTENDED, or give the "
                 "model that it was made from"
             )
+        if any(node.op_type in RANDOM for node in missing):
+            return ADVICE
         return super().advice(missing)
 
     def overrules(self, declared: ForeignValue, inferred: TensorType) -> bool:

@@ -8,6 +8,7 @@ from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.table import flag, number, text
 from verax.frontends.onnx.rows import MICROSOFT, TABLE, require_test_mode, row
 from verax.frontends.onnx.tensors import dtype_of
+from verax.frontends.onnx.training import ADVICE
 from verax.ir.types import DType
 
 SAME = (
@@ -102,7 +103,7 @@ def dropout(c: Conversion) -> Result:
     c.attributes.irrelevant("seed", "nothing is drawn in inference")
     c.attributes.irrelevant("ratio", "nothing is dropped in inference")
     if c.input(2) is not None and bool(c.constant_input(2, "training_mode")):
-        c.refuse("training_mode is on, and training is not supported")
+        c.refuse("training_mode is on, and training is not supported", ADVICE)
     if c.output_used(1) and c.version < 10:
         c.refuse("the mask output of opset 7 is not supported")
     return c.result("Dropout", [c.required(0)], mask=c.output_used(1))

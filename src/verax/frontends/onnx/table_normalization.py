@@ -6,6 +6,7 @@ from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.table import integer, integers, number
 from verax.frontends.onnx.rows import TABLE, require_test_mode, row
 from verax.frontends.onnx.tensors import dtype_of
+from verax.frontends.onnx.training import ADVICE
 
 TABLE.operator("InstanceNormalization", epsilon=number(1e-5))
 TABLE.operator("LRN", size=integer(0), alpha=number(1e-4), beta=number(0.75), bias=number(1.0))
@@ -24,7 +25,7 @@ def batch_normalization(c: Conversion) -> Result:
     if not training:
         a.irrelevant("momentum", "it only updates statistics in training")
         if any(c.output_used(i) for i in range(1, 5)):
-            c.refuse("the outputs of training are not supported")
+            c.refuse("the outputs of training are not supported", ADVICE)
     return c.operator(
         "BatchNormalization",
         epsilon=a.number("epsilon", 1e-5),

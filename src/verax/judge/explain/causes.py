@@ -86,7 +86,18 @@ def _diagnose_region(
         return blame
     arrays = {v: known[v] for v in read}
     found = explain_region(nodes, arrays, known[blame.value], graph.types, seed=seed)
-    return dataclasses.replace(blame, explanations=found)
+    if found:
+        return dataclasses.replace(blame, explanations=found)
+    inner = [n.outputs[0] for n in nodes[:-1] if n.outputs[0] not in known]
+    if not inner:
+        return blame
+    middle = inner[len(inner) // 2]
+    return dataclasses.replace(
+        blame,
+        told_apart=f"no single mistake in these {len(nodes)} nodes that is known here explains it: "
+        f"record values inside them too, {middle!r} first, and the half that is wrong is named, "
+        "then the node",
+    )
 
 
 def alone(subject: Runner, graph: Graph) -> Run:

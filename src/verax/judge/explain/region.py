@@ -10,24 +10,31 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from verax.base.deadline import clock
 from verax.base.errors import VeraxError
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
 from verax.judge.decide.local import Meaning, conform, meaning
+from verax.judge.explain.attention_parts import Scores, scores_of
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
-from verax.judge.explain.node import IMPOSSIBLE, MOST, predict
+from verax.judge.explain.node import IMPOSSIBLE, MOST, predict, same_numbers
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY, Rounding
 from verax.ops.pointwise.arithmetic import Div, Mul
+from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.quantized.dynamic_quantization import DynamicQuantizeGroups
 from verax.ops.sums.normalization import BatchNormalization
 from verax.records.verdict import Explanation
 
-LONGEST = 8
+LONGEST = 128
 """Nodes of a region that are still searched one by one."""
+WORK = 1 << 33
+"""Products and elements that the search may compute, the usual rivals first."""
 ACTIVATIONS = ("Relu", "LeakyRelu", "PRelu", "Clip")
 """Activations through which scales are folded."""
 UNARY = (
@@ -40,23 +47,28 @@ UNARY = (
     "BatchNormalization",
 )
 """Operators on one tensor whose order with a neighbour is easily exchanged."""
+FINER = 128
+"""How many steps stand for one where the float model is wanted of integers of 16 bits."""
 Values = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Rival:
     """A rival of a region. step: the node from which the values change; value: the output of that
-    node under the rival, from the values inside, in float64. sigma: of that output's own rounding,
-    where it is not that of the truth."""
+    node under the rival (a tuple: all of its outputs), from the values inside, in float64. sigma:
+    of that output's own rounding, where it is not that of the truth. bare: its name without that of
+    the node. is_whole: it is about several nodes that do one thing."""
 
     hypothesis: str
     words: str
     prior: Prior
     step: int
-    value: Callable[[Values], np.ndarray | None]
+    value: Callable[[Values], np.ndarray | tuple[np.ndarray, ...] | None]
     attributes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sigma: np.ndarray | None = None
     fitted: int = 0
+    bare: str = ""
+    is_whole: bool = False
 
 
 def explain_region(
@@ -71,7 +83,8 @@ def explain_region(
 
     nodes: in order, each reading `arrays` or earlier outputs; arrays: what the region reads, by
     value name, in declared dtypes (constants too); given: the last node's first output; types: of
-    every value. Best first; empty when nothing fits or when the region is too long.
+    every value. Best first; empty when nothing fits or when the region is too long. Of long regions
+    the rarer rivals are not tried (`WORK`).
     """
     if len(nodes) > LONGEST:
         return ()
@@ -103,8 +116,19 @@ class _Region:
             found = self._evaluated(node, self.truth, errors=True)
             self.meanings.append(found)
             self.truth.update(zip(node.outputs, found.outputs))
+        costs = [self._cost(node, found) for node, found in zip(self.nodes, self.meanings)]
+        self.costs = np.cumsum(costs[::-1])[::-1]
         self.last = self.nodes[-1].outputs[0]
         self.expected = self.truth[self.last]
+
+    def _cost(self, node: Node, found: Meaning) -> float:
+        """About how much evaluating a node computes."""
+        sizes = [y.size for y in found.outputs]
+        inputs = [self.truth[v].size for v in node.inputs if v is not None]
+        if isinstance(node.op, Elementwise) or len(inputs) < 2:
+            return float(sum(sizes) + sum(inputs))
+        last = self.truth[str(node.inputs[1])].shape[-1:] or (1,)
+        return float(sum(sizes) * max(1, inputs[1] // max(1, min(last[0], sizes[0]))))
 
     def _evaluated(self, node: Node, values: Values, *, errors: bool = False) -> Meaning:
         inputs = [None if v is None else values[v] for v in node.inputs]
@@ -120,26 +144,38 @@ class _Region:
             return
         before = st.root_mean_square(np.nan_to_num(self.wide - self.expected))
         noise = self._noise()
-        found = []
-        for rival in self.rivals():
+        found: list[tuple[Rival, float, np.ndarray]] = []
+        spent = 0.0
+        same: dict[str, list[str]] = {}
+        for rival in sorted(self.rivals(), key=lambda rival: rival.prior):
+            spent += self.costs[rival.step]
+            if spent > WORK or clock().is_up:
+                break
             try:
                 with np.errstate(all="ignore"):
                     value = self._carried(rival)
             except IMPOSSIBLE:
                 continue
-            if value is None or value.shape != self.wide.shape:
+            if value is None or value.shape != self.wide.shape or not np.isfinite(value).all():
                 continue
             left = st.root_mean_square(np.nan_to_num(self.wide - value))
             if left > max(st.NEAR_EXPLAINED * before, st.EXPLAINED_NOISE * noise):
                 continue
+            alike = [r for r, _, v in found if _is_one(rival, r) and same_numbers(value, v)]
+            if alike:
+                same.setdefault(alike[0].hypothesis, []).append(rival.hypothesis)
+                continue
             statistic = self._statistic(rival, value)
             if statistic is not None:
-                found.append((rival, statistic))
-        fewest = min((rival.fitted for rival, _ in found), default=0)
-        found = [pair for pair in found if pair[0].fitted == fewest]
-        found.sort(key=lambda pair: (pair[0].prior, pair[1]))
-        for rival, statistic in found[:MOST]:
-            yield Explanation(rival.hypothesis, rival.words, dict(rival.attributes), statistic)
+                found.append((rival, statistic, value))
+        fewest = min((rival.fitted for rival, *_ in found), default=0)
+        found = [one for one in found if one[0].fitted == fewest]
+        found.sort(key=lambda one: (one[0].prior, one[1]))
+        for rival, statistic, _ in found[:MOST]:
+            words = rival.words + self._nearer(rival)
+            if rival.hypothesis in same:
+                words += f" (the same numbers here: {', '.join(same[rival.hypothesis])})"
+            yield Explanation(rival.hypothesis, words, dict(rival.attributes), statistic)
 
     def _carried(self, rival: Rival, noisy: bool = False) -> np.ndarray | None:
         """The region's output under a rival; noisy: with rounding's noise at every node."""
@@ -151,7 +187,11 @@ class _Region:
                 changed = rival.value(values)
                 if changed is None:
                     return None
-                outputs: tuple[np.ndarray, ...] = (changed, *self.meanings[i].outputs[1:])
+                outputs: tuple[np.ndarray, ...]
+                if isinstance(changed, tuple):
+                    outputs = changed
+                else:
+                    outputs = (changed, *self.meanings[i].outputs[1:])
             else:
                 outputs = self._evaluated(node, values).outputs
             for value, y, rounding in zip(node.outputs, outputs, self.meanings[i].roundings):
@@ -190,7 +230,15 @@ class _Region:
         return after if near else None
 
     def rivals(self) -> Iterator[Rival]:
-        """Every rival: of two neighbours first, then of each node."""
+        """Every rival: zeros, then of two neighbours, then of each node."""
+        if not self.wide.any():
+            last = len(self.nodes) - 1
+            zeros = np.zeros(self.wide.shape)
+            words = "the output is all 0, as if nothing had been computed"
+            bare = "nothing computed"
+            yield Rival(bare, words, Prior.common, last, lambda values: zeros, bare=bare)
+        for scores in scores_of(self.nodes, self.truth):
+            yield from self._attention(scores)
         for i in range(len(self.nodes) - 1):
             yield from self._folded(i)
             yield from self._exchanged(i)
@@ -207,6 +255,7 @@ class _Region:
                         self._predicted(suspect, hypothesis),
                         hypothesis.attributes,
                         fitted=hypothesis.fitted,
+                        bare=hypothesis.name,
                     )
 
     def _suspect(self, i: int) -> Suspect:
@@ -221,7 +270,11 @@ class _Region:
 
     def _predicted(
         self, suspect: Suspect, hypothesis: Hypothesis
-    ) -> Callable[[Values], np.ndarray | None]:
+    ) -> Callable[[Values], np.ndarray | tuple[np.ndarray, ...] | None]:
+        def every_output(values: Values) -> tuple[np.ndarray, ...]:
+            rival = dataclasses.replace(suspect.node, op=hypothesis.op or suspect.op)
+            return self._evaluated(rival, values).outputs
+
         def value(values: Values) -> np.ndarray | None:
             inputs = tuple(None if v is None else values[v] for v in suspect.node.inputs)
             actual = dataclasses.replace(suspect, inputs=inputs)
@@ -231,7 +284,57 @@ class _Region:
             found = predict(actual, hypothesis, errors=False)
             return None if found is None else found.value
 
-        return value
+        whole = hypothesis.op is not None and hypothesis.inputs is None and hypothesis.after is None
+        return every_output if whole and len(suspect.outputs) > 1 else value
+
+    def _nearer(self, rival: Rival) -> str:
+        """Whose quantised data come nearer to the floating-point model, "" where none are."""
+        node = self.nodes[rival.step]
+        if not isinstance(node.op, DynamicQuantizeGroups):
+            return ""
+        q, scale = self.meanings[rival.step].outputs
+        x = np.asarray(self.truth[str(node.inputs[0])], np.float64)
+        fine = (np.rint(x / scale * FINER).astype(q.dtype), scale / FINER)
+        ideal = self._carried(dataclasses.replace(rival, value=lambda values: fine))
+        if ideal is None or ideal.shape != self.wide.shape:
+            return ""
+        errors = [st.root_mean_square(v - ideal) for v in (self.wide, self.expected)]
+        if not np.isfinite(errors).all() or min(errors) > st.root_mean_square(ideal):
+            return ""  # sums of finer integers that left their range
+        given, told = errors
+        whose = "this reading" if given < told else "what the file says"
+        return (
+            f"; a mistake by the word of the file, and {whose} is nearer to the floating-point "
+            f"model: its root mean square error is {given:.3g} here, {told:.3g} as the file says"
+        )
+
+    def _scaled(self, node: Node, factor: float, values: Values) -> np.ndarray:
+        return factor * self._evaluated(node, values).outputs[0]
+
+    def _attention(self, scores: Scores) -> Iterator[Rival]:
+        """Another scale, or no mask, in attention that is spelled out."""
+        product = self.nodes[scores.product]
+        for words, factor in scores.scales():
+            yield Rival(
+                f"scale of attention: {words.partition(':')[0]}",
+                f"the scores of {product.place} were scaled otherwise ({words})",
+                Prior.usual,
+                scores.product,
+                partial(self._scaled, product, factor),
+                is_whole=True,
+            )
+        if scores.masked is not None:
+            step, mask = scores.masked
+            node = self.nodes[step]
+            kept, shape = str(node.inputs[1 - mask]), self.truth[node.outputs[0]].shape
+            yield Rival(
+                "mask of attention missing",
+                f"the mask that {node.place} adds to the scores of {product.place} was left out",
+                Prior.usual,
+                step,
+                lambda values: np.broadcast_to(values[kept], shape),
+                is_whole=True,
+            )
 
     def _folded(self, i: int) -> Iterator[Rival]:
         """act(s x) computed as s act(x), which differs where s is negative."""
@@ -309,6 +412,13 @@ class _Region:
                   for k, v in enumerate(first.inputs)]  # fmt: skip
         declared = [None if v is None else self.types[v] for v in first.inputs]
         return meaning(first, arrays, declared, tuple(self.types[v] for v in first.outputs))
+
+
+def _is_one(rival: Rival, other: Rival) -> bool:
+    """Whether two rivals that give the same numbers are told as one: of one node, of neighbours, or
+    of a part of the network that the other names."""
+    is_told = rival.step == other.step or (bool(rival.bare) and rival.bare == other.bare)
+    return is_told or other.is_whole
 
 
 def _together(a: Rounding | None, b: Rounding | None) -> np.ndarray | None:

@@ -87,6 +87,7 @@ class Sampler:
         self.problems: list[str] = []
         self.quanta: dict[str, float] = {}
         self._terms: dict[str | None, int] = {}
+        self._sizes: dict[str | None, np.ndarray] = {}  # of those terms, summed
         self._ahead: list[Values] = []
         self.expected = self.run(self._measure)
 
@@ -161,14 +162,16 @@ class Sampler:
                 self.inner[value] = array
         if fixed:
             self.parameters.update(node.outputs)
-        self._let_addends_start(node, arrays)
+        self._let_addends_start(node, arrays, found.roundings)
         for value, quantity in zip(node.outputs, quantities(node, found.ev, arrays)):
             if quantity is not None:
                 self.quanta[value] = quantity.step
         self.tape.add(node, found.ev, arrays, found.outputs, still)
         return found.outputs
 
-    def _let_addends_start(self, node: Node, arrays: Sequence[Any]) -> None:
+    def _let_addends_start(
+        self, node: Node, arrays: Sequence[Any], roundings: Sequence[Rounding | None]
+    ) -> None:
         """What is added to a hidden sum of products, a bias or a skip connection, a runtime may
         start the sum with: every partial sum is rounded at its size then.
 
@@ -177,8 +180,14 @@ class Sampler:
         value = node.outputs[0]
         if node.op.kind in PRODUCTS:
             self._terms[value] = products_of(node, arrays)
+            (rounding,) = roundings
+            if rounding is not None and self._terms[value]:
+                self._sizes[value] = rounding.bound / (U * self._terms[value])
         if node.inputs[0] in self._alone and node.op.kind in MOVES:
             self._terms[value] = self._terms.get(node.inputs[0], 0)
+            if node.inputs[0] in self._sizes:
+                (moved,) = self.evaluate_wide(node, [self._sizes[node.inputs[0]], *arrays[1:]])
+                self._sizes[value] = moved
         if node.op.kind not in ("Add", "Sub", "Sum") or value not in self.sigma:
             return
         signs = (1, -1) if node.op.kind == "Sub" else (1,) * len(arrays)
@@ -189,6 +198,11 @@ class Sampler:
                 start = total - sign * product
                 first = np.maximum(0.0, start * total)  # b^2 + b S, S + b the total
                 grown = KAPPA * U * np.sqrt(terms * np.nan_to_num(first, posinf=0.0))
+                # No addition rounds away more than the smaller of what it adds, and where every
+                # product is lost beside the start, the start is what is left.
+                size = self._sizes.get(name, np.inf)
+                lost = size < U / 4 * np.abs(start)
+                grown = np.where(lost, np.abs(total - start), np.minimum(grown, size))
                 self.sigma[value] = np.hypot(self.sigma[value], grown)
 
     @functools.cached_property

@@ -26,20 +26,13 @@ from verax.ops.common import (
     draw,
     sum_rounding,
 )
-from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.pointwise.elementwise import Addition, Binary, Elementwise, power_of_two
 
 EXACT_OR_ROUNDED = ("float32", "int32", "int64", "float64", "uint8")
 
 
-class Binary(Elementwise):
-    """Two inputs of one dtype."""
-
-    min_inputs = 2
-    max_inputs = 2
-
-
 @operator
-class Add(Binary):
+class Add(Addition):
     """A + B."""
 
     gains = (Gain.added,)
@@ -54,7 +47,7 @@ class Add(Binary):
 
 
 @operator
-class Sub(Binary):
+class Sub(Addition):
     """A - B."""
 
     gains = (Gain.added,)
@@ -78,6 +71,11 @@ class Mul(Binary):
     def gain(self, ctx: Inference, index: int) -> InputGain:
         constant = ctx.value(1 - index) is not None
         return InputGain(Gain.proportional if constant else Gain.bounded)
+
+    def magnitude(self, y: Any, *xs: Any) -> Any:
+        """Nothing where a factor is a power of two (1 of a mask, say): the product is exact."""
+        a, b = map(power_of_two, xs)
+        return np.where(a | b, 0.0, np.abs(y))
 
     def reference(self, ev: Evaluation, a: Any, b: Any) -> Any:
         return a * b

@@ -19,6 +19,7 @@ from verax.numerics.arith import PRIMITIVES, Arith
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import KAPPA, Rounding
 from verax.numerics.expr import Apply, Expr, Input, TracingArith, evaluate, nodes
+from verax.numerics.formats import FORMATS
 from verax.ops.common import (
     FLOATS,
     INTEGERS,
@@ -137,3 +138,35 @@ def _case_shapes(count: int) -> list[tuple[tuple[int, ...], ...]]:
     if count == 2:
         return [((2, 3, 5), (2, 3, 5)), ((2, 3, 5), (3, 1)), ((), (4, 3)), ((2, 1, 4), (3, 1))]
     return [((2, 3, 5),) * count, ((3, 1), (2, 1, 5), (), *(((5,),) * (count - 3)))]
+
+
+class Binary(Elementwise):
+    """Two inputs of one dtype."""
+
+    min_inputs = 2
+    max_inputs = 2
+
+
+class Addition(Binary):
+    """A plus or minus B: never more is rounded away than the smaller of the two is large, as the
+    larger one is a number that could have been given itself."""
+
+    def error(
+        self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Sequence[Rounding | None]:
+        (found,) = super().error(ev, inputs, outputs)
+        if found is None:
+            return (None,)
+        with np.errstate(all="ignore"):
+            y = np.abs(np.asarray(outputs[0], np.float64))
+            larger = np.maximum(*(np.abs(np.asarray(x, np.float64)) for x in inputs))
+            # As float64 has it: what even float64 loses beside a mask of -3e38 is no error.
+            smaller = np.abs(y - larger)
+        spacing = FORMATS[str(ev.outputs[0].dtype)].smallest_subnormal
+        most = np.broadcast_to(smaller, found.sigma.shape) + spacing
+        return (Rounding(np.fmin(found.sigma, most), np.fmin(found.bound, most)),)
+
+
+def power_of_two(x: Any) -> np.ndarray:
+    """Where the numbers are powers of two, of either sign: products with them are exact."""
+    return np.asarray(np.abs(np.frexp(np.asarray(x, np.float64))[0]) == 0.5)

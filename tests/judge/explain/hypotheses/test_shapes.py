@@ -10,6 +10,7 @@ from suspects import honest, types_of
 
 from verax.ir.operator import Operator
 from verax.judge.explain.node import explain, suspect_of
+from verax.ops.sums.reduction import ReduceL1, ReduceLogSum, ReduceLogSumExp, Reduction
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.pooling import MaxPool
 from verax.reference.evaluate import evaluate_node
@@ -46,6 +47,34 @@ CASES: dict[str, tuple[Operator, Operator, list[Any]]] = {
         [normal(2, 3, 9, 12)],
     ),
 }
+
+
+def reduced(kind: type[Reduction], axes: tuple[int, ...], keepdims: bool) -> tuple[Any, ...]:
+    """A node over axis 1 of [2, 5, 7], and the answer of one over `axes`."""
+    x = normal(2, 5, 7)
+    arrays = [x, np.array([1], np.int64)]
+    node, types = types_of(kind(keepdims=False), arrays)
+    return node, arrays, answer(kind(keepdims=keepdims), [x, np.array(axes, np.int64)]), types
+
+
+@pytest.mark.parametrize("kind", [ReduceL1, ReduceLogSum, ReduceLogSumExp])
+def test_a_reduction_that_ignores_its_axes_is_named(kind: type[Reduction]) -> None:
+    node, arrays, given, types = reduced(kind, (0, 1, 2), False)
+    if kind is ReduceLogSum:
+        arrays[0] = np.abs(arrays[0])
+        given = answer(kind(keepdims=False), [arrays[0], np.array([0, 1, 2])])
+    (first, *_) = explain(node, arrays, given, types)
+    assert first.hypothesis == "axes ignored" and first.attributes == {"axes": "(0, 1, 2)"}
+    spread = np.broadcast_to(given, (2, 7))
+    (first, *_) = explain(node, arrays, spread, types)
+    assert first.hypothesis == "axes ignored"
+
+
+def test_a_reduction_over_other_axes_is_named_by_its_shape() -> None:
+    node, arrays, given, types = reduced(ReduceL1, (1, 2), True)
+    (first, *_) = explain(node, arrays, given, types)
+    assert first.hypothesis == "over axes (1, 2)"
+    assert explain(node, arrays, given * np.float32(1.01), types) == ()
 
 
 @pytest.mark.parametrize("name", CASES)

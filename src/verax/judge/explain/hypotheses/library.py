@@ -27,7 +27,11 @@ from verax.judge.explain.hypotheses.movement import (
 )
 from verax.judge.explain.hypotheses.normalization import lp_normalization, normalization, response
 from verax.judge.explain.hypotheses.pooling import global_pool, pool
-from verax.judge.explain.hypotheses.quantization import dequantise, quantise
+from verax.judge.explain.hypotheses.quantization import (
+    dequantise,
+    quantise,
+    quantise_while_running,
+)
 from verax.judge.explain.hypotheses.recurrent import recurrent
 from verax.judge.explain.hypotheses.reduction import extremum_place, reduction, running_sum
 from verax.judge.explain.hypotheses.resize import resize
@@ -69,6 +73,7 @@ FAMILIES: dict[Family, str] = {
     loop: "Loop",
     quantise: "QuantizeLinear",
     dequantise: "DequantizeLinear",
+    quantise_while_running: "DynamicQuantizeGroups",
 }
 """Family -> the operators that it speaks about."""
 BY_KIND = {kind: family for family, kinds in FAMILIES.items() for kind in kinds.split()}

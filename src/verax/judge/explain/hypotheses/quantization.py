@@ -15,7 +15,9 @@ from verax.judge.explain.hypotheses.base import (
     Suspect,
     edited,
     from_inputs,
+    with_attributes,
 )
+from verax.ops.quantized.dynamic_quantization import DynamicQuantizeGroups
 from verax.ops.quantized.quantization import DequantizeLinear, QuantizeLinear
 
 
@@ -72,6 +74,29 @@ def dequantise(suspect: Suspect) -> Iterator[Hypothesis]:
             f"the bytes were read as {other}",
             Prior.usual,
             inputs=edited(0, lambda x: x.view(other)),
+        )
+
+
+def quantise_while_running(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Rivals of DynamicQuantizeGroups."""
+    op = suspect.op
+    assert isinstance(op, DynamicQuantizeGroups)
+    way = "symmetrically" if op.symmetric else "asymmetrically"
+    other = "asymmetrically" if op.symmetric else "symmetrically"
+    yield from with_attributes(
+        op,
+        f"inputs quantised {other}",
+        f"the data were quantised {other}, where the file says {way}",
+        Prior.usual,
+        symmetric=not op.symmetric,
+    )
+    for axis in range(suspect.x.ndim + 1):
+        yield from with_attributes(
+            op,
+            f"groups from axis {axis} on",
+            f"the elements that share their indices in the first {axis} axes got one scale",
+            Prior.common,
+            axis=axis,
         )
 
 

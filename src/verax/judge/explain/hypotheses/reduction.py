@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 
@@ -14,6 +15,7 @@ from verax.judge.explain.hypotheses.base import (
     Hypothesis,
     Prior,
     Suspect,
+    moved,
     with_attributes,
 )
 from verax.ops.sums.arg import ArgMax, ArgMin
@@ -64,6 +66,17 @@ def reduction(suspect: Suspect) -> Iterator[Hypothesis]:
                 inputs=_with_axes(axes),
                 attributes={"axes": str(axes)},
             )
+    if len(actual) < rank:
+        every = dataclasses.replace(op, keepdims=True)  # type: ignore[call-arg]
+        yield Hypothesis(
+            "axes ignored",
+            f"the axes {actual} were ignored: every place holds the result over every axis",
+            Prior.usual,
+            op=every,
+            inputs=_with_axes(tuple(range(rank))),
+            after=moved(lambda y: np.broadcast_to(y.reshape(()), suspect.expected.shape)),
+            attributes={"axes": str(tuple(range(rank)))},
+        )
     count = float(np.prod([suspect.x.shape[a] for a in actual]))
     if op.kind == "ReduceMean" and count > 1:
         for name, words, factor in (

@@ -20,6 +20,7 @@ from verax.judge.explain.hypotheses.base import (
 from verax.ops.movement.reshaping import Flatten, Transpose
 from verax.ops.movement.slicing import Concat
 from verax.ops.sums.linear import Gemm
+from verax.ops.sums.reduction import Reduction
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.deconvolution import ConvTranspose
 from verax.ops.windows.pooling import Pool
@@ -33,6 +34,41 @@ def other_shape(suspect: Suspect) -> Iterator[Hypothesis]:
     yield from _orders(suspect)
     yield from _cut(suspect)
     yield from _attributes(suspect)
+    yield from _axes(suspect)
+
+
+def _axes(suspect: Suspect) -> Iterator[Hypothesis]:
+    """A reduction over other axes, as many as the shape of the answer says."""
+    op, shape = suspect.op, suspect.x.shape
+    if not isinstance(op, Reduction) or len(shape) > MANY_RANKS:
+        return
+    every = tuple(range(len(shape)))
+    actual = op.reduced_axes(len(shape), suspect.inputs[1] if suspect.has(1) else None)
+    chosen = itertools.chain.from_iterable(itertools.combinations(every, n) for n in every[1:])
+    for axes in (every, (), *chosen):
+        for keepdims in (op.keepdims, not op.keepdims):
+            left = tuple(
+                1 if a in axes else n for a, n in enumerate(shape) if keepdims or a not in axes
+            )
+            if axes == actual or left != suspect.given.shape:
+                continue
+            name, words = f"over axes {axes}", f"it was computed over the axes {axes}, not {actual}"
+            if axes == every:
+                name = "axes ignored"
+                words = f"the axes {actual} were ignored: it was computed over every axis"
+            elif not axes:
+                name, words = "nothing reduced", f"the axes {actual} were taken as none"
+            changed = {"keepdims": keepdims, "noop_with_empty_axes": not axes}
+            rival = dataclasses.replace(op, **changed)  # type: ignore[arg-type]
+            yield Hypothesis(
+                name,
+                words,
+                Prior.usual,
+                op=rival,
+                inputs=lambda arrays, axes=axes: [arrays[0], np.array(axes, np.int64)],
+                attributes={"axes": str(axes)},
+            )
+            break
 
 
 def _orders(suspect: Suspect) -> Iterator[Hypothesis]:
