@@ -8,6 +8,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 ARGS ?=
+# coremltools has no wheel for Python 3.14; the message classes in it, all that is needed, are plain Python.
+COREML = if $(1)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 14))'; then \
+	$(1)/bin/python -m pip install -qq --disable-pip-version-check --upgrade --no-deps --only-binary=:all: \
+	--python-version 3.13 --target "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+	coremltools==9.0; fi
 
 .PHONY: help demo test targets newest quick durations docs lint format bench campaign honest examples clean
 
@@ -30,6 +35,7 @@ targets: $(VENV)/.test  ## The whole suite under each target that this machine c
 newest: pyproject.toml  ## The suite beside the newest releases of every peer, in an environment of its own
 	@$(PYTHON) -m venv $(VENV)-newest
 	@$(VENV)-newest/bin/python -m pip install -qq --disable-pip-version-check -e '.[newest]'
+	@$(call COREML,$(VENV)-newest)
 	@$(VENV)-newest/bin/python -m pytest -n $(JOBS) -m "not slow"
 
 quick: $(VENV)/.test  ## A sample of every room in 90 seconds on 2 cores, for daily work
@@ -81,4 +87,5 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 $(VENV)/.test $(VENV)/.docs $(VENV)/.examples: $(VENV)/.%: $(VENV)/.core
 	@echo "installing the extra '$*' ..."
 	@$(PIP) -e '.[$*]'
+	@$(if $(filter test,$*),$(call COREML,$(VENV)))
 	@touch $@

@@ -77,7 +77,7 @@ def test_a_compiled_network_gives_its_meaning(name, tmp_path):
 
 
 FUSED_WRONGLY = {"names_pool_valid", "names_pool_full"}
-"""Networks that ONNX Runtime (1.31 still) gets wrong with its optimizer Pad_Fusion: it takes a Pad
+"""Networks that ONNX Runtime up to 1.31 gets wrong with its optimizer Pad_Fusion: it takes a Pad
 of zeros before a MaxPool for the MaxPool's own padding, which is never a maximum."""
 
 

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import sysconfig
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +21,14 @@ from verax.base.errors import MissingPackageError, ModelError
 
 PACKAGE = "_verax_coreml_messages"
 """Name under which the folder of message classes is a package of its own."""
+
+_HOW_TO_INSTALL = "pip install coremltools"
+if sys.version_info >= (3, 14):  # its last release, 9.0, has wheels up to 3.13
+    _HOW_TO_INSTALL = (
+        "coremltools has no wheel for this Python, but its message classes are plain Python: "
+        "pip install --no-deps --only-binary=:all: --python-version 3.13 --target "
+        f"{sysconfig.get_path('purelib')} coremltools"
+    )
 
 MAX_DEPTH = 64
 """Messages nested deeper than this are refused; real ones have a dozen levels."""
@@ -36,7 +45,7 @@ def model_messages() -> ModuleType:
         if not folders:
             raise MissingPackageError(
                 "the package 'coremltools' is needed to read CoreML models",
-                next_step="pip install coremltools",
+                next_step=_HOW_TO_INSTALL,
             )
         package = ModuleType(PACKAGE)
         package.__path__ = [os.path.join(folders[0], "proto")]
