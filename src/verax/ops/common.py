@@ -132,6 +132,15 @@ def sum_rounding(dtype: DType, y: Any, absolute: Any, squares: Any, n: Any) -> R
     return Rounding(found.sigma * ratio + 0.3 * tiny, found.bound * ratio + tiny)
 
 
+def sum_error(dtype: DType, y: Any, xs: Sequence[Any], scale: float) -> Rounding:
+    """A sum of inputs times `scale`, in any order."""
+    terms = [np.asarray(x, np.float64) * scale for x in xs]
+    absolute = functools.reduce(np.add, map(np.abs, terms))
+    return sum_rounding(
+        dtype, y, absolute, functools.reduce(np.add, map(np.square, terms)), len(terms)
+    )
+
+
 ErrorModel = Callable[[Any, Evaluation, Sequence[Any], Sequence[Any]], Sequence[Rounding | None]]
 
 

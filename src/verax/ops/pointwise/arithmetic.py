@@ -24,7 +24,7 @@ from verax.ops.common import (
     INTEGERS,
     SIGNED,
     draw,
-    sum_rounding,
+    sum_error,
 )
 from verax.ops.pointwise.elementwise import Addition, Binary, Elementwise, power_of_two
 
@@ -402,13 +402,6 @@ class Min(Variadic):
         return reduce(m.min, xs)
 
 
-def _sum_error(dtype: DType, y: Any, xs: Sequence[Any], scale: float) -> Rounding:
-    """A sum of inputs times `scale`, in any order."""
-    terms = [np.asarray(x, np.float64) * scale for x in xs]
-    absolute = reduce(np.add, map(np.abs, terms))
-    return sum_rounding(dtype, y, absolute, reduce(np.add, map(np.square, terms)), len(terms))
-
-
 @operator
 class Sum(Variadic):
     """The sum of all inputs, added from left to right."""
@@ -427,7 +420,7 @@ class Sum(Variadic):
     ) -> Sequence[Rounding | None]:
         if len(inputs) == 1:
             return (None,)
-        return (_sum_error(ev.outputs[0].dtype, outputs[0], inputs, 1.0),)
+        return (sum_error(ev.outputs[0].dtype, outputs[0], inputs, 1.0),)
 
 
 @operator
@@ -449,4 +442,4 @@ class Mean(Variadic):
     ) -> Sequence[Rounding | None]:
         if len(inputs) == 1:
             return (None,)
-        return (_sum_error(ev.outputs[0].dtype, outputs[0], inputs, 1 / len(inputs)),)
+        return (sum_error(ev.outputs[0].dtype, outputs[0], inputs, 1 / len(inputs)),)
