@@ -44,7 +44,7 @@ def network(
     [
         (lambda: network((1, 1), "Swish", "depthwise"), 3),
         (lambda: network((1, 1), "Sigmoid", "depthwise"), 3),
-        (lambda: network((1, 1), "Swish", "winograd"), 5),
+        (lambda: network((1, 1), "Swish", "winograd"), 6),  # scales, both transforms, products
         (lambda: network((1, 1), "Relu", "depthwise"), 2),
         (lambda: network((1, 1), "HardSwish", "depthwise"), 2),
         (lambda: network((1, 1), "Swish", "depthwise", strides=(2, 1)), 3),

@@ -199,7 +199,8 @@ def test_outputs_of_other_types_are_made_where_the_tiles_end(kind: str) -> None:
     x = rng.standard_normal((2, 32, 23, 19)).astype(np.float32)
     other = rng.integers(0, 90, (2, 48, 23, 19)).astype(kind)
     w = b.constant((rng.standard_normal((48, 32, 3, 3)) / 17).astype(np.float32))
-    made = b.add(Conv(pads=PADS), [b.input("x", TensorType.of(x)), w], [], "conv")
+    conv = WinogradConv(tile=4, pads=PADS)  # a cast to integers would make O3 sum directly
+    made = b.add(conv, [b.input("x", TensorType.of(x)), w], [], "conv")
     if kind == "uint8":
         step, zero = b.constant(np.array(0.03, np.float32)), b.constant(np.array(99, np.uint8))
         made = b.add(REGISTRY["QuantizeLinear"](), [made, step, zero])
@@ -207,9 +208,8 @@ def test_outputs_of_other_types_are_made_where_the_tiles_end(kind: str) -> None:
         made = b.add(REGISTRY["Cast"](to=kind), [made])
     made = b.add(REGISTRY["Max"](), [made, b.input("other", TensorType.of(other))])
     graph = b.graph([made])
-    exe = compile(graph, Settings(3, threads=1))
-    assert exe.recipe.algorithms
-    meant = promised(exe.specialised.graph, {"x": x, "other": other})
+    exe = compile(graph, Settings(1, threads=1))
+    meant = promised(graph, {"x": x, "other": other})
     (got,), (wanted,) = exe.run({"x": x, "other": other}).values(), meant.values()
     assert got.tobytes() == np.asarray(wanted).tobytes()
     assert sum(f"to {kind} output transform" in line for line in exe.plan.lines) == 1

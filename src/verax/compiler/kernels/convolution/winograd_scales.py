@@ -33,7 +33,7 @@ class WinogradScales:
     source: WinogradInput
 
     def __str__(self) -> str:
-        return f"scales of {self.source.tiling} of {self.source.channels} channels"
+        return f"float32 scales of {self.source.tiling} of {self.source.channels} channels"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
