@@ -26,6 +26,7 @@ from verax.ir.operator import Evaluation
 from verax.judge.regions.vjp import FLAT, JUMPS, rule_of
 from verax.judge.regions.vjp_step import Step
 from verax.numerics import statistics as st
+from verax.numerics.error_model import TINY
 from verax.reference.evaluate import to_work
 
 Values = dict[str, np.ndarray]
@@ -161,10 +162,11 @@ def spreads(
     """Exact standard deviation of each element of the `shown` values, one pass for each.
 
     sigma: per value, the standard deviation of its own node's rounding. Also the `Reach` of every
-    value. Raises `NoRule`.
+    value; where nothing rounds at all, any error shows. Raises `NoRule`.
     """
     found: Values = {v: np.zeros(tape.values[v].shape) for v in shown}
     passes: list[_Energies] = []
+    exact: list[_Energies] = []
     for value in shown:
         weight = _weight(tape.values[value].size, len(shown))
         for index in np.ndindex(tape.values[value].shape):
@@ -173,15 +175,14 @@ def spreads(
             moved, rounded = _energies(tape, {value: seed}, sigma)
             variance = sum(rounded.values())
             found[value][index] = np.sqrt(variance)
-            if variance > 0:
-                factor = weight / variance
-                passes.append(
-                    (
-                        {v: factor * e for v, e in moved.items()},
-                        {v: factor * e for v, e in rounded.items()},
-                    )
+            factor = weight / (variance if variance > 0 else TINY**2)
+            (passes if variance > 0 else exact).append(
+                (
+                    {v: factor * e for v, e in moved.items()},
+                    {v: factor * e for v, e in rounded.items()},
                 )
-    return found, _combined(passes, 1)
+            )
+    return found, _combined(passes or exact, 1)
 
 
 def reaches(
@@ -197,10 +198,11 @@ def reaches(
     the sum over shown elements j of (J_jk / s_j)^2 (Hutchinson 1990). Raises `NoRule`.
     """
     passes = []
+    least = np.inf if any(s.any() for s in spread.values()) else TINY  # nothing rounds: all shows
     for _ in range(draws):
         seeds = {}
         for value, s in spread.items():
-            unit = np.where(s > 0, s, np.inf) / np.sqrt(_weight(s.size, len(spread)))
+            unit = np.where(s > 0, s, least) / np.sqrt(_weight(s.size, len(spread)))
             seeds[value] = random.choice((-1.0, 1.0), s.shape) / unit
         passes.append(_energies(tape, seeds, sigma))
     return _combined(passes, draws)

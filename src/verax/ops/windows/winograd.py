@@ -193,7 +193,7 @@ class _Guard(NamedTuple):
 def _guard(x: np.ndarray, windows: Windows, tile: int, tiles: Sequence[int], groups: int) -> _Guard:
     m = NumpyArith()
     bits = np.ascontiguousarray(x).view(np.int32) & np.int32(winograd.MAGNITUDE_MASK)
-    magnitudes = bits.reshape(x.shape[0], groups, -1, *x.shape[2:]).max(axis=2)
+    magnitudes = bits.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]).max(axis=2)
     seen = np.array(_tiles(magnitudes, windows, tile, tiles))
     largest = np.where(seen < winograd.NOT_FINITE, seen, 0).max(axis=(0, 1))
     scale, inverse = winograd.scales(m, largest)
@@ -223,7 +223,7 @@ def _not_finite(x: np.ndarray, w: np.ndarray, windows: Windows, groups: int) -> 
         weights = sign.reshape(groups, -1, *sign.shape[1:]).astype(np.float32)
         for i, j in np.ndindex(*sign.shape[2:]):
             part = kind[:, :, i : i + rows, j : j + cols].astype(np.float32)
-            total += weights[..., i, j] @ part.reshape(n, groups, -1, rows * cols)
+            total += weights[..., i, j] @ part.reshape(n, groups, w.shape[1], rows * cols)
         return total.reshape(n, w.shape[0], rows, cols)
 
     plus, minus, nan = kinds
