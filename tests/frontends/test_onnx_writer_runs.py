@@ -24,6 +24,7 @@ LACKS = {
     "BitShift": ("model IR version",),  # signed numbers are as young as opset 28
     "Celu": ("model IR version",),
     "Div": ("division by zero",),
+    "FloorDiv": ("division by zero",),
     "Gemm": ("NOT_IMPLEMENTED",),
     "GridSample": ("Only 4-D or 5-D",),
     "LRN": ("size_ % 2 == 1", "NumDimensions() == 4"),

@@ -48,8 +48,9 @@ class PromisedMoments:
 
     @property
     def mean(self) -> np.ndarray:
-        """near + rest, rounded once."""
-        return self.near + self.rest
+        """near + rest, rounded once; near where it is not finite, and has no rest."""
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isfinite(self.near), self.near + self.rest, self.near)
 
     def inverse(self, epsilon: float) -> np.ndarray:
         """1 / sqrt(variance + epsilon), each operation rounded once."""

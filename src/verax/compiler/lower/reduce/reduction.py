@@ -319,7 +319,9 @@ def lower_normalisation(lowering: Lowering, group: Group) -> None:
         near, rest, inverse = (Input(inputs + i, dtype) for i in range(3))
         unit = standardised(x, near, rest, inverse)
         result = M.fma(unit, scale, Input(2, dtype)) if len(extra) > 1 else M.mul(unit, scale)
-        statistics = (M.add(near, rest), inverse) if len(node.outputs) > 1 else ()
+        finite = M.lt(M.abs(near), M.const(np.inf, dtype))
+        mean = M.select(finite, M.add(near, rest), near)
+        statistics = (mean, inverse) if len(node.outputs) > 1 else ()
     _emit_lines(lowering, group, axes, stages, result, extra, statistics)
 
 
