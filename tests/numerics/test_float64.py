@@ -209,7 +209,9 @@ def test_long_arrays_are_computed_block_by_block(name: str) -> None:
         (module, name)
         for module in (error_function, exponential, inverse_error, logarithm, trigonometric)
         for name in vars(module)
-        if isinstance(vars(module)[name], tuple) and name.lstrip("_").isupper()
+        if isinstance(vars(module)[name], tuple)
+        and name.lstrip("_").isupper()
+        and not hasattr(constants, name)
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
