@@ -12,8 +12,7 @@ from verax.judge.inputs import untelling
 from verax.ops.pointwise.activation import Relu
 from verax.runners.network import NetworkRunner
 
-R = np.random.default_rng(97)
-FREE = R.standard_normal((2, 3, 5, 5)).astype(np.float32)
+FREE = np.random.default_rng(97).standard_normal((2, 3, 5, 5)).astype(np.float32)
 CASES = {
     "is 0.5 everywhere": np.full((2, 3, 5, 5), np.float32(0.5)),
     "same at every place of axis 0": np.repeat(FREE[:1], 2, axis=0),
