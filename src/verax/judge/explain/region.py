@@ -124,11 +124,11 @@ class _Region:
     def _cost(self, node: Node, found: Meaning) -> float:
         """About how much evaluating a node computes."""
         sizes = [y.size for y in found.outputs]
-        inputs = [self.truth[v].size for v in node.inputs if v is not None]
-        if isinstance(node.op, Elementwise) or len(inputs) < 2:
-            return float(sum(sizes) + sum(inputs))
-        last = self.truth[str(node.inputs[1])].shape[-1:] or (1,)
-        return float(sum(sizes) * max(1, inputs[1] // max(1, min(last[0], sizes[0]))))
+        read = [self.truth[v] for v in node.inputs if v is not None]
+        if isinstance(node.op, Elementwise) or len(read) < 2:
+            return float(sum(sizes) + sum(x.size for x in read))
+        last = read[1].shape[-1:] or (1,)
+        return float(sum(sizes) * max(1, read[1].size // max(1, min(last[0], sizes[0]))))
 
     def _evaluated(self, node: Node, values: Values, *, errors: bool = False) -> Meaning:
         inputs = [None if v is None else values[v] for v in node.inputs]
