@@ -24,7 +24,7 @@ from verax.ir.graph import Graph, Node
 from verax.judge.decide import difference_of_squares
 from verax.judge.decide.orders import fft_applies, fft_run, winograd_applies, winograd_runs
 from verax.judge.decide.precision import ARITHMETICS, PRODUCTS, Arithmetic, to_float64, with_factors
-from verax.judge.decide.strassen import strassen_applies, strassen_run
+from verax.judge.decide.strassen import Variant, strassen_applies, strassen_run
 from verax.judge.regions.adjoint import NoRule, spreads
 from verax.judge.regions.budget import needs, why_too_large
 from verax.judge.regions.sampler import Region, Sampler, Values
@@ -363,7 +363,7 @@ class _Search:
             return self._rounded(node, arrays, y, arithmetic)
         with np.errstate(all="ignore"):
             if name == strassen.NAME and strassen_applies(node, arrays):
-                return strassen_run(node, arrays, np.zeros(y.shape))[0]
+                return strassen_run(node, arrays, np.zeros(y.shape), Variant())[0]
             if name == FFT and fft_applies(node, arrays):
                 return fft_run(node, arrays)[0]
             for tile, known in NAMES.items():
