@@ -160,6 +160,11 @@ def _along_axis(rng: np.random.Generator, value: float) -> tuple[Any, ...]:
     return (*_float(_canceling(rng, value)), np.array([1], np.int64))
 
 
+def _arguments(rng: np.random.Generator, value: float) -> tuple[Any, ...]:
+    """Numbers from half of `value` to all of it."""
+    return _float(value * rng.uniform(0.5, 1, (31, 14)))
+
+
 def _running(rng: np.random.Generator, value: float) -> tuple[Any, ...]:
     return (*_float(_canceling(rng, value)), np.array(1, np.int64))
 
@@ -257,7 +262,7 @@ KINDS: tuple[tuple[Operator, str, tuple[float, ...], Draw], ...] = (
         Exp(),
         "argument",
         (1, 10, 80),
-        lambda rng, value: _float(value * rng.uniform(0.5, 1, (31, 14))),
+        _arguments,
     ),
     (
         Log(),
@@ -269,7 +274,7 @@ KINDS: tuple[tuple[Operator, str, tuple[float, ...], Draw], ...] = (
         Sin(),
         "argument",
         (1, 100, 10000),
-        lambda rng, value: _float(value * rng.uniform(0.5, 1, (31, 14))),
+        _arguments,
     ),
     (
         Tan(),

@@ -18,6 +18,8 @@ from verax.numerics.arith import Arith
 
 V = TypeVar("V")
 
+MAGNITUDE_MASK = 0x7FFFFFFF
+"""What is left of the bits of a float32 without its sign."""
 EXPONENT = 0x7F800000
 """The bits of the exponent, which are those of infinity."""
 SMALLEST, LARGEST = 0x00800000, 0x7E800000
@@ -29,7 +31,7 @@ NOT_FINITE = -1.0
 
 def magnitude(m: Arith[V], x: V) -> V:
     """The bits of |x| (float32), as int32."""
-    return m.and_(m.bitcast(x, "int32"), m.const(0x7FFFFFFF, "int32"))
+    return m.and_(m.bitcast(x, "int32"), m.const(MAGNITUDE_MASK, "int32"))
 
 
 def inverse_scale(m: Arith[V], largest: V) -> V:

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from verax.numerics import power_of_two
 from verax.numerics.arith import Arith
 
 V = TypeVar("V")
@@ -59,9 +60,7 @@ OUTPUT = {
 }
 """A^T by tile."""
 
-MAGNITUDE_MASK = 0x7FFFFFFF
-"""What is left of the bits of a float32 without its sign."""
-NOT_FINITE = 0x7F800000
+NOT_FINITE = power_of_two.EXPONENT
 """The least magnitude of what is not finite."""
 EXPONENT = 80
 """Of the power of two that tiles are scaled by whose largest number is out of the ordinary."""

@@ -15,7 +15,7 @@ from verax.base.errors import GraphError
 from verax.ir.gains import InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
-from verax.numerics import winograd
+from verax.numerics import power_of_two, winograd
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U
 from verax.numerics.fma import fma32
@@ -192,7 +192,7 @@ class _Guard(NamedTuple):
 
 def _guard(x: np.ndarray, windows: Windows, tile: int, tiles: Sequence[int], groups: int) -> _Guard:
     m = NumpyArith()
-    bits = np.ascontiguousarray(x).view(np.int32) & np.int32(winograd.MAGNITUDE_MASK)
+    bits = power_of_two.magnitude(m, x)
     magnitudes = bits.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]).max(axis=2)
     seen = np.array(_tiles(magnitudes, windows, tile, tiles))
     largest = np.where(seen < winograd.NOT_FINITE, seen, 0).max(axis=(0, 1))

@@ -16,7 +16,7 @@ from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder, Index, Ker
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES, Target
-from verax.numerics import winograd
+from verax.numerics import power_of_two, winograd
 
 BITS = "int32"
 QUARTER = 4
@@ -114,7 +114,7 @@ def _largest(
         """With a block of channels, of which the first `valid` exist."""
         after = list(before)
         for part in range(0, valid, lanes):
-            kept = [winograd.MAGNITUDE_MASK * (part + i < valid) for i in range(lanes)]
+            kept = [power_of_two.MAGNITUDE_MASK * (part + i < valid) for i in range(lanes)]
             mask = Typed(ir.Constant(f.vector_type(BITS, lanes), kept), BITS)
             for p in range(pixels):
                 place = f.at(start, (block, source.x.block), p * known(source.x.pixel) + part,

@@ -16,7 +16,7 @@ from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import I1, I32, FunctionBuilder, Index
 from verax.compiler.kernels.target import LANES
-from verax.numerics import winograd
+from verax.numerics import power_of_two, winograd
 
 ONE = 0x3F800000
 """The bits of 1.0."""
@@ -185,7 +185,7 @@ def _add_not_finite(
 
 def _not_finite(f: FunctionBuilder, value: ir.Value) -> ir.Value:
     """Of one number."""
-    bits = f.b.and_(f.b.bitcast(value, I32), ir.Constant(I32, winograd.MAGNITUDE_MASK))
+    bits = f.b.and_(f.b.bitcast(value, I32), ir.Constant(I32, power_of_two.MAGNITUDE_MASK))
     return f.b.icmp_signed(">=", bits, ir.Constant(I32, winograd.NOT_FINITE))
 
 
