@@ -45,8 +45,7 @@ BY_ATTRIBUTES = """
 Acos Acosh AffineGrid And Asin Asinh Atan Atan2 Atanh AveragePoolInteger Bfloat16Factor BitShift
 BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BoxNMS Cast Ceil CenterCropPad Compress
 ConstantOfShape Cos Cosh CumProd
-Dropout DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal ErfInv Expand Expm1 EyeLike Floor
-FloorDiv
+Dropout DynamicQuantizeLinear Einsum Equal ErfInv Expand Expm1 EyeLike Floor FloorDiv
 GatherElements GatherND Greater GreaterOrEqual GridSample Hypot IsInf IsNaN L2NormalizeInteger Less
 LessOrEqual Log1p MaxRoiPool MaxUnpool MeanVarianceNormalization Mod MultiBoxDetection
 NonMaxSuppression NonZero Not
