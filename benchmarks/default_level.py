@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,14 @@ PICTURES = {
     "bit": ("BitModel", {"depths": [1, 1, 2, 1]}),
 }  # fmt: skip
 """Models of pictures [n, 3, 224, 224]: the class of transformers and its options."""
+POINTWISE = (
+    "abs acos asinh atan ceil cos erf exp expm1 floor isnan log1p round rsqrt sigmoid sign sin sqrt "
+    "square tan tanh trunc"
+)
+ACTIVATIONS = (
+    "celu elu gelu hardshrink hardsigmoid hardswish leaky_relu logsigmoid mish relu6 selu silu "
+    "softplus softshrink softsign tanhshrink"
+)
 CORE = (
     "swinv2 at 224", "swin at 224", "vit at 224", "beit at 224", "dinov2 at 224", "resnet at 224",
     "regnet at 224", "convnext at 224", "mobilenetv2 at 224", "segformer at 224",
@@ -178,9 +187,70 @@ def _written() -> Iterator[Entry]:
     )  # fmt: skip
 
 
+def _operators() -> Iterator[Entry]:
+    """Every kind of operator behind each algorithm that O3 chooses: a product of Strassen's, a
+    convolution of Winograd's, a 1x1 convolution of Strassen's on blocked channels, and a batch that
+    is sent through in parts."""
+    import torch
+    from torch import nn
+    from torch.nn import functional as f
+
+    class Behind(nn.Module):
+        def __init__(self, net: nn.Module, function: Callable[[Any], Any]) -> None:
+            super().__init__()
+            self.net, self.function = net, function
+
+        def forward(self, x: Any) -> Any:
+            return self.function(self.net(x))
+
+    functions: dict[str, Callable[[Any], Any]] = {
+        name: getattr(torch, name) for name in POINTWISE.split()
+    }
+    functions |= {name: getattr(f, name) for name in ACTIVATIONS.split()}
+    functions |= {
+        "softmax": lambda y: torch.softmax(y, -1),
+        "log softmax": lambda y: torch.log_softmax(y, 1),
+        "layer norm": lambda y: f.layer_norm(y, y.shape[-1:], eps=1e-12),
+        "normalize": lambda y: f.normalize(y, dim=-1),
+        "reciprocal": lambda y: 1 / y,
+        "itself less its mean": lambda y: y - y.mean(-1, keepdim=True),
+        "variance": lambda y: torch.var(y, -1),
+        "logsumexp": lambda y: torch.logsumexp(y, -1),
+        "norm": lambda y: torch.linalg.vector_norm(y, dim=-1),
+        "product": lambda y: torch.prod(y[..., :5], -1),
+        "cumulative sum": lambda y: torch.cumsum(y, -1),
+        "argmax": lambda y: torch.argmax(y, -1),
+        "top": lambda y: torch.topk(y, 5, dim=-1)[0],
+        "order": lambda y: torch.sort(y, dim=-1)[1],
+        "comparison": lambda y: (y > 0).float() + (y == 0),
+        "remainder": lambda y: torch.remainder(y, 0.3),
+        "floor divide": lambda y: torch.floor_divide(y, 0.3),
+        "clamp": lambda y: torch.clamp(y, -0.2, 0.4),
+        "power": lambda y: y.abs() ** 0.37,
+        "where": lambda y: torch.where(y != 0, y / y.abs(), 2 * y),
+        "gather": lambda y: y.gather(-1, (y[..., :7] > 0).long()),
+        "glu": lambda y: f.glu(y, dim=-1) if y.shape[-1] % 2 == 0 else f.glu(y[..., 1:], dim=-1),
+        "residue": lambda y: y - y.flip(-1) * 1.0000001,
+    }  # fmt: skip
+    layers: dict[str, tuple[Callable[[], nn.Module], Any]] = {
+        "a product": (lambda: nn.Linear(768, 768, bias=False), rows(2, 128, 768)),
+        "a convolution": (lambda: nn.Conv2d(48, 64, 3, padding=1, bias=False),
+                          picture(2, 48, 61, 59)),
+        "a 1x1 convolution": (lambda: nn.Conv2d(256, 256, 1, bias=False),
+                              picture(1, 256, 33, 35)),
+        "a batch": (lambda: nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(),
+                                          nn.Conv2d(32, 32, 3, padding=1, bias=False)),
+                    picture(6, 3, 112, 120)),
+    }  # fmt: skip
+    for layer, (build, inputs) in layers.items():
+        for name, function in functions.items():
+            make = partial(lambda build, function: Behind(build(), function), build, function)
+            yield Entry(f"{name} behind {layer}", make, inputs)
+
+
 def zoo() -> dict[str, Entry]:
     """Every network, by name."""
-    found = list(_written())
+    found = [*_written(), *_operators()]
     for name, (model, options) in TOKENS.items():
         own = {} if name == "t5" else TEXT
         takes, config = ("input_ids", "attention_mask"), "T5Config" if name == "t5" else ""
