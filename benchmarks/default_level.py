@@ -75,8 +75,8 @@ PICTURES = {
 }  # fmt: skip
 """Models of pictures [n, 3, 224, 224]: the class of transformers and its options."""
 POINTWISE = (
-    "abs acos asinh atan ceil cos erf exp expm1 floor isnan log1p round rsqrt sigmoid sign sin sqrt "
-    "square tan tanh trunc"
+    "abs acos asinh atan ceil cos erf exp expm1 floor isnan log1p round rsqrt sigmoid sign sin "
+    "sqrt square tan tanh trunc"
 )
 ACTIVATIONS = (
     "celu elu gelu hardshrink hardsigmoid hardswish leaky_relu logsigmoid mish relu6 selu silu "
