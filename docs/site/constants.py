@@ -1,7 +1,11 @@
-"""Constants of the code, for the pages: `{{ statistics.ROUNDING_T }}` becomes its value.
+"""Constants of the code in the pages, where people read them on a forge as well as on the site.
 
-A page names a constant, and its value is read from the code whenever the site is built, so that no
-page can tell an old one. `{{ table statistics.A B C }}` makes a table of several with the words
+A page holds a value between two comments, of which the first says where it comes from:
+
+    T <= <!--= {{ statistics.ROUNDING_T }} -->1.25<!--/-->
+
+`python -m docs.site.constants` writes today's values into all pages; a test holds that no page
+tells an old one. `{{ table statistics.A B C }}` makes a table of several constants with the words
 that the code has for them, `{{ table statistics }}` of all of the module.
 """
 
@@ -12,7 +16,10 @@ import importlib
 import inspect
 import math
 import re
+from collections.abc import Callable
+from pathlib import Path
 
+PAGES = Path(__file__).parents[1]
 MODULES = {
     "statistics": "verax.numerics.statistics",
     "error_model": "verax.numerics.error_model",
@@ -27,21 +34,40 @@ MODULES = {
 }
 """What pages call a module, and which one it is."""
 TOKEN = re.compile(r"\{\{ *(table +)?([a-z_]+)((?:\.[A-Z0-9_]+)?(?: +[A-Z0-9_]+)*) *\}\}")
+HELD = re.compile(r"<!--= (?P<text>.*?) -->.*?<!--/-->", re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 FENCE = re.compile(r"^(```.*?^```)$", re.DOTALL | re.MULTILINE)
 
 
-def filled(markdown: str) -> str:
-    """The page without comments and with every `{{ ... }}` replaced, outside of code blocks.
+def updated(markdown: str) -> str:
+    """The page with today's value between every pair of comments, outside of code blocks.
 
-    Raises `ValueError`, `AttributeError` or `KeyError` for one that names nothing.
+    Raises `ValueError`, `AttributeError` or `KeyError` for a comment that names nothing.
     """
+    return _outside_of_code(markdown, lambda text: HELD.sub(_held, text))
+
+
+def without_comments(markdown: str) -> str:
+    """The page with today's values and without comments, outside of code blocks."""
+    shown = lambda text: COMMENT.sub("", HELD.sub(lambda m: _filled(m["text"]), text))  # noqa: E731
+    return _outside_of_code(markdown, shown)
+
+
+def _outside_of_code(markdown: str, change: Callable[[str], str]) -> str:
     parts = FENCE.split(markdown)
-    return "".join(p if i % 2 else _filled(p) for i, p in enumerate(parts))
+    return "".join(p if i % 2 else change(p) for i, p in enumerate(parts))
+
+
+def _held(match: re.Match[str]) -> str:
+    value = _filled(match["text"])
+    if value.startswith("|"):  # a table has lines of its own
+        value = f"\n\n{value}\n\n"
+    return f"<!--= {match['text']} -->{value}<!--/-->"
 
 
 def _filled(text: str) -> str:
-    found = TOKEN.sub(_replacement, COMMENT.sub("", text))
+    """The text with every `{{ ... }}` replaced."""
+    found = TOKEN.sub(_replacement, text)
     if "{{" in found:
         raise ValueError(f"not understood: {found[found.index('{{') :][:60]}")
     return found
@@ -100,3 +126,16 @@ def as_table(module: str, names: list[str]) -> str:
         words = known[name].replace("|", r"\|").replace("*", r"\*")
         lines.append(f"| `{name}` | {shown(value(module, name))} | {words} |")
     return "\n".join(lines)
+
+
+def main() -> None:
+    """Write today's values into every page."""
+    for page in sorted(PAGES.rglob("*.md")):
+        before = page.read_text()
+        if (after := updated(before)) != before:
+            page.write_text(after)
+            print(page.relative_to(PAGES))
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-from docs.site.constants import filled
+from docs.site.constants import without_comments
 from docs.site.drawing import svg
 from docs.site.rooms import page as page_of_rooms
 
@@ -40,7 +40,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     up = "../" * page.file.src_uri.count("/")
     for source, target in TOP_PAGES.items():
         markdown = re.sub(rf"\]\((?:\.\./)+{source}", f"]({up}{target}", markdown)
-    return filled(markdown)
+    return without_comments(markdown)
 
 
 def moved_links(text: str) -> str:

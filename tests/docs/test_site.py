@@ -98,26 +98,42 @@ def test_the_navigation_lists_every_page_once() -> None:
 
 
 @pytest.mark.parametrize("page", [p for p in pages() if FOLDER in p.parents], ids=lambda p: p.stem)
-def test_every_constant_that_a_page_names_is_in_the_code(page: Path) -> None:
-    assert "{{" not in re.sub(constants.FENCE, "", constants.filled(page.read_text()))
+def test_a_page_tells_the_values_of_today(page: Path) -> None:
+    """On a forge, too (`python -m docs.site.constants` writes them)."""
+    text = page.read_text()
+    assert text == constants.updated(text)
+    assert "{{" not in re.sub(constants.FENCE, "", constants.without_comments(text))
+
+
+def held(text: str, value: str = "") -> str:
+    return f"<!--= {text} -->{value}<!--/-->"
 
 
 class TestConstants:
     def test_values_are_those_of_the_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(statistics, "ROUNDING_T", 1.25)
-        assert constants.filled("T of {{ statistics.ROUNDING_T }}.") == "T of 1.25."
+        text = f"T of {held('{{ statistics.ROUNDING_T }}', '1')}."
+        assert constants.updated(text) == f"T of {held('{{ statistics.ROUNDING_T }}', '1.25')}."
+        assert constants.without_comments(text) == "T of 1.25."
         (row,) = constants.as_table("statistics", ["ROUNDING_T"]).splitlines()[2:]
         assert row == "| `ROUNDING_T` | 1.25 | T at or below this is rounding. |"
 
+    def test_a_table_stands_apart(self) -> None:
+        text = held("{{ table statistics.ROUNDING_T }}")
+        table = constants.as_table("statistics", ["ROUNDING_T"])
+        once = constants.updated(text)
+        assert once == held("{{ table statistics.ROUNDING_T }}", f"\n\n{table}\n\n")
+        assert constants.updated(once) == once
+
     def test_a_name_that_is_none_ends_the_build(self) -> None:
         with pytest.raises(AttributeError):
-            constants.filled("{{ statistics.NO_SUCH_LIMIT }}")
+            constants.updated(held("{{ statistics.NO_SUCH_LIMIT }}"))
         with pytest.raises(ValueError, match="not understood"):
-            constants.filled("{{ statistics.rounding_t }}")
+            constants.updated(held("{{ statistics.rounding_t }}"))
 
     def test_code_blocks_and_comments(self) -> None:
         code = "```python\nf'{{x}}'  # <!-- stays -->\n```"
-        assert constants.filled(f"a<!-- goes\n-->\n{code}\n") == f"a{code}\n"
+        assert constants.without_comments(f"a<!-- goes\n-->\n{code}\n") == f"a{code}\n"
 
     def test_powers_of_two_are_written_as_such(self) -> None:
         assert constants.shown(2.0**-24) == "2^-24"
@@ -126,7 +142,7 @@ class TestConstants:
         assert constants.shown(b"VERAX\0VX") == r"VERAX\0VX"
 
     def test_every_limit_is_on_the_page_of_the_verdict(self) -> None:
-        found = constants.filled((FOLDER / "verdict.md").read_text())
+        found = (FOLDER / "verdict.md").read_text()
         limits = constants.documented("statistics")
         assert len(limits) > 40
         assert [name for name in limits if f"| `{name}` |" not in found] == []
