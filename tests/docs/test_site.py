@@ -89,6 +89,10 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
     # What a docstring says of its parameters is a list, "Raises" a paragraph.
     assert "<li><strong>shapes</strong>: sizes for what" in text
     assert "<p>Raises <code>ModelError</code>" in text
+    # Headings are the names that people type, and a long signature has a line for each parameter.
+    words = re.sub(r"<[^>]*>", "", text)
+    assert [n for n in names if not re.search(rf"^\s*verax\.{n}$", words, re.MULTILINE)] == []
+    assert re.search(r"^load\(\n    source: Any,\n    \*,\n    shapes: ", words, re.MULTILINE)
 
 
 def test_the_navigation_lists_every_page_once() -> None:
