@@ -10,6 +10,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
+from docs.site.commands import page as page_of_commands
 from docs.site.constants import without_comments
 from docs.site.drawing import svg
 from docs.site.rooms import page as page_of_rooms
@@ -21,7 +22,7 @@ TOP_PAGES = {
     "SECURITY.md": "security.md",
 }
 """Files at the top of the repository, and the pages that they become."""
-DRAWING, ROOMS = "rooms.svg", "rooms.md"
+DRAWING, ROOMS, COMMANDS = "rooms.svg", "rooms.md", "commands.md"
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -32,6 +33,7 @@ def on_files(files: Any, config: Any) -> Any:
     source = ROOT / "src" / "verax"
     files.append(File.generated(config, DRAWING, content=svg(source)))
     files.append(File.generated(config, ROOMS, content=page_of_rooms(source)))
+    files.append(File.generated(config, COMMANDS, content=page_of_commands()))
     return files
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import verax
-from docs.site import constants, drawing, rooms
+from docs.site import commands, constants, drawing, rooms
 from tests.docs.pages import ROOT, pages
 from verax.numerics import statistics
 
 FOLDER = ROOT / "docs"
 CONFIG = (ROOT / "mkdocs.yml").read_text()
-TOP = ("changelog.md", "contributing.md", "security.md", "rooms.md")
+TOP = ("changelog.md", "contributing.md", "security.md", "rooms.md", "commands.md")
 """Pages of the site that are no files of `docs`: from the top of the repository, and a made one."""
 
 
@@ -151,6 +151,20 @@ class TestConstants:
         assert len(limits) > 40
         assert [name for name in limits if f"| `{name}` |" not in found] == []
         assert [name for name, words in limits.items() if not words] == []
+
+
+def test_every_command_and_option_is_on_the_page_of_commands() -> None:
+    text = commands.page()
+    found = commands.commands()
+    assert {"check", "bisect", "compile", "doctor"} <= set(found)
+    for name, command in found.items():
+        (part,) = re.findall(
+            rf"^## `verax {name}`$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
+        )
+        options = [o for p in command.params if p.param_type_name == "option" for o in p.opts]
+        assert [o for o in options if o not in part] == []
+        assert f"* [`{name}`](#verax-{name}): " in text
+    assert not re.search(r"^\*.*\.\.\.$", text, re.MULTILINE)  # no sentence is cut short
 
 
 def test_every_file_has_its_sentence() -> None:
