@@ -18,7 +18,7 @@ from verax.base.errors import UsageError
 from verax.base.kept import keeping
 from verax.base.reading import stamp
 from verax.base.settings import DEFAULT_LEVEL, Settings
-from verax.base.tensors import is_module
+from verax.base.tensors import is_module, named_inputs
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import Network, graph_of, model_of
@@ -83,8 +83,9 @@ def reference(
     or names of values.
     """
     network, inputs = with_examples(model, inputs)
-    given = {**as_arrays(inputs), **as_arrays(state or {})}
-    return evaluate_graph(graph_of(network), given, keep=keep)
+    graph = graph_of(network)
+    given = {**as_arrays(named_inputs(inputs, graph.arguments)), **as_arrays(state or {})}
+    return evaluate_graph(graph, given, keep=keep)
 
 
 def substitute(
@@ -174,7 +175,8 @@ def check(
     options.setdefault("pixels", _pixels_of(network))
     chosen = PassOptions.of(passes, disable, inject)
     runner = with_passes(subject_of(subject, network), chosen)
-    return judge_check(graph_of(network), runner, _of_runs(inputs), **options)
+    graph = graph_of(network)
+    return judge_check(graph, runner, _of_runs(graph, inputs), **options)
 
 
 def with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:
@@ -187,15 +189,16 @@ def with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:
     return network, named_examples(network.program, inputs)
 
 
-def _given(inputs: Arrays | None) -> Arrays | None:
-    return None if inputs is None else as_arrays(inputs)
+def _given(graph: Graph, inputs: Any) -> Arrays | None:
+    """Inputs of one run as arrays by name. Raises `InputError`."""
+    return None if inputs is None else as_arrays(named_inputs(inputs, graph.arguments))
 
 
-def _of_runs(inputs: Inputs | None) -> Inputs | None:
-    """Inputs of one run or of several, as arrays."""
-    if inputs is None or isinstance(inputs, Mapping):
-        return _given(inputs)
-    return [as_arrays(one) for one in inputs]
+def _of_runs(graph: Graph, inputs: Any) -> Inputs | None:
+    """Inputs of one run or, listed, of several, as arrays by name. Raises `InputError`."""
+    if not isinstance(inputs, list | tuple):
+        return _given(graph, inputs)
+    return [as_arrays(named_inputs(one, graph.arguments)) for one in inputs]
 
 
 def _pixels_of(model: Network) -> dict[str, Pixels]:
@@ -212,7 +215,8 @@ def align(
     inputs: by the first network's names; drawn (seeded) when not given. options: those of
     `verax.judge.align.networks.align`.
     """
-    return judge_align(graph_of(first), graph_of(second), _given(inputs), **options)
+    graph = graph_of(first)
+    return judge_align(graph, graph_of(second), _given(graph, inputs), **options)
 
 
 def convert(model: Network, path: str | os.PathLike[str], **options: Any) -> Converted:
@@ -302,9 +306,10 @@ def bisect(
     `verax.judge.bisect.bisect`.
     """
     network, inputs = with_examples(model, inputs)
-    inputs = _of_runs(inputs)
+    graph = graph_of(network)
+    inputs = _of_runs(graph, inputs)
     chosen = PassOptions.of(passes, disable, inject)
-    graph, runner = graph_of(network), with_passes(subject_of(subject, network), chosen)
+    runner = with_passes(subject_of(subject, network), chosen)
     graph, runner, inputs = in_steps(graph, runner, inputs, steps)
     said = options.setdefault("pixels", _pixels_of(network))
     fall = None

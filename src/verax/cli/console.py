@@ -12,33 +12,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.segment import Segment
 
 from verax.base.errors import UsageError
 from verax.base.files import atomic_write
-
-CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-"""What a terminal obeys instead of showing it, and what no file of text can hold."""
-
-
-class PlainConsole(Console):
-    """A console on which names from a file cannot clear the screen, rename the window or turn the
-    direction of text: control characters are shown as Python writes them."""
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterator[Segment]:
-        for segment in super().render(renderable, options):
-            if segment.control or not CONTROL.search(segment.text):
-                yield segment
-            else:
-                text = CONTROL.sub(lambda found: ascii(found[0])[1:-1], segment.text)
-                yield Segment(text, segment.style)
-
+from verax.report.console import PlainConsole
 
 output = PlainConsole(highlight=False, soft_wrap=False)
 errors = PlainConsole(stderr=True, soft_wrap=True)

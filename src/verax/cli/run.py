@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from verax.base.errors import InputError, UsageError
@@ -52,6 +51,7 @@ from verax.compiling import compile
 from verax.judge import draw_inputs
 from verax.loading import load
 from verax.records.environment import array_hash
+from verax.report.tables import Column, FittingTable
 
 TOP = 5
 """Largest elements shown of an output that looks like class scores."""
@@ -199,17 +199,22 @@ def _facts(array: np.ndarray) -> dict[str, Any]:
     return facts
 
 
-def _table(results: dict[str, np.ndarray]) -> Table:
-    table = Table("output", "type", "min", "mean", "max", "NaN or inf")
+def _table(results: dict[str, np.ndarray]) -> FittingTable:
+    columns = (
+        Column("output", whole=True),
+        *(Column("type", rank=2), Column("min"), Column("mean"), Column("max")),
+        Column("NaN or inf", rank=1),
+    )
+    rows: list[tuple[str, ...]] = []
     for name, array in results.items():
         facts = _facts(array)
         type_ = f"{array.dtype.name}{list(array.shape)}"
         if "mean" in facts:
             figures = [f"{float(facts[key]):.6g}" for key in ("min", "mean", "max")]
-            table.add_row(Text(name), Text(type_), *figures, str(facts["non_finite"]))
+            rows.append((name, type_, *figures, str(facts["non_finite"])))
         else:
-            table.add_row(Text(name), Text(type_), "", "", "", "")
-    return table
+            rows.append((name, type_, "", "", "", ""))
+    return FittingTable("", columns, rows)
 
 
 def _show_largest(name: str, array: np.ndarray) -> None:
