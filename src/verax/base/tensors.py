@@ -18,6 +18,15 @@ def is_tensor(value: object) -> bool:
     return is_torch(value, "torch.Tensor")
 
 
+def tensors_in(inputs: object) -> list[Any]:
+    """The tensors among inputs in any form: lists and mappings of them, at any depth."""
+    if isinstance(inputs, Mapping):
+        return [t for v in inputs.values() for t in tensors_in(v)]
+    if isinstance(inputs, list | tuple):
+        return [t for v in inputs for t in tensors_in(v)]
+    return [inputs] if is_tensor(inputs) else []
+
+
 def is_module(value: object) -> bool:
     return is_torch(value, "torch.nn.modules.module.Module")
 
