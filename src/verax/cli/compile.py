@@ -11,8 +11,12 @@ from rich.text import Text
 
 from verax.base.errors import UsageError
 from verax.base.processor import NAMES
-from verax.cli.console import (
+from verax.cli.console import can_write, output, parse_shapes, parse_values, write_json, write_text
+from verax.cli.inputs import read_inputs
+from verax.cli.options import (
+    Disable,
     Evaluation,
+    Inputs,
     Json,
     Model,
     OpenLevel,
@@ -20,15 +24,8 @@ from verax.cli.console import (
     Seed,
     Shape,
     Value,
-    can_write,
-    output,
-    parse_shapes,
-    parse_values,
-    write_json,
-    write_text,
 )
-from verax.cli.inputs import Inputs, read_inputs
-from verax.cli.pass_options import Disable, names
+from verax.cli.pass_options import names
 from verax.compiler.saved import SavedExecutable
 from verax.compiler.saving import signer
 from verax.compiling import compile

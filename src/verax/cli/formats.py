@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from verax.cli.console import Json, can_write, output, write_json
+from verax.cli.console import can_write, output, write_json
+from verax.cli.options import Json
 from verax.formats import FORMATS
 from verax.report.tables import Column, FittingTable
 

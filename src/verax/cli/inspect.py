@@ -8,19 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from verax.cli.console import (
-    Evaluation,
-    Json,
-    Model,
-    Params,
-    Shape,
-    Value,
-    can_write,
-    output,
-    parse_shapes,
-    parse_values,
-    write_json,
-)
+from verax.cli.console import can_write, output, parse_shapes, parse_values, write_json
+from verax.cli.options import Evaluation, Json, Model, Params, Shape, Value
 from verax.compiler.saved import SavedExecutable
 from verax.frontends.model import Model as Loaded
 from verax.ir.types import TensorType

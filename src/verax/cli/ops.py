@@ -12,7 +12,8 @@ from rich.text import Text
 
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import UsageError
-from verax.cli.console import Json, can_write, output, write_json
+from verax.cli.console import can_write, output, write_json
+from verax.cli.options import Json
 from verax.ir.operator import REGISTRY, Operator
 from verax.report.tables import Column, FittingTable
 

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
-from verax.cli.console import Json, Shape, can_write, output, parse_shapes, write_json
-from verax.cli.pass_options import Inject
+from verax.cli.console import can_write, output, parse_shapes, write_json
+from verax.cli.options import Inject, Json, Shape
 from verax.compiler.decide.steps import STEPS, Step
 from verax.compiler.example import Example, example_of
 from verax.compiler.injected import with_injected

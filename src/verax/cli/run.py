@@ -17,23 +17,11 @@ from rich.text import Text
 from verax.base.errors import InputError, UsageError
 from verax.base.files import atomic_write
 from verax.base.settings import DEFAULT_LEVEL
-from verax.cli.console import (
+from verax.cli.console import can_write, output, parse_shapes, parse_values, write_json
+from verax.cli.inputs import image_options, read_inputs
+from verax.cli.options import (
+    Disable,
     Evaluation,
-    Json,
-    Level,
-    Model,
-    Params,
-    Seed,
-    Shape,
-    Threads,
-    Value,
-    can_write,
-    output,
-    parse_shapes,
-    parse_values,
-    write_json,
-)
-from verax.cli.inputs import (
     ImageFit,
     ImageLayout,
     ImageMean,
@@ -41,11 +29,17 @@ from verax.cli.inputs import (
     ImageRange,
     ImageStd,
     Inputs,
+    Json,
+    Level,
+    Model,
+    Params,
     Photo,
-    image_options,
-    read_inputs,
+    Seed,
+    Shape,
+    Threads,
+    Value,
 )
-from verax.cli.pass_options import Disable, names
+from verax.cli.pass_options import names
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import compile
 from verax.judge import draw_inputs

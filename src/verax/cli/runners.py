@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from verax.base.optional import pip_name
-from verax.cli.console import Json, can_write, output, write_json
+from verax.cli.console import can_write, output, write_json
+from verax.cli.options import Json
 from verax.records.environment import environment
 from verax.report.tables import Column, FittingTable
 from verax.runners.registry import DISTRIBUTIONS, ENTRIES, Entry
