@@ -158,7 +158,12 @@ def test_files_that_cannot_be_read_raise_errors_of_ours(tmp_path: Path) -> None:
 def test_unknown_names_are_attribute_errors() -> None:
     with pytest.raises(AttributeError):
         _ = verax.no_such_thing
-    assert {"load", "compile", "check", "reference"} <= set(dir(verax))
+
+
+def test_dir_shows_the_interface_and_nothing_else() -> None:
+    _ = verax.load, verax.check  # what was used before does not add to it
+    assert sorted(dir(verax)) == sorted(verax.__all__)
+    assert all(hasattr(verax, name) for name in verax.__all__)
 
 
 def test_two_files_of_one_network_are_aligned_and_converted(tmp_path: Path) -> None:

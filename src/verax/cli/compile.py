@@ -173,6 +173,7 @@ def command(
         Text(
             f"{to}: {'found in the cache' if kept else 'compiled'} in {seconds:.2f} s, "
             f"{to.stat().st_size / 1e6:.2f} MB; arena {found.arena_bytes / 1e6:.2f} MB"
+            f"; target {exe.specialised.image.target}"
             + (f"; signed by the key {signed_by}" if signed_by else "")
         )
     )
@@ -200,6 +201,7 @@ def command(
         "from_cache": kept,
         "bytes": to.stat().st_size,
         "arena_bytes": found.arena_bytes,
+        "target": exe.specialised.image.target,
         "weight_bytes": found.weight_bytes,
         "on_reference": list(found.on_reference),
         "refused": list(found.refused),
