@@ -10,22 +10,28 @@ between frameworks, and the judge has to name the guilty layer. Leaves 0 only if
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
+import os
+import shutil
 import sys
-import time
 from pathlib import Path
 
-import numpy as np
-from rich.console import Console
-from rich.text import Text
+from verax.cli.interrupts import ending_quietly
 
-import verax
-from verax.frontends.model import Model
-from verax.images import read_image
-from verax.ir.graph import Graph
-from verax.records.verdict import Kind
-from verax.report.verdict import render_verdict
+with ending_quietly():  # Ctrl-C while these are imported
+    import argparse
+    import dataclasses
+    import time
+
+    import numpy as np
+    from rich.console import Console
+    from rich.text import Text
+
+    import verax
+    from verax.frontends.model import Model
+    from verax.images import read_image
+    from verax.ir.graph import Graph
+    from verax.records.verdict import Kind
+    from verax.report.verdict import render_verdict
 
 FOLDER = Path(__file__).parent / "digits"
 GUILTY = "down1"
@@ -107,8 +113,33 @@ def main(arguments: list[str] | None = None) -> int:
     console.rule("in short")
     for what, is_so in held.items():
         console.print(f"  {'[green]yes[/green]' if is_so else '[red]NO[/red] '}  {what}")
+    console.rule("what to type next")
+    for what, command in next_commands():
+        console.print(Text(f"  {command}"), soft_wrap=True)
+        console.print(Text(f"      {what}", style="dim"))
     return 0 if all(held.values()) else 1
 
 
+def next_commands() -> list[tuple[str, str]]:
+    """What three further commands show, and each as it is typed in the folder of the caller."""
+    here = Path(sys.executable).with_name("verax")
+    found = shutil.which("verax")
+    on_path = found is not None and Path(found).resolve() == here.resolve()
+    program = "verax" if on_path else os.path.relpath(here)
+    folder = os.path.relpath(FOLDER)
+    return [
+        ("another digit", f"{program} run {folder}/digits.onnx --image {folder}/8.png"),
+        (
+            "our fastest level, judged on a photo",
+            f"{program} check {folder}/digits.onnx verax:O3 --image {folder}/5.png",
+        ),
+        (
+            "is the file in TensorFlow Lite's format the same network?",
+            f"{program} check {folder}/digits.onnx {folder}/digits.tflite",
+        ),
+    ]
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    with ending_quietly():
+        sys.exit(main())

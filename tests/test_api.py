@@ -60,6 +60,41 @@ def test_both_levels_and_positional_calls_give_the_same_bits(path: Path, x: np.n
     assert len({a.tobytes() for a in (*found, by_name)}) == 1
 
 
+def test_one_array_stands_for_the_only_input(path: Path, x: np.ndarray, tmp_path: Path) -> None:
+    exe = verax.compile(path, opt_level=1)
+    given = exe.run({"x": x})
+    exe.save(tmp_path / "net.vx")
+    program = verax.load(tmp_path / "net.vx")
+    for found in (exe.run(x), program.run(x), exe.step(x)[0], program.step(x)[0]):
+        assert {k: v.tobytes() for k, v in found.items()} == {"y": given["y"].tobytes()}
+    assert verax.reference(path, x)["y"].shape == given["y"].shape
+    assert verax.check(path, exe, x).inputs == verax.check(path, exe, {"x": x}).inputs
+    assert exe.profile(x, 1).steps
+
+
+@pytest.mark.parametrize("wrong", [[np.ones(SHAPE, np.float32)], None, "x.npz", {1, 2}])
+def test_what_are_no_inputs_is_said_with_the_form_to_give(path: Path, wrong: object) -> None:
+    exe = verax.compile(path)
+    for run in (exe.run, exe.step, exe.profile):
+        with pytest.raises(InputError, match="arrays by name") as told:
+            run(wrong)  # type: ignore[operator]
+        assert "{'x': ...}, or the array itself" in str(told.value)
+
+
+def test_one_array_for_two_inputs_names_them(tmp_path: Path) -> None:
+    a, b = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in ("left", "right"))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])
+    graph = helper.make_graph([helper.make_node("Sub", ["left", "right"], ["y"])], "n", [a, b], [y])
+    exe = verax.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    with pytest.raises(InputError, match="takes 2 inputs") as told:
+        exe.run(np.ones((2, 3), np.float32))
+    assert "'left': ..., 'right': ..." in str(told.value)
+    with pytest.raises(InputError, match="dictionary") as told:
+        exe({"left": 1})
+    with pytest.raises(InputError, match="holds no numbers"):
+        exe.run({"left": "text", "right": np.ones((2, 3), np.float32)})
+
+
 def test_the_reference_is_near_and_keeps_what_is_asked(path: Path, x: np.ndarray) -> None:
     found = verax.reference(path, {"x": x}, keep=["c", "y"])
     assert found["y"].dtype == np.float64
@@ -123,7 +158,12 @@ def test_files_that_cannot_be_read_raise_errors_of_ours(tmp_path: Path) -> None:
 def test_unknown_names_are_attribute_errors() -> None:
     with pytest.raises(AttributeError):
         _ = verax.no_such_thing
-    assert {"load", "compile", "check", "reference"} <= set(dir(verax))
+
+
+def test_dir_shows_the_interface_and_nothing_else() -> None:
+    _ = verax.load, verax.check  # what was used before does not add to it
+    assert sorted(dir(verax)) == sorted(verax.__all__)
+    assert all(hasattr(verax, name) for name in verax.__all__)
 
 
 def test_two_files_of_one_network_are_aligned_and_converted(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    """The interface; `verax.torch` is a package of its own, which needs PyTorch."""
+    return list(__all__)
 
 
 class _Package(ModuleType):

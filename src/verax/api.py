@@ -18,7 +18,7 @@ from verax.base.errors import UsageError
 from verax.base.kept import keeping
 from verax.base.reading import stamp
 from verax.base.settings import DEFAULT_LEVEL, Settings
-from verax.base.tensors import is_module
+from verax.base.tensors import is_module, named_inputs, tensors_in
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import Network, graph_of, model_of
@@ -45,14 +45,13 @@ from verax.reference.evaluate import evaluate as evaluate_graph
 from verax.repro.write import prepare, write_cases
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.executables import ExecutableRunner
+from verax.runners.functions import FunctionRunner
 from verax.runners.limited import limited
 from verax.runners.network import NetworkRunner
 from verax.runners.own import VeraxRunner
 from verax.runners.passes import PassOptions, with_passes
 from verax.runners.registry import RUNNERS, resolve
-from verax.runners.torch_calls import (
-    named_examples,
-)
+from verax.runners.torch_calls import complex_inputs, named_examples
 from verax.verified_conversion import Converted
 from verax.verified_conversion import convert as convert_verified
 
@@ -83,8 +82,9 @@ def reference(
     or names of values.
     """
     network, inputs = with_examples(model, inputs)
-    given = {**as_arrays(inputs), **as_arrays(state or {})}
-    return evaluate_graph(graph_of(network), given, keep=keep)
+    graph = graph_of(network)
+    given = {**as_arrays(named_inputs(inputs, graph.arguments)), **as_arrays(state or {})}
+    return evaluate_graph(graph, given, keep=keep)
 
 
 def substitute(
@@ -164,17 +164,20 @@ def check(
 
     subject: a runner's name ("onnxruntime", "verax:O1", ...), a model, an executable, a path
     (.npz, .onnx, .vx), arrays by name, a torch module or ExportedProgram, or a function from inputs
-    to outputs. inputs: arrays or tensors by name, drawn (seeded) when not given; a list of them for
-    consecutive runs of a model that remembers, which is judged over two runs or more; of a
+    to outputs, which is handed tensors where `inputs` are tensors. inputs: arrays or tensors by
+    name, drawn (seeded) when not given; a list of them for consecutive runs of a model that
+    remembers, which is judged over two runs or more; of a
     torch.nn.Module as `load` takes them. passes,
     disable, inject: of the subject's optimisations, as for `bisect`. options: those of
     `verax.judge.check`.
     """
+    given = inputs
     network, inputs = with_examples(model, inputs)
     options.setdefault("pixels", _pixels_of(network))
     chosen = PassOptions.of(passes, disable, inject)
-    runner = with_passes(subject_of(subject, network), chosen)
-    return judge_check(graph_of(network), runner, _of_runs(inputs), **options)
+    runner = with_passes(_taking(given, subject_of(subject, network), network), chosen)
+    graph = graph_of(network)
+    return judge_check(graph, runner, _of_runs(graph, inputs), **options)
 
 
 def with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:
@@ -187,15 +190,25 @@ def with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:
     return network, named_examples(network.program, inputs)
 
 
-def _given(inputs: Arrays | None) -> Arrays | None:
-    return None if inputs is None else as_arrays(inputs)
+def _taking(given: Any, runner: Runner, network: Model | Graph) -> Runner:
+    """The subject; a function that is judged on tensors is handed tensors."""
+    if type(runner) is not FunctionRunner or not tensors_in(given):
+        return runner
+    program = network.program if isinstance(network, Model) else None
+    pairs = () if program is None else complex_inputs(program)
+    return FunctionRunner(runner.function, runner.name, tensors=True, pairs=pairs)
 
 
-def _of_runs(inputs: Inputs | None) -> Inputs | None:
-    """Inputs of one run or of several, as arrays."""
-    if inputs is None or isinstance(inputs, Mapping):
-        return _given(inputs)
-    return [as_arrays(one) for one in inputs]
+def _given(graph: Graph, inputs: Any) -> Arrays | None:
+    """Inputs of one run as arrays by name. Raises `InputError`."""
+    return None if inputs is None else as_arrays(named_inputs(inputs, graph.arguments))
+
+
+def _of_runs(graph: Graph, inputs: Any) -> Inputs | None:
+    """Inputs of one run or, listed, of several, as arrays by name. Raises `InputError`."""
+    if not isinstance(inputs, list | tuple):
+        return _given(graph, inputs)
+    return [as_arrays(named_inputs(one, graph.arguments)) for one in inputs]
 
 
 def _pixels_of(model: Network) -> dict[str, Pixels]:
@@ -212,7 +225,8 @@ def align(
     inputs: by the first network's names; drawn (seeded) when not given. options: those of
     `verax.judge.align.networks.align`.
     """
-    return judge_align(graph_of(first), graph_of(second), _given(inputs), **options)
+    graph = graph_of(first)
+    return judge_align(graph, graph_of(second), _given(graph, inputs), **options)
 
 
 def convert(model: Network, path: str | os.PathLike[str], **options: Any) -> Converted:
@@ -301,10 +315,12 @@ def bisect(
     samples that become wrong. image: how pictures become inputs. Other options: those of
     `verax.judge.bisect.bisect`.
     """
+    given = inputs
     network, inputs = with_examples(model, inputs)
-    inputs = _of_runs(inputs)
-    chosen = PassOptions.of(passes, disable, inject)
-    graph, runner = graph_of(network), with_passes(subject_of(subject, network), chosen)
+    graph = graph_of(network)
+    runner = _taking(given, subject_of(subject, network), network)
+    inputs = _of_runs(graph, inputs)
+    runner = with_passes(runner, PassOptions.of(passes, disable, inject))
     graph, runner, inputs = in_steps(graph, runner, inputs, steps)
     said = options.setdefault("pixels", _pixels_of(network))
     fall = None

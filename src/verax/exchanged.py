@@ -18,7 +18,9 @@ import numpy as np
 
 from verax.base.arrays import as_array, as_arrays
 from verax.base.errors import UsageError
+from verax.base.printing import OneLine, first_few
 from verax.base.settings import Settings
+from verax.base.tensors import named_inputs
 from verax.compiler.driver import Executable, compile
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, Node
@@ -32,7 +34,7 @@ LEVEL = 1
 """Of the stages: the promised bits."""
 
 
-class Exchanged:
+class Exchanged(OneLine):
     """A network with functions in the place of some nodes: `run({"x": x})` or `net(x)`.
 
     nodes: name -> the function's name, in the order in which they run. verdicts: what the last run
@@ -71,7 +73,7 @@ class Exchanged:
         Raises `InputError` when inputs do not fit, `UsageError` that names the node and quotes its
         function when that fails or gives arrays of other shapes.
         """
-        given = as_arrays(inputs)
+        given = as_arrays(named_inputs(inputs, self.graph.inputs))
         bind_symbols(self.graph, given)
         values: dict[str, np.ndarray] = {**self.graph.constants, **given}
         self.verdicts = {}
@@ -121,6 +123,10 @@ class Exchanged:
         given = {v: a for v, a in zip(node.inputs, kept) if v in alone.inputs}
         subject = ArraysRunner(made, words)
         self.verdicts[label(node)] = check(alone, subject, given, twice=False)  # type: ignore[arg-type]
+
+    def _brief(self) -> str:
+        said = "not run yet" if self.verdict is None else _said(self.verdict)
+        return f"{self.graph.name}, {first_few(self.nodes)} exchanged; {said}"
 
     def __str__(self) -> str:
         lines = []

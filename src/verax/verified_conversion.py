@@ -18,6 +18,7 @@ from verax.base.errors import UsageError, VeraxError
 from verax.base.files import atomic_write, staging_folder
 from verax.base.npz import write_npz
 from verax.base.optional import installed_version
+from verax.base.printing import OneLine, first_few
 from verax.export.onnx.writer import write_onnx
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
@@ -33,8 +34,8 @@ MARK = "verax."
 """Prefix of the written file's metadata that speaks of the conversion."""
 
 
-@dataclass(frozen=True)
-class Converted:
+@dataclass(frozen=True, repr=False)
+class Converted(OneLine):
     """What was written, and the verdict on it; `unverified` says why there is none.
 
     notes: what whoever runs the file has to know, in sentences: ONNX remembers nothing.
@@ -44,6 +45,15 @@ class Converted:
     verdict: Verdict | None
     unverified: str = ""
     notes: tuple[str, ...] = ()
+
+    def _brief(self) -> str:
+        said = f"not verified: {self.unverified}" if self.verdict is None else self.verdict.kind
+        return f"{first_few(map(str, self.files))}; {said}"
+
+    def __str__(self) -> str:
+        said = f"not verified: {self.unverified}" if self.verdict is None else str(self.verdict)
+        files = ", ".join(map(str, self.files))
+        return "\n".join([f"wrote {files}", said, *(f"note: {n}" for n in self.notes)])
 
 
 def convert(

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import verax
+from verax.base.processor import TARGETS
 
 from .conftest import Cli
 
@@ -71,6 +73,30 @@ def test_a_program_runs_in_a_process_without_the_model(
     with np.load(tmp_path / "model.npz") as a, np.load(tmp_path / "program.npz") as b:
         assert a.files == b.files == ["probabilities", "drawing"]
         assert all(a[k].tobytes() == b[k].tobytes() for k in a.files)
+
+
+def test_a_program_draws_the_inputs_that_are_not_given(
+    cli: Cli, tiny: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "net.vx"
+    made = cli("compile", tiny, "-o", program, "--shape", "n=2", "--json", tmp_path / "a.json")
+    target = json.loads((tmp_path / "a.json").read_text())["target"]
+    assert f"; target {target}\n" in made.out and target in (*TARGETS, "aarch64")
+    shown = [cli("run", program, "--seed", seed) for seed in (3, 3, 4)]
+    assert [r.code for r in shown] == [0, 0, 0] and "drawn with seed 3" in shown[0].out
+    rows = [[line for line in r.out.splitlines() if "largest of" in line] for r in shown]
+    assert rows[0] == rows[1] != rows[2]
+
+
+def test_inputs_beside_those_that_are_given_are_drawn(cli: Cli, tmp_path: Path) -> None:
+    a, b, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in "aby")
+    graph = helper.make_graph([helper.make_node("Sub", ["a", "b"], ["y"])], "two", [a, b], [y])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "two.onnx")
+    np.save(tmp_path / "a.npy", np.ones((5, 3), np.float32))
+    found = cli("run", tmp_path / "two.onnx", "--input", f"a={tmp_path / 'a.npy'}")
+    assert found.code == 0 and "input b: drawn with seed 0" in found.out
+    assert "float32[5, 3]" in found.out
 
 
 def test_inspect_shows_what_a_program_holds(cli: Cli, tiny: Path, tmp_path: Path) -> None:

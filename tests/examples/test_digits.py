@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -67,9 +70,34 @@ def test_the_demo_holds_its_claims() -> None:
         text=True,
         timeout=600,
         check=False,
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "80"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "NO" not in done.stdout.split("in short")[1]
+    claims, _, further = done.stdout.split("in short")[1].partition("what to type next")
+    assert "NO" not in claims
+    commands = [line.strip() for line in further.splitlines() if ".onnx" in line]
+    assert len(commands) == 3
+    for command in commands:
+        words = shlex.split(command)
+        assert Path(words[0]).name == "verax"
+        typed = [sys.executable, "-m", "verax.cli.main", *words[1:]]
+        ran = subprocess.run(typed, capture_output=True, text=True, cwd=ROOT, check=False)
+        assert ran.returncode == 0, command + ran.stdout + ran.stderr
+
+
+def test_an_interrupted_demo_says_so_in_one_line() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-u", ROOT / "examples" / "demo.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdout is not None and "1. import" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (130, "interrupted\n")
 
 
 @pytest.mark.slow

@@ -36,7 +36,10 @@ def as_array(value: Any, place: str = "") -> np.ndarray:
             if "complex" in str(tensor.dtype):
                 tensor = optional("torch", "to read a tensor").view_as_real(tensor)
             return np.asarray(tensor.numpy())
-        return np.asarray(value)
+        array = np.asarray(value)
+        if array.dtype.kind in "OUSMm":
+            raise TypeError("it holds no numbers")
+        return array
     except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise InputError(

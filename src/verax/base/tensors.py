@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from verax.base.errors import UsageError
+from verax.base.errors import InputError, UsageError
 
 
 def is_torch(value: object, kind: str) -> bool:
@@ -18,8 +18,43 @@ def is_tensor(value: object) -> bool:
     return is_torch(value, "torch.Tensor")
 
 
+def tensors_in(inputs: object) -> list[Any]:
+    """The tensors among inputs in any form: lists and mappings of them, at any depth."""
+    if isinstance(inputs, Mapping):
+        return [t for v in inputs.values() for t in tensors_in(v)]
+    if isinstance(inputs, list | tuple):
+        return [t for v in inputs for t in tensors_in(v)]
+    return [inputs] if is_tensor(inputs) else []
+
+
 def is_module(value: object) -> bool:
     return is_torch(value, "torch.nn.modules.module.Module")
+
+
+def is_array(value: object) -> bool:
+    """True for an array, a tensor or a number."""
+    return isinstance(value, bool | int | float) or hasattr(value, "__array__") or is_tensor(value)
+
+
+def named_inputs(inputs: Any, names: Iterable[str]) -> Mapping[str, Any]:
+    """Inputs by name: a mapping as it is, one array or tensor under the only one of `names`.
+
+    Raises `InputError` for anything else, and for one array where several are taken.
+    """
+    if isinstance(inputs, Mapping):
+        return inputs
+    listed = list(names)
+    form = "{" + ", ".join(f"{name!r}: ..." for name in listed) + "}"
+    if not is_array(inputs):
+        raise InputError(
+            f"inputs are arrays by name, and a {type(inputs).__name__} is given",
+            next_step=f"give {form}" + (", or the array itself" if len(listed) == 1 else ""),
+        )
+    if len(listed) != 1:
+        raise InputError(
+            f"one array is given, the network takes {len(listed)} inputs", next_step=f"give {form}"
+        )
+    return {listed[0]: inputs}
 
 
 def placed(names: Sequence[str], given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:

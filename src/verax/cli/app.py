@@ -7,64 +7,57 @@ import sys
 import tempfile
 import traceback
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 import typer
-from rich.markup import escape
 
-from verax import __version__
 from verax.base.errors import VeraxError
-from verax.cli import (
-    bench,
-    bisect,
-    cache,
-    check,
-    compile,
-    convert,
-    doctor,
-    evaluate,
-    formats,
-    inspect,
-    ops,
-    passes,
-    run,
-    runners,
-    tune,
-)
-from verax.cli.console import errors
-from verax.records.environment import environment
+from verax.cli.help import SETTINGS, LateGroup
+
+COMMANDS = {
+    "inspect": "Show what a model file holds: inputs, outputs, operators, and how it was read.",
+    "convert": "Write a model as ONNX, with every attribute and pad spelled out, and judge the "
+    "result.",
+    "compile": "Compile a model to one file that runs without the model.",
+    "run": "Run a model or a compiled .vx program; inputs that are not given are drawn.",
+    "check": "Judge a subject's numbers against the float64 meaning of a model.",
+    "bisect": "Find the guilty nodes of a subject, their causes, and the optimisation that "
+    "brought them.",
+    "bench": "Time a model beside other runtimes: own processes, taking turns, medians and a "
+    "ratio.",
+    "tune": "Measure other schedules for a model's kernels (tiles, order, prefetching), and "
+    "keep what is faster here.",
+    "evaluate": "Count on how many labelled samples a model, compiled by Verax, is right.",
+    "ops": "List the operators, or show one: its attributes and its meaning.",
+    "passes": "List the compiler's passes in the order in which they run, or show one with an "
+    "example.",
+    "runners": "List the subjects that `verax check` takes.",
+    "formats": "List the file formats that Verax reads.",
+    "cache": "Say what the cache of compiled programs holds, or empty it.",
+    "doctor": "Say what is installed, and compile and run a tiny network on every thread count.",
+}
+"""Commands in the order of `--help`; what each does is the first sentence of its own help."""
+
+
+class _Verax(LateGroup):
+    late, home = COMMANDS, "verax.cli"
+
 
 app = typer.Typer(
     name="verax",
+    cls=_Verax,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    context_settings=SETTINGS,
 )
-for _module in (
-    inspect,
-    convert,
-    compile,
-    run,
-    check,
-    bisect,
-    bench,
-    tune,
-    evaluate,
-    ops,
-    passes,
-    runners,
-    formats,
-    cache,
-    doctor,
-):
-    app.command(_module.__name__.rpartition(".")[2])(_module.command)
 
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"verax {__version__}")
+        typer.echo(f"verax {import_module('verax').__version__}")
         raise typer.Exit
 
 
@@ -87,23 +80,25 @@ def run_command() -> None:
         app()
     except VeraxError as error:
         _debug()
-        errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False)
+        _say("error:", str(error))
         sys.exit(error.exit_code)
     except MemoryError:
         _debug()
-        errors.print("[red]error:[/red] there is not enough memory for this")
+        _say("error:", "there is not enough memory for this")
         sys.exit(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
     except Exception as error:
         _debug()
-        errors.print(
-            f"[red]this is a bug of Verax:[/red] {escape(f'{type(error).__name__}: {error}')}\n"
-            f"  {_report()}",
-            highlight=False,
-        )
+        _say("this is a bug of Verax:", f"{type(error).__name__}: {error}\n  {_report()}")
         sys.exit(2)
+
+
+def _say(head: str, text: str) -> None:
+    """Print an error; what prints in color is imported for it."""
+    console, rich_text = import_module("verax.cli.console"), import_module("rich.text")
+    console.errors.print(rich_text.Text.assemble((head, "red"), f" {text}"), highlight=False)
 
 
 def _debug() -> None:
@@ -113,8 +108,9 @@ def _debug() -> None:
 
 def _report() -> str:
     """Write a crash report to the temporary folder; where it is, in words."""
+    facts = import_module("verax.records.environment").environment()
     lines = [datetime.now(UTC).isoformat(), " ".join(sys.argv), traceback.format_exc()]
-    lines += [f"{key}: {value}" for key, value in environment().items()]
+    lines += [f"{key}: {value}" for key, value in facts.items()]
     try:
         descriptor, path = tempfile.mkstemp(prefix="verax-crash-", suffix=".txt")
         os.close(descriptor)

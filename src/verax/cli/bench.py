@@ -14,19 +14,9 @@ from rich.text import Text
 
 from verax.base.errors import CompileError, UsageError
 from verax.bench.rounds import HELD_TO_AVX2, TIMEOUT, Contestant, race
-from verax.cli.console import (
-    Json,
-    Model,
-    OpenLevel,
-    Seed,
-    can_write,
-    checked_timeout,
-    output,
-    progress,
-    write_json,
-    write_text,
-)
-from verax.cli.inputs import Inputs, read_inputs
+from verax.cli.console import can_write, checked_timeout, output, progress, write_json, write_text
+from verax.cli.inputs import read_inputs
+from verax.cli.options import Inputs, Json, Model, OpenLevel, Seed
 from verax.compiler.kernels.target import Target
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import compile

@@ -11,38 +11,33 @@ import typer
 from verax.api import bisect, subject_of
 from verax.base.errors import UsageError
 from verax.base.settings import DEFAULT_LEVEL
-from verax.cli.console import (
+from verax.cli.console import can_write, checked_timeout, output, parse_shapes, progress, write_text
+from verax.cli.inputs import image_options, read_inputs
+from verax.cli.models import is_model, load_models
+from verax.cli.options import (
     Allow,
-    Json,
-    Memory,
-    Model,
-    Params,
-    Seed,
-    Shape,
-    Steps,
-    Threads,
-    Timeout,
-    can_write,
-    checked_timeout,
-    output,
-    parse_shapes,
-    progress,
-    write_text,
-)
-from verax.cli.inputs import (
+    Disable,
     ImageFit,
     ImageLayout,
     ImageMean,
     ImageOrder,
     ImageRange,
     ImageStd,
+    Inject,
     Inputs,
+    Json,
+    Memory,
+    Model,
+    Params,
+    Passes,
     Photo,
-    image_options,
-    read_inputs,
+    Seed,
+    Shape,
+    Steps,
+    Threads,
+    Timeout,
 )
-from verax.cli.models import is_model, load_models
-from verax.cli.pass_options import Disable, Inject, Passes, pass_options
+from verax.cli.pass_options import pass_options
 from verax.ir.graph import Graph
 from verax.judge.regions.budget import Budget
 from verax.report.bisection import render_bisection

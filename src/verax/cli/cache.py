@@ -8,7 +8,8 @@ import typer
 from rich.text import Text
 
 from verax.base.memory import shown_bytes
-from verax.cli.console import Json, can_write, output, write_json
+from verax.cli.console import can_write, output, write_json
+from verax.cli.options import Json
 from verax.compiler.cache import FOLDER, PROGRAM, SIZE, default_cache
 
 

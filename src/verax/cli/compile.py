@@ -11,8 +11,12 @@ from rich.text import Text
 
 from verax.base.errors import UsageError
 from verax.base.processor import NAMES
-from verax.cli.console import (
+from verax.cli.console import can_write, output, parse_shapes, parse_values, write_json, write_text
+from verax.cli.inputs import read_inputs
+from verax.cli.options import (
+    Disable,
     Evaluation,
+    Inputs,
     Json,
     Model,
     OpenLevel,
@@ -20,15 +24,8 @@ from verax.cli.console import (
     Seed,
     Shape,
     Value,
-    can_write,
-    output,
-    parse_shapes,
-    parse_values,
-    write_json,
-    write_text,
 )
-from verax.cli.inputs import Inputs, read_inputs
-from verax.cli.pass_options import Disable, names
+from verax.cli.pass_options import names
 from verax.compiler.saved import SavedExecutable
 from verax.compiler.saving import signer
 from verax.compiling import compile
@@ -176,6 +173,7 @@ def command(
         Text(
             f"{to}: {'found in the cache' if kept else 'compiled'} in {seconds:.2f} s, "
             f"{to.stat().st_size / 1e6:.2f} MB; arena {found.arena_bytes / 1e6:.2f} MB"
+            f"; target {exe.specialised.image.target}"
             + (f"; signed by the key {signed_by}" if signed_by else "")
         )
     )
@@ -203,6 +201,7 @@ def command(
         "from_cache": kept,
         "bytes": to.stat().st_size,
         "arena_bytes": found.arena_bytes,
+        "target": exe.specialised.image.target,
         "weight_bytes": found.weight_bytes,
         "on_reference": list(found.on_reference),
         "refused": list(found.refused),

@@ -8,135 +8,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
-from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.segment import Segment
 
 from verax.base.errors import UsageError
 from verax.base.files import atomic_write
-
-CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-"""What a terminal obeys instead of showing it, and what no file of text can hold."""
-
-
-class PlainConsole(Console):
-    """A console on which names from a file cannot clear the screen, rename the window or turn the
-    direction of text: control characters are shown as Python writes them."""
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterator[Segment]:
-        for segment in super().render(renderable, options):
-            if segment.control or not CONTROL.search(segment.text):
-                yield segment
-            else:
-                text = CONTROL.sub(lambda found: ascii(found[0])[1:-1], segment.text)
-                yield Segment(text, segment.style)
-
+from verax.report.console import PlainConsole
 
 output = PlainConsole(highlight=False, soft_wrap=False)
 errors = PlainConsole(stderr=True, soft_wrap=True)
-
-Model = Annotated[Path, typer.Argument(help="A model file (see `verax formats`).")]
-Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON, too.")
-]
-Shape = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shape",
-        metavar="NAME=SIZES",
-        help="Sizes that the model leaves open: an input's (x=1x3x224x224) or a symbol's (n=1).",
-    ),
-]
-Value = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--value",
-        metavar="NAME=NUMBER",
-        help="An input of an ONNX model to be made a constant (sr=16000): branches and loops that "
-        "it decides are decided then.",
-    ),
-]
-Evaluation = Annotated[
-    bool,
-    typer.Option(
-        "--eval",
-        help="Read an ONNX file that was exported in training mode as it is at inference: Dropout "
-        "drops nothing, BatchNormalization uses its stored statistics.",
-    ),
-]
-Params = Annotated[
-    Path | None,
-    typer.Option(
-        "--params",
-        metavar="FILE",
-        help="The arrays of an MXNet symbol; else NAME-NNNN.params beside it, the newest epoch.",
-    ),
-]
-_LEVEL = typer.Option(
-    "-O",
-    "--opt-level",
-    help="0: every node by itself. 1: fused, same bits. 2: scales folded, within rounding. "
-    "3: Winograd's and Strassen's algorithms, approximate. By default 3.",
-    show_default=False,
-)
-Level = Annotated[int, _LEVEL]
-OpenLevel = Annotated[int | None, _LEVEL]
-Threads = Annotated[
-    int,
-    typer.Option(
-        "--threads",
-        help="Threads; 0: as many as cores, CPU quota and OMP_NUM_THREADS allow (`verax doctor`).",
-        min=0,
-    ),
-]
-Allow = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow",
-        metavar="NAME",
-        help="An arithmetic (bf16, TF32, fp16, int8, Winograd, Strassen, FFT) whose errors the "
-        "network may make large: precision, where it would be precision lost; or an unstable "
-        'algorithm ("variance by difference of squares") that may lose digits.',
-    ),
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        "--timeout",
-        metavar="SECONDS",
-        help="The longest that one run of the subject may take, and judging beside it. "
-        "Without: 300 for a subject in a process of its own, no limit for one in this process; 600 "
-        "for judging, which then answers with what it knows.",
-    ),
-]
-Memory = Annotated[
-    str | None,
-    typer.Option(
-        "--memory",
-        metavar="SIZE",
-        help="What judging may take (8G, 512M); half of what is free by default. What does not "
-        "fit is judged in pieces or called unchecked.",
-    ),
-]
-Steps = Annotated[
-    int | None,
-    typer.Option(
-        "--steps",
-        metavar="N",
-        min=1,
-        help="Consecutive runs, on the same inputs, that are judged of a model that remembers; 2 "
-        "when not given. Values of run N are called NAME@N.",
-    ),
-]
-Seed = Annotated[int, typer.Option("--seed", help="For inputs that are drawn.", min=0)]
 
 
 def write_json(path: Path | None, schema: str, content: Mapping[str, Any]) -> None:

@@ -9,20 +9,8 @@ import typer
 from rich.text import Text
 
 from verax.base.errors import UsageError
-from verax.cli.console import (
-    Json,
-    Model,
-    Params,
-    Seed,
-    Shape,
-    Value,
-    can_write,
-    output,
-    parse_shapes,
-    parse_values,
-    progress,
-    write_text,
-)
+from verax.cli.console import can_write, output, parse_shapes, parse_values, progress, write_text
+from verax.cli.options import Json, Model, Params, Seed, Shape, Value
 from verax.compiler.saved import SavedExecutable
 from verax.loading import load
 from verax.report.verdict import render_verdict

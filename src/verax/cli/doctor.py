@@ -13,7 +13,8 @@ from verax.base.cores import deciding, limits
 from verax.base.errors import VeraxError
 from verax.base.optional import pip_name
 from verax.base.settings import Settings
-from verax.cli.console import Json, can_write, output, write_json
+from verax.cli.console import can_write, output, write_json
+from verax.cli.options import Json
 from verax.compiler.driver import compile
 from verax.compiler.kernels.target import Target
 from verax.ir.graph import Builder, Graph

@@ -11,32 +11,28 @@ import typer
 from verax import api
 from verax.base.errors import UsageError
 from verax.base.settings import DEFAULT_LEVEL
-from verax.cli.console import (
-    Json,
-    Level,
-    Model,
-    Params,
-    Seed,
-    Shape,
-    Threads,
-    Timeout,
-    can_write,
-    checked_timeout,
-    output,
-    parse_shapes,
-    progress,
-    write_text,
-)
-from verax.cli.inputs import (
+from verax.cli.console import can_write, checked_timeout, output, parse_shapes, progress, write_text
+from verax.cli.inputs import image_options
+from verax.cli.options import (
+    Disable,
     ImageFit,
     ImageLayout,
     ImageMean,
     ImageOrder,
     ImageRange,
     ImageStd,
-    image_options,
+    Inject,
+    Json,
+    Level,
+    Model,
+    Params,
+    Passes,
+    Seed,
+    Shape,
+    Threads,
+    Timeout,
 )
-from verax.cli.pass_options import Disable, Inject, Passes, pass_options
+from verax.cli.pass_options import pass_options
 from verax.report import render_evaluation
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
-from verax.cli.console import Json, can_write, output, write_json
+from verax.cli.console import can_write, output, write_json
+from verax.cli.options import Json
 from verax.formats import FORMATS
+from verax.report.tables import Column, FittingTable
 
 
 def command(json: Json = None) -> None:
     """List the file formats that Verax reads."""
     can_write(json)
-    table = Table("format", "suffix", "what it holds")
-    for found in FORMATS:
-        table.add_row(found.name, ", ".join(found.suffixes), found.holds)
-    output.print(table)
+    columns = Column("format"), Column("suffix", rank=1), Column("what it holds", rank=2)
+    rows = [(found.name, ", ".join(found.suffixes), found.holds) for found in FORMATS]
+    output.print(FittingTable("", columns, rows))
     facts = {f.name: {"suffixes": f.suffixes, "holds": f.holds} for f in FORMATS}
     write_json(json, "verax.formats/1", {"formats": facts})

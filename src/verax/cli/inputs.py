@@ -7,49 +7,18 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import typer
 
 from verax.base.errors import InputError, UsageError
 from verax.base.npz import read_npy
-from verax.images import BYTES, FITS, ORDERS, ImageOptions, read_image
-from verax.ir.pixels import LAYOUTS, Pixels
+from verax.images import BYTES, ImageOptions, read_image
+from verax.ir.pixels import Pixels
 from verax.ir.types import TensorType
 
 MAX_BYTES = 1 << 33
 """An .npz that would unpack to more is refused."""
 PHOTOS = (".png", ".jpg", ".jpeg")
-
-Inputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input",
-        "-i",
-        metavar="NAME=FILE",
-        help="An input: .npy, .npz (NAME=FILE.npz:KEY for one array of it), .png or .jpg. "
-        "Without NAME=, an .npz gives arrays by their names, anything else the only input.",
-    ),
-]
-Photo = Annotated[
-    Path | None, typer.Option("--image", help="A photo for the only input that can take one.")
-]
-ImageLayout = Annotated[
-    str | None, typer.Option("--image-layout", help=f"One of {', '.join(LAYOUTS)}.")
-]
-ImageOrder = Annotated[
-    str | None, typer.Option("--image-order", help=f"One of {', '.join(ORDERS)}.")
-]
-ImageRange = Annotated[
-    str | None,
-    typer.Option("--image-range", metavar="LOW,HIGH", help="What black and white become (0,1)."),
-]
-ImageMean = Annotated[
-    str | None, typer.Option("--image-mean", metavar="R,G,B", help="Subtracted, in the range.")
-]
-ImageStd = Annotated[str | None, typer.Option("--image-std", metavar="R,G,B", help="Divided by.")]
-ImageFit = Annotated[str, typer.Option("--image-fit", help=f"One of {', '.join(FITS)}.")]
 
 
 @dataclass(frozen=True)

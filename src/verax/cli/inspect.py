@@ -6,28 +6,17 @@ from collections import Counter
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from verax.cli.console import (
-    Evaluation,
-    Json,
-    Model,
-    Params,
-    Shape,
-    Value,
-    can_write,
-    output,
-    parse_shapes,
-    parse_values,
-    write_json,
-)
+from verax.cli.console import can_write, output, parse_shapes, parse_values, write_json
+from verax.cli.options import Evaluation, Json, Model, Params, Shape, Value
 from verax.compiler.saved import SavedExecutable
 from verax.frontends.model import Model as Loaded
 from verax.ir.types import TensorType
 from verax.loading import load
 from verax.ops.control.control import kinds_inside
 from verax.records.codec import to_plain
+from verax.report.tables import Column, FittingTable
 
 Types = dict[str, TensorType]
 
@@ -80,11 +69,13 @@ def _model(model: Loaded, graph: bool, ledger: bool) -> dict[str, Any]:
     words = ", ".join(f"{n} {outcome}" for outcome, n in counts.items()) or "none in the file"
     output.print(f"attributes: {words}; none dropped")
     if ledger:
-        table = Table("node", "operator", "attribute", "value", "outcome")
+        rows = []
         for e in model.ledger.entries:
             outcome = f"{e.outcome}: {e.reason}" if e.reason else str(e.outcome)
-            table.add_row(*map(Text, (e.node, e.operator, e.attribute, e.value, outcome)))
-        output.print(table)
+            rows.append((e.node, e.operator, e.attribute, e.value, outcome))
+        names = Column("node", whole=True), Column("operator"), Column("attribute", rank=3)
+        columns = (*names, Column("value", rank=2, breaks=True), Column("outcome", rank=1))
+        output.print(FittingTable("", columns, rows))
     if graph:
         output.print(Text(str(net)), soft_wrap=True)
     return {

@@ -102,6 +102,23 @@ class Heard:
 
 
 @contextmanager
+def ending_quietly() -> Iterator[None]:
+    """Inside, an interruption ends the process with one line and code 128 + the signal (130 for
+    Ctrl-C), whatever it became on its way out."""
+    with listening() as heard:
+        try:
+            yield
+        except (Interrupted, KeyboardInterrupt):
+            heard.say()
+            sys.exit(heard.code)
+        except BaseException:
+            if not heard.number:
+                raise
+            heard.say()  # what was raised came of the interruption: an import that was cut short
+            sys.exit(heard.code)
+
+
+@contextmanager
 def listening() -> Iterator[Heard]:
     """Inside, the signals in HEARD raise `Interrupted`; only where this process is ours to end: in
     the main thread, and where nobody else handles them."""

@@ -8,13 +8,14 @@ import inspect
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import UsageError
-from verax.cli.console import Json, can_write, output, write_json
+from verax.cli.console import can_write, output, write_json
+from verax.cli.options import Json
 from verax.ir.operator import REGISTRY, Operator
+from verax.report.tables import Column, FittingTable
 
 
 def command(
@@ -24,12 +25,16 @@ def command(
     """List the operators, or show one: its attributes and its meaning."""
     can_write(json)
     if name is None:
-        table = Table("operator", "inputs", "attributes", "rounds")
+        columns = (
+            Column("operator", whole=True),
+            *(Column("inputs", rank=2), Column("attributes", rank=1), Column("rounds")),
+        )
+        rows = []
         for known in sorted(REGISTRY):
             facts = _facts(REGISTRY[known])
             attributes = ", ".join(facts["attributes"])
-            table.add_row(known, facts["inputs"], attributes, "no" if facts["exact"] else "yes")
-        output.print(table)
+            rows.append((known, facts["inputs"], attributes, "no" if facts["exact"] else "yes"))
+        output.print(FittingTable("", columns, rows))
         output.print(f"{len(REGISTRY)} operators")
         write_json(json, "verax.ops/1", {"operators": {k: _facts(REGISTRY[k]) for k in REGISTRY}})
         return

@@ -4,35 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from verax.base.errors import UsageError
 from verax.runners.passes import PassOptions
-
-Passes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--passes",
-        metavar="A,B",
-        help="Only these passes and decisions run (see `verax passes`).",
-    ),
-]
-Disable = Annotated[
-    list[str] | None,
-    typer.Option("--disable", metavar="A,B", help="Passes and decisions that do not run."),
-]
-Inject = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--inject",
-        metavar="FILE.py",
-        help="A pass of your own: the file defines a function with a docstring and a line such as "
-        "PASS = Pass(function, PassClass.reassociates, after=('fold_constants',)), and runs behind "
-        "those passes. This RUNS the code in that file.",
-    ),
-]
 
 
 def names(given: Sequence[str] | None) -> tuple[str, ...]:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
-from verax.cli.console import Json, Shape, can_write, output, parse_shapes, write_json
-from verax.cli.pass_options import Inject
+from verax.cli.console import can_write, output, parse_shapes, write_json
+from verax.cli.options import Inject, Json, Shape
 from verax.compiler.decide.steps import STEPS, Step
 from verax.compiler.example import Example, example_of
 from verax.compiler.injected import with_injected
@@ -24,6 +23,7 @@ from verax.compiler.passes.base import Pass
 from verax.compiler.saved import SavedExecutable
 from verax.loading import load
 from verax.records.trace import Trace
+from verax.report.tables import Column, FittingTable
 
 
 def command(
@@ -64,12 +64,15 @@ def command(
         _print_counts(facts)
         write_json(json, "verax.passes/1", {"model": str(model), "passes": facts})
         return
-    table = Table("pass", "class", "levels", "what it does")
+    columns = (
+        Column("pass", whole=True),
+        *(Column("class"), Column("levels", rank=1), Column("what it does", rank=2)),
+    )
+    rows = []
     for fact in facts:
-        levels = _levels(fact)
         effect = str(fact["effect"]).partition("\n\n")[0].replace("\n", " ")
-        table.add_row(str(fact["name"]), str(fact["class"]), levels, Text(effect))
-    output.print(table)
+        rows.append((str(fact["name"]), str(fact["class"]), _levels(fact), effect))
+    output.print(FittingTable("", columns, rows))
     write_json(json, "verax.passes/1", {"passes": facts})
 
 
@@ -102,12 +105,16 @@ def _counts(name: str, done: Trace | None) -> dict[str, Any]:
 
 
 def _print_counts(facts: list[dict[str, Any]]) -> None:
-    table = Table("pass", "class", "rewrites", "refused")
-    for fact in facts:
-        if fact["rewrites"] or fact["refused"]:
-            counts = str(fact["rewrites"]), str(len(fact["refused"]))
-            table.add_row(str(fact["name"]), str(fact["class"]), *counts)
-    output.print(table)
+    columns = (
+        Column("pass", whole=True),
+        *(Column("class"), Column("rewrites", rank=1), Column("refused", rank=1)),
+    )
+    rows = [
+        (str(f["name"]), str(f["class"]), str(f["rewrites"]), str(len(f["refused"])))
+        for f in facts
+        if f["rewrites"] or f["refused"]
+    ]
+    output.print(FittingTable("", columns, rows))
     _print_refused([note for fact in facts for note in fact["refused"]])
 
 

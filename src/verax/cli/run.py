@@ -7,34 +7,22 @@ sender, and `--trust-key` says whom.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from verax.base.errors import InputError, UsageError
+from verax.base.errors import UsageError
 from verax.base.files import atomic_write
 from verax.base.settings import DEFAULT_LEVEL
-from verax.cli.console import (
+from verax.cli.console import can_write, output, parse_shapes, parse_values, write_json
+from verax.cli.inputs import image_options, read_inputs
+from verax.cli.options import (
+    Disable,
     Evaluation,
-    Json,
-    Level,
-    Model,
-    Params,
-    Seed,
-    Shape,
-    Threads,
-    Value,
-    can_write,
-    output,
-    parse_shapes,
-    parse_values,
-    write_json,
-)
-from verax.cli.inputs import (
     ImageFit,
     ImageLayout,
     ImageMean,
@@ -42,16 +30,25 @@ from verax.cli.inputs import (
     ImageRange,
     ImageStd,
     Inputs,
+    Json,
+    Level,
+    Model,
+    Params,
     Photo,
-    image_options,
-    read_inputs,
+    Seed,
+    Shape,
+    Threads,
+    Value,
 )
-from verax.cli.pass_options import Disable, names
+from verax.cli.pass_options import names
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import compile
+from verax.ir.graph import Builder, Graph
+from verax.ir.types import TensorType
 from verax.judge import draw_inputs
 from verax.loading import load
 from verax.records.environment import array_hash
+from verax.report.tables import Column, FittingTable
 
 TOP = 5
 """Largest elements shown of an output that looks like class scores."""
@@ -116,16 +113,12 @@ def command(
     )
     said = {} if isinstance(loaded, SavedExecutable) else loaded.pixels
     given = read_inputs(input, image, loaded.inputs, options, said)
-    arrays, origins = given.arrays, dict(given.steps)
-    if not arrays and loaded.inputs and not isinstance(loaded, SavedExecutable):
-        drawn, words = draw_inputs(loaded.graph, seed, pixels=said)
-        arrays = {name: drawn[name] for name in loaded.inputs}
-        origins = {name: (words[name],) for name in loaded.inputs}
-    missing = [name for name in loaded.inputs if name not in arrays]
-    if missing:
-        raise InputError(
-            f"no input given for {', '.join(missing)}", next_step="add --input NAME=FILE"
-        )
+    arrays, origins = dict(given.arrays), dict(given.steps)
+    if any(name not in arrays for name in loaded.inputs):
+        graph = _inputs_alone(loaded) if isinstance(loaded, SavedExecutable) else loaded.graph
+        drawn, words = draw_inputs(graph, seed, _sizes_of(arrays, loaded.inputs), pixels=said)
+        arrays = {name: arrays.get(name, drawn[name]) for name in loaded.inputs}
+        origins = {name: origins.get(name, (words[name],)) for name in loaded.inputs}
     for name, done in origins.items():
         output.print(
             Text.assemble("input ", (name, "cyan"), ": " + "; ".join(done)), soft_wrap=True
@@ -180,6 +173,21 @@ def command(
     write_json(json, "verax.run/1", facts)
 
 
+def _inputs_alone(program: SavedExecutable) -> Graph:
+    """A network with the program's inputs and nothing else: what they are drawn for."""
+    builder = Builder("a compiled program")
+    return builder.graph([builder.input(name, type_) for name, type_ in program.inputs.items()])
+
+
+def _sizes_of(given: Mapping[str, np.ndarray], types: Mapping[str, TensorType]) -> dict[str, int]:
+    """Sizes of the symbols that the given inputs decide."""
+    sizes: dict[str, int] = {}
+    for name, array in given.items():
+        open_ = types[name].symbols()
+        sizes |= {str(d): n for d, n in zip(types[name].dims, array.shape) if str(d) in open_}
+    return sizes
+
+
 def _storable(array: np.ndarray) -> np.ndarray:
     """NumPy's files do not know bfloat16; float32 holds its values exactly."""
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
@@ -199,17 +207,22 @@ def _facts(array: np.ndarray) -> dict[str, Any]:
     return facts
 
 
-def _table(results: dict[str, np.ndarray]) -> Table:
-    table = Table("output", "type", "min", "mean", "max", "NaN or inf")
+def _table(results: dict[str, np.ndarray]) -> FittingTable:
+    columns = (
+        Column("output", whole=True),
+        *(Column("type", rank=2), Column("min"), Column("mean"), Column("max")),
+        Column("NaN or inf", rank=1),
+    )
+    rows: list[tuple[str, ...]] = []
     for name, array in results.items():
         facts = _facts(array)
         type_ = f"{array.dtype.name}{list(array.shape)}"
         if "mean" in facts:
             figures = [f"{float(facts[key]):.6g}" for key in ("min", "mean", "max")]
-            table.add_row(Text(name), Text(type_), *figures, str(facts["non_finite"]))
+            rows.append((name, type_, *figures, str(facts["non_finite"])))
         else:
-            table.add_row(Text(name), Text(type_), "", "", "", "")
-    return table
+            rows.append((name, type_, "", "", "", ""))
+    return FittingTable("", columns, rows)
 
 
 def _show_largest(name: str, array: np.ndarray) -> None:

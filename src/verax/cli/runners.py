@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-from rich.text import Text
-
 from verax.base.optional import pip_name
-from verax.cli.console import Json, can_write, output, write_json
+from verax.cli.console import can_write, output, write_json
+from verax.cli.options import Json
 from verax.records.environment import environment
+from verax.report.tables import Column, FittingTable
 from verax.runners.registry import DISTRIBUTIONS, ENTRIES, Entry
 
 ALSO = {
@@ -30,12 +29,10 @@ def command(json: Json = None) -> None:
         name: {"what": entry.words, "version": _version(entry, versions)}
         for name, entry in ENTRIES.items()
     }
-    table = Table("runner", "what it is", "version")
-    for name, fact in facts.items():
-        table.add_row(name, fact["what"], fact["version"])
-    for text, what in ALSO.items():
-        table.add_row(Text(text), Text(what), "")
-    output.print(table)
+    rows = [(name, fact["what"], fact["version"]) for name, fact in facts.items()]
+    rows += [(text, what, "") for text, what in ALSO.items()]
+    columns = Column("runner"), Column("what it is", rank=2), Column("version", rank=1)
+    output.print(FittingTable("", columns, rows))
     write_json(json, "verax.runners/1", {"runners": facts, "also": ALSO})
 
 

@@ -9,23 +9,9 @@ import typer
 from rich.text import Text
 
 from verax.base.errors import UsageError
-from verax.cli.console import (
-    Json,
-    Model,
-    OpenLevel,
-    Params,
-    Seed,
-    Shape,
-    Threads,
-    Value,
-    can_write,
-    output,
-    parse_shapes,
-    parse_values,
-    progress,
-    write_text,
-)
-from verax.cli.inputs import Inputs, read_inputs
+from verax.cli.console import can_write, output, parse_shapes, parse_values, progress, write_text
+from verax.cli.inputs import read_inputs
+from verax.cli.options import Inputs, Json, Model, OpenLevel, Params, Seed, Shape, Threads, Value
 from verax.compiler.saved import SavedExecutable
 from verax.compiler.tuner import BUDGET
 from verax.images import ImageOptions

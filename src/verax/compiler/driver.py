@@ -22,7 +22,9 @@ from verax.base.arrays import as_arrays
 from verax.base.errors import InputError, UnsupportedError
 from verax.base.forks import on_fork
 from verax.base.notebooks import of_text
+from verax.base.printing import OneLine
 from verax.base.settings import Settings
+from verax.base.tensors import named_inputs
 from verax.compiler.cache import ProgramCache, is_cached
 from verax.compiler.decide.steps import Decisions
 from verax.compiler.kernels.target import Target
@@ -50,8 +52,8 @@ MAX_PROGRAMS = 16
 """Specialised programs an executable keeps; the least recently used is dropped."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Plan(OneLine):
     """What one specialised program does: a line per kernel call or reference step.
 
     tuning: what the history of measured schedules said of its kernels; "" where there is none.
@@ -64,6 +66,9 @@ class Plan:
     on_reference: tuple[str, ...]
     tuning: str = ""
     refused: tuple[str, ...] = ()
+
+    def _brief(self) -> str:
+        return f"{len(self.lines)} steps, arena {self.arena_bytes / 1e6:.2f} MB"
 
     def __str__(self) -> str:
         head = f"arena {self.arena_bytes / 1e6:.2f} MB, weights {self.weight_bytes / 1e6:.2f} MB"
@@ -89,7 +94,7 @@ class Translation:
     tuning: str = ""
 
 
-class Specialised:
+class Specialised(OneLine):
     """One program with the graph that it was made from.
 
     given: the graph before the passes; network: its hash, "" if it was not needed; kept: the notes
@@ -110,6 +115,9 @@ class Specialised:
         self.given, self.image, self.program, self.plan = given, image, program, plan
         self.inputs = tuple(s.name for s in image.inputs)
         self.network, self.kept, self._translate = network, kept, translate
+
+    def _brief(self) -> str:
+        return f"{self.given.name}; {self.plan._brief()}"
 
     @cached_property
     def translation(self) -> Translation:
@@ -198,15 +206,22 @@ class Executable(Remembers):
         """The plan of the program used last; raises `InputError` before shapes are known."""
         return self._current().plan
 
-    def _repr_html_(self) -> str:
+    def _brief(self) -> str:
+        return f"O{self.settings.opt_level}; {self.graph._brief()}"
+
+    def _plan_text(self) -> str:
         """The plan of the program used last, or what is compiled for the first run."""
         try:
-            text = str(self.plan)
+            return str(self.plan)
         except InputError as error:
-            text = str(error)
-        return of_text(
-            f"{self.graph.name or 'network'}, compiled at O{self.settings.opt_level}", text
-        )
+            return str(error)
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{self._plan_text()}"
+
+    def _repr_html_(self) -> str:
+        title = f"{self.graph.name or 'network'}, compiled at O{self.settings.opt_level}"
+        return of_text(title, self._plan_text())
 
     @property
     def trace(self) -> Trace:
@@ -256,7 +271,7 @@ class Executable(Remembers):
 
         State is read as it is and stays so. Raises `InputError` when inputs do not fit.
         """
-        inputs = {**as_arrays(inputs), **self.state}
+        inputs = {**as_arrays(named_inputs(inputs, self.inputs)), **self.state}
         found = self._lookup(inputs)
         lowered = self.lowered_again(found, self._asked(), separate=True)
         threads = self.settings.thread_count

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from verax.base.errors import CompileError
+from verax.base.printing import first_few
 from verax.base.processor import runs_here
 from verax.base.settings import Settings
 from verax.ir.types import DType, TensorType
@@ -74,6 +75,14 @@ class SavedExecutable(Remembers):
         self.use_threads(threads)
         self._names = [s.name for s in image.outputs]
         self._signatures = [(s.name, numpy_dtype(s.dtype), s.shape) for s in image.inputs]
+
+    def _brief(self) -> str:
+        inputs = first_few(f"{v} {t}" for v, t in self.inputs.items()) or "no input"
+        outputs = first_few(f"{v} {t}" for v, t in self.outputs.items()) or "no output"
+        return f"{len(self.plan)} steps for {self.image.target}; {inputs} -> {outputs}"
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self), *self.plan])
 
     def use_threads(self, threads: int) -> None:
         """Run on so many threads from now on; 0 is all cores of this process."""

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from verax.base.printing import OneLine
 from verax.frontends.common.ledger import Ledger
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels, stated_pixels
 from verax.ir.types import TensorType
 
 
-@dataclass(frozen=True)
-class Model:
+@dataclass(frozen=True, repr=False)
+class Model(OneLine):
     """A graph and where it came from.
 
     ledger: what became of every attribute in the file. format: e.g. "ONNX, opset 17". source: the
@@ -55,6 +56,9 @@ class Model:
     def pixels(self) -> dict[str, Pixels]:
         """What the file says of its image inputs, by input."""
         return stated_pixels(self.metadata, self.inputs)
+
+    def _brief(self) -> str:
+        return f"{self.format}; {self.graph._brief()}"
 
     def __str__(self) -> str:
         return str(self.graph)

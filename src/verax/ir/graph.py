@@ -19,6 +19,7 @@ import numpy as np
 
 from verax.base.errors import GraphError, InputError
 from verax.base.notebooks import of_text
+from verax.base.printing import OneLine, first_few
 from verax.ir.dim import DimLike
 from verax.ir.operator import Inference, Operator
 from verax.ir.printer import print_graph
@@ -49,8 +50,8 @@ class Node:
         return f"node {self.name or self.outputs[0]!r} ({self.op.kind})"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Graph:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Graph(OneLine):
     """A network. `inputs` and `outputs` are value names in order; `types` covers every value.
 
     updates: input -> the output that is its content after the run. initial: of those inputs that
@@ -143,6 +144,11 @@ class Graph:
 
     def __str__(self) -> str:
         return print_graph(self)
+
+    def _brief(self) -> str:
+        inputs = first_few(f"{v} {self.types[v]}" for v in self.arguments) or "no input"
+        outputs = first_few(f"{v} {self.types[v]}" for v in self.results) or "no output"
+        return f"{self.name}, {len(self.nodes)} nodes; {inputs} -> {outputs}"
 
     def _repr_html_(self) -> str:
         return of_text(f"{self.name or 'network'}: {len(self.nodes)} nodes", str(self))

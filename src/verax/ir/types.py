@@ -121,6 +121,8 @@ class TensorType:
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.dims))}]"
 
+    __repr__ = __str__
+
     @staticmethod
     def of(array: np.ndarray) -> TensorType:
         return TensorType(DType.of(array), tuple(int(d) for d in array.shape))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from verax.base.figures import times
 from verax.ir.graph import Graph, Node, same_bits, specialise
 from verax.ir.operator import Evaluation, as_tuple
 from verax.judge.decide.criterion import pooled_maximum
@@ -107,7 +108,7 @@ def examine(
             if not share <= 1:
                 rounds = any(n in halves for n in names)
                 bound = "rounding both factors" if rounds else "direct summation around it"
-                words = f"its error is {share:.3g} times the bound of {bound}"
+                words = f"its error is {times(share)} times the bound of {bound}"
                 failing |= dict.fromkeys(names, words)
         elif finding.kind is Kind.undecided:
             notes.append(f"{finding.node} ({finding.operator}) is undecided: {finding.reason}")

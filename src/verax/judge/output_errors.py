@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from verax.base.errors import VeraxError
+from verax.base.figures import times
 from verax.ir.graph import Graph, specialise
 from verax.judge.decide.local import meaning
 from verax.judge.protocol import Runner
@@ -180,8 +181,8 @@ class Trials:
                 continue
             if not layers:
                 self.problems += [
-                    f"output {v!r} errs by {r:.3g} times what O1's rounding does there, more than "
-                    f"{st.LOST:g} ({trial.title})"
+                    f"output {v!r} errs by {times(r)} times what O1's rounding does there, more "
+                    f"than {st.LOST:g} ({trial.title})"
                     for v, r in ratios.items()
                     if r > st.LOST
                 ]
@@ -233,7 +234,7 @@ def most_harmful(
     the rest makes no more than half of what is allowed, all together.
     """
     worst = max(ratios, key=lambda v: ratios[v])
-    words = f"{worst!r} errs by {ratios[worst]:.3g} times what O1 does there ({trial.title})"
+    words = f"{worst!r} errs by {times(ratios[worst])} times what O1 does there ({trial.title})"
     try:
         harms = _harms(trial, subject, frozenset(layers))
     except VeraxError:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from verax.base.figures import times
 from verax.judge.harness.repeat import CHANCE, UNINITIALISED
 from verax.judge.regions.end_to_end import unit_of
 from verax.numerics.statistics import LOST
@@ -91,7 +92,7 @@ def loss_in_words(loss: Loss) -> str:
     coarse = any(unit_of(f) for f in loss.formats)
     yardstick = f"one rounding to {formats}" if coarse else "float32 rounding"
     size = (
-        f"from the inputs on it errs by {far}, {_count(loss.ratio)} times what {yardstick} does "
+        f"from the inputs on it errs by {far}, {times(loss.ratio)} times what {yardstick} does "
         f"there (up to {LOST:g} is {Kind.precision})"
     )
     if not loss.amplifier:
@@ -99,14 +100,7 @@ def loss_in_words(loss: Loss) -> str:
     origin = f" of {loss.source} ({loss.source_operator})" if loss.source else ""
     return (
         f"{size}: {loss.amplifier} ({loss.operator}) makes the relative error{origin} by "
-        f"{formats} {_count(loss.gain)} times larger"
-    )
-
-
-def _count(ratio: float) -> str:
-    """A factor of any size in few digits."""
-    return (
-        f"{ratio:.3g}" if ratio < 1e4 else f"{ratio:.1g}" if ratio < np.inf else "infinitely many"
+        f"{formats} {times(loss.gain)} times larger"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.base.printing import Reported
 from verax.records.codec import read_json, write_json
 from verax.records.verdict import Kind, Verdict
 
@@ -28,8 +29,8 @@ class Disagreement:
     near: bool
 
 
-@dataclass(frozen=True)
-class Agreement:
+@dataclass(frozen=True, repr=False)
+class Agreement(Reported):
     """The answer on a folder of images.
 
     kind: as of a `Verdict`; output: the value whose largest element is the choice, along its last
@@ -52,6 +53,10 @@ class Agreement:
     environment: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     replay: Mapping[str, str] = field(default_factory=dict)
+
+    def _brief(self) -> str:
+        name = self.subject.get("name", "?")
+        return f"{self.kind}, {name}; the same choice on {self.agreeing} of {self.images} images"
 
     @property
     def agreeing(self) -> int:

@@ -10,6 +10,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.base.printing import Reported, first_few
 from verax.records.codec import read_json, write_json
 
 SCHEMA = "verax.alignment/1"
@@ -146,8 +147,8 @@ class Divergence:
     where: str = ""
 
 
-@dataclass(frozen=True)
-class Alignment:
+@dataclass(frozen=True, repr=False)
+class Alignment(Reported):
     """The answer to "are these two files the same network, and where do they part?".
 
     reasons: the answer in sentences; matches: values that agree, in the first network's order;
@@ -171,6 +172,15 @@ class Alignment:
     environment: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     replay: Mapping[str, str] = field(default_factory=dict)
+
+    def _brief(self) -> str:
+        text = (
+            f"{self.relation}, {self.first} and {self.second}; {len(self.matches)} of "
+            f"{self.first_values} values found"
+        )
+        layers = [place.first or place.second for place in self.divergences]
+        parted = first_few(side[-1].node for side in layers if side)
+        return f"{text}; they part at {parted}" if parted else text
 
     @property
     def exit_code(self) -> int:

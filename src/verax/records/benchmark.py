@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.base.printing import Reported, first_few
 from verax.records.codec import read_json, write_json
 
 SCHEMA = "verax.benchmark/2"
@@ -56,8 +57,8 @@ class Timing:
         return self.prepare + self.first
 
 
-@dataclass(frozen=True)
-class Benchmark:
+@dataclass(frozen=True, repr=False)
+class Benchmark(Reported):
     """All engines on one network. load: 1-minute load averages of the machine before and after."""
 
     model: str
@@ -67,6 +68,10 @@ class Benchmark:
     load: tuple[float, ...] = ()
     seed: int = 0
     notes: tuple[str, ...] = ()
+
+    def _brief(self) -> str:
+        engines = first_few(dict.fromkeys(t.engine for t in self.timings))
+        return f"{self.model}; {engines or 'no engine'} timed"
 
     def timing(self, engine: str, threads: int) -> Timing | None:
         """The timing of `engine`, or None when it has none."""

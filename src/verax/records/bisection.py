@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.base.printing import Reported
 from verax.records.codec import read_json, write_json
 from verax.records.verdict import Kind, Verdict
 
@@ -78,8 +79,8 @@ class Case:
     words: str
 
 
-@dataclass(frozen=True)
-class Bisection:
+@dataclass(frozen=True, repr=False)
+class Bisection(Reported):
     """The answer of `verax bisect`.
 
     verdict: with the guilty nodes that the search found; method: how it found them; evaluations:
@@ -97,6 +98,10 @@ class Bisection:
     optimisations: Optimisations | None = None
     accuracy: Optimisations | None = None
     cases: tuple[Case, ...] = ()
+
+    def _brief(self) -> str:
+        steps = self.optimisations.words if self.optimisations is not None else ""
+        return self.verdict._brief() + (f"; {steps}" if steps else "")
 
     @property
     def exit_code(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.base.printing import OneLine
 from verax.records.codec import read_json, write_json
 from verax.records.verdict import Input, Kind
 
@@ -72,8 +73,8 @@ class Draw:
     unchecked: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Certificate:
+@dataclass(frozen=True, repr=False)
+class Certificate(OneLine):
     """Whether a compiled network computes what it means, on the inputs that were tried.
 
     draws: sets of inputs on which every node was judged; stressed: those on which the outputs were
@@ -99,6 +100,10 @@ class Certificate:
     def holds(self) -> bool:
         """Whether nothing speaks against the program."""
         return not self.problems
+
+    def _brief(self) -> str:
+        held = "it holds" if self.holds else f"it does not hold: {self.problems[0]}"
+        return f"O{self.opt_level}, recipe {self.recipe[:16]}; {held}"
 
     def __str__(self) -> str:
         return "\n".join(line for line in self._lines() if line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.base.printing import Reported
 from verax.records.codec import read_json, write_json
 
 SCHEMA = "verax.evaluation/1"
@@ -109,8 +110,8 @@ class Comparison:
         return sum(f.near is None for f in self.flips)
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Reported):
     """The answer on a set of labelled samples.
 
     model: who ran it, by name; output: the value whose largest element along the last axis is the
@@ -129,6 +130,14 @@ class Evaluation:
     hashes: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
+
+    def _brief(self) -> str:
+        top1 = self.accuracy.top1
+        text = f"{self.model.get('name', '?')} is right on {top1.right} of {top1.of} samples"
+        if self.comparison is None:
+            return text
+        name = self.comparison.subject.get("name", "?")
+        return f"{text}; {name} chooses differently on {len(self.comparison.flips)}"
 
     @property
     def exit_code(self) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from verax.base.printing import OneLine
+
 
 @dataclasses.dataclass(frozen=True)
 class StepTime:
@@ -36,8 +38,8 @@ class StepTime:
         return self.bytes / self.microseconds / 1e3 if self.microseconds else 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Profile:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Profile(OneLine):
     """Steps in execution order, each timed by itself; their sum leaves out what is between them.
 
     peak: float32 multiply-adds of the machine on `threads` threads, measured in the same process,
@@ -97,6 +99,9 @@ class Profile:
             )
             start += step.microseconds
         return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+    def _brief(self) -> str:
+        return f"{self.microseconds / 1e3:.3f} ms in {len(self.steps)} steps"
 
     def __str__(self) -> str:
         total = self.microseconds or 1.0

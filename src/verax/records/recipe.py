@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.base.printing import OneLine
 from verax.records.codec import read_json, to_plain, write_json
 
 SCHEMA = "verax.recipe/1"
@@ -30,8 +31,8 @@ class Rewriting:
     digest: str
 
 
-@dataclass(frozen=True)
-class Recipe:
+@dataclass(frozen=True, repr=False)
+class Recipe(OneLine):
     """What decides the numbers of a program.
 
     network: SHA-256 of the graph that was compiled, with its shapes and weights. arithmetic: the
@@ -61,6 +62,9 @@ class Recipe:
         decides = [self.network, self.arithmetic, to_plain(self.rewritings), dict(self.algorithms)]
         text = json.dumps(decides, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def _brief(self) -> str:
+        return f"{self.sha256[:16]}, O{self.opt_level}, of network {self.network[:16]}"
 
     def __str__(self) -> str:
         head = [

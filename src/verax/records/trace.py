@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.base.printing import OneLine
 
-@dataclass(frozen=True)
-class Trace:
+
+@dataclass(frozen=True, repr=False)
+class Trace(OneLine):
     """Maps a value of the old graph to the value of the new graph that holds the same tensor.
 
     A value missing from `values` no longer exists (it was fused away or was dead). `rewrites`
@@ -19,6 +21,14 @@ class Trace:
     rewrites: int = 0
     notes: tuple[str, ...] = field(default=())
     refused: tuple[str, ...] = field(default=())
+
+    def _brief(self) -> str:
+        kept = f", {len(self.refused)} left exact" if self.refused else ""
+        return f"{self.rewrites} rewrites{kept}"
+
+    def __str__(self) -> str:
+        left = [f"kept exact, {note}" for note in self.refused]
+        return "\n".join([f"{self.rewrites} rewrites", *self.notes, *left])
 
     def then(self, later: Trace) -> Trace:
         """This trace followed by `later`."""

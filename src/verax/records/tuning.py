@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.base.printing import OneLine
 from verax.records.codec import read_json, write_json
 
 SCHEMA = "verax.tuning-record/1"
@@ -40,8 +41,8 @@ class TunedKernel:
     trials: int = 0
 
 
-@dataclass(frozen=True)
-class TuningRecord:
+@dataclass(frozen=True, repr=False)
+class TuningRecord(OneLine):
     """A network that was tuned.
 
     before, after: milliseconds of its runs, taken in turns, by rule and with what was found; kept:
@@ -72,6 +73,13 @@ class TuningRecord:
     def speedup(self) -> float:
         """Time before by time after, the median of neighbouring turns; 1 if nothing is kept."""
         return 1 / self.ratio if self.kept else 1.0
+
+    def _brief(self) -> str:
+        tuned = sum(k.outcome == TUNED for k in self.kernels)
+        return (
+            f"{self.model}; {tuned} of {len(self.kernels)} kernels tuned, {self.speedup:.3f} times "
+            "as fast"
+        )
 
     def __str__(self) -> str:
         tuned = [k for k in self.kernels if k.outcome == TUNED]

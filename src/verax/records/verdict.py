@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from verax.base.notebooks import of_verdict
+from verax.base.printing import Reported, first_few
 from verax.records.codec import read_json, write_json
 
 SCHEMA = "verax.verdict/4"
@@ -261,8 +262,8 @@ class Comparison:
     same_bits: bool
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Reported):
     """The judge's answer on one subject and one set of inputs.
 
     reasons: the answer in sentences, most important first; outputs: findings on the network's
@@ -300,6 +301,14 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         return of_verdict(self)
+
+    def _brief(self) -> str:
+        name = self.subject.get("name", "?")
+        if self.blame:
+            nodes = first_few(f"{b.node} ({b.operator})" for b in self.blame)
+            return f"{self.kind}, {name}; by {nodes}"
+        count = len(self.nodes)
+        return f"{self.kind}, {name}; {count} value{'s' * (count != 1)} judged"
 
     @property
     def exit_code(self) -> int:

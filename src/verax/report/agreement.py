@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from verax.records.agreement import Agreement
 from verax.records.verdict import Kind
+from verax.report.tables import Column, FittingTable
 from verax.report.verdict import HEADLINES, render_verdict
 
 SHOWN = 10
@@ -47,26 +46,27 @@ class _Report:
             yield render_verdict(record.verdict, verbose=self.verbose)
 
 
-def _table(record: Agreement, verbose: bool) -> Table:
+def _table(record: Agreement, verbose: bool) -> FittingTable:
     shown = record.disagreements if verbose else record.disagreements[:SHOWN]
     of = (
         f"{len(shown)} of {len(record.disagreements)}"
         if len(shown) < len(record.disagreements)
         else "all"
     )
-    table = Table(title=f"Images on which the choice differs ({of})", title_justify="left")
-    for name in ("image", "should be", "given", "margin", "rounding moves it by", "near tie"):
-        table.add_column(name)
+    columns = (
+        Column("image", whole=True),
+        Column("should be", rank=3),
+        Column("given", rank=3),
+        Column("margin", rank=1),
+        Column("rounding moves it by"),
+        Column("near tie", rank=2),
+    )
+    rows = []
     for d in shown:
-        table.add_row(
-            escape(d.image),
-            str(d.expected),
-            str(d.given),
-            f"{d.margin:.3g}",
-            f"{d.sigma:.3g}",
-            "yes" if d.near else "no",
-        )
-    return table
+        sizes = f"{d.margin:.3g}", f"{d.sigma:.3g}"
+        near = "yes" if d.near else "no"
+        rows.append((d.image, str(d.expected), str(d.given), *sizes, near))
+    return FittingTable(f"Images on which the choice differs ({of})", columns, rows)
 
 
 def render_replay(

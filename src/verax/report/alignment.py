@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from verax.records.alignment import Alignment, Divergence, Layer, Relation
+from verax.report.tables import Column, FittingTable
 
 HEADLINES = {
     Relation.same: ("SAME", "green", "The two networks compute the same function."),
@@ -21,8 +22,6 @@ HEADLINES = {
     ),
     Relation.undecided: ("UNDECIDED", "yellow", "These inputs cannot tell; the reason is below."),
 }
-LONG = 48
-"""Names longer than this are shortened."""
 FULL_PLACES = 1
 """Places of divergence shown side by side; further ones get a line."""
 
@@ -64,12 +63,7 @@ class _Report:
 
 
 def _nodes(layers: tuple[Layer, ...]) -> str:
-    return ", ".join(shortened(layer.node) for layer in layers) or "nothing"
-
-
-def shortened(name: str) -> str:
-    """A long name by its two ends."""
-    return name if len(name) <= LONG else f"{name[: LONG // 2]}...{name[-LONG // 2 :]}"
+    return ", ".join(layer.node for layer in layers) or "nothing"
 
 
 def _side_by_side(place: Divergence, verbose: bool, relation: Relation) -> Table:
@@ -81,8 +75,8 @@ def _side_by_side(place: Divergence, verbose: bool, relation: Relation) -> Table
     if relation is Relation.no_difference:
         title = "Where their operators are not the same"
     table = Table(title=title, title_justify="left")
-    table.add_column("first")
-    table.add_column("second")
+    table.add_column("first", overflow="fold")
+    table.add_column("second", overflow="fold")
     differing = {(d.operator, d.attribute) for d in place.attributes}
     sides = [list(_layer_texts(side, differing, verbose)) for side in (place.first, place.second)]
     table.add_row(*("\n".join(escape(line) for line in side) or "nothing" for side in sides))
@@ -94,23 +88,18 @@ def _layer_texts(
 ) -> Iterator[str]:
     """Node, type and value, then the attributes that differ (all where none is known to)."""
     for layer in layers:
-        value = shortened(layer.value)
-        yield f"{shortened(layer.node)} ({layer.operator}) -> {value}: {layer.type}"
+        yield f"{layer.node} ({layer.operator}) -> {layer.value}: {layer.type}"
         known = {a for o, a in differing if o == layer.operator}
         for name, value in layer.attributes.items():
             if verbose or not known or any(k == name or k.startswith(f"{name}: ") for k in known):
                 yield f"  {name} = {value}"
 
 
-def _values(record: Alignment) -> Table:
-    table = Table(title="Values that agree", title_justify="left")
-    for name in ("first", "second", "how"):
-        table.add_column(name)
+def _values(record: Alignment) -> FittingTable:
+    columns = (Column("first", whole=True), Column("second", whole=True), Column("how"))
+    rows = []
     for m in record.matches:
         how = m.how if m.exact else f"{m.how} (up to rounded weights)"
-        table.add_row(
-            escape(f"{m.first} ({m.first_operator})"),
-            escape(f"{m.second} ({m.second_operator})"),
-            escape(how),
-        )
-    return table
+        sides = f"{m.first} ({m.first_operator})", f"{m.second} ({m.second_operator})"
+        rows.append((*sides, how))
+    return FittingTable("Values that agree", columns, rows)

@@ -13,7 +13,7 @@ def benchmark_table(record: Benchmark, subject: str, rivals: tuple[str, ...]) ->
     """Engines as rows, thread counts as columns; `subject`'s speed against the fastest rival."""
     shape = ", ".join(f"{name}: {kind}" for name, kind in record.inputs.items())
     table = Table(title=f"{record.model}   ({shape})", title_justify="left", caption_justify="left")
-    table.add_column("engine", no_wrap=True)
+    table.add_column("engine", overflow="fold")
     for threads in record.thread_counts:
         table.add_column(f"{threads} thread{'s' if threads > 1 else ''}", justify="right")
     table.add_column("load", justify="right")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from verax.records.evaluation import Accuracy, Comparison, Evaluation, Share
+from verax.report.tables import Column, FittingTable
 
 SHOWN = 10
 """Flips, and ways from class to class, listed unless all are asked for."""
@@ -36,27 +35,23 @@ class _Report:
         yield Text(f"samples, such as {'; '.join(record.steps)}", style="dim")
 
 
-def _accuracies(record: Evaluation) -> Table:
+def _accuracies(record: Evaluation) -> FittingTable:
     sides: list[tuple[str, Accuracy]] = [(record.model["name"], record.accuracy)]
     if record.comparison is not None:
         sides.append((record.comparison.subject["name"], record.comparison.accuracy))
-    table = Table(
-        title=f"{record.samples} samples, classes chosen by {escape(repr(record.output))}",
-        title_justify="left",
-    )
     k = record.accuracy.k
     metrics = list(record.accuracy.metrics)
-    for name in ("implementation", "top-1", "95 % interval"):
-        table.add_column(name)
-    if k > 1:
-        table.add_column(f"top-{k}")
-    for name in metrics:
-        table.add_column(escape(name))
+    columns = [Column("implementation", whole=True), Column("top-1", rank=2)]
+    columns += [Column("95 % interval")]
+    columns += [Column(f"top-{k}", rank=1)] if k > 1 else []
+    columns += [Column(name, rank=3) for name in metrics]
+    rows = []
     for name, accuracy in sides:
         cells = [*_share(accuracy.top1), *_share(accuracy.topk)[: k > 1]]
         numbers = [f"{accuracy.metrics.get(m, float('nan')):.6g}" for m in metrics]
-        table.add_row(escape(name), *cells, *numbers)
-    return table
+        rows.append((name, *cells, *numbers))
+    title = f"{record.samples} samples, classes chosen by {record.output!r}"
+    return FittingTable(title, columns, rows)
 
 
 def _share(share: Share) -> tuple[str, str]:
@@ -69,7 +64,7 @@ def _share(share: Share) -> tuple[str, str]:
 def _class(number: int | None, classes: Sequence[str]) -> str:
     if number is None:
         return "?"
-    return escape(f"{number} {classes[number]}" if number < len(classes) else str(number))
+    return f"{number} {classes[number]}" if number < len(classes) else str(number)
 
 
 def _flips(comparison: Comparison, classes: Sequence[str], verbose: bool) -> RenderResult:
@@ -81,26 +76,26 @@ def _flips(comparison: Comparison, classes: Sequence[str], verbose: bool) -> Ren
     if not comparison.flips:
         return
     flips = comparison.flips if verbose else comparison.flips[:SHOWN]
-    table = Table(title=_title("Samples that flip", len(flips), len(comparison.flips)))
-    table.title_justify = "left"
-    for name in (
-        *("sample", "label", "model", "subject", "float64", "margin"),
-        *("rounding moves it by", "near tie"),
-    ):
-        table.add_column(name)
+    columns = (
+        Column("sample", whole=True),
+        *(Column(name, rank=3) for name in ("label", "model", "subject", "float64")),
+        Column("margin", rank=1),
+        Column("rounding moves it by"),
+        Column("near tie", rank=2),
+    )
+    rows = []
     for f in flips:
-        shown = (_class(c, classes) for c in (f.label, f.model, f.subject, f.meaning))
+        chosen = (_class(c, classes) for c in (f.label, f.model, f.subject, f.meaning))
         near = NEAR[f.near] + (f": {f.why}" if f.why else "")
-        table.add_row(escape(f.sample), *shown, f"{f.margin:.3g}", f"{f.sigma:.3g}", escape(near))
-    yield table
+        rows.append((f.sample, *chosen, f"{f.margin:.3g}", f"{f.sigma:.3g}", near))
+    yield FittingTable(
+        _title("Samples that flip", len(flips), len(comparison.flips)), columns, rows
+    )
     ways = comparison.confusion if verbose else comparison.confusion[:SHOWN]
-    table = Table(title=_title("From class to class", len(ways), len(comparison.confusion)))
-    table.title_justify = "left"
-    for name in ("model", "subject", "samples"):
-        table.add_column(name)
-    for way in ways:
-        table.add_row(_class(way.model, classes), _class(way.subject, classes), str(way.count))
-    yield table
+    title = _title("From class to class", len(ways), len(comparison.confusion))
+    columns = (Column("model", whole=True), Column("subject", whole=True), Column("samples"))
+    rows = [(_class(w.model, classes), _class(w.subject, classes), str(w.count)) for w in ways]
+    yield FittingTable(title, columns, rows)
 
 
 def _title(what: str, shown: int, total: int) -> str:

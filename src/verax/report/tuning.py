@@ -12,10 +12,10 @@ def tuning_table(record: TuningRecord) -> Table:
     """Kernels that were searched, by their share of the network's time."""
     threads = f"{record.threads} thread{'s' if record.threads > 1 else ''}"
     table = Table(title=f"{record.model}, {threads}", title_justify="left")
-    table.add_column("kernel", ratio=3)
+    table.add_column("kernel", ratio=3, overflow="fold")
     for title in ("calls", "share", "by rule", "best", "gain", "tried"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("schedule", ratio=3)
+    table.add_column("schedule", ratio=3, overflow="fold")
     for kernel in record.kernels:
         if kernel.outcome == NOT_REACHED:
             continue

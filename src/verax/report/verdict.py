@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
+from verax.base.figures import times
 from verax.records.verdict import Finding, Kind, Precision, Repeat, Verdict
 from verax.report.guilty import MOST, guilty_lines, said, some
 from verax.report.plain_figures import figures_line, misleading
+from verax.report.tables import Column, FittingTable
 
 HEADLINES = {
     Kind.identical: ("IDENTICAL", "green", "Every bit agrees."),
@@ -37,6 +37,16 @@ HEADLINES = {
 }
 NODES_SHOWN = 5
 """Judged values that the table lists: the most suspicious ones."""
+BLAMED_SHOWN = 8
+"""Guilty nodes, of which the causes are sought; others are counted."""
+LISTED = 20
+"""Outputs, inputs, reasons and notes that are printed unless all are asked for."""
+SEVERITY = (
+    *(Kind.mistake, Kind.precision_lost, Kind.undecided),
+    *(Kind.precision, Kind.rounding, Kind.identical),
+)
+BY_BOUND = ("hard bound", "quantum")
+"""Tests that hold the error against its hard bound."""
 
 
 def render_verdict(verdict: Verdict, *, verbose: bool = False) -> RenderableType:
@@ -57,37 +67,54 @@ class _Report:
         yield Text(f"subject: {verdict.subject.get('name', '?')}   seen: {verdict.method}")
         for cause in verdict.causes[:MOST]:
             yield Text.assemble(("outside of the network: ", "bold red"), said(cause))
-        for blame in verdict.blame:
+        shown = len(verdict.blame) if self.verbose else BLAMED_SHOWN
+        for blame in verdict.blame[:shown]:
             yield from guilty_lines(blame, searched=bool(blame.explanations or blame.structure))
+        if verdict.blame[shown:]:
+            more = some(b.node for b in verdict.blame[shown:])
+            yield Text(f"guilty as well: {len(verdict.blame) - shown} more ({more})")
         if not verdict.blame:
-            yield from (Text(f"- {r}") for r in verdict.reasons)
+            yield from self._lines([f"- {r}" for r in verdict.reasons])
         yield from _precisions(verdict.precisions)
         if verdict.repeat is not None:
             yield from _repeated(verdict.repeat, self.verbose)
         if verdict.outputs:
-            yield _outputs(verdict.outputs)
-            lines = [line for f in verdict.outputs for line in misleading(f)]
+            first = sorted(verdict.outputs, key=lambda f: SEVERITY.index(f.kind))[:LISTED]
+            outputs = [f for f in verdict.outputs if self.verbose or f in first]
+            yield _outputs(outputs)
+            if verdict.outputs[len(outputs) :]:
+                yield Text(f"  and {len(verdict.outputs) - len(outputs)} outputs more")
+            lines = [line for f in outputs for line in misleading(f)]
             if self.verbose:
                 lines += map(figures_line, verdict.outputs)
             yield from (Text(f"  {line}") for line in lines)
         if len(verdict.nodes) > 1 or (verdict.nodes and self.verbose):
             yield _nodes(verdict.nodes, self.verbose)
+        comparisons = []
         for c in verdict.comparisons:
             bits = ", the same bits" if c.same_bits else ""
-            yield Text(
+            comparisons.append(
                 f"{c.value}: error {c.first_error:.3g} by {c.first}, {c.second_error:.3g} by "
                 f"{c.second}; nearer to float64: {c.nearer}{bits}"
             )
+        yield from self._lines(comparisons)
         if verdict.unchecked:
             yield Text(f"not judged: {len(verdict.unchecked)} nodes ({some(verdict.unchecked)})")
-        yield from (Text(f"note: {n}", style="yellow") for n in verdict.notes)
-        yield from (
-            Text(f"input {i.name}: {i.type}, {i.origin}; SHA-256 {i.sha256[:12]}", style="dim")
-            for i in verdict.inputs
-        )
+        yield from self._lines([f"note: {n}" for n in verdict.notes], style="yellow")
+        inputs = [
+            f"input {i.name}: {i.type}, {i.origin}; SHA-256 {i.sha256[:12]}" for i in verdict.inputs
+        ]
+        yield from self._lines(inputs, style="dim")
         if self.verbose:
             facts = {**verdict.subject, **verdict.environment}
             yield Text("; ".join(f"{k} {v}" for k, v in facts.items()), style="dim")
+
+    def _lines(self, lines: Sequence[str], style: str = "") -> Iterator[Text]:
+        """The first of many lines; with --verbose all."""
+        shown = len(lines) if self.verbose else LISTED
+        yield from (Text(line, style=style) for line in lines[:shown])
+        if lines[shown:]:
+            yield Text(f"  and {len(lines) - shown} more (--verbose lists them)", style=style)
 
 
 def _precisions(found: tuple[Precision, ...]) -> Iterator[Text]:
@@ -124,36 +151,45 @@ def _repeated(repeat: Repeat, verbose: bool) -> Iterator[Text]:
     )
 
 
-def _outputs(findings: tuple[Finding, ...]) -> Table:
-    table = Table(title="Outputs against the float64 meaning", title_justify="left")
-    for name in ("output", "verdict", "largest difference", "relative", "cosine", "worst place"):
-        table.add_column(name)
+def _outputs(findings: Sequence[Finding]) -> FittingTable:
+    columns = (
+        Column("output", whole=True),
+        Column("verdict", rank=4),
+        Column("largest difference", rank=3),
+        Column("relative", rank=1),
+        Column("cosine", rank=0),
+        Column("worst place", rank=2),
+    )
+    rows = []
     for f in findings:
         place = ""
         if f.worst:
             worst = f.worst[0]
             at = ", ".join(map(str, worst.index))
             place = f"[{at}]: {worst.given:.7g}, should be {worst.expected:.7g}"
-        table.add_row(
-            escape(f.value),
-            f.kind.value,
-            f"{f.plain.max_abs:.3g}",
-            f"{f.plain.max_rel:.3g}",
-            f"{f.plain.cosine:.7f}",
-            escape(place),
-        )
-    return table
+        sizes = f"{f.plain.max_abs:.3g}", f"{f.plain.max_rel:.3g}", f"{f.plain.cosine:.7f}"
+        rows.append((f.value, f.kind.value, *sizes, place))
+    return FittingTable("Outputs against the float64 meaning", columns, rows)
 
 
-def _nodes(findings: tuple[Finding, ...], verbose: bool) -> Table:
+def _nodes(findings: Sequence[Finding], verbose: bool) -> FittingTable:
     ranked = sorted(findings, key=lambda f: (f.kind is not Kind.mistake, -f.statistic))
     shown = findings if verbose else ranked[:NODES_SHOWN]
     title = "Every judged value" if verbose else f"Most suspicious of {len(findings)} judged values"
-    table = Table(title=title, title_justify="left")
-    for name in ("node", "operator", "verdict", "error / allowed", "decided by", "worst in"):
-        table.add_column(name)
-    for f in shown:
-        table.add_row(
-            escape(f.node), f.operator, f.kind.value, f"{f.statistic:.3g}", f.test, escape(f.group)
-        )
-    return table
+    columns = (
+        Column("node", whole=True),
+        Column("operator", rank=2),
+        Column("verdict", rank=4),
+        Column("error / allowed", rank=3),
+        Column("decided by", rank=0),
+        Column("worst in", rank=1),
+    )
+    rows = [
+        (f.node, f.operator, f.kind.value, times(_over_allowed(f)), f.test, f.group) for f in shown
+    ]
+    return FittingTable(title, columns, rows)
+
+
+def _over_allowed(f: Finding) -> float:
+    """The figure that the finding's reason gives: an error over what may be, as its test has it."""
+    return f.bound_ratio if f.test in BY_BOUND and f.bound_ratio is not None else f.statistic

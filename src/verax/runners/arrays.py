@@ -12,6 +12,7 @@ import numpy as np
 from verax.base.arrays import as_array
 from verax.base.errors import UsageError
 from verax.base.npz import read_npz
+from verax.base.printing import Named
 from verax.ir.graph import Graph
 from verax.ir.types import DType
 from verax.judge.protocol import Naming
@@ -20,7 +21,7 @@ INPUT_MARK, OUTPUT_MARK = "in:", "out:"
 """Prefixes that tell inputs from answers in an .npz; without them, names tell."""
 
 
-class ArraysRunner:
+class ArraysRunner(Named):
     """Answers that were recorded somewhere else, named as the network names its values.
 
     Arrays called `in:NAME` are the inputs they belong to, `out:NAME` are answers; without these

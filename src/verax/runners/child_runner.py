@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.optional import installed_version
+from verax.base.printing import Named
 from verax.ir.graph import Graph
 from verax.judge.protocol import Naming
 from verax.runners.child import run_in_child
@@ -19,7 +20,7 @@ TIMEOUT = 300.0
 Answered = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
-class ChildRunner(ABC):
+class ChildRunner(Named, ABC):
     """Runs a foreign package's model on the CPU, in a child process.
 
     task: the child's task. packages: what the runtime is called where packages are listed, the

@@ -15,6 +15,7 @@ import numpy as np
 from verax.base.errors import UsageError
 from verax.base.files import scratch_folder
 from verax.base.npz import read_npz, write_npz
+from verax.base.printing import Named
 from verax.base.processes import SubjectError, run_process
 from verax.ir.graph import Graph
 from verax.runners.child_runner import TIMEOUT
@@ -24,7 +25,7 @@ from verax.runners.onnx_files import Writer
 INPUT, OUTPUT, MODEL = "{input}", "{output}", "{model}"
 
 
-class CommandRunner:
+class CommandRunner(Named):
     """Runs `command` (a line as a shell would split it; no shell is used) once for every run.
 
     The input file holds the network's inputs by name; the program writes any of the network's

@@ -1,9 +1,10 @@
-"""Python callables as subjects: a function from arrays to arrays."""
+"""Python callables as subjects: a function from arrays to arrays, or from tensors to tensors."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,31 +14,49 @@ from verax.base.errors import InputError, UsageError, VeraxError
 from verax.ir.graph import Graph
 from verax.runners.memory import InProcess, poisoned_memory
 
+TENSORS = "verax.runners.torch_tensors"
+"""Loaded when tensors are handed over."""
+
 
 class FunctionRunner(InProcess):
     """Calls `function` with the inputs in the model's order.
 
     The result is an array, a sequence of arrays in the order of the model's outputs, or a mapping
     from names of values (inner ones welcome) to arrays. State is none of these inputs and outputs:
-    a function that has some keeps it itself.
+    a function that has some keeps it itself. tensors: whether it is given tensors of PyTorch, in
+    memory of their own; pairs: inputs among these that hold complex numbers, as pairs.
     """
 
     watches = False
     resets = False
 
-    def __init__(self, function: Callable[..., Any], name: str = "") -> None:
-        self.function = function
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str = "",
+        *,
+        tensors: bool = False,
+        pairs: Collection[str] = (),
+    ) -> None:
+        self.function, self.tensors, self.pairs = function, tensors, frozenset(pairs)
         self.name = name or getattr(function, "__name__", type(function).__name__)
 
     def describe(self) -> dict[str, str]:
-        return {"kind": "Python callable"}
+        return {"kind": "Python callable", **({"takes": "tensors"} if self.tensors else {})}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
         given = graph.inputs if all(v in inputs for v in graph.inputs) else graph.arguments
-        arrays = [np.array(inputs[v]) for v in given]
-        return named_results(graph, called(self.function, arrays, self.name), self.name)
+        arguments = [self._argument(v, inputs[v]) for v in given]
+        return named_results(graph, called(self.function, arguments, self.name), self.name)
+
+    def _argument(self, name: str, array: np.ndarray) -> Any:
+        """What the function is given for an input: its own copy."""
+        if not self.tensors:
+            return np.array(array)
+        tensor = import_module(TENSORS).to_torch(array)
+        return tensor if name not in self.pairs else import_module("torch").view_as_complex(tensor)
 
     def run_steps(
         self,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from verax.base.printing import Named
 from verax.ir.graph import Graph
 
 _M_PERTURB = -6
@@ -51,7 +52,7 @@ def poisoned_memory(fill: int) -> Iterator[None]:
         poison(None)
 
 
-class InProcess(ABC):
+class InProcess(Named, ABC):
     """A Runner whose subject lives in this process: its `run_poisoned` fills fresh memory."""
 
     stored_inputs: Mapping[str, np.ndarray] | None = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from verax.base.printing import Named
 from verax.base.settings import Settings
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, reinfer
@@ -15,7 +16,7 @@ from verax.runners.own import VeraxRunner
 from verax.runners.passes import PassOptions
 
 
-class NetworkRunner:
+class NetworkRunner(Named):
     """Runs `subject`, a graph of its own, and shows its inner values under its own names.
 
     This answers "are these two files the same network, and where do they part?". Inputs and outputs

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from verax.base.printing import Named
 from verax.base.settings import LEVELS, Settings
 from verax.compiler.driver import Executable
 from verax.compiler.driver import compile as compile_graph
@@ -41,7 +42,7 @@ class _Watching:
         return same and dict(bindings) == self.bindings
 
 
-class VeraxRunner:
+class VeraxRunner(Named):
     """Our compiler at a level. Inner values are shown by making them outputs; where a level changes
     numbers (O2), of what it made of the network, and only those that it still has."""
 
@@ -188,7 +189,7 @@ class VeraxRunner:
         return step_between(steps[number][0], number, made[0], made[1], self.settings)
 
 
-class ReferenceRunner:
+class ReferenceRunner(Named):
     """The operators' meaning in float32 NumPy; with `bits`, the bits that O0 and O1 promise."""
 
     fast_algorithms: tuple[str, ...] = ()

@@ -252,7 +252,7 @@ def resolve(
     if _is_from(subject, "torch.nn"):
         return TorchModuleRunner(subject, calls=calls, program=program)
     if callable(subject):
-        return FunctionRunner(subject)
+        return FunctionRunner(subject, tensors=getattr(subject, "takes_tensors", False))
     raise UsageError(
         f"a {type(subject).__name__} cannot be judged",
         next_step="give a runner's name, a path, arrays by name, or a callable",

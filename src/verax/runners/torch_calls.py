@@ -32,6 +32,15 @@ def named_examples(program: Any, inputs: Any) -> dict[str, np.ndarray]:
     }
 
 
+def complex_inputs(program: Any) -> tuple[str, ...]:
+    """Inputs of an ExportedProgram that are complex; Verax holds them as pairs."""
+    return tuple(
+        str(n.name)
+        for n in program.graph.nodes
+        if n.op == "placeholder" and getattr(n.meta.get("val"), "is_complex", bool)()
+    )
+
+
 def in_its_form(program: Any, arrays: Sequence[np.ndarray]) -> Any:
     """What the module returns, in its own form (a dictionary, a tuple, one tensor), for the arrays
     of its tensors in order."""

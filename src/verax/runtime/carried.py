@@ -17,11 +17,13 @@ import numpy as np
 from verax.base.arrays import as_arrays
 from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
+from verax.base.printing import OneLine
+from verax.base.tensors import named_inputs
 
 Arrays = Mapping[str, np.ndarray]
 
 
-class Remembers(ABC):
+class Remembers(OneLine, ABC):
     """An executable. Runs that share its state come one after the other, in whatever thread.
 
     updates: state -> the output of the network that is its new value. initial: its values at the
@@ -52,11 +54,14 @@ class Remembers(ABC):
     def _outputs_of(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """Every output, the state's new values too, for every input, the state too."""
 
-    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+    def run(self, inputs: Arrays | np.ndarray) -> dict[str, np.ndarray]:
         """Outputs by name, as the state has them now; the state then has its new values.
 
-        A run that fails leaves the state as it is. Raises `InputError` when inputs do not fit.
+        inputs: by name; the array itself where there is one. A run that fails leaves the state as
+        it is. Raises `InputError` when inputs do not fit.
         """
+        if type(inputs) is not dict:
+            inputs = named_inputs(inputs, self._argument_names)
         if not self._updates:
             return self._outputs_of(inputs)
         with self._turn:
@@ -64,12 +69,14 @@ class Remembers(ABC):
         return outputs
 
     def step(
-        self, inputs: Arrays, state: Arrays | None = None
+        self, inputs: Arrays | np.ndarray, state: Arrays | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Outputs and the new state for `state`, by name; the executable's own state is not used.
 
-        state: what it lacks has its initial value. Raises `InputError` when something does not fit.
+        inputs: as of `run`. state: what it lacks has its initial value. Raises `InputError` when
+        something does not fit.
         """
+        inputs = named_inputs(inputs, self._argument_names)
         return self._stepped(inputs, {**self._initial, **self._fitting(state or {})})
 
     @property
@@ -101,6 +108,11 @@ class Remembers(ABC):
     def __call__(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
         """`run` with inputs by position; one array, or a tuple of several outputs."""
         names = self._argument_names
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+            raise InputError(
+                "a call takes arrays by position, and a dictionary is given",
+                next_step="call run(inputs)",
+            )
         if len(arrays) != len(names):
             raise InputError(f"{len(arrays)} arrays given, the model takes {len(names)}")
         results = tuple(self.run(dict(zip(names, arrays))).values())

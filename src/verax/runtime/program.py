@@ -19,6 +19,7 @@ from verax.base import memory
 from verax.base.arrays import address_writer, as_array
 from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
+from verax.base.printing import OneLine, first_few
 from verax.runtime.engine import LoadedObject, load_object
 from verax.runtime.image import (
     CTX_ARENA,
@@ -65,7 +66,7 @@ def aligned_zeros(nbytes: int) -> np.ndarray:
     return raw[start : start + nbytes]
 
 
-class Program:
+class Program(OneLine):
     """Runs an `Image`. Callers in several threads run side by side, each in an arena of its own.
 
     The first has the worker threads; whoever comes while it runs computes in his own thread. At
@@ -94,6 +95,11 @@ class Program:
         _programs.add(self)
         if _leaving:
             self._keep_for_ever()
+
+    def _brief(self) -> str:
+        inputs = first_few(s.name for s in self.image.inputs) or "no input"
+        outputs = first_few(s.name for s in self.image.outputs) or "no output"
+        return f"{len(self.image.schedule)} entries; {inputs} -> {outputs}"
 
     def _new_place(self, threads: int) -> _Place:
         call, library = self._python_call, self._library

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -235,12 +235,22 @@ class _Arrays:
 
 @dataclass(frozen=True)
 class _OfTensors:
+    """A function of tensors; called by whoever looks at `takes_tensors` first."""
+
     function: Callable[..., Any]
+    takes_tensors: ClassVar[bool] = True
+
+    @property
+    def __name__(self) -> str:
+        return _name(self.function)
+
+    def __call__(self, *tensors: Any) -> Any:
+        return self.function(*tensors)
 
 
 def of_tensors(function: Callable[..., Any]) -> Any:
-    """Says that a replacement takes and gives tensors, not arrays; PyTorch then knows its gradients
-    where `backward="own"` is asked for."""
+    """Says that a replacement, or a subject of `verax.check`, takes and gives tensors, not arrays;
+    PyTorch then knows a replacement's gradients where `backward="own"` is asked for."""
     return _OfTensors(function)
 
 

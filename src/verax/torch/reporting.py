@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from verax.base.notebooks import of_text
+from verax.base.printing import OneLine
 from verax.records.verdict import Kind, Verdict
 
 _spent = 0.0
@@ -86,8 +87,8 @@ class Judged:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(OneLine):
     """Every graph since the last reset, in order."""
 
     graphs: tuple[GraphReport, ...]
@@ -104,6 +105,11 @@ class Report:
 
     def __iter__(self) -> Iterator[GraphReport]:
         return iter(self.graphs)
+
+    def _brief(self) -> str:
+        return (
+            f"{len(self.graphs)} graphs, {len(self.verdicts)} judged, {len(self.mistakes)} mistakes"
+        )
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.graphs)) or "no graph has been compiled"

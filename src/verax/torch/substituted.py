@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.notebooks import of_text
+from verax.base.printing import OneLine
 from verax.records.verdict import Kind, Verdict
 from verax.torch.gradients import GradientFinding
 
@@ -85,7 +86,7 @@ class LayerReport:
         return "\n".join(lines)
 
 
-class SubstitutionReport:
+class SubstitutionReport(OneLine):
     """layers: reports by the layer's name, in the order in which they ran. losses, accuracies: what
     a loss of torch.nn.functional that was given the network's output said, before and after, call
     by call; empty where nothing was compared."""
@@ -123,6 +124,9 @@ class SubstitutionReport:
         """Share of samples whose largest output is the target, before and after; None when no
         classes were compared."""
         return _mean(self.accuracies)
+
+    def _brief(self) -> str:
+        return f"{len(self.layers)} layers exchanged, {self.kind}"
 
     def __str__(self) -> str:
         lines = [str(one) for one in self.layers.values()]

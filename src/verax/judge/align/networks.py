@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from verax.base.errors import VeraxError
+from verax.base.figures import times
 from verax.ir.graph import Graph, same_bits, specialise
 from verax.judge.align.divergence import Divergences, find_divergences, match_all
 from verax.judge.align.inputs import (
@@ -219,9 +220,9 @@ def _same_size(first: Side, second: Side, value: str, other: str) -> OutputMatch
 
 
 def _apart(record: OutputMatch) -> str:
-    times = f"{record.statistic:.3g} times what rounding of the weights can do"
+    factor = f"{times(record.statistic)} times what rounding of the weights can do"
     return f"they differ by up to {record.max_abs:.3g}" + (
-        f", {times}" if np.isfinite(record.statistic) else ""
+        f", {factor}" if np.isfinite(record.statistic) else ""
     )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.base.deadline import require_time
+from verax.base.figures import times
 from verax.judge.decide.possible import UNCLAIMED
 from verax.numerics import statistics as st
 from verax.numerics import strassen
@@ -204,7 +205,7 @@ def _decide_quantised(given: np.ndarray, expected: np.ndarray, rounding: Roundin
         )
     return Decision(
         Kind.mistake,
-        f"an integer is off by {error.max():g}, {ratio:.3g} times what rounding can do",
+        f"an integer is off by {error.max():g}, {times(ratio)} times what rounding can do",
         "quantum",
         math.inf,
         "element",
@@ -460,11 +461,6 @@ def _fft_test(error: np.ndarray, own: np.ndarray, sigma: np.ndarray) -> st.Group
     """Against the size, per output channel, of the errors of an own run."""
     size = channel_rms(own)
     return st.group_test(st.standardised(error, np.maximum(sigma, size)))
-
-
-def times(ratio: float) -> str:
-    """A ratio for a sentence; beyond a million its digits say nothing."""
-    return f"{ratio:.3g}" if ratio < 1e6 else "over a million"
 
 
 def channel_rms(z: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import InputError, UsageError, VeraxError
+from verax.base.printing import Named
 from verax.ir.graph import Graph, specialise
 from verax.ir.unroll import Unrolled, unrolled
 from verax.judge.locate.truncate import truncates
@@ -43,7 +44,7 @@ Arrays = Mapping[str, np.ndarray]
 Inputs = Arrays | Sequence[Arrays] | None
 
 
-class StepRunner:
+class StepRunner(Named):
     """`runner` on several consecutive runs of `network`, seen as one run of the unrolled network.
 
     A graph that is no unrolled network is a part of one: the runner gets it as it is, under the

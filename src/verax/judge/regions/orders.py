@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.figures import times
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation
 from verax.ir.types import TensorType
@@ -158,7 +159,7 @@ def _against(
     if honest.statistic > st.ROUNDING_T and found.statistic <= st.ORDER_T * honest.statistic:
         return Decision(
             Kind.undecided,
-            f"the difference is {found.statistic:.3g} times the most that rounding usually does "
+            f"the difference is {times(found.statistic)} times the most that rounding usually does "
             f"inside these {nodes} nodes, but a plain float32 run reaches {honest.statistic:.3g} "
             "times that as well: on this data float32 says little",
             TEST,

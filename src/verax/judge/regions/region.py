@@ -20,9 +20,10 @@ import numpy as np
 
 from verax.base.deadline import OutOfTime
 from verax.base.errors import VeraxError
+from verax.base.figures import times
 from verax.ir.graph import Graph, Node
 from verax.judge.decide.blindness import AGREEING, limits, unless_blind
-from verax.judge.decide.criterion import Decision, times
+from verax.judge.decide.criterion import Decision
 from verax.judge.decide.local import conform, finding, undecided
 from verax.judge.decide.nan_origin import Trail, masked_as_zeros, nan_decision, overflowed
 from verax.judge.regions.adjoint import NoRule, Reach, reaches, spreads
@@ -488,8 +489,8 @@ def _decide_at_a_jump(
         return Kind.rounding, "the difference is as small as that of the nearest honest run"
     if given > st.JUMP_REACH * sizes[-1]:
         return None
-    times = f"{sizes[-1] / sizes[0]:.3g} times" if sizes[0] > 0 else "from nothing"
+    factor = f"{times(sizes[-1] / sizes[0])} times" if sizes[0] > 0 else "from nothing"
     return Kind.undecided, (
         f"rounding at a jump inside ({jump}) decides the result: the distance of honest results "
-        f"varies {times} between samples"
+        f"varies {factor} between samples"
     )

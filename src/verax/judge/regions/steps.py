@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import VeraxError
+from verax.base.figures import times
 from verax.ir.graph import Graph, Node
-from verax.judge.decide.criterion import Decision, times
+from verax.judge.decide.criterion import Decision
 from verax.judge.decide.local import conform
 from verax.judge.decide.ties import quantities, rounded_otherwise, rounds_freely
 from verax.judge.regions.honest_runs import Cloud, apart

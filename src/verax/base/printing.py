@@ -1,0 +1,52 @@
+"""How the objects of the Python interface print: `repr` in one line, `str` as a report.
+
+Records hold every number that led to them, far too many to print; and an address tells nobody
+anything. Records know nothing of reports: the module that renders them is loaded when one is asked
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+
+LONGEST = 200
+"""Characters of a `repr`."""
+LISTED = 3
+"""Names that a `repr` lists."""
+
+
+class OneLine:
+    """Its `repr` is one line: the class, and what `_brief` says of the object."""
+
+    def _brief(self) -> str:
+        """What this object is, in a few words."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        text = " ".join(f"{type(self).__name__}: {self._brief()}".split())
+        return f"<{text if len(text) <= LONGEST else text[: LONGEST - 3] + '...'}>"
+
+
+class Reported(OneLine):
+    """A record whose `str` is the report that the command line prints of it."""
+
+    def __str__(self) -> str:
+        text: str = import_module("verax.report.plain_text").text_of(self)
+        return text
+
+
+def first_few(names: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
+    return ", ".join(listed[:LISTED]) + more
+
+
+class Named(OneLine):
+    """Its `repr` is the class and the name."""
+
+    name: str
+
+    def _brief(self) -> str:
+        return self.name

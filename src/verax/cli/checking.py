@@ -1,0 +1,80 @@
+"""What `verax check` does with its options: judge, or judge again what a record says; print it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from verax.cli.console import can_write, checked_timeout, output, progress, write_text
+from verax.cli.judging import Request, perform
+from verax.cli.pass_options import pass_options
+from verax.judge.regions.budget import Budget
+from verax.records.agreement import Agreement
+from verax.records.alignment import Alignment
+from verax.replay import (
+    Recipe,
+    Record,
+    changed_versions,
+    differences,
+    read_record,
+    require_same_inputs,
+    same_answer,
+)
+from verax.report import render_agreement, render_alignment, render_replay, render_verdict
+
+NOT_REPRODUCED = 3
+"""Exit code when a replay gives another answer: two answers decide nothing."""
+
+
+def judge_anew(options: Mapping[str, Any], verbose: bool, json: Path | None) -> int:
+    """Carry out a request of these options (see `judging.Request`); the exit code."""
+    can_write(json)
+    chosen = pass_options(options["passes"], options["disable"], options["inject"])
+    request = Request(
+        **{
+            **{name: _plain(value) for name, value in options.items()},
+            "timeout": checked_timeout(options["timeout"]),
+            "passes": chosen.passes,
+            "disable": chosen.disable,
+            "inject": chosen.inject,
+        }
+    )
+    with progress("judging") as show, Budget.of(request.memory).held():
+        record = perform(request, show)
+    return _shown(record, verbose, json)
+
+
+def _plain(value: Any) -> Any:
+    """An option as a request holds it: lists as tuples, paths as text."""
+    if isinstance(value, Path):
+        return str(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _shown(record: Record, verbose: bool, json: Path | None) -> int:
+    """Print and write a record; its exit code."""
+    if isinstance(record, Alignment):
+        output.print(render_alignment(record, verbose=verbose))
+    elif isinstance(record, Agreement):
+        output.print(render_agreement(record, verbose=verbose))
+    else:
+        output.print(render_verdict(record, verbose=verbose))
+    write_text(json, record.to_json())
+    return record.exit_code
+
+
+def judge_again(path: Path, verbose: bool, json: Path | None) -> int:
+    """Judge again what a record says, and say what is not as it was; the exit code."""
+    can_write(json)
+    old = read_record(path)
+    recipe = Recipe.from_text(old.replay, str(path))
+    places = recipe.located(path.absolute().parent)
+    request = Request.from_options(recipe.options).moved(places)
+    with progress("judging again") as show, Budget.of(request.memory).held():
+        new = perform(request, show, recipe.network)
+    require_same_inputs(old, new)
+    code = _shown(new, verbose, json)
+    same = same_answer(old, new)
+    output.print(render_replay(same, differences(old, new), changed_versions(old, new)))
+    return code if same else NOT_REPRODUCED
