@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -33,6 +34,13 @@ from verax.cli import (
 )
 from verax.cli.console import errors
 from verax.records.environment import environment
+
+REFUSED = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),  # writing
+    *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR),  # names
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),  # limits
+)
+"""What the system says of a disk, a name or a limit is no mistake of a program."""
 
 app = typer.Typer(
     name="verax",
@@ -96,14 +104,37 @@ def run_command() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
+    except OSError as error:
+        _debug()
+        if error.errno not in REFUSED:
+            _bug(error)
+        else:
+            _forget_output()
+            place = f"\n  at: {error.filename}" if error.filename else ""
+            why = f"the system refuses: {error.strerror}{place}"
+            errors.print(f"[red]error:[/red] {escape(why)}", highlight=False)
+        sys.exit(2)
     except Exception as error:
         _debug()
-        errors.print(
-            f"[red]this is a bug of Verax:[/red] {escape(f'{type(error).__name__}: {error}')}\n"
-            f"  {_report()}",
-            highlight=False,
-        )
+        _bug(error)
         sys.exit(2)
+
+
+def _bug(error: Exception) -> None:
+    """Say that this is ours to mend, and where a report is."""
+    errors.print(
+        f"[red]this is a bug of Verax:[/red] {escape(f'{type(error).__name__}: {error}')}\n"
+        f"  {_report()}",
+        highlight=False,
+    )
+
+
+def _forget_output() -> None:
+    """Drop what is still to be printed where printing fails: the interpreter would try it again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _debug() -> None:

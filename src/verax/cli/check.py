@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from verax.base.errors import UsageError
 from verax.base.settings import DEFAULT_LEVEL
@@ -22,6 +23,7 @@ from verax.cli.console import (
     Timeout,
     can_write,
     checked_timeout,
+    errors,
     output,
     progress,
     write_text,
@@ -111,6 +113,13 @@ def command(
             "lay or beside the record), same options.",
         ),
     ] = None,
+    allow_commands: Annotated[
+        bool,
+        typer.Option(
+            "--allow-commands",
+            help="With --replay: RUN the programs and files of code that the record names.",
+        ),
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every value.")] = False,
     threads: Threads = 0,
     timeout: Timeout = None,
@@ -141,7 +150,9 @@ def command(
     if replay is not None:
         if model is not None:
             raise UsageError("--replay takes model, subject and options from the record")
-        code = _replay(replay, verbose, json)
+        code = _replay(replay, allow_commands, verbose, json)
+    elif allow_commands:
+        raise UsageError("--allow-commands belongs to --replay", next_step="leave it out")
     elif model is None:
         raise UsageError("which model?", next_step="verax check MODEL SUBJECT")
     else:
@@ -199,12 +210,21 @@ def _shown(record: Record, verbose: bool, json: Path | None) -> int:
     return record.exit_code
 
 
-def _replay(path: Path, verbose: bool, json: Path | None) -> int:
+def _replay(path: Path, allow_commands: bool, verbose: bool, json: Path | None) -> int:
     """Judge again what the record says, and say what is not as it was."""
     old = read_record(path)
     recipe = Recipe.from_text(old.replay, str(path))
-    places = recipe.located(path.absolute().parent)
-    request = Request.from_options(recipe.options).moved(places)
+    request = Request.from_options(recipe.options)
+    if request.programs and not allow_commands:
+        raise UsageError(
+            "replaying the record would run what it names as code: "
+            + ", ".join(f"{program!r}" for program in request.programs),
+            place=str(path),
+            next_step="look at it; if you would run all of it yourself, add --allow-commands",
+        )
+    request = request.moved(recipe.located(path.absolute().parent))
+    for program in request.programs:
+        errors.print(f"as the record says, this runs {escape(repr(program))}", highlight=False)
     with progress("judging again") as show, Budget.of(request.memory).held():
         new = perform(request, show, recipe.network)
     require_same_inputs(old, new)
