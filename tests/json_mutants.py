@@ -12,8 +12,8 @@ from tests.runtime.vx_mutations import at, change, places
 
 DEEP = "[" * 90_000 + "]" * 90_000
 HUGE = ["9" * 401, "-" + "9" * 401, "1e999", "9" * 6000, "NaN", "Infinity", "1" * 30]
-NESTED = "options"
-"""A member whose text is JSON again: replays keep a command's options so."""
+NESTED = ("options", "recipe", "certificate")
+"""Members whose text is JSON again: replays and the notes of programs keep records so."""
 
 
 def mutants(text: str, seed: int, count: int) -> Iterator[str]:
@@ -22,11 +22,11 @@ def mutants(text: str, seed: int, count: int) -> Iterator[str]:
     for number in range(count):
         tree = json.loads(text)
         kind = number % 8
-        if kind < 5:
+        if kind < 3:
             for _ in range(1 + int(rng.integers(3))):
                 change(rng, tree)
             yield json.dumps(tree)
-        elif kind == 5:
+        elif kind < 6:
             yield _within(rng, tree)
         elif kind == 6:
             yield _spelled(rng, tree)
@@ -35,15 +35,23 @@ def mutants(text: str, seed: int, count: int) -> Iterator[str]:
 
 
 def _within(rng: np.random.Generator, tree: Any) -> str:
-    """A change inside a text that is JSON; one of the tree where there is none."""
-    inner = [p for p in places(tree) if p and p[-1] == NESTED and isinstance(at(tree, p), str)]
+    """A mutant inside a text that is JSON; one of the tree where there is none."""
+    inner = [p for p in places(tree) if p and p[-1] in NESTED and isinstance(at(tree, p), str)]
     if not inner:
         change(rng, tree)
         return json.dumps(tree)
-    path = inner[0]
-    options = json.loads(at(tree, path))
-    change(rng, options)
-    at(tree, path[:-1])[path[-1]] = json.dumps(options)
+    path = inner[int(rng.integers(len(inner)))]
+    text = at(tree, path)
+    inside = json.loads(text)
+    kind = int(rng.integers(4))
+    if kind == 0:
+        text = _spelled(rng, inside)
+    elif kind == 1:
+        text = _broken(rng, text)
+    else:
+        change(rng, inside)
+        text = json.dumps(inside)
+    at(tree, path[:-1])[path[-1]] = text
     return json.dumps(tree)
 
 
