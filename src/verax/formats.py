@@ -89,7 +89,7 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     """
     file = Path(path)
     known = ", ".join(s for f in FORMATS for s in f.suffixes)
-    if not file.exists():
+    if not os.path.exists(file):  # Path's own raises where a name is too long
         raise UsageError("there is no such file", place=str(file), next_step=_similar(file))
     if not file.is_file() and not file.is_dir():
         raise UsageError("this is a pipe or a device, not a file", place=str(file))
@@ -116,7 +116,7 @@ def format_of(path: str | os.PathLike[str]) -> Format:
 
 def _models_in(folder: Path) -> list[str]:
     """Names of the models that lie in a folder."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return []
     suffixes = {s for f in FORMATS for s in f.suffixes}
     return sorted(

@@ -12,16 +12,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from verax.base.errors import InputError, UsageError
+from verax.base.reading import plain_bytes
 from verax.ir.graph import Graph
 from verax.records import agreement, alignment, verdict
 from verax.records.agreement import Agreement
 from verax.records.alignment import Alignment
+from verax.records.codec import read_plain
 from verax.records.environment import file_hash
 from verax.records.verdict import Verdict
 
@@ -33,14 +36,16 @@ READERS: Mapping[str, Callable[[str], Record]] = {
 }
 OPTIONS, MEANING, FILE = "options", "network SHA-256", "SHA-256 of "
 """Keys of a recipe in a record's `replay`; FILE is followed by the path."""
+MOST_BYTES = 1 << 30
+"""Of a record: one of a large network, judged node by node, has some megabytes."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a record was made: options by name (as JSON has them), hashes of the files by path as it
-    was given, and the hash of the network."""
+    """How a record was made: options by name (as JSON has them; nobody has looked at them), hashes
+    of the files by path as it was given, and the hash of the network."""
 
-    options: Mapping[str, Any]
+    options: Any
     files: Mapping[str, str] = field(default_factory=dict)
     network: str = ""
 
@@ -56,8 +61,8 @@ class Recipe:
     def from_text(text: Mapping[str, str], place: str) -> Recipe:
         """Read `to_text`. Raises `UsageError` for a record that was made without a recipe."""
         try:
-            options = json.loads(text[OPTIONS])
-        except (KeyError, ValueError) as error:
+            options = read_plain(text[OPTIONS])
+        except (KeyError, UsageError) as error:
             raise UsageError(
                 "the record does not say how it was made",
                 place=place,
@@ -74,18 +79,19 @@ class Recipe:
         """
         found = {}
         for path, digest in self.files.items():
-            places = [p for p in (Path(path), folder / Path(path).name) if p.exists()]
+            places = [p for p in (Path(path), folder / Path(path).name) if os.path.exists(p)]
             if not places:
                 raise InputError(
                     "a file that the record was made from is gone",
                     place=path,
                     next_step="put it back where it was, or beside the record",
                 )
-            same = [p for p in places if file_hash(p) == digest]
+            hashes = [_hash(p) for p in places]
+            same = [p for p, found_hash in zip(places, hashes) if found_hash == digest]
             if not same:
                 raise InputError(
                     "a file is not the one that the record was made from: its SHA-256 was "
-                    f"{digest[:12]} and is {file_hash(places[0])[:12]}",
+                    f"{digest[:12]} and is {hashes[0][:12]}",
                     place=str(places[0]),
                     next_step="check it anew without --replay, or find the old file",
                 )
@@ -93,9 +99,20 @@ class Recipe:
         return found
 
 
+def _hash(path: Path) -> str:
+    """Of a file that is there. Raises `InputError` when it cannot be read."""
+    try:
+        return file_hash(path)
+    except OSError as error:
+        raise InputError(
+            f"a file that the record was made from cannot be read: {error.strerror}",
+            place=str(path),
+        ) from error
+
+
 def hashes_of(paths: Iterable[str | Path]) -> dict[str, str]:
     """SHA-256 by path, of those paths that exist."""
-    return {str(p): file_hash(Path(p)) for p in paths if Path(p).exists()}
+    return {str(p): file_hash(Path(p)) for p in paths if os.path.exists(p)}
 
 
 def network_hash(graph: Graph) -> str:
@@ -111,13 +128,14 @@ def network_hash(graph: Graph) -> str:
 def read_record(path: Path) -> Record:
     """The record in a JSON file. Raises `UsageError` when it is none that can be replayed."""
     try:
-        text = path.read_text(encoding="utf-8")
-        schema = json.loads(text).get("schema")
-    except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"this cannot be read as a record ({error})", place=str(path)) from error
-    if schema not in READERS:
+        text = plain_bytes(path, "record", limit=MOST_BYTES).decode()
+        whole = read_plain(text)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"this is not a record of Verax ({error})", place=str(path)) from error
+    schema = whole.get("schema") if isinstance(whole, dict) else None
+    if not isinstance(schema, str) or schema not in READERS:
         raise UsageError(
-            f"{schema!r} is no record that can be replayed",
+            f"{schema!a:.80} is no record that can be replayed",
             place=str(path),
             next_step=f"this version replays {', '.join(READERS)}",
         )

@@ -37,10 +37,13 @@ UNNAMED_UNKNOWN = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)
 
 
 @contextmanager
-def atomic_write(path: str | os.PathLike[str], durable: bool = True) -> Iterator[BinaryIO]:
+def atomic_write(
+    path: str | os.PathLike[str], durable: bool = True, mode: int = 0o666
+) -> Iterator[BinaryIO]:
     """Open a new file; it becomes `path`, replacing what is there, only if the block succeeds.
 
     durable: it is on the disk before it gets its name, so that not even a power cut leaves half.
+    mode: its rights, of which the process's mask takes some away.
     A device or a pipe is written to as it is. Raises `UsageError` when the folder is missing or
     read-only or the disk is full. Nothing is left on any failure, Ctrl-C included.
     """
@@ -51,7 +54,7 @@ def atomic_write(path: str | os.PathLike[str], durable: bool = True) -> Iterator
                 yield stream
             return
         sweep(target.parent)
-        descriptor, temporary = _new_file(target)
+        descriptor, temporary = _new_file(target, mode)
         try:
             with os.fdopen(descriptor, "w+b") as stream:
                 yield cast(BinaryIO, stream)
@@ -85,18 +88,18 @@ def _is_special(target: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def _new_file(target: Path) -> tuple[int, str]:
+def _new_file(target: Path, mode: int) -> tuple[int, str]:
     """An open file, and its name; "" when it has none yet."""
     unnamed = getattr(os, "O_TMPFILE", 0)
     if unnamed and os.path.isdir("/proc/self/fd"):
         try:
-            return os.open(target.parent, os.O_RDWR | unnamed, 0o666), ""
+            return os.open(target.parent, os.O_RDWR | unnamed, mode), ""
         except OSError as error:
             if error.errno not in UNNAMED_UNKNOWN:
                 raise
     while True:
         name = _part_name(target)
-        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         _lock(descriptor)
         if os.fstat(descriptor).st_nlink:  # else another process swept it before it was locked
             return descriptor, name

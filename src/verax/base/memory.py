@@ -24,6 +24,8 @@ SHARE = 0.8
 SMALL = 64 << 20
 """Bytes that are always granted: asking what is free costs more than it saves."""
 UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+MOST = 1 << 62
+"""More bytes than any machine has."""
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)(?:I?B)?")
 _limit: contextvars.ContextVar[int | None] = contextvars.ContextVar("memory limit", default=None)
 
@@ -31,9 +33,10 @@ _limit: contextvars.ContextVar[int | None] = contextvars.ContextVar("memory limi
 def parse_bytes(text: str) -> int:
     """`8G`, `512MiB` or `100000` as a number of bytes. Raises `UsageError`."""
     found = _SIZE.fullmatch(text.strip().upper())
-    if found is None or not (size := int(float(found[1]) * (1 << UNITS[found[2]]))):
+    size = float(found[1]) * (1 << UNITS[found[2]]) if found is not None else 0
+    if not 1 <= size <= MOST:
         raise UsageError(f"{text!r} is no amount of memory", next_step="write it like 8G or 512M")
-    return size
+    return int(size)
 
 
 def shown_bytes(size: float) -> str:

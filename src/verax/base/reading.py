@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from verax.base.errors import ModelError, UsageError, VeraxError
+from verax.base.private import is_private
 
 MOST_AT_ONCE = 1 << 30
 """Bytes that one system call is asked for; Linux gives 2 GiB at most."""
@@ -55,9 +56,10 @@ def private_bytes(path: str | os.PathLike[str], what: str = "file", **told: Any)
 def mapped_bytes(path: str | os.PathLike[str], **told: Any) -> memoryview:
     """A file that Verax itself wrote where nobody else may write, mapped: nothing is copied.
 
-    It may be removed or replaced meanwhile, but never be changed. Raises as `private_bytes`.
+    It may be removed or replaced meanwhile, but never be changed. Raises as `private_bytes`, and
+    where it is a link or not this user's alone.
     """
-    with _opened(path, "file", **told) as (descriptor, size):
+    with _opened(path, "file", own=True, **told) as (descriptor, size):
         if not size:
             return memoryview(b"")
         return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)).toreadonly()
@@ -84,21 +86,27 @@ def _opened(
     next_step: str = "",
     error: type[VeraxError] = UsageError,
     limit: int | None = None,
+    own: bool = False,
 ) -> Iterator[tuple[int, int]]:
     """A descriptor of a regular file, and the file's size.
 
     place, next_step: of the errors. error: raised when the file cannot be read, is no regular file
-    or is larger than `limit` bytes. Raises `ModelError` when it changes before the block ends.
+    or is larger than `limit` bytes. own: and when it is a link, or belongs to another user, or
+    others may write it. Raises `ModelError` when it changes before the block ends.
     """
     where = place or os.fspath(path)
     try:
         # Without O_NONBLOCK, opening a pipe would wait for a writer.
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        flags |= getattr(os, "O_NOFOLLOW", 0) if own else 0
         descriptor = os.open(path, flags)
         try:
             before = os.fstat(descriptor)
             if not stat.S_ISREG(before.st_mode):
                 raise error(f"the {what} is not a regular file", place=where, next_step=next_step)
+            if own and not is_private(before):
+                cause = f"the {what} is not this user's alone"
+                raise error(cause, place=where, next_step=next_step)
             if limit is not None and before.st_size > limit:
                 cause = f"the {what} has {before.st_size} bytes, more than any real one"
                 raise error(cause, place=where)

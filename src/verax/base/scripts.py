@@ -13,19 +13,17 @@ from pathlib import Path
 from types import ModuleType
 
 from verax.base.errors import UsageError
+from verax.base.reading import plain_bytes
 
 
 def run_file(path: str | os.PathLike[str], what: str, next_step: str) -> ModuleType:
     """The module that the file `path` defines; the file is run.
 
     what: how errors call the file ("the file of the metric"); next_step: what it should be.
-    Raises `UsageError` when it cannot be read or fails.
+    Raises `UsageError` when it cannot be read, is no regular file, or fails.
     """
     file = Path(path)
-    try:
-        source = file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read the file: {error.strerror}", place=str(path)) from error
+    source = plain_bytes(file)
     module = ModuleType(f"verax_script_{file.stem}")
     module.__file__ = str(file)
     sys.modules[module.__name__] = module  # dataclasses look their module up by its name

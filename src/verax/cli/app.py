@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -43,6 +44,13 @@ COMMANDS = {
 class _Verax(LateGroup):
     late, home = COMMANDS, "verax.cli"
 
+
+REFUSED = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),  # writing
+    *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR),  # names
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),  # limits
+)
+"""What the system says of a disk, a name or a limit is no mistake of a program."""
 
 app = typer.Typer(
     name="verax",
@@ -89,9 +97,18 @@ def run_command() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
+    except OSError as error:
+        _debug()
+        if error.errno not in REFUSED:
+            _bug(error)
+        else:
+            _forget_output()
+            place = f"\n  at: {error.filename}" if error.filename else ""
+            _say("error:", f"the system refuses: {error.strerror}{place}")
+        sys.exit(2)
     except Exception as error:
         _debug()
-        _say("this is a bug of Verax:", f"{type(error).__name__}: {error}\n  {_report()}")
+        _bug(error)
         sys.exit(2)
 
 
@@ -99,6 +116,19 @@ def _say(head: str, text: str) -> None:
     """Print an error; what prints in color is imported for it."""
     console, rich_text = import_module("verax.cli.console"), import_module("rich.text")
     console.errors.print(rich_text.Text.assemble((head, "red"), f" {text}"), highlight=False)
+
+
+def _bug(error: Exception) -> None:
+    """Say that this is ours to mend, and where a report is."""
+    _say("this is a bug of Verax:", f"{type(error).__name__}: {error}\n  {_report()}")
+
+
+def _forget_output() -> None:
+    """Drop what is still to be printed where printing fails: the interpreter would try it again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _debug() -> None:

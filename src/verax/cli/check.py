@@ -120,6 +120,14 @@ def command(
             rich_help_panel=RESULT,
         ),
     ] = None,
+    allow_commands: Annotated[
+        bool,
+        typer.Option(
+            "--allow-commands",
+            help="With --replay: RUN the programs and files of code that the record names.",
+            rich_help_panel=RESULT,
+        ),
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="List every value.", rich_help_panel=RESULT)
     ] = False,
@@ -163,7 +171,9 @@ def command(
     if replay is not None:
         if model is not None:
             raise UsageError("--replay takes model, subject and options from the record")
-        code = import_module(WORK).judge_again(replay, verbose, json)
+        code = import_module(WORK).judge_again(replay, allow_commands, verbose, json)
+    elif allow_commands:
+        raise UsageError("--allow-commands belongs to --replay", next_step="leave it out")
     elif model is None:
         raise UsageError("which model?", next_step="verax check MODEL SUBJECT")
     else:

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from verax.cli.console import can_write, checked_timeout, output, progress, write_text
+from rich.markup import escape
+
+from verax.base.errors import UsageError
+from verax.cli.console import can_write, checked_timeout, errors, output, progress, write_text
 from verax.cli.judging import Request, perform
 from verax.cli.pass_options import pass_options
 from verax.judge.regions.budget import Budget
@@ -64,13 +67,22 @@ def _shown(record: Record, verbose: bool, json: Path | None) -> int:
     return record.exit_code
 
 
-def judge_again(path: Path, verbose: bool, json: Path | None) -> int:
+def judge_again(path: Path, allow_commands: bool, verbose: bool, json: Path | None) -> int:
     """Judge again what a record says, and say what is not as it was; the exit code."""
     can_write(json)
     old = read_record(path)
     recipe = Recipe.from_text(old.replay, str(path))
-    places = recipe.located(path.absolute().parent)
-    request = Request.from_options(recipe.options).moved(places)
+    request = Request.from_options(recipe.options)
+    if request.programs and not allow_commands:
+        raise UsageError(
+            "replaying the record would run what it names as code: "
+            + ", ".join(f"{program!r}" for program in request.programs),
+            place=str(path),
+            next_step="look at it; if you would run all of it yourself, add --allow-commands",
+        )
+    request = request.moved(recipe.located(path.absolute().parent))
+    for program in request.programs:
+        errors.print(f"as the record says, this runs {escape(repr(program))}", highlight=False)
     with progress("judging again") as show, Budget.of(request.memory).held():
         new = perform(request, show, recipe.network)
     require_same_inputs(old, new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -152,7 +153,7 @@ def _one(
     said: Mapping[str, Pixels] | None,
 ) -> tuple[str, np.ndarray, tuple[str, ...]]:
     _known(name, types)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UsageError("there is no such file", place=str(path))
     suffix = path.suffix.lower()
     if suffix in PHOTOS:
@@ -168,7 +169,7 @@ def _one(
 
 def _npz(path: Path, wanted: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Arrays of an .npz; with `in:` before their names as `--output` of other tools writes them."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UsageError("there is no such file", place=str(path))
     try:
         with zipfile.ZipFile(path) as archive:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,12 +22,14 @@ from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import parse_shapes
 from verax.cli.inputs import PHOTOS, files_of, image_options, photogenic, read_inputs
 from verax.cli.models import is_model, load_models
+from verax.formats import VX
 from verax.frontends.model import Model
 from verax.images import ImageOptions, read_image
 from verax.judge import check
 from verax.judge.agreement import agree
 from verax.judge.align.networks import align
 from verax.judge.protocol import Runner
+from verax.records.codec import from_plain, to_plain
 from verax.replay import Recipe, Record, hashes_of, network_hash
 from verax.runners.limited import within
 from verax.runners.passes import PassOptions, with_passes
@@ -36,6 +37,10 @@ from verax.runners.registry import RUNNERS
 
 COMMAND = "cmd:"
 """Opens a subject that is a program."""
+UNPICKLING = ("torch", "torch-compiled", "tensorflow")
+"""Runners whose own loaders run code that a model file may hold."""
+MOST_THREADS = 1 << 12
+"""A record that asks for more was not made by a machine."""
 Show = Callable[[str, float], None]
 """Progress: what is being done, and the share done."""
 Models = Mapping[str, Model]
@@ -104,6 +109,18 @@ class Request:
             *self.inject,
         )
 
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """What carrying it out runs with the rights of this process: commands, compiled programs,
+        files of Python, and models that their runtime's loader may run code of."""
+        subjects = [s for s in (self.subject, self.other) if s is not None]
+        named = [
+            s
+            for s in subjects
+            if s.startswith(COMMAND) or s.endswith(VX.suffixes) or s.partition(":")[0] in UNPICKLING
+        ]
+        return (*named, *self.inject)
+
     def moved(self, places: Mapping[str, str]) -> Request:
         """The same request with files at other places."""
         one = {
@@ -120,18 +137,31 @@ class Request:
         return dataclasses.replace(self, input=tuple(inputs), inject=inject, **one)
 
     @staticmethod
-    def from_options(options: Mapping[str, Any]) -> Request:
-        """The request of a recipe. Raises `UsageError` for options of another version."""
-        try:
-            lists: dict[str, Any] = {
-                k: tuple(v) if isinstance(v, list) else v for k, v in options.items()
-            }
-            return Request(**lists)
-        except TypeError as error:
+    def from_options(options: object) -> Request:
+        """The request of a recipe; options that it does not name are as they are by default.
+
+        Raises `UsageError` for options of another version, and for values that none may have.
+        """
+        if not isinstance(options, dict):
+            raise UsageError("the options of the record are no object")
+        usual = to_plain(Request(""))
+        strange = sorted(options.keys() - usual.keys())
+        if strange:
             raise UsageError(
-                f"the record was made with options that this version lacks ({error})",
+                f"the record was made with options that this version lacks ({strange[0]!a:.80})",
                 next_step="use the version of Verax that wrote it",
-            ) from error
+            )
+        made: Request = from_plain(Request, {**usual, **options}, "options")
+        for name, sound in (
+            ("threads", 0 <= made.threads <= MOST_THREADS),
+            ("seed", made.seed >= 0),
+            ("steps", made.steps is None or made.steps >= 1),
+            ("require_power", made.require_power is None or made.require_power >= 0),
+            ("timeout", made.timeout is None or made.timeout > 0),
+        ):
+            if not sound:
+                raise UsageError(f"the record's option {name} is {getattr(made, name)}")
+        return made
 
 
 def perform(request: Request, show: Show, network: str = "") -> Record:
@@ -232,7 +262,7 @@ def _align(request: Request, loaded: Model, second: Model, show: Show) -> Record
 
 def _agree(request: Request, loaded: Model, models: Models, show: Show) -> Record:
     folder = Path(request.images or "")
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise UsageError("there is no such folder of images", place=str(folder))
     if request.input or request.image or request.other:
         raise UsageError(

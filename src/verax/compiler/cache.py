@@ -6,7 +6,9 @@ entry is never out of date, and entries of other versions are merely unused unti
 the longest unused first. An entry is a .vx file, written whole or not at all, and is checked as
 one when it is read; a damaged one is dropped. Several processes may read and write at once.
 
-Programs are machine code: the folder must belong to its user, and nobody else may write there.
+Programs are machine code: nobody but its user may be able to put one there. The folder and those
+above it are looked at (`base.private`), and each file once it is open: no link is followed. What is
+checksummed names the entry, so that a sound program under another's name is none.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ import platformdirs
 from verax.base.errors import ModelError, UsageError, VeraxError
 from verax.base.files import atomic_write
 from verax.base.memory import parse_bytes
+from verax.base.private import why_not_private
 from verax.base.reading import plain_bytes
 from verax.base.settings import Settings
 from verax.compiler.kernels.target import Target
@@ -43,6 +46,8 @@ FOLDER, SIZE = "VERAX_CACHE", "VERAX_CACHE_SIZE"
 DEFAULT_SIZE = 4 << 30
 OFF = ("off", "0", "no", "false")
 PROGRAM, CERTIFICATE = ".vx", ".json"
+PRIVATE = 0o600
+"""Rights of an entry, whatever the user's usual ones are."""
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -94,13 +99,12 @@ class ProgramCache:
     def program(self, key: str) -> tuple[Image, dict[str, Any]] | None:
         """The program of that name with its notes, or None."""
         path = self.folder / f"{key}{PROGRAM}"
-        if not path.exists() or not self._is_private():
+        if not self._has(path):
             return None
         try:
-            found = load_image(path, kept=True)
+            found = load_image(path, entry=key)
         except (ModelError, UsageError):
-            with contextlib.suppress(OSError):
-                path.unlink()
+            _remove(path)
             return None
         _touch(path)
         return found
@@ -108,34 +112,34 @@ class ProgramCache:
     def keep_program(self, key: str, image: Image, notes: dict[str, Any]) -> None:
         """Keep a program; a cache that cannot be written warns and does nothing."""
         path = self.folder / f"{key}{PROGRAM}"
-        self._write(lambda: save_image(path, image, notes, durable=False))
+        self._write(path, lambda: save_image(path, image, notes, durable=False, entry=key))
 
     def text(self, key: str) -> str | None:
         """What `keep_text` kept under that name, or None."""
         path = self.folder / f"{key}{CERTIFICATE}"
-        if not path.exists() or not self._is_private():
+        if not self._has(path):
             return None
         try:
-            data = plain_bytes(path)
+            digest, _, named = plain_bytes(path, own=True).partition(b"\n")
         except VeraxError:
+            _remove(path)
             return None
-        digest, _, text = data.partition(b"\n")
-        if hashlib.sha256(text).hexdigest().encode() != digest:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        entry, _, text = named.partition(b"\n")
+        if hashlib.sha256(named).hexdigest().encode() != digest or entry != key.encode():
+            _remove(path)
             return None
         _touch(path)
         return text.decode()
 
     def keep_text(self, key: str, text: str) -> None:
-        """Keep a text, with a checksum."""
-        data = text.encode()
+        """Keep a text, with its entry's name and a checksum of both."""
+        path, named = self.folder / f"{key}{CERTIFICATE}", f"{key}\n{text}".encode()
 
         def write() -> None:
-            with atomic_write(self.folder / f"{key}{CERTIFICATE}", durable=False) as stream:
-                stream.write(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+            with atomic_write(path, durable=False, mode=PRIVATE) as stream:
+                stream.write(hashlib.sha256(named).hexdigest().encode() + b"\n" + named)
 
-        self._write(write)
+        self._write(path, write)
 
     def entries(self) -> list[tuple[Path, int, float]]:
         """(file, bytes, time of the last use) of every entry, the longest unused first."""
@@ -153,23 +157,21 @@ class ProgramCache:
         return self._remove(self.entries())
 
     def _remove(self, entries: list[tuple[Path, int, float]]) -> int:
-        removed = 0
-        for path, _, _ in entries:
-            with contextlib.suppress(OSError):
-                path.unlink()
-                removed += 1
-        return removed
+        return sum(_remove(path) for path, _, _ in entries)
 
-    def _write(self, write: Callable[[], None]) -> None:
+    def _write(self, path: Path, write: Callable[[], None]) -> None:
         """Make the folder, write, and drop what is too much. A failure is a warning."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._is_private():
+                with contextlib.suppress(FileNotFoundError):
+                    if not stat.S_ISREG(os.lstat(path).st_mode):  # a pipe would be waited for
+                        path.unlink()
                 write()
                 self._shrink()
         except (OSError, VeraxError) as error:
-            told = error.cause if isinstance(error, VeraxError) else str(error)
-            _warn(f"{self.folder} cannot keep compiled programs ({told})")
+            told = error.cause if isinstance(error, VeraxError) else error.strerror or str(error)
+            self._warn(f"it cannot keep compiled programs ({told})")
 
     def _shrink(self) -> None:
         entries = self.entries()
@@ -180,18 +182,29 @@ class ProgramCache:
             self._remove([entry])
             over -= entry[1]
 
+    def _has(self, path: Path) -> bool:
+        """Whether there is something that may be looked at."""
+        return os.path.lexists(path) and self._is_private()
+
     def _is_private(self) -> bool:
         """Whether nobody else could have put code there."""
         try:
-            found = self.folder.stat()
-        except OSError:
-            return False
-        if os.name == "nt":
-            return True
-        if found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return True
-        _warn(f"{self.folder} is not used: others may write there")
-        return False
+            why = why_not_private(self.folder)
+        except OSError as error:
+            why = error.strerror or str(error)
+        if why:
+            self._warn(why)
+        return not why
+
+    def _warn(self, why: str) -> None:
+        """Say once for a folder that it is not used."""
+        if self.folder not in _warned:
+            _warned.add(self.folder)
+            text = f"the cache {self.folder} is not used: {why}"
+            warnings.warn(f"{text}; set {FOLDER} to a folder of yours, or to off", stacklevel=4)
+
+
+_warned: set[Path] = set()
 
 
 def default_cache() -> ProgramCache | None:
@@ -206,14 +219,18 @@ def default_cache() -> ProgramCache | None:
     asked = os.environ.get(SIZE, "")
     limit = parse_bytes(asked) if asked else DEFAULT_SIZE
     path = Path(folder) if folder else Path(platformdirs.user_cache_dir("verax")) / "programs"
-    return ProgramCache(path, limit)
+    found = ProgramCache(path, limit)
+    if not folder and not path.is_absolute():
+        found._warn("this user has no home folder")
+        return None
+    return found
 
 
 @cache
 def build_digest() -> str:
     """SHA-256 of what makes and judges programs: Verax's source, LLVM, NumPy, the system.
 
-    The source counts by its files' names, sizes and times of change.
+    The source counts by its content: its times say nothing where an installer sets them all alike.
     """
     digest = hashlib.sha256()
     for package in (llvmlite, np, ml_dtypes):
@@ -222,23 +239,22 @@ def build_digest() -> str:
     for folder, _, names in sorted(os.walk(ROOT)):
         for name in sorted(names):
             if name.endswith(".py"):
-                found = os.stat(os.path.join(folder, name))
+                content = Path(folder, name).read_bytes()
                 place = os.path.relpath(folder, ROOT)
-                line = f"{place}/{name} {found.st_size} {found.st_mtime_ns}\n"
-                digest.update(line.encode())
+                digest.update(f"{place}/{name} {len(content)}\n".encode())
+                digest.update(content)
     return digest.hexdigest()
+
+
+def _remove(path: Path) -> bool:
+    """Whether it is gone."""
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
 
 
 def _touch(path: Path) -> None:
     with contextlib.suppress(OSError):
         os.utime(path)
-
-
-_warned: set[str] = set()
-
-
-def _warn(text: str) -> None:
-    """Say it once."""
-    if text not in _warned:
-        _warned.add(text)
-        warnings.warn(f"{text}; set {FOLDER} to a folder of yours, or to off", stacklevel=3)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from verax.base.errors import UsageError, VeraxError
+from verax.base.reading import plain_bytes
 from verax.base.scripts import run_file, told
 from verax.compiler.passes.base import Pass
 from verax.ir import checker
@@ -57,12 +58,7 @@ def passes_of(file: str) -> tuple[Pass, ...]:
     Raises `UsageError` when it cannot be read, fails, or defines no pass.
     """
     path = Path(file)
-    try:
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UsageError(
-            f"cannot read the file of the pass: {error.strerror}", place=file, next_step=FORM
-        ) from error
+    content = hashlib.sha256(plain_bytes(path, "file of the pass", next_step=FORM)).hexdigest()
     key = os.path.abspath(file), content
     if key not in _loaded:
         module = run_file(path, "the file of the pass", FORM)

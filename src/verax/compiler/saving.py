@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from verax.base.errors import UnsupportedError, UsageError
+from verax.base.reading import plain_bytes
 from verax.compiler.driver import Executable
 from verax.records.recipe import Recipe
 from verax.runtime.signature import fingerprint, signing_key
@@ -55,8 +56,8 @@ def read_recipe(source: Recipe | str | os.PathLike[str] | None) -> Recipe | None
         if path.suffix == ".vx":
             text = load_image(path)[1].get("recipe")
         else:
-            text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+            text = plain_bytes(path, "recipe").decode()
+    except UnicodeDecodeError as error:
         raise UsageError(f"cannot read the recipe: {error}", place=str(path)) from error
     if text is None:
         raise UsageError(

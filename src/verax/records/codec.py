@@ -1,7 +1,8 @@
 """Records to JSON and back: one codec for every frozen dataclass in this room.
 
 Only the types that records need: dataclasses, enums, numbers, text, tuples, mappings from text,
-and None. Numbers that JSON lacks are written as the texts "nan", "inf" and "-inf".
+and None. Numbers that JSON lacks are written as the texts "nan", "inf" and "-inf". Whoever hands
+over a record may have made it to do harm: every leaf is held against its declared type.
 """
 
 from __future__ import annotations
@@ -10,13 +11,21 @@ import dataclasses
 import enum
 import json
 import math
+import sys
 import types
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from verax.base.errors import UsageError
 
 T = TypeVar("T")
+MOST = 1 << 64
+"""No whole number in a record is as large."""
+NO_NUMBERS = ("nan", "inf", "-inf")
+"""Texts for what JSON has no number for."""
+LONGEST_PLACE = 200
+"""Characters of a place that errors show."""
 
 
 def to_plain(value: Any) -> Any:
@@ -36,33 +45,101 @@ def to_plain(value: Any) -> Any:
     raise TypeError(f"a record cannot hold a {type(value).__name__}")
 
 
-def from_plain(kind: Any, data: Any) -> Any:
-    """The value of type `kind` that `to_plain` turned into `data`. Raises `UsageError`."""
-    origin = get_origin(kind)
+def from_plain(kind: Any, data: Any, place: str = "") -> Any:
+    """The value of type `kind` that `to_plain` turned into `data`, checked down to its leaves.
+
+    place: of `data` in the record, for errors. Raises `UsageError` when anything is of another
+    type, is missing or is out of range. Members that `kind` does not have are not looked at.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        if data is None:
+        if data is None and type(None) in inner:
             return None
-        return from_plain(next(a for a in get_args(kind) if a is not type(None)), data)
+        return from_plain(next(a for a in inner if a is not type(None)), data, place)
     if origin is tuple:
-        items = get_args(kind)
-        each = [items[0]] * len(data) if len(items) == 2 and items[1] is Ellipsis else items
-        return tuple(from_plain(k, v) for k, v in zip(each, data, strict=True))
+        items = _expected(data, list, "a list", place)
+        each = [inner[0]] * len(items) if inner[1:] == (Ellipsis,) else list(inner)
+        if len(items) != len(each):
+            raise _strange(f"has {len(items)} items, not {len(each)}", place)
+        return tuple(from_plain(k, v, f"{place}[{i}]") for i, (k, v) in enumerate(zip(each, items)))
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {k: from_plain(get_args(kind)[1], v) for k, v in data.items()}
+        members = _expected(data, dict, "an object", place)
+        return {k: from_plain(inner[1], v, _member(place, k)) for k, v in members.items()}
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        hints = get_type_hints(kind)
-        missing = [f.name for f in dataclasses.fields(kind) if f.name not in data]
-        if missing:
-            raise UsageError(
-                f"the record has no {', '.join(missing)}",
-                place=f"record {kind.__name__}",
-                next_step="use the version of Verax that wrote it",
-            )
-        names = [f.name for f in dataclasses.fields(kind)]
-        return kind(**{name: from_plain(hints[name], data[name]) for name in names})
-    if isinstance(kind, type) and issubclass(kind, enum.Enum | float):
+        return _dataclass(kind, _expected(data, dict, "an object", place), place)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        if data not in [member.value for member in kind]:
+            raise _strange(f"is none of {', '.join(str(m.value) for m in kind)}", place)
         return kind(data)
+    return _leaf(kind, data, place)
+
+
+def _dataclass(kind: type, data: dict[str, Any], place: str) -> Any:
+    names = [f.name for f in dataclasses.fields(kind)]
+    missing = [name for name in names if name not in data]
+    if missing:
+        raise UsageError(
+            f"the record has no {', '.join(missing)}",
+            place=place or f"record {kind.__name__}",
+            next_step="use the version of Verax that wrote it",
+        )
+    hints = _hints(kind)
+    return kind(**{n: from_plain(hints[n], data[n], _member(place, n)) for n in names})
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _leaf(kind: Any, data: Any, place: str) -> Any:
+    """Text, a truth value or a number."""
+    if kind is str:
+        return _expected(data, str, "text", place)
+    if kind is bool:
+        return _expected(data, bool, "true or false", place)
+    if kind is int:
+        if type(data) is not int or abs(data) >= MOST:
+            raise _strange("is no whole number of at most 64 bits", place)
+        return data
+    if kind is float:
+        if type(data) is str and data in NO_NUMBERS:
+            return float(data)
+        if type(data) not in (int, float) or abs(data) > sys.float_info.max:
+            raise _strange("is no number", place)
+        return float(data)
+    raise TypeError(f"a record cannot hold a {kind}")
+
+
+def _expected(data: Any, kind: type[T], words: str, place: str) -> T:
+    if type(data) is not kind:
+        raise _strange(f"is not {words}", place)
     return data
+
+
+def _member(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
+
+
+def _strange(why: str, place: str) -> UsageError:
+    shown = place if len(place) <= LONGEST_PLACE else f"{place[:LONGEST_PLACE]}..."
+    return UsageError(
+        f"this is not a record of Verax: {ascii(shown or 'the whole')[1:-1]} {why}",
+        next_step="use the record as Verax wrote it",
+    )
+
+
+def read_plain(text: str | bytes) -> Any:
+    """The JSON in `text`. Raises `UsageError` when it is none, or is nested too deeply."""
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise UsageError(f"this is not a record of Verax ({why})") from error
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def write_json(record: Any, schema: str) -> str:
@@ -70,16 +147,14 @@ def write_json(record: Any, schema: str) -> str:
     return json.dumps({"schema": schema, **to_plain(record)}, indent=1, allow_nan=False)
 
 
-def read_json(kind: type[T], text: str, schema: str) -> T:
+def read_json(kind: type[T], text: str | bytes, schema: str) -> T:
     """The record that `write_json` wrote. Raises `UsageError` for anything else."""
-    try:
-        data = json.loads(text)
-        found = data.pop("schema")
-        if found != schema:
-            raise UsageError(
-                f"the record is {found!r}, this version reads {schema!r}",
-                next_step="use the version of Verax that wrote it",
-            )
-        return from_plain(kind, data)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"this is not a record of Verax ({error})") from error
+    data = _expected(read_plain(text), dict, "an object", "")
+    found = data.pop("schema", None)
+    if found != schema:
+        raise UsageError(
+            f"the record is {str(found)[:LONGEST_PLACE]!a}, this version reads {schema!r}",
+            next_step="use the version of Verax that wrote it",
+        )
+    made: T = from_plain(kind, data)
+    return made

@@ -32,7 +32,7 @@ class FileRunner(ChildRunner):
         timeout: float = TIMEOUT,
     ) -> None:
         file = Path(path)
-        if not file.exists():
+        if not os.path.exists(file):
             raise UsageError("there is no such file", place=str(file))
         if file.suffix.lower() not in self.suffixes and not (file.is_dir() and "" in self.suffixes):
             taken = ", ".join(s or "a SavedModel folder" for s in self.suffixes)

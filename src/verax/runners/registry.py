@@ -274,7 +274,7 @@ def _named(subject: str, asked: Asked) -> Runner:
         return _of_other_file(_foreign(kind, asked, rest), rest, asked)
     path = Path(subject)
     if path.suffix in (".npz", ".onnx"):
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise UsageError("there is no such file", place=subject)
         if path.suffix == ".npz":
             return load_npz(path)

@@ -58,11 +58,15 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What the header says; the image still lacks its code, its weights and its initial state."""
+    """What the header says; the image still lacks its code, its weights and its initial state.
+
+    entry: the name that the file has in a cache; "" for files that users save.
+    """
 
     sections: dict[str, Section]
     notes: dict[str, Any]
     fields: dict[str, Any]
+    entry: str = ""
 
     def image(self, code: bytes, weights: np.ndarray, initial: memoryview) -> Image:
         """The image. Raises `HeaderError` when `initial` is not what its state begins with."""
@@ -91,20 +95,22 @@ def _states(image: Image, pairs: Sequence[tuple[str, str]], data: memoryview) ->
     return tuple(found)
 
 
-def read_header(text: bytes, sections: Sequence[str]) -> Header:
+def read_header(said: bytes, sections: Sequence[str]) -> Header:
     """The header of a file with these sections. Raises `HeaderError`."""
     try:
-        content = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_no_number)
+        content = json.loads(said.decode(), object_pairs_hook=_once, parse_constant=_no_number)
     except RecursionError:
         raise HeaderError("its header is nested without end") from None
     except ValueError as error:
         raise HeaderError(f"its header is unreadable ({error})") from error
-    whole = members(content, "header", {"sections", "image", "notes"})
+    names = {"sections", "image", "notes", "entry"}
+    whole = members(content, "header", names, frozenset({"entry"}))
     table = members(whole["sections"], "sections", set(sections))
     return Header(
         {name: _section(table[name], f"sections.{name}") for name in sections},
         notes=_notes(whole["notes"]),
         fields=_image(whole["image"]),
+        entry=text(whole.get("entry", ""), "entry", 64),
     )
 
 

@@ -45,10 +45,12 @@ def save_image(
     notes: dict[str, Any],
     sign: SigningKey | None = None,
     durable: bool = True,
+    entry: str = "",
 ) -> None:
     """Write `image` and JSON-able `notes` (graph text, nodes run in Python, versions) to `path`.
 
-    sign: the key that signs the file. durable: see `base.files.atomic_write`. Raises `UsageError`
+    sign: the key that signs the file. durable: see `base.files.atomic_write`. entry: the name of
+    the entry of a cache that the file is. Raises `UsageError`
     when the file cannot be written; no partial file is left.
     """
     sections = {
@@ -62,12 +64,14 @@ def save_image(
         size, digest = sections[name].nbytes, hashlib.sha256(sections[name]).hexdigest()
         table[name] = {"offset": end, "size": size, "sha256": digest}
         end += _pages(size)
+    named = {"entry": entry} if entry else {}
     header = json.dumps(
-        {"sections": table, "image": described(image), "notes": notes}, separators=(",", ":")
+        {"sections": table, "image": described(image), "notes": notes, **named},
+        separators=(",", ":"),
     ).encode()
     prefix = _PREFIX.pack(MAGIC, VERSION, len(header), hashlib.sha256(header).digest())
     start = _pages(len(prefix) + len(header))
-    with atomic_write(path, durable) as stream:
+    with atomic_write(path, durable, 0o600 if entry else 0o666) as stream:
         stream.write(prefix + header)
         for name in SECTIONS:
             stream.seek(start + table[name]["offset"])
@@ -79,18 +83,18 @@ def save_image(
 
 
 def load_image(
-    path: str | os.PathLike[str], trust: TrustedKey | None = None, kept: bool = False
+    path: str | os.PathLike[str], trust: TrustedKey | None = None, entry: str = ""
 ) -> tuple[Image, dict[str, Any]]:
     """Read a .vx file: the image (weights read-only) and its notes. Later changes of the file do
     not reach them.
 
-    trust: the key that must have signed the file. kept: it is Verax's own (`reading.mapped_bytes`),
-    and its weights are mapped. Raises `ModelError` when the file is damaged,
-    contradicts itself or is of another format version, `TrustError` when it is not signed by
-    `trust`. The file holds machine code: load only files you would also run as programs.
+    trust: the key that must have signed the file. entry: it is this entry of a cache, which is
+    Verax's own (`reading.mapped_bytes`), and its weights are mapped. Raises `ModelError` when the
+    file is damaged, contradicts itself or is of another format version, `TrustError` when it is not
+    signed by `trust`. The file holds machine code: load only files you would also run as programs.
     """
     place = os.fspath(path)
-    data = (mapped_bytes if kept else private_bytes)(path, error=ModelError)
+    data = (mapped_bytes if entry else private_bytes)(path, error=ModelError)
     if len(data) < _PREFIX.size:
         raise _damaged(place, "it ends within its first bytes")
     magic, version, length, digest = _PREFIX.unpack_from(data)
@@ -112,6 +116,8 @@ def load_image(
         verify(trust, covered, data[-SIGNATURE_SIZE:], place)
     try:
         header = read_header(text, SECTIONS)
+        if entry and header.entry != entry:
+            raise HeaderError("it is another entry of the cache")
         sections = _sections(data, len(covered), header.sections)
         code = sections["code"].tobytes()
         weights = np.frombuffer(sections["weights"], np.uint8)

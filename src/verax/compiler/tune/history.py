@@ -21,6 +21,7 @@ from typing import Any
 
 from verax.base.errors import UsageError, VeraxError
 from verax.base.files import atomic_write, locked
+from verax.base.reading import plain_bytes
 from verax.compiler.tune.host import Host
 
 LINE, INDEX = "verax.tuning/1", "verax.tuning-index/1"
@@ -31,6 +32,8 @@ LONG = 1 << 17
 """Bytes that may be read line by line, beyond the index, before it is written again."""
 LOOKED_AT = 1 << 20
 """Bytes at the beginning in which a line of a history must begin."""
+MOST = 1 << 63
+"""No number in a history is as large."""
 SEEN = 1 << 12
 """Bytes at both ends of what an index covers by which it knows its file."""
 
@@ -91,7 +94,7 @@ class History:
         """What the file says; nothing if it is not there. Raises `UsageError` when it cannot be
         read or is no history at all."""
         try:
-            with self.path.open("rb") as stream:
+            with open(self.path, "rb", opener=_without_waiting) as stream:
                 if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                     raise OSError("it is no file")
                 if not _is_history(stream.read(LOOKED_AT)):
@@ -115,16 +118,16 @@ class History:
     def _indexed(self, stream: Any) -> Contents:
         """What an index says of the file's beginning; nothing without one that belongs to it."""
         try:
-            told = json.loads(self.index_path.read_bytes())
+            told = json.loads(plain_bytes(self.index_path))
             covered = told["bytes"]
             if told["schema"] != INDEX or told["ends"] != _ends(stream, covered):
                 return Contents()
             chosen = [_chosen(entry) for entry in told["chosen"]]
             counts = [told[name] for name in ("lines", "later", "unreadable")]
-            if any(type(n) is not int for n in counts) or None in chosen:
+            if any(type(n) is not int or abs(n) >= MOST for n in counts) or None in chosen:
                 return Contents()
             return Contents(tuple(c for c in chosen if c), covered, *counts)
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        except (VeraxError, OSError, ValueError, TypeError, KeyError, RecursionError):
             return Contents()
 
     def _write_index(self, found: Contents) -> None:
@@ -208,13 +211,21 @@ def _chosen(entry: Any) -> Chosen | None:
         kind, fields = entry["schedule"]
         texts = [entry["kernel"], kind, made.target, made.processor, made.family, made.code]
         numbers = [made.threads, *made.caches]
-        gain = float(entry["gain"])
-    except (TypeError, KeyError, ValueError):
+        gain = entry["gain"]
+        values = list(fields.values())
+    except (TypeError, KeyError, ValueError, AttributeError):
         return None
-    sound = all(type(t) is str for t in texts) and all(type(n) is int for n in numbers)
-    if not sound or not isinstance(fields, dict) or not isinstance(entry["gain"], int | float):
-        return None
-    return Chosen(entry["kernel"], made, (kind, fields), gain)
+    sound = (
+        all(type(t) is str for t in texts)
+        and all(type(n) is int and abs(n) < MOST for n in numbers)
+        and all(type(v) in (str, bool) or _is_number(v) for v in values)
+        and _is_number(gain)
+    )
+    return Chosen(entry["kernel"], made, (kind, fields), float(gain)) if sound else None
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < MOST
 
 
 def _is_history(head: bytes) -> bool:
@@ -224,6 +235,11 @@ def _is_history(head: bytes) -> bool:
     return begins in head or begins.startswith(head)
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """Opening a pipe would wait for a writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def _byte_before(descriptor: int, end: int) -> bytes:
     os.lseek(descriptor, end - 1, os.SEEK_SET)
     return os.read(descriptor, 1)
@@ -231,7 +247,7 @@ def _byte_before(descriptor: int, end: int) -> bytes:
 
 def _ends(stream: Any, covered: int) -> str:
     """Digest of both ends of the first `covered` bytes. ValueError: there are not so many."""
-    if type(covered) is not int or covered < 0:
+    if type(covered) is not int or not 0 <= covered < MOST:
         raise ValueError
     stream.seek(0)
     first = stream.read(min(SEEN, covered))

@@ -10,7 +10,6 @@ import os
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from verax.base.errors import UsageError
@@ -114,7 +113,7 @@ def read_history(path: str | os.PathLike[str], named: bool) -> Contents:
     """
     history = History(path)
     try:
-        if named and not Path(path).exists():
+        if named and not os.path.exists(path):
             raise UsageError(
                 "there is no such tuning history",
                 place=str(path),

@@ -1,0 +1,62 @@
+"""Whether a folder or a file is this user's alone: what lies there may then be run as a program.
+
+A folder is, if it and every folder above it, up to the user's home, belong to the user or the
+system and nobody else may write in them: who may write in one can put another in its place.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
+SYSTEM = 0
+"""The user who may do everything anyway."""
+
+
+def why_not_private(folder: str | os.PathLike[str]) -> str:
+    """Why others could have put something into `folder`, in words; "" if they could not.
+
+    Raises `OSError` when it cannot be told: it is not there, or cannot be reached.
+    """
+    if os.name == "nt":  # rights are not told by modes there
+        os.stat(folder)
+        return ""
+    given = Path(os.path.abspath(folder))
+    found = os.stat(given)
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is no folder"
+    if found.st_uid != os.geteuid():
+        return "it belongs to another user"
+    if found.st_mode & OTHERS:
+        return "others may write there"
+    home = os.path.expanduser("~")
+    homes = (Path(home), Path(os.path.realpath(home)))
+    for way in dict.fromkeys((given, Path(os.path.realpath(given)))):  # as named, and without links
+        for path in (way, *way.parents):
+            if why := _why_replaceable(path):
+                return why
+            if path in homes:
+                break
+    return ""
+
+
+def _why_replaceable(path: Path) -> str:
+    """Why others could put something else in the place of what lies in `path`."""
+    found = os.lstat(path)
+    if found.st_uid not in (os.geteuid(), SYSTEM):
+        return f"{path} belongs to another user"
+    if stat.S_ISLNK(found.st_mode) or found.st_mode & stat.S_ISVTX:  # a sticky folder, as /tmp is
+        return ""
+    # Where every user has a group of the same number, that group is the user alone.
+    alone = found.st_gid == os.geteuid() == found.st_uid
+    others = stat.S_IWOTH if alone else OTHERS
+    return f"others may write in {path}" if found.st_mode & others else ""
+
+
+def is_private(found: os.stat_result) -> bool:
+    """Whether an open file is a regular one of this user, which nobody else may change."""
+    if not stat.S_ISREG(found.st_mode):
+        return False
+    return os.name == "nt" or (found.st_uid == os.geteuid() and not found.st_mode & OTHERS)
