@@ -18,13 +18,22 @@ from verax.cli.interrupts import GRACE
 HEAD = "import os, sys, threading, time, weakref\n"
 
 
+INSTEAD = "instead_of_the_commands"
+"""A module that takes the place of the commands where there is one."""
+MAIN = (
+    "import sys; from importlib.util import find_spec; from verax.cli import main\n"
+    f"if find_spec('{INSTEAD}'): main.APP = '{INSTEAD}'\n"
+    "main.main()"
+)
+
+
 def started(
     folder: Path, *arguments: object, usual: Callable[..., object] | int = signal.SIG_DFL
 ) -> subprocess.Popen[str]:
     """`verax ARGUMENTS`, before whose packages come those in `folder`."""
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
-        [sys.executable, "-m", "verax.cli.main", *map(str, arguments)],
+        [sys.executable, "-c", MAIN, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -66,9 +75,48 @@ def test_during_imports(tmp_path: Path, how: str) -> None:
     assert process.returncode == 130
 
 
+def test_an_import_is_not_unwound(tmp_path: Path) -> None:
+    """Not even one that a command does later: what native code it has set up stays as it is."""
+    (tmp_path / "slow_module.py").write_text(
+        f"{HEAD}print('importing', flush=True)\n"
+        "try: time.sleep(60)\nfinally: print('unwound', flush=True)\n"
+    )
+    body = "print('ready', flush=True)\ntry: import slow_module\nfinally: print('unwound')"
+    process = started(command(tmp_path, body), "formats")
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    assert interrupted(process, "importing") == ""
+    assert process.returncode == 130
+
+
+def _interrupted_at_random(tmp_path: Path, file: Path, seed: int, count: int) -> None:
+    """Within the first 0.75 s, most of which imports take."""
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        process = started(tmp_path, "check", file, "--shape", "n=1")
+        wait = float(rng.uniform(0.1, 0.75))
+        time.sleep(wait)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        # Before anything of ours runs, the interpreter answers itself.
+        sound = (0, 1, 130, -signal.SIGINT)
+        assert process.returncode in sound, (number, wait, process.returncode, out, err)
+        if process.returncode == 130:
+            assert err == "interrupted\n", (number, wait)
+
+
+def test_at_any_moment_of_the_beginning(tmp_path: Path, tiny: Path) -> None:
+    _interrupted_at_random(tmp_path, tiny, 351, 12)
+
+
+@pytest.mark.slow
+def test_thousands_of_times(tmp_path: Path, tiny: Path) -> None:
+    _interrupted_at_random(tmp_path, tiny, 352, 5000)
+
+
 def command(folder: Path, body: str) -> Path:
-    """Packages among which `typer`, which the commands import, does `body` and leaves."""
-    (folder / "typer.py").write_text(f"{HEAD}{body}\nsys.exit(0)\n")
+    """A package whose command, in place of ours, does `body`."""
+    inside = "".join(f"    {line}\n" for line in body.splitlines())
+    (folder / f"{INSTEAD}.py").write_text(f"{HEAD}def run_command():\n{inside}")
     return folder
 
 

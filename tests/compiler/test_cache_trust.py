@@ -240,7 +240,8 @@ def test_a_home_folder_that_cannot_be_searched_is_one_warning(tmp_path: Path) ->
     home = tmp_path / "root"
     (home / ".cache").mkdir(parents=True)
     home.chmod(0)
-    env = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": "", "VERAX_CACHE": str(tmp_path / "mine")}
+    own = {"HOME": str(home), "XDG_CACHE_HOME": "", "VERAX_CACHE": str(tmp_path / "mine")}
+    env = {**os.environ, **own}
     try:
         done = subprocess.run(
             [sys.executable, "-c", CODE], env=env, capture_output=True, text=True, timeout=120

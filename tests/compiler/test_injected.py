@@ -151,5 +151,5 @@ def test_what_it_notes_is_under_its_name(tmp_path: Path) -> None:
 
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     for path in (tmp_path / "nothing.py", tmp_path):
-        with pytest.raises(UsageError, match="cannot read the file of the pass"):
+        with pytest.raises(UsageError, match=r"cannot read the file|not a regular file"):
             passes_for(Settings(1, inject=(str(path),)))

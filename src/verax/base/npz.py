@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from math import prod
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import numpy as np
 
+from verax.base import memory
 from verax.base.errors import InputError, UsageError
 from verax.base.reading import BytesFile, private_bytes
 
+T = TypeVar("T")
 MAX_BYTES = 1 << 33
 """An archive that would unpack to more is refused."""
 DAMAGE = (
@@ -30,24 +33,56 @@ DAMAGE = (
 )
 
 
-def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Arrays by name. Raises `UsageError` when the file is no sound .npz."""
+Header = tuple[tuple[int, ...], np.dtype]
+"""Shape and element type of an array."""
+
+
+def read_npz(
+    path: str | os.PathLike[str], names: Collection[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Arrays by name; names: the only ones that are read.
+
+    Raises `UsageError` when the file is no sound .npz, `InputError` when its arrays are more than
+    there is memory for.
+    """
+
+    def read(stream: IO[bytes], member: zipfile.ZipInfo) -> np.ndarray:
+        memory.require(member.file_size, f"the array {member.filename!a}", os.fspath(path))
+        return read_array(stream, member.file_size)
+
+    return _members(path, read, names)
+
+
+def npz_headers(path: str | os.PathLike[str]) -> dict[str, Header]:
+    """What arrays there are, by name; little is unpacked. Raises `UsageError` as `read_npz`."""
+    return _members(path, lambda stream, member: _header(stream))
+
+
+def _members(
+    path: str | os.PathLike[str],
+    read: Callable[[IO[bytes], zipfile.ZipInfo], T],
+    names: Collection[str] | None = None,
+) -> dict[str, T]:
+    """What `read` makes of the arrays of an archive."""
     file = Path(path)
     try:
-        if file.stat().st_size == 0:
+        if not stat.S_ISREG(os.stat(file).st_mode):
+            raise ValueError("it is not a regular file")
+        if os.path.getsize(file) == 0:
             raise ValueError("it is empty")
         with zipfile.ZipFile(file) as archive:
             members = [m for m in archive.infolist() if not m.is_dir()]
             if sum(m.file_size for m in members) > MAX_BYTES:
                 raise ValueError(f"it would unpack to more than {MAX_BYTES >> 30} GiB")
-            arrays = {}
+            found = {}
             for member in members:
                 if not member.filename.endswith(".npy"):
                     raise ValueError(f"it holds {member.filename!r}, which is no array")
-                with archive.open(member) as stream:
-                    name = member.filename.removesuffix(".npy")
-                    arrays[name] = read_array(stream, member.file_size)
-            return arrays
+                name = member.filename.removesuffix(".npy")
+                if names is None or name in names:
+                    with archive.open(member) as stream:
+                        found[name] = read(stream, member)
+            return found
     except DAMAGE as error:
         cause = "it is no zip archive" if isinstance(error, zipfile.BadZipFile) else str(error)
         raise UsageError(
@@ -69,21 +104,37 @@ def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
         ) from error
 
 
-def read_array(stream: IO[bytes] | io.RawIOBase, size: int) -> np.ndarray:
-    """One .npy of `size` bytes, header included. Raises what is in DAMAGE."""
+def _header(stream: IO[bytes] | io.RawIOBase) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and element type of an .npy, without looking at whether it is stored by columns."""
+    shape, _, dtype = _read_header(stream)
+    return shape, dtype
+
+
+def _read_header(stream: IO[bytes] | io.RawIOBase) -> tuple[tuple[int, ...], bool, np.dtype]:
     version = np.lib.format.read_magic(stream)
     read = (
         np.lib.format.read_array_header_1_0
         if version == (1, 0)
         else np.lib.format.read_array_header_2_0
     )
-    shape, fortran, dtype = read(stream)
+    return read(stream)
+
+
+def read_array(stream: IO[bytes] | io.RawIOBase, size: int) -> np.ndarray:
+    """One .npy of `size` bytes, header included. Raises what is in DAMAGE."""
+    shape, fortran, dtype = _read_header(stream)
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are not read")
     if any(n < 0 for n in shape) or prod(shape) * dtype.itemsize > size:
         raise ValueError(f"a header promises {dtype}{list(shape)}, which the file does not hold")
-    data = stream.read(prod(shape) * dtype.itemsize)
-    array = np.frombuffer(data, dtype, count=prod(shape)).copy()
+    array = np.empty(prod(shape), dtype)
+    if array.nbytes:
+        left = memoryview(array.view(np.uint8).data)
+        while left:
+            got = stream.readinto(left)  # type: ignore[union-attr]
+            if not got:
+                raise EOFError("it ends too early")
+            left = left[got:]
     return array.reshape(shape, order="F" if fortran else "C")
 
 

@@ -13,7 +13,7 @@ import platform
 from functools import cache
 from pathlib import Path
 
-from verax.base.errors import UsageError
+from verax.base.errors import CompileError, UsageError
 from verax.base.optional import optional
 
 VARIABLE = "VERAX_TARGET"
@@ -51,6 +51,24 @@ def runs_here(target: str) -> bool:
         return False
     machines, wanted = TARGETS[target]
     return platform.machine().lower() in machines and set(wanted) <= _features()
+
+
+def require_runs_here(target: str, place: str = "") -> None:
+    """Raise `CompileError` unless this machine runs code for the target: it would end the process.
+
+    place: the file that holds the code, if it is in one.
+    """
+    if runs_here(target):
+        return
+    machines, wanted = TARGETS.get(target, ((), ()))
+    lacks = sorted(set(wanted) - _features()) if platform.machine().lower() in machines else ()
+    why = f": it has no {', '.join(lacks)}" if lacks else ""
+    raise CompileError(
+        f"the program was compiled for {target!r}, which this machine does not run{why}",
+        place=place,
+        next_step="run it on a machine that does, or compile the model for this one (target host, "
+        f"which is {best_target()})",
+    )
 
 
 def best_target() -> str | None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import difflib
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
 from verax.base.errors import InputError, UsageError
-from verax.base.npz import read_npy
+from verax.base.npz import npz_headers, read_npy, read_npz
 from verax.images import BYTES, ImageOptions, read_image
 from verax.ir.pixels import Pixels
 from verax.ir.types import TensorType
 
-MAX_BYTES = 1 << 33
-"""An .npz that would unpack to more is refused."""
+SPARE, SMALL = 16, 1 << 20
+"""An array with so many times the elements of its input, and more than a few, is not unpacked."""
 PHOTOS = (".png", ".jpg", ".jpeg")
 
 
@@ -81,7 +81,7 @@ def read_inputs(
             name, file = "", text
         path, key = _split_key(file)
         if not name and path.suffix == ".npz" and not key:
-            for key_, array in _npz(path, tuple(types)).items():
+            for key_, array in _npz(path, tuple(types), types).items():
                 _add(found, key_, array, (f"{path}: array {key_!r}",), types)
             continue
         _add(found, *_one(name or _only(types), path, key, types, options, said), types)
@@ -162,30 +162,46 @@ def _one(
     if suffix == ".npy":
         return name, read_npy(path), (str(path),)
     if suffix == ".npz":
-        arrays = _npz(path, (key or name,))
+        arrays = _npz(path, (key or name,), {key or name: types[name]})
         return name, arrays[key or name], (f"{path}: array {key or name!r}",)
     raise UsageError("inputs are read from .npy, .npz, .png and .jpg files", place=f"{name}={path}")
 
 
-def _npz(path: Path, wanted: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Arrays of an .npz; with `in:` before their names as `--output` of other tools writes them."""
+def _npz(
+    path: Path, wanted: tuple[str, ...], types: Mapping[str, TensorType]
+) -> dict[str, np.ndarray]:
+    """Arrays of an .npz; with `in:` before their names as `--output` of other tools writes them.
+
+    types: what is expected of those of these names; nothing else is unpacked.
+    """
     if not os.path.isfile(path):
         raise UsageError("there is no such file", place=str(path))
     try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > MAX_BYTES:
-                raise InputError("the file would unpack to more than 8 GiB", place=str(path))
-        with np.load(path, allow_pickle=False) as stored:
-            names = {k.removeprefix("in:"): k for k in stored.files if not k.startswith("out:")}
-            missing = [name for name in wanted if name not in names]
-            if missing:
-                raise InputError(
-                    f"the file has no array {', '.join(missing)}",
-                    place=str(path),
-                    next_step=f"it has {', '.join(names) or 'none'}",
-                )
-            return {name: stored[names[name]] for name in wanted}
-    except (OSError, ValueError, EOFError, SyntaxError, zipfile.BadZipFile) as error:
+        headers = npz_headers(path)
+        names = {k.removeprefix("in:"): k for k in headers if not k.startswith("out:")}
+        missing = [name for name in wanted if name not in names]
+        if missing:
+            raise InputError(
+                f"the file has no array {', '.join(missing)}",
+                place=str(path),
+                next_step=f"it has {', '.join(names) or 'none'}",
+            )
+        for name in wanted:
+            _must_fit(name, headers[names[name]][0], types.get(name), path)
+        arrays = read_npz(path, [names[name] for name in wanted])
+    except UsageError as error:
+        raise InputError(error.cause, place=str(path), next_step=error.next_step) from error
+    return {name: arrays[names[name]] for name in wanted}
+
+
+def _must_fit(name: str, shape: tuple[int, ...], type_: TensorType | None, path: Path) -> None:
+    """Raise `InputError` when an array has many more elements than the model takes: a small archive
+    may unpack to any size."""
+    if type_ is None or not type_.is_static:
+        return
+    if prod(shape) > max(SPARE * int(type_.size), SMALL):
         raise InputError(
-            f"this cannot be read as an .npz file ({error})", place=str(path)
-        ) from error
+            f"the array {name!r} has the shape {list(shape)}, the model takes {type_}",
+            place=str(path),
+            next_step="give an array of that shape",
+        )

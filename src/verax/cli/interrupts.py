@@ -5,6 +5,9 @@ the main thread is inside a library or waits for a thread, and not at all where 
 dropped (a destructor, the callback of a weak reference). So a thread of its own hears the signal
 too: it ends the processes of subjects, for nobody waits for these any more, and if the command has
 not left GRACE seconds later, it leaves for it.
+
+An import that an exception cuts short leaves native libraries half set up, and clearing those up
+may crash the process. So no exception is raised within one: the process ends on the spot.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 GRACE = 3.0
 """Seconds from a signal to the end of the process, at most."""
+IMPORTING = "<frozen importlib"
+"""Begins the file's name of Python's own code that imports."""
 AGAIN = 0.02
 """Seconds after which an interruption that was dropped is tried again."""
 HEARD = {signal.SIGINT: signal.default_int_handler}
@@ -47,6 +52,7 @@ class Heard:
         self.number = 0
         self._raised = self._said = self._noticed = False
         self._main = threading.get_ident()
+        self._outside = _imports(sys._getframe())
 
     @property
     def code(self) -> int:
@@ -63,9 +69,10 @@ class Heard:
                 os.write(2, shown + b"interrupted\n")
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """The handler, in the main thread. The second signal ends the process at once."""
+        """The handler, in the main thread. The second signal ends the process at once, and so does
+        the first within an import."""
         self.number = self.number or number
-        if self._raised:
+        if self._raised or _imports(frame) > self._outside:
             self.leave()
         self._raised = True
         raise Interrupted
@@ -99,6 +106,15 @@ class Heard:
     def _leave_later(self) -> None:
         time.sleep(GRACE)
         self.leave()
+
+
+def _imports(frame: FrameType | None) -> int:
+    """How many frames of imports lie below a frame."""
+    found = 0
+    while frame is not None:
+        found += frame.f_code.co_filename.startswith(IMPORTING)
+        frame = frame.f_back
+    return found
 
 
 @contextmanager

@@ -45,6 +45,7 @@ from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols, evaluate_node
 from verax.reference.sizes import output_bytes
 from verax.runtime.carried import Remembers
+from verax.runtime.elsewhere import loaded
 from verax.runtime.image import Image
 from verax.runtime.program import Program
 
@@ -362,7 +363,7 @@ class Executable(Remembers):
         image, notes = entry
         if self._wanted is not None:
             require_same(self._wanted, Recipe.from_json(notes["recipe"]))
-        program = Program(image, self.settings.thread_count, calls_of(image, notes, "the cache"))
+        program = loaded(image, self.settings.thread_count, calls_of(image, notes, "the cache"))
         plan = Plan(
             tuple(notes["plan"]), image.arena_bytes, image.weights.nbytes,
             tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
@@ -377,7 +378,7 @@ class Executable(Remembers):
         if settings.require_native:
             _require_native(made.lowered)
         image = made.lowered.image
-        program = Program(image, settings.thread_count, reference_call(made.lowered.graph))
+        program = loaded(image, settings.thread_count, reference_call(made.lowered.graph))
         plan = Plan(
             made.lowered.lines, image.arena_bytes, image.weights.nbytes, made.lowered.on_reference,
             made.tuning, made.trace.refused,

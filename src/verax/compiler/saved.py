@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verax.base.errors import CompileError
 from verax.base.printing import first_few
-from verax.base.processor import runs_here
+from verax.base.processor import require_runs_here
 from verax.base.settings import Settings
 from verax.ir.types import DType, TensorType
 from verax.runtime.carried import Remembers
@@ -65,12 +64,8 @@ class SavedExecutable(Remembers):
         state = {s.input: s.output for s in image.state}
         super().__init__(state, {s.input: s.initial for s in image.state})
         self.notes, self.image = notes, image
-        if image.object_code and not runs_here(image.target):
-            raise CompileError(
-                f"the program was compiled for {image.target!r}, which this machine is not",
-                place=os.fspath(path),
-                next_step="compile the model on this machine",
-            )
+        if image.object_code:
+            require_runs_here(image.target, os.fspath(path))
         self._call = calls_of(image, notes, os.fspath(path))
         self.use_threads(threads)
         self._names = [s.name for s in image.outputs]

@@ -28,6 +28,13 @@ except ImportError:  # Windows: nothing is locked there
     fcntl = None
 
 SCHEMA = "verax.evaluation.resume/1"
+MOST = 1 << 48
+"""No class or rank is as large."""
+UNREADABLE = (
+    *(ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError),
+    MemoryError,
+)
+"""What a line may raise that is none of an evaluation's."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +65,11 @@ class Row:
     def from_plain(row: Sequence[Any]) -> Row:
         """Read `to_plain`. Raises ValueError, TypeError."""
         a, b, c, d, gap, difference, nan, other = row
+        numbers = [a, b, c, d, nan, other]
+        if any(type(n) is not int or abs(n) > MOST for n in numbers):
+            raise ValueError("a row holds something else than whole numbers")
         floats = float.fromhex(gap), float.fromhex(difference)
-        return Row(int(a), int(b), int(c), int(d), *floats, bool(nan), bool(other))
+        return Row(a, b, c, d, *floats, bool(nan), bool(other))
 
 
 @dataclass
@@ -161,7 +171,7 @@ def _read(stream: BinaryIO, found: Journal, key: dict[str, str], file: Path, tot
             break
         try:
             _take_line(line, number, found, key, file)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except UNREADABLE as error:
             raise InputError(
                 f"line {number} is none that an evaluation wrote ({error})",
                 place=str(file),

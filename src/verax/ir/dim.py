@@ -19,9 +19,10 @@ from verax.base.errors import GraphError
 
 DimLike = Union[int, "Dim"]
 
-MAX_TERMS, MAX_DEGREE, MAX_DEPTH = 4096, 64, 64
-"""Of an expression: terms, factors in one of them, divisions inside of divisions. Sizes of real
-networks have a dozen terms; a small file could ask for any number."""
+MAX_TERMS, MAX_DEGREE, MAX_DEPTH, MAX_WRITTEN = 4096, 64, 64, 1 << 14
+"""Of an expression: terms, factors in one of them, divisions inside of divisions, symbols and
+operations when it is written out. Sizes of real networks have a dozen terms; a small file could ask
+for any number: what stands twice in each of its divisions is written 2**depth times."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Symbol:
 
     name: str
     depth: ClassVar[int] = 0
+    written: ClassVar[int] = 1
 
     def __str__(self) -> str:
         return self.name
@@ -43,6 +45,7 @@ class Division:
     denominator: DimLike
     ceiling: bool
     depth: int = field(default=0, compare=False)
+    written: int = field(default=1, compare=False)
 
     def __str__(self) -> str:
         if self.ceiling:
@@ -57,6 +60,7 @@ class Maximum:
     left: DimLike
     right: DimLike
     depth: int = field(default=0, compare=False)
+    written: int = field(default=1, compare=False)
 
     def __str__(self) -> str:
         return f"max({self.left}, {self.right})"
@@ -160,6 +164,7 @@ def _make(terms: Mapping[Monomial, int]) -> DimLike:
     if list(kept) == [()]:
         return kept[()]
     _bounded(len(kept), MAX_TERMS)
+    _bounded(sum(map(_length, kept)), MAX_WRITTEN)
     # Symbols first, the constant last: "n + 1", not "1 + n".
     return Dim(tuple(sorted(kept.items(), key=lambda item: (not item[0], str(item[0])))))
 
@@ -182,10 +187,18 @@ def _depth(dim: DimLike) -> int:
     return max((atom.depth for monomial, _ in _terms(dim) for atom, _ in monomial), default=0)
 
 
-def _nested(*dims: DimLike) -> int:
+def _length(monomial: Monomial) -> int:
+    """How many symbols and operations are written for it."""
+    return 1 + sum(atom.written * power for atom, power in monomial)
+
+
+def _nested(*dims: DimLike) -> tuple[int, int]:
+    """Depth and length of an atom that is made of `dims`."""
     depth = 1 + max(map(_depth, dims))
     _bounded(depth, MAX_DEPTH)
-    return depth
+    written = 1 + sum(_length(monomial) for dim in dims for monomial, _ in _terms(dim))
+    _bounded(written, MAX_WRITTEN)
+    return depth, written
 
 
 def _atom(atom: Atom) -> Dim:
@@ -215,7 +228,7 @@ def _divide(left: DimLike, right: DimLike, ceiling: bool) -> DimLike:
     quotient = _exact_quotient(left, right)
     if quotient is not None:
         return quotient
-    return _atom(Division(left, right, ceiling, _nested(left, right)))
+    return _atom(Division(left, right, ceiling, *_nested(left, right)))
 
 
 def _exact_quotient(left: DimLike, right: DimLike) -> DimLike | None:
@@ -251,7 +264,7 @@ def maximum(left: DimLike, right: DimLike) -> DimLike:
     for a, b in ((left, right), (right, left)):
         if b == 0 and all(f > 0 and all(isinstance(x, Symbol) for x, _ in m) for m, f in _terms(a)):
             return a
-    return _atom(Maximum(left, right, _nested(left, right)))
+    return _atom(Maximum(left, right, *_nested(left, right)))
 
 
 class UndecidedError(GraphError):

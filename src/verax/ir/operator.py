@@ -9,7 +9,7 @@ runs.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 import numpy as np
@@ -22,6 +22,7 @@ from verax.numerics.arith_meaning import MeaningArith
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import Quantity, Rounding
 
+T = TypeVar("T")
 Array = np.ndarray
 REGISTRY: dict[str, type[Operator]] = {}
 MEANING, PROMISED = MeaningArith(), NumpyArith()
@@ -40,6 +41,7 @@ class Inference:
     known: tuple[Array | None, ...] = ()
     place: str = ""
     _fresh: int = 0
+    _found: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.known = tuple(self.known) + (None,) * (len(self.types) - len(self.known))
@@ -65,6 +67,13 @@ class Inference:
         self._fresh += 1
         name = "".join(c if c.isalnum() else "_" for c in self.place) or "node"
         return symbol(f"_{name}.{hint}{self._fresh}")
+
+    def once(self, key: Hashable, find: Callable[[], T]) -> T:
+        """What `find` gives, found once: types and contents are asked for one after the other."""
+        if key not in self._found:
+            self._found[key] = find()
+        found: T = self._found[key]
+        return found
 
     def fail(self, message: str) -> NoReturn:
         """Raise the `GraphError` of a violated type rule."""

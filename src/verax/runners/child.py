@@ -28,6 +28,9 @@ WORKER = (sys.executable, "-m", "verax.runners.worker")
 SERVE = "serve"
 """First argument of a worker that forks; its others are a task and a descriptor."""
 REQUEST, REPLY, INPUTS, OUTPUTS = "request.json", "reply.json", "inputs.npz", "outputs.npz"
+FOLDER = "folder"
+"""In a child's request: where temporary files of its own go, which its parent removes however the
+child ends."""
 
 
 def run_in_child(

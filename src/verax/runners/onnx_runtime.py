@@ -16,6 +16,7 @@ import onnx
 from verax.base.errors import UnsupportedError, UsageError
 from verax.ir.graph import Graph
 from verax.records.bisection import Step
+from verax.runners.child import FOLDER
 from verax.runners.engines import onnxruntime as engine
 from verax.runners.engines.onnxruntime import LEVELS, OPTIMIZERS
 from verax.runners.feeding import feed
@@ -52,16 +53,27 @@ def answer(
             said = {**said, "output arrays": f"of its own, it refused others: {error}"}
     shown = {n: r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
     if request.get("show"):
-        said = {**said, "optimised model": json.dumps(_optimised(model, *asked))}
+        said = {
+            **said,
+            "optimised model": json.dumps(_optimised(model, request.get(FOLDER), *asked)),
+        }
     reply = {"said": said, "declared": declared}
     return reply, {n: a for n, a in shown.items() if a.dtype.kind != "O"}
 
 
 def _optimised(
-    model: Any, threads: int, level: str, options: Mapping[str, Any], disable: Sequence[str]
+    model: Any,
+    within: str | None,
+    threads: int,
+    level: str,
+    options: Mapping[str, Any],
+    disable: Sequence[str],
 ) -> list[tuple[str, str]]:
-    """(name, text) of the nodes of the model that the runtime makes, as it writes it to a file."""
-    with tempfile.TemporaryDirectory() as folder:
+    """(name, text) of the nodes of the model that the runtime makes, as it writes it to a file.
+
+    within: the folder for that file; None for the system's.
+    """
+    with tempfile.TemporaryDirectory(dir=within) as folder:
         path = Path(folder) / "optimised.onnx"
         more = {**options, "optimized_model_filepath": str(path)}
         engine.session(model, threads, level, more, disable)

@@ -20,7 +20,16 @@ from pathlib import Path
 from verax.base import guard
 from verax.base.errors import VeraxError
 from verax.runners import litert, onnx_runtime, openvino, tensorflow_file, torch_file, tvm
-from verax.runners.child import INPUTS, OUTPUTS, REPLY, REQUEST, SERVE, load_arrays, save_arrays
+from verax.runners.child import (
+    FOLDER,
+    INPUTS,
+    OUTPUTS,
+    REPLY,
+    REQUEST,
+    SERVE,
+    load_arrays,
+    save_arrays,
+)
 from verax.runners.forking import BEGUN, ENDED, UNFIT
 from verax.runners.memory import poison
 
@@ -42,6 +51,7 @@ _ASKED = 1 << 16
 def main(folder: Path) -> int:
     """Do the task in `folder` and write the reply; a refusal is a reply too."""
     request = json.loads((folder / REQUEST).read_text())
+    request[FOLDER] = str(folder)
     inputs = load_arrays(folder / INPUTS, request["inputs"])
     try:
         reply, outputs = TASKS[request["task"]](request, inputs)

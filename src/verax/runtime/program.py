@@ -20,6 +20,7 @@ from verax.base.arrays import address_writer, as_array
 from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
 from verax.base.printing import OneLine, first_few
+from verax.base.processor import require_runs_here
 from verax.runtime.engine import LoadedObject, load_object
 from verax.runtime.image import (
     CTX_ARENA,
@@ -78,9 +79,12 @@ class Program(OneLine):
     ) -> None:
         """Load the code, allocate an arena, start `threads - 1` parked workers if it can use any.
 
-        python_call(node, arrays) -> arrays evaluates a node that has no kernel.
+        python_call(node, arrays) -> arrays evaluates a node that has no kernel. Raises
+        `CompileError` for code that this processor does not run.
         """
         self.image = image
+        if image.object_code:
+            require_runs_here(image.target)
         self._python_call = python_call
         memory.require(sum(map(_bytes, image.outputs)), "the network's outputs")
         self._weights = _aligned(image.weights)

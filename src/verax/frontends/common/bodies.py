@@ -30,6 +30,9 @@ from verax.ir.printer import print_graph
 from verax.ir.types import DType, TensorType
 from verax.ops.control.control import If, Loop
 
+LONGEST = 1 << 23
+"""Characters of a body, with those inside of it. One in another doubles what quotes take, so that a
+small file could ask for any number."""
 NEVER = ""
 """The text of a branch that does not fit the sizes: whoever chooses it is told so."""
 
@@ -92,7 +95,10 @@ class _Body:
         graph = Graph(
             tuple(names), tuple(self.outputs), tuple(self.nodes), {}, kept, self.builder.name
         )
-        return print_graph(graph)
+        text = print_graph(graph)
+        if len(text) > LONGEST:
+            raise GraphError("branches and loops that running decides lie too deep in each other")
+        return text
 
 
 def keep(importer: Importing, node: KeptBranch | KeptRepeat) -> dict[str, str]:

@@ -164,11 +164,11 @@ class If(Control):
         return len(body_of(self.then_branch or self.else_branch).outputs)
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
-        return self._inferred(ctx)[0]
+        return ctx.once(self, lambda: self._inferred(ctx))[0]
 
     def from_types(self, ctx: Inference) -> tuple[np.ndarray | None, ...]:
         """Contents of the outputs, where the condition is known and the body's are."""
-        return self._inferred(ctx)[1]
+        return ctx.once(self, lambda: self._inferred(ctx))[1]
 
     def _inferred(self, ctx: Inference) -> tuple[list[TensorType], tuple[np.ndarray | None, ...]]:
         _is_one_truth(ctx, 0)

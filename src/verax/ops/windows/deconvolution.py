@@ -131,6 +131,8 @@ class ConvTranspose(Operator):
         inputs = x.reshape(n, g, per_group, *windows.input)
         weights = w.reshape(g, per_group, *w.shape[1:])
         acc = initial_sums(b, (n, g, w.shape[1], *windows.output), x.dtype)
+        if not x.size:  # nothing to gather from
+            return acc.reshape(n, g * w.shape[1], *windows.output)
         lanes = (1,) * windows.rank
         for block, position in blocks_and_positions(per_group, windows):
             phase, indices, inside = _gather(windows, position)
@@ -178,7 +180,7 @@ class ConvTranspose(Operator):
         """The transposed convolution without bias: matrix products, their rows added in place."""
         windows, g = self._windows(x.shape[2:], w.shape[2:]), self.groups
         n, c = x.shape[:2]
-        weights = w.reshape(g, c // g, -1).swapaxes(1, 2)
+        weights = w.reshape(g, c // g, w.shape[1] * windows.taps).swapaxes(1, 2)
         pixels = x.reshape(n, g, c // g, int(np.prod(windows.input)))
         y = np.zeros((n, g * w.shape[1], *windows.output), np.result_type(x, w))
         whole = n * g * w.shape[1] * windows.taps * int(np.prod(windows.input)) <= CHUNK

@@ -47,6 +47,11 @@ class GlobalMaxPool(GlobalPool):
 
     exact: ClassVar[bool] = True
 
+    def infer(self, ctx: Inference) -> Sequence[TensorType]:
+        x = ctx.type(0)
+        ctx.require(0 not in x.dims[2:], f"X {x} has an empty spatial axis: nothing is the largest")
+        return super().infer(ctx)
+
     def reference(self, ev: Evaluation, x: Any) -> Any:
         return np.max(x, axis=spatial_axes(x), keepdims=True)
 

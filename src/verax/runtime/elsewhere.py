@@ -1,0 +1,45 @@
+"""A program for another kind of processor: it can be looked at and saved, and says so when run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from verax.base.processor import require_runs_here, runs_here
+from verax.runtime.image import Image
+from verax.runtime.program import Program, PythonCall
+
+
+class Elsewhere(Program):
+    """Stands where a `Program` would. Whatever would run it raises `CompileError`."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+
+    def _refuse(self) -> NoReturn:
+        require_runs_here(self.image.target)
+        raise AssertionError("it runs here")
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        self._refuse()
+
+    def run_if_taken(self, values: Any) -> list[np.ndarray] | None:
+        self._refuse()
+
+    def poison(self, fill: int) -> None:
+        self._refuse()
+
+    def time_steps(self, *arguments: Any, **options: Any) -> Any:
+        self._refuse()
+
+    def close(self) -> None:
+        """Nothing was loaded."""
+
+
+def loaded(image: Image, threads: int, python_call: PythonCall | None) -> Program:
+    """The program of an image, ready to run if it can run here."""
+    if image.object_code and not runs_here(image.target):
+        return Elsewhere(image)
+    return Program(image, threads, python_call)
