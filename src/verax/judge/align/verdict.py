@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from verax.judge.align.corners import Missing
+from verax.judge.align.corners import Missing, kinds
 from verax.judge.align.inputs import Ways
 from verax.judge.align.permutations import Arrangement
 from verax.judge.align.proof import Evidence, Place, prove
 from verax.judge.align.reasons import layers, say_attribute
-from verax.judge.align.search import Run, Search, search
+from verax.judge.align.search import FIRST, Run, Search, search
 from verax.judge.align.values import Side, spreads
 from verax.judge.align.weights import CAUSES_SAID
 from verax.numerics import statistics as st
@@ -44,7 +44,7 @@ class Judged:
     @property
     def same(self) -> bool:
         """Whether all operators were shown to be the same."""
-        return not self.evidence.places and not self.hidden
+        return self.search.sides is None and not self.evidence.places and not self.hidden
 
 
 def judge_operators(
@@ -62,14 +62,18 @@ def judge_operators(
 
     run: both networks on other inputs. sizes_open: whether both take other sizes too.
     """
-    pairs = [(o.first, o.second) for o in outputs]
-    evidence = prove(first, second, ways, pairs, sizes_open=sizes_open, seed=seed)
-    if not evidence.places and not hidden:
-        return Judged(evidence)
 
     def parts(a: Side, b: Side) -> bool:
         return any(_parts(a, b, o, run, seed) for o in outputs)
 
+    if kinds(first.graph) != kinds(second.graph):
+        found = search(first, (), run, parts, seed, most=FIRST)
+        if found.sides is not None:
+            return Judged(Evidence(), hidden, found)
+    pairs = [(o.first, o.second) for o in outputs]
+    evidence = prove(first, second, ways, pairs, sizes_open=sizes_open, seed=seed)
+    if not evidence.places and not hidden:
+        return Judged(evidence)
     found = search(first, evidence.places, run, parts, seed)
     places = tuple(_record(first, second, p, found) for p in evidence.places)
     return Judged(evidence, hidden, found, places)
