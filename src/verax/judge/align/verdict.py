@@ -6,7 +6,7 @@ input is looked for that tells the networks apart (`search`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +24,8 @@ from verax.records.alignment import Divergence, OutputMatch
 
 NOISE = 2.0**-50
 """Relative disturbance of inputs by which the noise of float64 itself is measured."""
+SAMPLES = 2
+"""Evaluations with jittered weights for each input that is tried."""
 CHAIN = 6
 """Operators of a piece that a sentence lists."""
 Seconds = Callable[[Side], Side]
@@ -106,25 +108,36 @@ def _parts(first: Side, second: Side, output: OutputMatch, run: Run, seed: int) 
     size = st.root_mean_square(a)
     if st.root_mean_square(a - b) <= st.group_limit(a.size) * st.FLOAT64_NOISE * size:
         return False
+    total = np.full(a.shape, st.FLOAT64_NOISE * size) ** 2
+    # As soon as what was measured allows the difference, nothing more is.
+    for sigma, second_one in _allowances(first, second, output, run, seed):
+        sigma = np.nan_to_num(sigma, posinf=0.0)
+        total = total + np.square(how.apply(sigma) if second_one else sigma)
+        z = st.standardised(b - a, np.sqrt(total))
+        if st.group_test(z).statistic <= st.SUSPICIOUS_T:
+            return False
+    return True
+
+
+def _allowances(
+    first: Side, second: Side, output: OutputMatch, run: Run, seed: int
+) -> Iterator[tuple[np.ndarray, bool]]:
+    """How far rounding of weights, then of float64, moves the output; whether it is the second
+    network's."""
+    for side, name, is_second in ((first, output.first, False), (second, output.second, True)):
+        found = spreads(side.graph, side.values, seed, [name], SAMPLES).get(name)
+        if found is not None:
+            yield found, is_second
     random = np.random.default_rng(seed)
     moved = {}
     for v in first.graph.inputs:
         x = first.values[v]
         factor = 1 + NOISE * random.standard_normal(x.shape)
         moved[v] = x * factor if x.dtype.kind == "f" else x
-    again = run(moved)
-    total = np.full(a.shape, st.FLOAT64_NOISE * size) ** 2
-    for side, other, name, second_one in (
-        (first, again[0], output.first, False),
-        (second, again[1], output.second, True),
+    for side, other, name, is_second in zip(
+        (first, second), run(moved), (output.first, output.second), (False, True)
     ):
-        noise = np.abs(np.nan_to_num(other.values[name] - side.values[name], posinf=0.0))
-        spread = spreads(side.graph, side.values, seed, [name]).get(name)
-        for sigma in (noise, *([] if spread is None else [spread])):
-            sigma = np.nan_to_num(sigma, posinf=0.0)
-            total = total + np.square(how.apply(sigma) if second_one else sigma)
-    z = st.standardised(b - a, np.sqrt(total))
-    return st.group_test(z).statistic > st.SUSPICIOUS_T
+        yield np.abs(np.nan_to_num(other.values[name] - side.values[name], posinf=0.0)), is_second
 
 
 def _arrangement(a: np.ndarray, b: np.ndarray, output: OutputMatch) -> Arrangement:
