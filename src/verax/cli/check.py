@@ -155,8 +155,8 @@ def command(
 
     A subject in a process of its own (a runtime, cmd:PROGRAM) is ended with all that it started,
     in time or not; only what another service started for it (a container, a cron job) is not.
-    --timeout makes an error of a run that takes longer, and for two model files of the comparison;
-    judging beside it stops after as long, and says what it did not get to.
+    --timeout makes an error of a run that takes longer; judging beside it, or the comparison of two
+    model files, stops after as long, and says what it did not get to.
 
     \b
     Exit codes:

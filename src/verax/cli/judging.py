@@ -11,7 +11,6 @@ import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,6 @@ from verax.judge.align.networks import align
 from verax.judge.protocol import Runner
 from verax.records.codec import from_plain, to_plain
 from verax.replay import Recipe, Record, hashes_of, network_hash
-from verax.runners.limited import within
 from verax.runners.passes import PassOptions, with_passes
 from verax.runners.registry import RUNNERS
 
@@ -246,18 +244,15 @@ def _check(request: Request, loaded: Model, models: Models, show: Show) -> Recor
 def _align(request: Request, loaded: Model, second: Model, show: Show) -> Record:
     image = Path(request.image) if request.image else None
     given = read_inputs(list(request.input), image, loaded.inputs, request.photo, loaded.pixels)
-    aligned = partial(
-        align,
+    return align(
         loaded.graph,
         second.graph,
         given.arrays or None,
         seed=request.seed,
         names=(request.model, request.subject),
+        timeout=request.timeout,
         progress=show,
     )
-    if request.timeout is None:
-        return aligned()
-    return within(request.timeout, request.subject, aligned)
 
 
 def _agree(request: Request, loaded: Model, models: Models, show: Show) -> Record:

@@ -331,4 +331,10 @@ class Verdict(Reported):
 def disallowed(found: Iterable[Precision], allowed: Collection[str]) -> tuple[str, ...]:
     """Names of the arithmetics among those found that need leave and are not allowed, each once."""
     needed = dict.fromkeys(p.format for p in found if p.needs_leave)
-    return tuple(name for name in needed if name not in allowed)
+    return tuple(name for name in needed if not is_allowed(name, allowed))
+
+
+def is_allowed(name: str, allowed: Collection[str]) -> bool:
+    """Whether an arithmetic begins with one of the texts that allow some, in upper or lower case:
+    "strassen" allows Strassen, "TF32" also "TF32 inputs, truncated"."""
+    return any(a and name.casefold().startswith(a.casefold()) for a in allowed)

@@ -10,6 +10,7 @@ from tests.judge.align.mutations import (
     Piece,
     batch_norm,
     clip,
+    folded_norm,
     honest,
     mutated,
     network,
@@ -21,6 +22,7 @@ from tests.judge.align.mutations import (
 
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
+from verax.judge.align import verdict
 from verax.judge.align.networks import align
 from verax.records.alignment import Alignment, Relation
 
@@ -118,6 +120,40 @@ def test_what_differs_in_text_is_not_the_same_even_where_nothing_comes(
     found = compared(first, second, "wide")
     assert found.relation is Relation.no_difference
     assert all(f in found.divergences[0].reason for f in values)
+
+
+@pytest.mark.parametrize("resize_first", [True, False])
+def test_rounding_of_weights_changes_no_sizes(resize_first: bool) -> None:
+    """A normalization behind the Resize in one network, folded before it in the other."""
+
+    def enlarged(b: Builder, h: str) -> str:
+        twice = b.constant(np.array([1, 1, 2, 3], np.float32))
+        return b.add(op("Resize", mode="nearest"), [h, None, twice])
+
+    pair = [then(enlarged, batch_norm()), then(folded_norm, enlarged)]
+    found = compared(*(pair if resize_first else pair[::-1]))
+    assert found.relation is Relation.same, found.reasons
+
+
+def test_what_is_not_compared_in_time_is_said_to_be_open() -> None:
+    first, second = network(RELU, "wide", 7), network(then(RELU, RELU), "wide", 7, "q")
+    assert align(first, second, timeout=600).relation is Relation.same
+    found = align(first, second, timeout=1e-9)
+    assert found.relation is Relation.no_difference and found.exit_code == 3
+    assert any("--timeout" in n for n in found.notes) and "--timeout" in " ".join(found.reasons)
+
+
+def test_inputs_are_tried_before_operators_where_these_differ_in_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Large networks take minutes to compare operator by operator, and seconds to run."""
+
+    def never(*args: object, **options: object) -> None:
+        raise AssertionError("the operators were compared first")
+
+    monkeypatch.setattr(verdict, "prove", never)
+    found = compared(clip(0, 0.2), RELU)
+    assert found.relation is Relation.different and "found by search" in found.reasons[0]
 
 
 def test_the_note_says_what_the_same_rests_on() -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.faults.planted import Planted
 from tests.judge.regions.test_end_to_end import by_strassen, padded
 
+import verax
 from verax.base.settings import Settings
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
@@ -100,3 +101,22 @@ def test_our_own_product_of_padded_rows_is_rounding() -> None:
     found = check(graph, VeraxRunner(Settings(opt_level=1)), {"x": rows}, twice=False)
     assert found.kind is Kind.rounding, found.reasons
     assert found.nodes[0].test == "sigma, equal rows"
+
+
+@pytest.mark.slow
+def test_padded_rows_of_t5_are_not_strassens() -> None:
+    """Equal rows of 231 padding tokens in three layers of T5's encoder: our own O1 rounds."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    torch.manual_seed(1)
+    config = transformers.T5Config(
+        d_model=768, d_ff=3072, d_kv=64, num_heads=12, num_layers=3, vocab_size=1000
+    )
+    module = transformers.T5EncoderModel(config).eval()
+    ids, mask = torch.randint(2, 1000, (1, 256)), torch.ones(1, 256, dtype=torch.long)
+    ids[0, 25:] = mask[0, 25:] = 0
+    model = verax.load(module, inputs={"input_ids": ids, "attention_mask": mask})
+    arrays = dict(zip(model.inputs, (ids.numpy(), mask.numpy())))
+    found = check(model.graph, VeraxRunner(Settings(opt_level=1)), arrays)
+    assert found.kind is Kind.rounding, found.reasons
+    assert "linear_12" in {f.node for f in found.nodes} and not found.precisions

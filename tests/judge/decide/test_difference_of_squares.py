@@ -119,6 +119,9 @@ def test_it_is_named_with_what_it_lost_and_needs_leave(name: str, way: str, fold
     assert NAME in "".join(found.reasons) and "--allow" in "".join(found.reasons)
     allowed = judged(name, x, y, allow=(NAME,))
     assert (allowed.kind, allowed.exit_code) == (Kind.precision, 0)
+    assert "--allow" not in "".join(allowed.reasons)
+    assert dataclasses.replace(found, allowed=("Variance",)).exit_code == 0
+    assert dataclasses.replace(found, allowed=("difference", "")).exit_code == 1
     assert Verdict.from_json(allowed.to_json()) == allowed
 
 

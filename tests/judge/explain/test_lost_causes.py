@@ -12,7 +12,8 @@ import pytest
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
-from verax.judge.explain.region import explain_region
+from verax.judge.explain import causes, region
+from verax.judge.explain.region import LONGEST, explain_region
 from verax.ops.movement.reshaping import Transpose
 from verax.ops.pointwise.activation import LeakyRelu
 from verax.ops.pointwise.arithmetic import Add, Mul
@@ -20,7 +21,7 @@ from verax.ops.pointwise.cast import Cast
 from verax.ops.quantized.dynamic_quantization import DynamicQuantizeGroups
 from verax.ops.sums.linear import MatMul
 from verax.ops.sums.softmax import Softmax
-from verax.records.verdict import Kind
+from verax.records.verdict import Explanation, Kind
 from verax.reference.evaluate import evaluate
 from verax.runners.network import NetworkRunner
 
@@ -164,3 +165,42 @@ def test_scale_and_mask_of_spelled_out_attention_are_named_once(wrong: str, name
     answer = evaluate(other, given, work=np.float32)["y"]
     found = explain_region(graph.nodes, {**graph.constants, **arrays}, answer, graph.types)
     assert [e.hypothesis for e in found] == [named]
+
+
+def chain(count: int, wrong: int | None = None) -> tuple[Graph, dict[str, np.ndarray]]:
+    """`count` activations one after the other; one of them may have another slope."""
+    b = Builder("chain")
+    h = b.input("x", TensorType.parse("float32[3, 20]"))
+    for i in range(count):
+        slope = 0.9 if i == wrong else 0.99
+        h = b.add(LeakyRelu(alpha=slope), [h], [f"h{i}"], f"act{i}")
+    return b.graph([h]), {"x": np.random.default_rng(5).standard_normal((3, 20)).astype(np.float32)}
+
+
+def test_of_too_many_nodes_it_is_said_that_they_were_not_searched() -> None:
+    graph, arrays = chain(LONGEST + 2)
+    subject = NetworkRunner(chain(LONGEST + 2, wrong=70)[0], "logits")
+    (blame,) = check(graph, subject, arrays, watch=False).blame
+    assert not blame.explanations and len(blame.region) == LONGEST + 2
+    assert f"not tried: the nodes one by one, which is done for up to {LONGEST}" in blame.told_apart
+    assert f"record values inside them too, 'h{LONGEST // 2}' first" in blame.told_apart
+
+
+def test_what_was_not_tried_for_want_of_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(region, "WORK", 0)
+    subject = NetworkRunner(autoencoder("layer1")[0], "logits")
+    graph, arrays = autoencoder()
+    (blame,) = check(graph, subject, arrays, watch=False).blame
+    assert not blame.explanations and "not tried: the rarer mistakes" in blame.told_apart
+
+
+def test_several_explanations_come_with_what_would_tell_them_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    two = tuple(Explanation(f"act{i}: another slope", "") for i in (1, 4))
+    monkeypatch.setattr(causes, "search_region", lambda *_, **options: (two, ""))
+    graph, arrays = autoencoder()
+    subject = NetworkRunner(autoencoder("layer1")[0], "logits")
+    (blame,) = check(graph, subject, arrays, watch=False).blame
+    assert blame.explanations == two
+    assert "2 mistakes in these 12 nodes would give this answer: record " in blame.told_apart

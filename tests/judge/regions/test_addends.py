@@ -11,6 +11,7 @@ from tests.frontends.onnx_models import helper, model, numpy_helper
 from verax.frontends.onnx import load_onnx
 from verax.ir.graph import Graph
 from verax.judge import check
+from verax.judge.regions.sampler import Region, Sampler
 from verax.records.verdict import Kind
 from verax.runners.network import NetworkRunner
 
@@ -62,3 +63,30 @@ def test_and_a_mistake_is_one_all_the_same(kind: str) -> None:
     subject = NetworkRunner(pair(kind, apart=False, off=1e-4), "wrong")
     verdict = check(pair(kind, apart=True), subject, seed=5)
     assert verdict.kind is Kind.mistake, verdict.reasons
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["Add", "Sub"])
+def test_an_infinite_addend_rounds_nothing_and_warns_nobody(kind: str) -> None:
+    """As a mask of -inf on scores: -inf - -inf is no size of anything. Beside it all is as ever."""
+    r = np.random.default_rng(19)
+    w = r.standard_normal((TERMS, RESULTS)).astype(np.float32)
+    x = r.standard_normal((3, TERMS)).astype(np.float32)
+    masks = [np.zeros(RESULTS, np.float32) for _ in range(2)]
+    for mask, away in zip(masks, (-np.inf, 0.0)):
+        mask[::2], mask[1::2] = 40.0, away
+    if kind == "Sub":
+        masks = [-m for m in masks]
+    samplers = []
+    for mask in masks:
+        nodes = [
+            helper.make_node("MatMul", ["x", "w"], ["p"], "product"),
+            helper.make_node(kind, ["p", "m"], ["y"], "mask"),
+        ]
+        graph = network(nodes, (3, TERMS), {"w": w, "m": mask})
+        region = Region(graph.nodes, frozenset("p"), ("y",))
+        samplers.append(Sampler(graph, region, {**graph.constants, "x": x}, 4))
+    masked, plain = samplers
+    assert (masked.sigma["y"][:, 1::2] < 1e-30).all()
+    np.testing.assert_array_equal(masked.sigma["y"][:, ::2], plain.sigma["y"][:, ::2])
+    assert (masked.sample()["y"][:, 1::2] == masked.expected["y"][:, 1::2]).all()

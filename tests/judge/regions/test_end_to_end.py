@@ -13,13 +13,14 @@ from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.bisect import bisect
+from verax.judge.regions.end_to_end import NAMED, require_known
 from verax.numerics import statistics as st
 from verax.numerics.formats import BFLOAT16, TF32, round_to
 from verax.ops.pointwise.arithmetic import Mul, Sub
 from verax.ops.pointwise.transcendental import Tanh
 from verax.ops.sums.linear import MatMul
 from verax.ops.sums.response_normalization import LpNormalization
-from verax.records.verdict import Kind, Verdict
+from verax.records.verdict import Kind, Verdict, is_allowed
 
 ROWS, TERMS, COLUMNS = 70, 64, 96
 
@@ -109,8 +110,19 @@ def test_what_is_allowed_is_precision() -> None:
     assert (found.kind, found.exit_code) == (Kind.precision, 0)
     assert found.losses[0].allowed and any("allowed: " in r for r in found.reasons)
     assert judge(padded(), by_strassen, allow=("Winograd",)).kind is Kind.precision_lost
-    with pytest.raises(UsageError, match="no arithmetic is called 'float8'"):
-        judge(padded(), by_strassen, allow=("float8",))
+
+
+@pytest.mark.parametrize("text", ["float8", "", "difference", "TF32 outputs", "Winograd's"])
+def test_what_would_allow_nothing_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no arithmetic is called") as error:
+        require_known((text,))
+    assert "variance by difference of squares" in str(error.value.next_step)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_is_accepted_allows_what_begins_so_in_either_case(name: str) -> None:
+    for text in (name, name.upper(), name[:4].lower()):
+        assert is_allowed(name, require_known(text))
 
 
 @pytest.mark.parametrize("watch", [True, False])

@@ -9,6 +9,7 @@ were, `Sides` remembers it.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +41,11 @@ def margins(node: Node, inputs: Sequence[Any]) -> list[Margin]:
         return []
     with np.errstate(all="ignore"):
         return list(rule(node.op, [None if x is None else np.asarray(x) for x in inputs]))
+
+
+def kinds(graph: Graph) -> Counter[str]:
+    """How many nodes of each kind that has corners there are."""
+    return Counter(n.op.kind for n in graph.nodes if n.op.kind in RULES)
 
 
 def scalars(node: Node, inputs: Sequence[Any]) -> Iterator[float]:

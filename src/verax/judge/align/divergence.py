@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from verax.base.deadline import clock
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, Node
 from verax.judge.align.permutations import Arrangement, arrangements, nearest
@@ -59,8 +60,9 @@ def find_divergences(first: Side, second: Side) -> Divergences:
         open_first, open_second = state.opened()
         if not open_first and not open_second:
             return result
-        if not open_first or not open_second or len(result.places) == MAX_PLACES:
-            if len(result.places) < MAX_PLACES:
+        at_end = len(result.places) == MAX_PLACES or clock().is_up
+        if not open_first or not open_second or at_end:
+            if not at_end:
                 result.places.append(_one_sided(state.first, second, open_first, open_second))
             result.complete = False
             return result

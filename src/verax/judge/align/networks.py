@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from verax.base.deadline import clock, limited_in_time
 from verax.base.errors import VeraxError
 from verax.base.figures import times
 from verax.ir.graph import Graph, same_bits, specialise
@@ -44,6 +45,8 @@ from verax.records.alignment import Alignment, Divergence, Match, OutputMatch, R
 from verax.records.environment import array_hash, environment
 from verax.reference.evaluate import bind_symbols, to_work
 
+COMPARING = 600.0
+"""Seconds that a comparison may take where `timeout` is not given."""
 CONFIRMING = 2
 """Samples of jittered weights for the inputs that only confirm."""
 LONG = 48
@@ -52,6 +55,7 @@ Progress = Callable[[str, float], None]
 """Called with (what is being done, share done)."""
 
 
+@limited_in_time(COMPARING)
 def align(
     first: Graph,
     second: Graph,
@@ -60,15 +64,19 @@ def align(
     seed: int = 0,
     sizes: Mapping[str, int] | None = None,
     names: tuple[str, str] = ("first", "second"),
+    timeout: float | None = None,
     progress: Progress | None = None,
 ) -> Alignment:
     """Compare two networks by what they compute, whatever their values are called.
 
     inputs: by the first network's names, in its declared types; drawn (seeded) when not given.
     sizes: of the first's symbols, for drawn inputs. names: of the networks, for the record.
+    timeout: seconds, COMPARING when not given, after which no more operators are compared and no
+    more inputs tried; what is open then is said to be so.
     Raises `InputError` when the networks take inputs that cannot be made of each other, and
     whatever `VeraxError` the evaluation of either meets.
     """
+    clock().start()
     say = progress or (lambda what, done: None)
     pairs = pair_names(first, second)
     chosen = {**choose_first_sizes(first, second, pairs), **(sizes or {})}
@@ -123,6 +131,8 @@ def align(
         if judged.same or judged.search.sides is not None or not blind:
             relation, how = _by_operators(judged, divergences)
         notes += [] if relation is Relation.undecided else told_by_operators(judged)
+    if clock().is_up and relation is not Relation.same:
+        notes.append(f"{clock().reason}: what else differs was not looked for")
     return Alignment(
         relation,
         (*how, *_reasons(names, relation, outputs, divergences, a, b)),

@@ -86,14 +86,13 @@ class Piece:
         """Take the value itself for known: nothing is left to compute."""
         self.nodes, self.leaves, self.too_long = [], [self.value], False
 
-    def spread(self, fed: Mapping[str, Any], seed: int) -> np.ndarray | None:
+    def spread(
+        self, fed: Mapping[str, Any], seed: int, rounded: Container[str]
+    ) -> np.ndarray | None:
         """Standard deviation of each element when the weights are rounded a few times more; None
-        where there are none."""
+        where there are none. rounded: see `values.roundable`."""
         named = [v for n in self.nodes for v in n.inputs if v is not None]
-        constants = self.graph.constants
-        held = [
-            v for v in dict.fromkeys(named) if v in constants and constants[v].dtype.kind == "f"
-        ]
+        held = [v for v in dict.fromkeys(named) if v in rounded]
         if not held:
             return None
         at = self.run(fed)

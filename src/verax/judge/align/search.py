@@ -7,12 +7,14 @@ the derivative, inputs that push what comes to an open place past the corners of
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from verax.base.deadline import clock
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation
@@ -27,6 +29,8 @@ from verax.ops.pointwise.identity import Identity
 
 PUSHED = 3
 """Open places towards which inputs are pushed along the derivative."""
+FIRST = 3
+"""Inputs that are tried before the operators are compared where these differ in kind."""
 STEPS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Steps of a push, in sizes of the input."""
 Run = Callable[[Values], tuple[Side, Side]]
@@ -47,19 +51,42 @@ class Search:
     seen: Sides = field(default_factory=Sides)
 
 
-def search(first: Side, places: Sequence[Place], run: Run, parts: Parts, seed: int) -> Search:
-    """Look for an input that tells the networks apart, nearest to the inputs at hand first."""
-    found = Search()
+def search(
+    first: Side,
+    places: Sequence[Place],
+    run: Run,
+    parts: Parts,
+    seed: int,
+    most: int | None = None,
+) -> Search:
+    """Look for an input that tells the networks apart, nearest to the inputs at hand first, as long
+    as there is time.
+
+    most: how many of the inputs at hand, changed, are tried; all, and pushed ones, where it is
+    None."""
+    found, run = Search(), _remembering(run)
     watched = [n for p in places for part in p.trial.nodes for n in part]
     start = {v: first.values[v] for v in first.graph.inputs}
-    for words, arrays in _inputs(first.graph, start, seed):
-        if _tells(found, words, arrays, run, parts, watched):
+    for words, arrays in itertools.islice(_inputs(first.graph, start, seed), most):
+        if clock().is_up or _tells(found, words, arrays, run, parts, watched):
             return found
-    for place in places[:PUSHED]:
-        for words, arrays in _pushed(place, start, run):
-            if _tells(found, words, arrays, run, parts, watched):
+    for place in places[: PUSHED if most is None else 0]:
+        for words, arrays in _pushed(place, first, run):
+            if _tells(found, words, arrays, run, parts, watched) or clock().is_up:
                 return found
     return found
+
+
+def _remembering(run: Run) -> Run:
+    """The same, but the last inputs are not evaluated twice."""
+    last: list[tuple[Values, tuple[Side, Side]]] = []
+
+    def act(arrays: Values) -> tuple[Side, Side]:
+        if not last or last[0][0] is not arrays:
+            last[:] = [(arrays, run(arrays))]
+        return last[0][1]
+
+    return act
 
 
 def _tells(
@@ -87,9 +114,8 @@ def _inputs(graph: Graph, start: Values, seed: int) -> Iterator[tuple[str, Value
         yield drive.words, {v: drive.draw(start[v], random) for v in graph.inputs}
 
 
-def _pushed(place: Place, start: Values, run: Run) -> Iterator[tuple[str, Values]]:
+def _pushed(place: Place, side: Side, run: Run) -> Iterator[tuple[str, Values]]:
     """Inputs that move what comes to the corners of a place, up and down, step by step."""
-    side, _ = run(start)
     seen: set[str] = set()
     for node in place.trial.nodes[0]:
         target = node.inputs[0]
@@ -99,20 +125,21 @@ def _pushed(place: Place, start: Values, run: Run) -> Iterator[tuple[str, Values
             continue
         seen.add(target)
         for sign, words in ((1.0, "up"), (-1.0, "down")):
-            yield from _ascent(target, sign, words, start, run)
+            yield from _ascent(target, sign, words, side, run)
     if not seen:
         leaf = place.first
         for sign, words in ((1.0, "up"), (-1.0, "down")):
-            yield from _ascent(leaf, sign, words, start, run)
+            yield from _ascent(leaf, sign, words, side, run)
 
 
 def _ascent(
-    target: str, sign: float, words: str, start: Values, run: Run
+    target: str, sign: float, words: str, side: Side, run: Run
 ) -> Iterator[tuple[str, Values]]:
-    at = dict(start)
+    start = {v: side.values[v] for v in side.graph.inputs}
+    at = start
     for step in STEPS:
         try:
-            side = run(at)[0]
+            side = side if at is start else run(at)[0]
             slopes = _slopes(side, target, sign)
         except (NoRule, VeraxError, ValueError):
             return

@@ -21,7 +21,7 @@ from verax.judge.align.drives import Drive, farther, of_sizes
 from verax.judge.align.identities import MOVEMENT, unequal, unfolded
 from verax.judge.align.permutations import Arrangement
 from verax.judge.align.pieces import Piece, movable
-from verax.judge.align.values import Side
+from verax.judge.align.values import Side, roundable
 from verax.numerics import statistics as st
 from verax.ops.control.control import Control
 from verax.records.alignment import AttributeDifference
@@ -78,6 +78,7 @@ class Trials:
     ) -> None:
         self.first, self.second, self.feeds = first, second, feeds
         self.sizes_open, self.seed = sizes_open, seed
+        self._roundable = {id(s.graph): roundable(s.graph) for s in (first, second)}
 
     def compare(
         self, a: Piece, b: Piece, arrangement: Arrangement, hinted: Sequence[Drive] = ()
@@ -169,7 +170,7 @@ class Trials:
         self, piece: Piece, leaves: Mapping[str, Any], random: np.random.Generator
     ) -> np.ndarray | None:
         """What rounding of weights does to a piece."""
-        return piece.spread(leaves, self.seed)
+        return piece.spread(leaves, self.seed, self._roundable[id(piece.graph)])
 
     def _noise(
         self, piece: Piece, leaves: Mapping[str, Any], random: np.random.Generator

@@ -7,6 +7,7 @@ evaluated with its constants jittered by a few roundings.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,6 +21,10 @@ from verax.numerics import statistics as st
 from verax.reference.evaluate import evaluate_node, to_work
 
 Values = dict[str, Any]
+SIZING = {"Resize": 1, "Range": 0}
+"""Operators of which floats say how many numbers there are: the first such input."""
+SHAPES = ("Shape", "Size")
+"""Operators whose results say nothing about the numbers that they read."""
 FLOAT64 = np.dtype(np.float64)
 
 
@@ -64,7 +69,7 @@ def dependent(graph: Graph) -> frozenset[str]:
     """Values that depend on an input, as numbers and not only by a shape."""
     found = set(graph.inputs)
     for node in graph.nodes:
-        if node.op.kind not in ("Shape", "Size") and not found.isdisjoint(node.inputs):
+        if node.op.kind not in SHAPES and not found.isdisjoint(node.inputs):
             found.update(node.outputs)
     return frozenset(found)
 
@@ -93,6 +98,18 @@ def unit_of(graph: Graph) -> float:
     return st.FLOAT16_UNIT if half else st.FLOAT32_UNIT
 
 
+def roundable(graph: Graph) -> frozenset[str]:
+    """Constants whose rounding moves numbers only: floats from which no size of an array is
+    computed (scales of a Resize, limits of a Range)."""
+    sizing: set[str | None] = set()
+    for node in reversed(graph.nodes):
+        if node.op.kind in SIZING:
+            sizing.update(node.inputs[SIZING[node.op.kind] :])
+        elif node.op.kind not in SHAPES and not sizing.isdisjoint(node.outputs):
+            sizing.update(node.inputs)
+    return frozenset(v for v, c in graph.constants.items() if c.dtype.kind == "f") - sizing
+
+
 def spreads(
     graph: Graph,
     values: Values,
@@ -106,13 +123,13 @@ def spreads(
     random = np.random.default_rng(seed)
     unit = unit_of(graph) * st.CONSTANT_ROUNDINGS
     squares: dict[str, np.ndarray] = {}
-    sizing = {v for n in graph.nodes if n.op.kind == "Resize" for v in n.inputs[1:]}
+    rounded = roundable(graph)
     wanted = [v for v in (graph.producers if names is None else names) if v in graph.producers]
     for _ in range(samples):
         jittered = {
             name: np.asarray(c * (1 + unit * random.standard_normal(c.shape)))
             for name, c in graph.constants.items()
-            if c.dtype.kind == "f" and name not in sizing
+            if name in rounded
         }
         sample = resume(graph, values, {**jittered, **(held or {})})
         for name in wanted:
@@ -139,14 +156,24 @@ class Side:
     values: Values
     spread: dict[str, np.ndarray] = field(default_factory=dict)
     reaches: dict[str, float] = field(default_factory=dict, init=False)
+    moments: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
 
-    def __post_init__(self) -> None:
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """Values that depend on an input and can be told from others by their numbers."""
         within = dependent(self.graph)
-        self.names = [
+        return [
             v
             for v in (*self.graph.inputs, *(o for n in self.graph.nodes for o in n.outputs))
             if v in within and comparable(self.values[v])
         ]
+
+    def moments_of(self, value: str) -> tuple[float, float]:
+        """Mean and root mean square of a value."""
+        if value not in self.moments:
+            y = self.values[value]
+            self.moments[value] = float(y.mean()), st.root_mean_square(y)
+        return self.moments[value]
 
     def operator(self, value: str) -> str:
         """Kind of the node that makes a value; "input" for an input."""
@@ -200,9 +227,8 @@ class Index:
         self.side = side
         self.by_size: dict[int, list[Entry]] = {}
         for name in side.names if names is None else names:
-            y = side.values[name]
-            entry = Entry(name, float(y.mean()), st.root_mean_square(y), reach(side, name))
-            self.by_size.setdefault(y.size, []).append(entry)
+            entry = Entry(name, *side.moments_of(name), reach(side, name))
+            self.by_size.setdefault(side.values[name].size, []).append(entry)
 
     def find(self, first: Side, value: str) -> Found | None:
         """The earliest best match of the first network's `value`; None when nothing holds it.
@@ -211,7 +237,7 @@ class Index:
         of their difference, which dismisses nearly all candidates.
         """
         y = first.values[value]
-        mean, size, own = float(y.mean()), st.root_mean_square(y), reach(first, value)
+        (mean, size), own = first.moments_of(value), reach(first, value)
         best: tuple[Found, tuple[bool, ...]] | None = None
         operator = first.operator(value)
         for name, other_mean, other_size, other in self.by_size.get(y.size, ()):

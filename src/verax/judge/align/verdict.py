@@ -6,17 +6,17 @@ input is looked for that tells the networks apart (`search`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from verax.judge.align.corners import Missing
+from verax.judge.align.corners import Missing, kinds
 from verax.judge.align.inputs import Ways
 from verax.judge.align.permutations import Arrangement
 from verax.judge.align.proof import Evidence, Place, prove
 from verax.judge.align.reasons import layers, say_attribute
-from verax.judge.align.search import Run, Search, search
+from verax.judge.align.search import FIRST, Run, Search, search
 from verax.judge.align.values import Side, spreads
 from verax.judge.align.weights import CAUSES_SAID
 from verax.numerics import statistics as st
@@ -24,6 +24,8 @@ from verax.records.alignment import Divergence, OutputMatch
 
 NOISE = 2.0**-50
 """Relative disturbance of inputs by which the noise of float64 itself is measured."""
+SAMPLES = 2
+"""Evaluations with jittered weights for each input that is tried."""
 CHAIN = 6
 """Operators of a piece that a sentence lists."""
 Seconds = Callable[[Side], Side]
@@ -44,7 +46,7 @@ class Judged:
     @property
     def same(self) -> bool:
         """Whether all operators were shown to be the same."""
-        return not self.evidence.places and not self.hidden
+        return self.search.sides is None and not self.evidence.places and not self.hidden
 
 
 def judge_operators(
@@ -62,14 +64,18 @@ def judge_operators(
 
     run: both networks on other inputs. sizes_open: whether both take other sizes too.
     """
-    pairs = [(o.first, o.second) for o in outputs]
-    evidence = prove(first, second, ways, pairs, sizes_open=sizes_open, seed=seed)
-    if not evidence.places and not hidden:
-        return Judged(evidence)
 
     def parts(a: Side, b: Side) -> bool:
         return any(_parts(a, b, o, run, seed) for o in outputs)
 
+    if kinds(first.graph) != kinds(second.graph):
+        found = search(first, (), run, parts, seed, most=FIRST)
+        if found.sides is not None:
+            return Judged(Evidence(), hidden, found)
+    pairs = [(o.first, o.second) for o in outputs]
+    evidence = prove(first, second, ways, pairs, sizes_open=sizes_open, seed=seed)
+    if not evidence.places and not hidden:
+        return Judged(evidence)
     found = search(first, evidence.places, run, parts, seed)
     places = tuple(_record(first, second, p, found) for p in evidence.places)
     return Judged(evidence, hidden, found, places)
@@ -102,25 +108,36 @@ def _parts(first: Side, second: Side, output: OutputMatch, run: Run, seed: int) 
     size = st.root_mean_square(a)
     if st.root_mean_square(a - b) <= st.group_limit(a.size) * st.FLOAT64_NOISE * size:
         return False
+    total = np.full(a.shape, st.FLOAT64_NOISE * size) ** 2
+    # As soon as what was measured allows the difference, nothing more is.
+    for sigma, second_one in _allowances(first, second, output, run, seed):
+        sigma = np.nan_to_num(sigma, posinf=0.0)
+        total = total + np.square(how.apply(sigma) if second_one else sigma)
+        z = st.standardised(b - a, np.sqrt(total))
+        if st.group_test(z).statistic <= st.SUSPICIOUS_T:
+            return False
+    return True
+
+
+def _allowances(
+    first: Side, second: Side, output: OutputMatch, run: Run, seed: int
+) -> Iterator[tuple[np.ndarray, bool]]:
+    """How far rounding of weights, then of float64, moves the output; whether it is the second
+    network's."""
+    for side, name, is_second in ((first, output.first, False), (second, output.second, True)):
+        found = spreads(side.graph, side.values, seed, [name], SAMPLES).get(name)
+        if found is not None:
+            yield found, is_second
     random = np.random.default_rng(seed)
     moved = {}
     for v in first.graph.inputs:
         x = first.values[v]
         factor = 1 + NOISE * random.standard_normal(x.shape)
         moved[v] = x * factor if x.dtype.kind == "f" else x
-    again = run(moved)
-    total = np.full(a.shape, st.FLOAT64_NOISE * size) ** 2
-    for side, other, name, second_one in (
-        (first, again[0], output.first, False),
-        (second, again[1], output.second, True),
+    for side, other, name, is_second in zip(
+        (first, second), run(moved), (output.first, output.second), (False, True)
     ):
-        noise = np.abs(np.nan_to_num(other.values[name] - side.values[name], posinf=0.0))
-        spread = spreads(side.graph, side.values, seed, [name]).get(name)
-        for sigma in (noise, *([] if spread is None else [spread])):
-            sigma = np.nan_to_num(sigma, posinf=0.0)
-            total = total + np.square(how.apply(sigma) if second_one else sigma)
-    z = st.standardised(b - a, np.sqrt(total))
-    return st.group_test(z).statistic > st.SUSPICIOUS_T
+        yield np.abs(np.nan_to_num(other.values[name] - side.values[name], posinf=0.0)), is_second
 
 
 def _arrangement(a: np.ndarray, b: np.ndarray, output: OutputMatch) -> Arrangement:

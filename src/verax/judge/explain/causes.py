@@ -16,13 +16,16 @@ from verax.ir.graph import Builder, Graph, Node, same_bits
 from verax.ir.types import TensorType
 from verax.judge.explain.distinguish import Run, narrow_down
 from verax.judge.explain.node import fits, suspect_of
-from verax.judge.explain.region import explain_region
+from verax.judge.explain.region import search_region
 from verax.judge.explain.structure import structure
 from verax.judge.explain.weights import weights
 from verax.judge.locate.truncate import truncates
 from verax.judge.protocol import Runner
 from verax.judge.regions.budget import needs_of_node, why_too_large
-from verax.records.verdict import Blame
+from verax.records.verdict import Blame, Explanation
+
+NAMED = 3
+"""Values that a sentence names."""
 
 
 def diagnose(
@@ -82,21 +85,29 @@ def _diagnose_region(
     nodes = [n for n in graph.nodes if (n.name or n.outputs[0]) in blame.region]
     made = {v for n in nodes for v in n.outputs}
     read = {v for n in nodes for v in n.inputs if v is not None} - made
-    if not nodes or nodes[-1].outputs[0] != blame.value or not read <= known.keys():
-        return blame
-    arrays = {v: known[v] for v in read}
-    found = explain_region(nodes, arrays, known[blame.value], graph.types, seed=seed)
-    if found:
-        return dataclasses.replace(blame, explanations=found)
     inner = [n.outputs[0] for n in nodes[:-1] if n.outputs[0] not in known]
+    found: tuple[Explanation, ...] = ()
+    left = f"any, as the subject did not give {', '.join(sorted(read - known.keys())[:NAMED])}"
+    if nodes and nodes[-1].outputs[0] == blame.value and read <= known.keys():
+        arrays = {v: known[v] for v in read}
+        found, left = search_region(nodes, arrays, known[blame.value], graph.types, seed=seed)
+    told = "" if len(found) == 1 else _next_step(len(nodes), inner, len(found), left)
+    return dataclasses.replace(blame, explanations=found, told_apart=told)
+
+
+def _next_step(count: int, inner: Sequence[str], explanations: int, left: str) -> str:
+    """What to record so that one of several nodes, or of several explanations, is left."""
     if not inner:
-        return blame
+        return ""
     middle = inner[len(inner) // 2]
-    return dataclasses.replace(
-        blame,
-        told_apart=f"no single mistake in these {len(nodes)} nodes that is known here explains it: "
-        f"record values inside them too, {middle!r} first, and the half that is wrong is named, "
-        "then the node",
+    if explanations:
+        which = f"{explanations} mistakes in these {count} nodes would give this answer"
+    else:
+        which = f"no single mistake in these {count} nodes that is known here explains it"
+        which += f" (not tried: {left})" if left else ""
+    return (
+        f"{which}: record values inside them too, {middle!r} first, and the half that is wrong is "
+        "named, then the node"
     )
 
 

@@ -86,13 +86,26 @@ def explain_region(
     every value. Best first; empty when nothing fits or when the region is too long. Of long regions
     the rarer rivals are not tried (`WORK`).
     """
+    return search_region(nodes, arrays, given, types, seed=seed)[0]
+
+
+def search_region(
+    nodes: Sequence[Node],
+    arrays: Values,
+    given: np.ndarray,
+    types: Mapping[str, TensorType],
+    *,
+    seed: int = 0,
+) -> tuple[tuple[Explanation, ...], str]:
+    """What `explain_region` gives, and what was not tried, "" where everything was."""
     if len(nodes) > LONGEST:
-        return ()
+        return (), f"the nodes one by one, which is done for up to {LONGEST}"
     try:
         region = _Region(nodes, arrays, given, types, seed)
-    except VeraxError:
-        return ()
-    return tuple(region.explanations())
+    except VeraxError as error:
+        return (), f"anything, as {error.cause}"
+    found = tuple(region.explanations())
+    return found, region.left
 
 
 class _Region:
@@ -106,7 +119,7 @@ class _Region:
         types: Mapping[str, TensorType],
         seed: int,
     ) -> None:
-        self.nodes, self.types = tuple(nodes), types
+        self.nodes, self.types, self.left = tuple(nodes), types, ""
         self.given = conform(np.asarray(given), types[self.nodes[-1].outputs[0]].dtype)
         self.wide = self.given.astype(np.float64)
         self.random = np.random.default_rng(seed)
@@ -150,6 +163,7 @@ class _Region:
         for rival in sorted(self.rivals(), key=lambda rival: rival.prior):
             spent += self.costs[rival.step]
             if spent > WORK or clock().is_up:
+                self.left = "the rarer mistakes, for which there was no time"
                 break
             try:
                 with np.errstate(all="ignore"):

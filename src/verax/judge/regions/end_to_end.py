@@ -33,7 +33,7 @@ from verax.numerics import strassen
 from verax.numerics.error_model import KAPPA, TINY, U
 from verax.numerics.formats import FORMATS, round_to
 from verax.numerics.winograd import NAMES
-from verax.records.verdict import Finding, Kind, Loss
+from verax.records.verdict import Finding, Kind, Loss, is_allowed
 
 FFT = "FFT"
 FAST = (strassen.NAME, *NAMES.values(), FFT)
@@ -42,18 +42,27 @@ OWN = "arithmetic in {} itself"
 """What a declared 16-bit type computed in itself is called, by the type's name."""
 EITHER = "TF32 or fp16 inputs"
 WORDS = ("TF32", "bf16", "fp16", "int8", "Winograd", "Strassen", FFT, difference_of_squares.NAME)
-"""What `allow` may name: the beginnings of arithmetics."""
+"""What an error suggests for `allow`: beginnings of the names in `NAMED`."""
+NAMED = (
+    *FAST,
+    *(a.name for a in ARITHMETICS),
+    EITHER,
+    *(OWN.format(f) for f in FORMATS),
+    difference_of_squares.NAME,
+)
+"""All arithmetics that a verdict of precision may name."""
 
 Arrays = Mapping[str, np.ndarray]
 
 
 def require_known(allow: Collection[str] | str) -> tuple[str, ...]:
-    """The names in `allow`. Raises `UsageError` for one that no arithmetic begins with."""
+    """The names in `allow`. Raises `UsageError` for one with which no arithmetic begins, and which
+    so would allow nothing (`records.verdict.is_allowed`)."""
     names = (allow,) if isinstance(allow, str) else tuple(allow)
     for name in names:
-        if not any(w.casefold().startswith(name.casefold()) or name.startswith(w) for w in WORDS):
+        if not any(is_allowed(known, (name,)) for known in NAMED):
             raise UsageError(
-                f"no arithmetic is called {name!r}",
+                f"no arithmetic is called {name!r}, nor begins so",
                 place="allow",
                 next_step=f"name one of {', '.join(WORDS)}",
             )
@@ -101,7 +110,7 @@ def losses(
         return (), f"the outputs were not judged from start to end: {error}"
     except VeraxError as error:
         return (), f"the outputs could not be judged from start to end: {error.cause}"
-    accepted = all(any(f.casefold().startswith(a.casefold()) for a in allow) for f in formats)
+    accepted = all(is_allowed(f, allow) for f in formats)
     found = [x for x in found if unit == 0 or x.gain >= st.AMPLIFIES]
     return tuple(replace(x, allowed=accepted) for x in found), ""
 

@@ -162,7 +162,7 @@ class Sampler:
                 self.inner[value] = array
         if fixed:
             self.parameters.update(node.outputs)
-        self._let_addends_start(node, arrays, found.roundings)
+        self._let_addends_start(node, arrays, found.outputs[0], found.roundings)
         for value, quantity in zip(node.outputs, quantities(node, found.ev, arrays)):
             if quantity is not None:
                 self.quanta[value] = quantity.step
@@ -170,12 +170,18 @@ class Sampler:
         return found.outputs
 
     def _let_addends_start(
-        self, node: Node, arrays: Sequence[Any], roundings: Sequence[Rounding | None]
+        self,
+        node: Node,
+        arrays: Sequence[Any],
+        result: np.ndarray,
+        roundings: Sequence[Rounding | None],
     ) -> None:
         """What is added to a hidden sum of products, a bias or a skip connection, a runtime may
         start the sum with: every partial sum is rounded at its size then.
 
-        `numerics.error_model.sum_of_products` says so of operators that have a bias themselves.
+        `numerics.error_model.sum_of_products` says so of operators that have a bias themselves. A
+        result that is not finite (a score to which a mask adds -inf) is so from its first addend
+        on, in whatever order: nothing of it is rounded.
         """
         value = node.outputs[0]
         if node.op.kind in PRODUCTS:
@@ -191,16 +197,17 @@ class Sampler:
         if node.op.kind not in ("Add", "Sub", "Sum") or value not in self.sigma:
             return
         signs = (1, -1) if node.op.kind == "Sub" else (1,) * len(arrays)
-        total = sum(sign * array for sign, array in zip(signs, arrays))
+        ordinary = np.isfinite(result)  # then every addend is
+        total = np.where(ordinary, result, 0.0)
         for name, sign, product in zip(node.inputs, signs, arrays):
             terms = self._terms.get(name, 0) if name in self._alone else 0
             if terms:
-                start = total - sign * product
+                start = total - sign * np.where(ordinary, product, 0.0)
                 first = np.maximum(0.0, start * total)  # b^2 + b S, S + b the total
                 grown = KAPPA * U * np.sqrt(terms * np.nan_to_num(first, posinf=0.0))
                 # No addition rounds away more than the smaller of what it adds, and where every
                 # product is lost beside the start, the start is what is left.
-                size = self._sizes.get(name, np.inf)
+                size = np.where(ordinary, self._sizes.get(name, np.inf), 0.0)
                 lost = size < U / 4 * np.abs(start)
                 grown = np.where(lost, np.abs(total - start), np.minimum(grown, size))
                 self.sigma[value] = np.hypot(self.sigma[value], grown)

@@ -1,4 +1,5 @@
-"""Resize: interpolation, where the coordinates lie, how the nearest is chosen."""
+"""Resize: interpolation, where the coordinates lie, how the nearest is chosen, and which of two
+pixels is taken where a coordinate lies exactly between them (a tie)."""
 
 from __future__ import annotations
 
@@ -14,15 +15,26 @@ from verax.judge.explain.hypotheses.base import (
     Hypothesis,
     Prior,
     Suspect,
+    from_inputs,
     with_attributes,
 )
-from verax.ops.images.resize import Resize
-from verax.ops.images.resize_tables import NEAREST_MODES
+from verax.numerics.error_model import U
+from verax.ops.images.resize import AxisPlan, Resize
+from verax.ops.images.resize_tables import NEAREST_MODES, axis_table, source_coordinates
 
 TRANSFORMS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 """Coordinate transformations that are taken for one another."""
 COEFFICIENTS = (-0.5, -0.75, -0.6)
 """Cubic coefficients: Catmull-Rom and TensorFlow -0.5, torch and OpenCV -0.75."""
+
+
+ROUNDING = {"round_prefer_floor", "round_prefer_ceil"}
+"""Ways to choose the nearest pixel that differ at ties alone."""
+TIED = "exactly between two pixels (ties)"
+NEAR = 8
+"""Roundings to float32 within which a computed coordinate may leave a tie."""
+MOST_TIED = 3
+"""Axes with ties whose choices are read off the answer."""
 
 
 def resize(suspect: Suspect) -> Iterator[Hypothesis]:
@@ -43,6 +55,8 @@ def resize(suspect: Suspect) -> Iterator[Hypothesis]:
                 continue
             few = len(shown) == 1
             named = ", ".join(shown.values())
+            if set(shown) == {"nearest_mode"} and {choice, op.nearest_mode} == ROUNDING:
+                named += f" where coordinates lie {TIED}"
             for label, edit in (("", None), (", scale of the sizes", _by_sizes(suspect, op))):
                 if label and edit is None:
                     continue
@@ -62,6 +76,7 @@ def resize(suspect: Suspect) -> Iterator[Hypothesis]:
             Prior.usual,
             inputs=edit,
         )
+    yield from _ties(suspect, op)
     if op.mode == "cubic":
         for a in COEFFICIENTS:
             yield from with_attributes(
@@ -80,6 +95,74 @@ def resize(suspect: Suspect) -> Iterator[Hypothesis]:
                 Prior.usual,
                 **{field: not getattr(op, field)},
             )
+
+
+def _ties(suspect: Suspect, op: Resize) -> Iterator[Hypothesis]:
+    """The other pixel at some of the ties, as the answer has it, one choice per row and column."""
+    x, y = suspect.x, suspect.wide
+    if op.mode != "nearest" or op.nearest_mode not in ROUNDING or y.shape != suspect.expected.shape:
+        return
+    rest = [*suspect.inputs[1:], None, None, None][:3]
+    base: list[np.ndarray] = [np.arange(n) for n in x.shape]
+    tied: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for p in op.plan(x.shape, *rest):
+        if p.in_size == 0:
+            return
+        base[p.axis], sides = _sides(op, p)
+        if (sides[0] != sides[1]).any():
+            tied[p.axis] = sides
+    if not 0 < len(tied) <= MOST_TIED:
+        return
+    ways = list(itertools.product((0, 1), repeat=len(tied)))
+    agrees = [x[np.ix_(*_positions(base, tied, way))] == y for way in ways]
+    chosen, count = list(base), 0
+    for number, (axis, sides) in enumerate(tied.items()):
+        others = tuple(a for a in range(y.ndim) if a != axis)
+        hits = [
+            np.logical_or.reduce([m for w, m in zip(ways, agrees) if w[number] == side]).sum(others)
+            for side in (0, 1)
+        ]
+        chosen[axis] = np.where(hits[0] == hits[1], base[axis], np.where(hits[0] > hits[1], *sides))
+        count += int((chosen[axis] != base[axis]).sum())
+    if count:
+        yield Hypothesis(
+            "ties",
+            f"coordinates lie {TIED}, and the other pixel was taken for {count} rows or columns "
+            f"than {op.nearest_mode} says",
+            Prior.usual,
+            after=from_inputs(lambda arrays: np.asarray(arrays[0])[np.ix_(*chosen)]),
+            attributes={"nearest_mode": "another way at ties"},
+            fitted=count,
+        )
+
+
+def _positions(
+    base: list[np.ndarray], tied: dict[int, tuple[np.ndarray, np.ndarray]], way: tuple[int, ...]
+) -> list[np.ndarray]:
+    found = list(base)
+    for (axis, sides), side in zip(tied.items(), way):
+        found[axis] = sides[side]
+    return found
+
+
+def _sides(op: Resize, p: AxisPlan) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Of one axis, the pixels taken, and those before and behind where a coordinate is a tie."""
+    how = op.interpolation
+    table = axis_table(how, p.in_size, p.out_size, p.scale, p.roi).positions[:, 0]
+    exact = source_coordinates(
+        how.coordinate_transformation_mode,
+        p.in_size,
+        p.out_size,
+        p.scale,
+        p.in_size * p.scale,
+        p.roi,
+    )
+    coordinates = exact.astype(np.float64)
+    before = np.floor(coordinates).astype(np.int64)
+    near = NEAR * U * np.maximum(np.abs(coordinates), 1.0)
+    tie = np.abs(coordinates - before - 0.5) <= near
+    low, high = (np.where(tie, np.clip(before + i, 0, p.in_size - 1), table) for i in (0, 1))
+    return table, (low, high)
 
 
 def _by_sizes(suspect: Suspect, op: Resize) -> Edit | None:
