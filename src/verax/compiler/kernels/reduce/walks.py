@@ -11,8 +11,8 @@ import functools
 from collections.abc import Sequence
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, I32, Index
-from verax.compiler.kernels.llvm.lanes import joined_lane, joined_lanes
+from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, Index
+from verax.compiler.kernels.llvm.lanes import joined_lanes, joined_rows
 from verax.compiler.kernels.reduce.spec import Stage
 from verax.compiler.kernels.reduce.strips import Strip, calls
 from verax.compiler.kernels.target import LANES
@@ -23,11 +23,11 @@ _SHORT = 8
 """Vectors of a row that need no loop: LayerNorm of 96 takes 0.93 of the time."""
 
 
-def along(strips: Sequence[Strip], stages: Sequence[Stage]) -> list[list[ir.Value]]:
-    """Of every strip what its stages, which are walked together, reduce to."""
+def along(strips: Sequence[Strip], stages: Sequence[Stage]) -> list[ir.Value | list[ir.Value]]:
+    """What `stages`, which are walked together, reduce to: sums of floats as a value of a lane for
+    each strip (of one a scalar), others by strip, in every lane of a vector."""
     walk = _Walk(strips, stages)
-    found = walk.in_blocks() if any(walk.blocked) else walk.at_once()
-    return _parts(found, len(stages))
+    return walk.in_blocks() if any(walk.blocked) else walk.at_once()
 
 
 def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
@@ -222,13 +222,13 @@ class _Walk:
     def at_once(self) -> list[ir.Value]:
         """All of a row, and the tree of lanes in the end."""
         partial = self._walk(0, self.length, self._started())
-        return [self.fb.splat(self._joined(i, values)) for i, values in enumerate(partial)]
+        return [self._joined(s, partial[s :: len(self.stages)]) for s in range(len(self.stages))]
 
     def _started(self) -> list[list[ir.Value]]:
         return [[start] * ways for start, ways in zip(self.starts, self.ways, strict=True)]
 
-    def in_blocks(self) -> list[ir.Value]:
-        """Sums of floats block by block; what else there is all along."""
+    def in_blocks(self) -> list[ir.Value | list[ir.Value]]:
+        """Sums of floats block by block; what else there is all along. Of one row."""
         state = [
             [self.fb.constant(0.0, stage.element.dtype, lanes=0)] * 2 if blocked else started
             for (_, stage), started, blocked in zip(
@@ -241,11 +241,10 @@ class _Walk:
         state = self._states(loop.results)
         if rest:
             state = self._with_elements(full, rest, state)
-        found = []
-        for i, values in enumerate(state):
-            is_total = self.blocked[i]
-            found.append(_settled(*self.each[i], values) if is_total else self._joined(i, values))
-        return [self.fb.splat(value) for value in found]
+        return [
+            _settled(*self.each[i], values) if self.blocked[i] else self._joined(i, [values])
+            for i, values in enumerate(state)
+        ]
 
     def _states(self, values: Sequence[ir.Value]) -> list[list[ir.Value]]:
         """By stage of a row: total and what it lost, or the partial results of all until now."""
@@ -263,7 +262,7 @@ class _Walk:
         after = self._walk(first, size, partial)
         for i, (before, blocked) in enumerate(zip(state, self.blocked, strict=True)):
             if blocked:
-                after[i] = _with_block(*self.each[i], before, self._joined(i, after[i]))
+                after[i] = _with_block(*self.each[i], before, self._joined(i, [after[i]]))
         return after
 
     def _walk(self, first: Index, size: int, partial: list[list[ir.Value]]) -> list[list[ir.Value]]:
@@ -312,10 +311,13 @@ class _Walk:
             step(full, fb.iadd(first, full * LANES), size % LANES)
         return partial
 
-    def _joined(self, i: int, values: Sequence[ir.Value]) -> ir.Value:
-        """Partial results of a stage of a row, and their lanes, as a scalar."""
-        strip, stage = self.each[i]
-        value, join = _tree(strip, stage, values), functools.partial(strip.join, stage)
+    def _joined(
+        self, number: int, rows: Sequence[Sequence[ir.Value]]
+    ) -> ir.Value | list[ir.Value]:
+        """Partial results of a stage of all rows, and their lanes, as `along` gives them."""
+        stage = self.stages[number]
+        each = [_tree(strip, stage, values) for strip, values in zip(self.strips, rows)]
+        join = functools.partial(self.strips[0].join, stage)
         if in_blocks(stage.kind, stage.element.dtype):
-            return joined_lane(self.fb, value, join)
-        return self.fb.b.extract_element(joined_lanes(self.fb, value, join), ir.Constant(I32, 0))
+            return joined_rows(self.fb, each, join)
+        return [joined_lanes(self.fb, value, join) for value in each]
