@@ -97,9 +97,14 @@ def sum_of_blocks(m: Arith[V], total: V, lost: V) -> V:
 
 
 def reduce(
-    x: np.ndarray, axes: Sequence[int] | None, kind: str = "sum", keepdims: bool = False
+    x: np.ndarray,
+    axes: Sequence[int] | None,
+    kind: str = "sum",
+    keepdims: bool = False,
+    first: int | None = None,
 ) -> np.ndarray:
-    """`x` reduced over `axes` (None: all) in the canonical order; kind: one of KINDS.
+    """`x` reduced over `axes` (None: all) in the canonical order; kind: one of KINDS. first: of how
+    many elements in that order, if not of all.
 
     No elements give the identity. The dtype is kept; "squares" are of floats. ValueError for an
     unknown kind.
@@ -113,7 +118,7 @@ def reduce(
     n = math.prod(x.shape[a] for a in reduced)
     dtype = dtype_name(x.dtype)
     work = "float32" if dtype in ("float16", "bfloat16") else dtype
-    flat = x.transpose([*kept, *reduced]).reshape(math.prod(outer), n)
+    flat = x.transpose([*kept, *reduced]).reshape(math.prod(outer), n)[:, :first]
     result = _reduce_rows(flat.astype(numpy_dtype(work)), kind, work)
     result = NumpyArith().convert(result, dtype)
     shape = tuple(1 if a in reduced else x.shape[a] for a in range(rank)) if keepdims else outer

@@ -13,7 +13,7 @@ from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith
 from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, I32, FunctionBuilder, Index
 from verax.compiler.kernels.loops.emit import from_register, store_count, to_register
-from verax.compiler.kernels.reduce.plan import is_slow, row_constants
+from verax.compiler.kernels.reduce.plan import row_constants
 from verax.compiler.kernels.reduce.spec import ReduceSpec
 from verax.compiler.kernels.reduce.strips import Strip
 from verax.compiler.kernels.target import LANES
@@ -97,10 +97,10 @@ class InStep:
         return evaluate_all(exprs, self.arith, inputs)
 
     def hoist(self, exprs: Sequence[Expr]) -> list[Expr]:
-        """`exprs` with what is the same for all of a row, and takes long, computed once before."""
+        """`exprs` with what is the same for all of a row computed once before."""
         n, stages = self.first.n, len(self.spec.stages)
         still = {*self.first.fixed, *range(n, n + stages)}
-        once = [e for e in row_constants(exprs, still) if is_slow(e)]
+        once = row_constants(exprs, still)
         for value in self.values(once):
             for strip, lane in zip(self.strips, self._lanes(value), strict=True):
                 strip.hoisted.append(lane)

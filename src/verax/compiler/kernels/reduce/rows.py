@@ -84,14 +84,15 @@ def _reduce(rows: InStep, stages: Sequence[Stage]) -> None:
 
 
 def _walks(spec: ReduceSpec, across: bool) -> list[list[Stage]]:
-    """The stages, those together that need nothing of each other, so that a row is read once;
-    across, only sums of floats are."""
+    """The stages, those together that need nothing of each other and take as many elements, so that
+    a row is read once; across, only sums of floats are."""
     found: list[list[Stage]] = []
     for number, stage in enumerate(spec.stages):
         first = number - len(found[-1]) if found else 0
         needs = any(i >= len(spec.inputs) + first for i in input_dtypes(stage.element))
         pair = (stage, *found[-1][-1:]) if found else ()
-        alone = across and not all(in_blocks(s.kind, s.element.dtype) for s in pair)
+        other = any(s.first != stage.first for s in pair)
+        alone = other or across and not all(in_blocks(s.kind, s.element.dtype) for s in pair)
         if alone or not found or needs:
             found.append([stage])
         else:

@@ -20,11 +20,13 @@ class Stage:
     `numerics.reductions`.
     element: over the inputs and the results of earlier stages; its dtype is reduced in.
     finish: over the same numbering, this stage's own number being the reduced value; None: that.
+    first: of how many elements of the row, if not of all; at least one.
     """
 
     kind: str
     element: Expr
     finish: Expr | None = None
+    first: int | None = None
 
 
 @dataclass(frozen=True)

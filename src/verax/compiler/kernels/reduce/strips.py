@@ -169,6 +169,14 @@ class Strip:
 
     # --- stages
 
+    def started(self, stage: Stage, ways: int) -> list[ir.Value]:
+        """What so many partial results begin with. Sums of floats are no -0 if one of them begins
+        with +0; the others' -0 changes no element, so that no code adds it."""
+        start = self.start(stage)[0]
+        if not in_blocks(stage.kind, stage.element.dtype):
+            return [start] * ways
+        return [start, *[self.arith.const(-0.0, stage.element.dtype).value] * (ways - 1)]
+
     def combine(self, stage: Stage, partial: ir.Value, element: ir.Value) -> ir.Value:
         """An element taken into a partial result."""
         m, dtype = self.arith, stage.element.dtype

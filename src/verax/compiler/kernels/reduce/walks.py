@@ -33,9 +33,9 @@ def along(strips: Sequence[Strip], stages: Sequence[Stage]) -> list[ir.Value | l
 def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
     """What `stages`, which are walked together, reduce to: a vector of rows each. Several are sums
     of floats."""
-    length = strip.spec.length
+    length = _length(strip, stages)
     if not in_blocks(stages[0].kind, stages[0].element.dtype):
-        return [_across_at_once(strip, stages[0])]
+        return [_across_at_once(strip, stages[0], length)]
     if length <= BLOCK:
         return _across_block(strip, stages, 0, length)
     state = [strip.start(stage)[0] for stage in stages for _ in range(2)]
@@ -47,6 +47,11 @@ def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
     if rest:
         state = _added(strip, stages, state, _across_block(strip, stages, full, rest))
     return [_settled(strip, s, pair) for s, pair in zip(stages, _parts(state, 2), strict=True)]
+
+
+def _length(strip: Strip, stages: Sequence[Stage]) -> int:
+    """Elements of a row that `stages` take, all of them the same."""
+    return strip.spec.length if stages[0].first is None else stages[0].first
 
 
 def _parts(values: Sequence[ir.Value], size: int) -> list[list[ir.Value]]:
@@ -94,12 +99,12 @@ def _added(
     return _flat([_with_block(strip, *each) for each in pairs])
 
 
-def _across_at_once(strip: Strip, stage: Stage) -> ir.Value:
+def _across_at_once(strip: Strip, stage: Stage, length: int) -> ir.Value:
     """A product of floats, or what comes out the same in any order."""
     start, ordered = strip.start(stage)
     ways = ordered or 4
     partial = [start] * ways
-    length, done = strip.spec.length, 0
+    done = 0
 
     def step(which: int, k: Index) -> None:
         value = strip.elements([stage], k, strip.rows)[0]
@@ -126,7 +131,7 @@ def _across_block(strip: Strip, stages: Sequence[Stage], first: Index, size: int
     """Sums of `size` elements from `first` on."""
     if not _is_unrolled(strip, size):
         return _Held(strip, stages).sums(first, size)
-    partial = [[strip.start(stage)[0]] * SUMS for stage in stages]
+    partial = [strip.started(stage, SUMS) for stage in stages]
     for k in range(size):
         values = strip.elements(stages, strip.fb.iadd(first, k), strip.rows)
         for sums, stage, value in zip(partial, stages, values, strict=True):
@@ -207,9 +212,8 @@ class _Walk:
 
     def __init__(self, strips: Sequence[Strip], stages: Sequence[Stage]) -> None:
         self.fb, self.strips, self.stages = strips[0].fb, strips, stages
-        self.length = strips[0].spec.length
+        self.length = _length(strips[0], stages)
         self.each = [(strip, stage) for strip in strips for stage in stages]
-        self.starts = [strip.start(stage)[0] for strip, stage in self.each]
         orders = [strip.start(stage)[1] // LANES for strip, stage in self.each]
         most = max(orders) or max(1, 4 // len(strips))
         self.ways = [order or most for order in orders]
@@ -225,7 +229,8 @@ class _Walk:
         return [self._joined(s, partial[s :: len(self.stages)]) for s in range(len(self.stages))]
 
     def _started(self) -> list[list[ir.Value]]:
-        return [[start] * ways for start, ways in zip(self.starts, self.ways, strict=True)]
+        pairs = zip(self.each, self.ways, strict=True)
+        return [strip.started(stage, ways) for (strip, stage), ways in pairs]
 
     def in_blocks(self) -> list[ir.Value | list[ir.Value]]:
         """Sums of floats block by block; what else there is all along. Of one row."""
