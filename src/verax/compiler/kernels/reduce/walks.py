@@ -171,7 +171,7 @@ class _Partial:
         self.is_long = any(calls(stage.element) for stage in stages)
         """Whether an element's code is."""
         held = max(1, _registers(strip.fb) // len(stages))
-        self.few = 1 if self.is_long else min(_MOST_HELD, 1 << (held.bit_length() - 1))
+        self.few = 2 if self.is_long else min(_MOST_HELD, 1 << (held.bit_length() - 1))
         self.gap = SUMS // self.few
         with self.fb.beginning():
             kinds = (ELEMENT_TYPES[stage.element.dtype] for stage in stages)
