@@ -45,7 +45,7 @@ def expected(spec: ReduceSpec, arrays: list[np.ndarray]) -> list[np.ndarray]:
     known = [a.ravel()[grid(dims, s)] for a, s in zip(arrays, spec.inputs)]
     for stage in spec.stages:
         element = np.broadcast_to(evaluate(stage.element, m, known), dims)
-        known.append(reduce(element, axes, stage.kind, keepdims=True, first=stage.first))
+        known.append(reduce(element, axes, stage.kind, keepdims=True, every=stage.every))
         if stage.finish is not None:
             finished = evaluate(stage.finish, m, known)
             known[-1] = finished[(..., *[slice(0, 1)] * len(spec.reduced))]

@@ -33,7 +33,8 @@ def joined_rows(f: FunctionBuilder, values: Sequence[ir.Value], join: Join) -> i
         paired = len(left) > 1 and width < LANES  # the halves of 16 lanes need no shuffle
         pairs = zip(left[::2], left[1::2]) if paired else zip(left, left)
         first = [at for k in range(0, size, width) for at in ((k, size + k) if paired else (k,))]
-        low, high = ([k + j for k in first for j in range(start, start + half)] for start in (0, half))
+        low = [k + j for k in first for j in range(half)]
+        high = [k + half for k in low]
         left = [join(_chosen(f, a, b, low), _chosen(f, a, b, high)) for a, b in pairs]
         rows, width = len(low) // half, half
     return left[0]

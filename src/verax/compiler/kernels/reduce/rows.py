@@ -91,8 +91,8 @@ def _walks(spec: ReduceSpec, across: bool) -> list[list[Stage]]:
         first = number - len(found[-1]) if found else 0
         needs = any(i >= len(spec.inputs) + first for i in input_dtypes(stage.element))
         pair = (stage, *found[-1][-1:]) if found else ()
-        other = any(s.first != stage.first for s in pair)
-        alone = other or across and not all(in_blocks(s.kind, s.element.dtype) for s in pair)
+        other = any(s.every != stage.every for s in pair)
+        alone = other or (across and not all(in_blocks(s.kind, s.element.dtype) for s in pair))
         if alone or not found or needs:
             found.append([stage])
         else:
@@ -182,7 +182,8 @@ def _emit_batches(
         return
     kept = Kept(fb, spec, batch)
     with fb.loop(end, step=batch, start=first) as some:
-        stop = fb.clamp(fb.iadd(some.index, batch), 0, end)
+        past = fb.i64(fb.iadd(some.index, batch))
+        stop = fb.b.select(fb.b.icmp_signed("<", past, end), past, end)
 
         def in_step(first: Index, done: int) -> tuple[InStep, Index]:
             rows = InStep(strips(first, together))

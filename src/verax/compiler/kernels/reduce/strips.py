@@ -160,8 +160,10 @@ class Strip:
         return evaluate_all(exprs, self.arith, inputs)
 
     def elements(self, stages: Sequence[Stage], k: Index, count: int) -> list[ir.Value]:
-        """What `stages` reduce, at element k; that of the last of all is also left in the output if
-        it is to be reused."""
+        """What `stages` reduce, at element k of those that they take; that of the last of all is
+        also left in the output if it is to be reused."""
+        between = (stages[0].every - 1) * LANES
+        k = self.fb.iadd(k, self.fb.imul(self.fb.idiv(k, LANES), between)) if between else k
         values = self.values([s.element for s in stages], k, count)
         if self.kept is not None and len(self.results) + len(stages) == len(self.spec.stages):
             self.store(self.first_element, self.spec.element_outputs[0][0], k, values[-1], count)

@@ -16,7 +16,7 @@ from verax.compiler.kernels.llvm.lanes import joined_lanes, joined_rows
 from verax.compiler.kernels.reduce.spec import Stage
 from verax.compiler.kernels.reduce.strips import Strip, calls
 from verax.compiler.kernels.target import LANES
-from verax.numerics.reductions import BLOCK, SUMS, add_block, in_blocks, sum_of_blocks
+from verax.numerics.reductions import BLOCK, SUMS, add_block, in_blocks, sum_of_blocks, taken
 
 _UNROLLED = 64  # rows this short in several dims, or of at most 16 elements, need no loop
 _SHORT = 8
@@ -36,7 +36,9 @@ def along(strips: Sequence[Strip], stages: Sequence[Stage]) -> list[ir.Value | l
     """What `stages`, which are walked together, reduce to: sums of floats as a value of a lane for
     each strip (of one a scalar), others by strip, in every lane of a vector."""
     walk = _Walk(strips, stages)
-    return walk.in_blocks() if any(walk.blocked) else walk.at_once()
+    if any(walk.blocked):
+        return walk.in_blocks()
+    return walk.at_once()
 
 
 def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
@@ -60,7 +62,7 @@ def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
 
 def _length(strip: Strip, stages: Sequence[Stage]) -> int:
     """Elements of a row that `stages` take, all of them the same."""
-    return strip.spec.length if stages[0].first is None else stages[0].first
+    return taken(strip.spec.length, stages[0].every)
 
 
 def _parts(values: Sequence[ir.Value], size: int) -> list[list[ir.Value]]:
@@ -278,7 +280,7 @@ class _Walk:
             for _, stage in self.each
         ]
 
-    def at_once(self) -> list[ir.Value]:
+    def at_once(self) -> list[ir.Value | list[ir.Value]]:
         """All of a row, and the tree of lanes in the end."""
         partial = self._walk(0, self.length, self._started())
         return [self._joined(s, partial[s :: len(self.stages)]) for s in range(len(self.stages))]
@@ -322,7 +324,9 @@ class _Walk:
         after = self._walk(first, size, partial)
         for i, (before, blocked) in enumerate(zip(state, self.blocked, strict=True)):
             if blocked:
-                after[i] = _with_block(*self.each[i], before, self._joined(i, [after[i]]))
+                block = self._joined(i, [after[i]])
+                assert not isinstance(block, list)  # it is of sums of floats
+                after[i] = _with_block(*self.each[i], before, block)
         return after
 
     def _walk(self, first: Index, size: int, partial: list[list[ir.Value]]) -> list[list[ir.Value]]:
@@ -370,9 +374,7 @@ class _Walk:
             step(full, fb.iadd(first, full * LANES), size % LANES)
         return partial
 
-    def _joined(
-        self, number: int, rows: Sequence[Sequence[ir.Value]]
-    ) -> ir.Value | list[ir.Value]:
+    def _joined(self, number: int, rows: Sequence[Sequence[ir.Value]]) -> ir.Value | list[ir.Value]:
         """Partial results of a stage of all rows, and their lanes, as `along` gives them."""
         stage = self.stages[number]
         each = [_tree(strip, stage, values) for strip, values in zip(self.strips, rows)]

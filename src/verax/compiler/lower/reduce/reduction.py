@@ -30,7 +30,7 @@ from verax.ops.sums.layer_normalization import (
     MeanVarianceNormalization,
     RMSNormalization,
 )
-from verax.ops.sums.moments import inverse_of, mean_of, near_count, near_of, variance_of, wide_mean
+from verax.ops.sums.moments import NEAR, inverse_of, mean_of, near_of, variance_of, wide_mean
 from verax.ops.sums.normalization import InstanceNormalization
 from verax.ops.sums.reduction import ReduceLogSumExp, Reduction
 from verax.ops.sums.response_normalization import LpNormalization
@@ -310,9 +310,9 @@ def lower_normalisation(lowering: Lowering, group: Group) -> None:
     x, scale = Input(0, dtype), Input(1, dtype)
 
     if op.kind == "RMSNormalization":
-        inverse = Input(inputs, dtype)
-        mean_square = wide_mean(M, inverse, count)
-        stages: tuple[Stage, ...] = (Stage("squares", x, narrow(inverse_of(M, mean_square, epsilon), dtype)),)
+        inverse: Expr = Input(inputs, dtype)
+        finish = inverse_of(M, wide_mean(M, inverse, count), epsilon)
+        stages: tuple[Stage, ...] = (Stage("squares", x, narrow(finish, dtype)),)
         statistics: tuple[Expr, ...] = ()
         result = M.mul(M.mul(x, inverse), scale)
     else:
@@ -353,10 +353,10 @@ def moments(
     x, total = Input(0, dtype), Input(inputs, dtype)
     near, deviations, rest = total, Input(inputs + 1, dtype), Input(inputs + 1, F64)
     squares, last = Input(inputs + 2, dtype), Input(inputs + 2, F64)
-    deviation, part = M.sub(x, near), near_count(count)
+    deviation = M.sub(x, near)
     variance = variance_of(M, wide_mean(M, squares, count), rest)
     stages = (
-        Stage("sum", x, near_of(M, total, part), part),
+        Stage("sum", x, near_of(M, total, count), NEAR),
         Stage("sum", deviation, wide_mean(M, deviations, count)),
         Stage("squares", deviation, finish(variance)),
     )
