@@ -73,6 +73,24 @@ def test_normalizations_know_no_offset(
     assert np.abs(error).max() <= ROUNDINGS * U * np.abs(want).max()
 
 
+@pytest.mark.parametrize("first,rest", [(0.0, 1.0), (100.0, 0.0), (-1.0, 1.0)])
+@pytest.mark.parametrize("n", [96, 768, 5000])
+def test_parts_of_a_row_may_differ(first: float, rest: float, n: int) -> None:
+    """An image whose sky is black: the number near the mean is not of one part alone."""
+    x = drawn(0, 0.1, 5, n)
+    x[:, : n // 4] += np.float32(first)
+    x[:, n // 4 :] += np.float32(rest)
+    error, want = errors("LayerNormalization", x, ones(n), 0 * ones(n))
+    assert np.abs(error).max() <= 4 * U * np.abs(want).max()
+
+
+def test_the_inverse_of_the_deviation_is_rounded_once() -> None:
+    """A megapixel, whose values are normal: a difference, the inverse, a product."""
+    x = drawn(0, 1, 1, 2, 1024, 512)
+    error, want = errors("InstanceNormalization", x, ones(2), 0 * ones(2))
+    assert np.abs(error).max() <= 2 * U * np.abs(want).max()
+
+
 @pytest.mark.parametrize("value", [40.1, 1e-3, -123456.7])
 def test_a_constant_row_has_no_deviation(value: float) -> None:
     """Its mean is rounded, and every difference to it is the same: the result is the bias."""
