@@ -76,8 +76,11 @@ others, the mean of squares of the deviations is at most five times the variance
 
 
 def near_of(m: Arith[V], total: V, n: int) -> V:
-    """A number near the mean of n elements, from the sum of those that it is taken of."""
-    return m.mul(total, m.like(1 / taken(n, NEAR), total))
+    """A number near the mean of n elements, from the sum of those that it is taken of; 0 where that
+    is not finite, so that what it lacks is infinite or NaN as the mean is."""
+    near = m.mul(total, m.like(1 / taken(n, NEAR), total))
+    finite = m.lt(m.abs(near), m.like(np.inf, near))
+    return m.select(finite, near, m.like(0.0, near))
 
 
 def wide_mean(m: Arith[V], total: V, n: int) -> V:
@@ -98,10 +101,8 @@ def inverse_of(m: Arith[V], variance: V, epsilon: float) -> V:
 
 
 def mean_of(m: Arith[V], near: V, rest: V) -> V:
-    """near + rest in float64, rounded to the type of near; near where it is not finite, and has no
-    rest."""
-    total = m.convert(m.add(m.convert(near, "float64"), rest), m.dtype(near))
-    return m.select(m.lt(m.abs(near), m.like(np.inf, near)), total, near)
+    """near + rest in float64, rounded to the type of near."""
+    return m.convert(m.add(m.convert(near, "float64"), rest), m.dtype(near))
 
 
 def promised_mean(x: np.ndarray, axes: Axes) -> np.ndarray:
