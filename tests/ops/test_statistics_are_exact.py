@@ -17,6 +17,7 @@ import verax.ops  # noqa: F401  (registers the operators)
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
+from verax.ops.sums.moments import promised_moments
 from verax.reference import evaluate, promised
 
 U = 2.0**-24
@@ -71,6 +72,26 @@ def test_normalizations_know_no_offset(
     constants = [ones(*parameters), 0 * ones(*parameters)] if parameters else []
     error, want = errors(kind, x, *constants, **attributes)
     assert np.abs(error).max() <= ROUNDINGS * U * np.abs(want).max()
+
+
+@pytest.mark.parametrize("first,rest", [(0.0, 1.0), (100.0, 0.0), (-1.0, 1.0)])
+@pytest.mark.parametrize("n", [96, 768, 5000])
+def test_parts_of_a_row_may_differ(first: float, rest: float, n: int) -> None:
+    """An image whose sky is black: the number near the mean is not of one part alone."""
+    x = drawn(0, 0.1, 5, n)
+    x[:, : n // 4] += np.float32(first)
+    x[:, n // 4 :] += np.float32(rest)
+    error, want = errors("LayerNormalization", x, ones(n), 0 * ones(n))
+    assert np.abs(error).max() <= 4 * U * np.abs(want).max()
+
+
+def test_the_inverse_of_the_deviation_is_rounded_once() -> None:
+    """What follows from the sum of squares is computed in float64: half a unit of the last place
+    and what the sum has lost."""
+    x = drawn(3, 1, 400, 96)
+    inverse = promised_moments(x, (1,)).inverse(1e-5)
+    exact = 1 / np.sqrt(x.astype(np.float64).var(axis=1, keepdims=True) + 1e-5)
+    assert (np.abs(inverse - exact) / np.spacing(inverse)).max() < 1.5
 
 
 @pytest.mark.parametrize("value", [40.1, 1e-3, -123456.7])

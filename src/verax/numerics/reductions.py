@@ -96,10 +96,21 @@ def sum_of_blocks(m: Arith[V], total: V, lost: V) -> V:
     return m.select(exact, m.add(total, lost), total)
 
 
+def taken(n: int, every: int) -> int:
+    """How many of n elements are in each `every`-th group of LANES, from the first on."""
+    groups, rest = divmod(n, every * LANES)
+    return groups * LANES + min(LANES, rest)
+
+
 def reduce(
-    x: np.ndarray, axes: Sequence[int] | None, kind: str = "sum", keepdims: bool = False
+    x: np.ndarray,
+    axes: Sequence[int] | None,
+    kind: str = "sum",
+    keepdims: bool = False,
+    every: int = 1,
 ) -> np.ndarray:
-    """`x` reduced over `axes` (None: all) in the canonical order; kind: one of KINDS.
+    """`x` reduced over `axes` (None: all) in the canonical order; kind: one of KINDS. every: of the
+    groups of LANES elements in that order, which are taken, from the first on.
 
     No elements give the identity. The dtype is kept; "squares" are of floats. ValueError for an
     unknown kind.
@@ -114,6 +125,8 @@ def reduce(
     dtype = dtype_name(x.dtype)
     work = "float32" if dtype in ("float16", "bfloat16") else dtype
     flat = x.transpose([*kept, *reduced]).reshape(math.prod(outer), n)
+    if every > 1:
+        flat = flat[:, np.arange(n) // LANES % every == 0]
     result = _reduce_rows(flat.astype(numpy_dtype(work)), kind, work)
     result = NumpyArith().convert(result, dtype)
     shape = tuple(1 if a in reduced else x.shape[a] for a in range(rank)) if keepdims else outer

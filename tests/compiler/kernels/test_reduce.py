@@ -17,7 +17,7 @@ from verax.compiler.kernels.loops.loop import Access
 from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage, emit_reduce
 from verax.compiler.kernels.target import Target
 from verax.numerics.arith_numpy import NumpyArith
-from verax.numerics.expr import Input, evaluate, trace
+from verax.numerics.expr import Expr, Input, compose, evaluate, trace
 from verax.numerics.formats import numpy_dtype
 from verax.numerics.reductions import reduce
 
@@ -45,7 +45,7 @@ def expected(spec: ReduceSpec, arrays: list[np.ndarray]) -> list[np.ndarray]:
     known = [a.ravel()[grid(dims, s)] for a, s in zip(arrays, spec.inputs)]
     for stage in spec.stages:
         element = np.broadcast_to(evaluate(stage.element, m, known), dims)
-        known.append(reduce(element, axes, stage.kind, keepdims=True))
+        known.append(reduce(element, axes, stage.kind, keepdims=True, every=stage.every))
         if stage.finish is not None:
             finished = evaluate(stage.finish, m, known)
             known[-1] = finished[(..., *[slice(0, 1)] * len(spec.reduced))]
@@ -342,3 +342,48 @@ def test_arm_code_can_be_generated() -> None:
     emit_reduce(module, softmax((5, 37), 1))
     emit_reduce(module, softmax((5, 37, 20), 1))
     assert len(object_code(module)) > 500
+
+
+@pytest.mark.parametrize("n", [7, 16, 31, 80, 96, 100, 210, 1300, 7003])
+@pytest.mark.parametrize("across", [False, True])
+def test_a_stage_takes_some_of_the_elements(n: int, across: bool) -> None:
+    """Every third and every fifth sixteen, beside a stage that takes all; rows of all lengths that
+    have a way of their own."""
+    rows = 21
+    strides = (1, rows) if across else (n, 1)
+    stages = (Stage("sum", X, every=3), Stage("squares", X), Stage("max", X, every=5))
+    results = tuple((Access(F32, (1,)), Input(1 + i, F32)) for i in range(3))
+    spec = ReduceSpec((rows,), (n,), (Access(F32, strides),), stages, results)
+    check(spec, [data(rows * n), *(np.zeros(rows, np.float32) for _ in results)])
+
+
+@pytest.mark.parametrize("rows", [3, 4, 8, 37, 150])
+@pytest.mark.parametrize("n", [5, 33, 300])
+def test_rows_in_step_are_finished_together(rows: int, n: int) -> None:
+    """What each row has one of: a value that it reads, a float64 that a stage ends with, a row
+    output, and something that its elements share."""
+    total, wide = Input(2, F32), Input(2, "float64")
+    half = trace(lambda m, t: m.mul(m.convert(t, "float64"), m.const(1 / 3, "float64")), [F32])
+    centre = trace(lambda m, x, k, t: m.fma(x, k, m.convert(t, F32)), [F32, F32, "float64"])
+    spec = ReduceSpec(
+        (rows,), (n,), (Access(F32, (n, 1)), Access(F32, (1, 0))),
+        (
+            Stage("sum", X, compose(half, {0: total})),
+            Stage("max", X),
+            Stage("sum", trace(lambda m, x, k, t, top: m.sub(x, top), [F32, F32, "float64", F32])),
+        ),
+        ((Access(F32, (2,), 1), Input(4, F32)), (Access("float64", (1,)), wide)),
+        ((Access(F32, (n, 1)), centre),),
+    )  # fmt: skip
+    out = [np.zeros(2 * rows, np.float32), np.zeros(rows), np.zeros(rows * n, np.float32)]
+    check(spec, [data(rows * n), data(rows, seed=3), *out])
+
+
+def test_a_sum_of_negative_zeros_is_zero() -> None:
+    for n in (5, 32, 96, 1200):
+        for strides in ((n, 1), (1, 6)):
+            spec = ReduceSpec(
+                (6,), (n,), (Access(F32, strides),), (Stage("sum", X),),
+                ((Access(F32, (1,)), Input(1, F32)),),
+            )  # fmt: skip
+            check(spec, [np.full(6 * n, -0.0, np.float32), np.ones(6, np.float32)])

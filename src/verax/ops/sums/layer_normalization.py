@@ -228,12 +228,13 @@ class MeanVarianceNormalization(Operator):
         return d / (root_of(variance) + constant(ev, MVN_EPSILON))
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
-        """`promised_moments`; then (deviation - rest) / (sqrt(variance) + 1e-9)."""
+        """`promised_moments`; then (deviation - rest) * inverse, rest and inverse = 1 /
+        (sqrt(variance) + 1e-9) of float64 rounded once."""
         if x.dtype not in ORDERED:
             return super().canonical(ev, x)
         found = promised_moments(x, self._axes(x))
-        d = found.deviation - found.rest
-        return d / (np.sqrt(found.variance) + x.dtype.type(MVN_EPSILON))
+        inverse = 1 / (np.sqrt(found.variance) + MVN_EPSILON)
+        return (found.deviation - found.rest.astype(x.dtype)) * inverse.astype(x.dtype)
 
     @declared_units
     def error(

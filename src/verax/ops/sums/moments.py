@@ -8,14 +8,17 @@ u (mean / deviation)^2: `difference_of_squares_error` says by how much, and the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from verax.numerics.arith import Arith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U, sum_of_products
 from verax.numerics.fma import fma
-from verax.numerics.reductions import reduce
+from verax.numerics.reductions import reduce, taken
 
+V = TypeVar("V")
 Axes = tuple[int, ...]
 
 
@@ -37,8 +40,8 @@ class Moments:
 
 @dataclass(frozen=True)
 class PromisedMoments:
-    """Of x in its own type, reduced axes kept as 1. `near` is the mean as one number holds it,
-    `deviation` = x - near, `rest` the mean of the deviation: what near lacks; and the variance.
+    """Of x in its own type, reduced axes kept as 1. `near` is a number near the mean, `deviation` =
+    x - near, `rest` the mean of the deviation, what near lacks, and `variance`; those of float64.
     """
 
     deviation: np.ndarray
@@ -48,48 +51,87 @@ class PromisedMoments:
 
     @property
     def mean(self) -> np.ndarray:
-        """near + rest, rounded once; near where it is not finite, and has no rest."""
-        with np.errstate(invalid="ignore"):
-            return np.where(np.isfinite(self.near), self.near + self.rest, self.near)
+        """See `mean_of`."""
+        return np.asarray(mean_of(NumpyArith(), self.near, self.rest))
 
     def inverse(self, epsilon: float) -> np.ndarray:
-        """1 / sqrt(variance + epsilon), each operation rounded once."""
-        number = self.variance.dtype.type
-        return number(1) / np.sqrt(self.variance + number(epsilon))
+        """1 / sqrt(variance + epsilon), in the type of x."""
+        inverse = inverse_of(NumpyArith(), self.variance, epsilon)
+        return np.asarray(inverse.astype(self.near.dtype))
 
     def normalised(self, epsilon: float, scale: Any, bias: Any = None) -> np.ndarray:
         """fma(unit, scale, bias), without a bias a plain product, where unit is (x - mean) *
         inverse: fma(deviation, inverse, -(rest * inverse))."""
-        inverse = self.inverse(epsilon)
-        unit = fma(self.deviation, inverse, -(self.rest * inverse))
-        return unit * scale if bias is None else fma(unit, scale, bias)
+        with np.errstate(all="ignore"):
+            shift = self.rest * inverse_of(NumpyArith(), self.variance, epsilon)
+            inverse = self.inverse(epsilon)
+            unit = fma(self.deviation, inverse, -shift.astype(inverse.dtype))
+            return unit * scale if bias is None else fma(unit, scale, bias)
 
 
-def promised_mean(x: np.ndarray, axes: Axes, kind: str = "sum") -> np.ndarray:
-    """Mean of float32 or float64 x, or of its "squares": the canonical sum, divided once; reduced
-    axes kept as 1."""
+NEAR = 5
+"""The number near the mean is the mean of every fifth sixteen elements. Odd, as rows of images
+rarely are a multiple of it, so that all columns come up. However those elements differ from the
+others, the mean of squares of the deviations is at most five times the variance, or so."""
+
+
+def near_of(m: Arith[V], total: V, n: int) -> V:
+    """A number near the mean of n elements, from the sum of those that it is taken of; 0 where that
+    is not finite, so that what it lacks is infinite or NaN as the mean is."""
+    near = m.mul(total, m.like(1 / taken(n, NEAR), total))
+    finite = m.lt(m.abs(near), m.like(np.inf, near))
+    return m.select(finite, near, m.like(0.0, near))
+
+
+def wide_mean(m: Arith[V], total: V, n: int) -> V:
+    """The sum of n elements times 1 / n, in float64."""
+    return m.mul(m.convert(total, "float64"), m.const(1 / n, "float64"))
+
+
+def variance_of(m: Arith[V], second: V, rest: V) -> V:
+    """The variance in float64: the mean of the squares of deviations from a number near the mean,
+    less the square of their mean. What rounding makes negative is as much of a zero."""
+    return m.abs(m.sub(second, m.mul(rest, rest)))
+
+
+def inverse_of(m: Arith[V], variance: V, epsilon: float) -> V:
+    """1 / sqrt(variance + epsilon), in float64, each operation rounded once."""
+    one, guard = (m.const(v, "float64") for v in (1.0, epsilon))
+    return m.div(one, m.sqrt(m.add(variance, guard)))
+
+
+def mean_of(m: Arith[V], near: V, rest: V) -> V:
+    """near + rest in float64, rounded to the type of near."""
+    return m.convert(m.add(m.convert(near, "float64"), rest), m.dtype(near))
+
+
+def promised_mean(x: np.ndarray, axes: Axes) -> np.ndarray:
+    """Mean of float32 or float64 x: the canonical sum, divided once; reduced axes kept as 1."""
     n = int(np.prod([x.shape[a] for a in axes]))
-    return reduce(x, axes, kind, keepdims=True) / x.dtype.type(n)
+    return reduce(x, axes, keepdims=True) / x.dtype.type(n)
 
 
 def promised_moments(x: np.ndarray, axes: Axes) -> PromisedMoments:
-    """The canonical moments, each operation rounded once: the mean, the deviation from it, the
-    mean of that, and the variance, as fma(-rest, rest, mean of the deviation's squares), not
-    negative. Near the mean a difference to it is exact, so that `rest` has what the rounding of
-    the mean lost, which may be much of a deviation.
+    """The canonical moments: a number near the mean, the deviation from it, the mean of that and
+    the variance. The deviation and the sums are of the type of x; what follows from sums is
+    computed in float64. Near the mean a difference to it is exact, so that `rest` has all that
+    near lacks.
     """
-    near = promised_mean(x, axes)
-    deviation = x - near
-    rest = promised_mean(deviation, axes)
-    second = promised_mean(deviation, axes, "squares")
-    variance = np.maximum(fma(-rest, rest, second), x.dtype.type(0))
-    return PromisedMoments(deviation, near, rest, variance)
+    m, n = NumpyArith(), int(np.prod([x.shape[a] for a in axes]))
+    with np.errstate(all="ignore"):
+        near = near_of(m, reduce(x, axes, keepdims=True, every=NEAR), n)
+        deviation = x - near
+        rest = wide_mean(m, reduce(deviation, axes, keepdims=True), n)
+        second = wide_mean(m, reduce(deviation, axes, "squares", keepdims=True), n)
+        return PromisedMoments(deviation, near, rest, variance_of(m, second, rest))
 
 
 def promised_inverse(x: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
-    """1 / sqrt(mean(x * x) + epsilon), each operation rounded once."""
-    number = x.dtype.type
-    return number(1) / np.sqrt(promised_mean(x, axes, "squares") + number(epsilon))
+    """1 / sqrt(mean(x * x) + epsilon): the canonical sum of squares, then in float64."""
+    m, n = NumpyArith(), int(np.prod([x.shape[a] for a in axes]))
+    with np.errstate(all="ignore"):
+        second = wide_mean(m, reduce(x, axes, "squares", keepdims=True), n)
+        return np.asarray(inverse_of(m, second, epsilon).astype(x.dtype))
 
 
 def root_of(x: Any) -> Any:

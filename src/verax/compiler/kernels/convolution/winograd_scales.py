@@ -108,7 +108,7 @@ def _largest(
     """Of each pixel, `lanes` magnitudes, of which the largest is that of all its channels."""
     m = LlvmArith(f, lanes)
     full, rest = divmod(source.channels // source.groups, LANES)
-    found = [m.const(0, BITS)] * pixels
+    found: list[Typed] = []
 
     def larger(before: list[Typed], block: Index, valid: int) -> list[Typed]:
         """With a block of channels, of which the first `valid` exist."""
@@ -119,12 +119,18 @@ def _largest(
             for p in range(pixels):
                 place = f.at(start, (block, source.x.block), p * known(source.x.pixel) + part,
                              dtype=BITS)  # fmt: skip
-                bits = m.bind(f.load(place, BITS, lanes), BITS)
-                after[p] = m.max(after[p], m.and_(bits, mask))
+                magnitude = m.and_(m.bind(f.load(place, BITS, lanes), BITS), mask)
+                if p == len(after):
+                    after.append(magnitude)
+                else:
+                    after[p] = m.max(after[p], magnitude)
         return after
 
-    if full:
-        with f.loop(full, carry=[v.value for v in found]) as block:
+    if full == 1:
+        found = larger(found, 0, LANES)
+    elif full:
+        none = m.const(0, BITS).value
+        with f.loop(full, carry=[none] * pixels) as block:
             carried = [Typed(v, BITS) for v in block.values]
             block.next([v.value for v in larger(carried, block.index, LANES)])
         found = [Typed(v, BITS) for v in block.results]

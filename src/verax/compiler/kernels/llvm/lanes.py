@@ -21,13 +21,30 @@ def joined_lanes(f: FunctionBuilder, value: ir.Value, join: Join) -> ir.Value:
     return f.shuffle(value, [0] * LANES)
 
 
-def joined_lane(f: FunctionBuilder, value: ir.Value, join: Join) -> ir.Value:
-    """The same as a scalar, of ever fewer lanes: `join` takes vectors of 8, 4 and 2 of them, and
-    scalars in the end."""
-    for width in (8, 4, 2):
-        low, high = (f.shuffle(value, range(i, i + width)) for i in (0, width))
-        value = join(low, high)
-    return join(*(f.b.extract_element(value, ir.Constant(I32, i)) for i in range(2)))
+def joined_rows(f: FunctionBuilder, values: Sequence[ir.Value], join: Join) -> ir.Value:
+    """The same of each of `values`, up to 8 and a power of two of them, as a vector of a lane for
+    each; of one as a scalar. `join` takes vectors of any number of lanes, and scalars."""
+    bits = len(values).bit_length() - 1
+    reverse = [sum((i >> k & 1) << (bits - 1 - k) for k in range(bits)) for i in range(1 << bits)]
+    left = [values[i] for i in reverse]  # pairs are interleaved, after which rows are in order
+    rows, width = 1, LANES
+    while width > 1:
+        half, size = width // 2, rows * width
+        paired = len(left) > 1 and width < LANES  # the halves of 16 lanes need no shuffle
+        pairs = zip(left[::2], left[1::2]) if paired else zip(left, left)
+        first = [at for k in range(0, size, width) for at in ((k, size + k) if paired else (k,))]
+        low = [k + j for k in first for j in range(half)]
+        high = [k + half for k in low]
+        left = [join(_chosen(f, a, b, low), _chosen(f, a, b, high)) for a, b in pairs]
+        rows, width = len(low) // half, half
+    return left[0]
+
+
+def _chosen(f: FunctionBuilder, a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:
+    """Lanes of a and, behind them, of b; one lane as a scalar."""
+    if len(lanes) == 1:
+        return f.b.extract_element(a, ir.Constant(I32, lanes[0]))
+    return f.b.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes)))
 
 
 def sum_of_floats(

@@ -8,7 +8,7 @@ rows (the rows are interleaved, as in NCHW16c or a reduction over channels of a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import (
@@ -18,6 +18,7 @@ from verax.compiler.kernels.llvm.builder import (
     Kernel,
     ModuleBuilder,
 )
+from verax.compiler.kernels.reduce.in_step import InStep, Kept
 from verax.compiler.kernels.reduce.plan import (
     across_dim,
     outer_moved_last,
@@ -30,17 +31,15 @@ from verax.compiler.kernels.reduce.walks import across, along
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import LANES
 from verax.numerics.expr import input_dtypes
-from verax.numerics.reductions import (
-    in_blocks,
-)
+from verax.numerics.reductions import in_blocks
 
 __all__ = ["ReduceSpec", "Stage", "emit_reduce"]
 
 _ITEM_ELEMENTS = 4096  # rows are grouped until a work item holds about so many elements
+_BATCH = 64  # rows, at most, that go through each walk before any goes through the next
 SHORT, MOST_TOGETHER = 256, 1024
 """Elements up to which rows are walked four at a time, and those up to which they are two at a
 time, or four where an element takes a function."""
-_UNROLLED = 64  # rows this short in several dims, or of at most 16 elements, need no loop
 
 
 @emits(ReduceSpec, dtypes=ELEMENT_TYPES)
@@ -70,31 +69,30 @@ def emit_reduce(module: ModuleBuilder, spec: ReduceSpec) -> Kernel:
 
 
 def _run(strips: Sequence[Strip]) -> None:
-    """The stages of neighbouring strips in step, then what is written of them: a row waits for what
-    it has summed up before it goes on, and meanwhile another has something to do."""
-    is_across = strips[0].rows > 0
-    for stages in _walks(strips[0].spec, is_across):
-        found = [across(s, stages) for s in strips] if is_across else along(strips, stages)
-        for strip, reduced in zip(strips, found, strict=True):
-            for stage, value in zip(stages, reduced, strict=True):
-                strip.results.append(value)
-                if stage.finish is not None:
-                    strip.results[-1] = strip.values([stage.finish], None, 0)[0]
-    for strip in strips:
-        strip.write_rows()
-    if strips[0].spec.element_outputs:
-        _write_elements(strips)
+    """The stages of strips in step, then what is written of them."""
+    rows = InStep(strips)
+    for stages in _walks(strips[0].spec, rows.across):
+        _reduce(rows, stages)
+    rows.write_rows()
+    _write_elements(rows)
+
+
+def _reduce(rows: InStep, stages: Sequence[Stage]) -> None:
+    found = across(rows.first, stages) if rows.across else along(rows.strips, stages)
+    for stage, value in zip(stages, found, strict=True):
+        rows.take(value, stage.finish)
 
 
 def _walks(spec: ReduceSpec, across: bool) -> list[list[Stage]]:
-    """The stages, those together that need nothing of each other, so that a row is read once;
-    across, only sums of floats are."""
+    """The stages, those together that need nothing of each other and take as many elements, so that
+    a row is read once; across, only sums of floats are."""
     found: list[list[Stage]] = []
     for number, stage in enumerate(spec.stages):
         first = number - len(found[-1]) if found else 0
         needs = any(i >= len(spec.inputs) + first for i in input_dtypes(stage.element))
         pair = (stage, *found[-1][-1:]) if found else ()
-        alone = across and not all(in_blocks(s.kind, s.element.dtype) for s in pair)
+        other = any(s.every != stage.every for s in pair)
+        alone = other or (across and not all(in_blocks(s.kind, s.element.dtype) for s in pair))
         if alone or not found or needs:
             found.append([stage])
         else:
@@ -102,10 +100,12 @@ def _walks(spec: ReduceSpec, across: bool) -> list[list[Stage]]:
     return found
 
 
-def _write_elements(strips: Sequence[Strip]) -> None:
-    first = strips[0]
+def _write_elements(rows: InStep) -> None:
+    strips, first = rows.strips, rows.first
+    if not first.spec.element_outputs:
+        return
     exprs = [e for _, e in first.spec.element_outputs] if first.kept is None else [first.kept]
-    exprs = [strip.hoist(exprs) for strip in strips][-1]  # the same for each
+    exprs = rows.hoist(exprs)
 
     def write(places: Sequence[tuple[Index, int]]) -> None:
         each = [(strip, k, count) for k, count in places for strip in strips]
@@ -146,21 +146,62 @@ def _emit_along(fb: FunctionBuilder, spec: ReduceSpec) -> int:
     group = max(1, _ITEM_ELEMENTS // max(spec.length, 1) // together) * together
     items, first, end = _grouped_loop(fb, spec.rows, group)
 
-    def rows(first: Index, count: int) -> None:
+    def strips(first: Index, count: int) -> list[Strip]:
         places = [fb.iadd(first, i) for i in range(count)]
         each = [fb.split(r, *spec.outer[1:]) if spec.outer else [] for r in places]
-        _run([Strip(fb, spec, coordinates, rows=0) for coordinates in each])
+        return [Strip(fb, spec, coordinates, rows=0) for coordinates in each]
 
     if together > 1:
         count = fb.b.sub(end, first)
         whole = fb.b.mul(fb.b.udiv(count, fb.i64(together)), fb.i64(together))
         middle = fb.b.add(first, whole)
-        with fb.loop(middle, step=together, start=first) as loop:
-            rows(loop.index, together)
+        _emit_batches(fb, spec, strips, together, min(group, _BATCH), first, middle)
         first = middle
-    with fb.loop(end, start=first) as loop:
-        rows(loop.index, 1)
+    if together == 1 or spec.rows % together:
+        with fb.loop(end, start=first) as loop:
+            _run(strips(loop.index, 1))
     return items
+
+
+def _emit_batches(
+    fb: FunctionBuilder,
+    spec: ReduceSpec,
+    strips: Callable[[Index, int], list[Strip]],
+    together: int,
+    batch: int,
+    first: Index,
+    end: ir.Value,
+) -> None:
+    """Rows from `first` to `end`, a multiple of `together`: those of a batch go through each walk
+    before any goes through the next. A row waits for what it has summed up, its lanes, a division,
+    a root; meanwhile others have something to do."""
+    walks = _walks(spec, across=False)
+    if len(walks) + bool(spec.element_outputs) == 1:
+        with fb.loop(end, step=together, start=first) as loop:
+            _run(strips(loop.index, together))
+        return
+    kept = Kept(fb, spec, batch)
+    with fb.loop(end, step=batch, start=first) as some:
+        past = fb.i64(fb.iadd(some.index, batch))
+        stop = fb.b.select(fb.b.icmp_signed("<", past, end), past, end)
+
+        def in_step(first: Index, done: int) -> tuple[InStep, Index]:
+            rows = InStep(strips(first, together))
+            place = fb.iadd(first, fb.imul(some.index, -1))
+            rows.recall(kept, place, done)
+            return rows, place
+
+        done = 0
+        for stages in walks:
+            with fb.loop(stop, step=together, start=some.index) as loop:
+                rows, place = in_step(loop.index, done)
+                _reduce(rows, stages)
+                rows.keep(kept, place, done)
+                done += len(stages)
+                if done == len(spec.stages):
+                    rows.write_rows()
+        with fb.loop(stop, step=together, start=some.index) as loop:
+            _write_elements(in_step(loop.index, done)[0])
 
 
 def _rows_together(spec: ReduceSpec) -> int:

@@ -20,11 +20,13 @@ class Stage:
     `numerics.reductions`.
     element: over the inputs and the results of earlier stages; its dtype is reduced in.
     finish: over the same numbering, this stage's own number being the reduced value; None: that.
+    every: of the row's groups of LANES elements, which are taken, from the first on.
     """
 
     kind: str
     element: Expr
     finish: Expr | None = None
+    every: int = 1
 
 
 @dataclass(frozen=True)

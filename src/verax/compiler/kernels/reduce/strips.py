@@ -15,7 +15,6 @@ from verax.compiler.kernels.loops.emit import (
     to_register,
 )
 from verax.compiler.kernels.loops.spec import Access
-from verax.compiler.kernels.reduce.plan import is_slow, row_constants
 from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
 from verax.compiler.kernels.target import LANES
 from verax.numerics.arith import PRIMITIVES
@@ -139,35 +138,46 @@ class Strip:
                 pointer = self._pointer(number, access, fb.iadd(k, lane))
             fb.store(fb.b.extract_element(value, ir.Constant(I32, lane)), pointer)
 
-    def values(self, exprs: Sequence[Expr], k: Index | None, count: int) -> list[ir.Value]:
-        """The expressions at element k (a vector from k on when along); None: per row."""
+    def per_row(self, number: int) -> ir.Value:
+        """Of the numbering of expressions, what is the same for all of a row: in every lane when
+        along, a lane a row when across."""
+        return self.fixed[number] if number < self.n else self.results[number - self.n]
+
+    def values(self, exprs: Sequence[Expr], k: Index, count: int) -> list[ir.Value]:
+        """The expressions at element k (a vector from k on when along)."""
         kept = self.n + len(self.spec.stages)
         inputs: list[ir.Value | None] = [*[None] * (kept + 1), *self.hoisted]
         for number in {i for e in exprs for i in input_dtypes(e)}:
             if number > kept:
                 continue
             if number == kept:
-                assert k is not None
                 access = self.spec.element_outputs[0][0]
                 inputs[number] = self.load(self.first_element, access, k, count)
-            elif number >= self.n:
-                inputs[number] = self.results[number - self.n]
-            elif number in self.fixed:
-                inputs[number] = self.fixed[number]
+            elif number >= self.n or number in self.fixed:
+                inputs[number] = self.per_row(number)
             else:
-                assert k is not None
                 inputs[number] = self.load(number, self.spec.inputs[number], k, count)
         return evaluate_all(exprs, self.arith, inputs)
 
     def elements(self, stages: Sequence[Stage], k: Index, count: int) -> list[ir.Value]:
-        """What `stages` reduce, at element k; that of the last of all is also left in the output if
-        it is to be reused."""
+        """What `stages` reduce, at element k of those that they take; that of the last of all is
+        also left in the output if it is to be reused."""
+        between = (stages[0].every - 1) * LANES
+        k = self.fb.iadd(k, self.fb.imul(self.fb.idiv(k, LANES), between)) if between else k
         values = self.values([s.element for s in stages], k, count)
         if self.kept is not None and len(self.results) + len(stages) == len(self.spec.stages):
             self.store(self.first_element, self.spec.element_outputs[0][0], k, values[-1], count)
         return values
 
     # --- stages
+
+    def started(self, stage: Stage, ways: int) -> list[ir.Value]:
+        """What so many partial results begin with. Sums of floats are no -0 if one of them begins
+        with +0; the others' -0 changes no element, so that no code adds it."""
+        start = self.start(stage)[0]
+        if not in_blocks(stage.kind, stage.element.dtype):
+            return [start] * ways
+        return [start, *[self.arith.const(-0.0, stage.element.dtype).value] * (ways - 1)]
 
     def combine(self, stage: Stage, partial: ir.Value, element: ir.Value) -> ir.Value:
         """An element taken into a partial result."""
@@ -190,34 +200,6 @@ class Strip:
         start = self.arith.const(identity(kind, dtype), dtype).value
         ordered = LANES if dtype in FLOATS and kind == "prod" else 0
         return start, SUMS if in_blocks(kind, dtype) else ordered
-
-    # --- writing
-
-    def write_rows(self) -> None:
-        fb = self.fb
-        if not self.spec.row_outputs:
-            return
-        values = self.values([e for _, e in self.spec.row_outputs], None, 0)
-        for number, ((access, _), value) in enumerate(
-            zip(self.spec.row_outputs, values, strict=True), self.n
-        ):
-            value = from_register(fb, value, access.dtype)
-            stride = access.strides[-1] if self.rows else 0
-            if stride == 1:
-                store_count(fb, value, self.base[number], self.rows, access.dtype)
-                continue
-            for lane in range(self.rows or 1):
-                pointer = fb.at(self.base[number], lane * stride, dtype=access.dtype)
-                fb.store(fb.b.extract_element(value, ir.Constant(I32, lane)), pointer)
-
-    def hoist(self, exprs: Sequence[Expr]) -> list[Expr]:
-        """`exprs` with what is the same for all of a row, and takes long, computed once before."""
-        still = {*self.fixed, *range(self.n, self.n + len(self.results))}
-        first = self.n + len(self.spec.stages) + 1
-        once = [e for e in row_constants(exprs, still) if is_slow(e)]
-        self.hoisted = self.values(once, None, 0)
-        places = {e: Input(i, e.dtype) for i, e in enumerate(once, first)}
-        return [substitute(e, places) for e in exprs]
 
 
 def _kept(spec: ReduceSpec) -> Expr | None:

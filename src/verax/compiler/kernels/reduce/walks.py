@@ -11,31 +11,42 @@ import functools
 from collections.abc import Sequence
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, I32, Index
-from verax.compiler.kernels.llvm.lanes import joined_lane, joined_lanes
+from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, FunctionBuilder, Index
+from verax.compiler.kernels.llvm.lanes import joined_lanes, joined_rows
 from verax.compiler.kernels.reduce.spec import Stage
 from verax.compiler.kernels.reduce.strips import Strip, calls
 from verax.compiler.kernels.target import LANES
-from verax.numerics.reductions import BLOCK, SUMS, add_block, in_blocks, sum_of_blocks
+from verax.numerics.reductions import BLOCK, SUMS, add_block, in_blocks, sum_of_blocks, taken
 
 _UNROLLED = 64  # rows this short in several dims, or of at most 16 elements, need no loop
 _SHORT = 8
 """Vectors of a row that need no loop: LayerNorm of 96 takes 0.93 of the time."""
 
 
-def along(strips: Sequence[Strip], stages: Sequence[Stage]) -> list[list[ir.Value]]:
-    """Of every strip what its stages, which are walked together, reduce to."""
+_MOST_HELD = 4
+"""Partial results, at most, of rows side by side that are in hand together, of each stage."""
+_ROUNDS = 2
+"""Elements of each of them that need no loop."""
+_IN_HAND, _TURNS = 8, 4
+"""Elements of each, up to which they are taken one after the other, so that none waits in memory;
+of more, so many at a time: memory is read in order, which rows that lie apart ask for."""
+
+
+def along(strips: Sequence[Strip], stages: Sequence[Stage]) -> list[ir.Value | list[ir.Value]]:
+    """What `stages`, which are walked together, reduce to: sums of floats as a value of a lane for
+    each strip (of one a scalar), others by strip, in every lane of a vector."""
     walk = _Walk(strips, stages)
-    found = walk.in_blocks() if any(walk.blocked) else walk.at_once()
-    return _parts(found, len(stages))
+    if any(walk.blocked):
+        return walk.in_blocks()
+    return walk.at_once()
 
 
 def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
     """What `stages`, which are walked together, reduce to: a vector of rows each. Several are sums
     of floats."""
-    length = strip.spec.length
+    length = _length(strip, stages)
     if not in_blocks(stages[0].kind, stages[0].element.dtype):
-        return [_across_at_once(strip, stages[0])]
+        return [_across_at_once(strip, stages[0], length)]
     if length <= BLOCK:
         return _across_block(strip, stages, 0, length)
     state = [strip.start(stage)[0] for stage in stages for _ in range(2)]
@@ -47,6 +58,11 @@ def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
     if rest:
         state = _added(strip, stages, state, _across_block(strip, stages, full, rest))
     return [_settled(strip, s, pair) for s, pair in zip(stages, _parts(state, 2), strict=True)]
+
+
+def _length(strip: Strip, stages: Sequence[Stage]) -> int:
+    """Elements of a row that `stages` take, all of them the same."""
+    return taken(strip.spec.length, stages[0].every)
 
 
 def _parts(values: Sequence[ir.Value], size: int) -> list[list[ir.Value]]:
@@ -94,12 +110,12 @@ def _added(
     return _flat([_with_block(strip, *each) for each in pairs])
 
 
-def _across_at_once(strip: Strip, stage: Stage) -> ir.Value:
+def _across_at_once(strip: Strip, stage: Stage, length: int) -> ir.Value:
     """A product of floats, or what comes out the same in any order."""
     start, ordered = strip.start(stage)
     ways = ordered or 4
     partial = [start] * ways
-    length, done = strip.spec.length, 0
+    done = 0
 
     def step(which: int, k: Index) -> None:
         value = strip.elements([stage], k, strip.rows)[0]
@@ -123,80 +139,126 @@ def _is_unrolled(strip: Strip, length: int) -> bool:
 
 
 def _across_block(strip: Strip, stages: Sequence[Stage], first: Index, size: int) -> list[ir.Value]:
-    """Sums of `size` elements from `first` on."""
-    if not _is_unrolled(strip, size):
-        return _Held(strip, stages).sums(first, size)
-    partial = [[strip.start(stage)[0]] * SUMS for stage in stages]
-    for k in range(size):
-        values = strip.elements(stages, strip.fb.iadd(first, k), strip.rows)
-        for sums, stage, value in zip(partial, stages, values, strict=True):
-            sums[k % SUMS] = strip.combine(stage, sums[k % SUMS], value)
-    return [_tree(strip, s, sums) for s, sums in zip(stages, partial, strict=True)]
+    """Sums of `size` elements from `first` on.
+
+    The partial results are more than registers hold. A few that are joined with one another go
+    through all of their elements at a time; what they come to waits in memory for the rest of the
+    tree.
+    """
+    fb = strip.fb
+    if _is_unrolled(strip, size):
+        partial = [strip.started(stage, SUMS) for stage in stages]
+        for k in range(size):
+            values = strip.elements(stages, strip.fb.iadd(first, k), strip.rows)
+            for own, stage, value in zip(partial, stages, values, strict=True):
+                own[k % SUMS] = strip.combine(stage, own[k % SUMS], value)
+        return [_tree(strip, s, own) for s, own in zip(stages, partial, strict=True)]
+    rounds, rest = divmod(size, SUMS)
+    sums = _Partial(strip, stages)
+    tiles = max(0, rounds - 1) // _TURNS if rounds > _IN_HAND else 0
+    if tiles:
+        sums.begin()
+        with fb.loop(tiles * _TURNS * SUMS, step=_TURNS * SUMS) as tile:
+            sums.add(fb.iadd(first, tile.index), _TURNS)
+    done = tiles * _TURNS
+    return sums.end(fb.iadd(first, done * SUMS), rounds - done, rest, begun=tiles > 0)
 
 
-class _Held:
-    """The partial results of sums of rows side by side, which are more than registers hold: in
-    memory, from where a few are taken in hand, for a few elements each."""
+class _Partial:
+    """The partial results of sums of rows side by side. A few of each stage's, those that are
+    joined with one another, are taken in hand at a time."""
 
     def __init__(self, strip: Strip, stages: Sequence[Stage]) -> None:
         self.strip, self.stages, self.fb = strip, stages, strip.fb
-        many = any(calls(stage.element) for stage in stages)
-        self.parts, self.turns = 4, 4 if len(stages) > 1 and not many else 1
-        """Taken in hand at once, and elements for each. One sum alone waits for what it reads, and
-        reading is quickest in order."""
+        self.is_long = any(calls(stage.element) for stage in stages)
+        """Whether an element's code is."""
+        held = max(1, _registers(strip.fb) // len(stages))
+        self.few = 2 if self.is_long else min(_MOST_HELD, 1 << (held.bit_length() - 1))
+        self.gap = SUMS // self.few
         with self.fb.beginning():
             kinds = (ELEMENT_TYPES[stage.element.dtype] for stage in stages)
             self.memory = [self.fb.b.alloca(ir.ArrayType(kind, SUMS * LANES)) for kind in kinds]
 
-    def sums(self, first: Index, size: int) -> list[ir.Value]:
-        """Of `size` elements from `first` on."""
-        fb = self.fb
-        with fb.loop(SUMS) as part:
-            for stage, place in zip(self.stages, self._places(part.index), strict=True):
-                fb.store(self.strip.start(stage)[0], place)
-        done = 0
-        for turns in dict.fromkeys((self.turns, size // SUMS % self.turns)):
-            trips = (size - done) // (turns * SUMS) if turns else 0
-            if trips:
-                with fb.loop(trips) as trip:
-                    here = fb.iadd(fb.iadd(first, done), fb.imul(trip.index, turns * SUMS))
-                    with fb.loop(SUMS, step=self.parts) as part:
-                        self._take(here, part.index, self.parts, turns)
-                done += trips * turns * SUMS
-        if done < size:
-            with fb.loop(size - done) as part:
-                self._take(fb.iadd(first, done), part.index, 1, 1)
-        found = []
-        for i, stage in enumerate(self.stages):
-            pointers = [self._places(part)[i] for part in range(SUMS)]
-            values = [fb.load(pointer, stage.element.dtype) for pointer in pointers]
-            found.append(_tree(self.strip, stage, values))
-        return found
+    def _place(self, stage: int, part: Index) -> ir.Value:
+        dtype = self.stages[stage].element.dtype
+        return self.fb.at(self.memory[stage], (part, LANES), dtype=dtype)
 
-    def _places(self, part: Index) -> list[ir.Value]:
+    def _loaded(self, parts: Sequence[Index]) -> list[list[ir.Value]]:
+        """By stage, the partial results that lie in memory."""
         return [
-            self.fb.at(pointer, (part, LANES), dtype=stage.element.dtype)
-            for stage, pointer in zip(self.stages, self.memory, strict=True)
+            [self.fb.load(self._place(i, part), stage.element.dtype) for part in parts]
+            for i, stage in enumerate(self.stages)
         ]
 
-    def _take(self, here: Index, part: Index, parts: int, turns: int) -> None:
-        """Into each of `parts` from `part` on, the elements that come to it of `turns` rounds from
-        `here` on."""
-        fb = self.fb
-        for j in range(parts):
-            which = fb.iadd(part, j)
-            places = self._places(which)
-            held = [
-                fb.load(place, stage.element.dtype)
-                for stage, place in zip(self.stages, places, strict=True)
-            ]
+    def begin(self) -> None:
+        """Leave the partial results of no elements in memory."""
+        with self.fb.loop(SUMS) as part:
+            for i, stage in enumerate(self.stages):
+                self.fb.store(self.strip.start(stage)[0], self._place(i, part.index))
+
+    def add(self, first: Index, turns: int) -> None:
+        """To the partial results in memory, `turns` elements of each from `first` on; read in
+        their order, but for so many at a time."""
+        with self.fb.loop(SUMS) as part:
+            held = self._loaded([part.index])
             for turn in range(turns):
-                k = fb.iadd(fb.iadd(here, turn * SUMS), which)
-                values = self.strip.elements(self.stages, k, self.strip.rows)
-                for i, (stage, value) in enumerate(zip(self.stages, values, strict=True)):
-                    held[i] = self.strip.combine(stage, held[i], value)
-            for value, place in zip(held, places, strict=True):
-                fb.store(value, place)
+                self._take(held, 0, self.fb.iadd(self.fb.iadd(first, turn * SUMS), part.index))
+            for i, own in enumerate(held):
+                self.fb.store(own[0], self._place(i, part.index))
+
+    def _take(self, held: list[list[ir.Value]], which: int, k: Index) -> None:
+        """Element k into number `which` of those in hand."""
+        values = self.strip.elements(self.stages, k, self.strip.rows)
+        for own, stage, value in zip(held, self.stages, values, strict=True):
+            own[which] = self.strip.combine(stage, own[which], value)
+
+    def end(self, first: Index, rounds: int, rest: int, begun: bool) -> list[ir.Value]:
+        """The sums, when each has taken `rounds` elements from `first` on, and of `rest` more in
+        order one. begun: whether there are some in memory, or none before."""
+        fb, gap = self.fb, self.gap
+        for start, stop, more in (
+            (0, rest % gap, rest // gap + 1),
+            (rest % gap, gap, rest // gap),
+        ):
+            if start == stop:
+                continue
+            with fb.loop(stop, start=start) as part:
+                parts = [fb.iadd(part.index, j * gap) for j in range(self.few)]
+                if begun:
+                    held = self._loaded(parts)
+                else:
+                    held = [self.strip.started(stage, self.few) for stage in self.stages]
+                held = self._rounds(held, fb.iadd(first, part.index), rounds)
+                here = fb.iadd(fb.iadd(first, rounds * SUMS), part.index)
+                for j in range(more):
+                    self._take(held, j, fb.iadd(here, j * gap))
+                for i, (stage, own) in enumerate(zip(self.stages, held, strict=True)):
+                    fb.store(_tree(self.strip, stage, own), self._place(i, part.index))
+        left = self._loaded(range(gap))
+        return [_tree(self.strip, s, own) for s, own in zip(self.stages, left, strict=True)]
+
+    def _rounds(
+        self, held: list[list[ir.Value]], first: Index, rounds: int
+    ) -> list[list[ir.Value]]:
+        def one(here: Index) -> None:
+            for j in range(self.few):
+                self._take(held, j, self.fb.iadd(here, j * self.gap))
+
+        if rounds <= (1 if self.is_long else _ROUNDS):
+            for turn in range(rounds):
+                one(self.fb.iadd(first, turn * SUMS))
+            return held
+        with self.fb.loop(rounds * SUMS, step=SUMS, carry=_flat(held)) as loop:
+            held = _parts(loop.values, self.few)
+            one(self.fb.iadd(first, loop.index))
+            loop.next(_flat(held))
+        return _parts(loop.results, self.few)
+
+
+def _registers(fb: FunctionBuilder) -> int:
+    """Half of the logical vectors that registers hold."""
+    target = fb.module.target
+    return max(1, target.registers // target.physical // 2)
 
 
 # --- rows along a vector
@@ -207,9 +269,8 @@ class _Walk:
 
     def __init__(self, strips: Sequence[Strip], stages: Sequence[Stage]) -> None:
         self.fb, self.strips, self.stages = strips[0].fb, strips, stages
-        self.length = strips[0].spec.length
+        self.length = _length(strips[0], stages)
         self.each = [(strip, stage) for strip in strips for stage in stages]
-        self.starts = [strip.start(stage)[0] for strip, stage in self.each]
         orders = [strip.start(stage)[1] // LANES for strip, stage in self.each]
         most = max(orders) or max(1, 4 // len(strips))
         self.ways = [order or most for order in orders]
@@ -219,16 +280,17 @@ class _Walk:
             for _, stage in self.each
         ]
 
-    def at_once(self) -> list[ir.Value]:
+    def at_once(self) -> list[ir.Value | list[ir.Value]]:
         """All of a row, and the tree of lanes in the end."""
         partial = self._walk(0, self.length, self._started())
-        return [self.fb.splat(self._joined(i, values)) for i, values in enumerate(partial)]
+        return [self._joined(s, partial[s :: len(self.stages)]) for s in range(len(self.stages))]
 
     def _started(self) -> list[list[ir.Value]]:
-        return [[start] * ways for start, ways in zip(self.starts, self.ways, strict=True)]
+        pairs = zip(self.each, self.ways, strict=True)
+        return [strip.started(stage, ways) for (strip, stage), ways in pairs]
 
-    def in_blocks(self) -> list[ir.Value]:
-        """Sums of floats block by block; what else there is all along."""
+    def in_blocks(self) -> list[ir.Value | list[ir.Value]]:
+        """Sums of floats block by block; what else there is all along. Of one row."""
         state = [
             [self.fb.constant(0.0, stage.element.dtype, lanes=0)] * 2 if blocked else started
             for (_, stage), started, blocked in zip(
@@ -241,11 +303,10 @@ class _Walk:
         state = self._states(loop.results)
         if rest:
             state = self._with_elements(full, rest, state)
-        found = []
-        for i, values in enumerate(state):
-            is_total = self.blocked[i]
-            found.append(_settled(*self.each[i], values) if is_total else self._joined(i, values))
-        return [self.fb.splat(value) for value in found]
+        return [
+            _settled(*self.each[i], values) if self.blocked[i] else self._joined(i, [values])
+            for i, values in enumerate(state)
+        ]
 
     def _states(self, values: Sequence[ir.Value]) -> list[list[ir.Value]]:
         """By stage of a row: total and what it lost, or the partial results of all until now."""
@@ -263,15 +324,16 @@ class _Walk:
         after = self._walk(first, size, partial)
         for i, (before, blocked) in enumerate(zip(state, self.blocked, strict=True)):
             if blocked:
-                after[i] = _with_block(*self.each[i], before, self._joined(i, after[i]))
+                block = self._joined(i, [after[i]])
+                assert not isinstance(block, list)  # it is of sums of floats
+                after[i] = _with_block(*self.each[i], before, block)
         return after
 
     def _walk(self, first: Index, size: int, partial: list[list[ir.Value]]) -> list[list[ir.Value]]:
         """`partial` with `size` elements from `first` on taken in, of as many rows at a time as
         registers hold the sums of; of those of a stage of a row, each takes sixteen in turn."""
-        target, stages = self.fb.module.target, len(self.stages)
-        held = target.registers // target.physical // 2
-        most = max(1, held // len(_flat(partial[:stages])))
+        stages = len(self.stages)
+        most = max(1, _registers(self.fb) // len(_flat(partial[:stages])))
         found = []
         for at in range(0, len(self.strips), most):
             strips = self.strips[at : at + most]
@@ -312,10 +374,11 @@ class _Walk:
             step(full, fb.iadd(first, full * LANES), size % LANES)
         return partial
 
-    def _joined(self, i: int, values: Sequence[ir.Value]) -> ir.Value:
-        """Partial results of a stage of a row, and their lanes, as a scalar."""
-        strip, stage = self.each[i]
-        value, join = _tree(strip, stage, values), functools.partial(strip.join, stage)
+    def _joined(self, number: int, rows: Sequence[Sequence[ir.Value]]) -> ir.Value | list[ir.Value]:
+        """Partial results of a stage of all rows, and their lanes, as `along` gives them."""
+        stage = self.stages[number]
+        each = [_tree(strip, stage, values) for strip, values in zip(self.strips, rows)]
+        join = functools.partial(self.strips[0].join, stage)
         if in_blocks(stage.kind, stage.element.dtype):
-            return joined_lane(self.fb, value, join)
-        return self.fb.b.extract_element(joined_lanes(self.fb, value, join), ir.Constant(I32, 0))
+            return joined_rows(self.fb, each, join)
+        return [joined_lanes(self.fb, value, join) for value in each]

@@ -1,6 +1,6 @@
-"""GroupNormalization and InstanceNormalization, whose groups are channels: a reduction gives mean
-(two numbers) and inverse deviation of every group, a loop applies them, and whatever elementwise is
-fused behind.
+"""GroupNormalization and InstanceNormalization, whose groups are channels: a reduction gives three
+numbers of every group (see `_statistics`), a loop applies them, and whatever elementwise is fused
+behind.
 
 The sums of a group run over row-major elements, so a blocked input is copied for them once; those
 of a channel are taken where it lies. The loop reads and writes blocks where its neighbours do.
@@ -18,15 +18,16 @@ from verax.compiler.kernels.reduce.rows import ReduceSpec
 from verax.compiler.lower.copies import broadcast_strides
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.compiler.lower.reduce.reduction import (
-    inverse_root,
     lower_normalisation,
     moments,
+    narrow,
     one_float,
     standardised,
 )
 from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.graph import Graph, Node
 from verax.numerics.expr import Expr, Input, TracingArith, compose
+from verax.ops.sums.moments import inverse_of
 from verax.ops.sums.normalization import GroupNormalization, InstanceNormalization
 
 M = TracingArith()
@@ -59,7 +60,7 @@ def lower_instance_normalization(lowering: Lowering, group: Group) -> None:
 
 @lowers(GroupNormalization, epilogue=is_compiled, layouts=layouts)
 def lower_group_normalization(lowering: Lowering, group: Group) -> None:
-    """Reduction: x, near, rest, inverse. Loop: x, those three, scale, bias, operands, y."""
+    """Reduction: x, near, inverse, shift. Loop: x, those three, scale, bias, operands, y."""
     graph, node = lowering.graph, group.root
     if not is_compiled(graph, node):
         raise NoKernel("normalisations take float32 or float64, throughout")
@@ -114,8 +115,8 @@ def lower_group_normalization(lowering: Lowering, group: Group) -> None:
 def _statistics(
     lowering: Lowering, group: Group, op: GroupNormalization, per: int, blocked: bool
 ) -> list[Placed]:
-    """The mean as one number, what that lacks, and 1 / sqrt(variance + epsilon), each [n, groups].
-    blocked: x is read so."""
+    """A number near the mean, inverse = 1 / sqrt(variance + epsilon), and what the first lacks of
+    the mean, times inverse; each [n, groups]. blocked: x is read so."""
     value = group.root.inputs[0] or ""
     x = lowering.read(value, Layout.blocked) if blocked else lowering.read_contiguous(value)
     n, _, *space = x.physical.shape
@@ -123,7 +124,8 @@ def _statistics(
     type_ = x.physical.type.with_dims((n, op.num_groups))
     results = [lowering.allocate(Physical(type_)) for _ in range(3)]
     dtype = str(x.physical.type.dtype)
-    stages = moments(dtype, length, lambda variance: inverse_root(variance, op.epsilon))
+    found = moments(dtype, length, lambda variance: inverse_of(M, variance, op.epsilon))
+    made = (found.near, narrow(found.last, dtype), found.shift)
     outer: tuple[int, ...]
     read: tuple[int, ...]
     written: tuple[int, ...]
@@ -138,8 +140,8 @@ def _statistics(
         outer,
         reduced,
         (Access(dtype, read),),
-        stages,
-        tuple((Access(dtype, written), Input(1 + i, dtype)) for i in range(3)),
+        found.stages,
+        tuple((Access(dtype, written), expr) for expr in made),
     )
     lowering.call(spec, [x, *results], f"{group.label}: statistics")
     return results
@@ -164,11 +166,11 @@ def _per_channel(
 def _result(
     lowering: Lowering, group: Group, layout: Layout
 ) -> tuple[Expr, list[tuple[Placed, tuple[int, ...]]]]:
-    """The expression over x, near, rest, inverse, scale, bias and the fused nodes' operands; those
+    """The expression over x, near, inverse, shift, scale, bias and the fused nodes' operands; those
     with their strides per axis of y as it lies."""
     dtype = str(lowering.graph.types[group.root.inputs[0] or ""].dtype)
-    x, near, rest, inverse, scale, bias = (Input(i, dtype) for i in range(6))
-    result = M.fma(standardised(x, near, rest, inverse), scale, bias)
+    x, near, inverse, shift, scale, bias = (Input(i, dtype) for i in range(6))
+    result = M.fma(standardised(x, near, inverse, shift), scale, bias)
     if not group.fused:
         return result, []
     output = group.root.outputs[0]

@@ -30,6 +30,7 @@ from verax.ops.sums.layer_normalization import (
     MeanVarianceNormalization,
     RMSNormalization,
 )
+from verax.ops.sums.moments import NEAR, inverse_of, mean_of, near_of, variance_of, wide_mean
 from verax.ops.sums.normalization import InstanceNormalization
 from verax.ops.sums.reduction import ReduceLogSumExp, Reduction
 from verax.ops.sums.response_normalization import LpNormalization
@@ -309,46 +310,67 @@ def lower_normalisation(lowering: Lowering, group: Group) -> None:
     x, scale = Input(0, dtype), Input(1, dtype)
 
     if op.kind == "RMSNormalization":
-        inverse = Input(inputs, dtype)
-        mean_square = M.div(inverse, M.like(count, inverse))
-        stages: tuple[Stage, ...] = (Stage("squares", x, inverse_root(mean_square, epsilon)),)
+        inverse: Expr = Input(inputs, dtype)
+        finish = inverse_of(M, wide_mean(M, inverse, count), epsilon)
+        stages: tuple[Stage, ...] = (Stage("squares", x, narrow(finish, dtype)),)
         statistics: tuple[Expr, ...] = ()
         result = M.mul(M.mul(x, inverse), scale)
     else:
-        stages = moments(dtype, count, lambda variance: inverse_root(variance, epsilon), inputs)
-        near, rest, inverse = (Input(inputs + i, dtype) for i in range(3))
-        unit = standardised(x, near, rest, inverse)
+        found = moments(dtype, count, lambda variance: inverse_of(M, variance, epsilon), inputs)
+        stages, inverse = found.stages, narrow(found.last, dtype)
+        unit = found.normalised
         result = M.fma(unit, scale, Input(2, dtype)) if len(extra) > 1 else M.mul(unit, scale)
-        finite = M.lt(M.abs(near), M.const(np.inf, dtype))
-        mean = M.select(finite, M.add(near, rest), near)
-        statistics = (mean, inverse) if len(node.outputs) > 1 else ()
+        statistics = (mean_of(M, found.near, found.rest), inverse) if len(node.outputs) > 1 else ()
     _emit_lines(lowering, group, axes, stages, result, extra, statistics)
+
+
+@dataclasses.dataclass(frozen=True)
+class MomentStages:
+    """Stages as `ops.sums.moments.promised_moments` has them, and what they give: a number near the
+    mean, and in float64 what that lacks and what was made of the variance."""
+
+    stages: tuple[Stage, ...]
+    x: Expr
+    near: Expr
+    rest: Expr
+    last: Expr
+
+    @property
+    def shift(self) -> Expr:
+        """rest * last, in the type of x."""
+        return narrow(M.mul(self.rest, self.last), self.x.dtype)
+
+    @property
+    def normalised(self) -> Expr:
+        """(x - mean) * inverse, which is the last stage's."""
+        return standardised(self.x, self.near, narrow(self.last, self.x.dtype), self.shift)
 
 
 def moments(
     dtype: str, count: int, finish: Callable[[Expr], Expr], inputs: int = 1
-) -> tuple[Stage, Stage, Stage]:
-    """Stages as `ops.sums.moments.promised_moments` has them, over input 0 of `inputs`: the mean
-    as one number, what that lacks, and what `finish` makes of the variance."""
-    x, near, rest, second = (Input(i, dtype) for i in (0, inputs, inputs + 1, inputs + 2))
-    deviation, number = M.sub(x, near), M.const(count, dtype)
-    variance = M.fma(M.neg(rest), rest, M.div(second, number))
-    return (
-        Stage("sum", x, M.div(near, number)),
-        Stage("sum", deviation, M.div(rest, number)),
-        Stage("squares", deviation, finish(M.max(variance, M.const(0.0, dtype)))),
+) -> MomentStages:
+    """Over input 0 of `inputs`, which has rows of `count` elements. finish: of the variance."""
+    x, total = Input(0, dtype), Input(inputs, dtype)
+    near, deviations, rest = total, Input(inputs + 1, dtype), Input(inputs + 1, F64)
+    squares, last = Input(inputs + 2, dtype), Input(inputs + 2, F64)
+    deviation = M.sub(x, near)
+    variance = variance_of(M, wide_mean(M, squares, count), rest)
+    stages = (
+        Stage("sum", x, near_of(M, total, count), NEAR),
+        Stage("sum", deviation, wide_mean(M, deviations, count)),
+        Stage("squares", deviation, finish(variance)),
     )
+    return MomentStages(stages, x, near, rest, last)
 
 
-def standardised(x: Expr, near: Expr, rest: Expr, inverse: Expr) -> Expr:
-    """(x - mean) * inverse, from what `moments` gives."""
-    return M.fma(M.sub(x, near), inverse, M.neg(M.mul(rest, inverse)))
+def narrow(value: Expr, dtype: str) -> Expr:
+    """A float64 in `dtype`."""
+    return value if dtype == F64 else M.convert(value, dtype)
 
 
-def inverse_root(variance: Expr, epsilon: float) -> Expr:
-    """1 / sqrt(variance + epsilon)."""
-    shifted = M.add(variance, M.like(epsilon, variance))
-    return M.div(M.like(1.0, variance), M.sqrt(shifted))
+def standardised(x: Expr, near: Expr, inverse: Expr, shift: Expr) -> Expr:
+    """(x - mean) * inverse, where shift is what near lacks of the mean, times inverse."""
+    return M.fma(M.sub(x, near), inverse, M.neg(shift))
 
 
 @lowers("MeanVarianceNormalization")
@@ -363,12 +385,14 @@ def lower_mean_variance(lowering: Lowering, group: Group) -> None:
         raise NoKernel("normalisations take float32 or float64, and an axis at least")
     count = math.prod(shape[a] for a in axes)
 
-    def divisor_of(variance: Expr) -> Expr:
-        return M.add(M.sqrt(variance), M.like(MVN_EPSILON, variance))
+    def inverse(variance: Expr) -> Expr:
+        one, guard = (M.const(v, F64) for v in (1.0, MVN_EPSILON))
+        return M.div(one, M.add(M.sqrt(variance), guard))
 
-    x, near, rest, divisor = (Input(i, dtype) for i in range(4))
-    result = M.div(M.sub(M.sub(x, near), rest), divisor)
-    _emit_lines(lowering, group, axes, moments(dtype, count, divisor_of), result)
+    found = moments(dtype, count, inverse)
+    centred = M.sub(M.sub(found.x, found.near), narrow(found.rest, dtype))
+    result = M.mul(centred, narrow(found.last, dtype))
+    _emit_lines(lowering, group, axes, found.stages, result)
 
 
 @lowers("LpNormalization")
