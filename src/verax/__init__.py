@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from verax.base.errors import VeraxError
     from verax.compiling import Compiled, compile
     from verax.loading import load
+    from verax.recording import record
     from verax.tuning import tune
 
 __version__: str
@@ -46,6 +47,7 @@ _HOMES = {
     "convert": "verax.api",
     "evaluate": "verax.api",
     "load": "verax.loading",
+    "record": "verax.recording",
     "reference": "verax.api",
     "substitute": "verax.api",
     "tune": "verax.tuning",
@@ -62,6 +64,7 @@ __all__ = [
     "convert",
     "evaluate",
     "load",
+    "record",
     "reference",
     "substitute",
     "tune",

@@ -19,6 +19,7 @@ from verax.base.kept import keeping
 from verax.base.reading import stamp
 from verax.base.settings import DEFAULT_LEVEL, Settings
 from verax.base.tensors import is_module, named_inputs, tensors_in
+from verax.by_value import ByValueRunner, same_inputs
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import Network, graph_of, model_of
@@ -35,7 +36,7 @@ from verax.judge.align.networks import align as judge_align
 from verax.judge.bisect import bisect as judge_bisect
 from verax.judge.bisect import with_accuracy
 from verax.judge.locate.consecutive import in_steps
-from verax.judge.protocol import Runner
+from verax.judge.protocol import Naming, Runner, naming_of
 from verax.loading import is_from, load
 from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection
@@ -50,7 +51,7 @@ from verax.runners.limited import limited
 from verax.runners.network import NetworkRunner
 from verax.runners.own import VeraxRunner
 from verax.runners.passes import PassOptions, with_passes
-from verax.runners.registry import RUNNERS, resolve
+from verax.runners.registry import AT_FILES, RUNNERS, resolve
 from verax.runners.torch_calls import complex_inputs, named_examples
 from verax.verified_conversion import Converted
 from verax.verified_conversion import convert as convert_verified
@@ -119,7 +120,21 @@ def subject_of(
     `runners.child_runner.TIMEOUT` in others.
     """
     runner = _runner_of(subject, model, threads, TIMEOUT if timeout is None else timeout)
+    runner = _aligned(subject, runner, model)
     return runner if timeout is None else limited(runner, timeout)
+
+
+def _aligned(subject: Subject, runner: Runner, model: Network | None) -> Runner:
+    """The runner, under the names of the network it is judged by where it runs another file, or
+    another network whose inputs are laid out otherwise."""
+    if model is None or isinstance(model, str | os.PathLike):
+        return runner
+    if isinstance(runner, NetworkRunner):
+        laid_out = same_inputs(graph_of(model), runner.subject)
+        return runner if laid_out else ByValueRunner(runner, runner.subject)
+    kind, _, file = subject.partition(":") if isinstance(subject, str) else ("", "", "")
+    other_file = kind in AT_FILES and subject not in RUNNERS and naming_of(runner) is Naming.hint
+    return ByValueRunner(runner, graph_of(file)) if other_file else runner
 
 
 def _runner_of(subject: Subject, model: Network | None, threads: int, timeout: float) -> Runner:
@@ -199,9 +214,13 @@ def _taking(given: Any, runner: Runner, network: Model | Graph) -> Runner:
     return FunctionRunner(runner.function, runner.name, tensors=True, pairs=pairs)
 
 
+def inputs_of(graph: Graph, inputs: Any) -> Arrays:
+    """Inputs of one run, in any form, as arrays by name. Raises `InputError`."""
+    return as_arrays(named_inputs(inputs, graph.arguments))
+
+
 def _given(graph: Graph, inputs: Any) -> Arrays | None:
-    """Inputs of one run as arrays by name. Raises `InputError`."""
-    return None if inputs is None else as_arrays(named_inputs(inputs, graph.arguments))
+    return None if inputs is None else inputs_of(graph, inputs)
 
 
 def _of_runs(graph: Graph, inputs: Any) -> Inputs | None:

@@ -121,8 +121,8 @@ class Request:
 
     def moved(self, places: Mapping[str, str]) -> Request:
         """The same request with files at other places."""
-        one = {
-            name: places.get(value, value)
+        one: dict[str, Any] = {
+            name: _with_file_at(value, places)
             for name in ("model", "params", "subject", "other", "image")
             if (value := getattr(self, name)) is not None
         }
@@ -217,11 +217,15 @@ def _runner(request: Request, loaded: Model, models: Models, text: str) -> Runne
 def _check(request: Request, loaded: Model, models: Models, show: Show) -> Record:
     image = Path(request.image) if request.image else None
     given = read_inputs(list(request.input), image, loaded.inputs, request.photo, loaded.pixels)
+    subject = _subject(request, loaded, models)
+    other = _runner(request, loaded, models, request.other) if request.other else None
+    if other is not None and other.name == subject.name:
+        subject.name, other.name = request.subject, request.other or other.name
     verdict = check(
         loaded.graph,
-        _subject(request, loaded, models),
+        subject,
         given.arrays or None,
-        other=_runner(request, loaded, models, request.other) if request.other else None,
+        other=other,
         seed=request.seed,
         watch=request.watch,
         winograd=request.winograd,
@@ -303,12 +307,22 @@ def _files_in(subject: str) -> list[str]:
     if subject in RUNNERS:
         return []
     if not subject.startswith(COMMAND):
-        return [subject] if subject else []
+        kind, colon, file = subject.partition(":")
+        own = [file] if colon and kind in RUNNERS and os.path.exists(file) else [subject]
+        return own if subject else []
     try:
         words = shlex.split(subject.removeprefix(COMMAND))
     except ValueError:
         return []
     return [w for w in words if os.path.isfile(w)]
+
+
+def _with_file_at(text: str, places: Mapping[str, str]) -> str:
+    """A path, or a runner with its file (`onnxruntime:FILE`), where the file lies now."""
+    kind, colon, file = text.partition(":")
+    if colon and kind in RUNNERS and file in places:
+        return f"{kind}:{places[file]}"
+    return places.get(text, text)
 
 
 def _photos(folder: str | None) -> list[Path]:

@@ -11,6 +11,8 @@ from verax.runners.registry import DISTRIBUTIONS, ENTRIES, Entry
 
 ALSO = {
     "torch:FILE, litert:FILE, tensorflow:FILE": "a framework on a file of its own",
+    "onnxruntime:FILE.onnx, openvino:FILE.onnx": "a runtime on another file than the model's, such "
+    "as what was exported from it; values of the two are aligned by the numbers that they hold",
     "cmd:PROGRAM ARGS": "any program: it reads one .npz and writes another, whose paths are its "
     "last two arguments or stand where {input} and {output} are written; {model} is the network "
     "as ONNX",

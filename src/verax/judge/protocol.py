@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from verax.ir.graph import Graph
+from verax.ir.types import DType
 from verax.records.bisection import Step
 
 Shape = tuple[int | None, ...] | None
@@ -267,7 +268,16 @@ def stored_for(
         pairs |= matched_names(missing, rest) or {}
     known = {k: v for k, v in stored.items() if k in wanted}
     known |= {name: stored[k] for k, name in pairs.items()}
+    known = {v: as_declared(graph, v, a) for v, a in known.items()}
     return known, tuple(f"{k!r} was taken for the input {v!r}" for k, v in pairs.items())
+
+
+def as_declared(graph: Graph, value: str, array: np.ndarray) -> np.ndarray:
+    """A recorded array of a value: .npy has no word for bfloat16, NumPy stores it as two bytes."""
+    declared = graph.types.get(value)
+    is_bfloat16 = declared is not None and declared.dtype is DType.bfloat16
+    two_bytes = array.dtype.kind == "V" and array.dtype.itemsize == 2
+    return array.view(DType.bfloat16.numpy) if is_bfloat16 and two_bytes else array
 
 
 def shape_of(graph: Graph, value: str) -> Shape:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
 from verax.base.arrays import as_array
@@ -14,11 +13,14 @@ from verax.base.errors import UsageError
 from verax.base.npz import read_npz
 from verax.base.printing import Named
 from verax.ir.graph import Graph
-from verax.ir.types import DType
-from verax.judge.protocol import Naming
+from verax.judge.protocol import Naming, as_declared
 
 INPUT_MARK, OUTPUT_MARK = "in:", "out:"
 """Prefixes that tell inputs from answers in an .npz; without them, names tell."""
+OUTPUTS_ALONE = (
+    "only outputs were recorded: nodes inside were judged through them, all together; "
+    "verax.record keeps inner values, too"
+)
 
 
 class ArraysRunner(Named):
@@ -39,6 +41,7 @@ class ArraysRunner(Named):
         self.answers |= {
             k.removeprefix(OUTPUT_MARK): v for k, v in plain.items() if k.startswith(OUTPUT_MARK)
         }
+        self._outputs_alone = False
         inputs = {
             k.removeprefix(INPUT_MARK): v for k, v in plain.items() if k.startswith(INPUT_MARK)
         }
@@ -51,21 +54,18 @@ class ArraysRunner(Named):
             )
 
     def describe(self) -> dict[str, str]:
-        return {"kind": "recorded arrays", "arrays": str(len(self.answers))}
+        note = {"note": OUTPUTS_ALONE} if self._outputs_alone else {}
+        return {"kind": "recorded arrays", "arrays": str(len(self.answers)), **note}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        return {k: _typed(graph, k, v) for k, v in self.answers.items() if k not in graph.inputs}
-
-
-def _typed(graph: Graph, name: str, array: np.ndarray) -> np.ndarray:
-    """.npy has no word for bfloat16: NumPy stores it as two bytes."""
-    declared = graph.types.get(name)
-    is_bfloat16 = declared is not None and declared.dtype is DType.bfloat16
-    if is_bfloat16 and array.dtype.kind == "V" and array.dtype.itemsize == 2:
-        return array.view(ml_dtypes.bfloat16)
-    return array
+        found = {
+            k: as_declared(graph, k, v) for k, v in self.answers.items() if k not in graph.inputs
+        }
+        inside = graph.producers.keys() - {*graph.outputs}
+        self._outputs_alone = bool(inside) and inside.isdisjoint(found)
+        return found
 
 
 def load_npz(path: str | os.PathLike[str]) -> ArraysRunner:

@@ -25,6 +25,12 @@ from verax.runners.onnx_files import Writer
 INPUT, OUTPUT, MODEL = "{input}", "{output}", "{model}"
 
 
+def _telling(words: Sequence[str]) -> list[str]:
+    """The program's name, and that of the first file it is given: of an interpreter the script."""
+    files = [Path(w).name for w in words[1:] if Path(w).is_file()]
+    return [Path(words[0]).name, *files[:1]]
+
+
 class CommandRunner(Named):
     """Runs `command` (a line as a shell would split it; no shell is used) once for every run.
 
@@ -49,7 +55,7 @@ class CommandRunner(Named):
         if not any(INPUT in w or OUTPUT in w for w in self.words):
             self.words += [INPUT, OUTPUT]
         self.command, self.writer, self.timeout = command, writer, timeout
-        self.name = f"cmd:{Path(self.words[0]).name}"
+        self.name = f"cmd:{' '.join(_telling(self.words))}"
 
     @property
     def truncates(self) -> bool:

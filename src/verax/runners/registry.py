@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from verax.runners.engines import Engine
 from verax.runners.functions import FunctionRunner
 from verax.runners.litert import LiteRtRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
+from verax.runners.onnx_session import SessionRunner, model_of_session
 from verax.runners.openvino import OpenVinoRunner
 from verax.runners.own import ReferenceRunner, VeraxRunner
 from verax.runners.tensorflow_file import TensorFlowRunner
@@ -32,6 +34,9 @@ from verax.runners.tvm import TvmRunner
 Source = str | os.PathLike[str] | bytes | None
 FOREIGN = ("torch", "torch-compiled", "litert", "litert-builtin", "litert-reference", "tensorflow")
 """Runners of their own model files; by name alone they run the file of the model under test."""
+AT_FILES = ("onnxruntime", "openvino", "tvm")
+"""Runtimes of ONNX files: `onnxruntime:FILE.onnx` runs another file than that of the model under
+test, with which it is aligned by value."""
 
 
 @dataclass(frozen=True)
@@ -105,13 +110,33 @@ def _foreign(kind: str, asked: Asked, path: str = "") -> Runner:
     return TorchFileRunner(file, compiled=kind == "torch-compiled", **options)
 
 
+def _at_file(kind: str, asked: Asked, path: str) -> Runner:
+    """A runtime of ONNX files on another file than that of the model under test."""
+    near = difflib.get_close_matches(f"{kind}:{path}", ENTRIES, 1)
+    if not path.endswith(".onnx") or not Path(path).is_file():
+        raise UsageError(
+            f"there is no ONNX file {path!r} for {kind}, and no setting of that name"
+            + (f"; is {near[0]!r} meant?" if near else ""),
+            next_step=f"give a file, {kind}:FILE.onnx, or one of "
+            + ", ".join(name for name in ENTRIES if name.startswith(kind)),
+        )
+    return ENTRIES[kind].make(dataclasses.replace(asked, source=path))
+
+
 def _of_other_file(runner: Runner, path: str | Path, asked: Asked) -> Runner:
     """`runner`, whose names are hints when `path` is not the file of the network under test."""
-    known = asked.source
-    same = isinstance(known, str | os.PathLike) and os.path.abspath(known) == os.path.abspath(path)
-    if isinstance(runner, ChildRunner) and not same:
-        runner.naming = Naming.hint
+    if isinstance(runner, ChildRunner):
+        runner.naming = _naming_of_file(path, asked.source)
     return runner
+
+
+def _naming_of_file(path: str | Path | bytes | None, source: Source) -> Naming:
+    """What the names of a file's values are worth: all if the network under test was read there."""
+    if path is not None and path == source:
+        return Naming.network
+    files = isinstance(path, str | Path) and isinstance(source, str | os.PathLike)
+    same = files and os.path.abspath(source) == os.path.abspath(path)  # type: ignore[type-var, arg-type]
+    return Naming.network if same else Naming.hint
 
 
 @dataclass(frozen=True)
@@ -218,8 +243,9 @@ ENGINES: Mapping[str, Engine] = {
 }
 """What `verax bench` can time, by the runner's name; "verax" is our default level."""
 RUNNERS = {name: entry.words for name, entry in ENTRIES.items()}
-"""Runners by name, and what each is. `torch:FILE`, `litert:FILE`, `tensorflow:FILE` run a file of
-their own; `cmd:PROGRAM ARGS` runs any program."""
+"""Runners by name, and what each is. `torch:FILE`, `litert:FILE`, `tensorflow:FILE`,
+`onnxruntime:FILE` and `openvino:FILE` run a file of their own; `cmd:PROGRAM ARGS` runs any
+program."""
 
 
 def resolve(
@@ -246,6 +272,9 @@ def resolve(
         return ArraysRunner(subject)
     if isinstance(subject, str | os.PathLike):
         return _named(os.fspath(subject), Asked(source, threads, timeout, program))
+    if _is_from(subject, "onnxruntime"):
+        own = model_of_session(subject)
+        return SessionRunner(subject, naming=_naming_of_file(own, source))
     if _is_from(subject, "torch.export"):
         naming = Naming.network if subject is program else Naming.hint
         return ExportedProgramRunner(subject, threads=threads, naming=naming)
@@ -272,6 +301,8 @@ def _named(subject: str, asked: Asked) -> Runner:
         return CommandRunner(rest, writer=to_bytes, timeout=asked.timeout)
     if colon and kind in FOREIGN:
         return _of_other_file(_foreign(kind, asked, rest), rest, asked)
+    if colon and kind in AT_FILES and rest:
+        return _of_other_file(_at_file(kind, asked, rest), rest, asked)
     path = Path(subject)
     if path.suffix in (".npz", ".onnx"):
         if not os.path.isfile(path):

@@ -49,8 +49,6 @@ COMPARING = 600.0
 """Seconds that a comparison may take where `timeout` is not given."""
 CONFIRMING = 2
 """Samples of jittered weights for the inputs that only confirm."""
-LONG = 48
-"""Names of nodes longer than this are shortened in sentences; the record has them whole."""
 Progress = Callable[[str, float], None]
 """Called with (what is being done, share done)."""
 
@@ -463,7 +461,7 @@ def _say_place(place: Divergence) -> str:
     nodes = []
     for side in (place.first, place.second):
         told = [layer for layer in side if layer.operator not in MOVES] or side
-        nodes.append(", ".join(_short(layer.node) for layer in told) or "nothing")
+        nodes.append(", ".join(layer.node for layer in told) or "nothing")
     if not (place.first and place.second):
         return f"as far as both go they agree; {place.reason}"
     where = f" ({place.where})" if place.where else ""
@@ -471,15 +469,8 @@ def _say_place(place: Divergence) -> str:
 
 
 def _say_open(place: Divergence) -> str:
-    nodes = [
-        ", ".join(_short(x.node) for x in side) or "nothing" for side in (place.first, place.second)
-    ]
+    nodes = [", ".join(x.node for x in side) or "nothing" for side in (place.first, place.second)]
     return f"at {nodes[0]} (first) and {nodes[1]} (second): {place.reason}"
-
-
-def _short(name: str) -> str:
-    """Names that a converter glued together, by their two ends."""
-    return name if len(name) <= LONG else f"{name[: LONG // 2]}...{name[-LONG // 2 :]}"
 
 
 def _units(names: tuple[str, str], first: Side, second: Side) -> list[str]:

@@ -1,0 +1,59 @@
+"""A subject that runs another file than the one it is judged by: the two are aligned by value.
+
+The commonest comparison: a PyTorch program against the ONNX file that was exported from it, run by
+some runtime. Names and layouts differ between the two; inputs, outputs and inner values are brought
+together by the numbers that they hold in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.base.printing import Named
+from verax.ir.graph import Graph
+from verax.judge.align.pairing import Pairing, pair
+from verax.judge.protocol import Naming, Runner, shape_fits, shape_of
+
+
+def same_inputs(first: Graph, second: Graph) -> bool:
+    """True if inputs of the two, in order or by name, can be the same arrays."""
+    if len(first.arguments) != len(second.arguments):
+        return True  # nothing that layouts could mend
+    named = set(first.arguments) == set(second.arguments)
+    pairs = zip(first.arguments, first.arguments if named else second.arguments)
+    return all(shape_fits(shape_of(first, v), shape_of(second, w)) for v, w in pairs)
+
+
+class ByValueRunner(Named):
+    """`runner`, which runs the network `second`, under the names of the network it is judged by."""
+
+    naming = Naming.given
+    stored_inputs: Mapping[str, np.ndarray] | None = None
+
+    def __init__(self, runner: Runner, second: Graph) -> None:
+        self.runner, self.second = runner, second
+        self.name, self.watches = runner.name, runner.watches
+        self._pairing: tuple[Any, Pairing] | None = None
+
+    def describe(self) -> dict[str, str]:
+        said = {} if self._pairing is None else self._pairing[1].said
+        return {**self.runner.describe(), **said}
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        pairing = self._paired(graph, inputs)
+        asked = [pairing.inner[v][0] for v in keep or () if v in pairing.inner]
+        given = pairing.feed(self.second, {v: np.asarray(inputs[v]) for v in graph.inputs})
+        return pairing.read(self.runner.run(self.second, given, asked or None))
+
+    def _paired(self, graph: Graph, inputs: Mapping[str, np.ndarray]) -> Pairing:
+        """Made once for a network and its inputs' shapes."""
+        shapes = {v: np.shape(inputs[v]) for v in graph.inputs}
+        key = (shapes, graph.inputs, graph.outputs, graph.nodes)
+        if self._pairing is None or self._pairing[0] != key:
+            self._pairing = key, pair(graph, self.second, inputs)
+        return self._pairing[1]
