@@ -190,7 +190,8 @@ def _npz(
             _must_fit(name, headers[names[name]][0], types.get(name), path)
         arrays = read_npz(path, [names[name] for name in wanted])
     except UsageError as error:
-        raise InputError(error.cause, place=str(path), next_step=error.next_step) from error
+        cause = f"this cannot be read: {error.cause}"
+        raise InputError(cause, place=str(path), next_step=error.next_step) from error
     return {name: arrays[names[name]] for name in wanted}
 
 
