@@ -25,6 +25,7 @@ MODULES = {
     "error_model": "verax.numerics.error_model",
     "widen": "verax.judge.locate.widen",
     "check": "verax.judge.check",
+    "networks": "verax.judge.align.networks",
     "explain": "verax.judge.explain.node",
     "vx": "verax.runtime.vx",
     "image": "verax.runtime.image",

@@ -366,6 +366,8 @@ def written_twice() -> Iterator[tuple[str, Piece, Piece]]:
     yield "Clip from 0", relu, clip(0, None)
     yield "Clip to the largest", relu, clip(0, 3.4028234663852886e38)
     yield "Clip as Min and Max", clip(0, 6), then(binary("Max", 0.0), binary("Min", 6.0))
+    turned_over = then(relu, binary("Mul", -1.0), binary("Max", -6.0), binary("Mul", -1.0), relu)
+    yield "Clip as CoreML has it", then(clip(0, 6), relu), turned_over
     yield "Min and Max turned", then(binary("Min", 6.0), binary("Max", 0.0)), clip(0, 6)
     yield "HardSwish", unary("HardSwish"), hard_swish
     yield "slope", unary("LeakyRelu", alpha=0.25), slope

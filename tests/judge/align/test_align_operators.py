@@ -9,6 +9,7 @@ import pytest
 from tests.judge.align.mutations import (
     Piece,
     batch_norm,
+    binary,
     clip,
     folded_norm,
     honest,
@@ -23,6 +24,7 @@ from tests.judge.align.mutations import (
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.align import verdict
+from verax.judge.align.corners import interval
 from verax.judge.align.networks import align
 from verax.records.alignment import Alignment, Relation
 
@@ -133,6 +135,24 @@ def test_rounding_of_weights_changes_no_sizes(resize_first: bool) -> None:
     pair = [then(enlarged, batch_norm()), then(folded_norm, enlarged)]
     found = compared(*(pair if resize_first else pair[::-1]))
     assert found.relation is Relation.same, found.reasons
+
+
+def test_what_sums_and_products_keep_numbers_within_is_known() -> None:
+    """ReLU6 written as -max(-x, -6), as CoreML files have it: no number is below 0 behind it."""
+    b = Builder("chain")
+    h = RELU(b, b.input("x", TensorType.parse("float32[2, 3]")))
+    steps = [("Mul", -1.0), ("Add", 0.0), ("Max", -6.0), ("Mul", -1.0), ("Sub", -2.0)]
+    limits = []
+    for kind, number in steps:
+        h = binary(kind, number)(b, h)
+        limits.append(h)
+    h = b.add(op("Mul"), [h, limits[2]])
+    graph = b.graph([b.add(op("Neg"), [h])])
+    inf = np.inf
+    expected = [(-inf, 0), (-inf, 0), (-6, 0), (0, 6), (2, 8)]
+    assert [interval(graph, v) for v in limits] == expected
+    assert interval(graph, graph.outputs[0]) == (0, 48)
+    assert interval(graph, "x") == (-inf, inf)
 
 
 def test_what_is_not_compared_in_time_is_said_to_be_open() -> None:

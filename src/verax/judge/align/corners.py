@@ -158,14 +158,40 @@ KEEPING = frozenset(
     )
 )
 """Operators whose results are no smaller and no larger than what they read first."""
+
+
+def _product(a: Interval, b: Interval) -> Interval:
+    ends = [0.0 if 0.0 in (x, y) else x * y for x in a for y in b]
+    return min(ends), max(ends)
+
+
+COMBINED: Mapping[str, Callable[[Interval, Interval], Interval]] = {
+    "Add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "Sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "Mul": _product,
+    "Max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "Min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+}
+"""Between which numbers the results of two operands are, by where each of these is."""
 DEPTH = 16
 
 
 def interval(graph: Graph, value: str | None, depth: int = DEPTH) -> Interval:
     """Between which numbers a value is by the operators that make it, whatever comes in."""
+    constant = graph.constants.get(value or "")
+    if constant is not None and constant.size and constant.dtype.kind == "f":
+        return float(constant.min()), float(constant.max())
     node = graph.producers.get(value or "")
     if node is None or not depth:
         return _ANY
+    if node.op.kind == "Mul" and node.inputs[0] == node.inputs[1]:
+        return _POSITIVE
+    if node.op.kind in COMBINED and len(node.inputs) == 2:
+        a, b = (interval(graph, v, depth - 1) for v in node.inputs)
+        return COMBINED[node.op.kind](a, b)
+    if node.op.kind == "Neg":
+        least, most = interval(graph, node.inputs[0], depth - 1)
+        return -most, -least
     if node.op.kind == "Clip":
         bounds = [graph.constants.get(v or "") for v in node.inputs[1:]]
         low, high = ([*bounds, None, None])[:2]
@@ -176,8 +202,6 @@ def interval(graph: Graph, value: str | None, depth: int = DEPTH) -> Interval:
         )
     if node.op.kind in KEEPING:
         return interval(graph, node.inputs[0], depth - 1)
-    if node.op.kind == "Mul" and node.inputs[0] == node.inputs[1]:
-        return _POSITIVE
     if node.op.kind == "Concat":
         inner_ones = [interval(graph, v, depth - 1) for v in node.inputs]
         return min(i[0] for i in inner_ones), max(i[1] for i in inner_ones)
