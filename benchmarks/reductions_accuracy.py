@@ -241,8 +241,8 @@ def page(rows: Sequence[Row]) -> str:
             "many roundings of a small sum.",
             "",
             "Sums of float32 are taken in blocks of 1024 elements, 32 partial results each, and "
-            "blocks are added by two-sums; normalizations subtract a number near the mean, and what "
-            "that lacks when they scale; what follows from sums is computed in float64 "
+            "blocks are added by two-sums; normalizations subtract a number near the mean, and "
+            "what that lacks when they scale; what follows from sums is computed in float64 "
             "(`numerics/reductions.py`, `ops/sums/moments.py`).",
             "",
             f"**{len(rows)} rows; the largest ratio is {worst:.2f}; more exact than every peer "

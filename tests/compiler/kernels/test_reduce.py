@@ -17,7 +17,7 @@ from verax.compiler.kernels.loops.loop import Access
 from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage, emit_reduce
 from verax.compiler.kernels.target import Target
 from verax.numerics.arith_numpy import NumpyArith
-from verax.numerics.expr import Expr, Input, compose, evaluate, trace
+from verax.numerics.expr import Input, compose, evaluate, trace
 from verax.numerics.formats import numpy_dtype
 from verax.numerics.reductions import reduce
 
