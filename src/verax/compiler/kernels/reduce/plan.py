@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from verax.compiler.kernels.loops.spec import Access
 from verax.compiler.kernels.reduce.spec import ReduceSpec
-from verax.numerics.arith import PRIMITIVES
 from verax.numerics.expr import Apply, Expr, Input, nodes
 
 
@@ -98,16 +97,6 @@ def with_unit_reduced(spec: ReduceSpec) -> ReduceSpec:
         inputs=tuple(map(extend, spec.inputs)),
         element_outputs=tuple((extend(a), e) for a, e in spec.element_outputs),
     )
-
-
-SLOW = frozenset({"div", "rem", "sqrt"})
-"""Primitives that take as long as a dozen others."""
-
-
-def is_slow(expr: Expr) -> bool:
-    """Whether `expr` divides, takes a root, or calls a function of many operations."""
-    applied = (n for n in nodes(expr) if isinstance(n, Apply))
-    return any(n.function in SLOW or n.function not in PRIMITIVES for n in applied)
 
 
 def row_constants(exprs: Sequence[Expr], still: Collection[int]) -> list[Expr]:
