@@ -57,5 +57,11 @@ def test_lines_of_a_pipe_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(map(len, printed(None, [name]).splitlines())) <= 70
 
 
+def test_a_name_with_spaces_stays_in_one_line() -> None:
+    name = "Functional 1/conv 2d 3/bias add"
+    for width in (40, 50, 60):
+        assert name in printed(width, [name])
+
+
 def test_names_are_no_markup() -> None:
     assert "[red]x[/red]" in printed(100, ["[red]x[/red]"])
