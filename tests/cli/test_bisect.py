@@ -156,9 +156,9 @@ def test_a_replay_wants_the_pass_as_it_was(cli: Cli, tiny: Path, tmp_path: Path)
     own, record = tmp_path / "own.py", tmp_path / "record.json"
     own.write_text(PASS)
     assert cli("check", tiny, "verax:O1", "--inject", own, "--json", record).code == 0
-    assert cli("check", "--replay", record).code == 0
+    assert cli("check", "--replay", record, "--allow-commands").code == 0
     own.write_text(own.read_text() + "\n")
-    again = cli("check", "--replay", record)
+    again = cli("check", "--replay", record, "--allow-commands")
     assert again.code == 2
     assert "own.py" in again.err
 
