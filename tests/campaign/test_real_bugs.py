@@ -15,6 +15,7 @@ from verax.ir.operator import Operator
 from verax.judge import check
 from verax.records.verdict import Kind, Verdict
 from verax.runners.functions import FunctionRunner
+from verax.runners.registry import resolve
 
 
 def judged(operator: Operator, runner: str) -> Verdict:
@@ -85,3 +86,17 @@ def test_long_integers_from_2_to_the_31_are_not_negative() -> None:
     verdict = check(graph, RUNNERS["onnxruntime"](), s.inputs, explain=False, twice=False)
     right = tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 32)
     assert verdict.kind is (Kind.identical if right else Kind.mistake)
+
+
+def test_onnxruntime_rounds_inputs_of_products_with_dequantised_weights() -> None:
+    """By MatMulNBits, from level extended on: to bytes, which the file does not say."""
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    rng = np.random.default_rng(3)
+    s = Sketch("bytes", rng)
+    x = s.input("x", rng.standard_normal((3, 48)).astype(np.float32))
+    weights = s.constant(rng.integers(-127, 128, (48, 20)), np.int8)
+    scales = s.uniform(0.01, 0.02, 20)
+    s.add(op("Gemm"), [x, s.add(op("DequantizeLinear", axis=1), [weights, scales]), s.normal(20)])
+    for name, kind in (("onnxruntime", Kind.mistake), ("onnxruntime:basic", Kind.rounding)):
+        verdict = check(s.graph(), resolve(name, threads=1), s.inputs, explain=False, twice=False)
+        assert verdict.kind is kind, name
