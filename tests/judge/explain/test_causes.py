@@ -81,7 +81,9 @@ def test_a_subject_runs_a_node_alone_on_its_own_weights() -> None:
 def test_missing_values_leave_a_blame_as_it_is() -> None:
     blame, values = blamed(Planted(["bn"], MISTAKES["epsilon 1e-5 for 1e-3"][1]))
     region = dataclasses.replace(blame, region=("stem", "bn"))
-    assert diagnose(region, GRAPH, {"bn": values["bn"]}) == region
+    untried = diagnose(region, GRAPH, {"bn": values["bn"]})
+    assert "not tried: any, as the subject did not give x" in untried.told_apart
+    assert dataclasses.replace(untried, told_apart="") == region
     assert diagnose(blame, GRAPH, {"bn": values["bn"]}) == blame
     unknown = dataclasses.replace(blame, value="nowhere")
     assert diagnose(unknown, GRAPH, values) == unknown

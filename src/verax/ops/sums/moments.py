@@ -75,17 +75,22 @@ rarely are a multiple of it, so that all columns come up. However those elements
 others, the mean of squares of the deviations is at most five times the variance, or so."""
 
 
+def _reciprocal(n: int) -> float:
+    """1 / n; of no elements infinity, so that their mean is NaN."""
+    return 1 / n if n else np.inf
+
+
 def near_of(m: Arith[V], total: V, n: int) -> V:
     """A number near the mean of n elements, from the sum of those that it is taken of; 0 where that
     is not finite, so that what it lacks is infinite or NaN as the mean is."""
-    near = m.mul(total, m.like(1 / taken(n, NEAR), total))
+    near = m.mul(total, m.like(_reciprocal(taken(n, NEAR)), total))
     finite = m.lt(m.abs(near), m.like(np.inf, near))
     return m.select(finite, near, m.like(0.0, near))
 
 
 def wide_mean(m: Arith[V], total: V, n: int) -> V:
     """The sum of n elements times 1 / n, in float64."""
-    return m.mul(m.convert(total, "float64"), m.const(1 / n, "float64"))
+    return m.mul(m.convert(total, "float64"), m.const(_reciprocal(n), "float64"))
 
 
 def variance_of(m: Arith[V], second: V, rest: V) -> V:
