@@ -138,6 +138,21 @@ def rows(*shape: int) -> Callable[[np.random.Generator], Sequence[np.ndarray]]:
     return draw
 
 
+def _behind(net: Any, function: Callable[[Any], Any]) -> Any:
+    """A module: `net`, and a function of its result."""
+    from torch import nn
+
+    class Behind(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x: Any) -> Any:
+            return function(self.net(x))
+
+    return Behind()
+
+
 def _written() -> Iterator[Entry]:
     """Small networks in which zeros, small rows and wide ranges meet what makes errors large."""
     import torch
@@ -153,16 +168,6 @@ def _written() -> Iterator[Entry]:
             k, q = f.normalize(self.k(x), dim=-1), f.normalize(self.q(x), dim=-1)
             return torch.softmax(q @ k.transpose(-1, -2) * 20, -1) @ x
 
-    class Behind(nn.Module):
-        """A network, and a function of its result."""
-
-        def __init__(self, net: nn.Module, function: Callable[[Any], Any]) -> None:
-            super().__init__()
-            self.net, self.function = net, function
-
-        def forward(self, x: Any) -> Any:
-            return self.function(self.net(x))
-
     def conv(channels: int = 48, filters: int = 64) -> Any:
         return nn.Conv2d(channels, filters, 3, padding=1, bias=False)
 
@@ -170,12 +175,12 @@ def _written() -> Iterator[Entry]:
     yield Entry("pointwise", lambda: nn.Sequential(nn.Conv2d(256, 256, 1), nn.ReLU()),
                 picture(1, 256, 33, 35))  # fmt: skip
     yield Entry("cosine attention", Cosine, rows(2, 128, 768))
-    yield Entry("descriptors", lambda: Behind(conv(), lambda y: f.normalize(y, dim=1)), image)
-    yield Entry("logarithm", lambda: Behind(conv(), lambda y: torch.log(y.abs() + 1e-12)), image)
+    yield Entry("descriptors", lambda: _behind(conv(), lambda y: f.normalize(y, dim=1)), image)
+    yield Entry("logarithm", lambda: _behind(conv(), lambda y: torch.log(y.abs() + 1e-12)), image)
     yield Entry(
         "instance norm", lambda: nn.Sequential(conv(), nn.InstanceNorm2d(64, eps=1e-12)), image
     )
-    yield Entry("masks", lambda: Behind(conv(), lambda y: (y != 0).float() + torch.sign(y)), image)
+    yield Entry("masks", lambda: _behind(conv(), lambda y: (y != 0).float() + torch.sign(y)), image)
     yield Entry(
         "unet",
         lambda: nn.Sequential(
@@ -194,14 +199,6 @@ def _operators() -> Iterator[Entry]:
     import torch
     from torch import nn
     from torch.nn import functional as f
-
-    class Behind(nn.Module):
-        def __init__(self, net: nn.Module, function: Callable[[Any], Any]) -> None:
-            super().__init__()
-            self.net, self.function = net, function
-
-        def forward(self, x: Any) -> Any:
-            return self.function(self.net(x))
 
     functions: dict[str, Callable[[Any], Any]] = {
         name: getattr(torch, name) for name in POINTWISE.split()
@@ -244,7 +241,7 @@ def _operators() -> Iterator[Entry]:
     }  # fmt: skip
     for layer, (build, inputs) in layers.items():
         for name, function in functions.items():
-            make = partial(lambda build, function: Behind(build(), function), build, function)
+            make = partial(lambda build, function: _behind(build(), function), build, function)
             yield Entry(f"{name} behind {layer}", make, inputs)
 
 

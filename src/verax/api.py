@@ -84,7 +84,7 @@ def reference(
     """
     network, inputs = with_examples(model, inputs)
     graph = graph_of(network)
-    given = {**as_arrays(named_inputs(inputs, graph.arguments)), **as_arrays(state or {})}
+    given = {**inputs_of(graph, inputs), **as_arrays(state or {})}
     return evaluate_graph(graph, given, keep=keep)
 
 
@@ -227,7 +227,7 @@ def _of_runs(graph: Graph, inputs: Any) -> Inputs | None:
     """Inputs of one run or, listed, of several, as arrays by name. Raises `InputError`."""
     if not isinstance(inputs, list | tuple):
         return _given(graph, inputs)
-    return [as_arrays(named_inputs(one, graph.arguments)) for one in inputs]
+    return [inputs_of(graph, one) for one in inputs]
 
 
 def _pixels_of(model: Network) -> dict[str, Pixels]:

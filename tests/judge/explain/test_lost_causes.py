@@ -13,7 +13,7 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.explain import causes, region
-from verax.judge.explain.region import LONGEST, explain_region
+from verax.judge.explain.region import LONGEST, search_region
 from verax.ops.movement.reshaping import Transpose
 from verax.ops.pointwise.activation import LeakyRelu
 from verax.ops.pointwise.arithmetic import Add, Mul
@@ -87,7 +87,7 @@ def test_data_quantised_the_other_way_are_named_and_set_beside_the_float_model(
     other, _ = hybrid(not symmetric, shift=1.5)
     given = evaluate(other, arrays, work=np.float32)["y"]
     known = {**graph.constants, **arrays}
-    (first, *_) = explain_region(graph.nodes, known, given, graph.types)
+    (first, *_) = search_region(graph.nodes, known, given, graph.types)[0]
     way = "asymmetrically" if symmetric else "symmetrically"
     assert first.hypothesis == f"quantised: inputs quantised {way}"
     assert "a mistake by the word of the file" in first.words
@@ -100,7 +100,7 @@ def test_data_quantised_the_other_way_are_named_and_set_beside_the_float_model(
         error, rel=0.02
     )
     honest = evaluate(graph, arrays, work=np.float32)["y"]
-    assert explain_region(graph.nodes, known, honest, graph.types) == ()
+    assert search_region(graph.nodes, known, honest, graph.types)[0] == ()
 
 
 def autoencoder(wrong: str = "") -> tuple[Graph, dict[str, np.ndarray]]:
@@ -163,7 +163,7 @@ def test_scale_and_mask_of_spelled_out_attention_are_named_once(wrong: str, name
     changed = {"scale": np.float32(1)} if wrong == "scale" else {}
     other = dataclasses.replace(graph, constants={**graph.constants, **changed})
     answer = evaluate(other, given, work=np.float32)["y"]
-    found = explain_region(graph.nodes, {**graph.constants, **arrays}, answer, graph.types)
+    found = search_region(graph.nodes, {**graph.constants, **arrays}, answer, graph.types)[0]
     assert [e.hypothesis for e in found] == [named]
 
 

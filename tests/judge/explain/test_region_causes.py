@@ -9,7 +9,7 @@ import pytest
 
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
-from verax.judge.explain.region import explain_region
+from verax.judge.explain.region import search_region
 from verax.ops.pointwise.activation import Relu
 from verax.ops.pointwise.arithmetic import Add
 from verax.ops.sums.normalization import BatchNormalization
@@ -44,7 +44,7 @@ def fused(seed: int = 0) -> tuple[Graph, dict[str, np.ndarray]]:
 
 def explanations(graph: Graph, arrays: dict[str, np.ndarray], given: np.ndarray) -> list[str]:
     known = {**graph.constants, **arrays}
-    found = explain_region(graph.nodes, known, given, graph.types)
+    found = search_region(graph.nodes, known, given, graph.types)[0]
     return [e.hypothesis for e in found]
 
 

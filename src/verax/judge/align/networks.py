@@ -34,8 +34,8 @@ from verax.judge.align.values import (
     compare,
     difference,
     evaluate_all,
-    spreads,
     unit_of,
+    with_spread,
 )
 from verax.judge.align.verdict import Judged, judge_operators, told_by_operators
 from verax.judge.align.weights import CAUSES_SAID
@@ -100,7 +100,7 @@ def align(
     outputs = match_outputs(a, b)
     if not all(o.statistic == 0.0 and not o.reason for o in outputs):
         say("measuring what rounded weights do", 0.45)
-        a, b = _with_spread(a, seed), _with_spread(b, seed + 1)
+        a, b = with_spread(a, seed), with_spread(b, seed + 1)
         outputs = match_outputs(a, b)
     say("aligning values", 0.6)
     agree = all(not o.reason for o in outputs)
@@ -158,16 +158,6 @@ def _work(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
 def _second_side(second: Graph, first: Side, ways: Ways) -> Side:
     made = second_inputs(second, first.values, ways)
     return Side(second, evaluate_all(second, made))
-
-
-def _with_spread(side: Side, seed: int, *, only_outputs: bool = False) -> Side:
-    """The side with what jittered weights do; without where the jittered network fails."""
-    names, samples = (side.graph.outputs, CONFIRMING) if only_outputs else (None, st.SAMPLES_MANY)
-    try:
-        found = spreads(side.graph, side.values, seed, names, samples)
-    except VeraxError:
-        return side
-    return dataclasses.replace(side, spread=found)
 
 
 def match_outputs(first: Side, second: Side) -> tuple[OutputMatch, ...]:
@@ -275,7 +265,7 @@ def _confirmed(
     a = Side(first.graph, evaluate_all(first.graph, _work(first.graph, fresh)))
     b = _second_side(second.graph, a, ways)
     if first.spread:
-        a, b = (_with_spread(s, seed, only_outputs=True) for s in (a, b))
+        a, b = (with_spread(s, seed, s.graph.outputs, CONFIRMING) for s in (a, b))
     again = {(o.first, o.second): o for o in match_outputs(a, b)}
     results = []
     for o in outputs:
@@ -314,7 +304,7 @@ def _at_other_sizes(
             second, a, {v: (own, w.resized(arrays[own])) for v, (own, w) in ways.items()}
         )
         if rounded:
-            a, b = (_with_spread(s, seed, only_outputs=True) for s in (a, b))
+            a, b = (with_spread(s, seed, s.graph.outputs, CONFIRMING) for s in (a, b))
         again = {(o.first, o.second): o for o in match_outputs(a, b)}
     except (VeraxError, ValueError, IndexError):
         return outputs

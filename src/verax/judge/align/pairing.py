@@ -4,7 +4,6 @@ the first: inputs by their layouts, outputs and inner values by the numbers that
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from verax.ir.graph import Graph, specialise
 from verax.judge.align.divergence import match_all
 from verax.judge.align.inputs import Ways, match_inputs, pair_names, second_inputs
 from verax.judge.align.permutations import Arrangement, likeliest
-from verax.judge.align.values import Found, Side, evaluate_all, spreads
+from verax.judge.align.values import Found, Side, evaluate_all, with_spread
 from verax.reference.evaluate import bind_symbols, to_work
 
 Pairs = Mapping[str, tuple[str, Arrangement]]
@@ -66,7 +65,7 @@ def pair(first: Graph, second: Graph, inputs: Mapping[str, np.ndarray]) -> Pairi
     found = match_all(a, b)
     if any(v not in found or not found[v].exact for v in fixed.outputs):
         # Weights that a converter folded were rounded anew: equal is what that may do, too.
-        a, b = _with_spread(a, 0), _with_spread(b, 1)
+        a, b = with_spread(a, 0), with_spread(b, 1)
         found = match_all(a, b)
     same = {v: f for v, f in found.items() if not f.arrangement.shuffled}
     inner = {
@@ -78,11 +77,6 @@ def pair(first: Graph, second: Graph, inputs: Mapping[str, np.ndarray]) -> Pairi
         and v not in fixed.outputs
     }
     return Pairing(ways, _outputs(a, b, same), inner)
-
-
-def _with_spread(side: Side, seed: int) -> Side:
-    """The side with what rounding its constants once more does."""
-    return dataclasses.replace(side, spread=spreads(side.graph, side.values, seed))
 
 
 def _outputs(a: Side, b: Side, same: Mapping[str, Found]) -> Pairs:

@@ -7,6 +7,7 @@ evaluated with its constants jittered by a few roundings.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from verax.base.errors import VeraxError
 from verax.ir.graph import Graph
 from verax.ir.types import TensorType
 from verax.judge.align.permutations import Arrangement, arrange
@@ -288,3 +290,18 @@ def difference(
     a, b = first.values[value], arrangement.apply(second.values[other])
     sigma = np.hypot(first.sigma(value), arrangement.apply(second.sigma(other)))
     return st.group_test(st.standardised(b - a, sigma)).statistic
+
+
+def with_spread(
+    side: Side,
+    seed: int,
+    names: Iterable[str] | None = None,
+    samples: int = st.SAMPLES_MANY,
+) -> Side:
+    """The side with what jittered weights do (see `spreads`); without where the jittered network
+    fails."""
+    try:
+        found = spreads(side.graph, side.values, seed, names, samples)
+    except VeraxError:
+        return side
+    return dataclasses.replace(side, spread=found)

@@ -71,24 +71,6 @@ class Rival:
     is_whole: bool = False
 
 
-def explain_region(
-    nodes: Sequence[Node],
-    arrays: Values,
-    given: np.ndarray,
-    types: Mapping[str, TensorType],
-    *,
-    seed: int = 0,
-) -> tuple[Explanation, ...]:
-    """Rival meanings of the nodes, under which the last one's output is within rounding.
-
-    nodes: in order, each reading `arrays` or earlier outputs; arrays: what the region reads, by
-    value name, in declared dtypes (constants too); given: the last node's first output; types: of
-    every value. Best first; empty when nothing fits or when the region is too long. Of long regions
-    the rarer rivals are not tried (`WORK`).
-    """
-    return search_region(nodes, arrays, given, types, seed=seed)[0]
-
-
 def search_region(
     nodes: Sequence[Node],
     arrays: Values,
@@ -97,7 +79,14 @@ def search_region(
     *,
     seed: int = 0,
 ) -> tuple[tuple[Explanation, ...], str]:
-    """What `explain_region` gives, and what was not tried, "" where everything was."""
+    """Rival meanings of the nodes, under which the last one's output is within rounding, and what
+    was not tried, "" where everything was.
+
+    nodes: in order, each reading `arrays` or earlier outputs; arrays: what the region reads, by
+    value name, in declared dtypes (constants too); given: the last node's first output; types: of
+    every value. Best first; none when nothing fits or when the region is too long. Of long regions
+    the rarer rivals are not tried (`WORK`).
+    """
     if len(nodes) > LONGEST:
         return (), f"the nodes one by one, which is done for up to {LONGEST}"
     try:

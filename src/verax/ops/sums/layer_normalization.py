@@ -11,6 +11,7 @@ from verax.ir.dim import DimLike
 from verax.ir.gains import Gain, InputGain, is_guard, normalization
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import KAPPA, Rounding, U
 from verax.numerics.fma import ORDERED
 from verax.ops.common import (
@@ -23,6 +24,7 @@ from verax.ops.common import (
 )
 from verax.ops.sums.moments import (
     Axes,
+    guarded_inverse_of,
     inverse_error,
     mean_error,
     moments,
@@ -233,7 +235,7 @@ class MeanVarianceNormalization(Operator):
         if x.dtype not in ORDERED:
             return super().canonical(ev, x)
         found = promised_moments(x, self._axes(x))
-        inverse = 1 / (np.sqrt(found.variance) + MVN_EPSILON)
+        inverse = guarded_inverse_of(NumpyArith(), found.variance, MVN_EPSILON)
         return (found.deviation - found.rest.astype(x.dtype)) * inverse.astype(x.dtype)
 
     @declared_units

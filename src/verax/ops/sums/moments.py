@@ -63,9 +63,9 @@ class PromisedMoments:
         """fma(unit, scale, bias), without a bias a plain product, where unit is (x - mean) *
         inverse: fma(deviation, inverse, -(rest * inverse))."""
         with np.errstate(all="ignore"):
-            shift = self.rest * inverse_of(NumpyArith(), self.variance, epsilon)
-            inverse = self.inverse(epsilon)
-            unit = fma(self.deviation, inverse, -shift.astype(inverse.dtype))
+            wide = inverse_of(NumpyArith(), self.variance, epsilon)
+            inverse, shift = (v.astype(self.near.dtype) for v in (wide, self.rest * wide))
+            unit = fma(self.deviation, inverse, -shift)
             return unit * scale if bias is None else fma(unit, scale, bias)
 
 
@@ -103,6 +103,12 @@ def inverse_of(m: Arith[V], variance: V, epsilon: float) -> V:
     """1 / sqrt(variance + epsilon), in float64, each operation rounded once."""
     one, guard = (m.const(v, "float64") for v in (1.0, epsilon))
     return m.div(one, m.sqrt(m.add(variance, guard)))
+
+
+def guarded_inverse_of(m: Arith[V], variance: V, guard: float) -> V:
+    """1 / (sqrt(variance) + guard), in float64, each operation rounded once."""
+    one, added = (m.const(v, "float64") for v in (1.0, guard))
+    return m.div(one, m.add(m.sqrt(variance), added))
 
 
 def mean_of(m: Arith[V], near: V, rest: V) -> V:

@@ -30,7 +30,15 @@ from verax.ops.sums.layer_normalization import (
     MeanVarianceNormalization,
     RMSNormalization,
 )
-from verax.ops.sums.moments import NEAR, inverse_of, mean_of, near_of, variance_of, wide_mean
+from verax.ops.sums.moments import (
+    NEAR,
+    guarded_inverse_of,
+    inverse_of,
+    mean_of,
+    near_of,
+    variance_of,
+    wide_mean,
+)
 from verax.ops.sums.normalization import InstanceNormalization
 from verax.ops.sums.reduction import ReduceLogSumExp, Reduction
 from verax.ops.sums.response_normalization import LpNormalization
@@ -385,11 +393,7 @@ def lower_mean_variance(lowering: Lowering, group: Group) -> None:
         raise NoKernel("normalisations take float32 or float64, and an axis at least")
     count = math.prod(shape[a] for a in axes)
 
-    def inverse(variance: Expr) -> Expr:
-        one, guard = (M.const(v, F64) for v in (1.0, MVN_EPSILON))
-        return M.div(one, M.add(M.sqrt(variance), guard))
-
-    found = moments(dtype, count, inverse)
+    found = moments(dtype, count, lambda v: guarded_inverse_of(M, v, MVN_EPSILON))
     centred = M.sub(M.sub(found.x, found.near), narrow(found.rest, dtype))
     result = M.mul(centred, narrow(found.last, dtype))
     _emit_lines(lowering, group, axes, found.stages, result)
