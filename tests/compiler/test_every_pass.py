@@ -214,6 +214,17 @@ def summed_bytes(b: Builder, x: str) -> list[str]:
     return [add(b, "ConvInteger", as_bytes(b, x), byte_weights(b, 5, 3, 3, 2), zero)]
 
 
+def one_window(b: Builder, x: str) -> list[str]:
+    """As streaming networks convolve what they remember: a filter a channel, then all."""
+    last = add(b, "Reshape", as_bytes(b, x), b.constant(np.array([2, 9, 7, 3])))
+    first = add(b, "Transpose", last, perm=(0, 3, 1, 2))
+    zero = scalar(b, 113, "uint8")
+    return [
+        add(b, "ConvInteger", first, byte_weights(b, 3, 1, 9, 7), zero, groups=3),
+        add(b, "ConvInteger", first, byte_weights(b, 5, 3, 9, 7), zero),
+    ]
+
+
 def rounded_thrice(b: Builder, x: str) -> list[str]:
     """As TFLite adds bytes."""
     terms = []
@@ -293,6 +304,7 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "integer_products": (on_bytes, lambda exe: "ConvInteger" in kinds(exe)),
     "widen_halves": (in_halves, lambda exe: kinds(exe).count("Cast") == 3),
     "move_dequantise": (pooled_bytes, lambda exe: kinds(exe) == ["QuantizeLinear", "MaxPool"]),
+    "flatten_windows": (one_window, lambda exe: "ReduceSum" in kinds(exe)),
     "join_roundings": (rounded_thrice, lambda exe: kinds(exe)[-1] == "WeightedSumInteger"),
     "centre_integers": (summed_bytes,
                         lambda exe: kinds(exe) == ["QuantizeLinear", "Clip", "ConvInteger"]),

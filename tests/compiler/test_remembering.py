@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -201,3 +203,49 @@ def test_the_reference_gives_the_new_state_as_outputs() -> None:
     (k,) = rows(1)
     found = evaluate(graph, {"k": k})
     assert list(found) == ["sums", "places", "cache.next"]
+
+
+def stepped(graph: Graph, given: list[np.ndarray]) -> list[np.ndarray]:
+    """Sums after each row by `step`, which has no memory of its own."""
+    exe, state, found = compile(graph, ONE), None, []
+    for k in given:
+        outputs, state = exe.step({"k": k}, state)
+        found.append(outputs["sums"])
+    return found
+
+
+def test_a_stream_goes_on_in_two_sets_of_memory() -> None:
+    """No array of state is made between runs, and whatever comes in between is followed."""
+    graph, given = cached(), rows(4)
+    exe, wanted = compile(graph, ONE), stepped(graph, given)
+    program = exe.specialised.program
+    with patch.object(type(program), "run_if_taken", side_effect=AssertionError):
+        (sums,) = exe.run({"k": given[0]}).values()
+        first = exe._now["cache"].ctypes.data
+        np.testing.assert_array_equal(sums, wanted[0])
+        exe.run({"k": given[1]})
+        second = exe._now["cache"].ctypes.data
+        exe.state = exe.state  # a copy, as a user keeps it
+        np.testing.assert_array_equal(exe.run({"k": given[2]})["sums"], wanted[2])
+        assert exe._now["cache"].ctypes.data in {first, second} and first != second
+    kept = exe.state
+    np.testing.assert_array_equal(exe.step({"k": given[3]}, kept)[0]["sums"], wanted[3])
+    np.testing.assert_array_equal(exe.run({"k": given[3]})["sums"], wanted[3])
+    for v, array in kept.items():
+        assert not np.shares_memory(array, exe._now[v])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_child_goes_on_with_a_copy() -> None:
+    graph, given = cached(), rows(3)
+    exe, wanted = compile(graph, Settings(threads=2)), stepped(graph, given)
+    exe.run({"k": given[0]})
+    child = os.fork()
+    if not child:
+        right = False
+        try:
+            right = bool((exe.run({"k": given[1]})["sums"] == wanted[1]).all())
+        finally:
+            os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_array_equal(exe.run({"k": given[1]})["sums"], wanted[1])

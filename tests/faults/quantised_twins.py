@@ -8,6 +8,7 @@ from unittest.mock import patch
 import numpy as np
 
 from verax.compiler.passes import centre_integers as centring
+from verax.compiler.passes import flatten_windows as flattening
 from verax.compiler.passes import integer_products as products
 from verax.compiler.passes import join_roundings as joining
 from verax.compiler.passes import move_dequantise as moving
@@ -98,6 +99,28 @@ def summed() -> Graph:
     return s.graph(s.add("Mul", wide, s.b.constant(np.array(1e-4, np.float32))))
 
 
+def channels_first(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Leave the weights in their order and take the data in another."""
+
+    def as_they_lie(weights: np.ndarray, source: object, to: object) -> np.ndarray:
+        return weights.reshape(weights.shape[0], *weights.shape[2:], weights.shape[1])
+
+    with patch.object(flattening.np, "moveaxis", as_they_lie):
+        return flattening.flatten_windows(graph, limit)
+
+
+def one_window() -> Graph:
+    """As streaming networks convolve what they remember."""
+    s = Sketch()
+    last = s.add("Reshape", s.bytes_of(s.x), s.b.constant(np.array([2, 9, 7, 3])))
+    first = s.add("Transpose", last, perm=(0, 3, 1, 2))
+    whole = s.random.integers(-128, 128, (5, 3, 9, 7)).astype(np.int8)
+    _, zero = s.parameters(1.0, 113)
+    sums = s.add("ConvInteger", first, s.b.constant(whole), zero)
+    wide = s.add("Cast", sums, to="float32")
+    return s.graph(s.add("Mul", wide, s.b.constant(np.array(1e-4, np.float32))))
+
+
 def multiplied(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Multiply constants by the scale instead of dividing them."""
     healthy = scaling._constant
@@ -166,6 +189,7 @@ Rewriting = Callable[..., tuple[Graph, Trace]]
 TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("integer_products", of_the_data_alone, convolved, ""),
     ("move_dequantise", whatever_the_scale, requantised, ""),
+    ("flatten_windows", channels_first, one_window, ""),
     ("join_roundings", without_half, added_bytes, ""),
     ("centre_integers", added_points, summed, ""),
     ("scale_quantised", multiplied, affine, ""),

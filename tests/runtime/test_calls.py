@@ -102,7 +102,7 @@ def test_addresses_are_those_that_numpy_tells(dtype: Any) -> None:
     fixed.flags.writeable = False
     found = [array, array[1:], array[:0], array[2, 3:], np.zeros((), dtype), fixed]
     table = (ctypes.c_void_p * 8)()
-    address_writer(table, 2)(found)
+    address_writer(table, range(2, 2 + len(found)))(found)
     wanted = [a.__array_interface__["data"][0] for a in found]
     assert list(table) == [None, None, *wanted]
 

@@ -113,13 +113,13 @@ def test_an_arena_whose_taker_was_interrupted_is_found_again(threads: int) -> No
 def test_an_arena_that_somebody_uses_is_not_taken_for_lost() -> None:
     exe = network(1)
     program = exe.specialised.program
-    held = [program._take() for _ in range(3)]
+    held = [program.take() for _ in range(3)]
     exe.run(given(1))
     assert len({id(place) for place in held}) == 3
     assert len(program._places) == 4
     assert all(place not in program._free for place in held)
     for place in held:
-        program._give_back(place)
+        program.give_back(place)
     del place, held
     program._free.clear()
     exe.run(given(1))

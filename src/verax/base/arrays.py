@@ -81,8 +81,8 @@ def _known_layout() -> bool:
 _KNOWN = _known_layout()
 
 
-def address_writer(table: Any, first: int) -> Callable[[Sequence[np.ndarray]], None]:
-    """write(arrays): into table[first], table[first + 1], ... where their first elements lie.
+def address_writer(table: Any, places: Sequence[int]) -> Callable[[Sequence[np.ndarray]], None]:
+    """write(arrays): into table[places[0]], table[places[1]], ... where their first elements lie.
 
     table: an array of ctypes with 8 bytes an entry. What is written with is made once, so `write`
     is for one thread at a time. NumPy's own way to tell an address takes ten times as long.
@@ -91,7 +91,7 @@ def address_writer(table: Any, first: int) -> Callable[[Sequence[np.ndarray]], N
     if not _KNOWN:
 
         def ask(arrays: Sequence[np.ndarray]) -> None:
-            for i, array in enumerate(arrays, first):
+            for i, array in zip(places, arrays, strict=True):
                 entries[i] = _by_interface(array)
 
         return ask
@@ -99,10 +99,8 @@ def address_writer(table: Any, first: int) -> Callable[[Sequence[np.ndarray]], N
     target = memoryview(words).cast("B").cast("P")  # the pointer itself, as a number
 
     def write(arrays: Sequence[np.ndarray]) -> None:
-        i = first
-        for array in arrays:
+        for i, array in zip(places, arrays, strict=True):
             target[0] = id(array)
             entries[i] = words[_POINTER_WORD]
-            i += 1
 
     return write

@@ -45,7 +45,8 @@ from verax.records.recipe import Recipe
 from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols, evaluate_node
 from verax.reference.sizes import output_bytes
-from verax.runtime.carried import Remembers
+from verax.runtime.carried import Arrays, Remembers
+from verax.runtime.continuing import Continuation, continuation_of
 from verax.runtime.elsewhere import loaded
 from verax.runtime.image import Image
 from verax.runtime.program import Program
@@ -90,6 +91,11 @@ class Specialised(OneLine):
 
     def _brief(self) -> str:
         return f"{self.given.name}; {self.plan._brief()}"
+
+    @cached_property
+    def continuation(self) -> Continuation | None:
+        """Runs that go on from one another, if the network remembers anything."""
+        return continuation_of(self.program)
 
     @cached_property
     def translation(self) -> Translation:
@@ -223,6 +229,12 @@ class Executable(Remembers):
     def specialised(self) -> Specialised:
         """The program used last."""
         return self._current()
+
+    def _continued(self, inputs: Arrays, state: Arrays) -> tuple[list[np.ndarray], Arrays] | None:
+        if self._last is None or not self._by_types_alone:
+            return None
+        continuation = self._last[1].continuation
+        return continuation.run(inputs, state) if continuation else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         last = self._last

@@ -17,6 +17,7 @@ from verax.compiler.passes.centre_integers import centre_integers
 from verax.compiler.passes.choose_bfloat16 import choose_bfloat16
 from verax.compiler.passes.choose_strassen import choose_strassen
 from verax.compiler.passes.choose_winograd import choose_winograd
+from verax.compiler.passes.flatten_windows import flatten_windows
 from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
 from verax.compiler.passes.fold_scales import fold_scales
@@ -107,6 +108,7 @@ PIPELINE: tuple[Pass, ...] = (
         PassClass.approximates,
         after=("fold_constants", "fold_scales", "merge_linear", "choose_bfloat16"),
     ),
+    Pass(flatten_windows, PassClass.exact, after=("fold_constants", "cancel_transposes")),
     Pass(join_roundings, PassClass.exact, after=("fold_constants", "cancel_transposes")),
     Pass(
         centre_integers,

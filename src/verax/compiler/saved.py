@@ -17,9 +17,11 @@ from verax.base.printing import first_few
 from verax.base.processor import require_runs_here
 from verax.base.settings import Settings
 from verax.ir.types import DType, TensorType
-from verax.runtime.carried import Remembers
+from verax.runtime.arguments import check_inputs
+from verax.runtime.carried import Arrays, Remembers
+from verax.runtime.continuing import continuation_of
 from verax.runtime.image import Image, PythonStep, Signature
-from verax.runtime.program import Program, check_inputs
+from verax.runtime.program import Program
 from verax.runtime.python_steps import numpy_dtype
 from verax.runtime.signature import trusted_key
 from verax.runtime.vx import load_image
@@ -83,6 +85,7 @@ class SavedExecutable(Remembers):
         """Run on so many threads from now on; 0 is all cores of this process."""
         count = Settings(threads=threads).thread_count
         self._program = Program(self.image, count, self._call)
+        self._continuation = continuation_of(self._program)
 
     @property
     def inputs(self) -> dict[str, TensorType]:
@@ -125,6 +128,9 @@ class SavedExecutable(Remembers):
     @property
     def plan(self) -> tuple[str, ...]:
         return tuple(self.notes.get("plan", ()))
+
+    def _continued(self, inputs: Arrays, state: Arrays) -> tuple[list[np.ndarray], Arrays] | None:
+        return self._continuation.run(inputs, state) if self._continuation else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         outputs = self._program.run_if_taken(inputs)

@@ -33,7 +33,7 @@ class Remembers(OneLine, ABC):
     def __init__(self, updates: Mapping[str, str], initial: Arrays) -> None:
         self._updates = dict(updates)
         self._initial = {v: np.array(a) for v, a in initial.items()}
-        self._now = dict(self._initial)
+        self._now: Arrays = dict(self._initial)
         self._turn = threading.RLock()
         renew_in_child(self)
 
@@ -46,6 +46,11 @@ class Remembers(OneLine, ABC):
     def inputs(self) -> Mapping[str, Any]:
         """Types of what the caller gives, by name, in order."""
 
+    @property
+    @abstractmethod
+    def outputs(self) -> Mapping[str, Any]:
+        """Types of what the caller is given, by name, in order."""
+
     @cached_property
     def _argument_names(self) -> tuple[str, ...]:
         return tuple(self.inputs)
@@ -53,6 +58,15 @@ class Remembers(OneLine, ABC):
     @abstractmethod
     def _outputs_of(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """Every output, the state's new values too, for every input, the state too."""
+
+    @cached_property
+    def _result_names(self) -> tuple[str, ...]:
+        return tuple(self.outputs)
+
+    def _continued(self, inputs: Arrays, state: Arrays) -> tuple[list[np.ndarray], Arrays] | None:
+        """Outputs that are no state, in order, and the new state, without a dictionary of all
+        arrays; None where `_outputs_of` has to find out what is to be done."""
+        return None
 
     def run(self, inputs: Arrays | np.ndarray) -> dict[str, np.ndarray]:
         """Outputs by name, as the state has them now; the state then has its new values.
@@ -65,8 +79,12 @@ class Remembers(OneLine, ABC):
         if not self._updates:
             return self._outputs_of(inputs)
         with self._turn:
-            outputs, self._now = self._stepped(inputs, self._now)
-        return outputs
+            continued = self._continued(inputs, self._now)
+            if continued is None:
+                outputs, self._now = self._stepped(inputs, self._now)
+                return outputs
+            arrays, self._now = continued
+        return dict(zip(self._result_names, arrays))
 
     def step(
         self, inputs: Arrays | np.ndarray, state: Arrays | None = None

@@ -22,6 +22,10 @@ class Elsewhere(Program):
         require_runs_here(self.image.target)
         raise AssertionError("it runs here")
 
+    @property
+    def is_native(self) -> bool:
+        return False
+
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         self._refuse()
 

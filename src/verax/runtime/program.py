@@ -11,16 +11,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from verax.base import memory
-from verax.base.arrays import address_writer, as_array
+from verax.base.arrays import address_writer
 from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
 from verax.base.printing import OneLine, first_few
 from verax.base.processor import require_runs_here
+from verax.runtime.arguments import add_outputs, contiguous_if_taken
 from verax.runtime.engine import LoadedObject, load_object
 from verax.runtime.image import (
     CTX_ARENA,
@@ -88,6 +89,8 @@ class Program(OneLine):
         self._python_call = python_call
         memory.require(sum(map(_bytes, image.outputs)), "the network's outputs")
         self._weights = _aligned(image.weights)
+        self.input_types = [(s.name, s.shape, numpy_dtype(s.dtype)) for s in image.inputs]
+        self.output_types = [(s.name, s.shape, numpy_dtype(s.dtype)) for s in image.outputs]
         self._library = load_object(image.object_code) if image.object_code else None
         self._pools: list[ThreadPool] = []
         self._first = self._new_place(threads)
@@ -105,23 +108,23 @@ class Program(OneLine):
         outputs = first_few(s.name for s in self.image.outputs) or "no output"
         return f"{len(self.image.schedule)} entries; {inputs} -> {outputs}"
 
-    def _new_place(self, threads: int) -> _Place:
+    def _new_place(self, threads: int) -> Place:
         call, library = self._python_call, self._library
-        return _Place(self.image, self._weights, library, self._pools, call, threads)
+        return Place(self.image, self._weights, library, self._pools, call, threads)
 
     def _new_turns(self) -> None:
         self._lock = threading.Lock()
         self._given_back, self._waiting = threading.Condition(self._lock), 0
         self._free = list(reversed(self._places))
 
-    def _take(self) -> _Place:
+    def take(self) -> Place:
         """An arena that nobody else uses meanwhile: the first if it is free."""
         try:
             return self._free.pop()
         except IndexError:
             return self._another()
 
-    def _another(self) -> _Place:
+    def _another(self) -> Place:
         """An arena when none is free."""
         with self._lock:
             self._find_lost()
@@ -144,7 +147,7 @@ class Program(OneLine):
                 if count == known + (i == 0):  # the first has a name, too
                     self._lay_down(self._places[i])
 
-    def _wait(self) -> _Place:
+    def _wait(self) -> Place:
         """An arena as soon as one is free; the lock is held.
 
         Arenas are taken and given back without it. Whoever gives one back looks for those who wait
@@ -159,7 +162,7 @@ class Program(OneLine):
         finally:
             self._waiting -= 1
 
-    def _give_back(self, place: _Place) -> None:
+    def give_back(self, place: Place) -> None:
         self._lay_down(place)
         if self._waiting:
             self._tell_waiting()
@@ -168,12 +171,17 @@ class Program(OneLine):
         with self._lock:
             self._given_back.notify_all()
 
-    def _lay_down(self, place: _Place) -> None:
+    def _lay_down(self, place: Place) -> None:
         """Among the free ones: the first is taken before others."""
         if place is self._first:
             self._free.append(place)
         else:
             self._free.insert(0, place)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it can run here without a step in Python."""
+        return self._first.is_native
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Outputs for inputs in the image's order; shapes and dtypes are already checked.
@@ -181,11 +189,11 @@ class Program(OneLine):
         Raises `InputError` when an index computed by the network lies outside its tensor, or there
         is no memory for another arena.
         """
-        place = self._take()
+        place = self.take()
         try:
             return place.run(arrays)
         finally:
-            self._give_back(place)
+            self.give_back(place)
 
     def run_if_taken(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
         """As `run`, by name; None unless the values are arrays of exactly the types that it takes
@@ -224,16 +232,16 @@ class Program(OneLine):
 
         parts: of a batch, for each of which all entries are run, one after the other.
         """
-        place = self._take()
+        place = self.take()
         try:
             return place.time_steps(arrays, runs, clock, parts)
         finally:
-            self._give_back(place)
+            self.give_back(place)
 
     def close(self) -> None:
         """Stop the worker threads; later runs do everything in the caller's."""
         with self._lock:
-            held: list[_Place] = []
+            held: list[Place] = []
             while len(held) < len(self._places):
                 held.append(self._wait())
             _close_all(self._pools)
@@ -257,7 +265,7 @@ class Program(OneLine):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
 
-class _Place:
+class Place:
     """An arena, the table of addresses that the code is given, and who works on it."""
 
     def __init__(
@@ -279,15 +287,16 @@ class _Place:
         self._in_flight: Sequence[np.ndarray] = ()
         self._count = len(image.inputs)
         count = len(image.inputs) + len(image.outputs)
-        self._context = (ctypes.c_void_p * (CTX_ARRAYS + count))()
-        self._context[CTX_ARENA] = self.arena.ctypes.data
-        self._context[CTX_WEIGHTS] = weights.ctypes.data
-        self._write_addresses = address_writer(self._context, CTX_ARRAYS)
+        self.context = (ctypes.c_void_p * (CTX_ARRAYS + count))()
+        self.context[CTX_ARENA] = self.arena.ctypes.data
+        self.context[CTX_WEIGHTS] = weights.ctypes.data
+        self._write_addresses = address_writer(self.context, range(CTX_ARRAYS, CTX_ARRAYS + count))
         self._checks = image.checks
-        self._status = self.arena[: 4 * len(image.checks)].view(np.int32)
+        self._status = self.arena[: 4 * len(image.checks)].data
+        self._passed = bytes(len(self._status))
         self._schedule = [self._bind(step) for step in image.schedule]
-        self._is_native = all(isinstance(step, Segment) for step in image.schedule)
-        self._argument = ctypes.byref(self._context)
+        self.is_native = all(isinstance(step, Segment) for step in image.schedule)
+        self._argument = ctypes.byref(self.context)
         self.start_workers(threads)
 
     def start_workers(self, threads: int) -> None:
@@ -297,11 +306,11 @@ class _Place:
         if self.image.pool and self._library:
             pool = ThreadPool(self._library, threads)
             self._pools.append(pool)
-            self._context[CTX_POOL] = pool.handle
+            self.context[CTX_POOL] = pool.handle
 
     def renew(self, pool_is_lost: bool) -> None:
         """In a forked child: nothing runs here; workers are started when they are needed."""
-        self._status[:] = 0
+        self._status[:] = self._passed
         self._in_flight = ()
         self._pool_is_lost = pool_is_lost
 
@@ -311,34 +320,41 @@ class _Place:
 
     def run_if_taken(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
         """As `Program.run_if_taken`, here."""
-        if len(values) != self._count:
-            return None
-        callers = []
-        for name, shape, dtype in self._wanted:
-            array = values.get(name)
-            if type(array) is not np.ndarray or array.shape != shape:
-                return None
-            if array.dtype is not dtype and array.dtype != dtype:
-                return None
-            callers.append(array if array.flags.c_contiguous else np.ascontiguousarray(array))
-        return self._run(callers)
+        callers = contiguous_if_taken(values, self._wanted)
+        return None if callers is None else self._run(callers)
 
     def _run(self, callers: list[np.ndarray]) -> list[np.ndarray]:
         """Outputs for inputs that are contiguous, to which they are added."""
         self._hand_over(callers)
-        if self._is_native:
-            for step in self._schedule:
-                step(self._argument)
-            outputs = callers[self._count :]
-        else:
-            outputs = self._run_steps(callers)
-        self._in_flight = ()
-        if self._checks and self._status.any():
-            failed = self._checks[int(self._status.argmax())]
-            self._status[:] = 0
-            cause, _, place = failed.rpartition("\n")
-            raise InputError(cause or "an index lies outside of the tensor it indexes", place=place)
+        if self.is_native:
+            self.run_prepared(self._argument, callers)
+            return callers[self._count :]
+        outputs = self._run_steps(callers)
+        self._end()
         return outputs
+
+    def run_prepared(self, argument: Any, arrays: Sequence[np.ndarray]) -> None:
+        """Run native code on a table of addresses like `context`, by reference.
+
+        arrays: that the table refers to; they are kept until the code is done. Raises `InputError`
+        when a check of the network fails.
+        """
+        self._in_flight = arrays
+        for step in self._schedule:
+            step(argument)
+        self._end()
+
+    def _end(self) -> None:
+        self._in_flight = ()
+        if self._checks and self._status != self._passed:
+            self._raise_failed()
+
+    def _raise_failed(self) -> NoReturn:
+        """The error of the first check that the last run did not pass."""
+        failed = self._checks[int(np.frombuffer(self._status, np.int32).argmax())]
+        self._status[:] = self._passed
+        cause, _, place = failed.rpartition("\n")
+        raise InputError(cause or "an index lies outside of the tensor it indexes", place=place)
 
     def _run_steps(self, callers: list[np.ndarray]) -> list[np.ndarray]:
         """Outputs of a network that has steps in Python."""
@@ -362,7 +378,7 @@ class _Place:
             taken = [0] * len(self._schedule)
             for part in range(parts):
                 for i, array in enumerate(callers, CTX_ARRAYS):
-                    self._context[i] = array.ctypes.data + part * (array.nbytes // parts)
+                    self.context[i] = array.ctypes.data + part * (array.nbytes // parts)
                 for i, step in enumerate(self._schedule):
                     start = clock()
                     self._execute(step, values, callers)
@@ -373,18 +389,16 @@ class _Place:
 
     def _hand_over(self, callers: list[np.ndarray]) -> None:
         """Add new outputs to the caller's inputs; the addresses of all go into the context."""
-        try:
-            for shape, dtype in self._made:
-                callers.append(np.empty(shape, dtype))
-        except (MemoryError, ValueError) as error:
-            raise InputError(
-                "there is not enough memory for the outputs", next_step="run it on smaller inputs"
-            ) from error
+        add_outputs(callers, self._made)
         self._write_addresses(callers)
+        self.start_lost_workers()
+        self._in_flight = callers
+
+    def start_lost_workers(self) -> None:
+        """In a forked child, those that a program of its parent had."""
         if self._pool_is_lost:
             self.start_workers(self._threads)
             self._pool_is_lost = False
-        self._in_flight = callers
 
     def _execute(
         self, step: Any, values: dict[str, np.ndarray], callers: Sequence[np.ndarray]
@@ -435,27 +449,3 @@ def _aligned(weights: np.ndarray) -> np.ndarray:
     copy = aligned_zeros(weights.nbytes)
     copy[:] = weights
     return copy
-
-
-def check_inputs(
-    signatures: Sequence[tuple[str, np.dtype, tuple[int, ...]]], inputs: Mapping[str, Any]
-) -> list[np.ndarray]:
-    """Arrays in signature order. Raises `InputError` naming a missing, unknown or unfit input."""
-    names = {name: None for name, _, _ in signatures}
-    for name in inputs:
-        if name not in names:
-            raise InputError(
-                f"the model has no input {name!r}", next_step=f"its inputs are {', '.join(names)}"
-            )
-    arrays = []
-    for name, dtype, shape in signatures:
-        if name not in inputs:
-            raise InputError(f"the input {name!r} is missing", next_step=f"give {dtype}{shape}")
-        array = as_array(inputs[name], f"input {name!r}")
-        if array.dtype != dtype or array.shape != shape:
-            raise InputError(
-                f"the input is {array.dtype}{array.shape}, the program takes {dtype}{shape}",
-                place=f"input {name!r}",
-            )
-        arrays.append(array)
-    return arrays

@@ -1,0 +1,69 @@
+"""What a program is called with: arrays checked against its signatures, and memory for outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.base.arrays import as_array
+from verax.base.errors import InputError
+
+Wanted = tuple[str, tuple[int, ...], np.dtype]
+"""Name, shape and dtype of an input."""
+
+
+def contiguous_if_taken(
+    values: Mapping[str, Any], wanted: Sequence[Wanted]
+) -> list[np.ndarray] | None:
+    """Contiguous arrays in the order of `wanted`; None unless `values` are arrays of exactly these
+    names, shapes and dtypes."""
+    if len(values) != len(wanted):
+        return None
+    taken = []
+    for name, shape, dtype in wanted:
+        array = values.get(name)
+        if type(array) is not np.ndarray or array.shape != shape:
+            return None
+        if array.dtype is not dtype and array.dtype != dtype:
+            return None
+        taken.append(array if array.flags.c_contiguous else np.ascontiguousarray(array))
+    return taken
+
+
+def add_outputs(
+    arrays: list[np.ndarray], types: Iterable[tuple[tuple[int, ...], np.dtype]]
+) -> None:
+    """Append an array, not filled, for each (shape, dtype). Raises `InputError` without memory."""
+    try:
+        for shape, dtype in types:
+            arrays.append(np.empty(shape, dtype))
+    except (MemoryError, ValueError) as error:
+        raise InputError(
+            "there is not enough memory for the outputs", next_step="run it on smaller inputs"
+        ) from error
+
+
+def check_inputs(
+    signatures: Sequence[tuple[str, np.dtype, tuple[int, ...]]], inputs: Mapping[str, Any]
+) -> list[np.ndarray]:
+    """Arrays in signature order. Raises `InputError` naming a missing, unknown or unfit input."""
+    names = {name: None for name, _, _ in signatures}
+    for name in inputs:
+        if name not in names:
+            raise InputError(
+                f"the model has no input {name!r}", next_step=f"its inputs are {', '.join(names)}"
+            )
+    arrays = []
+    for name, dtype, shape in signatures:
+        if name not in inputs:
+            raise InputError(f"the input {name!r} is missing", next_step=f"give {dtype}{shape}")
+        array = as_array(inputs[name], f"input {name!r}")
+        if array.dtype != dtype or array.shape != shape:
+            raise InputError(
+                f"the input is {array.dtype}{array.shape}, the program takes {dtype}{shape}",
+                place=f"input {name!r}",
+            )
+        arrays.append(array)
+    return arrays
