@@ -21,7 +21,12 @@ INTEGERS = 10
 HANDED_ON = frozenset(
     ["Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Transpose", "Concat"]
 )
-"""What may be done to positions before they index something."""
+"""What may be done to positions before they index something, and to bytes before they are read."""
+QUANTITIES = frozenset(
+    ("ConvInteger", "ConvTransposeInteger", "DequantizeLinear", "MaxPool", "AveragePool", "Resize",
+     "Conv", "MatMul", "Gemm", "Add", "Sub", "Mul", "Div")
+)  # fmt: skip
+"""Operators whose first inputs are amounts: pixels, samples, quantised values."""
 MASK = re.compile(r"(^|[^a-z])mask($|[^a-z])", re.IGNORECASE)
 """Names of integer inputs [rows, length] that say which positions count: 1 where they do."""
 INITIAL = "the state's initial value"
@@ -128,12 +133,48 @@ def _draw(
         ends[:1] = min(ends[:1, 0].max(initial=1), max(length - 1, 1))  # the first row ends early
         mask = np.arange(length) < ends
         return mask.astype(dtype.numpy), "a mask: ones, then zeros where a row ends"
+    if dtype in (DType.int8, DType.uint8) and _is_quantity(graph, name):
+        return _bytes(type_, random)
     if not dtype.is_float:
         limit = min(_table_size(graph, name, chosen), np.iinfo(dtype.numpy).max)
         return random.integers(0, limit, shape).astype(dtype.numpy), f"integers below {limit}"
     if len(shape) == 4 and min(shape[2:]) >= 8 and shape[1] in IMAGE_CHANNELS:
         return _image(shape, random).astype(dtype.numpy), "smooth random image, 0 to 1"
     return random.standard_normal(shape).astype(dtype.numpy), "standard normal"
+
+
+def _is_quantity(graph: Graph, name: str) -> bool:
+    """Whether an amount is read from an input, and nothing indexes with it."""
+    readers = list(_readers(graph, name))
+    if any(len(n.inputs) > 1 and n.inputs[1] == v and _indexed(graph, n) for v, n in readers):
+        return False
+    return any(n.op.kind in QUANTITIES and n.inputs[0] == v for v, n in readers)
+
+
+def _readers(graph: Graph, name: str) -> Iterator[tuple[str, Node]]:
+    """(value, node) for each node that reads an input, or what it becomes when it is handed on."""
+    waiting, seen = [name], {name}
+    while waiting:
+        value = waiting.pop()
+        for node in graph.consumers.get(value, ()):
+            yield value, node
+            if node.op.kind in HANDED_ON:
+                waiting += [v for v in node.outputs if v not in seen]
+                seen.update(node.outputs)
+
+
+def _bytes(type_: TensorType, random: np.random.Generator) -> tuple[np.ndarray, str]:
+    """Bytes of the whole range: a smooth image where the shape is one's."""
+    shape, info = type_.shape, np.iinfo(type_.dtype.numpy)
+    last = len(shape) == 4 and shape[3] in IMAGE_CHANNELS and min(shape[1:3]) >= 8
+    if last or (len(shape) == 4 and shape[1] in IMAGE_CHANNELS and min(shape[2:]) >= 8):
+        planes = (shape[0], shape[3], shape[1], shape[2]) if last else shape
+        image = _image((planes[0], planes[1], planes[2], planes[3]), random)
+        image = np.rint(image * (info.max - info.min) + info.min)
+        image = image.transpose(0, 2, 3, 1) if last else image
+        return image.astype(info.dtype), f"smooth random image, {info.min} to {info.max}"
+    numbers = random.integers(info.min, int(info.max) + 1, shape)
+    return numbers.astype(info.dtype), f"integers from {info.min} to {info.max}"
 
 
 def _stated(said: Pixels, type_: TensorType, random: np.random.Generator) -> tuple[np.ndarray, str]:
@@ -171,19 +212,13 @@ def _table_size(graph: Graph, name: str, chosen: Mapping[str, int]) -> int:
     """Positions of the smallest axis that the input indexes, else a small default; one more than
     the steps of a sequence whose length it is."""
     sizes: list[int] = []
-    waiting, seen = [name], {name}
-    while waiting:
-        value = waiting.pop()
-        for node in graph.consumers.get(value, ()):
-            if node.op.kind in HANDED_ON:
-                waiting += [v for v in node.outputs if v not in seen]
-                seen.update(node.outputs)
-            elif isinstance(node.op, Recurrent) and node.inputs[LENGTHS : LENGTHS + 1] == (value,):
-                steps = graph.types[str(node.inputs[0])].dims[node.op.layout]
-                steps = substitute(steps, chosen)
-                sizes += [steps + 1] if isinstance(steps, int) else []
-            elif len(node.inputs) > 1 and node.inputs[1] == value:
-                sizes += [d for d in _indexed(graph, node) if isinstance(d, int)]
+    for value, node in _readers(graph, name):
+        if isinstance(node.op, Recurrent) and node.inputs[LENGTHS : LENGTHS + 1] == (value,):
+            steps = graph.types[str(node.inputs[0])].dims[node.op.layout]
+            steps = substitute(steps, chosen)
+            sizes += [steps + 1] if isinstance(steps, int) else []
+        elif len(node.inputs) > 1 and node.inputs[1] == value:
+            sizes += [d for d in _indexed(graph, node) if isinstance(d, int)]
     return max(1, min(sizes, default=INTEGERS))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import verax.ops  # noqa: F401  (registers the operators)
+from verax.ir.printer import content_hash
 from verax.ir.text import parse_graph
 from verax.judge import draw_inputs
 
@@ -81,3 +82,46 @@ def test_state_is_not_drawn() -> None:
     arrays, words = draw_inputs(graph, 3)
     assert arrays["table"].tobytes() == graph.initial["table"].tobytes()
     assert words["table"] == "the state's initial value"
+
+
+BYTES = """graph "bytes"
+input %x: {kind}[{shape}]
+input %who: int8[5]
+const %z: {kind}[] = [3]
+const %w: int8[2, 3, 1, 1] = [1, -5, 3, 20, 7, 15]
+const %table: float32[6, 2] = sha256:large
+%moved: {kind}[2, 3, 9, 11] = {move}(%x)
+%y: int32[2, 2, 9, 11] = ConvInteger()(%moved, %w, %z)
+%rows: float32[5, 2] = Gather(axis=0)(%table, %who)
+output %y
+output %rows
+"""
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize(
+    ("shape", "move"),
+    [("2, 3, 9, 11", "Identity()"), ("2, 9, 11, 3", "Transpose(perm=(0, 3, 1, 2))")],
+)
+def test_bytes_that_are_amounts_have_their_whole_range(kind: str, shape: str, move: str) -> None:
+    """Below 10 a quantised network sees next to nothing; an index stays below its table's size."""
+    table = np.arange(12, dtype=np.float32).reshape(6, 2)
+    text = BYTES.format(kind=kind, shape=shape, move=move)
+    graph = parse_graph(text.replace("large", content_hash(table)), {"table": table})
+    arrays, words = draw_inputs(graph, 41)
+    info = np.iinfo(kind)
+    assert arrays["x"].dtype == kind and arrays["x"].min() == info.min
+    assert arrays["x"].max() == info.max and len(np.unique(arrays["x"])) > 100
+    assert "smooth random image" in words["x"]
+    assert arrays["who"].max() < 6 and "integers below 6" in words["who"]
+
+
+def test_bytes_that_are_no_image_are_drawn_evenly() -> None:
+    text = BYTES.format(kind="int8", shape="594", move="Reshape(shape=(2, 3, 9, 11))")
+    text = text.replace("Reshape(shape=(2, 3, 9, 11))(%x)", "Reshape()(%x, %sizes)")
+    text = text.replace("const %z", "const %sizes: int64[4] = [2, 3, 9, 11]\nconst %z")
+    table = np.arange(12, dtype=np.float32).reshape(6, 2)
+    graph = parse_graph(text.replace("large", content_hash(table)), {"table": table})
+    arrays, words = draw_inputs(graph, 42)
+    assert words["x"].endswith("integers from -128 to 127")
+    assert arrays["x"].min() < -120 and arrays["x"].max() > 120
