@@ -34,9 +34,15 @@ def _there() -> bool:
 
 
 def quantised_calls() -> list[Any]:
+    aten = torch.ops.aten
     fake = (X, torch.tensor([0.1, 0.02, 0.3, 0.05]), torch.tensor([0, 3, -5, 9]))
     own = [
         ("fake_tensor", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.04, 3, -20, 31), X),
+        (
+            "fake_masked",
+            lambda x: aten.fake_quantize_per_tensor_affine_cachemask(x, 0.03, 5, -9, 70)[0],
+            X,
+        ),
         ("fake_bytes", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.01, 120, 0, 255), X),
         (
             "fake_of_tensors",
@@ -46,6 +52,11 @@ def quantised_calls() -> list[Any]:
         (
             "fake_channel",
             lambda x, s, z: torch.fake_quantize_per_channel_affine(x, s, z, 1, -32, 31),
+            *(fake[0], fake[1], fake[2].int()),
+        ),
+        (
+            "fake_channel_masked",
+            lambda x, s, z: aten.fake_quantize_per_channel_affine_cachemask(x, s, z, 1, -9, 21)[0],
             *(fake[0], fake[1], fake[2].int()),
         ),
         ("integer_product", torch._int_mm, BYTES.view(12, 5)[:, :4], BYTES.view(4, 15)[:, :8]),

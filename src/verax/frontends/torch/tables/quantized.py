@@ -293,6 +293,15 @@ def fake_quantize(t: Aten) -> Result:
     return _restored(t, found, scale, zero, blocks, t.type(x).dtype)
 
 
+@row("fake_quantize_per_tensor_affine_cachemask.default")
+@row("fake_quantize_per_channel_affine_cachemask.default")
+def fake_quantize_with_mask(t: Aten) -> Result:
+    """`fake_quantize`, as decompositions write it: the mask beside it is for the gradient."""
+    if t.output_used(1):
+        t.refuse("the mask of what is saturated, which training reads")
+    return fake_quantize(t)
+
+
 def _holds(dtype: DType, first: int, last: int) -> bool:
     info = np.iinfo(dtype.numpy)
     return bool(info.min <= first and last <= info.max)
