@@ -40,7 +40,7 @@ def quantised_calls() -> list[Any]:
         ("fake_tensor", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.04, 3, -20, 31), X),
         (
             "fake_masked",
-            lambda x: aten.fake_quantize_per_tensor_affine_cachemask(x, 0.03, 5, -9, 70)[0],
+            lambda x: aten.fake_quantize_per_tensor_affine_cachemask(x, 0.03, 5, -9, 31)[0],
             X,
         ),
         ("fake_bytes", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.01, 120, 0, 255), X),
@@ -58,6 +58,13 @@ def quantised_calls() -> list[Any]:
             "fake_channel_masked",
             lambda x, s, z: aten.fake_quantize_per_channel_affine_cachemask(x, s, z, 1, -9, 21)[0],
             *(fake[0], fake[1], fake[2].int()),
+        ),
+        (
+            "fake_if_enabled",
+            lambda x, s, z, on: aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
+                x, s, z, on, -9, 31
+            )[0],
+            *(X, torch.tensor(0.03), torch.tensor(-4, dtype=torch.int32), torch.tensor([1])),
         ),
         ("integer_product", torch._int_mm, BYTES.view(12, 5)[:, :4], BYTES.view(4, 15)[:, :8]),
     ]

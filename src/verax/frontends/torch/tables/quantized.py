@@ -281,8 +281,11 @@ def choose_affine(t: Aten) -> Result:
 @row("fake_quantize_per_tensor_affine.default", "fake_quantize_per_channel_affine.default")
 @row("fake_quantize_per_tensor_affine.tensor_qparams")
 def fake_quantize(t: Aten) -> Result:
+    return t.result("Identity", [_fake_quantized(t, t.tensor("self"))])
+
+
+def _fake_quantized(t: Aten, x: str) -> str:
     """(saturate(round(x / scale) + zero) - zero) scale."""
-    x = t.tensor("self")
     first, last = t.integer("quant_min"), t.integer("quant_max")
     dtype = next((d for d in PARAMETERS if _holds(d, first, last)), None)
     if dtype is None:
@@ -290,16 +293,29 @@ def fake_quantize(t: Aten) -> Result:
     blocks = _along(t, x) if "channel" in t.kind else Blocks(t.rank(x), ())
     scale, zero = _scale(t, "scale"), _zero(t, "zero_point")
     found = _quantised(t, x, scale, zero, blocks, dtype)
-    return _restored(t, found, scale, zero, blocks, t.type(x).dtype)
+    found = _linear(t, "DequantizeLinear", found, scale, zero, blocks, DType.float32)
+    return t.cast(found, t.type(x).dtype)
 
 
 @row("fake_quantize_per_tensor_affine_cachemask.default")
 @row("fake_quantize_per_channel_affine_cachemask.default")
 def fake_quantize_with_mask(t: Aten) -> Result:
     """`fake_quantize`, as decompositions write it: the mask beside it is for the gradient."""
+    _require_no_mask(t)
+    return fake_quantize(t)
+
+
+@row("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default")
+def fake_quantize_if_enabled(t: Aten) -> Result:
+    """The same where a number that it is given is not 0, and x elsewhere."""
+    _require_no_mask(t)
+    x, enabled = t.tensor("self"), t.cast(t.tensor("fake_quant_enabled"), DType.bool_)
+    return t.result("Where", [enabled, _fake_quantized(t, x), x])
+
+
+def _require_no_mask(t: Aten) -> None:
     if t.output_used(1):
         t.refuse("the mask of what is saturated, which training reads")
-    return fake_quantize(t)
 
 
 def _holds(dtype: DType, first: int, last: int) -> bool:
