@@ -15,7 +15,10 @@ import os
 import random
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,6 +31,11 @@ os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 # A test that breaks the compiler must not be given a program that was made before, nor leave its
 # own to others; tests of the cache have folders of their own.
 os.environ["VERAX_CACHE"] = "off"
+
+# Hundreds of tests start Python: what it makes of Verax's files is kept beside them, whatever a
+# shell has exported.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell starts jobs in the background deaf to Ctrl-C, and so are their children: tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -46,6 +54,28 @@ LONG = 0.12
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="a sample of every room")
+
+
+SHARED = pytest.StashKey[Any]()
+FOLDER = "shared code"
+"""Name under which workers are told the folder of the run."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    told = getattr(config, "workerinput", {}).get(FOLDER)
+    if told is None:
+        made = tempfile.TemporaryDirectory(prefix="verax-tests-", ignore_cleanup_errors=True)
+        config.add_cleanup(made.cleanup)
+        told = made.name
+    from tests.shared_code import share_code  # numpy with it: the environment is as it should be
+
+    config.stash[SHARED] = share_code(Path(told))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """xdist asks before it starts a worker."""
+    node.workerinput[FOLDER] = str(node.config.stash[SHARED].folder)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -93,7 +123,7 @@ _broken = False
 
 
 @pytest.fixture(autouse=True)
-def own_kernels(request: pytest.FixtureRequest) -> None:
+def own_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that may break the compiler is not given kernels made before, nor leaves its own."""
     global _broken
     may_break = "monkeypatch" in request.fixturenames
@@ -102,3 +132,12 @@ def own_kernels(request: pytest.FixtureRequest) -> None:
 
         KEPT.forget()
     _broken = may_break
+    shared = request.config.stash[SHARED]
+    shared.is_used = not may_break and "llvm_itself" not in request.fixturenames
+    yield
+    shared.is_used = True
+
+
+@pytest.fixture
+def llvm_itself() -> None:
+    """For tests of how long compiling takes: no code that was made before (`own_kernels`)."""

@@ -90,6 +90,7 @@ def seconds(work: Callable[[], object]) -> float:
     return min(taken)
 
 
+@pytest.mark.usefixtures("llvm_itself")
 @pytest.mark.parametrize(
     ("make", "size"),
     [(lambda n: wide("Concat", n), 1500), (chain, 500), (split, 1500), (narrow, 500)],

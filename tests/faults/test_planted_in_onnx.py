@@ -140,7 +140,10 @@ def test_a_planted_mistake_is_pinned_to_its_node(what: str) -> None:
 
 @pytest.mark.parametrize("what", PLANTED)
 def test_a_planted_mistake_shows_at_the_outputs_alone(what: str) -> None:
-    verdict = check(GRAPH, runner(planted_model(*PLANTED[what])), watch=False)
+    # Blame does not hang on the search for causes, which takes most of the time: a few have it.
+    explain = list(PLANTED).index(what) % 16 == 0
+    subject = runner(planted_model(*PLANTED[what]))
+    verdict = check(GRAPH, subject, watch=False, explain=explain)
     assert verdict.kind is Kind.mistake
     assert any(PLANTED[what][0] in (*b.region, b.node) for b in verdict.blame)
 

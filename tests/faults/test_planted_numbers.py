@@ -24,7 +24,8 @@ def test_a_planted_mistake_shows_at_the_outputs_alone(what: str) -> None:
     guilty, change = MISTAKES[what]
     subject = Planted([guilty], change)
     subject.watches = False
-    verdict = check(GRAPH, subject)
+    # Blame does not hang on the search for causes, which takes most of the time: a few have it.
+    verdict = check(GRAPH, subject, explain=list(MISTAKES).index(what) % 16 == 0)
     assert verdict.kind is Kind.mistake
     assert any(guilty in b.region or guilty == b.node for b in verdict.blame)
 

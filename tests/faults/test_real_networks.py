@@ -70,5 +70,5 @@ def test_answers_to_another_picture_are_a_mistake() -> None:
     arrays = load_npz(stored)
     inputs = {k: np.flip(v, -1).copy() for k, v in (arrays.stored_inputs or {}).items()}
     arrays.stored_inputs = inputs
-    verdict = check(load_onnx(path_of("ultraface_slim")).graph, arrays)
+    verdict = check(load_onnx(path_of("ultraface_slim")).graph, arrays, explain=False)
     assert verdict.kind is Kind.mistake

@@ -93,7 +93,7 @@ def test_another_scale_is_a_mistake(name: str) -> None:
     wrong = {k: (c * np.float32(1.01) if k in scales else c) for k, c in graph.constants.items()}
     other = dataclasses.replace(graph, constants=wrong)
     answers = {next(iter(graph.outputs)): STORED[f"{name}|y"]}
-    assert verax.check(other, answers, given(name)).kind is Kind.mistake
+    assert verax.check(other, answers, given(name), explain=False).kind is Kind.mistake
 
 
 @pytest.mark.parametrize("name", ["pt2e, static", "int8 weights, dynamic int8", *STATIC])
@@ -106,7 +106,7 @@ def test_another_weight_is_a_mistake(name: str) -> None:
     }
     other = dataclasses.replace(graph, constants=wrong)
     answers = {next(iter(graph.outputs)): STORED[f"{name}|y"]}
-    assert verax.check(other, answers, given(name)).kind is Kind.mistake
+    assert verax.check(other, answers, given(name), explain=False).kind is Kind.mistake
 
 
 def test_files_need_neither_framework() -> None:

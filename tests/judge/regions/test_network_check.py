@@ -131,7 +131,10 @@ def test_few_outputs_are_enough_for_an_honest_answer(outputs: int, seed: int) ->
     honest = check(graph, Values(), {"x": X[:1]}, seed=seed)
     assert honest.kind in (Kind.rounding, Kind.identical)
     wrong = evaluate(graph, {"x": X[:1]}, work=np.float32)[h] * np.float32(1.001)
-    assert check(graph, Values(**{h: wrong}), {"x": X[:1]}, seed=seed).kind is Kind.mistake
+    assert (
+        check(graph, Values(**{h: wrong}), {"x": X[:1]}, seed=seed, explain=False).kind
+        is Kind.mistake
+    )
 
 
 def test_power_says_what_would_have_shown() -> None:
@@ -145,7 +148,7 @@ def test_power_says_what_would_have_shown() -> None:
         wrong = values[power.value] * (1 + 10 * power.smallest_visible * noise)
         rest = dataclasses.replace(graph, outputs=("y",))
         y = continue_from(rest, power.value, wrong.astype(np.float32))
-        assert check(chain(), Values(y=y), {"x": X}).kind is Kind.mistake
+        assert check(chain(), Values(y=y), {"x": X}, explain=False).kind is Kind.mistake
 
 
 def continue_from(graph: Graph, value: str, array: np.ndarray) -> np.ndarray:

@@ -182,10 +182,11 @@ class _Region:
 
     def _carried(self, rival: Rival, noisy: bool = False) -> np.ndarray | None:
         """The region's output under a rival; noisy: with rounding's noise at every node."""
-        values = dict(self.truth)
+        values, touched = dict(self.truth), set(self.nodes[rival.step].outputs)
         for i, node in enumerate(self.nodes):
-            if i < rival.step and not noisy:
-                continue
+            if i != rival.step and not noisy and touched.isdisjoint(node.inputs):
+                continue  # before the step, or on a branch beside it: as under the truth
+            touched.update(node.outputs)
             if i == rival.step:
                 changed = rival.value(values)
                 if changed is None:
