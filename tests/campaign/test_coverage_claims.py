@@ -31,8 +31,8 @@ def test_a_factor_that_a_norm_takes_away_is_not_claimed() -> None:
 
 @pytest.mark.slow
 def test_a_thousand_claims() -> None:
-    networks = [random_network(100 + s, nodes=3 + s % 12) for s in range(80)]
-    networks += [deep_network(s) for s in range(4)]
+    networks = [random_network(100 + s, nodes=3 + s % 6) for s in range(90)]
+    networks += [deep_network(s) for s in range(2)]
     tried, false = false_claims(networks, count=4, seed=1)
     print(f"{tried} claims in {len(VIEWS)} views, {len(false)} false: {false}")
     assert tried >= 900 and len(false) <= tried // 100

@@ -118,20 +118,24 @@ class Sampler:
         """The first node whose result jumps under rounding noise, with a margin; "" for none.
 
         A comparison of 73.3 with 0 may read what rounding moves, and no rounding tips it."""
-        places = self.tape.jumps
-        for scale in TIPPING if places else ():
-            tipped: set[int] = set()
-            counted = itertools.count()
-
-            def watch(node: Node, arrays: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
-                i = next(counted)
-                if i in places and tips(self.tape.records[i], arrays, outputs):
-                    tipped.add(i)
-
-            self._draw(scale, watch)
+        for scale in TIPPING if self.tape.jumps else ():
+            tipped = self._tipped(scale)
             if tipped:
-                return self.tape.records[min(tipped)].node.place
+                return self.tape.records[tipped[0]].node.place
         return ""
+
+    def _tipped(self, scale: float) -> list[int]:
+        """Which of the records that may jump do so in one sample with this noise."""
+        found: list[int] = []
+        places = itertools.count()
+
+        def watch(node: Node, arrays: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
+            i = next(places)
+            if i in self.tape.jumps and tips(self.tape.records[i], arrays, outputs):
+                found.append(i)
+
+        self._draw(scale, watch)
+        return found
 
     def evaluate(self, node: Node, arrays: Sequence[Any]) -> Meaning:
         declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
