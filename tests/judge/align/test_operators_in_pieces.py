@@ -52,7 +52,9 @@ def network(epsilon: float | None = None) -> Graph:
 class Reference:
     """Our promised bits of the other file, every value shown."""
 
-    name, watches, stored_inputs = "other", True, None
+    name = "other"
+    watches = True
+    stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def describe(self) -> dict[str, str]:
         return {}
