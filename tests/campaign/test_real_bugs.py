@@ -98,5 +98,7 @@ def test_onnxruntime_rounds_inputs_of_products_with_dequantised_weights() -> Non
     scales = s.uniform(0.01, 0.02, 20)
     s.add(op("Gemm"), [x, s.add(op("DequantizeLinear", axis=1), [weights, scales]), s.normal(20)])
     for name, kind in (("onnxruntime", Kind.mistake), ("onnxruntime:basic", Kind.rounding)):
-        verdict = check(s.graph(), resolve(name, threads=1), s.inputs, explain=False, twice=False)
+        verdict = check(s.graph(), resolve(name, threads=1), s.inputs, twice=False)
         assert verdict.kind is kind, name
+        named = [e.hypothesis for b in verdict.blame for e in b.explanations]
+        assert named == ["Gemm1: inputs rounded to bytes in blocks of 32"] * (name == "onnxruntime")

@@ -123,7 +123,8 @@ def test_odd_answers_are_judged_and_recorded(judged, answer: str, tmp_path: Path
 
 
 UNSTEADY = {
-    "numbers by chance": ("r = np.random.default_rng(); y *= r.random(y.shape) < 0.7", (1, 3)),
+    # Numbers that are kept or dropped would be the same ones in 1.3 % of all pairs of runs.
+    "numbers by chance": ("r = np.random.default_rng(); y *= r.random(y.shape)", (1,)),
     "memory that nobody wrote": ("y = np.r_[y, np.empty((60000, 4), 'f4')][-2:]", (1,)),
 }
 

@@ -70,7 +70,7 @@ def _reasons(verdict: Verdict) -> list[str]:
             "only choices were shown (integers): a mistake inside that tips none of them is unseen"
         )
     elif verdict.coverage is not None and verdict.coverage.tried:
-        reasons.append(_seen(verdict.coverage))
+        reasons.append(_seen(verdict.coverage, verdict.method))
     return reasons
 
 
@@ -104,18 +104,27 @@ def loss_in_words(loss: Loss) -> str:
     )
 
 
-def _seen(coverage: Coverage) -> str:
-    """How much of the network an error would have shown in."""
+def _seen(coverage: Coverage, method: str) -> str:
+    """How much of the network an error would have shown in, and from where it was looked at."""
     few = 2 * coverage.tried < coverage.nodes
     tried = f"{coverage.tried} nodes" + (f" that were tried, of {coverage.nodes}" if few else "")
     text = (
-        f"a relative error of {coverage.level:.2g} would have shown in {coverage.seen} of {tried}"
+        f"judged by {method}, a relative error of {coverage.level:.2g} would have shown in "
+        f"{coverage.seen} of {tried}"
     )
-    if not coverage.blind:
-        return text
-    more = len(coverage.blind) - LISTED
-    listed = ", ".join(coverage.blind[:LISTED]) + (f" and {more} more" if more > 0 else "")
-    return f"{text}; blind: {listed}"
+    if coverage.blind:
+        text += f"; blind: {_listed(coverage.blind)}"
+    if coverage.hidden_factors:
+        text += (
+            "; were it one factor of the whole value, what is behind would have hidden it in: "
+            f"{_listed(coverage.hidden_factors)}"
+        )
+    return text
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - LISTED
+    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _accusation(name: str, blame: Blame) -> str:

@@ -212,7 +212,9 @@ class Power:
 
     rounding_share: part of the rounding expected at the outputs that this node makes; 0 where it
     was not measured. step: a step of the quantisation around the value, in the same measure; 0
-    where there is none. Smaller errors need not show in a quantised network.
+    where there is none. Smaller errors need not show in a quantised network. smallest_factor: the
+    same for one error of all elements, which a norm behind the value takes away (`smallest_visible`
+    is of errors that differ from element to element); None where it is the same.
     """
 
     value: str
@@ -220,6 +222,7 @@ class Power:
     smallest_visible: float
     rounding_share: float = 0.0
     step: float = 0.0
+    smallest_factor: float | None = None
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,9 @@ class Coverage:
 
     level: that error (0.001 for float32, more for coarser formats); seen, tried: nodes in which it
     would have shown, of those that were tried; blind: names of the others; weakest: the smallest
-    relative error that would have shown in the least visible of them; nodes: of the network.
+    relative error that would have shown in the least visible of them; nodes: of the network;
+    hidden_factors: names of nodes that are not blind, in which it would not have shown were it one
+    factor of the whole value (a norm behind them takes it away).
     """
 
     level: float
@@ -237,6 +242,7 @@ class Coverage:
     blind: tuple[str, ...] = ()
     weakest: float = 0.0
     nodes: int = 0
+    hidden_factors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -153,4 +153,5 @@ def test_that_numbers_are_numbers_is_no_choice_that_rounding_may_tip() -> None:
     data[2] = np.nan
     hidden = frozenset(v for n in graph.nodes for v in n.outputs) - {"y"}
     region = Region(graph.nodes, hidden, ("y",))
-    assert Sampler(graph, region, {**graph.constants, "x": data}, 0).jump == "node 'lost' (IsNaN)"
+    sampler = Sampler(graph, region, {**graph.constants, "x": data}, 0)
+    assert sampler.tape.jumps and sampler.jump == ""  # where it is NaN, it is so to everybody

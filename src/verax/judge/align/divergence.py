@@ -25,6 +25,8 @@ MAX_PLACES = 8
 """Places of divergence after which the search stops: the networks are strangers."""
 REACH = 5
 """Open values on either side among which the two ends of a bridge are looked for."""
+IN_PIECES = 16
+"""The same against the first open value of the other side: one operator that is written out."""
 LOOK_AHEAD = 6
 """Values after a bridge of which one has to agree."""
 Matches = dict[str, Found]
@@ -35,13 +37,17 @@ class Divergences:
     """Matches of all values, and places where the networks part.
 
     complete: whether all places were found; everywhere: the cause of the only place listed was
-    tried at every node of its kind, and explains all there is.
+    tried at every node of its kind, and explains all there is. carried: the matches, and what
+    agrees once every bridge gives the second's value; bridges: first value of each, with the
+    second's and how it is read.
     """
 
     matches: Matches
     places: list[Divergence] = field(default_factory=list)
     complete: bool = True
     everywhere: bool = False
+    carried: Matches = field(default_factory=dict)
+    bridges: dict[str, tuple[str, Arrangement]] = field(default_factory=dict)
 
 
 def match_all(first: Side, second: Side, names: Iterable[str] | None = None) -> Matches:
@@ -54,7 +60,7 @@ def match_all(first: Side, second: Side, names: Iterable[str] | None = None) -> 
 def find_divergences(first: Side, second: Side) -> Divergences:
     """Compare all values; then bridge place after place. Neither side is changed."""
     state = _State(first, second)
-    result = Divergences(dict(state.matches))
+    result = Divergences(dict(state.matches), carried=state.matches)
     tried: list[Remedy] = []
     while True:
         open_first, open_second = state.opened()
@@ -83,6 +89,7 @@ def find_divergences(first: Side, second: Side) -> Divergences:
         if bridge is None:
             result.complete = False
             return result
+        result.bridges[bridge.ends[0]] = bridge.ends[1], bridge.arrangement
         state.go_on(bridge)
 
 
@@ -160,8 +167,9 @@ def _bridge(state: _State, open_first: list[str], open_second: list[str]) -> _Br
     habits = _habits(state.matches)
     pairs = [
         (i + j, i, a, b)
-        for i, a in enumerate(open_first[:REACH])
-        for j, b in enumerate(open_second[:REACH])
+        for i, a in enumerate(open_first[:IN_PIECES])
+        for j, b in enumerate(open_second[:IN_PIECES])
+        if (i < REACH and j < REACH) or not (i and j)
         if first.values[a].size == second.values[b].size
     ]
     for _, _, a, b in sorted(pairs):

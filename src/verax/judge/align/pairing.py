@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.ir.graph import Graph, specialise
-from verax.judge.align.divergence import match_all
+from verax.judge.align.divergence import find_divergences, match_all
 from verax.judge.align.inputs import Ways, match_inputs, pair_names, second_inputs
 from verax.judge.align.permutations import Arrangement, likeliest
 from verax.judge.align.values import Found, Side, evaluate_all, with_spread
@@ -23,7 +23,8 @@ Pairs = Mapping[str, tuple[str, Arrangement]]
 @dataclass(frozen=True)
 class Pairing:
     """What two networks have in common. outputs: every output of the first that has a counterpart;
-    inner: values inside that hold the same numbers and are made by the same operator."""
+    inner: values inside that hold the same numbers and are made by the same operator; where outputs
+    differ, also those that would once the places before them were mended, and these places."""
 
     ways: Ways
     outputs: Pairs
@@ -67,6 +68,11 @@ def pair(first: Graph, second: Graph, inputs: Mapping[str, np.ndarray]) -> Pairi
         # Weights that a converter folded were rounded anew: equal is what that may do, too.
         a, b = with_spread(a, 0), with_spread(b, 1)
         found = match_all(a, b)
+    bridges: Pairs = {}
+    if any(v not in found for v in fixed.outputs):
+        # The files part: what comes behind is to be judged on what it was given.
+        parted = find_divergences(a, b)
+        found, bridges = parted.carried, parted.bridges
     same = {v: f for v, f in found.items() if not f.arrangement.shuffled}
     inner = {
         v: (f.second, f.arrangement)
@@ -76,7 +82,8 @@ def pair(first: Graph, second: Graph, inputs: Mapping[str, np.ndarray]) -> Pairi
         and fixed.producers[v].op.kind == second.producers[f.second].op.kind
         and v not in fixed.outputs
     }
-    return Pairing(ways, _outputs(a, b, same), inner)
+    parts = {v: p for v, p in bridges.items() if v not in fixed.outputs and not p[1].shuffled}
+    return Pairing(ways, _outputs(a, b, same), {**inner, **parts})
 
 
 def _outputs(a: Side, b: Side, same: Mapping[str, Found]) -> Pairs:

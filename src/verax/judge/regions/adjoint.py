@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,9 @@ class NoRule(Exception):
 
 
 @dataclass(frozen=True)
-class _Record:
+class Record:
+    """A node as it was evaluated."""
+
     node: Node
     ev: Evaluation
     inputs: tuple[Any, ...]
@@ -50,16 +52,16 @@ class Tape:
 
     hidden: values that were computed inside. steady: those among them that rounding cannot move
     (shapes, what is computed from them exactly, that no number is a NaN). choices: integers and
-    booleans that it can. jump: the first node whose result jumps where rounding can move what it
-    reads, "" for none.
+    booleans that it can. jumps: indices of the records whose results jump and that read what
+    rounding can move.
     """
 
     hidden: frozenset[str]
-    records: list[_Record] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
     steady: set[str] = field(default_factory=set)
     choices: set[str] = field(default_factory=set)
     values: Values = field(default_factory=dict)
-    jump: str = ""
+    jumps: list[int] = field(default_factory=list)
 
     def add(
         self,
@@ -72,7 +74,7 @@ class Tape:
         """Record one evaluation: inputs and outputs as `decide.local.meaning` takes and gives.
 
         still: its own rounding cannot move these outputs, though the operator may round."""
-        self.records.append(_Record(node, ev, tuple(inputs), tuple(outputs)))
+        self.records.append(Record(node, ev, tuple(inputs), tuple(outputs)))
         self.values.update(zip(node.outputs, outputs))
         fixed = all(v in self.steady or v not in self.hidden for v in node.inputs if v is not None)
         types = [*(t for t in ev.inputs if t is not None), *ev.outputs]
@@ -84,8 +86,8 @@ class Tape:
             chosen = [v for v, y in zip(node.outputs, outputs) if y.dtype.kind != "f"]
             self.choices.update(chosen)
             moved = any(v in self.hidden and v not in self.steady for v in node.inputs)
-            if not self.jump and moved and (chosen or node.op.kind in JUMPS):
-                self.jump = node.place
+            if moved and (chosen or node.op.kind in JUMPS):
+                self.jumps.append(len(self.records) - 1)
 
     def pull_back(self, seeds: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
         """Every value that the seeded ones depend on, last first, with its sensitivity.
@@ -107,9 +109,7 @@ class Tape:
                 known = gradients.get(value)
                 gradients[value] = gradient if known is None else known + gradient
 
-    def _through(
-        self, record: _Record, given: list[np.ndarray]
-    ) -> Iterator[tuple[str, np.ndarray]]:
+    def _through(self, record: Record, given: list[np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
         node = record.node
         chosen = [v for v in node.inputs if v in self.choices]
         wanted = tuple(
@@ -147,13 +147,15 @@ class Tape:
 class Reach:
     """What a value inside does to the shown ones.
 
-    statistic: T of the shown values, for a relative error of 1 spread over the value: the root mean
-    square over the shown values, which the worst of them is at least. rounded: part of the shown
-    values' variance that the rounding of the value's own node makes.
+    statistic: T of the shown values, for a relative error of 1 spread over the value, drawn for
+    each element: the root mean square over the shown values, which the worst of them is at least.
+    rounded: part of the shown values' variance that the rounding of the value's own node makes.
+    factor: T for one relative error of all elements, which a norm behind the value takes away.
     """
 
     statistic: float
     rounded: float
+    factor: float = 0.0
 
 
 def spreads(
@@ -172,15 +174,12 @@ def spreads(
         for index in np.ndindex(tape.values[value].shape):
             seed = np.zeros(tape.values[value].shape)
             seed[index] = 1.0
-            moved, rounded = _energies(tape, {value: seed}, sigma)
-            variance = sum(rounded.values())
+            energies = _energies(tape, {value: seed}, sigma)
+            variance = sum(e.rounded for e in energies.values())
             found[value][index] = np.sqrt(variance)
-            factor = weight / (variance if variance > 0 else TINY**2)
+            weighed = weight / (variance if variance > 0 else TINY**2)
             (passes if variance > 0 else exact).append(
-                (
-                    {v: factor * e for v, e in moved.items()},
-                    {v: factor * e for v, e in rounded.items()},
-                )
+                {v: _Energy(*(weighed * part for part in e)) for v, e in energies.items()}
             )
     return found, _combined(passes or exact, 1)
 
@@ -213,36 +212,43 @@ def _weight(size: int, values: int) -> float:
     return 1 / (max(1, size) * st.group_limit(size) ** 2 * values)
 
 
-_Energies = tuple[dict[str, float], dict[str, float]]
+class _Energy(NamedTuple):
+    """Of one value in one pass: sum (g y)^2, sum (g sigma)^2 and (sum g y)^2."""
+
+    moved: float
+    rounded: float
+    together: float
+
+
+_Energies = dict[str, _Energy]
 
 
 def _energies(
     tape: Tape, seeds: Mapping[str, np.ndarray], sigma: Mapping[str, np.ndarray]
 ) -> _Energies:
-    """Per value, sum (g y)^2 and sum (g sigma)^2."""
-    moved: dict[str, float] = {}
-    rounded: dict[str, float] = {}
+    """By value."""
+    found: _Energies = {}
     for value, gradient in tape.pull_back(seeds):
         y = tape.values[value]
         if y.dtype.kind != "f":
             continue
-        moved[value] = _energy(gradient, y)
-        rounded[value] = _energy(gradient, sigma[value]) if value in sigma else 0.0
-    return moved, rounded
+        each = _product(gradient, y)
+        noise = _product(gradient, sigma[value]) if value in sigma else np.zeros(1)
+        found[value] = _Energy(float(each @ each), float(noise @ noise), float(each.sum()) ** 2)
+    return found
 
 
-def _energy(gradient: np.ndarray, size: np.ndarray) -> float:
+def _product(gradient: np.ndarray, size: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
-        product = np.nan_to_num(gradient * size, nan=0.0, posinf=0.0, neginf=0.0).ravel()
-    return float(product @ product)
+        return np.nan_to_num(gradient * size, nan=0.0, posinf=0.0, neginf=0.0).ravel()
 
 
 def _combined(passes: Sequence[_Energies], draws: int) -> dict[str, Reach]:
     found: dict[str, Reach] = {}
-    total = sum(sum(rounded.values()) for _, rounded in passes)
-    for value in dict.fromkeys(v for moved, _ in passes for v in moved):
-        moved = sum(m.get(value, 0.0) for m, _ in passes)
-        rounded = sum(r.get(value, 0.0) for _, r in passes)
+    total = sum(e.rounded for energies in passes for e in energies.values())
+    for value in dict.fromkeys(v for energies in passes for v in energies):
+        own = [energies[value] for energies in passes if value in energies]
+        moved, rounded, together = (float(sum(part)) for part in zip(*own))
         share = rounded / total if total > 0 else 0.0
-        found[value] = Reach(float(np.sqrt(moved / draws)), share)
+        found[value] = Reach(float(np.sqrt(moved / draws)), share, float(np.sqrt(together / draws)))
     return found

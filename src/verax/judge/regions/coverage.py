@@ -31,30 +31,38 @@ def coverage(graph: Graph, found: Survey) -> Coverage:
     they are rounded to before anything is shown, would have shown.
 
     A node judged on its own inputs is seen when its own rounding lets it; one judged among others
-    when its power says so, in the best of the views that it was judged in.
+    when its power says so, in the best of the views that it was judged in. Errors are drawn for
+    each element; a common factor of all may be taken away behind the node, which is said apart.
     """
-    best = _smallest_visible(found)
+    best, factors = _smallest_visible(found), _smallest_visible(found, factor=True)
     shown = {f.value for f in found.findings}
     limit = limits(graph.nodes, shown, graph.types, st.visible_from)
     steps = {p.value: p.step for p in found.power}
     asked = {v: max(limit.get(v, st.VISIBLE), steps.get(v, 0.0)) for v in best}
     blind = [v for v in best if not best[v] <= asked[v]]
     nodes = {v: graph.producers[v].name or v for v in best}
+    named = {nodes[v] for v in blind}
+    hidden = [nodes[v] for v in best if not factors[v] <= asked[v] and nodes[v] not in named]
     return Coverage(
         max(asked.values(), default=st.VISIBLE),
-        len({nodes[v] for v in best} - {nodes[v] for v in blind}),
+        len({nodes[v] for v in best} - named),
         len(set(nodes.values())),
         tuple(dict.fromkeys(nodes[v] for v in blind)),
         max(best.values(), default=0.0),
         len(graph.nodes),
+        tuple(dict.fromkeys(hidden)),
     )
 
 
-def _smallest_visible(found: Survey) -> dict[str, float]:
-    """By value, the smallest relative error that would have shown, in the best of its views."""
+def _smallest_visible(found: Survey, *, factor: bool = False) -> dict[str, float]:
+    """By value, the smallest relative error that would have shown, in the best of its views.
+
+    factor: of errors that are one factor of the value; else of those drawn for each element."""
     best: dict[str, float] = {}
     for power in found.power:
-        best[power.value] = min(power.smallest_visible, best.get(power.value, np.inf))
+        whole = power.smallest_factor if factor else None
+        own = power.smallest_visible if whole is None else whole
+        best[power.value] = min(own, best.get(power.value, np.inf))
     for finding in found.findings:
         if finding.kind is not Kind.undecided:
             best.setdefault(finding.value, finding.visible)

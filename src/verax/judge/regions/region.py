@@ -28,6 +28,7 @@ from verax.judge.decide.local import conform, finding, undecided
 from verax.judge.decide.nan_origin import Trail, masked_as_zeros, nan_decision, overflowed
 from verax.judge.regions.adjoint import NoRule, Reach, reaches, spreads
 from verax.judge.regions.fast import fast_decision
+from verax.judge.regions.jumps import decide_at_a_jump, varies
 from verax.judge.regions.orders import order_decision
 from verax.judge.regions.ordinary import honest_values, left_by_rounding
 from verax.judge.regions.precision_network import best_match
@@ -244,9 +245,7 @@ class _Judgement:
         if found is None:
             return self._probed(scale)
         return [
-            self._power_at(
-                v, st.SUSPICIOUS_T / r.statistic if r.statistic > 0 else np.inf, r.rounded
-            )
+            self._power_at(v, _shown_from(r.statistic), _shown_from(r.factor), r.rounded)
             for v, r in ((v, found.get(v, Reach(0.0, 0.0))) for v in self.sampler.tape.values)
             if v not in self.sampler.tape.steady
             and v not in self.sampler.parameters
@@ -254,9 +253,11 @@ class _Judgement:
             and np.any(self.sampler.tape.values[v])
         ]
 
-    def _power_at(self, value: str, visible: float, share: float = 0.0, step: float = 0.0) -> Power:
+    def _power_at(
+        self, value: str, visible: float, factor: float, share: float = 0.0, step: float = 0.0
+    ) -> Power:
         node = self.graph.producers[value]
-        return Power(value, node.name or node.outputs[0], float(visible), share, step)
+        return Power(value, node.name or node.outputs[0], float(visible), share, step, factor)
 
     def _probed(self, scale: Values) -> list[Power]:
         """The same by disturbing PROBES values inside and watching the result.
@@ -279,8 +280,11 @@ class _Judgement:
             size = max(st.PROBE, step)
             runs = [self.sampler.disturbed(target, size) for _ in range(draws)]
             strongest = st.root_mean_square(np.array([self._reached(r, scale) for r in runs]))
-            visible = size * st.SUSPICIOUS_T / strongest if strongest > 0 else np.inf
-            power.append(self._power_at(target, max(visible, step), step=step))
+            whole = self.sampler.propagated({target: self.sampler.inner[target] * (1 + size)})
+            visible, factor = (
+                max(size * _shown_from(t), step) for t in (strongest, self._reached(whole, scale))
+            )
+            power.append(self._power_at(target, visible, factor, step=step))
         return power
 
     def _reached(self, result: Values, spreads: Mapping[str, np.ndarray]) -> float:
@@ -400,8 +404,9 @@ class _Judgement:
         test = f"Monte Carlo arithmetic, {len(samples)} samples" if samples else "adjoint"
         if self.no_rule:
             test += f" ({self.no_rule})"
-        if self.sampler.jump and given.size >= st.HEAVY_TAIL_ELEMENTS:
-            open_ = _decide_at_a_jump(error, self._distances(value, samples), self.sampler.jump)
+        distances = self._distances(value, samples)
+        if given.size >= st.HEAVY_TAIL_ELEMENTS and varies(distances) and self.sampler.jump:
+            open_ = decide_at_a_jump(error, distances, self.sampler.jump)
             if open_ is not None:
                 kind, reason = open_
                 return Decision(kind, reason, test, *numbers)
@@ -473,24 +478,6 @@ class _Judgement:
         )
 
 
-def _decide_at_a_jump(
-    error: np.ndarray, distances: Sequence[np.ndarray], jump: str
-) -> tuple[Kind, str] | None:
-    """What to say of an error where some honest runs jump and others do not; None when they do not
-    vary so, or when the error is larger than any jump of theirs.
-
-    distances: how far honest runs lie from the meaning.
-    """
-    sizes = sorted(st.root_mean_square(d) for d in distances)
-    if len(sizes) < 2 or sizes[-1] <= st.HEAVY_TAIL * sizes[0]:
-        return None
-    given = st.root_mean_square(error)
-    if given <= st.GROUP_MEAN**0.5 * sizes[0]:
-        return Kind.rounding, "the difference is as small as that of the nearest honest run"
-    if given > st.JUMP_REACH * sizes[-1]:
-        return None
-    factor = f"{times(sizes[-1] / sizes[0])} times" if sizes[0] > 0 else "from nothing"
-    return Kind.undecided, (
-        f"rounding at a jump inside ({jump}) decides the result: the distance of honest results "
-        f"varies {factor} between samples"
-    )
+def _shown_from(statistic: float) -> float:
+    """How much of an error that gives T `statistic` is seen, infinite where all of it is not."""
+    return st.SUSPICIOUS_T / statistic if statistic > 0 else float(np.inf)

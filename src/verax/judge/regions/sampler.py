@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from verax.ir.types import TensorType
 from verax.judge.decide.local import Meaning, meaning, stored
 from verax.judge.decide.ties import quantities, rounded_otherwise
 from verax.judge.regions.adjoint import Tape
+from verax.judge.regions.jumps import TIPPING, tips
 from verax.judge.regions.vjp import FLAT
 from verax.numerics import statistics as st
 from verax.numerics.error_model import FLUSHED, KAPPA, TINY, Rounding, U
@@ -35,6 +37,8 @@ MOVES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """What may stand between a sum and its bias."""
 After = Callable[[Node, Sequence[Any]], Sequence[np.ndarray]]
 """(node, its inputs) -> its outputs."""
+Watch = Callable[[Node, Sequence[Any], Sequence[np.ndarray]], None]
+"""Called with (node, its inputs, its outputs)."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +113,29 @@ class Sampler:
                     produced[value] = array
         return produced
 
-    @property
+    @functools.cached_property
     def jump(self) -> str:
-        """The first node whose result jumps where rounding can move what it reads, "" for none."""
-        return self.tape.jump
+        """The first node whose result jumps under rounding noise, with a margin; "" for none.
+
+        A comparison of 73.3 with 0 may read what rounding moves, and no rounding tips it."""
+        for scale in TIPPING if self.tape.jumps else ():
+            tipped = self._tipped(scale)
+            if tipped:
+                return self.tape.records[tipped[0]].node.place
+        return ""
+
+    def _tipped(self, scale: float) -> list[int]:
+        """Which of the records that may jump do so in one sample with this noise."""
+        found: list[int] = []
+        places = itertools.count()
+
+        def watch(node: Node, arrays: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
+            i = next(places)
+            if i in self.tape.jumps and tips(self.tape.records[i], arrays, outputs):
+                found.append(i)
+
+        self._draw(scale, watch)
+        return found
 
     def evaluate(self, node: Node, arrays: Sequence[Any]) -> Meaning:
         declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
@@ -229,10 +252,16 @@ class Sampler:
         if self._ahead:
             assert scale == 1, "what was drawn ahead is asked for first"
             return self._ahead.pop(0)
+        return self._draw(scale)
+
+    def _draw(self, scale: float, watch: Watch | None = None) -> Values:
+        """A sample. watch: called with each node, its inputs and outputs without its own noise."""
 
         def noisy(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
             found = self.evaluate(node, self._refolded(node, arrays, scale))
             decided = quantities(node, found.ev, arrays)
+            if watch is not None:
+                watch(node, arrays, found.outputs)
             return tuple(
                 self.noise(node, v, y, scale) if q is None else rounded_otherwise(q, y, self.random)
                 for v, y, q in zip(node.outputs, found.outputs, decided)

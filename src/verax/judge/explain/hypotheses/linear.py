@@ -12,6 +12,8 @@ from verax.judge.explain.hypotheses.base import Edit, Hypothesis, Prior, Suspect
 from verax.judge.explain.hypotheses.filters import BLOCKS
 from verax.ops.sums.linear import Gemm, MatMul
 
+BYTE_BLOCKS = (16, 32, 64, 128, 256)
+"""Neighbours in a row that share a scale where products take their inputs in bytes."""
 FACTORISATIONS = 24
 """Ways to split the features into channels and places that are tried, the smallest first."""
 
@@ -58,6 +60,7 @@ def gemm(suspect: Suspect) -> Iterator[Hypothesis]:
     yield from _biases(suspect)
     yield from _layouts(b)
     yield from _features(suspect, a.shape[0 if op.trans_a else 1], 0 if op.trans_a else 1)
+    yield from _blocks_of_bytes(a, 0 if op.trans_a else 1)
 
 
 def matmul(suspect: Suspect) -> Iterator[Hypothesis]:
@@ -83,6 +86,7 @@ def matmul(suspect: Suspect) -> Iterator[Hypothesis]:
         )
     yield from _layouts(suspect.inputs[1])
     yield from _features(suspect, suspect.x.shape[-1], suspect.x.ndim - 1)
+    yield from _blocks_of_bytes(suspect.x, suspect.x.ndim - 1)
 
 
 def _biases(suspect: Suspect) -> Iterator[Hypothesis]:
@@ -159,6 +163,35 @@ def _features(suspect: Suspect, k: int, axis: int) -> Iterator[Hypothesis]:
             Prior.common,
             inputs=_turned(axis, channels),
         )
+
+
+def _blocks_of_bytes(a: np.ndarray, axis: int) -> Iterator[Hypothesis]:
+    """The first factor in bytes, as kernels for weights of few bits compute with."""
+    if a.dtype.kind != "f" or not a.size:
+        return
+    k = a.shape[axis]
+    for size in (*(s for s in BYTE_BLOCKS if s < k), k):
+        blocks = "by rows" if size == k else f"in blocks of {size}"
+        yield Hypothesis(
+            f"inputs rounded to bytes {blocks}",
+            f"the {k} terms of each row were rounded to bytes {blocks}, the largest of "
+            f"{'them' if size == k else 'a block'} being 127, as products with weights of few bits "
+            "do in some runtimes; the file asks for floating point",
+            Prior.common,
+            inputs=edited(0, lambda a, s=size: symmetric_bytes(a, axis, s)),
+        )
+
+
+def symmetric_bytes(a: np.ndarray, axis: int, size: int) -> np.ndarray:
+    """The numbers on a grid of 255, by `size` neighbours along `axis`: multiples of the largest
+    of them / 127, in float64."""
+    rows = np.moveaxis(a.astype(np.float64), axis, -1)
+    k = rows.shape[-1]
+    padded = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, -k % size)])
+    blocks = padded.reshape(*rows.shape[:-1], -1, size)
+    scale = np.abs(blocks).max(-1, keepdims=True) / 127
+    bytes_ = np.rint(blocks / np.where(scale == 0, 1.0, scale)) * scale
+    return np.moveaxis(bytes_.reshape(padded.shape)[..., :k], -1, axis)
 
 
 def _turned(axis: int, channels: int) -> Edit:

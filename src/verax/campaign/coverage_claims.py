@@ -1,0 +1,122 @@
+"""What a verdict says that it would have seen, held against errors of just that size.
+
+A verdict states in how many nodes an error of a stated size would have shown, seen from where the
+subject let the judge look: its outputs alone, some recorded values, or all of them. Here such an
+error is put into one of these nodes, drawn for each element or as one factor of the whole value,
+carried on by our own arithmetic, and judged. A claim is true if the answer is no rounding then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from verax.campaign.random_networks import Network
+from verax.ir.graph import Graph, Node, specialise
+from verax.judge import check
+from verax.records.verdict import Kind, Verdict
+from verax.reference.evaluate import bind_symbols, promised
+from verax.runners.arrays import ArraysRunner
+
+VIEWS = {"outputs": 0, "recorded": 3, "watched": 1}
+"""Where the judge looks from: inner values of every so manieth place, none for 0."""
+UNSEEN = (Kind.identical, Kind.rounding)
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An error that a verdict says it would see. factor: whether all elements have the same one."""
+
+    view: str
+    value: str
+    size: float
+    factor: bool
+
+
+class Claims:
+    """One network, judged from one view on its promised bits, and what that verdict claims."""
+
+    def __init__(self, network: Network, view: str) -> None:
+        self.graph = specialise(network.graph, bind_symbols(network.graph, network.inputs))
+        self.inputs, self.view = network.inputs, view
+        inner = [v for n in self.graph.nodes for v in n.outputs if v not in self.graph.outputs]
+        self.values = promised(self.graph, self.inputs, keep=[*inner, *self.graph.outputs])
+        step = VIEWS[view]
+        self.shown = {*self.graph.outputs, *(inner[::step] if step else ())}
+        self.verdict = self._judge(self.values)
+
+    def draw(self, random: np.random.Generator, count: int) -> Iterator[Claim]:
+        """At most `count` claims of the verdict, chosen by chance."""
+        coverage = self.verdict.coverage
+        if coverage is None or self.verdict.kind not in UNSEEN:
+            return
+        judged = dict.fromkeys([*(p.value for p in self.verdict.power),
+                                *(f.value for f in self.verdict.nodes)])  # fmt: skip
+        made = {v: self.graph.producers[v] for v in judged}
+        claims = [
+            Claim(self.view, v, coverage.level, factor)
+            for v, node in made.items()
+            for factor in (False, True)
+            if self.values[v].dtype.kind == "f" and self.values[v].any()
+            if _name(node) not in coverage.blind
+            if not (factor and _name(node) in coverage.hidden_factors)
+        ]
+        for i in random.permutation(len(claims))[:count]:
+            yield claims[i]
+
+    def is_true(self, claim: Claim, random: np.random.Generator) -> bool:
+        """Whether the error that is claimed to be seen is."""
+        return self._judge(self._carried_on(claim, random)).kind not in UNSEEN
+
+    def _judge(self, values: Arrays) -> Verdict:
+        given = {v: values[v] for v in self.shown}
+        runner = ArraysRunner(given, "recorded")
+        return check(self.graph, runner, self.inputs, twice=False, explain=False)
+
+    def _carried_on(self, claim: Claim, random: np.random.Generator) -> dict[str, np.ndarray]:
+        """Every value of the network, with the error put into one."""
+        true = self.values[claim.value]
+        error = np.float64(1) if claim.factor else random.standard_normal(true.shape)
+        wrong = (true.astype(np.float64) * (1 + claim.size * error)).astype(true.dtype)
+        found = {**self.values, claim.value: wrong}
+        moved = {claim.value}
+        for node in self.graph.nodes:
+            if claim.value in node.outputs or moved.isdisjoint(v for v in node.inputs if v):
+                continue
+            part, known = _alone(self.graph, node), {**found, **self.inputs}
+            found.update(promised(part, {v: known[v] for v in part.inputs}))
+            moved.update(node.outputs)
+        return found
+
+
+def _alone(graph: Graph, node: Node) -> Graph:
+    """One node as a network."""
+    read = [v for v in dict.fromkeys(node.inputs) if v is not None and v not in graph.constants]
+    return dataclasses.replace(
+        graph, nodes=(node,), inputs=tuple(read), outputs=tuple(v for v in node.outputs if v)
+    )
+
+
+def _name(node: Node) -> str:
+    return node.name or node.outputs[0]
+
+
+def false_claims(
+    networks: Sequence[Network], count: int, seed: int = 0
+) -> tuple[int, list[tuple[str, Claim]]]:
+    """How many claims of these networks were tried, at most `count` of each in each view, and
+    those that were not true, with the network's name."""
+    tried, false = 0, []
+    for i, network in enumerate(networks):
+        for view in VIEWS:
+            claims = Claims(network, view)
+            random = np.random.default_rng([seed, i, len(view)])
+            for claim in claims.draw(random, count):
+                tried += 1
+                if not claims.is_true(claim, random):
+                    false.append((network.graph.name, claim))
+    return tried, false
