@@ -28,6 +28,7 @@ from verax.frontends.common.control import (
 from verax.frontends.common.control_nodes import ROWS
 from verax.frontends.common.foreign import MAX_NODES, ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.ledger import Attributes, Ledger
+from verax.frontends.common.wide_borders import take_wide_borders
 from verax.frontends.model import Model
 from verax.ir.dim import DimLike, parse_dim, substitute, symbol, symbols
 from verax.ir.graph import Builder
@@ -94,8 +95,12 @@ class Importer:
         outputs = [self._output(v.name) for v in self.foreign.outputs]
         self._updates_must_fit()
         graph = self.builder.graph(outputs, self.foreign.updates, self.foreign.initial)
+        graph, moved = take_wide_borders(graph)
         _must_have_room(graph.types)
-        modules = {self.names[v]: call for v, call in self.foreign.modules.items()}
+        modules = {
+            moved.get(self.names[v], self.names[v]): call
+            for v, call in self.foreign.modules.items()
+        }
         return Model(graph, self.ledger, format, source, self.metadata, modules)
 
     def walk(self, nodes: Sequence[ForeignNode]) -> None:
