@@ -1,5 +1,5 @@
-"""A pool whose window hangs far over its data, which files write as a Pad of that border: in each of
-the seven formats neither the meaning nor any level's program holds what only the border fills.
+"""A pool whose window hangs far over its data, which files write as a Pad of that border: in each
+of the seven formats neither the meaning nor any level's program holds what only the border fills.
 """
 
 from __future__ import annotations
