@@ -335,7 +335,7 @@ class Importer:
             for axis, (said, found) in enumerate(zip(declared.dims, inferred.dims)):
                 if isinstance(said, int) and isinstance(found, int):
                     wrong |= said != found
-                elif isinstance(said, int) and _is_fresh(found):
+                elif isinstance(said, int) and is_fresh(found):
                     dims[axis] = said
         if wrong and not self.overrules(declared, inferred):
             shown = "" if declared.dims is None else f"{list(declared.dims)}"
@@ -388,7 +388,7 @@ def _allowed(sizes: Collection[int]) -> str:
     return f"{sizes[0]} and more" if sizes[-1] >= MAX_ELEMENTS else f"{sizes[0]} to {sizes[-1]}"
 
 
-def _is_fresh(dim: DimLike) -> bool:
+def is_fresh(dim: DimLike) -> bool:
     """Whether a size is one that only running can tell."""
     return any(name.startswith("_") for name in symbols(dim))
 
