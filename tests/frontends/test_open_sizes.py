@@ -21,10 +21,12 @@ def value(name: str, dims: list[Any]) -> onnx.ValueInfoProto:
 def detector(x: list[Any], state: list[Any], names: tuple[str, str]) -> onnx.ModelProto:
     """Windows of 192 samples at a step of 128, a step of which is one when few are given: its axis
     is taken away then, as Silero's detector does. The state is added."""
-    then = helper.make_graph([helper.make_node("Squeeze", ["m", "two"], ["t"])], "then", [],
-                             [helper.make_tensor_value_info("t", TensorProto.FLOAT, None)])  # fmt: skip
-    other = helper.make_graph([helper.make_node("Identity", ["m"], ["o"])], "else", [],
-                              [helper.make_tensor_value_info("o", TensorProto.FLOAT, None)])  # fmt: skip
+    then, other = (
+        helper.make_graph(
+            [helper.make_node(kind, inputs, [kind])], kind, [], [onnx.ValueInfoProto(name=kind)]
+        )
+        for kind, inputs in (("Squeeze", ["m", "two"]), ("Identity", ["m"]))
+    )
     width = state[2]
     rng = np.random.default_rng(81)
     w = rng.standard_normal((width, 1, 192)).astype(np.float32) / 14
