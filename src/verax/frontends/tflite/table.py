@@ -12,6 +12,7 @@ from verax.frontends.tflite import (  # noqa: F401  (each enters its rows)
     table_quantised_arithmetic,
     table_quantised_curves,
     table_quantised_products,
+    table_quantised_recurrent,
     table_quantised_reductions,
     table_recurrent,
     table_windows,
