@@ -65,7 +65,7 @@ PYTORCH = Format(
 )
 KERAS = Format(
     "Keras",
-    (".h5", ".keras"),
+    (".h5", ".hdf5", ".keras"),
     "a functional or sequential model",
     "verax.frontends.keras:load_keras",
 )

@@ -244,13 +244,13 @@ def square_image() -> Graph:
 
 def swapped_ends(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Take (begin, end) for (end, begin)."""
-    healthy = pads._zero_padding
+    healthy = pads.border_of
 
     def swapped(*arguments: object) -> object:
         found = healthy(*arguments)  # type: ignore[arg-type]
-        return found and tuple((end, begin) for begin, end in found)
+        return found and dataclasses.replace(found, widths=[(b, a) for a, b in found.widths])
 
-    with patch.object(pads, "_zero_padding", swapped):
+    with patch.object(pads, "border_of", swapped):
         return pads.fold_pads(graph, limit)
 
 

@@ -1,4 +1,4 @@
-"""Shapes that a file records inside bind nobody; those of its inputs and outputs do."""
+"""Shapes that a file records bind nobody but those of its inputs; of outputs a warning tells."""
 
 from __future__ import annotations
 
@@ -87,19 +87,55 @@ def test_an_inner_element_type_recorded_otherwise_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("ceil", [0, 1])
-def test_an_output_recorded_otherwise_is_an_error(ceil: int) -> None:
+def test_an_output_recorded_otherwise_is_a_warning(ceil: int) -> None:
     """Also behind a pool with ceil_mode, when no window lies in the padding."""
     nodes = pooled(ceil=ceil)
     nodes[0].attribute[2].ints[:] = [0, 0, 1, 0]  # the last window begins inside
     assert nodes[0].attribute[2].name == "pads"
     assert verax.load(model(nodes, SIZES, [2, 3, 4, 3 - (1 - ceil)])).metadata.get(NOTE) is None
-    with pytest.raises(ModelError, match="records 'y' as float32\\[2, 3, 5, 3\\]"):
+    with pytest.warns(UserWarning, match="records 'y' as float32\\[2, 3, 5, 3\\], it is float32"):
         verax.load(model(nodes, SIZES, [2, 3, 5, 3]))
+
+
+@pytest.mark.parametrize(
+    ("x", "given"),
+    [([2, 3, 7, 8], None), (["n", 3, 7, 8], None), (["n", 3, "h", "w"], [2, 3, 7, 8])],
+    ids=["in the file", "beside an open batch", "by --shape"],
+)
+@pytest.mark.parametrize("y", [[2, 3, 4, 4], [2, 3, 4]], ids=str)
+def test_a_fixed_size_of_an_output_binds_nobody(
+    x: list[Any], given: list[int] | None, y: list[int]
+) -> None:
+    """As ONNX Runtime, which warns and gives what the operators give."""
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    nodes = [helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[2, 2])]
+    proto = model(nodes, x, y)
+    with pytest.warns(UserWarning) as told:
+        found = verax.load(proto, shapes=None if given is None else {"x": given})
+    (text,) = (str(w.message) for w in told)
+    first = x[0] if given is None else 2
+    dims = ", ".join(map(str, y))
+    assert f"'y' as float32[{dims}], it is float32[{first}, 3, 3, 4]" in text
+    assert found.metadata[NOTE] in text
+    data = np.random.default_rng(54).standard_normal(SIZES).astype(np.float32)
+    (answer,) = runtime.InferenceSession(proto.SerializeToString()).run(None, {"x": data})
+    assert np.array_equal(verax.compile(found)(data), answer)
+
+
+def test_a_fixed_size_where_an_open_one_ends_is_a_remark() -> None:
+    """The same file is read with the size given, where it may be right or not."""
+    nodes = [helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[2, 2])]
+    proto = model(nodes, ["n", 3, "h", 8], [2, 3, 4, 4])
+    said = "'y' as float32[2, 3, 4, 4], it is float32[n, 3, h//2, 4]"
+    assert said in verax.load(proto).metadata[NOTE]
+    assert NOTE not in verax.load(proto, shapes={"n": 2, "h": 9}).metadata
+    with pytest.warns(UserWarning, match="it is float32\\[2, 3, 5, 4\\]"):
+        verax.load(proto, shapes={"n": 2, "h": 10})
 
 
 def test_an_output_recorded_in_another_rank_with_a_named_axis_is_a_remark() -> None:
     """What PyTorch wrote for a text recogniser: [1, "seqlen"] for what a Reshape makes of three
-    axes. All numbers in another rank are an error."""
+    axes. All numbers in another rank are a warning."""
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     nodes = [
         helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
@@ -115,5 +151,5 @@ def test_an_output_recorded_in_another_rank_with_a_named_axis_is_a_remark() -> N
         (y,) = runtime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
         assert y.shape == (5, 6, 2) and np.array_equal(y, verax.compile(found)(x))
     proto.graph.output[0].CopyFrom(value("y", [1, 7]))
-    with pytest.raises(ModelError, match="records 'y' as float32\\[1, 7\\]"):
+    with pytest.warns(UserWarning, match="records 'y' as float32\\[1, 7\\]"):
         verax.load(proto)

@@ -138,7 +138,7 @@ def command(
         raise UsageError(
             f"the model leaves {', '.join(open_sizes)} open; a program has fixed shapes",
             place=", ".join(f"{n}: {t}" for n, t in loaded.inputs.items()),
-            next_step=f"give them, for instance --shape {open_sizes[0]}=1",
+            next_step="give them, for instance " + " ".join(f"--shape {s}=1" for s in open_sizes),
         )
     begin = time.perf_counter()
     given = (

@@ -124,5 +124,5 @@ class TensorFlowRunner(FileRunner):
 
     task = prefix = "tensorflow"
     packages = ("tensorflow", "tensorflow-cpu", "tensorflow-intel")
-    suffixes = (".pb", ".h5", ".keras", "")
+    suffixes = (".pb", ".h5", ".hdf5", ".keras", "")
     answer = staticmethod(answer)

@@ -70,6 +70,53 @@ def test_other_pads_are_left_alone(pads: tuple[int, ...], fill: float | None) ->
     assert kinds(fold_pads(graph)[0]) == ["Pad", "Conv"]
 
 
+def padded_pool(kind: str, fill: float, **attributes: object) -> Graph:
+    b = Builder("padded")
+    x = b.input("x", TensorType.parse("float32[2, 3, 6, 7]"))
+    pads = b.constant(ints(0, 0, 1, 0, 0, 0, 2, 3))
+    p = b.add(REGISTRY["Pad"](), [x, pads, b.constant(np.float32(fill).reshape(()))], ["p"])
+    pool = REGISTRY[kind](kernel_shape=(3, 2), strides=(2, 3), **attributes)
+    return b.graph(b.add_all(pool, [p], ["y", "at"][: pool.output_count]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fill", "attributes"),
+    [
+        ("AveragePool", 0.0, {}),
+        ("AveragePool", 0.0, {"count_include_pad": True, "pads": ((0, 1), (1, 0))}),
+        ("AveragePool", -0.0, {"dilations": (2, 1)}),
+        ("LpPool", 0.0, {"p": 1}),
+        ("LpPool", 0.0, {"pads": ((1, 0), (0, 1))}),
+        ("MaxPool", -np.inf, {"pads": ((1, 0), (0, 1))}),
+    ],
+)
+def test_a_border_becomes_the_pools_own(
+    kind: str, fill: float, attributes: dict[str, object]
+) -> None:
+    graph = padded_pool(kind, fill, **attributes)
+    after, trace = fold_pads(graph)
+    assert (kinds(after), trace.rewrites) == ([kind], 1)
+    assert same_bits(graph, after)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fill", "attributes"),
+    [
+        ("AveragePool", 0.5, {}),
+        ("AveragePool", 0.0, {"pads": ((0, 1), (1, 0))}),  # its own does not count
+        ("AveragePool", 0.0, {"ceil_mode": True}),  # the last window begins in the border
+        ("AveragePool", 0.0, {"pads": "SAME_UPPER"}),
+        ("MaxPool", 0.0, {}),
+        ("MaxPool", -np.inf, {"with_indices": True}),
+        ("LpPool", np.nan, {}),
+    ],
+)
+def test_a_border_that_a_pool_cannot_say_stays(
+    kind: str, fill: float, attributes: dict[str, object]
+) -> None:
+    assert kinds(fold_pads(padded_pool(kind, fill, **attributes))[0]) == ["Pad", kind]
+
+
 def test_constants_are_folded_with_the_bits_of_run_time() -> None:
     b = Builder("constants")
     x = b.input("x", TensorType.parse("float32[2, 5]"))

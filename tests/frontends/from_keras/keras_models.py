@@ -129,6 +129,10 @@ LAYERS: dict[str, tuple[tuple[int, ...], Maker]] = {
     "RepeatVector": ((7,), lambda L: L.RepeatVector(3)),
     "UpSampling1D": (LINE, lambda L: L.UpSampling1D(3)),
     "UpSampling2D": (IMAGE, lambda L: L.UpSampling2D((2, 3))),
+    "UpSampling2D bicubic": (IMAGE, lambda L: L.UpSampling2D((2, 4), interpolation="bicubic")),
+    "UpSampling2D bicubic thirds": (
+        IMAGE, lambda L: L.UpSampling2D((3, 2), interpolation="bicubic")
+    ),
     "UpSampling2D bilinear": (IMAGE, lambda L: L.UpSampling2D((2, 3), interpolation="bilinear")),
     "UpSampling3D": (CUBE, lambda L: L.UpSampling3D((1, 2, 3))),
     "ZeroPadding1D": (LINE, lambda L: L.ZeroPadding1D((1, 2))),

@@ -325,6 +325,14 @@ def test_missing_files_and_wrong_suffixes(tmp_path: Path) -> None:
         load(tmp_path / "net.keras")
 
 
+@pytest.mark.parametrize("name", ["net.h5", "net.hdf5", "NET.HDF5"])
+def test_both_suffixes_of_hdf5(name: str, tmp_path: Path) -> None:
+    made = sequential([("Activation", {"activation": "relu"}, [])], [None, 5])
+    (tmp_path / name).write_bytes(made)
+    (found,) = verax.reference(load(tmp_path / name), {"x": X}).values()
+    assert np.array_equal(found, np.maximum(X, 0))
+
+
 def test_links_out_of_the_file_are_not_followed(tmp_path: Path) -> None:
     other = tmp_path / "secret.h5"
     with h5py.File(other, "w") as file:

@@ -63,6 +63,7 @@ def recurrent_cases() -> Iterator[Case]:
     yield from _bidirectional_lstm(made)
     yield from _rnn(made)
     yield from _svdf(made)
+    yield "SVDF int8", integer_svdf(2, 3)
 
 
 def _states(*sizes: int) -> list[T | None]:
@@ -181,3 +182,26 @@ def _svdf(made: Operands) -> Iterator[Case]:
         yield f"SVDF {rank} {memory}", one(
             "SVDF", operands, T((BATCH, 6 // rank)), rank=rank, fused_activation_function=act
         )  # fmt: skip
+
+
+def integer_svdf(
+    rank: int, memory: int, act: str = "RELU", zero: int = -128, bias: bool = True, size: int = SIZE
+) -> bytes:
+    """SVDF of bytes, with 16-bit state, as converters make it full-integer."""
+    rng = np.random.default_rng([RNG_SEED, rank, memory])
+
+    def integers(dtype: str, scale: float, *shape: int) -> T:
+        most = np.iinfo(dtype).max
+        return const(rng.integers(-most, most + 1, shape).astype(dtype), [scale], [0])
+
+    state = T((BATCH, 6 * memory), "int16", None, [2.0**-11], [0], is_variable=True)
+    sums = rng.integers(-40000, 40000, 6 // rank).astype(np.int32)
+    operands = [
+        T((BATCH, size), "int8", None, [0.037], [-5]),
+        integers("int8", 0.0071, 6, size),
+        integers("int16", 3.1e-5, 6, memory),
+        const(sums, [2.0**-11 * 3.1e-5], [0]) if bias else None,
+        state,
+    ]
+    y = T((BATCH, 6 // rank), "int8", None, [0.043], [zero])
+    return one("SVDF", operands, y, rank=rank, fused_activation_function=act)

@@ -133,6 +133,32 @@ def upsampled(
     return one("TRANSPOSE_CONV", [shape, weights, x, bias], y, 3, **options)
 
 
+def pool_options(
+    padding: int, strides: tuple[int, int], window: tuple[int, int], activation: int = 0
+) -> bytes:
+    """MediaPipe's options of pools; strides and window are of rows and of columns."""
+    words = [padding, strides[1], strides[0], window[1], window[0], activation, 0, 0, 0, 0]
+    return np.array(words, np.int32).tobytes()
+
+
+def pooled_with_positions(
+    padding: int = 1,
+    strides: tuple[int, int] = (2, 3),
+    window: tuple[int, int] = (3, 2),
+    activation: int = 0,
+) -> bytes:
+    """The largest elements of windows and their positions, by MediaPipe's operator."""
+    options = pool_options(padding, strides, window, activation)
+    results = [T((), name="y0"), T((), name="y1")]  # converters record custom results as scalars
+    return several("MaxPoolingWithArgmax2D", [T((2, 7, 8, 3))], results, custom=options)
+
+
+def unpooled(options: bytes = pool_options(1, (2, 3), (2, 3))) -> bytes:
+    """Elements put back where a pool found them, by MediaPipe's operator."""
+    operands = [T((2, 3, 4, 5)), T((2, 3, 4, 5))]
+    return several("MaxUnpooling2D", operands, [T((), name="y")], custom=options)
+
+
 def transformed(
     kind: str, size: int = 16, sizes: tuple[int, int] | None = None, moved: bool = True
 ) -> bytes:
@@ -163,6 +189,8 @@ def transformed(
 def resource_cases() -> Iterator[Case]:
     """(label, model) in a fixed order."""
     yield "Convolution2DTransposeBias", upsampled((2, 2), (2, 2), "SAME", own=True)
+    yield "MaxPoolingWithArgmax2D", pooled_with_positions()
+    yield "MaxUnpooling2D", unpooled()
     for kind in ("COMPLEX_ABS", "REAL", "IMAG", "CAST"):
         yield f"RFFT2D {kind}", transformed(kind)
     yield "VAR_HANDLE", stream()

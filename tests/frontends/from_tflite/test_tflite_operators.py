@@ -10,6 +10,7 @@ from tests.frontends.from_tflite.tflite_writer import Op, T, const, model, one
 
 import verax
 from verax.base.errors import ModelError, UnsupportedError
+from verax.compiler.driver import compile
 from verax.frontends.tflite import load_tflite
 from verax.records.verdict import Kind
 
@@ -73,6 +74,26 @@ def test_a_wrong_record_of_a_shape_is_refused() -> None:
     made = one("ABS", [T((2, 3))], T((3, 2)))
     with pytest.raises(ModelError, match="records 'y'"):
         load_tflite(made)
+
+
+def test_a_result_recorded_as_a_scalar_has_the_operators_sizes() -> None:
+    """As in LiteRT, which infers them anew; its element type binds all the same."""
+    rng = np.random.default_rng(71)
+    x, bias = rng.standard_normal((2, 3)), rng.standard_normal(3)
+    tensors = [
+        T((2, 3), name="x"),
+        const(bias.astype(np.float32)),
+        T((), name="h"),
+        T((), name="y"),
+    ]
+    ops = [Op("ADD", [0, 1], [2]), Op("ABS", [2], [3])]
+    made = model(tensors, ops, [0], [3])
+    loaded, given = load_tflite(made), {"x": x.astype(np.float32)}
+    assert loaded.outputs["y"].shape == (2, 3)
+    assert np.array_equal(compile(loaded.graph).run(given)["y"], litert(made, given)["y"])
+    tensors[2] = T((), "int32", name="h")
+    with pytest.raises(ModelError, match="records 'h' as int32"):
+        load_tflite(model(tensors, ops, [0], [3]))
 
 
 @pytest.mark.parametrize("name", ["TANH", "SIGN_BIT"])

@@ -13,6 +13,7 @@ from tests.frontends.from_tflite.recurrent_cases import (
     SIZE,
     STEPS,
     Operands,
+    integer_svdf,
     recurrent_cases,
     sequence,
 )
@@ -276,3 +277,30 @@ def test_state_is_written_into_onnx_and_read_back(tmp_path: Path) -> None:
     verax.convert(loaded, target)
     again: Model = verax.load(target)
     assert list(again.graph.state) == list(loaded.graph.state)
+
+
+@pytest.mark.parametrize(("rank", "memory", "bias"), [(2, 3, True), (1, 4, False), (3, 1, True)])
+def test_svdf_of_integers_has_litert_s_bits_call_after_call(
+    rank: int, memory: int, bias: bool
+) -> None:
+    made = integer_svdf(rank, memory, bias=bias)
+    rng = np.random.default_rng(48)
+    calls = [
+        {"x0": rng.integers(-128, 128, (BATCH, SIZE)).astype(np.int8)} for _ in range(memory + 2)
+    ]
+    exe = verax.compile(load_tflite(made), threads=1, require_native=True)
+    seen: set[int] = set()
+    for inputs, given in zip(calls, litert_calls(made, calls), strict=True):
+        (y,) = (v for k, v in exe.run(inputs).items() if k == "y")
+        assert np.array_equal(y, given["y"])
+        seen.update(y.ravel().tolist())
+    assert len(seen) > 5
+
+
+def test_settings_that_litert_s_integer_svdf_has_not_are_refused() -> None:
+    """LiteRT fails on another activation, and takes none where the zero point is another."""
+    with pytest.raises(UnsupportedError, match=r"output0\.zero_point"):
+        load_tflite(integer_svdf(2, 3, zero=-100))
+    for act in ("NONE", "TANH"):
+        with pytest.raises(UnsupportedError, match="fused_activation_function"):
+            load_tflite(integer_svdf(2, 3, act))

@@ -19,8 +19,6 @@ QUICK = ("bert_eager", "mistral_near", "modernbert_near", "t5_encoder")
 """Tried in every run of the tests; all of them in the slow ones."""
 REFUSED = {
     "longformer": "data-dependent expression",  # torch.export's own words
-    "mixtral": "grouped_mm_fallback",
-    "gpt_oss": "grouped_mm_fallback",
 }
 """What is not read, and the words that say so."""
 UNITS = 200

@@ -157,6 +157,12 @@ Node = tuple[str, str, tuple[np.ndarray, ...], dict[str, Any]]
 """Domain, name, tensors and further arguments; "$i" is tensor i."""
 SIZES = (np.array(7), np.array(3))
 BOXES = np.array([[0, 0, 4, 4], [1, 1, 5, 5], [6, 0, 9, 3]], np.float32)
+EXPERTS = (
+    np.random.default_rng(91).standard_normal((7, 4)).astype(np.float32),
+    np.random.default_rng(92).standard_normal((4, 4, 5)).astype(np.float32),
+    np.array([2, 2, 5, 6], np.int32),
+)
+"""Rows of four experts, the second of which has none, and one row behind the last."""
 NODES: list[Node] = [
     *(("_operator", kind, SIZES, {"x": "$0", "y": "$1"})
       for kind in ("add", "sub", "mul", "floordiv", "mod", "truediv", "eq", "ne", "lt", "le", "gt",
@@ -183,6 +189,9 @@ NODES: list[Node] = [
      {"input": "$0", "weight": "$1", "offset": "$2", "mask": "$3", "bias": "$4", "stride_h": 1,
       "stride_w": 1, "pad_h": 0, "pad_w": 0, "dilation_h": 1, "dilation_w": 1, "groups": 1,
       "offset_groups": 1, "use_mask": False}),
+    ("prims", "scalar_tensor.default", SIZES[:1], {"s": 2.5}),
+    ("transformers", "grouped_mm_fallback.default", EXPERTS,
+     {"input": "$0", "weight": "$1", "offs": "$2"}),
     ("verax", "copy", SIZES[:1], {}),
     *(("aten", kind, (np.ones((1,), np.float32),), {"self": "$0"})
       for kind in ("item.default", "_local_scalar_dense.default", "lift_fresh.default",

@@ -28,6 +28,8 @@ from verax.frontends.common.control import (
 from verax.frontends.common.control_nodes import ROWS
 from verax.frontends.common.foreign import MAX_NODES, ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.ledger import Attributes, Ledger
+from verax.frontends.common.open_sizes import advice
+from verax.frontends.common.wide_borders import take_wide_borders
 from verax.frontends.model import Model
 from verax.ir.dim import DimLike, parse_dim, substitute, symbol, symbols
 from verax.ir.graph import Builder
@@ -90,13 +92,27 @@ class Importer:
         self._inputs()
         for name, array in self.foreign.constants.items():
             self._constant(name, array)
-        self.walk(self.foreign.nodes)
+        try:
+            self.walk(self.foreign.nodes)
+        except UnsupportedError as error:
+            raise self._naming_open_sizes(error) from error
         outputs = [self._output(v.name) for v in self.foreign.outputs]
         self._updates_must_fit()
         graph = self.builder.graph(outputs, self.foreign.updates, self.foreign.initial)
+        graph, moved = take_wide_borders(graph)
         _must_have_room(graph.types)
-        modules = {self.names[v]: call for v, call in self.foreign.modules.items()}
+        modules = {
+            moved.get(self.names[v], self.names[v]): call
+            for v, call in self.foreign.modules.items()
+        }
         return Model(graph, self.ledger, format, source, self.metadata, modules)
+
+    def _naming_open_sizes(self, error: UnsupportedError) -> UnsupportedError:
+        """The error; where sizes would help, with those that the file leaves open by name."""
+        told = advice({v: self.builder.types[v] for v in self.builder.inputs})
+        if "--shape" not in (error.next_step or "") or not told:
+            return error
+        return type(error)(error.cause, place=error.place, next_step=f"{error.next_step}; {told}")
 
     def walk(self, nodes: Sequence[ForeignNode]) -> None:
         """Convert nodes and what they stand for, in order."""
@@ -330,7 +346,7 @@ class Importer:
             for axis, (said, found) in enumerate(zip(declared.dims, inferred.dims)):
                 if isinstance(said, int) and isinstance(found, int):
                     wrong |= said != found
-                elif isinstance(said, int) and _is_fresh(found):
+                elif isinstance(said, int) and is_fresh(found):
                     dims[axis] = said
         if wrong and not self.overrules(declared, inferred):
             shown = "" if declared.dims is None else f"{list(declared.dims)}"
@@ -383,7 +399,7 @@ def _allowed(sizes: Collection[int]) -> str:
     return f"{sizes[0]} and more" if sizes[-1] >= MAX_ELEMENTS else f"{sizes[0]} to {sizes[-1]}"
 
 
-def _is_fresh(dim: DimLike) -> bool:
+def is_fresh(dim: DimLike) -> bool:
     """Whether a size is one that only running can tell."""
     return any(name.startswith("_") for name in symbols(dim))
 

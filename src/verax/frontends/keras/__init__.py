@@ -1,4 +1,4 @@
-"""Keras: reading functional and sequential models from .h5 and .keras files, without Keras.
+"""Keras: reading functional and sequential models from .h5 (or .hdf5) and .keras files.
 
 `archive` opens the file (`hdf5` reads what is inside), `reader` makes foreign nodes of
 configuration and weights, the `table_*` modules say what each layer means. Code in a file (Lambda

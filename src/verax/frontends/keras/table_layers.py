@@ -8,6 +8,8 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common import formulas
+from verax.frontends.common.bicubic import STEPS, resized_bicubic
+from verax.frontends.common.channels_last import channels_back, channels_first
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
     TRAINING,
@@ -190,15 +192,25 @@ def repeat_vector(c: Conversion) -> Result:
 
 @row("UpSampling1D", "UpSampling2D", "UpSampling3D")
 def upsampling(c: Conversion) -> Result:
-    """Repeats elements, or interpolates between pixel centres."""
+    """Repeats elements, or interpolates between pixel centres. Of cubic ones TensorFlow rounds
+    positions to one of 1024 between two pixels: factors that this moves need known sizes."""
     rank, layout = spatial_rank(c), Layout(c)
     factors = sizes(c, "size", rank)
-    mode = c.choice("interpolation", ("nearest", "bilinear"), "nearest")
+    modes = ("nearest", "bilinear", "bicubic") if rank == 2 else ("nearest", "bilinear")
+    mode = c.choice("interpolation", modes, "nearest")
     x = layout.first(only_input(c))
-    scales = c.constant(factors, np.float32)
-    fields = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
-    if mode == "nearest":
+    fields: dict[str, object] = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+    if mode == "bicubic":
+        if any(STEPS % (2 * f) for f in factors):
+            old = c.known_sizes(x, (2, 3), "how an image is resampled")
+            new = [n * f for n, f in zip(old, factors)]
+            last = channels_back(c, x)
+            y = resized_bicubic(c, last, old, new, aligned=False, half=True)
+            return c.same(layout.back(channels_first(c, y)))
+        fields |= {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": True}
+    elif mode == "nearest":
         fields = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    scales = c.constant(factors, np.float32)
     y = c.add("Resize", [x, None, scales], axes=tuple(range(2, rank + 2)), **fields)
     return c.same(layout.back(y))
 

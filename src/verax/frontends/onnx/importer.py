@@ -5,6 +5,7 @@ are expanded, and so are the file's own functions.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import onnx
 
 from verax.frontends.common.control import Control
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
-from verax.frontends.common.importing import Importer, Shapes
+from verax.frontends.common.importing import Importer, Shapes, is_fresh
 from verax.frontends.model import Model
 from verax.frontends.onnx.control import control_of, is_control
 from verax.frontends.onnx.functions import body_of, check_size, has_body, inline
@@ -76,6 +77,7 @@ class _OnnxImporter(Importer):
         self.functions = functions
         self.versions = {"": NEWEST, **foreign.versions}
         self.overruled: list[tuple[str, str, str]] = []
+        self._output_names = {v.name for v in foreign.outputs}
 
     def can_convert(self, node: ForeignNode) -> bool:
         is_function = (node.domain, node.op_type) in self.functions
@@ -93,21 +95,42 @@ class _OnnxImporter(Importer):
         return super().advice(missing)
 
     def overrules(self, declared: ForeignValue, inferred: TensorType) -> bool:
-        """Shapes of inner values bind nobody. Those of outputs do unless onnx inferred them, or
-        axes with a name were counted before the network ended in another rank, which PyTorch's
-        exporter writes and every runtime runs."""
+        """Recorded shapes bind nobody. Where a runtime would tell of an output's too, a warning
+        does: not where onnx itself infers another size, or where axes with a name were counted
+        before the network ended in another rank, which PyTorch's exporter writes."""
         if declared.dtype != inferred.dtype:
             return False
+        remark = self._remark(declared, inferred)
         named = declared.dims is not None and any(not isinstance(d, int) for d in declared.dims)
         another_rank = named and len(declared.dims or ()) != inferred.rank
-        if not another_rank and any(v.name == declared.name for v in self.foreign.outputs):
+        if not another_rank and declared.name in self._output_names:
             known = {k: self.builder.types[v] for k, v in self.names.items()}
             if not inferred_otherwise(declared.name, self.foreign.nodes, known):
-                return False
-        dims = "" if declared.dims is None else list(declared.dims)
-        self.overruled.append((declared.name, f"{declared.dtype}{dims}", str(inferred)))
-        self.metadata[NOTE] = note(self.overruled)
+                warnings.warn(f"{remark}, which is what is computed", stacklevel=2)
         return True
+
+    def _check_declared(self, name: str, value: str, node: ForeignNode) -> None:
+        """As ever; an output's fixed size where it follows from an open one is a remark, too."""
+        inferred = self.builder.types[value]
+        super()._check_declared(name, value, node)
+        declared = self.foreign.declared.get(name)
+        if declared is None or declared.dims is None or name not in self._output_names:
+            return
+        same_rank = len(declared.dims) == inferred.rank
+        if same_rank and any(
+            isinstance(said, int) and not isinstance(found, int) and not is_fresh(found)
+            for said, found in zip(declared.dims, inferred.dims)
+        ):
+            self._remark(declared, inferred)
+
+    def _remark(self, declared: ForeignValue, inferred: TensorType) -> str:
+        """Enter a record that is not used in the metadata; returns it in words."""
+        dims = "" if declared.dims is None else list(declared.dims)
+        found = (declared.name, f"{declared.dtype}{dims}", str(inferred))
+        if found not in self.overruled:
+            self.overruled.append(found)
+        self.metadata[NOTE] = note(self.overruled)
+        return note([found])
 
     def expand(self, node: ForeignNode) -> list[ForeignNode] | None:
         key = (node.domain, node.op_type)

@@ -4,9 +4,10 @@
 hand, and no runtime needs it. Where it differs from the operators' meaning it is not used, and the
 model says so. onnx's own inference is known to differ: with `ceil_mode` it counts a last window
 that begins in the padding, which the operator's text leaves out; what it then writes for the
-network's outputs is no contradiction of the file either. Nor is an output recorded with open axes
-in another rank: PyTorch's exporter writes the names that it was given for the axes of an output
-onto the shape that it saw, though a Reshape behind it has another.
+network's outputs is a remark as well. So is an output recorded with open axes in another rank:
+PyTorch's exporter writes the names that it was given for the axes of an output onto the shape that
+it saw, though a Reshape behind it has another. Any other size of an output is told by a warning, as
+ONNX Runtime does, and the network computes what its operators say.
 """
 
 from __future__ import annotations

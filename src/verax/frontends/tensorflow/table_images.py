@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
+from verax.frontends.common.bicubic import resized_bicubic
 from verax.frontends.common.channels_last import (
     channels_first,
     constant_ints,
@@ -16,9 +17,6 @@ from verax.frontends.common.channels_last import (
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tensorflow.rows import MAX_COMPUTED, Layout, bounded, row
 from verax.ir.types import DType
-
-STEPS = 1024
-"""Positions between two pixels for which ResizeBicubic has weights."""
 
 
 @row("ResizeBilinear", "ResizeNearestNeighbor")
@@ -40,48 +38,8 @@ def resize_bicubic(c: Conversion) -> Result:
     if len(new) != 2 or min(*new, *old) < 1:
         raise ModelError(f"{c.type(0)} to {new}", place=c.node.place)
     bounded(c, max(new), MAX_COMPUTED)
-    value = _floats(c)
-    for axis in (1, 2):
-        places, weights = bicubic_taps(old[axis - 1], new[axis - 1], aligned, half)
-        shape = [-1 if a == axis else 1 for a in range(4)]
-        terms = []
-        for k in range(4):
-            taken = c.add("Gather", [value, c.constant(places[k], np.int64)], axis=axis)
-            terms.append(c.add("Mul", [taken, c.constant(weights[k].reshape(shape))]))
-        value = c.add("Sum", terms)
+    value = resized_bicubic(c, _floats(c), old, new, aligned, half)
     return c.result("Identity", [value])
-
-
-def bicubic_taps(old: int, new: int, aligned: bool, half: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Which pixels an axis shows and how weighted: int64 and float32, both [4, new].
-
-    Every step is in float32, as TensorFlow takes it.
-    """
-    f = np.float32
-    scale = f(old - 1) / f(new - 1) if aligned and new > 1 else f(old) / f(new)
-    at = np.arange(new, dtype=f)
-    at = (at + f(0.5)) * scale - f(0.5) if half else at * scale
-    first = np.floor(at)
-    step = np.rint((at - first) * f(STEPS)).astype(np.int64)
-    near, far = _cubic_table(-0.5 if half else -0.75)
-    weights = np.stack([far[step], near[step], near[STEPS - step], far[STEPS - step]])
-    wanted = first.astype(np.int64) + np.arange(-1, 3)[:, None]
-    places = wanted.clip(0, old - 1)
-    if half:
-        weights = np.where(places == wanted, weights, f(0))
-        total = weights[0] + weights[1] + weights[2] + weights[3]
-        inner = np.abs(total) >= f(1000) * np.finfo(f).tiny
-        weights = np.where(inner, weights * (f(1) / np.where(inner, total, f(1))), weights)
-    return places, weights.astype(f)
-
-
-def _cubic_table(a: float) -> tuple[np.ndarray, np.ndarray]:
-    """Keys' kernel at i / 1024 and at 1 + i / 1024, for i up to 1024, in float32."""
-    x = np.arange(STEPS + 1) / STEPS
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    x = x + 1
-    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return near.astype(np.float32), far.astype(np.float32)
 
 
 @row("CropAndResize")

@@ -90,9 +90,12 @@ class Tensor:
         """As a record to hold inferred types against.
 
         Old converters wrote 1 for a size that they did not know and no signature, so a 1 says
-        nothing there; LiteRT infers such sizes anew as well.
+        nothing there, and a scalar for a shape that they did not know at all; LiteRT infers such
+        sizes anew as well.
         """
-        dims = self.value.dims or ()
+        dims = self.value.dims
+        if not dims:
+            return ForeignValue(self.name, self.dtype, None, self.kind)
         if not self.signature:
             dims = tuple(None if d == 1 else d for d in dims)
         return ForeignValue(self.name, self.dtype, dims, self.kind)

@@ -170,9 +170,19 @@ class Transpose(Movement):
         yield Case(cls(perm=(1, 0)), (draw(rng, (2, 3), "bool"),))
 
 
+def _distinct(axes: Sequence[int], rank: int) -> set[int]:
+    """Axes counted from the front, for references. Raises `InputError` for one that is there twice,
+    of which computed ones may be guilty."""
+    found = {axis_of(a, rank) for a in axes}
+    if len(found) < len(axes):
+        raise InputError(f"axes {list(axes)} of a tensor of rank {rank} name one twice")
+    return found
+
+
 @operator
 class Squeeze(Movement):
-    """Remove the given axes, which must have size 1; without `axes` all of size 1."""
+    """Remove the given axes, which must have size 1; without `axes` all of size 1. Where `axes` are
+    computed, as many as there are: only running tells the sizes that are left."""
 
     max_inputs: ClassVar[int | None] = 2
 
@@ -187,7 +197,9 @@ class Squeeze(Movement):
             return (data.with_dims([d for d in data.dims if d != 1]),)
         axes = known_axes(ctx, 1)
         if axes is None:
-            ctx.fail("axes must be constant")
+            count = list_length(ctx, 1, "axes")
+            ctx.require(count <= data.rank, f"{count} axes are removed from {data}")
+            return (data.with_dims([ctx.fresh("squeeze") for _ in range(data.rank - count)]),)
         axes = list(normalize_axes(ctx, axes, data.rank))
         for a in axes:
             d = data.dims[a]
@@ -199,7 +211,7 @@ class Squeeze(Movement):
     def reference(self, ev: Evaluation, data: Array, axes: Array | None = None) -> Array:
         if axes is None:
             return data.reshape([d for d in data.shape if d != 1])
-        removed = {axis_of(a, data.ndim) for a in ints(axes)}
+        removed = _distinct(ints(axes), data.ndim)
         if any(data.shape[a] != 1 for a in removed):
             raise InputError(f"axes {sorted(removed)} of {data.shape} are not all of size 1")
         return data.reshape([d for i, d in enumerate(data.shape) if i not in removed])
@@ -214,7 +226,7 @@ class Squeeze(Movement):
 
 @operator
 class Unsqueeze(Movement):
-    """Insert axes of size 1; `axes` are positions in the result."""
+    """Insert axes of size 1; `axes` are positions in the result, which may be computed."""
 
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
@@ -223,7 +235,8 @@ class Unsqueeze(Movement):
         data = ctx.type(0)
         axes = known_axes(ctx, 1)
         if axes is None:
-            ctx.fail("axes must be constant")
+            rank = data.rank + list_length(ctx, 1, "axes")
+            return (data.with_dims([ctx.fresh("unsqueeze") for _ in range(rank)]),)
         rank = data.rank + len(axes)
         inserted = normalize_axes(ctx, axes, rank)
         old = iter(data.dims)
@@ -234,7 +247,7 @@ class Unsqueeze(Movement):
     def reference(self, ev: Evaluation, data: Array, axes: Array) -> Array:
         listed = ints(axes)
         rank = data.ndim + len(listed)
-        inserted = {axis_of(a, rank) for a in listed}
+        inserted = _distinct(listed, rank)
         old = iter(data.shape)
         return data.reshape([1 if i in inserted else next(old) for i in range(rank)])
 

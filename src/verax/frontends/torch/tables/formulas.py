@@ -11,8 +11,8 @@ from verax.frontends.torch.tables.elementwise import in_type, operand, promoted
 from verax.ir.types import DType
 
 XLOGY = {
-    "xlogy": ("Tensor",),
-    "special_xlog1py": ("default",),
+    "xlogy": ("Tensor", "Scalar_Self", "Scalar_Other"),
+    "special_xlog1py": ("default", "self_scalar", "other_scalar"),
 }
 """Products with logarithms, and their overloads."""
 

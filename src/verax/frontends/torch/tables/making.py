@@ -56,6 +56,7 @@ def _value(t: Aten, name: str) -> Any:
     return given if isinstance(given, Ref) else t.number(name)
 
 
+@row("scalar_tensor.default", domain="prims")
 @row("zeros.default", "ones.default", "full.default", "scalar_tensor.default")
 def fill(t: Aten) -> Result:
     value: Any = {"zeros": 0, "ones": 1}.get(t.kind)

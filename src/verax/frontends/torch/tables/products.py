@@ -126,8 +126,20 @@ def grouped_product(t: Aten) -> Result:
     dtype = t.type(a).dtype
     if t.text("out_dtype", str(dtype)) != str(dtype):
         t.a.refuse("out_dtype", "products stay in their inputs' type")
-    if ends is None:
-        return t.result("MatMul", [a, b])
+    return t.result("MatMul", [a, b]) if ends is None else _product_of_groups(t, a, b, ends)
+
+
+@row("grouped_mm_fallback.default", domain="transformers")
+def product_of_experts(t: Aten) -> Result:
+    """Rows sorted by expert, each times its expert's matrix: what transformers calls where
+    PyTorch's own product is not taken, as for float32."""
+    return _product_of_groups(t, t.tensor("input"), t.tensor("weight"), t.tensor("offs"))
+
+
+def _product_of_groups(t: Aten, a: str, b: str, ends: str) -> Result:
+    """Products of a and b in groups, of which `ends` has the ends. Every group is computed
+    whole, and what is not its own left out."""
+    dtype = t.type(a).dtype
     (groups,) = t.known_sizes(ends, what="how many groups there are")
     axis = {(2, 3): 0, (3, 2): 1, (2, 2): 1}.get((t.rank(a), t.rank(b)))
     if axis is None:
