@@ -11,7 +11,7 @@ anew for each set of such values: small integer and boolean inputs are then cons
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from verax.base.settings import Settings
 from verax.frontends.common.context import ValueNeededError
 from verax.frontends.model import Model
 from verax.frontends.onnx import load_onnx
+from verax.frontends.onnx.sequences import item_name, stated_outputs
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 from verax.onnx_format.dtypes import CODES
@@ -69,6 +70,7 @@ class Prepared(BackendRep):
         self.proto, self.engine = proto, engine
         constant = {tensor.name for tensor in proto.graph.initializer}
         self.names = [v.name for v in proto.graph.input if v.name not in constant]
+        self.sequences = {v.name for v in proto.graph.input if _is_sequence(v.type)}
         self.model: Model | None = None
         try:
             self.model = load_onnx(proto)
@@ -87,18 +89,53 @@ class Prepared(BackendRep):
             if len(given) != len(self.names):
                 raise InputError(f"{len(given)} inputs given, the model takes {self.names}")
             inputs = dict(zip(self.names, given))
-        arrays = {name: np.asarray(value) for name, value in inputs.items()}
-        graph = self._graph(arrays)
+        arrays, lengths = _spread(inputs, self.sequences)
+        model = self._model(arrays, lengths)
+        graph = model.graph
         results = self.engine(graph, {n: arrays[n] for n in graph.inputs if n in arrays})
         names = [v.name for v in self.proto.graph.output]
-        return namedtupledict("Outputs", names)(*(results[n] for n in names))
+        return namedtupledict("Outputs", names)(
+            *(_gathered(results, stated_outputs(model.metadata, n)) for n in names)
+        )
 
-    def _graph(self, arrays: Arrays) -> Graph:
+    def _model(self, arrays: Arrays, lengths: Mapping[str, int | None]) -> Model:
         if self.model is not None and not _open(self.model.graph):
-            return self.model.graph
+            return self.model
         values = {n: a for n, a in arrays.items() if _may_be_shape(a)}
         shapes = {n: a.shape for n, a in arrays.items() if n not in values}
-        return load_onnx(self.proto, shapes=shapes, values=values).graph
+        return load_onnx(self.proto, shapes={**shapes, **lengths}, values=values)
+
+
+def _is_sequence(type_: onnx.TypeProto) -> bool:
+    """True for a sequence and for an optional one."""
+    if type_.HasField("optional_type"):
+        return _is_sequence(type_.optional_type.elem_type)
+    return type_.HasField("sequence_type")
+
+
+def _gathered(results: Arrays, items: list[str] | str | None) -> Any:
+    """An output: an array, a list of arrays for a sequence, None for an empty optional."""
+    if items is None or isinstance(items, str):
+        return items and results[items]
+    return [results[v] for v in items]
+
+
+def _spread(
+    inputs: Mapping[str, Any], sequences: Collection[str]
+) -> tuple[dict[str, np.ndarray], dict[str, int | None]]:
+    """Arrays by name, those of a sequence under their own names, and how long each sequence is;
+    None for an optional that holds nothing."""
+    arrays: dict[str, np.ndarray] = {}
+    lengths: dict[str, int | None] = {}
+    for name, value in inputs.items():
+        if value is None:
+            lengths[name] = None
+        elif name in sequences:
+            lengths[name] = len(value)
+            arrays.update({item_name(name, i): np.asarray(v) for i, v in enumerate(value)})
+        else:
+            arrays[name] = np.asarray(value)
+    return arrays, lengths
 
 
 def _open(graph: Graph) -> bool:

@@ -92,7 +92,7 @@ def run_case(case: Any, engine: str, settings: Settings) -> Outcome:
         for inputs, outputs in sets:
             found = prepared.run([_array(v) for v in inputs])
             for i, (got, want) in enumerate(zip(found, map(_array, outputs), strict=True)):
-                if problem := difference(np.asarray(got), np.asarray(want), case.rtol, case.atol):
+                if problem := differs(got, want, case.rtol, case.atol):
                     return Outcome(case.name, "wrong", f"output {i}: {problem}")
     except UnsupportedError as error:
         return Outcome(case.name, "refused", str(error).replace("\n", " "))
@@ -103,6 +103,18 @@ def run_case(case: Any, engine: str, settings: Settings) -> Outcome:
         place = f"{Path(where.filename).name}:{where.lineno}"
         return Outcome(case.name, "error", f"BUG {type(error).__name__} {error} ({place})")
     return Outcome(case.name, "right")
+
+
+def differs(got: Any, want: Any, rtol: float, atol: float) -> str:
+    """As `difference`, of sequences and of optionals, which may be None, too."""
+    if not isinstance(want, list):
+        if got is None or want is None:
+            return "" if got is want else f"{got} for {want}"
+        return difference(np.asarray(got), np.asarray(want), rtol, atol)
+    if not isinstance(got, list) or len(got) != len(want):
+        return f"{type(got).__name__} of {len(got)}, expected a sequence of {len(want)}"
+    problems = (differs(g, w, rtol, atol) for g, w in zip(got, want))
+    return next((f"tensor {i}: {p}" for i, p in enumerate(problems) if p), "")
 
 
 def difference(got: np.ndarray, want: np.ndarray, rtol: float, atol: float) -> str:

@@ -65,13 +65,15 @@ class Subgraph:
 class ForeignValue:
     """A declared value: dims are sizes, names of sizes, or None; `dims` is None when unranked.
 
-    `dtype` is None when `kind` (a sequence, an 8-bit float, ...) is nothing that Verax has.
+    `dtype` is None when `kind` (a sequence, an 8-bit float, ...) is no tensor that Verax has. of:
+    what a sequence or an optional holds.
     """
 
     name: str
     dtype: DType | None
     dims: tuple[int | str | None, ...] | None
     kind: str = ""
+    of: ForeignValue | None = None
 
 
 @dataclass(frozen=True)

@@ -208,24 +208,28 @@ def _undefined(name: str, node: ForeignNode, later: Mapping[str, str]) -> ModelE
 
 def read_value(proto: onnx.ValueInfoProto) -> ForeignValue:
     """A declared value. `dtype` is None when it is no tensor of a supported element type."""
-    tensor = proto.type.tensor_type
-    text(proto.name)
-    if proto.type.WhichOneof("value") != "tensor_type":
-        kind = proto.type.WhichOneof("value") or "no type"
-        return ForeignValue(proto.name, None, None, kind.replace("_type", ""))
+    return _value(text(proto.name), proto.type)
+
+
+def _value(name: str, proto: onnx.TypeProto) -> ForeignValue:
+    tensor = proto.tensor_type
+    kind = proto.WhichOneof("value") or "no type"
+    if kind in ("sequence_type", "optional_type"):
+        held = _value(name, getattr(proto, kind).elem_type)
+        return ForeignValue(name, None, None, kind.replace("_type", ""), held)
+    if kind != "tensor_type":
+        return ForeignValue(name, None, None, kind.replace("_type", ""))
     if not tensor.HasField("shape"):
         dims: tuple[int | str | None, ...] | None = None
     else:
-        dims = tuple(_dim(d, proto.name) for d in tensor.shape.dim)
+        dims = tuple(_dim(d, name) for d in tensor.shape.dim)
         size = 1
         for d in dims:
             size *= max(1, d) if isinstance(d, int) else 1
         if size > MAX_ELEMENTS:
-            raise ModelError(
-                f"the dimensions {dims} are absurdly large", place=f"value {proto.name!r}"
-            )
+            raise ModelError(f"the dimensions {dims} are absurdly large", place=f"value {name!r}")
     dtype = DTYPES.get(tensor.elem_type)
-    return ForeignValue(proto.name, dtype, dims, "" if dtype else dtype_name(tensor.elem_type))
+    return ForeignValue(name, dtype, dims, "" if dtype else dtype_name(tensor.elem_type))
 
 
 def _dim(proto: Any, name: str) -> int | str | None:
