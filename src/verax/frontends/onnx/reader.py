@@ -7,7 +7,7 @@ stored data have the size that their type and dimensions claim, operator sets ar
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -101,14 +101,33 @@ def domain_of(name: str) -> str:
     return "" if name == "ai.onnx" else text(name)
 
 
-def opset_versions(imports: Iterable[onnx.OperatorSetIdProto], place: str) -> dict[str, int]:
-    """Versions by domain. Raises `UnsupportedError` for sets that are not understood."""
+def _unchanged(node: onnx.NodeProto, version: int) -> bool:
+    """True if an operator has the same definition in `version` of the default operator set as in
+    the oldest one that is read, and so have those of the graphs in its attributes."""
+    if domain_of(node.domain):
+        return True
+    try:
+        old, new = (onnx.defs.get_schema(node.op_type, v) for v in (version, OLDEST))
+    except onnx.defs.SchemaError:
+        return False
+    inner = [n for a in node.attribute for g in (a.g, *a.graphs) for n in g.node]
+    same = old.since_version == new.since_version
+    return same and all(_unchanged(n, version) for n in inner)
+
+
+def opset_versions(
+    imports: Iterable[onnx.OperatorSetIdProto], place: str, nodes: Sequence[onnx.NodeProto]
+) -> dict[str, int]:
+    """Versions by domain; the oldest that is read where `nodes` mean the same in an older one.
+    Raises `UnsupportedError` for sets that are not understood."""
     versions: dict[str, int] = {}
     for entry in imports:
         domain = domain_of(entry.domain)
         if versions.setdefault(domain, entry.version) != entry.version:
             raise ModelError(f"two versions of the opset {domain!r} are imported", place=place)
     version = versions.get("", NEWEST)
+    if 1 <= version < OLDEST and all(_unchanged(node, version) for node in nodes):
+        version = versions[""] = OLDEST
     if not OLDEST <= version <= NEWEST:
         raise UnsupportedError(
             f"opset {version} is not supported; {OLDEST} to {NEWEST} are",
@@ -124,7 +143,7 @@ class _Reader:
 
     def read(self) -> tuple[ForeignModel, dict[tuple[str, str], Function]]:
         proto, graph = self.proto, self.proto.graph
-        versions = opset_versions(proto.opset_import, "model")
+        versions = opset_versions(proto.opset_import, "model", graph.node)
         refuse_many(len(graph.node))
         if graph.sparse_initializer:
             raise UnsupportedError("the model has sparse initialisers", place="model")
@@ -335,7 +354,10 @@ def read_function(
 
     default: versions of operator sets that the function does not import itself.
     """
-    versions = {**default, **opset_versions(proto.opset_import, f"function {proto.name!r}")}
+    versions = {
+        **default,
+        **opset_versions(proto.opset_import, f"function {proto.name!r}", proto.node),
+    }
     place = f"function {proto.name!r}"
     defaults = {a.name: read_attribute(a, place, tensors) for a in proto.attribute_proto}
     nodes = tuple(read_node(n, versions, tensors) for n in proto.node)

@@ -102,7 +102,9 @@ def dropout(c: Conversion) -> Result:
         require_test_mode(c)
     c.attributes.irrelevant("seed", "nothing is drawn in inference")
     c.attributes.irrelevant("ratio", "nothing is dropped in inference")
-    if c.input(2) is not None and bool(c.constant_input(2, "training_mode")):
+    trained = c.input(2) is not None and bool(c.constant_input(2, "training_mode"))
+    ratio = c.known(1)
+    if trained and (ratio is None or ratio.any()):
         c.refuse("training_mode is on, and training is not supported", ADVICE)
     if c.output_used(1) and c.version < 10:
         c.refuse("the mask output of opset 7 is not supported")

@@ -103,8 +103,9 @@ def mel_weights(c: Conversion) -> Result:
     low, high = (2595 * np.log10(1 + hertz / 700) for hertz in given[3:])
     mel = low + np.arange(count + 2) * ((high - low) / (count + 2))
     corners = np.floor((size + 1) * (700 * (10 ** (mel / 2595) - 1)) / rate)
-    bins, start, middle, end = np.arange(size // 2 + 1)[:, None], *(
-        corners[i : count + i] for i in range(3)
+    bins, start, middle, end = (
+        np.arange(size // 2 + 1)[:, None],
+        *(corners[i : count + i] for i in range(3)),
     )
     rising = (bins - start) / np.maximum(middle - start, 1)
     falling = (end - bins) / np.maximum(end - middle, 1)
