@@ -84,6 +84,11 @@ def cast(c: Conversion) -> Result:
     return _cast_to(c, to)
 
 
+@row("BitCast")
+def bit_cast(c: Conversion) -> Result:
+    return c.operator("BitCast", to=dtype_of(c.integer("to", 0), c.node.place))
+
+
 @row("CastLike")
 def cast_like(c: Conversion) -> Result:
     return _cast_to(c, c.type(1).dtype)
