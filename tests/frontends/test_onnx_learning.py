@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from verax import onnx_backend
@@ -122,3 +122,26 @@ def test_an_old_operator_set_is_read_where_its_operators_never_changed():
     must_agree(one_node("Not", {"x": x}, opset=1), {"x": x}, runtime=False)
     with pytest.raises(UnsupportedError, match="opset 5 is not supported"):
         load_onnx(one_node("Relu", {"x": np.zeros(3, np.float32)}, opset=5))
+
+
+SCORES = """<ir_version: 13, opset_import: ["": 26, "ai.onnx.preview": 1]>
+net (float[1,2,4,8] q, float[1,2,6,8] k, float[1,2,6,8] v) => (float[1,2,4,8] y) {
+    y = ai.onnx.preview.FlexAttention<score_mod: graph = capped (float[B,H,L,S] s)
+        => (float[B,H,L,S] t) <float cap = {0.5}> {
+        scaled = Div(s, cap)
+        bent = Tanh(scaled)
+        t = Mul(bent, cap)
+    }>(q, k, v)
+}"""
+
+
+def test_a_graph_that_changes_the_scores_of_attention_is_written_into_it():
+    proto = onnx.parser.parse_model(SCORES)
+    q, k, v = (RNG.standard_normal((1, 2, n, 8)) for n in (4, 6, 6))
+    scores = 0.5 * np.tanh(q @ k.swapaxes(-1, -2) / np.sqrt(8) / 0.5)
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    for engine in ("reference", "compiler"):
+        (y,) = onnx_backend.prepare(proto, engine=engine).run(
+            [a.astype(np.float32) for a in (q, k, v)]
+        )
+        np.testing.assert_allclose(y, weights @ v, rtol=1e-5, atol=1e-6)

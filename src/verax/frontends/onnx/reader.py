@@ -342,7 +342,7 @@ def _read_subgraph(
     inputs = tuple(text(v.name) for v in proto.input if v.name not in constants)
     outputs = tuple(text(v.name) for v in proto.output)
     nodes = tuple(read_node(n, versions, tensors) for n in proto.node)
-    return Subgraph(inputs, outputs, constants, nodes)
+    return Subgraph(inputs, outputs, constants, nodes, proto)
 
 
 def read_function(

@@ -25,7 +25,7 @@ from verax.frontends.torch.tables.complex import (
     widened,
 )
 
-NORMS = {
+NORMS: dict[tuple[str | None, bool], int] = {
     **{(None, False): PLAIN, ("backward", False): PLAIN, ("ortho", False): ROOT},
     **{(None, True): WHOLE, ("backward", True): WHOLE, ("ortho", True): ROOT},
     **{("forward", False): WHOLE, ("forward", True): PLAIN},
