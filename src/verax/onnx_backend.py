@@ -1,8 +1,12 @@
-"""`onnx.backend.base.Backend` over the reference or the compiler.
+"""`onnx.backend.base.Backend` over the compiler or the reference.
 
 >>> import verax.onnx_backend as backend
 >>> backend.prepare(model).run([x])
 >>> backend.prepare(model, engine="compiler", settings=Settings(opt_level=1)).run([x])
+>>> backend.prepare(model, engine="reference").run([x])
+
+A sequence is a list of arrays, an optional that holds nothing is None. What Verax lacks raises
+`RefusedError`, which ONNX's test runners count as skipped.
 
 A model whose types depend on the values of inputs (a shape given as an input, say) is imported
 anew for each set of such values: small integer and boolean inputs are then constants.
@@ -18,6 +22,7 @@ import numpy as np
 import onnx
 from onnx import helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
+from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt
 
 from verax.base.errors import InputError, UnsupportedError, UsageError, VeraxError
 from verax.base.settings import Settings
@@ -34,6 +39,14 @@ Arrays = Mapping[str, np.ndarray]
 Engine = Callable[[Graph, Arrays], dict[str, np.ndarray]]
 VALUE_LIMIT = 64
 """Integer inputs with at most this many elements may be shapes, axes or counts."""
+
+
+class RefusedError(UnsupportedError, BackendIsNotSupposedToImplementIt):
+    """What Verax lacks, as ONNX's test runners know it."""
+
+
+def _refused(error: UnsupportedError) -> RefusedError:
+    return RefusedError(error.cause, place=error.place, next_step=error.next_step)
 
 
 def run_reference(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
@@ -76,7 +89,7 @@ class Prepared(BackendRep):
             self.model = load_onnx(proto)
         except UnsupportedError as error:
             if not isinstance(error, ValueNeededError):
-                raise
+                raise _refused(error) from error
         except VeraxError:
             # Perhaps the type rules need values of inputs; without inputs there are none to come.
             if not self.names:
@@ -103,7 +116,10 @@ class Prepared(BackendRep):
             return self.model
         values = {n: a for n, a in arrays.items() if _may_be_shape(a)}
         shapes = {n: a.shape for n, a in arrays.items() if n not in values}
-        return load_onnx(self.proto, shapes={**shapes, **lengths}, values=values)
+        try:
+            return load_onnx(self.proto, shapes={**shapes, **lengths}, values=values)
+        except UnsupportedError as error:
+            raise _refused(error) from error
 
 
 def _is_sequence(type_: onnx.TypeProto) -> bool:
@@ -168,11 +184,12 @@ class VeraxBackend(Backend):
         model: onnx.ModelProto,
         device: str = "CPU",
         *,
-        engine: str = "reference",
+        engine: str = "compiler",
         settings: Settings | None = None,
         **kwargs: Any,
     ) -> Prepared:
-        """Import a model. Raises `UnsupportedError` naming what is missing."""
+        """Import a model. engine: "compiler", under `settings`, or "reference". Raises
+        `RefusedError`, an `UnsupportedError`, naming what is missing."""
         if not cls.supports_device(device):
             raise UsageError(f"the device {device!r} is not supported", next_step="use 'CPU'")
         if engine == "reference":
