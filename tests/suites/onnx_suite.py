@@ -226,6 +226,22 @@ def _collect(worker: _Process, cases: Sequence[Any], outcomes: dict[int, Outcome
         worker.start()
 
 
+def by_operator(cases: Sequence[Any], outcomes: Sequence[Outcome]) -> str:
+    """Lines of right of all cases by operator, those with refused or wrong ones first. A case that
+    is written out in other operators belongs to the operator that it stands for."""
+    last = {c.name: load_case(c)[0].graph.node[-1].op_type for c in cases}
+    table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for outcome in outcomes:
+        whole = outcome.name.partition("_expanded")[0]
+        table[last.get(whole, last[outcome.name])][outcome.kind] += 1
+    rows = sorted(table.items(), key=lambda row: (row[1]["right"] - row[1].total(), row[0]))
+    return "\n".join(
+        f"{name:28}{kinds['right']:4} of {kinds.total():4}"
+        + "".join(f", {n} {kind}" for kind, n in sorted(kinds.items()) if kind != "right")
+        for name, kinds in rows
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print counts and lists; exit code 1 when anything is wrong."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -235,6 +251,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--match", default="", help="run cases whose name contains one of a,b,c")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--refused", action="store_true", help="list refused cases, too")
+    parser.add_argument("--by-operator", action="store_true", help="count by operator, too")
     parser.add_argument("--json", help="write outcomes to a file")
     options = parser.parse_args(argv)
     cases = node_cases() if options.suite == "node" else converted_cases()
@@ -248,6 +265,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for outcome in outcomes:
             if outcome.kind == kind:
                 print(f"{kind:8}{outcome.name}: {outcome.detail[:300]}")
+    if options.by_operator:
+        print(by_operator(cases, outcomes))
     counts = collections.Counter(o.kind for o in outcomes)
     print(f"{options.engine}: {len(outcomes)} cases, {dict(counts)}")
     if options.json:
