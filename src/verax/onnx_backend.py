@@ -1,8 +1,12 @@
-"""`onnx.backend.base.Backend` over the reference or the compiler.
+"""`onnx.backend.base.Backend` over the compiler or the reference.
 
 >>> import verax.onnx_backend as backend
 >>> backend.prepare(model).run([x])
 >>> backend.prepare(model, engine="compiler", settings=Settings(opt_level=1)).run([x])
+>>> backend.prepare(model, engine="reference").run([x])
+
+A sequence is a list of arrays, an optional that holds nothing is None. What Verax lacks raises
+`RefusedError`, which ONNX's test runners count as skipped.
 
 A model whose types depend on the values of inputs (a shape given as an input, say) is imported
 anew for each set of such values: small integer and boolean inputs are then constants.
@@ -11,19 +15,21 @@ anew for each set of such values: small integer and boolean inputs are then cons
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
+from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt
 
 from verax.base.errors import InputError, UnsupportedError, UsageError, VeraxError
 from verax.base.settings import Settings
 from verax.frontends.common.context import ValueNeededError
 from verax.frontends.model import Model
 from verax.frontends.onnx import load_onnx
+from verax.frontends.onnx.sequences import item_name, stated_outputs
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 from verax.onnx_format.dtypes import CODES
@@ -33,6 +39,14 @@ Arrays = Mapping[str, np.ndarray]
 Engine = Callable[[Graph, Arrays], dict[str, np.ndarray]]
 VALUE_LIMIT = 64
 """Integer inputs with at most this many elements may be shapes, axes or counts."""
+
+
+class RefusedError(UnsupportedError, BackendIsNotSupposedToImplementIt):
+    """What Verax lacks, as ONNX's test runners know it."""
+
+
+def _refused(error: UnsupportedError) -> RefusedError:
+    return RefusedError(error.cause, place=error.place, next_step=error.next_step)
 
 
 def run_reference(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
@@ -69,12 +83,13 @@ class Prepared(BackendRep):
         self.proto, self.engine = proto, engine
         constant = {tensor.name for tensor in proto.graph.initializer}
         self.names = [v.name for v in proto.graph.input if v.name not in constant]
+        self.sequences = {v.name for v in proto.graph.input if _is_sequence(v.type)}
         self.model: Model | None = None
         try:
             self.model = load_onnx(proto)
         except UnsupportedError as error:
             if not isinstance(error, ValueNeededError):
-                raise
+                raise _refused(error) from error
         except VeraxError:
             # Perhaps the type rules need values of inputs; without inputs there are none to come.
             if not self.names:
@@ -87,18 +102,56 @@ class Prepared(BackendRep):
             if len(given) != len(self.names):
                 raise InputError(f"{len(given)} inputs given, the model takes {self.names}")
             inputs = dict(zip(self.names, given))
-        arrays = {name: np.asarray(value) for name, value in inputs.items()}
-        graph = self._graph(arrays)
+        arrays, lengths = _spread(inputs, self.sequences)
+        model = self._model(arrays, lengths)
+        graph = model.graph
         results = self.engine(graph, {n: arrays[n] for n in graph.inputs if n in arrays})
         names = [v.name for v in self.proto.graph.output]
-        return namedtupledict("Outputs", names)(*(results[n] for n in names))
+        return namedtupledict("Outputs", names)(
+            *(_gathered(results, stated_outputs(model.metadata, n)) for n in names)
+        )
 
-    def _graph(self, arrays: Arrays) -> Graph:
+    def _model(self, arrays: Arrays, lengths: Mapping[str, int | None]) -> Model:
         if self.model is not None and not _open(self.model.graph):
-            return self.model.graph
+            return self.model
         values = {n: a for n, a in arrays.items() if _may_be_shape(a)}
         shapes = {n: a.shape for n, a in arrays.items() if n not in values}
-        return load_onnx(self.proto, shapes=shapes, values=values).graph
+        try:
+            return load_onnx(self.proto, shapes={**shapes, **lengths}, values=values)
+        except UnsupportedError as error:
+            raise _refused(error) from error
+
+
+def _is_sequence(type_: onnx.TypeProto) -> bool:
+    """True for a sequence and for an optional one."""
+    if type_.HasField("optional_type"):
+        return _is_sequence(type_.optional_type.elem_type)
+    return type_.HasField("sequence_type")
+
+
+def _gathered(results: Arrays, items: list[str] | str | None) -> Any:
+    """An output: an array, a list of arrays for a sequence, None for an empty optional."""
+    if items is None or isinstance(items, str):
+        return items and results[items]
+    return [results[v] for v in items]
+
+
+def _spread(
+    inputs: Mapping[str, Any], sequences: Collection[str]
+) -> tuple[dict[str, np.ndarray], dict[str, int | None]]:
+    """Arrays by name, those of a sequence under their own names, and how long each sequence is;
+    None for an optional that holds nothing."""
+    arrays: dict[str, np.ndarray] = {}
+    lengths: dict[str, int | None] = {}
+    for name, value in inputs.items():
+        if value is None:
+            lengths[name] = None
+        elif name in sequences:
+            lengths[name] = len(value)
+            arrays.update({item_name(name, i): np.asarray(v) for i, v in enumerate(value)})
+        else:
+            arrays[name] = np.asarray(value)
+    return arrays, lengths
 
 
 def _open(graph: Graph) -> bool:
@@ -131,11 +184,12 @@ class VeraxBackend(Backend):
         model: onnx.ModelProto,
         device: str = "CPU",
         *,
-        engine: str = "reference",
+        engine: str = "compiler",
         settings: Settings | None = None,
         **kwargs: Any,
     ) -> Prepared:
-        """Import a model. Raises `UnsupportedError` naming what is missing."""
+        """Import a model. engine: "compiler", under `settings`, or "reference". Raises
+        `RefusedError`, an `UnsupportedError`, naming what is missing."""
         if not cls.supports_device(device):
             raise UsageError(f"the device {device!r} is not supported", next_step="use 'CPU'")
         if engine == "reference":

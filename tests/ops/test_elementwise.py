@@ -154,7 +154,7 @@ def has_foreign_semantics(case: Case) -> bool:
 
 
 WITHOUT_ORT = ("BitShift", "Swish", "Dropout", "Rsqrt", "Bfloat16Factor", "WeightedSumInteger",
-               "FloorDiv", "Atan2", "Hypot", "Expm1", "Log1p", "ErfInv")  # fmt: skip
+               "FloorDiv", "Atan2", "Hypot", "Expm1", "Log1p", "ErfInv", "BitCast")  # fmt: skip
 WITH_ORT = [n for n in NAMES if n not in WITHOUT_ORT]
 
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from verax.base.errors import GraphError, ModelError, UnsupportedError
-from verax.frontends.common.context import ValueNeededError
+from verax.base.errors import GraphError, ModelError
+from verax.frontends.common.context import RunningDecidesError, ValueNeededError
 from verax.frontends.common.control import (
     GIVE,
     KeptBranch,
@@ -111,7 +111,7 @@ def keep(importer: Importing, node: KeptBranch | KeptRepeat) -> dict[str, str]:
             return _keep_branch(importer, node)
         return _keep_repeat(importer, node)
     except GraphError as error:
-        raise UnsupportedError(error.cause, place=node.place, next_step=GIVE) from error
+        raise RunningDecidesError(error.cause, place=node.place, next_step=GIVE) from error
 
 
 def _keep_branch(importer: Importing, node: KeptBranch) -> dict[str, str]:
@@ -122,12 +122,14 @@ def _keep_branch(importer: Importing, node: KeptBranch) -> dict[str, str]:
     for graph, part in ((node.then, "then"), (node.other, "else")):
         try:
             found.append(_converted(importer, node, graph, given, part))
+        except RunningDecidesError:
+            raise
         except (ModelError, GraphError, ValueNeededError) as error:
             problems.append(error)
             found.append(None)
     bodies = [b for b in found if b is not None]
     if not bodies:
-        raise UnsupportedError(
+        raise RunningDecidesError(
             "a branch that is chosen while running is not supported where it does not fit these "
             f"sizes: {getattr(problems[0], 'cause', problems[0])}",
             place=getattr(problems[0], "place", node.place),
@@ -136,7 +138,7 @@ def _keep_branch(importer: Importing, node: KeptBranch) -> dict[str, str]:
     types = [[b.builder.types[v] for v in b.outputs] for b in bodies]
     for one, two in zip(types[0], types[-1]):
         if one.dtype is not two.dtype or one.rank != two.rank:
-            raise UnsupportedError(
+            raise RunningDecidesError(
                 f"a branch that is chosen while running is not supported where it gives {one} or "
                 f"{two}",
                 place=node.place,
@@ -246,6 +248,12 @@ def _built(
         for name, type_ in formal.items():
             importer.names[name] = inside.input(name, type_)
         importer.walk([*before, *nodes])
+        if lists := [r for r in results if r not in importer.names]:
+            raise RunningDecidesError(
+                f"a branch or loop that running decides gives {lists[0]!r}, which is no tensor",
+                place=node.place,
+                next_step=GIVE,
+            )
         outputs = [importer.names[r] for r in results]
     finally:
         importer.builder, importer.names = outside, outer_names

@@ -40,6 +40,10 @@ class ValueNeededError(UnsupportedError):
     """An import would succeed if shapes or values of some inputs were given."""
 
 
+class RunningDecidesError(ValueNeededError):
+    """Branches, loops or sequences that only running decides, in a form that no operator has."""
+
+
 @dataclass
 class Conversion:
     """A foreign node on its way into the graph. `inputs` are names in the graph."""

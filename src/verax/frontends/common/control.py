@@ -138,7 +138,12 @@ def renamed(value: Any, names: Mapping[str, str]) -> Any:
     own = {*value.inputs, *value.constants, *(o for n in value.nodes for o in n.outputs)}
     outer = {old: new for old, new in names.items() if old not in own}
     nodes = tuple(_on(n, outer) for n in value.nodes)
-    return replace(value, nodes=nodes, outputs=tuple(outer.get(o, o) for o in value.outputs))
+    inner = [v for n in nodes for v in n.attributes.values() if isinstance(v, Subgraph)]
+    read = {*value.outputs, *(i for n in value.nodes for i in n.inputs)}
+    changed = any(i in outer for i in read) or any(v.message is None for v in inner)
+    message = None if changed else value.message
+    outputs = tuple(outer.get(o, o) for o in value.outputs)
+    return replace(value, nodes=nodes, outputs=outputs, message=message)
 
 
 def _on(node: ForeignNode, names: Mapping[str, str], **changes: Any) -> ForeignNode:

@@ -50,12 +50,16 @@ class ForeignNode:
 
 @dataclass(frozen=True)
 class Subgraph:
-    """A graph that is part of a node. What it reads and does not define comes from outside."""
+    """A graph that is part of a node. What it reads and does not define comes from outside.
+
+    message: the graph as its file has it, where a reader keeps that; None once names are changed.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: Mapping[str, Any]
     nodes: tuple[ForeignNode, ...]
+    message: Any = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return f"a graph of {len(self.nodes)} nodes"
@@ -65,13 +69,15 @@ class Subgraph:
 class ForeignValue:
     """A declared value: dims are sizes, names of sizes, or None; `dims` is None when unranked.
 
-    `dtype` is None when `kind` (a sequence, an 8-bit float, ...) is nothing that Verax has.
+    `dtype` is None when `kind` (a sequence, an 8-bit float, ...) is no tensor that Verax has. of:
+    what a sequence or an optional holds.
     """
 
     name: str
     dtype: DType | None
     dims: tuple[int | str | None, ...] | None
     kind: str = ""
+    of: ForeignValue | None = None
 
 
 @dataclass(frozen=True)

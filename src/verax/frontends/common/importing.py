@@ -18,7 +18,13 @@ import numpy as np
 
 from verax.base.errors import GraphError, ModelError, UnknownNameError, UnsupportedError, UsageError
 from verax.frontends.common.bodies import keep, knowing
-from verax.frontends.common.context import Conversion, Row, ValueNeededError, convert
+from verax.frontends.common.context import (
+    Conversion,
+    Row,
+    RunningDecidesError,
+    ValueNeededError,
+    convert,
+)
 from verax.frontends.common.control import (
     Control,
     KeptBranch,
@@ -41,7 +47,7 @@ MAX_ELEMENTS = 1 << 40
 LISTED = 8
 """Places that an error names."""
 
-Shapes = Mapping[str, "Sequence[int | None] | int"]
+Shapes = Mapping[str, "Sequence[int | None] | int | None"]
 
 
 class Importer:
@@ -96,7 +102,7 @@ class Importer:
             self.walk(self.foreign.nodes)
         except UnsupportedError as error:
             raise self._naming_open_sizes(error) from error
-        outputs = [self._output(v.name) for v in self.foreign.outputs]
+        outputs = [v for given in self.foreign.outputs for v in self.outputs_of(given.name)]
         self._updates_must_fit()
         graph = self.builder.graph(outputs, self.foreign.updates, self.foreign.initial)
         graph, moved = take_wide_borders(graph)
@@ -272,6 +278,10 @@ class Importer:
     def _constant(self, name: str, array: np.ndarray) -> None:
         self.names[name] = self.builder.constant(array, name)
 
+    def outputs_of(self, name: str) -> list[str]:
+        """Values of a model's output: one, unless a format says otherwise."""
+        return [self._output(name)]
+
     def _output(self, name: str) -> str:
         """The value of a model output, which must bear its name."""
         if name not in self.names:
@@ -380,7 +390,9 @@ def _together(refusals: Sequence[UnsupportedError]) -> UnsupportedError:
     listed = "; ".join(f"{cause} ({count})" for cause, count in counts.items())
     places = ", ".join(str(error.place) for error in refusals[:LISTED])
     more = f" and {len(refusals) - LISTED} more" if len(refusals) > LISTED else ""
-    return UnsupportedError(listed, place=f"{places}{more}", next_step=first.next_step)
+    kinds = (RunningDecidesError, ValueNeededError, UnsupportedError)
+    kind = next(k for k in reversed(kinds) if any(type(error) is k for error in refusals))
+    return kind(listed, place=f"{places}{more}", next_step=first.next_step)
 
 
 def _must_have_room(types: Mapping[str, TensorType]) -> None:

@@ -77,10 +77,7 @@ def body_of(
 
 
 def _as_proto(node: ForeignNode) -> onnx.NodeProto:
-    attributes = {
-        k: numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v
-        for k, v in node.attributes.items()
-    }
+    attributes = {k: _as_message(v) for k, v in node.attributes.items()}
     if any(isinstance(v, Opaque | Reference | Subgraph) for v in attributes.values()):
         raise UnsupportedError(f"the operator {node.operator} is not supported", place=node.place)
     try:
@@ -89,6 +86,14 @@ def _as_proto(node: ForeignNode) -> onnx.NodeProto:
         )
     except (TypeError, ValueError) as error:
         raise ModelError(f"the attributes have no type: {error}", place=node.place) from error
+
+
+def _as_message(value: Any) -> Any:
+    """An attribute's value as the onnx package takes it; a graph whose names were changed stays."""
+    if isinstance(value, np.ndarray):
+        return numpy_helper.from_array(value)
+    unchanged = isinstance(value, Subgraph) and value.message is not None
+    return value.message if unchanged else value
 
 
 def _type_proto(type_: TensorType | None) -> onnx.TypeProto:

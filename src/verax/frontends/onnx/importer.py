@@ -21,6 +21,13 @@ from verax.frontends.onnx.control import control_of, is_control
 from verax.frontends.onnx.functions import body_of, check_size, has_body, inline
 from verax.frontends.onnx.reader import Function, parse, read_model
 from verax.frontends.onnx.records import NOTE, inferred_otherwise, note
+from verax.frontends.onnx.sequences import (
+    Spread,
+    expand_sequences,
+    item_name,
+    note_outputs,
+    uses_sequences,
+)
 from verax.frontends.onnx.state import with_state
 from verax.frontends.onnx.table import TABLE
 from verax.frontends.onnx.training import ADVICE, RANDOM, at_inference
@@ -73,7 +80,9 @@ class _OnnxImporter(Importer):
         shapes: Shapes | None,
         values: Mapping[str, np.ndarray] | None,
     ) -> None:
-        super().__init__(foreign, TABLE, shapes, values)
+        spread = Spread(foreign, shapes, values)
+        super().__init__(spread.foreign, TABLE, spread.shapes, values)
+        self.sequences, self.empty = spread.sequences, spread.empty
         self.functions = functions
         self.versions = {"": NEWEST, **foreign.versions}
         self.overruled: list[tuple[str, str, str]] = []
@@ -81,7 +90,9 @@ class _OnnxImporter(Importer):
 
     def can_convert(self, node: ForeignNode) -> bool:
         is_function = (node.domain, node.op_type) in self.functions
-        return is_function or is_control(node) or super().can_convert(node) or has_body(node)
+        if is_function or is_control(node) or uses_sequences(node):
+            return True
+        return super().can_convert(node) or has_body(node)
 
     def advice(self, missing: Sequence[ForeignNode]) -> str:
         if any(node.domain == BLOCKED for node in missing):
@@ -132,15 +143,28 @@ class _OnnxImporter(Importer):
         self.metadata[NOTE] = note(self.overruled)
         return note([found])
 
+    def outputs_of(self, name: str) -> list[str]:
+        """An output's value, those of a sequence's tensors, none of an empty optional."""
+        if name not in self.sequences and name not in self.empty:
+            return super().outputs_of(name)
+        items = [] if name in self.empty else self.sequences[name]
+        made = [self.fresh(item_name(name, i)) for i in range(len(items))]
+        self.names.update(zip(made, [self.names[v] for v in items]))
+        note_outputs(self.metadata, name, None if name in self.empty else made)
+        return [self._output(v) for v in made]
+
     def expand(self, node: ForeignNode) -> list[ForeignNode] | None:
         key = (node.domain, node.op_type)
         if key not in self.functions and is_control(node):
             return [control_of(node, self.attributes(node))]
+        expanded = None if key in self.functions else expand_sequences(self, node)
+        if expanded is not None:
+            return expanded
         if isinstance(node, Control):
             return super().expand(node)
         if key not in self.functions and key in self.table:
             return None
-        inputs = tuple(self.names[i] if i else None for i in node.inputs)
+        inputs = tuple(self.names.get(i) for i in node.inputs)
         types = [None if i is None else self.builder.types[i] for i in inputs]
         function = self.functions.get(key) or body_of(node, types, self.versions)
         nodes = inline(node, function, self.attributes(node), self.fresh)

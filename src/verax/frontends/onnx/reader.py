@@ -7,7 +7,7 @@ stored data have the size that their type and dimensions claim, operator sets ar
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -101,14 +101,33 @@ def domain_of(name: str) -> str:
     return "" if name == "ai.onnx" else text(name)
 
 
-def opset_versions(imports: Iterable[onnx.OperatorSetIdProto], place: str) -> dict[str, int]:
-    """Versions by domain. Raises `UnsupportedError` for sets that are not understood."""
+def _unchanged(node: onnx.NodeProto, version: int) -> bool:
+    """True if an operator has the same definition in `version` of the default operator set as in
+    the oldest one that is read, and so have those of the graphs in its attributes."""
+    if domain_of(node.domain):
+        return True
+    try:
+        old, new = (onnx.defs.get_schema(node.op_type, v) for v in (version, OLDEST))
+    except onnx.defs.SchemaError:
+        return False
+    inner = [n for a in node.attribute for g in (a.g, *a.graphs) for n in g.node]
+    same = old.since_version == new.since_version
+    return same and all(_unchanged(n, version) for n in inner)
+
+
+def opset_versions(
+    imports: Iterable[onnx.OperatorSetIdProto], place: str, nodes: Sequence[onnx.NodeProto]
+) -> dict[str, int]:
+    """Versions by domain; the oldest that is read where `nodes` mean the same in an older one.
+    Raises `UnsupportedError` for sets that are not understood."""
     versions: dict[str, int] = {}
     for entry in imports:
         domain = domain_of(entry.domain)
         if versions.setdefault(domain, entry.version) != entry.version:
             raise ModelError(f"two versions of the opset {domain!r} are imported", place=place)
     version = versions.get("", NEWEST)
+    if 1 <= version < OLDEST and all(_unchanged(node, version) for node in nodes):
+        version = versions[""] = OLDEST
     if not OLDEST <= version <= NEWEST:
         raise UnsupportedError(
             f"opset {version} is not supported; {OLDEST} to {NEWEST} are",
@@ -124,7 +143,7 @@ class _Reader:
 
     def read(self) -> tuple[ForeignModel, dict[tuple[str, str], Function]]:
         proto, graph = self.proto, self.proto.graph
-        versions = opset_versions(proto.opset_import, "model")
+        versions = opset_versions(proto.opset_import, "model", graph.node)
         refuse_many(len(graph.node))
         if graph.sparse_initializer:
             raise UnsupportedError("the model has sparse initialisers", place="model")
@@ -208,24 +227,28 @@ def _undefined(name: str, node: ForeignNode, later: Mapping[str, str]) -> ModelE
 
 def read_value(proto: onnx.ValueInfoProto) -> ForeignValue:
     """A declared value. `dtype` is None when it is no tensor of a supported element type."""
-    tensor = proto.type.tensor_type
-    text(proto.name)
-    if proto.type.WhichOneof("value") != "tensor_type":
-        kind = proto.type.WhichOneof("value") or "no type"
-        return ForeignValue(proto.name, None, None, kind.replace("_type", ""))
+    return _value(text(proto.name), proto.type)
+
+
+def _value(name: str, proto: onnx.TypeProto) -> ForeignValue:
+    tensor = proto.tensor_type
+    kind = proto.WhichOneof("value") or "no type"
+    if kind in ("sequence_type", "optional_type"):
+        held = _value(name, getattr(proto, kind).elem_type)
+        return ForeignValue(name, None, None, kind.replace("_type", ""), held)
+    if kind != "tensor_type":
+        return ForeignValue(name, None, None, kind.replace("_type", ""))
     if not tensor.HasField("shape"):
         dims: tuple[int | str | None, ...] | None = None
     else:
-        dims = tuple(_dim(d, proto.name) for d in tensor.shape.dim)
+        dims = tuple(_dim(d, name) for d in tensor.shape.dim)
         size = 1
         for d in dims:
             size *= max(1, d) if isinstance(d, int) else 1
         if size > MAX_ELEMENTS:
-            raise ModelError(
-                f"the dimensions {dims} are absurdly large", place=f"value {proto.name!r}"
-            )
+            raise ModelError(f"the dimensions {dims} are absurdly large", place=f"value {name!r}")
     dtype = DTYPES.get(tensor.elem_type)
-    return ForeignValue(proto.name, dtype, dims, "" if dtype else dtype_name(tensor.elem_type))
+    return ForeignValue(name, dtype, dims, "" if dtype else dtype_name(tensor.elem_type))
 
 
 def _dim(proto: Any, name: str) -> int | str | None:
@@ -319,7 +342,7 @@ def _read_subgraph(
     inputs = tuple(text(v.name) for v in proto.input if v.name not in constants)
     outputs = tuple(text(v.name) for v in proto.output)
     nodes = tuple(read_node(n, versions, tensors) for n in proto.node)
-    return Subgraph(inputs, outputs, constants, nodes)
+    return Subgraph(inputs, outputs, constants, nodes, proto)
 
 
 def read_function(
@@ -331,7 +354,10 @@ def read_function(
 
     default: versions of operator sets that the function does not import itself.
     """
-    versions = {**default, **opset_versions(proto.opset_import, f"function {proto.name!r}")}
+    versions = {
+        **default,
+        **opset_versions(proto.opset_import, f"function {proto.name!r}", proto.node),
+    }
     place = f"function {proto.name!r}"
     defaults = {a.name: read_attribute(a, place, tensors) for a in proto.attribute_proto}
     nodes = tuple(read_node(n, versions, tensors) for n in proto.node)

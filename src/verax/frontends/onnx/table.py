@@ -6,6 +6,7 @@ fills `TABLE`.
 
 from verax.frontends.onnx import (  # noqa: F401  (each enters its rows)
     table_elementwise,
+    table_learning,
     table_microsoft,
     table_microsoft_attention,
     table_microsoft_decoders,
@@ -16,6 +17,7 @@ from verax.frontends.onnx import (  # noqa: F401  (each enters its rows)
     table_quantised,
     table_recurrent,
     table_reduction,
+    table_signal,
     table_windows,
 )
 from verax.frontends.onnx.rows import TABLE

@@ -84,6 +84,11 @@ def cast(c: Conversion) -> Result:
     return _cast_to(c, to)
 
 
+@row("BitCast")
+def bit_cast(c: Conversion) -> Result:
+    return c.operator("BitCast", to=dtype_of(c.integer("to", 0), c.node.place))
+
+
 @row("CastLike")
 def cast_like(c: Conversion) -> Result:
     return _cast_to(c, c.type(1).dtype)
@@ -102,7 +107,9 @@ def dropout(c: Conversion) -> Result:
         require_test_mode(c)
     c.attributes.irrelevant("seed", "nothing is drawn in inference")
     c.attributes.irrelevant("ratio", "nothing is dropped in inference")
-    if c.input(2) is not None and bool(c.constant_input(2, "training_mode")):
+    trained = c.input(2) is not None and bool(c.constant_input(2, "training_mode"))
+    ratio = c.known(1)
+    if trained and (ratio is None or ratio.any()):
         c.refuse("training_mode is on, and training is not supported", ADVICE)
     if c.output_used(1) and c.version < 10:
         c.refuse("the mask output of opset 7 is not supported")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.table import Fields, flag, integer, integers, number, text
 from verax.frontends.onnx.rows import MICROSOFT, TABLE, moved_to_input, row
@@ -76,6 +77,32 @@ def pad(c: Conversion) -> Result:
     pads = c.ints(c.integers("pads", ()))
     value = c.like(c.number("value", 0.0))
     return c.result("Pad", [c.required(0), pads, value], mode=mode)
+
+
+@row("TensorScatter")
+def tensor_scatter(c: Conversion) -> Result:
+    """Updates written into a cache [batch, ..., length, ...] from a place of each item of the
+    batch on, around its end where the mode is circular."""
+    cache, update, mode = (
+        c.required(0),
+        c.required(1),
+        c.choice("mode", ("linear", "circular"), "linear"),
+    )
+    rank = c.rank(0)
+    axis = c.from_front(c.integer("axis", -2), rank)
+    if not axis or c.rank(1) != rank:
+        raise ModelError(f"axis {axis} of {c.type(0)}", place=c.node.place)
+    count = c.known_size(1, axis)
+    along = [1] * rank
+    along[axis] = count
+    places = c.constant(np.arange(count).reshape(along), np.int64)
+    if (first := c.input(2)) is not None:
+        behind = c.ints(range(1, rank))
+        places = c.add("Add", [c.add("Unsqueeze", [first, behind]), places])
+    if mode == "circular":
+        places = c.add("Mod", [places, c.constant(c.known_size(0, axis), np.int64)])
+    places = c.add("Expand", [places, c.add("Shape", [update])])
+    return c.result("ScatterElements", [cache, places, update], axis=axis)
 
 
 @row("ConstantOfShape")

@@ -12,6 +12,7 @@ import numpy as np
 
 from verax.frontends.common import shapes
 from verax.frontends.common.context import Result
+from verax.frontends.common.fourier import PLAIN, ROOT, WHOLE, transformed
 from verax.frontends.torch.rows import Aten
 from verax.frontends.torch.rows import row as enter
 from verax.frontends.torch.tables.complex import (
@@ -24,72 +25,12 @@ from verax.frontends.torch.tables.complex import (
     widened,
 )
 
-LONGEST = 4096
-"""Elements of an axis that is transformed: the matrix has four times their square."""
-
-
-def _matrix(
-    size: int, given: int, bins: int, sign: int, scale: float, pair: bool, real: bool
-) -> np.ndarray:
-    """[given (2), bins (2)]: exp(sign 2 pi i j k / size) for positions j and bins k. given: how
-    many of the positions there are, the others being zeros; real: only the real parts, of a result
-    whose other half mirrors `given`."""
-    j, k = np.arange(given)[:, None], np.arange(bins)[None]
-    angle = sign * 2 * np.pi * ((j * k) % size) / size
-    cos, sin = scale * np.cos(angle), scale * np.sin(angle)
-    if real:  # bins above the middle are conjugates of those below
-        single = (j == 0) | ((size % 2 == 0) & (j == size // 2))
-        weight = np.where(single, 1.0, 2.0)
-        return np.stack([cos * weight, -sin * weight], 1).reshape(2 * given, bins)
-    of_real = np.stack([cos, sin], -1).reshape(given, 2 * bins)
-    if not pair:
-        return of_real
-    of_imaginary = np.stack([-sin, cos], -1).reshape(given, 2 * bins)
-    return np.stack([of_real, of_imaginary], 1).reshape(2 * given, 2 * bins)
-
-
-def _transformed(
-    t: Aten, x: str, axis: int, pair: bool, size: int | None, sign: int, norm: Any,
-    onesided: bool = False, real: bool = False,
-) -> str:  # fmt: skip
-    """x, transformed along an axis (of its rank without the pairs' own). size: of the transform,
-    by default as long as the axis, or for a real result as long as onesided bins tell."""
-    rank, dtype = rank_of(t, x, pair), part_type(t, x)
-    length = t.known_size(x, axis)
-    size = size if size is not None else 2 * (length - 1) if real else length
-    most = size // 2 + 1 if real else size
-    if size < 1 or size > LONGEST:
-        t.refuse(f"a transform of {size} elements; 1 to {LONGEST} are supported")
-    given = min(length, most)
-    if given < length:
-        x = t.add("Slice", [x, t.ints([0]), t.ints([given]), t.ints([axis])])
-    bins = size // 2 + 1 if onesided else size
-    scale = {None: 1.0, 0: 1.0, 1: size**-0.5, 2: 1 / size}[norm]
-    matrix = t.constant(_matrix(size, given, bins, sign, scale, pair, real), dtype)
-    order = [a for a in range(rank) if a != axis]
-    last = axis == rank - 1
-    if not last:
-        behind = [rank] if pair else []
-        x = t.add("Transpose", [x], perm=(*order, axis, *behind))
-    front = t.add("Shape", [x], end=rank - 1)
-    if pair:
-        x = t.add("Reshape", [x, t.add("Concat", [front, t.ints([2 * given])], axis=0)])
-    y = t.add("MatMul", [x, matrix])
-    if not real:
-        y = t.add("Reshape", [y, t.add("Concat", [front, t.ints([bins, 2])], axis=0)])
-    if last:
-        return y
-    back = [0] * rank
-    for new, old in enumerate([*order, axis]):
-        back[old] = new
-    return t.add("Transpose", [y], perm=(*back, *([] if real else [rank])))
-
-
-NORMS = {
-    **{(None, False): 0, ("backward", False): 0, ("ortho", False): 1, ("forward", False): 2},
-    **{(None, True): 2, ("backward", True): 2, ("ortho", True): 1, ("forward", True): 0},
+NORMS: dict[tuple[str | None, bool], int] = {
+    **{(None, False): PLAIN, ("backward", False): PLAIN, ("ortho", False): ROOT},
+    **{(None, True): WHOLE, ("backward", True): WHOLE, ("ortho", True): ROOT},
+    **{("forward", False): WHOLE, ("forward", True): PLAIN},
 }
-"""(norm, whether it is an inverse) -> 0: as it is, 1: by the root of the size, 2: by the size."""
+"""What a transform is divided by, by (norm, whether it is an inverse)."""
 KINDS = ("", "i", "r", "ir", "h", "ih")
 NAMES = [f"fft_{kind}fft{axes}.default" for kind in KINDS for axes in ("", "2", "n")]
 REAL = [f"fft_{kind}fft{axes}.default" for kind in ("ir", "h") for axes in ("", "2", "n")]
@@ -127,15 +68,15 @@ def fourier(t: Aten) -> Result:
     steps = [(a % rank, None if n == -1 else n) for a, n in zip(axes, sizes)]
     if kind == "rfft":  # the real axis first, then those of complex numbers
         axis, size = steps.pop()
-        x = _transformed(t, x, axis, False, size, -1, norm, onesided=True)
+        x = transformed(t, x, axis, False, size, -1, norm, onesided=True)
         pair = True
     end = steps.pop() if kind == "irfft" else None
     sign = 1 if inverse != mirrored else -1
     for axis, size in steps:
-        x = _transformed(t, x, axis, pair, size, sign, norm)
+        x = transformed(t, x, axis, pair, size, sign, norm)
         pair = True
     if end is not None:
-        x = _transformed(t, x, end[0], True, end[1], 1, norm, real=True)
+        x = transformed(t, x, end[0], True, end[1], 1, norm, real=True)
     return t.result("Identity", [conjugate_of(t, x) if mirrored and end is None else x])
 
 
@@ -149,13 +90,13 @@ def core_fourier(t: Aten) -> Result:
     if t.kind == "_fft_c2c" and t.flag("forward"):
         sign = -1
     if not pair:
-        x = _transformed(t, x, axes.pop(), False, None, -1, norm, onesided=t.flag("onesided"))
+        x = transformed(t, x, axes.pop(), False, None, -1, norm, onesided=t.flag("onesided"))
     real = axes.pop() if t.kind == "_fft_c2r" else None
     for axis in axes:
-        x = _transformed(t, x, axis, True, None, sign, norm)
+        x = transformed(t, x, axis, True, None, sign, norm)
     if real is not None:
         size = t.integer("last_dim_size")
-        x = _transformed(t, x, real, True, size, 1, norm, real=True)
+        x = transformed(t, x, real, True, size, 1, norm, real=True)
     return t.result("Identity", [x])
 
 
@@ -182,9 +123,9 @@ def short_time_fourier(t: Aten) -> Result:
         zero = t.constant(0, part_type(t, x))
         window = t.add("Pad", [window, t.ints([before, size - width - before]), zero])
     onesided = t.a.get("onesided") is not False
-    norm = 1 if t.flag("normalized") else 0
+    norm = ROOT if t.flag("normalized") else PLAIN
     windowed = t.add("Mul", [x, window])
-    y = _transformed(t, windowed, rank, False, None, -1, norm, onesided=onesided)
+    y = transformed(t, windowed, rank, False, None, -1, norm, onesided=onesided)
     return t.result("Transpose", [y], perm=(*range(rank - 1), rank, rank - 1, rank + 1))
 
 
@@ -203,8 +144,8 @@ def inverse_short_time_fourier(t: Aten) -> Result:
     onesided = t.a.get("onesided")
     onesided = bins != size if onesided is None else onesided is True
     turned = t.add("Transpose", [x], perm=(*range(rank - 2), rank - 1, rank - 2, rank))
-    norm = 1 if t.flag("normalized") else 2
-    frames = _transformed(t, turned, rank - 1, True, size, 1, norm, real=onesided)
+    norm = ROOT if t.flag("normalized") else WHOLE
+    frames = transformed(t, turned, rank - 1, True, size, 1, norm, real=onesided)
     if not onesided:
         frames = parts_of(t, frames)[0]
     dtype, before = part_type(t, frames), (size - width) // 2
