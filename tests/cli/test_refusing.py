@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verax.cli import compile as compile_command
-from verax.cli import ops as ops_command
+from verax.cli.work import compile as compile_work
+from verax.cli.work import ops as ops_work
 
 from .conftest import Cli
 
@@ -172,7 +172,7 @@ def test_an_interrupted_compile_leaves_130_and_no_file(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compile_command, "compile", interrupted)
+    monkeypatch.setattr(compile_work, "compile", interrupted)
     found = cli("compile", digits, "-o", tmp_path / "net.vx", "--shape", "n=1")
     assert found.code == 130
     assert list(tmp_path.iterdir()) == []
@@ -202,7 +202,7 @@ def test_a_bug_of_ours_is_called_so_and_reported_in_a_file(
     def broken(*_: object) -> None:
         raise RuntimeError("an [odd] state")
 
-    monkeypatch.setattr(ops_command, "_facts", broken)
+    monkeypatch.setattr(ops_work, "_facts", broken)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = cli("ops")
     assert found.code == 2
