@@ -15,9 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper
-from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from verax.base.errors import InputError, UnsupportedError, UsageError, VeraxError
 from verax.base.settings import Settings
@@ -27,6 +24,7 @@ from verax.frontends.onnx import load_onnx
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 from verax.onnx_format.dtypes import CODES
+from verax.onnx_format.package import backend, helper, onnx
 from verax.reference.evaluate import bind_symbols, evaluate_node
 
 Arrays = Mapping[str, np.ndarray]
@@ -62,7 +60,7 @@ def run_compiled(graph: Graph, inputs: Arrays, settings: Settings) -> dict[str, 
     return driver.compile(graph, settings).run(dict(inputs))
 
 
-class Prepared(BackendRep):
+class Prepared(backend.BackendRep):
     """A model ready to run. `run` takes the inputs in order, or by name."""
 
     def __init__(self, proto: onnx.ModelProto, engine: Engine) -> None:
@@ -91,7 +89,7 @@ class Prepared(BackendRep):
         graph = self._graph(arrays)
         results = self.engine(graph, {n: arrays[n] for n in graph.inputs if n in arrays})
         names = [v.name for v in self.proto.graph.output]
-        return namedtupledict("Outputs", names)(*(results[n] for n in names))
+        return backend.namedtupledict("Outputs", names)(*(results[n] for n in names))
 
     def _graph(self, arrays: Arrays) -> Graph:
         if self.model is not None and not _open(self.model.graph):
@@ -113,7 +111,7 @@ def _may_be_shape(array: np.ndarray) -> bool:
     return small and (array.dtype.kind in "iub" or array.ndim == 0 or array.dtype == np.float32)
 
 
-class VeraxBackend(Backend):
+class VeraxBackend(backend.Backend):
     """Verax as a backend of ONNX; runs on the CPU."""
 
     @classmethod

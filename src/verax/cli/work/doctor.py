@@ -11,12 +11,12 @@ import typer
 from rich.text import Text
 
 from verax.base.cores import deciding, limits
-from verax.base.errors import VeraxError
-from verax.base.optional import pip_name
+from verax.base.errors import MissingPackageError, VeraxError
+from verax.base.optional import EXTRAS, installed_version, pip_name, require
+from verax.base.processor import best_target
 from verax.base.settings import Settings
 from verax.cli.console import can_write, output, write_json
 from verax.compiler.driver import compile
-from verax.compiler.kernels.target import Target
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
@@ -45,14 +45,19 @@ def perform(
         if not any(d in found for d in distributions):
             line = f"{package:16} not installed (optional): pip install {pip_name(package)}"
             output.print(Text(line, style="dim"))
+    for extra, (package, purpose) in EXTRAS.items():
+        if not installed_version(package):
+            line = f"{package:16} not installed; {purpose} needs it: pip install 'verax[{extra}]'"
+            output.print(Text(line, style="dim"))
     decided, found_limits = deciding(), [(limit.threads, limit.reason) for limit in limits()]
     others = "".join(f"; {n}: {reason}" for n, reason in found_limits if reason != decided.reason)
     output.print(Text(f"{'threads':16} {decided.threads}: {decided.reason} (decides){others}"))
     checks: dict[str, str] = {}
-    _try(checks, "target", lambda: Target.named("host").name)
     _try(checks, "the judge", _judged)
-    for threads in dict.fromkeys((1, Settings().thread_count)):
-        _try(checks, f"native code, {threads} threads", lambda t=threads: _native(t))  # type: ignore[misc]
+    _try(checks, "target", _target)
+    if _compiles():
+        for threads in dict.fromkeys((1, Settings().thread_count)):
+            _try(checks, f"native code, {threads} threads", lambda t=threads: _native(t))  # type: ignore[misc]
     bad = [name for name, result in checks.items() if result.startswith("failed")]
     for name, result in checks.items():
         output.print(Text(f"{name}: {result}", style="red" if name in bad else "green"))
@@ -68,6 +73,21 @@ def _try(checks: dict[str, str], name: str, test: Callable[[], str]) -> None:
         checks[name] = test()
     except (VeraxError, AssertionError) as error:
         checks[name] = f"failed: {error}"
+
+
+def _target() -> str:
+    found = best_target()
+    assert found is not None, "this processor has neither AVX2 with FMA nor NEON"
+    return found
+
+
+def _compiles() -> bool:
+    """Whether the extra that compiling takes is installed; what it lacks is said above."""
+    try:
+        require("llvmlite.binding", "compile")
+    except MissingPackageError:
+        return False
+    return True
 
 
 def _tiny() -> Graph:

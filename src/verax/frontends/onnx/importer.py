@@ -24,7 +24,7 @@ from verax.frontends.onnx.state import with_state
 from verax.frontends.onnx.table import TABLE
 from verax.frontends.onnx.training import ADVICE, RANDOM, at_inference
 from verax.ir.types import TensorType
-from verax.onnx_format.dtypes import NEWEST
+from verax.onnx_format.dtypes import newest_opset
 
 
 def load_onnx(
@@ -74,7 +74,7 @@ class _OnnxImporter(Importer):
     ) -> None:
         super().__init__(foreign, TABLE, shapes, values)
         self.functions = functions
-        self.versions = {"": NEWEST, **foreign.versions}
+        self.versions = {"": newest_opset(), **foreign.versions}
         self.overruled: list[tuple[str, str, str]] = []
 
     def can_convert(self, node: ForeignNode) -> bool:
