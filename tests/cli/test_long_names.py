@@ -1,5 +1,5 @@
-"""Names of nodes are never cut: of sixty letters and more, the first forty the same, on a terminal of
-80 columns and in a pipe, by every command that names nodes."""
+"""Names of nodes are never cut: of sixty letters and more, the first forty the same, on a terminal
+of 80 columns and in a pipe, by every command that names nodes."""
 
 from __future__ import annotations
 
