@@ -26,6 +26,26 @@ def test_a_missing_file_is_answered_with_a_neighbour(cli: Cli, digits: Path) -> 
     assert "did you mean digits.onnx" in found.err
 
 
+def test_a_missing_photo_is_answered_with_a_neighbour(cli: Cli, digits: Path) -> None:
+    found = cli("run", digits, "--image", digits.parent / "9.png")
+    assert found.code == 2 and "no such file" in found.err
+    assert "did you mean" in found.err and "3.png" in found.err
+    found = cli("run", digits, "--image", digits.parent)
+    assert found.code == 2 and "this is a folder, not a file" in found.err
+
+
+def test_model_and_subject_the_wrong_way_round_are_answered(cli: Cli, digits: Path) -> None:
+    found = cli("check", "onnxruntime", digits)
+    assert found.code == 2 and "the model comes first" in found.err
+    assert "verax check MODEL onnxruntime" in found.err
+
+
+def test_a_folder_is_answered_with_the_models_in_it(cli: Cli, digits: Path) -> None:
+    found = cli("inspect", digits.parent)
+    assert found.code == 2 and "digits.onnx" in found.err
+    assert "accuracy.json" not in found.err  # JSON, and no MXNet symbol
+
+
 @pytest.mark.parametrize("suffix", [".safetensors", ".xyz", ""])
 def test_formats_that_are_not_read_say_so(cli: Cli, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"net{suffix}"
