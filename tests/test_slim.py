@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import verax
 from tests.test_architecture import MODULES
 from verax.base.optional import EXTRAS
+from verax.onnx_format import codes
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -115,6 +117,22 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compiled program, inputs, and two recorded answers, the second wrong by a hundredth."""
+    found = tmp_path_factory.mktemp("slim")
+    model = verax.load(DIGITS / "digits.tflite")
+    ((name, type_),) = model.inputs.items()
+    x = np.random.default_rng(34).random(type_.shape, np.float32)
+    verax.compile(model, opt_level=1).save(found / "digits.vx")
+    answer = {n: a.astype(np.float32) for n, a in verax.reference(model, {name: x}).items()}
+    np.savez(found / "inputs.npz", **{name: x})
+    np.savez(found / "right.npz", **{f"in:{name}": x}, **answer)
+    wrong = {n: a * np.float32(1.01) for n, a in answer.items()}
+    np.savez(found / "wrong.npz", **{f"in:{name}": x}, **wrong)
+    return found
+
+
+@pytest.fixture(scope="module")
 def answers(folder: Path) -> tuple[list[tuple[int, str, str]], dict[str, str], bool]:
     """Where no extra is installed: what commands answer (code, output, errors), what calls say to
     install, and whether every public name is there."""
@@ -191,6 +209,15 @@ def test_the_base_requires_what_it_imports_and_no_more() -> None:
     for extra, (package, _) in EXTRAS.items():
         assert any(r.startswith(package) for r in PROJECT["optional-dependencies"][extra])
         assert extra in PROJECT["optional-dependencies"]["all"][0]
+
+
+def test_numbers_of_element_types_are_those_of_onnx() -> None:
+    known = dict(onnx.TensorProto.DataType.items())
+    ours = {name: code for code, name in codes.NAMES.items()}
+    assert {name: ours[name] for name in known if name in ours} == {
+        name: code for name, code in known.items() if name in ours
+    }
+    assert len(ours.keys() & known.keys()) >= 23
 
 
 def said_of_itself(text: str) -> Message:
