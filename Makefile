@@ -81,7 +81,7 @@ $(BIN)/python:
 
 $(VENV)/.core: pyproject.toml | $(BIN)/python
 	@echo "installing Verax into $(VENV) ..."
-	@$(PIP) -e .
+	@$(PIP) -e '.[compile,onnx,images]'
 	@touch $@
 
 $(VENV)/.test $(VENV)/.docs $(VENV)/.examples: $(VENV)/.%: $(VENV)/.core

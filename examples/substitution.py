@@ -27,6 +27,7 @@ import torch
 from torch import nn
 
 import verax.torch
+from verax.base.figures import times
 from verax.records.verdict import Kind
 
 SIZE, CLASSES, BATCH = 8, 10, 32
@@ -188,9 +189,9 @@ def told(
     if one.found.kind is not Kind.mistake:
         show(f"{words}: the losses part by {by:.1e}; every layer differs by rounding alone.")
         return
-    beyond = f"{by / spread:.0f} times" if spread else "beyond"
-    times = f"{beyond} what rounding does" if by > spread else "no more than rounding does"
-    show(f"{words}: the losses part by {by:.1e}, {times}. A mistake:")
+    beyond = f"{times(by / spread)} times" if spread else "beyond"
+    said = f"{beyond} what rounding does" if by > spread else "no more than rounding does"
+    show(f"{words}: the losses part by {by:.1e}, {said}. A mistake:")
     for layer in one.found.layers.values():
         for blame in layer.verdict.blame if layer.verdict is not None else ():
             explained = [e.words for e in blame.explanations[:1]] or list(blame.structure[:1])

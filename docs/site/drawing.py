@@ -1,7 +1,8 @@
-"""The drawing of the rooms, made from what the files of `src/verax` import. No box is put by hand.
+"""The drawing of the rooms, made from what the files of `src/verax` import.
 
-A room is a folder of `src/verax` (those of the compiler apart), or a module that lies at its top. A
-room stands above everything that it imports; an arrow that follows from others is left out.
+A room is a folder of `src/verax` (those of the compiler apart), or a module that lies at its top.
+Rooms of one concern are drawn as a block. A block stands above every block that its rooms import;
+of the arrows between blocks those that follow from others are left out.
 """
 
 from __future__ import annotations
@@ -9,22 +10,82 @@ from __future__ import annotations
 import ast
 import html
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 SPLIT = ("compiler",)
 """Folders whose own folders are rooms."""
-WIDTH, HEIGHT, GAP_X, GAP_Y, LANE = 124, 30, 20, 46, 26
-WINGS = {
-    "meaning": ("numerics", "ir", "ops", "reference"),
-    "machine": ("compiler", "runtime"),
-    "judge": ("judge", "runners", "repro", "campaign"),
-    "doors": ("api", "cli", "verax"),
-}
-COLOURS = {"meaning": "#dbe9f6", "machine": "#fde4cf", "judge": "#dcefdc", "doors": "#f3dff0"}
-PLAIN = "#eeeeee"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rooms of one concern. words: what they are for. colour: of the block, in hexadecimal."""
+
+    name: str
+    words: str
+    rooms: tuple[str, ...]
+    colour: str
+
+
+BLOCKS = (
+    Block(
+        "Doors",
+        "what users type and import",
+        (
+            "cli",
+            "verax",
+            "api",
+            "torch",
+            "compiling",
+            "loading",
+            "recording",
+            "tuning",
+            "onnx_backend",
+        ),
+        "#f3dff0",
+    ),
+    Block(
+        "Subjects",
+        "implementations that are judged, ours among them",
+        ("runners", "bench", "campaign", "repro", "certified", "exchanged", "verified_conversion"),
+        "#e4e0f5",
+    ),
+    Block("Files", "formats, in and out", ("frontends", "export", "onnx_format"), "#f6efc9"),
+    Block(
+        "Machine",
+        "native code",
+        (
+            "compiler",
+            "compiler.passes",
+            "compiler.decide",
+            "compiler.lower",
+            "compiler.tune",
+            "compiler.kernels",
+            "runtime",
+        ),
+        "#fde4cf",
+    ),
+    Block(
+        "Judge",
+        "verdicts, by meaning alone",
+        ("judge", "evaluation", "by_value", "images", "replay"),
+        "#dcefdc",
+    ),
+    Block(
+        "Meaning",
+        "what a network computes, in float64",
+        ("reference", "ops", "ir", "numerics"),
+        "#dbe9f6",
+    ),
+    Block("Ground", "shared by all", ("records", "report", "formats", "base"), "#ececec"),
+)
+WIDTH, MARGIN, GAP, ROOM_HEIGHT, TITLE, ARROW = 760, 12, 8, 28, 46, 34
+"""Pixels: the drawing as wide as a page, around blocks, around rooms, a room, a block's name and
+words, the way of an arrow."""
+LETTER = 7.7
+"""Width of a letter of a room's name, in pixels."""
 
 Edges = dict[str, set[str]]
 
@@ -114,104 +175,107 @@ def layers(edges: Edges) -> list[list[str]]:
     return rows
 
 
-Point = tuple[float, float]
-Route = tuple[str, str]
+def blocks_of(edges: Edges) -> dict[str, str]:
+    """Room -> the name of its block. Raises `ValueError` for a room of none."""
+    found = {room: block.name for block in BLOCKS for room in block.rooms}
+    lacking = sorted(edges.keys() - found.keys())
+    if lacking:
+        raise ValueError(f"rooms that are in no block of docs/site/drawing.py: {lacking}")
+    return found
 
 
-def _rows_with_routes(
-    rows: list[list[str]], arrows: Edges
-) -> tuple[list[list[str | Route]], dict[Route, list[str | Route]]]:
-    """The rows with a place for each arrow that passes them, and the stations of every arrow."""
-    level = {room: n for n, row in enumerate(rows) for room in row}
-    wide: list[list[str | Route]] = [list(row) for row in rows]
-    stations: dict[Route, list[str | Route]] = {}
-    for room, targets in sorted(arrows.items()):
-        for target in sorted(targets):
-            between = range(level[room] - 1, level[target], -1)
-            for n in between:
-                wide[n].append((room, f"{target}.{n}"))
-            stations[room, target] = [room, *((room, f"{target}.{n}") for n in between), target]
-    return wide, stations
-
-
-def _placed(
-    rows: list[list[str | Route]], routes: Iterable[list[str | Route]]
-) -> dict[str | Route, Point]:
-    """Centres: each row ordered by where its neighbours lie, many times over, then set side by
-    side around the middle."""
-    near: dict[str | Route, set[str | Route]] = defaultdict(set)
-    for stations in routes:
-        for one, other in pairwise(stations):
-            near[one].add(other)
-            near[other].add(one)
-    x: dict[str | Route, float] = {}
-    for row in rows:
-        _set(row, x)
-    for turn in range(40):
-        for row in rows if turn % 2 else reversed(rows):
-            wish = {r: sum(x[t] for t in near[r]) / len(near[r]) if near[r] else x[r] for r in row}
-            row.sort(key=lambda r: wish[r])
-            _set(row, x)
-    top = len(rows) - 1
-    return {
-        r: (x[r], (top - n + 0.5) * (HEIGHT + GAP_Y)) for n, row in enumerate(rows) for r in row
-    }
-
-
-def _set(row: list[str | Route], x: dict[str | Route, float]) -> None:
-    """Places for a row, in its order, its middle at 0."""
-    sizes = [WIDTH + GAP_X if isinstance(item, str) else LANE for item in row]
-    at = -sum(sizes) / 2
-    for item, size in zip(row, sizes):
-        x[item] = at + size / 2
-        at += size
-
-
-def _colour(room: str) -> str:
-    top = room.partition(".")[0]
-    return next((COLOURS[w] for w, rooms in WINGS.items() if top in rooms), PLAIN)
+def between_blocks(edges: Edges) -> Edges:
+    """Block -> the blocks that its rooms import."""
+    block = blocks_of(edges)
+    found: Edges = {one.name: set() for one in BLOCKS if any(r in edges for r in one.rooms)}
+    for room, targets in edges.items():
+        found[block[room]] |= {block[t] for t in targets} - {block[room]}
+    return found
 
 
 def svg(source: Path) -> str:
     """The drawing as an SVG file."""
     edges = imported(source)
-    arrows = reduced(edges)
-    rows, stations = _rows_with_routes(layers(edges), arrows)
-    centre = _placed(rows, stations.values())
-    left = min(x for x, _ in centre.values()) - WIDTH
-    width = max(x for x, _ in centre.values()) + WIDTH - left
-    drawn = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left:.0f} 0 {width:.0f} '
-        f'{len(rows) * (HEIGHT + GAP_Y)}" font-family="sans-serif" font-size="13">',
-        '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" '
-        'markerHeight="7" orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="#777"/></marker></defs>',
+    imports = between_blocks(edges)
+    rows = layers(imports)[::-1]
+    by_name = {block.name: block for block in BLOCKS}
+    order = [block.name for block in BLOCKS]
+    drawn: list[str] = []
+    box: dict[str, tuple[float, float, float, float]] = {}
+    top = float(MARGIN)
+    for row in rows:
+        wide = (WIDTH - MARGIN * (len(row) + 1)) / len(row)
+        made = []
+        for n, name in enumerate(sorted(row, key=order.index)):
+            left = MARGIN + n * (wide + MARGIN)
+            rooms, height = _rooms(by_name[name], edges, left, top, wide)
+            made.append((name, left, rooms))
+            box[name] = left, top, wide, height
+        tallest = max(box[name][3] for name in row)
+        for name, left, rooms in made:
+            box[name] = left, top, wide, tallest
+            drawn += [_frame(by_name[name], *box[name]), *rooms]
+        top += tallest + ARROW
+    arrows = [
+        _arrow(name, target, box)
+        for name, targets in sorted(reduced(imports).items())
+        for target in sorted(targets)
     ]
-    for (room, target), through in sorted(stations.items()):
-        drawn.append(
-            f'<path d="{_line([centre[s] for s in through])}" fill="none" stroke="#777" '
-            f'marker-end="url(#tip)"><title>{room} imports {target}</title></path>'
-        )
-    for room, told in sorted(edges.items()):
-        x, y = centre[room]
-        drawn.append(
-            f'<g><rect x="{x - WIDTH / 2:.0f}" y="{y - HEIGHT / 2:.0f}" width="{WIDTH}" '
-            f'height="{HEIGHT}" rx="5" fill="{_colour(room)}" stroke="#555"/>'
-            f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle">{html.escape(room)}</text>'
-            f"<title>{room} imports {', '.join(sorted(told)) or 'nothing'}</title></g>"
-        )
-    return "\n".join([*drawn, "</svg>"])
+    height = top - ARROW + MARGIN
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" '
+            f'width="{WIDTH}" font-family="sans-serif" font-size="14">',
+            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="5" '
+            'markerHeight="5" orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker>'
+            "</defs>",
+            f'<rect width="{WIDTH}" height="{height:.0f}" rx="8" fill="#ffffff"/>',
+            *drawn,
+            *arrows,
+            "</svg>",
+        ]
+    )
 
 
-def _line(points: list[Point]) -> str:
-    """A smooth way down from under the first point, upright beside the boxes that it passes."""
-    half = HEIGHT / 2
-    (x, y), *rest = points
-    y += half
-    said = f"M{x:.0f} {y:.0f}"
-    for u, v in rest:
-        bend = (v - half - y) / 2
-        said += f" C{x:.0f} {y + bend:.0f} {u:.0f} {v - half - bend:.0f} {u:.0f} {v - half:.0f}"
-        if (u, v) != rest[-1]:
-            said += f" L{u:.0f} {v + half:.0f}"
-        x, y = u, v + half
-    return said
+def _rooms(
+    block: Block, edges: Edges, left: float, top: float, wide: float
+) -> tuple[list[str], float]:
+    """The rooms of a block side by side, in as many lines as they take, and the block's height."""
+    found = []
+    x, y = left + GAP, top + TITLE
+    for room in block.rooms:
+        if room not in edges:
+            continue
+        size = len(room) * LETTER + 18
+        if x + size > left + wide - GAP:
+            x, y = left + GAP, y + ROOM_HEIGHT + GAP
+        told = ", ".join(sorted(edges[room])) or "nothing"
+        found.append(
+            f'<g><rect x="{x:.0f}" y="{y:.0f}" width="{size:.0f}" height="{ROOM_HEIGHT}" rx="5" '
+            f'fill="#ffffff" stroke="#999"/><text x="{x + size / 2:.0f}" y="{y + 19:.0f}" '
+            f'text-anchor="middle" fill="#222">{html.escape(room)}</text>'
+            f"<title>{room} imports {told}</title></g>"
+        )
+        x += size + GAP
+    return found, y + ROOM_HEIGHT + GAP - top
+
+
+def _frame(block: Block, x: float, y: float, wide: float, height: float) -> str:
+    """A block without its rooms."""
+    return (
+        f'<rect x="{x:.0f}" y="{y:.0f}" width="{wide:.0f}" height="{height:.0f}" rx="8" '
+        f'fill="{block.colour}" stroke="#777"/>'
+        f'<text x="{x + GAP:.0f}" y="{y + 18:.0f}" font-weight="bold" fill="#222">{block.name}'
+        f'</text><text x="{x + GAP:.0f}" y="{y + 36:.0f}" font-size="13" fill="#444">'
+        f"{html.escape(block.words)}</text>"
+    )
+
+
+def _arrow(name: str, target: str, box: dict[str, tuple[float, float, float, float]]) -> str:
+    """From under a block to a block below, over the middle of the narrower one."""
+    (x, y, wide, height), (u, v, wide_below, _) = box[name], box[target]
+    middle = x + wide / 2 if wide < wide_below else u + wide_below / 2
+    return (
+        f'<path d="M{middle:.0f} {y + height:.0f} L{middle:.0f} {v:.0f}" stroke="#555" '
+        f'stroke-width="2.5" marker-end="url(#tip)"><title>{name} imports {target}</title></path>'
+    )

@@ -77,6 +77,8 @@ TENSORFLOW = Format(
 )
 FORMATS = (ONNX, PYTORCH, TENSORFLOW, TFLITE, KERAS, COREML, MXNET, VX)
 
+SYMBOL = "-symbol.json"
+"""The end of an MXNet symbol's name, by which it is told from other JSON files in a folder."""
 SAVED_MODEL = "saved_model.pb"
 """The file that makes a folder a SavedModel."""
 
@@ -118,11 +120,11 @@ def _models_in(folder: Path) -> list[str]:
     """Names of the models that lie in a folder."""
     if not os.path.isdir(folder):
         return []
-    suffixes = {s for f in FORMATS for s in f.suffixes}
+    suffixes = {s for f in FORMATS for s in f.suffixes} - {".json"} | {SYMBOL}
     return sorted(
         f.name
         for f in folder.iterdir()
-        if f.suffix.lower() in suffixes or (f / SAVED_MODEL).is_file()
+        if f.name.lower().endswith(tuple(suffixes)) or (f / SAVED_MODEL).is_file()
     )
 
 

@@ -10,13 +10,19 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageOps
 
 from verax.base.errors import InputError, UsageError
+from verax.base.optional import late
 from verax.ir.pixels import LAYOUTS, Pixels
 from verax.ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageOps
+else:
+    Image, ImageOps = late("PIL.Image", "images"), late("PIL.ImageOps", "images")
 
 MAX_PIXELS = 64_000_000
 """Images with more pixels are refused before they are decoded."""

@@ -19,10 +19,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper
-from onnx.backend.base import Backend, BackendRep, namedtupledict
-from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt
 
 from verax.base.errors import InputError, UnsupportedError, UsageError, VeraxError
 from verax.base.settings import Settings
@@ -33,6 +29,7 @@ from verax.frontends.onnx.sequences import item_name, stated_outputs
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 from verax.onnx_format.dtypes import CODES
+from verax.onnx_format.package import backend, helper, onnx, runner
 from verax.reference.evaluate import bind_symbols, evaluate_node
 
 Arrays = Mapping[str, np.ndarray]
@@ -41,7 +38,7 @@ VALUE_LIMIT = 64
 """Integer inputs with at most this many elements may be shapes, axes or counts."""
 
 
-class RefusedError(UnsupportedError, BackendIsNotSupposedToImplementIt):
+class RefusedError(UnsupportedError, runner.BackendIsNotSupposedToImplementIt):
     """What Verax lacks, as ONNX's test runners know it."""
 
 
@@ -76,7 +73,7 @@ def run_compiled(graph: Graph, inputs: Arrays, settings: Settings) -> dict[str, 
     return driver.compile(graph, settings).run(dict(inputs))
 
 
-class Prepared(BackendRep):
+class Prepared(backend.BackendRep):
     """A model ready to run. `run` takes the inputs in order, or by name."""
 
     def __init__(self, proto: onnx.ModelProto, engine: Engine) -> None:
@@ -107,7 +104,7 @@ class Prepared(BackendRep):
         graph = model.graph
         results = self.engine(graph, {n: arrays[n] for n in graph.inputs if n in arrays})
         names = [v.name for v in self.proto.graph.output]
-        return namedtupledict("Outputs", names)(
+        return backend.namedtupledict("Outputs", names)(
             *(_gathered(results, stated_outputs(model.metadata, n)) for n in names)
         )
 
@@ -166,7 +163,7 @@ def _may_be_shape(array: np.ndarray) -> bool:
     return small and (array.dtype.kind in "iub" or array.ndim == 0 or array.dtype == np.float32)
 
 
-class VeraxBackend(Backend):
+class VeraxBackend(backend.Backend):
     """Verax as a backend of ONNX; runs on the CPU."""
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import re
@@ -12,37 +13,63 @@ from importlib import import_module
 import pytest
 
 from tests.cli.conftest import Cli
-from verax.cli import options
+from verax.bench import rounds
+from verax.cli import bench, options, tune
 from verax.cli.app import COMMANDS
+from verax.cli.judging import Request
+from verax.compiler import tuner
 from verax.images import FITS, ORDERS
 from verax.ir.pixels import LAYOUTS
+from verax.runners import registry
 
 SLOW = {"numpy", "rich", "onnx", "llvmlite", "pydantic", "PIL", "google", "ml_dtypes"}
 """Packages that take a tenth of a second each."""
+MOST_MODULES = 200
+"""What help may import, Python's own modules among them; 166 when this was written."""
 LOADED = """
 import json, sys
 from verax.cli.main import main
-sys.argv = ["verax", *sys.argv[1:]]
-try:
-    main()
-except SystemExit as leaving:
-    assert not leaving.code
-print("\\0" + json.dumps(sorted(sys.modules)))
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["verax", *arguments]
+    try:
+        main()
+    except SystemExit as leaving:
+        assert not leaving.code or not arguments  # without any, typer leaves with another code
+    print("\\0")
+print(json.dumps(sorted(sys.modules)))
 """
 
 
-@pytest.mark.parametrize("arguments", [["--help"], [], ["check", "--help"], ["check", "-h"]])
-def test_help_imports_nothing_slow(arguments: list[str]) -> None:
+def test_no_help_imports_what_is_slow() -> None:
+    asked = [[], ["--help"], ["check", "-h"], *([name, "--help"] for name in COMMANDS)]
     done = subprocess.run(
-        [sys.executable, "-c", LOADED, *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-c", LOADED, json.dumps(asked)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    text, _, modules = done.stdout.partition("\0")
-    if arguments:  # without any, typer leaves with another code
-        loaded = set(json.loads(modules))
-        assert not {name.partition(".")[0] for name in loaded} & SLOW
-        rooms = {name for name in loaded if re.match(r"verax\.(?!base|cli)", name)}
-        assert not rooms
-    assert "Usage: " in text + done.stderr
+    *texts, modules = done.stdout.split("\0")
+    said = [text.count("Usage: ") for text in texts]
+    assert said in ([1] * len(asked), [0, *[1] * (len(asked) - 1)])  # the first may be an error
+    loaded = set(json.loads(modules))
+    assert not {name.partition(".")[0] for name in loaded} & SLOW
+    assert not {name for name in loaded if re.match(r"verax\.(?!base|cli)|verax\.cli\.work", name)}
+    # One of each command's options is what they add to one another.
+    assert len(loaded) < MOST_MODULES + len(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_a_command_does_takes_the_options_that_it_has(name: str) -> None:
+    options = set(inspect.signature(import_module(f"verax.cli.{name}").command).parameters)
+    taken = dict(inspect.signature(import_module(f"verax.cli.work.{name}").perform).parameters)
+    if taken.pop("options", None) is not None:  # check's are those of a request
+        taken |= {field.name: None for field in dataclasses.fields(Request)}
+    assert options == set(taken)
+
+
+def test_help_says_names_and_seconds_as_those_who_use_them() -> None:
+    assert set(bench.ENGINES) == set(registry.ENGINES)
+    assert bench.TIMEOUT == rounds.TIMEOUT and tune.BUDGET == tuner.BUDGET
 
 
 def test_options_of_check_are_in_groups_behind_examples(cli: Cli) -> None:

@@ -17,8 +17,8 @@ from PIL import Image
 from tests.cli.conftest import Cli
 from tests.json_mutants import mutants
 from verax.base.errors import VeraxError
-from verax.cli.checking import judge_again
 from verax.cli.judging import Request
+from verax.cli.work.check import judge_again
 from verax.replay import Recipe, differences, read_record, same_answer
 
 

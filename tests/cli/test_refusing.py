@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verax.cli import compile as compile_command
-from verax.cli import ops as ops_command
+from verax.cli.work import compile as compile_work
+from verax.cli.work import ops as ops_work
 
 from .conftest import Cli
 
@@ -24,6 +24,26 @@ def test_a_missing_file_is_answered_with_a_neighbour(cli: Cli, digits: Path) -> 
     assert found.code == 2
     assert "no such file" in found.err
     assert "did you mean digits.onnx" in found.err
+
+
+def test_a_missing_photo_is_answered_with_a_neighbour(cli: Cli, digits: Path) -> None:
+    found = cli("run", digits, "--image", digits.parent / "9.png")
+    assert found.code == 2 and "no such file" in found.err
+    assert "did you mean" in found.err and "3.png" in found.err
+    found = cli("run", digits, "--image", digits.parent)
+    assert found.code == 2 and "this is a folder, not a file" in found.err
+
+
+def test_model_and_subject_the_wrong_way_round_are_answered(cli: Cli, digits: Path) -> None:
+    found = cli("check", "onnxruntime", digits)
+    assert found.code == 2 and "the model comes first" in found.err
+    assert "verax check MODEL onnxruntime" in found.err
+
+
+def test_a_folder_is_answered_with_the_models_in_it(cli: Cli, digits: Path) -> None:
+    found = cli("inspect", digits.parent)
+    assert found.code == 2 and "digits.onnx" in found.err
+    assert "accuracy.json" not in found.err  # JSON, and no MXNet symbol
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".xyz", ""])
@@ -172,7 +192,7 @@ def test_an_interrupted_compile_leaves_130_and_no_file(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compile_command, "compile", interrupted)
+    monkeypatch.setattr(compile_work, "compile", interrupted)
     found = cli("compile", digits, "-o", tmp_path / "net.vx", "--shape", "n=1")
     assert found.code == 130
     assert list(tmp_path.iterdir()) == []
@@ -202,7 +222,7 @@ def test_a_bug_of_ours_is_called_so_and_reported_in_a_file(
     def broken(*_: object) -> None:
         raise RuntimeError("an [odd] state")
 
-    monkeypatch.setattr(ops_command, "_facts", broken)
+    monkeypatch.setattr(ops_work, "_facts", broken)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = cli("ops")
     assert found.code == 2

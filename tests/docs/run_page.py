@@ -25,6 +25,7 @@ MISSING = 3
 VARYING = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(e[+-]\d+)? (?=(?:s|us|ms|kB|MB|GB)\b)")
 """Times and sizes."""
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+MANY, FIRST = 5, 3
 LINES = re.compile(r"[\s\u2500-\u257f]+")
 """Space, and the lines of tables, which are as wide as the numbers in them."""
 
@@ -34,9 +35,17 @@ class Differs(AssertionError):
 
 
 def plain(line: str, vary: bool) -> str:
-    """A line without what may differ from run to run."""
-    line = NUMBER.sub("#", line) if vary else VARYING.sub("# ", line)
+    """A line without what may differ from run to run. Who shows a number to MANY digits shows one
+    that differs in its last ones alone: its first FIRST stay, whatever varies."""
+    line = VARYING.sub("# ", line)
+    if vary:
+        line = NUMBER.sub(_first_digits, line)
     return LINES.sub(" ", line).strip()
+
+
+def _first_digits(number: re.Match[str]) -> str:
+    mantissa = number[0].lower().partition("e")[0].lstrip("-0.").replace(".", "")
+    return f"{float(number[0]):.{FIRST}g}" if len(mantissa) >= MANY else "#"
 
 
 def compare(block: Block, shown: list[str], printed: list[str]) -> str:

@@ -113,6 +113,8 @@ class TestTheComparison:
         block = Block("console", "", 1, vary=True)
         assert not run_page.compare(block, ["2 of 30 (1e-5)"], ["17 of 30 (2.5e-06)"])
         assert run_page.compare(block, ["2 of 30"], ["2 in 30"])
+        assert not run_page.compare(block, ["loss: 2.31308"], ["loss: 2.31312"])
+        assert run_page.compare(block, ["loss: 2.46431"], ["loss: 2.31308"])
 
     def test_of_exit_codes(self) -> None:
         failing = "$ python -c 'raise SystemExit(3)'\n"

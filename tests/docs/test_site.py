@@ -202,7 +202,29 @@ class TestTheDrawing:
         edges = drawing.imported(tmp_path)
         assert edges == {"verax": set(), "api": {"judge", "base"}, "judge": {"base"}, "base": set()}
         assert drawing.reduced(edges)["api"] == {"judge"}
+        drawn = drawing.svg(tmp_path)
+        assert re.findall(r"<title>(\w+) imports (\w+)</title></path>", drawn) == [
+            *(("Doors", "Judge"), ("Judge", "Ground"))
+        ]
         assert drawing.layers(edges) == [["base", "verax"], ["judge"], ["api"]]
+
+    def test_it_can_be_read_on_a_page(self) -> None:
+        drawn = drawing.svg(ROOT / "src" / "verax")
+        assert f'width="{drawing.WIDTH}"' in drawn and drawing.WIDTH <= 800
+        assert all(int(size) >= 13 for size in re.findall(r'font-size="(\d+)"', drawn))
+        assert drawn.count("<path") < 12  # arrows between blocks, and the tip of one
+        rooms = re.findall(r'<g><rect x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', drawn)
+        boxes = [tuple(map(int, room)) for room in rooms]
+        for n, (x, y, wide, high) in enumerate(boxes):
+            assert x + wide <= drawing.WIDTH - drawing.MARGIN
+            for u, v, wide_too, high_too in boxes[:n]:
+                assert x >= u + wide_too or u >= x + wide or y >= v + high_too or v >= y + high
+        between = drawing.reduced(drawing.between_blocks(drawing.imported(ROOT / "src" / "verax")))
+        assert "Machine" not in between["Judge"] and "Judge" not in between["Machine"]
+
+    def test_a_room_of_no_block_is_an_error(self) -> None:
+        with pytest.raises(ValueError, match="attic"):
+            drawing.blocks_of({"base": set(), "attic": {"base"}})
 
     def test_a_circle_is_an_error(self) -> None:
         with pytest.raises(ValueError, match="a -> b -> a"):

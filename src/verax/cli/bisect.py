@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from verax.api import bisect, subject_of
-from verax.base.errors import UsageError
 from verax.base.settings import DEFAULT_LEVEL
-from verax.cli.console import can_write, checked_timeout, output, parse_shapes, progress, write_text
-from verax.cli.inputs import image_options, read_inputs
-from verax.cli.models import is_model, load_models
+from verax.cli.late import done_in
 from verax.cli.options import (
     Allow,
     Disable,
@@ -37,12 +32,9 @@ from verax.cli.options import (
     Threads,
     Timeout,
 )
-from verax.cli.pass_options import pass_options
-from verax.ir.graph import Graph
-from verax.judge.regions.budget import Budget
-from verax.report.bisection import render_bisection
 
 
+@done_in("verax.cli.work.bisect")
 def command(
     model: Model,
     subject: Annotated[
@@ -115,63 +107,3 @@ def command(
     Exit codes: 0 identical, rounding or precision; 1 mistake, or precision lost unless --allow
     names it; 3 undecided.
     """
-    can_write(json)
-    limit = checked_timeout(timeout)
-    chosen = dataclasses.asdict(pass_options(passes, disable, inject))
-    options = image_options(
-        image_layout, image_order, image_range, image_mean, image_std, image_fit
-    )
-    files = (str(model), subject) if is_model(subject) else (str(model),)
-    loaded, *others = load_models(files, parse_shapes(shape), params, command="verax bisect")
-    if images is None and labels is not None:
-        raise UsageError("--labels belongs to --images", next_step="give both")
-    if images is not None and (input or image is not None):
-        raise UsageError(
-            "--images gives the inputs: --input and --image do not go with it",
-            next_step="leave them out",
-        )
-    given = read_inputs(input, image, loaded.inputs, options, loaded.pixels)
-    judged: Any = subject
-    for judged in others:
-        _share_names(loaded.graph, judged.graph, subject)
-    with progress("searching") as show, Budget.of(memory).held():
-        record = bisect(
-            loaded,
-            subject_of(judged, loaded, threads, limit),
-            given.arrays or None,
-            repro=repro,
-            force=force,
-            seed=seed,
-            watch=watch,
-            winograd=winograd,
-            allow=tuple(allow or ()),
-            timeout=limit,
-            steps=steps,
-            **chosen,
-            images=images,
-            labels=labels,
-            image=options,
-            progress=lambda done, total, what: show(what, done / max(total, 1)),
-        )
-    inputs = tuple(
-        dataclasses.replace(i, origin="; ".join(given.steps.get(i.name, (i.origin,))))
-        for i in record.verdict.inputs
-    )
-    record = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, inputs=inputs))
-    output.print(render_bisection(record))
-    write_text(json, record.to_json())
-    if record.exit_code:
-        raise typer.Exit(record.exit_code)
-
-
-def _share_names(model: Graph, subject: Graph, place: str) -> None:
-    """Raise `UsageError` when values of two networks cannot be matched by their names."""
-    if set(model.inputs) == set(subject.inputs) and set(model.outputs) & set(subject.outputs):
-        return
-    raise UsageError(
-        "the two networks name their inputs or outputs differently "
-        f"({', '.join((*model.inputs, *model.outputs))}; "
-        f"{', '.join((*subject.inputs, *subject.outputs))})",
-        place=place,
-        next_step="verax check MODEL SUBJECT aligns two networks by their values instead",
-    )

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from verax.base.memory import shown_bytes
-from verax.cli.console import can_write, output, write_json
+from verax.cli.late import done_in
 from verax.cli.options import Json
-from verax.compiler.cache import FOLDER, PROGRAM, SIZE, default_cache
 
 
+@done_in("verax.cli.work.cache")
 def command(
     clear: Annotated[bool, typer.Option("--clear", help="Remove all of them.")] = False,
     json: Json = None,
@@ -22,31 +20,3 @@ def command(
     VERAX_CACHE names its folder, or is off; VERAX_CACHE_SIZE limits it (4 GiB by default): what was
     not used for longest goes first.
     """
-    can_write(json)
-    cache = default_cache()
-    if cache is None:
-        output.print(f"the cache is off ({FOLDER})")
-        write_json(json, "verax.cache/1", {"folder": None})
-        return
-    removed = cache.clear() if clear else 0
-    entries = cache.entries()
-    programs = [e for e in entries if e[0].suffix == PROGRAM]
-    held = sum(size for _, size, _ in entries)
-    if clear:
-        output.print(f"removed {removed} files")
-    output.print(
-        Text(
-            f"{cache.folder}: {len(programs)} programs and {len(entries) - len(programs)} "
-            f"certificates, {shown_bytes(held)} of {shown_bytes(cache.limit)} ({SIZE})"
-        ),
-        soft_wrap=True,
-    )
-    facts = {
-        "folder": str(cache.folder),
-        "programs": len(programs),
-        "certificates": len(entries) - len(programs),
-        "bytes": held,
-        "limit": cache.limit,
-        "removed": removed,
-    }
-    write_json(json, "verax.cache/1", facts)

@@ -1,18 +1,17 @@
 """`verax check`: is a difference rounding or a mistake, and whose?
 
-Only its options are here, so that its help is there at once; `checking` does the work.
+The options of one that judges anew are the fields of `judging.Request`, by the same names.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from verax.base.errors import UsageError
 from verax.base.settings import DEFAULT_LEVEL
+from verax.cli.late import done_in
 from verax.cli.options import (
     INPUTS,
     JUDGING,
@@ -41,10 +40,8 @@ from verax.cli.options import (
     Timeout,
 )
 
-WORK = "verax.cli.checking"
-"""Imported when there is something to judge."""
 
-
+@done_in("verax.cli.work.check")
 def command(
     model: Annotated[
         Path | None, typer.Argument(help="A model file (see `verax formats`).")
@@ -70,7 +67,7 @@ def command(
             rich_help_panel=INPUTS,
         ),
     ] = None,
-    output_name: Annotated[
+    output: Annotated[
         str | None,
         typer.Option(
             "--output", help="With --images: the output that chooses.", rich_help_panel=INPUTS
@@ -168,45 +165,3 @@ def command(
       3  undecided; or no difference found between two networks whose operators
          are not the same; or a replay gives another answer
     """
-    if replay is not None:
-        if model is not None:
-            raise UsageError("--replay takes model, subject and options from the record")
-        code = import_module(WORK).judge_again(replay, allow_commands, verbose, json)
-    elif allow_commands:
-        raise UsageError("--allow-commands belongs to --replay", next_step="leave it out")
-    elif model is None:
-        raise UsageError("which model?", next_step="verax check MODEL SUBJECT")
-    else:
-        options = {
-            "model": model,
-            "subject": subject,
-            "other": other,
-            "input": input or (),
-            "image": image,
-            "images": images,
-            "output": output_name,
-            "image_layout": image_layout,
-            "image_order": image_order,
-            "image_range": image_range,
-            "image_mean": image_mean,
-            "image_std": image_std,
-            "image_fit": image_fit,
-            "watch": watch,
-            "winograd": winograd,
-            "threads": threads,
-            "shape": shape or (),
-            "seed": seed,
-            "params": params,
-            "require_power": require_power,
-            "timeout": timeout,
-            "memory": memory,
-            "steps": steps,
-            "passes": passes,
-            "disable": disable,
-            "inject": inject,
-            "allow": allow or (),
-            "evaluation": evaluation,
-        }
-        code = import_module(WORK).judge_anew(options, verbose, json)
-    if code:
-        raise typer.Exit(code)

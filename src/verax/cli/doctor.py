@@ -2,106 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
-import numpy as np
-import typer
-from rich.text import Text
-
-from verax.base.cores import deciding, limits
-from verax.base.errors import VeraxError
-from verax.base.optional import pip_name
-from verax.base.settings import Settings
-from verax.cli.console import can_write, output, write_json
+from verax.cli.late import done_in
 from verax.cli.options import Json
-from verax.compiler.driver import compile
-from verax.compiler.kernels.target import Target
-from verax.ir.graph import Builder, Graph
-from verax.ir.types import TensorType
-from verax.judge import check
-from verax.ops.pointwise.activation import Relu
-from verax.ops.pointwise.arithmetic import Add
-from verax.records.environment import environment
-from verax.records.verdict import Kind
-from verax.reference.evaluate import promised
-from verax.runners.arrays import ArraysRunner
-from verax.runners.registry import DISTRIBUTIONS
-
-WRONG = 1.001
-"""The judge must see a relative error of this size."""
 
 
+@done_in("verax.cli.work.doctor")
 def command(json: Json = None) -> None:
     """Say what is installed, and compile and run a tiny network on every thread count."""
-    can_write(json)
-    found = environment()
-    for key, value in found.items():
-        output.print(Text(f"{key:16} {value}"))
-    for package, distributions in DISTRIBUTIONS.items():
-        if not any(d in found for d in distributions):
-            line = f"{package:16} not installed (optional): pip install {pip_name(package)}"
-            output.print(Text(line, style="dim"))
-    decided, found_limits = deciding(), [(limit.threads, limit.reason) for limit in limits()]
-    others = "".join(f"; {n}: {reason}" for n, reason in found_limits if reason != decided.reason)
-    output.print(Text(f"{'threads':16} {decided.threads}: {decided.reason} (decides){others}"))
-    checks: dict[str, str] = {}
-    _try(checks, "target", lambda: Target.named("host").name)
-    _try(checks, "the judge", _judged)
-    for threads in dict.fromkeys((1, Settings().thread_count)):
-        _try(checks, f"native code, {threads} threads", lambda t=threads: _native(t))  # type: ignore[misc]
-    bad = [name for name, result in checks.items() if result.startswith("failed")]
-    for name, result in checks.items():
-        output.print(Text(f"{name}: {result}", style="red" if name in bad else "green"))
-    said = {"count": decided.threads, "decided_by": decided.reason, "limits": found_limits}
-    write_json(json, "verax.doctor/1", {"environment": found, "checks": checks, "threads": said})
-    if bad:
-        raise typer.Exit(2)
-    output.print("all well")
-
-
-def _try(checks: dict[str, str], name: str, test: Callable[[], str]) -> None:
-    try:
-        checks[name] = test()
-    except (VeraxError, AssertionError) as error:
-        checks[name] = f"failed: {error}"
-
-
-def _tiny() -> Graph:
-    b = Builder("doctor")
-    x = b.input("x", TensorType.parse("float32[3, 37]"))
-    y = b.input("y", TensorType.parse("float32[37]"))
-    return b.graph([b.add(Relu(), [b.add(Add(), [x, y])])])
-
-
-def _drawn(graph: Graph) -> dict[str, np.ndarray]:
-    random = np.random.default_rng(3)
-    return {
-        v: random.standard_normal(graph.types[v].shape).astype(np.float32) for v in graph.inputs
-    }
-
-
-def _judged() -> str:
-    """A right answer must pass, a wrong one must not."""
-    graph = _tiny()
-    inputs = _drawn(graph)
-    right = promised(graph, inputs)
-    (name,) = graph.outputs
-    wrong = {name: right[name] * np.float32(WRONG)}
-    kinds = [check(graph, ArraysRunner(a), inputs).kind for a in (right, wrong)]
-    assert kinds == [Kind.identical, Kind.mistake], f"it says {' and '.join(kinds)}"
-    return "tells right from wrong"
-
-
-def _native(threads: int) -> str:
-    """Compile a tiny network, and compare its bits with the promised ones."""
-    graph = _tiny()
-    inputs = _drawn(graph)
-    begin = time.perf_counter()
-    exe = compile(graph, Settings(threads=threads))
-    given = exe.run(inputs)
-    seconds = time.perf_counter() - begin
-    expected = promised(graph, inputs)
-    for name in graph.outputs:
-        assert given[name].tobytes() == expected[name].tobytes(), f"{name} has other bits"
-    return f"right, bit for bit ({seconds * 1e3:.0f} ms)"

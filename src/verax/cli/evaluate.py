@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from verax import api
-from verax.base.errors import UsageError
 from verax.base.settings import DEFAULT_LEVEL
-from verax.cli.console import can_write, checked_timeout, output, parse_shapes, progress, write_text
-from verax.cli.inputs import image_options
+from verax.cli.late import done_in
 from verax.cli.options import (
     Disable,
     ImageFit,
@@ -32,10 +28,9 @@ from verax.cli.options import (
     Threads,
     Timeout,
 )
-from verax.cli.pass_options import pass_options
-from verax.report import render_evaluation
 
 
+@done_in("verax.cli.work.evaluate")
 def command(
     model: Model,
     data: Annotated[
@@ -126,44 +121,3 @@ def command(
     Exit codes: 0; 1 when rounding does not explain a sample on which the choices differ; 2 bad
     usage or unreadable input; 3 when that cannot be told.
     """
-    can_write(json, resume)
-    image = image_options(image_layout, image_order, image_range, image_mean, image_std, image_fit)
-    chosen = dataclasses.asdict(pass_options(passes, disable, inject))
-    sizes = parse_shapes(shape) or None
-    with progress("evaluating") as show:
-        record = api.evaluate(
-            api.load(model, shapes=sizes, params=params),
-            data,
-            labels,
-            against=against,
-            opt_level=opt_level,
-            **chosen,
-            threads=threads,
-            timeout=checked_timeout(timeout),
-            output=output_name,
-            classes=classes or (),
-            arrays=_names(arrays),
-            image=image,
-            metric=metric,
-            batch=batch,
-            workers=workers,
-            resume=resume,
-            seed=seed,
-            progress=show,
-        )
-    output.print(render_evaluation(record, verbose=verbose))
-    write_text(json, record.to_json())
-    if record.exit_code:
-        raise typer.Exit(record.exit_code)
-
-
-def _names(text: str | None) -> tuple[str, str] | None:
-    if text is None:
-        return None
-    parts = tuple(part.strip() for part in text.split(","))
-    if len(parts) > 2 or not all(parts):
-        raise UsageError(
-            f"--arrays {text!r} is not of the form IMAGES,LABELS",
-            next_step="for instance --arrays x_test,y_test; IMAGES alone with --labels FILE",
-        )
-    return parts[0], parts[1] if len(parts) == 2 else ""

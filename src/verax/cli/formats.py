@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from verax.cli.console import can_write, output, write_json
+from verax.cli.late import done_in
 from verax.cli.options import Json
-from verax.formats import FORMATS
-from verax.report.tables import Column, FittingTable
 
 
+@done_in("verax.cli.work.formats")
 def command(json: Json = None) -> None:
     """List the file formats that Verax reads."""
-    can_write(json)
-    columns = Column("format"), Column("suffix", rank=1), Column("what it holds", rank=2)
-    rows = [(found.name, ", ".join(found.suffixes), found.holds) for found in FORMATS]
-    output.print(FittingTable("", columns, rows))
-    facts = {f.name: {"suffixes": f.suffixes, "holds": f.holds} for f in FORMATS}
-    write_json(json, "verax.formats/1", {"formats": facts})

@@ -20,6 +20,7 @@ from verax.ir.types import TensorType
 SPARE, SMALL = 16, 1 << 20
 """An array with so many times the elements of its input, and more than a few, is not unpacked."""
 PHOTOS = (".png", ".jpg", ".jpeg")
+READ = (*PHOTOS, ".npy", ".npz")
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def _one(
 ) -> tuple[str, np.ndarray, tuple[str, ...]]:
     _known(name, types)
     if not os.path.isfile(path):
-        raise UsageError("there is no such file", place=str(path))
+        raise _no_file(path)
     suffix = path.suffix.lower()
     if suffix in PHOTOS:
         prepared = read_image(path, types[name], options, (said or {}).get(name))
@@ -167,6 +168,20 @@ def _one(
     raise UsageError("inputs are read from .npy, .npz, .png and .jpg files", place=f"{name}={path}")
 
 
+def _no_file(path: Path) -> UsageError:
+    """That a path names no file, and what near it may have been meant."""
+    if os.path.isdir(path):
+        return UsageError("this is a folder, not a file", place=str(path), next_step="name a file")
+    try:
+        there = [f.name for f in path.parent.iterdir() if f.suffix.lower() in READ]
+    except OSError:
+        there = []
+    same = [name for name in there if Path(name).suffix == path.suffix]
+    near = difflib.get_close_matches(path.name, same or there, 3, 0.4)
+    meant = f"did you mean {', '.join(near)}?" if near else "check the path"
+    return UsageError("there is no such file", place=str(path), next_step=meant)
+
+
 def _npz(
     path: Path, wanted: tuple[str, ...], types: Mapping[str, TensorType]
 ) -> dict[str, np.ndarray]:
@@ -175,7 +190,7 @@ def _npz(
     types: what is expected of those of these names; nothing else is unpacked.
     """
     if not os.path.isfile(path):
-        raise UsageError("there is no such file", place=str(path))
+        raise _no_file(path)
     try:
         headers = npz_headers(path)
         names = {k.removeprefix("in:"): k for k in headers if not k.startswith("out:")}

@@ -170,6 +170,11 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
     network: hash that the model must have ("" for any). Raises `UsageError` and `InputError` for
     what cannot be done.
     """
+    if request.model in RUNNERS and not os.path.exists(request.model):
+        raise UsageError(
+            f"{request.model!r} is a subject, not a model: the model comes first",
+            next_step=f"verax check MODEL {request.model}",
+        )
     subjects = [s for s in (request.subject, request.other) if s is not None and is_model(s)]
     sizes = parse_shapes(list(request.shape))
     loaded, *others = load_models(

@@ -6,20 +6,13 @@ sender, and `--trust-key` says whom.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
-from rich.text import Text
 
-from verax.base.errors import UsageError
-from verax.base.files import atomic_write
 from verax.base.settings import DEFAULT_LEVEL
-from verax.cli.console import can_write, output, parse_shapes, parse_values, write_json
-from verax.cli.inputs import image_options, read_inputs
+from verax.cli.late import done_in
 from verax.cli.options import (
     Disable,
     Evaluation,
@@ -40,20 +33,9 @@ from verax.cli.options import (
     Threads,
     Value,
 )
-from verax.cli.pass_options import names
-from verax.compiler.saved import SavedExecutable
-from verax.compiling import compile
-from verax.ir.graph import Builder, Graph
-from verax.ir.types import TensorType
-from verax.judge import draw_inputs
-from verax.loading import load
-from verax.records.environment import array_hash
-from verax.report.tables import Column, FittingTable
-
-TOP = 5
-"""Largest elements shown of an output that looks like class scores."""
 
 
+@done_in("verax.cli.work.run")
 def command(
     model: Model,
     input: Inputs = None,
@@ -99,139 +81,3 @@ def command(
 
     What a model remembers begins with its initial values, and is shown as the run leaves it.
     """
-    can_write(to, json)
-    options = image_options(
-        image_layout, image_order, image_range, image_mean, image_std, image_fit
-    )
-    loaded = load(
-        model,
-        shapes=parse_shapes(shape) or None,
-        values=parse_values(value),
-        params=params,
-        evaluation=evaluation,
-        trust_key=trust_key,
-    )
-    said = {} if isinstance(loaded, SavedExecutable) else loaded.pixels
-    given = read_inputs(input, image, loaded.inputs, options, said)
-    arrays, origins = dict(given.arrays), dict(given.steps)
-    if any(name not in arrays for name in loaded.inputs):
-        graph = _inputs_alone(loaded) if isinstance(loaded, SavedExecutable) else loaded.graph
-        drawn, words = draw_inputs(graph, seed, _sizes_of(arrays, loaded.inputs), pixels=said)
-        arrays = {name: arrays.get(name, drawn[name]) for name in loaded.inputs}
-        origins = {name: origins.get(name, (words[name],)) for name in loaded.inputs}
-    for name, done in origins.items():
-        output.print(
-            Text.assemble("input ", (name, "cyan"), ": " + "; ".join(done)), soft_wrap=True
-        )
-    begin = time.perf_counter()
-    if isinstance(loaded, SavedExecutable):
-        exe: Any = loaded
-        if disable:
-            raise UsageError(
-                "a compiled program has run its passes",
-                place=str(model),
-                next_step="give --disable to `verax compile`",
-            )
-        if threads:
-            loaded.use_threads(threads)
-    else:
-        exe = compile(loaded, opt_level=opt_level, threads=threads, disable=names(disable))
-    for _ in range(steps - 1):
-        exe.run(arrays)
-    before = exe.state
-    results = exe.run(arrays)
-    seconds = time.perf_counter() - begin
-    state = exe.state
-    output.print(_table({**results, **{f"state {n}": a for n, a in state.items()}}))
-    for name, array in results.items():
-        _show_largest(name, array)
-    output.print(
-        f"{'loaded' if isinstance(loaded, SavedExecutable) else 'compiled'} and run in "
-        f"{seconds:.3f} s",
-        style="dim",
-    )
-    if to is not None:
-        if to.suffix != ".npz":
-            raise UsageError("outputs are written as .npz", place=str(to))
-        stored = dict(results)
-        if state:  # what the answers belong to, so that `verax check` can judge them
-            stored |= {exe.updates[n]: a for n, a in state.items()}
-            stored |= {f"in:{n}": np.asarray(a) for n, a in {**arrays, **before}.items()}
-        with atomic_write(to) as stream:
-            np.savez(stream, **{n: _storable(a) for n, a in stored.items()})  # type: ignore[arg-type]
-        output.print(Text(f"written: {to}"))
-    facts = {
-        "model": str(model),
-        "inputs": {
-            n: {"sha256": array_hash(np.asarray(a)), "steps": origins[n]} for n, a in arrays.items()
-        },
-        "outputs": {n: _facts(a) for n, a in results.items()},
-        "state": {n: _facts(a) for n, a in state.items()},
-        "steps": steps,
-        "seconds": seconds,
-    }
-    write_json(json, "verax.run/1", facts)
-
-
-def _inputs_alone(program: SavedExecutable) -> Graph:
-    """A network with the program's inputs and nothing else: what they are drawn for."""
-    builder = Builder("a compiled program")
-    return builder.graph([builder.input(name, type_) for name, type_ in program.inputs.items()])
-
-
-def _sizes_of(given: Mapping[str, np.ndarray], types: Mapping[str, TensorType]) -> dict[str, int]:
-    """Sizes of the symbols that the given inputs decide."""
-    sizes: dict[str, int] = {}
-    for name, array in given.items():
-        open_ = types[name].symbols()
-        sizes |= {str(d): n for d, n in zip(types[name].dims, array.shape) if str(d) in open_}
-    return sizes
-
-
-def _storable(array: np.ndarray) -> np.ndarray:
-    """NumPy's files do not know bfloat16; float32 holds its values exactly."""
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
-
-
-def _facts(array: np.ndarray) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "dtype": array.dtype.name,
-        "shape": list(array.shape),
-        "sha256": array_hash(array),
-    }
-    if array.size and array.dtype.kind != "b":
-        wide = array.astype(np.float64)
-        for name, value in (("min", wide.min()), ("mean", wide.mean()), ("max", wide.max())):
-            facts[name] = float(value) if np.isfinite(value) else str(value)
-        facts["non_finite"] = int((~np.isfinite(wide)).sum())
-    return facts
-
-
-def _table(results: dict[str, np.ndarray]) -> FittingTable:
-    columns = (
-        Column("output", whole=True),
-        *(Column("type", rank=2), Column("min"), Column("mean"), Column("max")),
-        Column("NaN or inf", rank=1),
-    )
-    rows: list[tuple[str, ...]] = []
-    for name, array in results.items():
-        facts = _facts(array)
-        type_ = f"{array.dtype.name}{list(array.shape)}"
-        if "mean" in facts:
-            figures = [f"{float(facts[key]):.6g}" for key in ("min", "mean", "max")]
-            rows.append((name, type_, *figures, str(facts["non_finite"])))
-        else:
-            rows.append((name, type_, "", "", "", ""))
-    return FittingTable("", columns, rows)
-
-
-def _show_largest(name: str, array: np.ndarray) -> None:
-    """The largest elements per row of what looks like class scores (bytes if quantised)."""
-    is_score = array.dtype.kind == "f" or (array.dtype.kind in "iu" and array.dtype.itemsize == 1)
-    if array.ndim not in (1, 2) or not 2 <= array.shape[-1] <= 100_000 or not is_score:
-        return
-    for number, row in enumerate(np.atleast_2d(array)[:4]):
-        order = np.argsort(row)[::-1][:TOP]
-        listed = ", ".join(f"[{i}] {row[i]:.4g}" for i in order)
-        where = f"{name}, row {number}" if array.ndim == 2 and len(array) > 1 else name
-        output.print(Text(f"largest of {where}: {listed}"))

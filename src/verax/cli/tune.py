@@ -6,20 +6,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from verax.base.errors import UsageError
-from verax.cli.console import can_write, output, parse_shapes, parse_values, progress, write_text
-from verax.cli.inputs import read_inputs
+from verax.cli.late import done_in
 from verax.cli.options import Inputs, Json, Model, OpenLevel, Params, Seed, Shape, Threads, Value
-from verax.compiler.saved import SavedExecutable
-from verax.compiler.tuner import BUDGET
-from verax.images import ImageOptions
-from verax.loading import load
-from verax.report.tuning import tuning_table
-from verax.tuning import tune
+
+BUDGET = 60.0
+"""Seconds, as of `compiler.tuner`, which takes its time to import."""
 
 
+@done_in("verax.cli.work.tune")
 def command(
     model: Model,
     time_budget: Annotated[
@@ -53,30 +48,3 @@ def command(
     outputs before and after are compared. Exit code 1 if any bit differs. What was measured when
     you press Ctrl-C is kept.
     """
-    can_write(json)
-    loaded = load(
-        model, shapes=parse_shapes(shape) or None, values=parse_values(value), params=params
-    )
-    if isinstance(loaded, SavedExecutable):
-        raise UsageError(
-            "a compiled program has its schedules", place=str(model), next_step="give the model"
-        )
-    given = read_inputs(input, None, loaded.inputs, ImageOptions(), loaded.pixels).arrays
-    with progress(model.name) as show:
-        record = tune(
-            loaded,
-            given or None,
-            time_budget=time_budget,
-            trials=trials,
-            threads=threads,
-            opt_level=opt_level,
-            history=history,
-            seed=seed,
-            progress=show,
-        )
-    output.print(tuning_table(record))
-    output.print(Text(str(record)), soft_wrap=True)
-    output.print(Text(f"history: {record.history}"), style="dim", soft_wrap=True)
-    write_text(json, record.to_json())
-    if record.faults or not record.equal_bits:
-        raise typer.Exit(1)

@@ -26,7 +26,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import llvmlite
 import ml_dtypes
 import numpy as np
 import platformdirs
@@ -37,6 +36,7 @@ from verax.base.memory import parse_bytes
 from verax.base.private import why_not_private
 from verax.base.reading import plain_bytes
 from verax.base.settings import Settings
+from verax.compiler.kernels.llvm.library import llvmlite
 from verax.compiler.kernels.target import Target
 from verax.runtime.image import Image
 from verax.runtime.vx import load_image, save_image

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import onnx
-from onnx import TensorProto
+from functools import cache
 
 from verax.ir.types import DType
+from verax.onnx_format.codes import NAMES, TensorProto
+from verax.onnx_format.package import onnx
 
-OLDEST, NEWEST = 6, onnx.defs.onnx_opset_version()
-"""Operator sets that are read; the newest is the one that the installed onnx describes."""
+OLDEST = 6
+"""The oldest operator set that is read."""
 
 DTYPES: dict[int, DType] = {
     TensorProto.FLOAT: DType.float32,
@@ -30,4 +31,10 @@ CODES: dict[DType, int] = {dtype: code for code, dtype in DTYPES.items()}
 
 def dtype_name(code: int) -> str:
     """ONNX's name of an element type."""
-    return TensorProto.DataType.Name(code) if code in TensorProto.DataType.values() else str(code)
+    return NAMES.get(code, str(code))
+
+
+@cache
+def newest_opset() -> int:
+    """The newest operator set that is read: the one that the installed onnx describes."""
+    return int(onnx.defs.onnx_opset_version())

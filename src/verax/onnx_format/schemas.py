@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-import onnx
-
 from verax.ir.types import DType, TensorType
 from verax.onnx_format.dtypes import CODES, dtype_name
+from verax.onnx_format.package import onnx
 
 _TYPE_NAMES = {DType.float32: "float", DType.float64: "double"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.base.figures import times
 from verax.base.printing import OneLine
 from verax.records.codec import read_json, write_json
 from verax.records.verdict import Input, Kind
@@ -127,7 +128,7 @@ class Certificate(OneLine):
             lines += [
                 f"  {out.value}: {out.kind}; largest error {out.largest:.2g} = {out.units:.2f} of "
                 f"what float32 rounding may do there; {out.share:.2f} of the limit; "
-                f"{out.ratio:.2g} times O1's rounding"
+                f"{_times(out.ratio)} times O1's rounding"
                 for out in draw.outputs
             ]
             lines += [
@@ -191,9 +192,14 @@ def _title(draw: Draw) -> str:
     return "; ".join(w for w in words if w != UNCHANGED) or UNCHANGED
 
 
+def _times(ratio: float) -> str:
+    """A ratio to two digits, in words where digits say nothing."""
+    return times(float(f"{ratio:.2g}"))
+
+
 def _stressed_lines(draw: Draw) -> list[str]:
     """The outputs of a draw of which only these were judged."""
     return [
-        f"  {out.value} on {_title(draw)}: {out.ratio:.2g} times O1's rounding"
+        f"  {out.value} on {_title(draw)}: {_times(out.ratio)} times O1's rounding"
         for out in draw.outputs
     ]

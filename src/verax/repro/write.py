@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from verax.base.errors import UsageError, VeraxError
 from verax.base.files import atomic_write, staging_folder, sweep
@@ -24,6 +22,7 @@ from verax.judge.check import check
 from verax.judge.protocol import Runner
 from verax.judge.regions.network import Progress
 from verax.onnx_format.dtypes import CODES
+from verax.onnx_format.package import helper, onnx
 from verax.records.bisection import Bisection, Case
 from verax.records.verdict import Blame, Verdict
 from verax.repro.case import MinimalCase, minimal_case

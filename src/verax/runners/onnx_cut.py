@@ -6,13 +6,10 @@ part of ITS file, mistakes included. Values are matched by name.
 
 from __future__ import annotations
 
-import onnx
-from google.protobuf.message import DecodeError
-from onnx import helper, numpy_helper
-
 from verax.base.errors import UsageError
 from verax.ir.graph import Graph
 from verax.onnx_format.dtypes import CODES
+from verax.onnx_format.package import helper, message, numpy_helper, onnx
 
 
 def part_of(model: str | bytes, graph: Graph) -> str | bytes:
@@ -25,7 +22,7 @@ def part_of(model: str | bytes, graph: Graph) -> str | bytes:
     """
     try:
         proto = _load(model, weights=False)
-    except (DecodeError, OSError):
+    except (message.DecodeError, OSError):
         return model
     own = {v.name for v in proto.graph.output}
     made = {v for n in proto.graph.node for v in n.output if v}

@@ -7,11 +7,10 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import onnx
-
 from verax.base.errors import UsageError
 from verax.ir.graph import Graph
 from verax.judge.protocol import Shape
+from verax.onnx_format.package import onnx
 
 Writer = Callable[[Graph], bytes]
 

@@ -9,12 +9,12 @@ constants of the next piece, as they are where the runtime folds them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import TypeAlias
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
 
 from verax.base.errors import UnsupportedError
+from verax.onnx_format.package import helper, numpy_helper, onnx
 
 MOST = 300
 """Nodes of a model that is run in pieces; each is a model of its own at first."""
@@ -23,7 +23,7 @@ SMALL = 64
 JOINED = "in one model with the node before: "
 """How the names of joints begin."""
 Arrays = Mapping[str, np.ndarray]
-RunModel = Callable[[onnx.ModelProto, Arrays], Arrays]
+RunModel: TypeAlias = "Callable[[onnx.ModelProto, Arrays], Arrays]"
 """(a model, its inputs) -> its outputs by name."""
 
 

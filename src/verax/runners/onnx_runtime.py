@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-import onnx
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.ir.graph import Graph
+from verax.onnx_format.package import onnx
 from verax.records.bisection import Step
 from verax.runners.child import FOLDER
 from verax.runners.engines import onnxruntime as engine

@@ -10,11 +10,10 @@ from __future__ import annotations
 import dataclasses
 import threading
 
-from llvmlite import binding as llvm
-
 from verax.base.errors import UsageError
 from verax.base.forks import on_fork
 from verax.base.processor import NAMES, TARGETS, best_target, runs_here
+from verax.compiler.kernels.llvm.library import binding as llvm
 from verax.numerics.reductions import LANES
 
 _initialised = threading.Lock()

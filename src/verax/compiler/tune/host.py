@@ -7,10 +7,9 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-import llvmlite
-
 from verax.base.processor import cache_sizes, processor_family, processor_name
 from verax.compiler import kernels
+from verax.compiler.kernels.llvm.library import llvmlite
 from verax.compiler.kernels.target import Target
 
 

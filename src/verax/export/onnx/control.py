@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
 
 from verax.export.onnx.emission import Maker, OnnxEmission, made_node
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.onnx_format.dtypes import CODES
+from verax.onnx_format.package import helper, numpy_helper, onnx
 from verax.ops.control.bodies import body_of
 from verax.ops.control.control import If, Loop
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from verax.ir.dim import DimLike
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.onnx_format.dtypes import CODES
+from verax.onnx_format.package import helper, onnx
 from verax.onnx_format.schemas import fits, schema
 from verax.ops.windows.windows import geometry
 

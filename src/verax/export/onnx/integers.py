@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
 
 from verax.export.onnx.emission import Group, OnnxEmission, numbered_pads, plain, spelled
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
+from verax.onnx_format.package import numpy_helper
 from verax.ops.quantized.requantization import AveragePoolInteger
 from verax.ops.windows.integer_convolution import ConvTransposeInteger
 

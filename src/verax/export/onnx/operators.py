@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import replace
 
 import numpy as np
-from onnx import numpy_helper
 
 from verax.export.onnx.attention import attention, safe_softmax
 from verax.export.onnx.control import branches, loops
@@ -39,6 +38,7 @@ from verax.export.onnx.recurrent import recurrent
 from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
+from verax.onnx_format.package import numpy_helper
 from verax.ops.pointwise.factors import SMALLEST_FACTOR
 from verax.ops.sums.response_normalization import LpNormalization
 from verax.ops.sums.strassen import StrassenMatMul

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.files import atomic_write
@@ -21,7 +20,8 @@ from verax.export.onnx.operators import emission_of
 from verax.ir.dim import DimLike, symbols
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
-from verax.onnx_format.dtypes import CODES, NEWEST
+from verax.onnx_format.dtypes import CODES, newest_opset
+from verax.onnx_format.package import helper, onnx
 from verax.onnx_format.schemas import fits
 
 OLDEST_WRITTEN = 13
@@ -33,7 +33,7 @@ SMALL = 1024
 OTHERWISE = "ONNX cannot say this; `verax run` and `verax compile` take the model as it is"
 """What is left to do with a network that has no ONNX form."""
 
-Store = Callable[[onnx.TensorProto, np.ndarray], None]
+Store: TypeAlias = "Callable[[onnx.TensorProto, np.ndarray], None]"
 
 
 def to_onnx(graph: Graph, opset: int | None = None) -> onnx.ModelProto:
@@ -127,10 +127,11 @@ def _dim(dim: DimLike) -> int | str | None:
 
 def _model(graph: Graph, opset: int | None, store: Store) -> onnx.ModelProto:
     version = _opset(graph) if opset is None else opset
-    if not OLDEST_WRITTEN <= version <= NEWEST:
+    last = newest_opset()
+    if not OLDEST_WRITTEN <= version <= last:
         raise UsageError(
             f"opset {version} cannot be written",
-            next_step=f"choose one from {OLDEST_WRITTEN} to {NEWEST}",
+            next_step=f"choose one from {OLDEST_WRITTEN} to {last}",
         )
     nodes: list[onnx.NodeProto] = []
     constants = dict(graph.constants)
@@ -138,7 +139,7 @@ def _model(graph: Graph, opset: int | None, store: Store) -> onnx.ModelProto:
         emission = emission_of(node, graph, version)
         problem = _problem(emission, node, graph, version)
         if problem:
-            newest = _problem(emission_of(node, graph, NEWEST), node, graph, NEWEST)
+            newest = _problem(emission_of(node, graph, last), node, graph, last)
             raise UnsupportedError(
                 f"opset {version} cannot express it: {problem}",
                 place=node.place,
@@ -188,7 +189,7 @@ def _name_once(nodes: Sequence[onnx.NodeProto]) -> None:
 
 def _opset(graph: Graph) -> int:
     """The oldest operator set that expresses every node."""
-    for version in range(OLDEST_WRITTEN, NEWEST + 1):
+    for version in range(OLDEST_WRITTEN, newest_opset() + 1):
         if all(
             not _problem(emission_of(n, graph, version), n, graph, version) for n in graph.nodes
         ):
@@ -199,7 +200,8 @@ def _opset(graph: Graph) -> int:
 
 
 def _newest_problems(graph: Graph) -> Sequence[str]:
-    found = ((n, _problem(emission_of(n, graph, NEWEST), n, graph, NEWEST)) for n in graph.nodes)
+    newest = newest_opset()
+    found = ((n, _problem(emission_of(n, graph, newest), n, graph, newest)) for n in graph.nodes)
     return [f"{node.place}: {problem}" for node, problem in found if problem]
 
 

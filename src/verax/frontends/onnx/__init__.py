@@ -5,6 +5,10 @@ together. `verax.export.onnx` goes the other way.
 """
 
 import verax.ops  # noqa: F401  (registers the operators that the table names)
-from verax.frontends.onnx.importer import load_onnx
+from verax.base.optional import require
+
+require("onnx", "onnx")  # said in words before this room imports it
+
+from verax.frontends.onnx.importer import load_onnx  # noqa: E402
 
 __all__ = ["load_onnx"]

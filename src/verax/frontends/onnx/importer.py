@@ -32,7 +32,7 @@ from verax.frontends.onnx.state import with_state
 from verax.frontends.onnx.table import TABLE
 from verax.frontends.onnx.training import ADVICE, RANDOM, at_inference
 from verax.ir.types import TensorType
-from verax.onnx_format.dtypes import NEWEST
+from verax.onnx_format.dtypes import newest_opset
 
 
 def load_onnx(
@@ -84,7 +84,7 @@ class _OnnxImporter(Importer):
         super().__init__(spread.foreign, TABLE, spread.shapes, values)
         self.sequences, self.empty = spread.sequences, spread.empty
         self.functions = functions
-        self.versions = {"": NEWEST, **foreign.versions}
+        self.versions = {"": newest_opset(), **foreign.versions}
         self.overruled: list[tuple[str, str, str]] = []
         self._output_names = {v.name for v in foreign.outputs}
 

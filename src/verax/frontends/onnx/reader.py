@@ -27,7 +27,7 @@ from verax.frontends.common.foreign import (
     refuse_many,
 )
 from verax.frontends.onnx.tensors import MAX_ELEMENTS, TensorReader
-from verax.onnx_format.dtypes import DTYPES, NEWEST, OLDEST, dtype_name
+from verax.onnx_format.dtypes import DTYPES, OLDEST, dtype_name, newest_opset
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,12 @@ def opset_versions(
         domain = domain_of(entry.domain)
         if versions.setdefault(domain, entry.version) != entry.version:
             raise ModelError(f"two versions of the opset {domain!r} are imported", place=place)
-    version = versions.get("", NEWEST)
+    version = versions.get("", newest_opset())
     if 1 <= version < OLDEST and all(_unchanged(node, version) for node in nodes):
         version = versions[""] = OLDEST
-    if not OLDEST <= version <= NEWEST:
+    if not OLDEST <= version <= newest_opset():
         raise UnsupportedError(
-            f"opset {version} is not supported; {OLDEST} to {NEWEST} are",
+            f"opset {version} is not supported; {OLDEST} to {newest_opset()} are",
             place=place,
             next_step="onnx.version_converter converts a model to another opset",
         )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from verax.frontends.tensorflow.importer import load_tensorflow
+from verax.base.optional import require
+
+require("google.protobuf", "tensorflow")  # said in words before this room imports it
+
+from verax.frontends.tensorflow.importer import load_tensorflow  # noqa: E402
 
 __all__ = ["load_tensorflow"]

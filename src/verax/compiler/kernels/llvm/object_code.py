@@ -8,30 +8,38 @@ that lock (LLVM Programmer's Manual, "Threads and LLVM").
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
+from functools import cache
 from typing import Any
-
-from llvmlite import binding as llvm
-from llvmlite.binding import ffi
 
 from verax.base.errors import CompileError
 from verax.base.forks import on_fork
 from verax.compiler.kernels.llvm.builder import ModuleBuilder
+from verax.compiler.kernels.llvm.library import binding as llvm
+from verax.compiler.kernels.llvm.library import ffi
 from verax.compiler.kernels.target import Target
 
 AT_A_TIME = 4
 """Objects that LLVM may be making at a time in this process."""
 FORK_SECONDS = 60.0
 """How long a fork waits for a call into LLVM to end."""
-_llvm_lock: Any = getattr(getattr(ffi.lib, "_lock", None), "_lock", None)
 _making = threading.Semaphore(AT_A_TIME)
 _held = 0
+_llvm_lock: Any = None
 _llvm_is_quiet = False
+
+
+def _lock_of_llvm() -> Any:
+    """llvmlite's lock; None where nobody imported it, as then nobody is inside LLVM."""
+    lib = getattr(sys.modules.get(ffi.__name__), "lib", None)
+    return getattr(getattr(lib, "_lock", None), "_lock", None)
 
 
 def _await_quiet() -> None:
     """Before a fork: wait until no thread is inside LLVM, whose own locks cannot be made anew."""
-    global _llvm_is_quiet, _held
+    global _llvm_is_quiet, _llvm_lock, _held
+    _llvm_lock = _lock_of_llvm()
     _held = sum(_making.acquire(timeout=FORK_SECONDS) for _ in range(AT_A_TIME))
     _llvm_is_quiet = _llvm_lock is not None and _llvm_lock.acquire(timeout=FORK_SECONDS)
 
@@ -43,21 +51,26 @@ def _go_on() -> None:
 
 
 def _go_on_in_child() -> None:
-    global _llvm_lock, _making
+    global _making
     _making = threading.Semaphore(AT_A_TIME)
     if _llvm_is_quiet:
         _llvm_lock.release()
     elif _llvm_lock is not None:
-        ffi.lib._lock._lock = _llvm_lock = threading.RLock()
+        ffi.lib._lock._lock = threading.RLock()
 
 
 on_fork(_go_on_in_child, before=_await_quiet, parent=_go_on)
 
-_emit_to_memory = ctypes.CDLL(ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
-_emit_to_memory.argtypes = [
-    ffi.LLVMTargetMachineRef, ffi.LLVMModuleRef, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p),
-]  # fmt: skip
-_emit_to_memory.restype = ffi.LLVMMemoryBufferRef
+
+@cache
+def _emit_to_memory() -> Any:
+    """LLVM's function that makes code, called without llvmlite's lock."""
+    function = ctypes.CDLL(ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
+    function.argtypes = [
+        ffi.LLVMTargetMachineRef, ffi.LLVMModuleRef, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p),
+    ]  # fmt: skip
+    function.restype = ffi.LLVMMemoryBufferRef
+    return function
 
 
 def object_code(module: ModuleBuilder) -> bytes:
@@ -92,7 +105,7 @@ def _emitted(machine: llvm.TargetMachine, parsed: llvm.ModuleRef) -> bytes:
     """What `machine.emit_object(parsed)` gives."""
     with ffi.OutputString() as error:
         with _making:
-            buffer = _emit_to_memory(machine, parsed, 1, error)
+            buffer = _emit_to_memory()(machine, parsed, 1, error)
         if not buffer:
             raise RuntimeError(str(error))
     try:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import binding as llvm
 
-_SHORT_SPLATS = llvm.llvm_version_info[0] >= 19
-"""Whether LLVM reads `splat (float 1.0)`."""
+from verax.compiler.kernels.llvm.library import binding as llvm
+
+
+@cache
+def _short_splats() -> bool:
+    """Whether LLVM reads `splat (float 1.0)`."""
+    return bool(llvm.llvm_version_info[0] >= 19)
 
 
 class Undefined:
@@ -170,7 +175,7 @@ class VectorType(_Sequence):
         if not isinstance(content, list | tuple):
             content = [content] * self._count
         kind, elements = self._element, self._elements(content)
-        if _SHORT_SPLATS and elements.count(elements[0]) == len(elements):
+        if _short_splats() and elements.count(elements[0]) == len(elements):
             return f"splat ({kind} {elements[0]})"
         return "<" + ", ".join([f"{kind} {element}" for element in elements]) + ">"
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.markup import escape
 
 from verax.base.errors import UsageError
 from verax.cli.console import can_write, checked_timeout, errors, output, progress, write_text
-from verax.cli.judging import Request, perform
+from verax.cli.judging import Request
+from verax.cli.judging import perform as perform_request
 from verax.cli.pass_options import pass_options
 from verax.judge.regions.budget import Budget
 from verax.records.agreement import Agreement
@@ -30,13 +32,39 @@ NOT_REPRODUCED = 3
 """Exit code when a replay gives another answer: two answers decide nothing."""
 
 
+def perform(
+    *,
+    model: Path | None,
+    replay: Path | None,
+    allow_commands: bool,
+    verbose: bool,
+    json: Path | None,
+    **options: Any,
+) -> None:
+    """Carry out the command with the options of `verax.cli.check`; those not named here are fields
+    of `judging.Request`."""
+    if replay is not None:
+        if model is not None:
+            raise UsageError("--replay takes model, subject and options from the record")
+        code = judge_again(replay, allow_commands, verbose, json)
+    elif allow_commands:
+        raise UsageError("--allow-commands belongs to --replay", next_step="leave it out")
+    elif model is None:
+        raise UsageError("which model?", next_step="verax check MODEL SUBJECT")
+    else:
+        code = judge_anew({"model": model, **options}, verbose, json)
+    if code:
+        raise typer.Exit(code)
+
+
 def judge_anew(options: Mapping[str, Any], verbose: bool, json: Path | None) -> int:
-    """Carry out a request of these options (see `judging.Request`); the exit code."""
+    """Carry out a request of these options (see `judging.Request`), None for those that were not
+    given; the exit code."""
     can_write(json)
     chosen = pass_options(options["passes"], options["disable"], options["inject"])
     request = Request(
         **{
-            **{name: _plain(value) for name, value in options.items()},
+            **{name: _plain(value) for name, value in options.items() if value is not None},
             "timeout": checked_timeout(options["timeout"]),
             "passes": chosen.passes,
             "disable": chosen.disable,
@@ -44,7 +72,7 @@ def judge_anew(options: Mapping[str, Any], verbose: bool, json: Path | None) -> 
         }
     )
     with progress("judging") as show, Budget.of(request.memory).held():
-        record = perform(request, show)
+        record = perform_request(request, show)
     return _shown(record, verbose, json)
 
 
@@ -84,7 +112,7 @@ def judge_again(path: Path, allow_commands: bool, verbose: bool, json: Path | No
     for program in request.programs:
         errors.print(f"as the record says, this runs {escape(repr(program))}", highlight=False)
     with progress("judging again") as show, Budget.of(request.memory).held():
-        new = perform(request, show, recipe.network)
+        new = perform_request(request, show, recipe.network)
     require_same_inputs(old, new)
     code = _shown(new, verbose, json)
     same = same_answer(old, new)

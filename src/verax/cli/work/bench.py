@@ -1,0 +1,149 @@
+"""What `verax bench` does: the speed of a model beside other runtimes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.text import Text
+
+from verax.base.errors import CompileError, UsageError
+from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
+from verax.cli.console import can_write, checked_timeout, output, progress, write_json, write_text
+from verax.cli.inputs import read_inputs
+from verax.compiler.kernels.target import Target
+from verax.compiler.saved import SavedExecutable
+from verax.compiling import compile
+from verax.frontends import model as loading
+from verax.images import ImageOptions
+from verax.judge import draw_inputs
+from verax.loading import load
+from verax.report.benchmark import benchmark_table
+from verax.runners.registry import ENGINES
+
+PROFILE = "verax.profile/1"
+
+
+def perform(
+    *,
+    model: Path,
+    against: str,
+    threads: str,
+    rounds: int,
+    timeout: float,
+    input: list[str] | None,
+    shape: list[str] | None,
+    opt_level: int | None,
+    target: str,
+    profile: bool,
+    trace: Path | None,
+    seed: int,
+    json: Path | None,
+) -> None:
+    """Carry out the command with the options of `verax.cli.bench`."""
+    can_write(json)
+    can_write(trace)
+    checked_timeout(timeout)
+    if not Target.named(target).runs_here():
+        raise UsageError(
+            "this machine cannot run code for that target",
+            place=f"--target {target}",
+            next_step="choose one that it has, or run where it runs",
+        )
+    settings: dict[str, Any] = {} if target == "host" else {"target": target}
+    if opt_level is not None:
+        settings["opt_level"] = opt_level
+    loaded = load(model)
+    if isinstance(loaded, SavedExecutable):
+        raise UsageError("other engines cannot run a .vx file", place=str(model))
+    profiled = profile or trace is not None
+    rivals = tuple(n.strip() for n in against.split(",") if n.strip() and not profiled)
+    for name in rivals:
+        if name not in ENGINES:
+            near = difflib.get_close_matches(name, ENGINES, 1)
+            raise UsageError(
+                f"there is no engine {name!r}" + (f"; is {near[0]!r} meant?" if near else ""),
+                next_step=f"choose from {', '.join(ENGINES)}",
+            )
+        reads = ENGINES[name].suffixes
+        if reads and model.suffix not in reads:
+            raise UsageError(
+                f"{name} runs {' or '.join(reads)} files",
+                place=str(model),
+                next_step="`verax convert` writes ONNX; `benchmarks/panel.py` times every peer "
+                "on the networks it makes",
+            )
+    counts = _integers("--threads", threads)
+    sizes = {}
+    for text in shape or ():
+        name, _, size = text.partition("=")
+        sizes[name] = _integers("--shape", size)[0]
+    arrays = read_inputs(input, None, loaded.inputs, ImageOptions()).arrays
+    if not arrays:
+        sizes = {s: 1 for s in loaded.graph.symbols()} | sizes
+        drawn, words = draw_inputs(loaded.graph, seed, sizes)
+        arrays = {name: drawn[name] for name in loaded.graph.arguments}  # engines keep the state
+        for name in arrays:
+            output.print(Text(f"input {name}: {words[name]}"), soft_wrap=True)
+    arrays = {n: np.asarray(a, order="C") for n, a in arrays.items()}
+    if profiled:
+        _profile(loaded, arrays, counts, settings, rounds, json, trace)
+        return
+    engines = tuple(dict.fromkeys(("verax", *rivals)))
+    who = [
+        Contestant(
+            e,
+            str(model),
+            count,
+            settings if e == "verax" else {},
+            environment=HELD_TO_AVX2 if target == "avx2" else {},
+        )
+        for count in counts
+        for e in engines
+    ]
+    with progress(model.name) as show:
+        record = race(
+            model.name,
+            who,
+            arrays,
+            rounds=rounds,
+            seed=seed,
+            timeout=timeout,
+            progress=show,
+        )
+    output.print(benchmark_table(record, "verax", rivals))
+    write_text(json, record.to_json())
+    failures = [t.failure for t in record.timings if t.engine == "verax" and t.failure]
+    if failures:
+        raise CompileError("Verax could not run the model", place=failures[0])
+
+
+def _profile(
+    model: loading.Model,
+    arrays: Mapping[str, np.ndarray],
+    counts: list[int],
+    settings: Mapping[str, Any],
+    runs: int,
+    json: Path | None,
+    trace: Path | None,
+) -> None:
+    """Print where the time goes, for each thread count; files hold the last one."""
+    for count in counts:
+        found = compile(model, threads=count, **settings).profile(arrays, runs)
+        output.print(Text(str(found)), soft_wrap=True)
+    write_json(json, PROFILE, found.to_json())
+    write_text(trace, dumps(found.to_trace()))
+
+
+def _integers(option: str, text: str) -> list[int]:
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise UsageError(f"{option} {text!r} is not a list of positive integers")
+    return found

@@ -1,0 +1,152 @@
+"""What `verax compile` does: a model as a .vx program for this machine."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import typer
+from rich.text import Text
+
+from verax.base.errors import UsageError
+from verax.cli.console import can_write, output, parse_shapes, parse_values, write_json, write_text
+from verax.cli.inputs import read_inputs
+from verax.cli.pass_options import names
+from verax.compiler.saved import SavedExecutable
+from verax.compiler.saving import signer
+from verax.compiling import compile
+from verax.images import ImageOptions
+from verax.loading import load
+from verax.records.codec import to_plain
+
+
+def perform(
+    *,
+    model: Path,
+    to: Path,
+    opt_level: int | None,
+    target: str,
+    shape: list[str] | None,
+    value: list[str] | None,
+    params: Path | None,
+    evaluation: bool,
+    disable: list[str] | None,
+    require: list[str] | None,
+    allow: list[str] | None,
+    checked: bool,
+    require_native: bool,
+    sign: Path | None,
+    recipe: Path | None,
+    write_recipe: Path | None,
+    certify: bool,
+    input: list[str] | None,
+    draws: int,
+    certificate: Path | None,
+    seed: int,
+    cache: bool,
+    history: Path | None,
+    tuned: bool,
+    plan: bool,
+    json: Path | None,
+) -> None:
+    """Carry out the command with the options of `verax.cli.compile`."""
+    can_write(to, json, write_recipe, certificate)
+    if (input or certificate) and not certify:
+        raise UsageError("inputs are for a certificate", next_step="add --certify")
+    if to.suffix != ".vx":
+        raise UsageError("programs are .vx files", place=str(to), next_step="name it .vx")
+    signed_by = None if sign is None else signer(sign)  # a bad key is said before the work
+    loaded = load(
+        model,
+        shapes=parse_shapes(shape) or None,
+        values=parse_values(value),
+        params=params,
+        evaluation=evaluation,
+    )
+    if isinstance(loaded, SavedExecutable):
+        raise UsageError("this is a compiled program already", place=str(model))
+    open_sizes = sorted(loaded.graph.symbols())
+    if open_sizes:
+        raise UsageError(
+            f"the model leaves {', '.join(open_sizes)} open; a program has fixed shapes",
+            place=", ".join(f"{n}: {t}" for n, t in loaded.inputs.items()),
+            next_step="give them, for instance " + " ".join(f"--shape {s}=1" for s in open_sizes),
+        )
+    begin = time.perf_counter()
+    given = (
+        read_inputs(input, None, loaded.inputs, ImageOptions(), loaded.pixels).arrays
+        if input
+        else None
+    )
+    exe = compile(
+        loaded,
+        certify=certify,
+        samples=given or None,
+        draws=draws,
+        seed=seed,
+        opt_level=opt_level,
+        target=target,
+        disable=names(disable),
+        require=require or (),
+        allow=names(allow),
+        checked=checked,
+        require_native=require_native,
+        recipe=recipe,
+        cache=cache,
+        tuned=tuned if history is None or not tuned else history,
+    )
+    seconds = time.perf_counter() - begin
+    exe.save(to, sign=sign)
+    found, made, kept = exe.plan, exe.recipe, exe.specialised.kept is not None
+    write_text(write_recipe, made.to_json())
+    if plan:
+        output.print(Text(str(found)), soft_wrap=True)
+    output.print(
+        Text(
+            f"{to}: {'found in the cache' if kept else 'compiled'} in {seconds:.2f} s, "
+            f"{to.stat().st_size / 1e6:.2f} MB; arena {found.arena_bytes / 1e6:.2f} MB"
+            f"; target {exe.specialised.image.target}"
+            + (f"; signed by the key {signed_by}" if signed_by else "")
+        )
+    )
+    output.print(Text(f"recipe {made.sha256}, O{made.opt_level}"), style="dim")
+    if made.algorithms and not certify:
+        output.print(
+            f"{len(made.algorithms)} layers are approximate "
+            f"({', '.join(sorted(set(made.algorithms.values())))}); --certify judges them against "
+            "float64"
+        )
+    if found.refused:
+        output.print(
+            f"{len(found.refused)} layers stay exact, for an operator behind them would amplify "
+            "errors (--plan lists them)"
+        )
+    if found.on_reference:
+        output.print(
+            Text(f"no kernel yet, run on the reference: {', '.join(found.on_reference)}"),
+            style="yellow",
+        )
+    facts = {
+        "model": str(model),
+        "output": str(to),
+        "seconds": seconds,
+        "from_cache": kept,
+        "bytes": to.stat().st_size,
+        "arena_bytes": found.arena_bytes,
+        "target": exe.specialised.image.target,
+        "weight_bytes": found.weight_bytes,
+        "on_reference": list(found.on_reference),
+        "refused": list(found.refused),
+        "signed_by": signed_by,
+        "plan": list(found.lines),
+        "recipe": to_plain(made),
+        "recipe_sha256": made.sha256,
+    }
+    held = exe.certificate
+    if held is not None:
+        output.print(Text(str(held)), soft_wrap=True)
+        write_text(certificate, held.to_markdown())
+        facts["certificate"] = to_plain(held)
+    write_json(json, "verax.compile/1", facts)
+    if held is not None and not held.holds:
+        raise typer.Exit(1)

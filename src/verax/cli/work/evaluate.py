@@ -1,0 +1,90 @@
+"""What `verax evaluate` does: accuracy on samples, and where a second implementation differs."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import typer
+
+from verax import api
+from verax.base.errors import UsageError
+from verax.cli.console import can_write, checked_timeout, output, parse_shapes, progress, write_text
+from verax.cli.inputs import image_options
+from verax.cli.pass_options import pass_options
+from verax.report import render_evaluation
+
+
+def perform(
+    *,
+    model: Path,
+    data: Path,
+    labels: Path | None,
+    classes: Path | None,
+    arrays: str | None,
+    against: str | None,
+    output_name: str | None,
+    metric: str | None,
+    image_layout: str | None,
+    image_order: str | None,
+    image_range: str | None,
+    image_mean: str | None,
+    image_std: str | None,
+    image_fit: str,
+    batch: int,
+    workers: int,
+    resume: Path | None,
+    opt_level: int,
+    passes: list[str] | None,
+    disable: list[str] | None,
+    inject: list[Path] | None,
+    threads: int,
+    timeout: float | None,
+    shape: list[str] | None,
+    params: Path | None,
+    seed: int,
+    verbose: bool,
+    json: Path | None,
+) -> None:
+    """Carry out the command with the options of `verax.cli.evaluate`."""
+    can_write(json, resume)
+    image = image_options(image_layout, image_order, image_range, image_mean, image_std, image_fit)
+    chosen = dataclasses.asdict(pass_options(passes, disable, inject))
+    sizes = parse_shapes(shape) or None
+    with progress("evaluating") as show:
+        record = api.evaluate(
+            api.load(model, shapes=sizes, params=params),
+            data,
+            labels,
+            against=against,
+            opt_level=opt_level,
+            **chosen,
+            threads=threads,
+            timeout=checked_timeout(timeout),
+            output=output_name,
+            classes=classes or (),
+            arrays=_names(arrays),
+            image=image,
+            metric=metric,
+            batch=batch,
+            workers=workers,
+            resume=resume,
+            seed=seed,
+            progress=show,
+        )
+    output.print(render_evaluation(record, verbose=verbose))
+    write_text(json, record.to_json())
+    if record.exit_code:
+        raise typer.Exit(record.exit_code)
+
+
+def _names(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    parts = tuple(part.strip() for part in text.split(","))
+    if len(parts) > 2 or not all(parts):
+        raise UsageError(
+            f"--arrays {text!r} is not of the form IMAGES,LABELS",
+            next_step="for instance --arrays x_test,y_test; IMAGES alone with --labels FILE",
+        )
+    return parts[0], parts[1] if len(parts) == 2 else ""

@@ -1,0 +1,138 @@
+"""What `verax inspect` does: what a model file holds and how it was read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from verax.cli.console import can_write, output, parse_shapes, parse_values, write_json
+from verax.compiler.saved import SavedExecutable
+from verax.frontends.model import Model as Loaded
+from verax.ir.types import TensorType
+from verax.loading import load
+from verax.ops.control.control import kinds_inside
+from verax.records.codec import to_plain
+from verax.report.tables import Column, FittingTable
+
+Types = dict[str, TensorType]
+
+
+def perform(
+    *,
+    model: Path,
+    graph: bool,
+    ledger: bool,
+    shape: list[str] | None,
+    value: list[str] | None,
+    params: Path | None,
+    evaluation: bool,
+    json: Path | None,
+) -> None:
+    """Carry out the command with the options of `verax.cli.inspect`."""
+    can_write(json)
+    loaded = load(
+        model,
+        shapes=parse_shapes(shape) or None,
+        values=parse_values(value),
+        params=params,
+        evaluation=evaluation,
+    )
+    if isinstance(loaded, SavedExecutable):
+        facts = _program(loaded, graph)
+    else:
+        facts = _model(loaded, graph, ledger)
+    write_json(json, "verax.inspect/1", facts)
+
+
+def _model(model: Loaded, graph: bool, ledger: bool) -> dict[str, Any]:
+    net = model.graph
+    kinds = Counter(node.op.kind for node in net.nodes)
+    weights = sum(array.nbytes for array in net.constants.values())
+    parameters = sum(a.size for a in net.constants.values() if a.dtype.kind == "f")
+    output.print(Text.assemble((model.source, "bold"), f"   {model.format}"))
+    for key, value in model.metadata.items():
+        output.print(Text(f"  {key}: {value}", style="dim"))
+    _signature(model.inputs, model.outputs, model.state)
+    listed = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    output.print(Text(f"{len(net.nodes)} nodes: {listed}"))
+    inside = Counter(kind for node in net.nodes for kind in kinds_inside(node.op))
+    if inside:
+        listed = ", ".join(f"{count} {kind}" for kind, count in inside.most_common())
+        output.print(Text(f"{inside.total()} nodes inside of branches and loops: {listed}"))
+    output.print(f"{parameters:,} parameters, {weights / 1e6:.2f} MB of constants")
+    counts = model.ledger.counts()
+    words = ", ".join(f"{n} {outcome}" for outcome, n in counts.items()) or "none in the file"
+    output.print(f"attributes: {words}; none dropped")
+    if ledger:
+        rows = []
+        for e in model.ledger.entries:
+            outcome = f"{e.outcome}: {e.reason}" if e.reason else str(e.outcome)
+            rows.append((e.node, e.operator, e.attribute, e.value, outcome))
+        names = Column("node", whole=True), Column("operator"), Column("attribute", rank=3)
+        columns = (*names, Column("value", rank=2, breaks=True), Column("outcome", rank=1))
+        output.print(FittingTable("", columns, rows))
+    if graph:
+        output.print(Text(str(net)), soft_wrap=True)
+    return {
+        "model": model.source,
+        "format": model.format,
+        "metadata": dict(model.metadata),
+        "inputs": {k: str(t) for k, t in model.inputs.items()},
+        "outputs": {k: str(t) for k, t in model.outputs.items()},
+        "state": {k: str(t) for k, t in model.state.items()},
+        "operators": dict(kinds),
+        "parameters": parameters,
+        "constant_bytes": weights,
+        "ledger": counts,
+        "graph": str(net),
+    }
+
+
+def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
+    image = program.image
+    output.print(
+        Text(
+            f"a program compiled for {image.target} at O{program.notes.get('opt_level', '?')} "
+            f"by Verax {program.notes.get('verax', '?')}"
+        )
+    )
+    kept = {n: TensorType.of(a) for n, a in program.state.items()}
+    _signature(program.inputs, program.outputs, kept)
+    output.print(
+        f"code {len(image.object_code) / 1e3:.1f} kB, weights {image.weights.nbytes / 1e6:.2f} MB, "
+        f"arena {image.arena_bytes / 1e6:.2f} MB"
+    )
+    made = program.recipe
+    if made is not None:
+        output.print(Text(str(made)), soft_wrap=True)
+    held = program.certificate
+    if held is not None:
+        output.print(Text(str(held)), soft_wrap=True)
+    slow = list(program.notes.get("on_reference", ()))
+    output.print(Text(f"nodes without a kernel, run on the reference: {', '.join(slow) or 'none'}"))
+    if graph:
+        output.print(Text(program.graph_text), soft_wrap=True)
+    return {
+        "target": image.target,
+        "inputs": {k: str(t) for k, t in program.inputs.items()},
+        "outputs": {k: str(t) for k, t in program.outputs.items()},
+        "state": {k: str(t) for k, t in kept.items()},
+        "code_bytes": len(image.object_code),
+        "weight_bytes": image.weights.nbytes,
+        "arena_bytes": image.arena_bytes,
+        "recipe": to_plain(made),
+        "recipe_sha256": made.sha256 if made else None,
+        "certificate": to_plain(held),
+        "on_reference": slow,
+        "plan": list(program.plan),
+        "graph": program.graph_text,
+    }
+
+
+def _signature(inputs: Types, outputs: Types, state: Types) -> None:
+    for title, types in (("input", inputs), ("state", state), ("output", outputs)):
+        for name, type_ in types.items():
+            output.print(Text.assemble(f"{title:7}", (name, "cyan"), f": {type_}"))

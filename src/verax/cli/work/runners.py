@@ -1,0 +1,51 @@
+"""What `verax runners` does: whom the judge can question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from verax.base.optional import pip_name
+from verax.cli.console import can_write, output, write_json
+from verax.records.environment import environment
+from verax.report.tables import Column, FittingTable
+from verax.runners.registry import DISTRIBUTIONS, ENTRIES, Entry
+
+ALSO = {
+    "torch:FILE, litert:FILE, tensorflow:FILE": "a framework on a file of its own",
+    "onnxruntime:FILE.onnx, openvino:FILE.onnx": "a runtime on another file than the model's, such "
+    "as what was exported from it; values of the two are aligned by the numbers that they hold",
+    "cmd:PROGRAM ARGS": "any program: it reads one .npz and writes another, whose paths are its "
+    "last two arguments or stand where {input} and {output} are written; {model} is the network "
+    "as ONNX",
+    "FILE.npz": "recorded values, named as the network names them; in:NAME and out:NAME tell "
+    "inputs from answers",
+    "a model file, a .vx program": "another network, compiled by us",
+}
+"""Subjects that are no names."""
+
+
+def perform(
+    *,
+    json: Path | None,
+) -> None:
+    """Carry out the command with the options of `verax.cli.runners`."""
+    can_write(json)
+    versions = environment()
+    facts = {
+        name: {"what": entry.words, "version": _version(entry, versions)}
+        for name, entry in ENTRIES.items()
+    }
+    rows = [(name, fact["what"], fact["version"]) for name, fact in facts.items()]
+    rows += [(text, what, "") for text, what in ALSO.items()]
+    columns = Column("runner"), Column("what it is", rank=2), Column("version", rank=1)
+    output.print(FittingTable("", columns, rows))
+    write_json(json, "verax.runners/1", {"runners": facts, "also": ALSO})
+
+
+def _version(entry: Entry, versions: dict[str, str]) -> str:
+    """Of the package that a runner needs, or the line to type."""
+    if not entry.package:
+        return versions.get("verax", "")
+    found = DISTRIBUTIONS[entry.package]
+    version = next((versions[d] for d in found if d in versions), "")
+    return version or f"not installed: pip install {pip_name(entry.package)}"

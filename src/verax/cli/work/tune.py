@@ -1,0 +1,62 @@
+"""What `verax tune` does: schedules measured on this machine, without changing a bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich.text import Text
+
+from verax.base.errors import UsageError
+from verax.cli.console import can_write, output, parse_shapes, parse_values, progress, write_text
+from verax.cli.inputs import read_inputs
+from verax.compiler.saved import SavedExecutable
+from verax.images import ImageOptions
+from verax.loading import load
+from verax.report.tuning import tuning_table
+from verax.tuning import tune
+
+
+def perform(
+    *,
+    model: Path,
+    time_budget: float,
+    trials: int | None,
+    threads: int,
+    history: Path | None,
+    opt_level: int | None,
+    input: list[str] | None,
+    shape: list[str] | None,
+    value: list[str] | None,
+    params: Path | None,
+    seed: int,
+    json: Path | None,
+) -> None:
+    """Carry out the command with the options of `verax.cli.tune`."""
+    can_write(json)
+    loaded = load(
+        model, shapes=parse_shapes(shape) or None, values=parse_values(value), params=params
+    )
+    if isinstance(loaded, SavedExecutable):
+        raise UsageError(
+            "a compiled program has its schedules", place=str(model), next_step="give the model"
+        )
+    given = read_inputs(input, None, loaded.inputs, ImageOptions(), loaded.pixels).arrays
+    with progress(model.name) as show:
+        record = tune(
+            loaded,
+            given or None,
+            time_budget=time_budget,
+            trials=trials,
+            threads=threads,
+            opt_level=opt_level,
+            history=history,
+            seed=seed,
+            progress=show,
+        )
+    output.print(tuning_table(record))
+    output.print(Text(str(record)), soft_wrap=True)
+    output.print(Text(f"history: {record.history}"), style="dim", soft_wrap=True)
+    write_text(json, record.to_json())
+    if record.faults or not record.equal_bits:
+        raise typer.Exit(1)
