@@ -101,8 +101,7 @@ def check(
     does not get to is unchecked or undecided, and the record says so. steps: how many consecutive
     runs of a network that remembers are judged, by default two; `inputs` may then be a list of
     those of every run. memory: bytes, or "8G", that judging may take, half of what is free when not
-    given; what does not fit is unchecked, with the reason in the record.
-    pixels: what is known of image inputs, for drawn ones.
+    given; what does not fit is unchecked, the record says why. pixels: of drawn images.
 
     Raises `InputError` when inputs do not fit, `UsageError` when the subject's answer has none of
     the network's outputs, and whatever `VeraxError` the subject fails with.
