@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import verax
+from verax.base.errors import UsageError
 from verax.cli.work import compile as compile_work
 from verax.cli.work import ops as ops_work
 
@@ -230,3 +232,19 @@ def test_a_bug_of_ours_is_called_so_and_reported_in_a_file(
     (report,) = tmp_path.glob("verax-crash-*.txt")
     assert str(report) in found.err
     assert "broken" in report.read_text()
+
+
+def test_a_seed_that_no_record_holds_is_refused_at_the_option(
+    cli: Cli, tiny: Path, tmp_path: Path
+) -> None:
+    found = cli("check", tiny, "--shape", "n=1", "--seed", 2**64, "--json", tmp_path / "a.json")
+    assert found.code == 2 and "seed" in found.err and not any(tmp_path.glob("*.json"))
+    for seed in (2**64, -1):
+        with pytest.raises(UsageError, match="a seed is a whole number from 0"):
+            verax.check(tiny, sizes={"n": 1}, seed=seed)
+
+
+def test_the_largest_seed_can_be_replayed(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    assert cli("check", tiny, "--shape", "n=1", "--seed", 2**64 - 1, "--json", file).code == 0
+    assert cli("check", "--replay", file).code == 0

@@ -102,6 +102,57 @@ def test_compiling_takes_time_in_proportion(make: Callable[[int], Graph], size: 
     assert large < GROWTH * small
 
 
+class Counted(str):
+    """A name that counts how often one is compared with another, not found by its hash."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+def shown_chain(count: int) -> Graph:
+    """Of which every value is an output, and read by an output of its own."""
+    b = Builder("shown")
+    x = b.input(Counted("x"), TensorType.parse("float32[2, 3]"))
+    shown = []
+    for i in range(count):
+        x = b.add(REGISTRY["Relu" if i % 2 else "Neg"](), [x], [Counted(f"v{i}")])
+        side = b.add(REGISTRY["Softmax"](axis=1), [x], [Counted(f"s{i}")])
+        shown += [x, side]
+    return b.graph(shown)
+
+
+def comparisons(work: Callable[[], object]) -> int:
+    before = Counted.comparisons
+    work()
+    return Counted.comparisons - before
+
+
+@pytest.mark.parametrize("level", [0, 1, 3])
+def test_names_are_compared_in_proportion(level: int) -> None:
+    """Where all values are outputs, as where a check sees them all. Counted, not timed."""
+    settings = Settings(opt_level=level, threads=1)
+    small, large = (comparisons(lambda n=n: compile(shown_chain(n), settings)) for n in (20, 80))
+    assert large < 6 * small + 200
+
+
+def test_names_are_compared_in_proportion_in_a_check() -> None:
+    found = []
+    for graph in (shown_chain(20), shown_chain(80)):
+        fed = inputs_of(graph)
+        found.append(
+            comparisons(lambda g=graph, fed=fed: check(g, resolve("verax:O1"), fed))  # type: ignore[misc]
+        )
+    assert found[1] < 6 * found[0] + 200
+
+
 def test_building_takes_time_in_proportion() -> None:
     small, large = (seconds(lambda n=n: chain(n)) for n in (4000, 16000))
     assert large < GROWTH * small

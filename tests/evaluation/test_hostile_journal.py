@@ -21,10 +21,11 @@ def _lines() -> tuple[str, str]:
     )
 
 
+@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("which", [0, 1], ids=["the first line", "rows"])
-def test_mutants_of_a_line_are_read_or_refused(tmp_path: Path, which: int) -> None:
+def test_mutants_of_a_line_are_read_or_refused(tmp_path: Path, which: int, count: int) -> None:
     path, refused = tmp_path / "resume", 0
-    for text in mutants(_lines()[which], 391 + which, 200):
+    for text in mutants(_lines()[which], 191 + which + count, count):
         lines = list(_lines())
         lines[which] = text.replace("\n", " ")
         path.write_bytes("".join(f"{line}\n" for line in lines).encode(errors="surrogatepass"))

@@ -46,3 +46,47 @@ def test_a_node_that_takes_the_place_of_one_called_as_its_output_keeps_that_name
         made = rewriter.add(REGISTRY["Abs"](), [rewriter.map(node.inputs[0])], node.name)
         rewriter.replace(node, made, "test")
     assert [n.outputs for n in rewriter.finish()[0].nodes] == [n.outputs for n in graph.nodes]
+
+
+def test_a_pass_that_keeps_every_node_gives_the_same_graph() -> None:
+    graph = chain()
+    rewriter = Rewriter(graph)
+    assert [rewriter.keep(node) for node in graph.nodes] == list(graph.nodes)
+    found, trace = rewriter.finish()
+    assert found is graph
+    assert trace.values == {v: v for v in graph.types} and not trace.rewrites
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_a_pass_that_keeps_some_nodes_first_gives_what_one_that_built_them_gives(
+    place: int,
+) -> None:
+    graph = chain()
+    found = []
+    for begun in (False, True):
+        rewriter = Rewriter(graph)
+        assert not begun or rewriter.new.types
+        for i, node in enumerate(graph.nodes):
+            if i != place:
+                assert rewriter.keep(node).outputs == node.outputs
+                continue
+            made = rewriter.add(REGISTRY["Abs"](), [rewriter.map(node.inputs[0])], node.name)
+            rewriter.replace(node, made, "test")
+        found.append(rewriter.finish())
+    (lazy, first), (eager, second) = found
+    assert lazy == eager and first == second and lazy != graph
+
+
+@pytest.mark.parametrize("last", [0, 2, 3])
+def test_nodes_that_a_pass_leaves_out_are_left_out(last: int) -> None:
+    """A pass that neither keeps nor replaces nodes has taken them into others."""
+    b = Builder("net")
+    x = b.input("x", TensorType.parse("float32[2, 3]"))
+    for name in "abcd":
+        b.add(REGISTRY["Relu"](), [x], [name], name)
+    graph = b.graph(["abcd"[last]])
+    rewriter = Rewriter(graph)
+    rewriter.keep(graph.nodes[last])
+    found, trace = rewriter.finish()
+    assert [n.outputs for n in found.nodes] == [graph.nodes[last].outputs]
+    assert trace.values == {"x": "x", "abcd"[last]: "abcd"[last]}

@@ -136,6 +136,8 @@ STRANGE: list[Any] = [
 def change(rng: np.random.Generator, header: Any) -> None:
     """One change somewhere in the header, of a kind that suits the place."""
     paths = list(places(header))[1:]
+    if not paths:  # earlier changes have left nothing
+        return
     path = paths[int(rng.integers(len(paths)))]
     parent, key, old = at(header, path[:-1]), path[-1], at(header, path)
     kind = int(rng.integers(7))

@@ -122,7 +122,14 @@ Steps = Annotated[
     ),
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", help="For inputs that are drawn.", min=0, rich_help_panel=INPUTS)
+    int,
+    typer.Option(
+        "--seed",
+        help="For inputs that are drawn: 64 bits.",
+        min=0,
+        max=(1 << 64) - 1,  # as records hold; verax.records would take its time to import
+        rich_help_panel=INPUTS,
+    ),
 ]
 Inputs = Annotated[
     list[str] | None,

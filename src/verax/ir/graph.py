@@ -50,6 +50,17 @@ class Node:
         return f"node {self.name or self.outputs[0]!r} ({self.op.kind})"
 
 
+class Names(tuple[str, ...]):
+    """Names in order. Asking whether one is among them takes as long for many as for a few."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members
+
+    @cached_property
+    def _members(self) -> frozenset[str]:
+        return frozenset(self)
+
+
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Graph(OneLine):
     """A network. `inputs` and `outputs` are value names in order; `types` covers every value.
@@ -70,6 +81,9 @@ class Graph(OneLine):
     def __post_init__(self) -> None:
         for array in (*self.constants.values(), *self.initial.values()):
             array.setflags(write=False)
+        # Passes ask of every node whether its values are outputs, of which there may be as many.
+        object.__setattr__(self, "inputs", Names(self.inputs))
+        object.__setattr__(self, "outputs", Names(self.outputs))
         object.__setattr__(self, "updates", MappingProxyType(dict(self.updates)))
         object.__setattr__(self, "initial", MappingProxyType(dict(self.initial)))
         object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
@@ -83,20 +97,20 @@ class Graph(OneLine):
     @cached_property
     def arguments(self) -> tuple[str, ...]:
         """Inputs that the caller gives: all but the state."""
-        return tuple(v for v in self.inputs if v not in self.initial)
+        return Names(v for v in self.inputs if v not in self.initial)
 
     @cached_property
     def results(self) -> tuple[str, ...]:
         """Outputs for the caller: all but the state's new values."""
         own = set(self.state.values())
-        return tuple(v for v in self.outputs if v not in own)
+        return Names(v for v in self.outputs if v not in own)
 
     @cached_property
     def returned(self) -> tuple[str, ...]:
         """Outputs that are neither new state nor the new content of an input: what a function of
         the same meaning returns."""
         changed = set(self.updates.values())
-        return tuple(v for v in self.outputs if v not in changed)
+        return Names(v for v in self.outputs if v not in changed)
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:

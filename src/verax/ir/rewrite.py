@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.ir.graph import Builder, Graph, Node
+from verax.ir.graph import Builder, Graph, Node, walk_values
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.records.trace import Trace
@@ -26,19 +26,40 @@ class Rewriter:
     Fresh names are never those of old values, nor what `names` has given, so that an old name is
     free for what takes that value's place. But where a node is called as its output, what is added
     under the node's name without others may take it.
+
+    While nodes are kept in their order, nothing is built: a pass that changes nothing costs no more
+    than its looking, and `finish` gives the old graph.
     """
 
     def __init__(self, graph: Graph, limit: int | None = None) -> None:
         self.old, self.limit = graph, limit
-        self.new = Builder(graph.name, reserved=graph.types)
         self._asked: set[str] = set()
-        self.values: dict[str, str] = {}
+        self._kept = 0  # so many nodes, the first ones, stayed as they are while nothing is built
+        self._built: tuple[Builder, dict[str, str]] | None = None
         self.notes: list[str] = []
         self.refused: list[str] = []
-        for value in graph.inputs:
-            self.values[value] = self.new.input(value, graph.types[value])
-        for value, array in graph.constants.items():
-            self.values[value] = self.new.constant(array, value)
+
+    @property
+    def new(self) -> Builder:
+        """The new graph as far as it is built; asking for it begins that."""
+        return (self._built or self._begun())[0]
+
+    @property
+    def values(self) -> dict[str, str]:
+        """Old value -> new value, as far as the new graph is built; asking for it begins that."""
+        return (self._built or self._begun())[1]
+
+    def _begun(self) -> tuple[Builder, dict[str, str]]:
+        """Inputs, constants and the nodes that were kept before."""
+        old, new = self.old, Builder(self.old.name, reserved=self.old.types)
+        self._built = new, {}
+        for value in old.inputs:
+            self.values[value] = new.input(value, old.types[value])
+        for value, array in old.constants.items():
+            self.values[value] = new.constant(array, value)
+        for node in old.nodes[: self._kept]:
+            self.keep(node)
+        return self._built
 
     @property
     def spent(self) -> bool:
@@ -47,15 +68,31 @@ class Rewriter:
 
     def map(self, value: str | None) -> str | None:
         """The new name of an old value."""
-        return None if value is None else self.values[value]
+        if value is None or self._built is None:
+            return value
+        return self.values[value]
 
-    def keep(self, node: Node) -> None:
-        """Copy a node with its inputs mapped."""
+    def type_of(self, value: str) -> TensorType:
+        """The type of a NEW value."""
+        return self.old.types[value] if self._built is None else self.new.types[value]
+
+    def constant_of(self, value: str | None) -> np.ndarray | None:
+        """The content of a NEW value, None where it is no constant."""
+        constants = self.old.constants if self._built is None else self.new.constants
+        return None if value is None else constants.get(value)
+
+    def keep(self, node: Node) -> Node:
+        """Copy a node with its inputs mapped; the NEW node."""
+        nodes = self.old.nodes
+        if self._built is None and self._kept < len(nodes) and nodes[self._kept] is node:
+            self._kept += 1
+            return node
         inputs = [self.map(v) for v in node.inputs]
         outputs = self.new.add_all(
             node.op, inputs, self.names(node), node.name, self._same_types(node, inputs)
         )
         self.values.update(zip(node.outputs, outputs))
+        return self.new.nodes[-1]
 
     def _same_types(
         self, node: Node, inputs: Sequence[str | None]
@@ -136,6 +173,9 @@ class Rewriter:
         when a pass made an output another value (`Trace.values` says which).
         """
         old = self.old
+        if self._built is None and self._kept == len(old.nodes):
+            same = {v: v for v in walk_values(old)}
+            return old, Trace(same, len(self.notes), tuple(self.notes), tuple(self.refused))
         graph = self.new.graph(
             [self.values[v] for v in old.outputs],
             {self.values[v]: self.values[new] for v, new in old.updates.items()},

@@ -20,7 +20,7 @@ from verax.judge.explain.causes import diagnose
 from verax.judge.harness.faults import harness_causes
 from verax.judge.harness.naming import names, without_misnomers
 from verax.judge.harness.repeat import CHANCE, UNINITIALISED, repeat
-from verax.judge.inputs import INITIAL, draw_inputs, untelling
+from verax.judge.inputs import INITIAL, draw_inputs, require_seed, untelling
 from verax.judge.locate.consecutive import Inputs, StepRunner, in_steps, state_causes, written_notes
 from verax.judge.locate.widen import widen, without_fused_shapes
 from verax.judge.protocol import Runner, renamed_answers, stored_for
@@ -101,12 +101,12 @@ def check(
     does not get to is unchecked or undecided, and the record says so. steps: how many consecutive
     runs of a network that remembers are judged, by default two; `inputs` may then be a list of
     those of every run. memory: bytes, or "8G", that judging may take, half of what is free when not
-    given; what does not fit is unchecked, with the reason in the record.
-    pixels: what is known of image inputs, for drawn ones.
+    given; what does not fit is unchecked, the record says why. pixels: of drawn images.
 
     Raises `InputError` when inputs do not fit, `UsageError` when the subject's answer has none of
     the network's outputs, and whatever `VeraxError` the subject fails with.
     """
+    require_seed(seed)
     allow = require_known(allow)
     notes = written_notes(graph)
     if other is not None:

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from verax.base.errors import UsageError
 from verax.ir.dim import DimLike, substitute, symbols
 from verax.ir.graph import Graph, Node
 from verax.ir.pixels import IMAGE_CHANNELS, Pixels
 from verax.ir.types import DType, TensorType
 from verax.ops.recurrent.recurrent import LENGTHS, Recurrent
+from verax.records.codec import MOST
 
 BATCH, SPATIAL, LENGTH = 2, (64, 96, 32), 7
 """Sizes for symbols: the first axis, spatial axes of images and volumes, any other axis."""
@@ -52,6 +54,15 @@ def _size(type_: TensorType, axis: int) -> int:
     return LENGTH
 
 
+def require_seed(seed: int) -> None:
+    """Raise `UsageError` for a seed that a record could not hold, or that nothing is drawn from."""
+    if not 0 <= seed < MOST:
+        raise UsageError(
+            f"a seed is a whole number from 0 to {MOST - 1}",
+            next_step="leave it out for 0, or take any smaller one",
+        )
+
+
 def draw_inputs(
     graph: Graph,
     seed: int = 0,
@@ -65,6 +76,7 @@ def draw_inputs(
     masks of rows, as their names say, are ones and then zeros. State has its initial value.
     sizes: for symbols; see `choose_sizes`.
     """
+    require_seed(seed)
     chosen = choose_sizes(graph, sizes)
     random = np.random.default_rng(seed)
     arrays, origins = {}, {}

@@ -21,7 +21,7 @@ from verax.base.errors import UsageError
 
 T = TypeVar("T")
 MOST = 1 << 64
-"""No whole number in a record is as large."""
+"""No whole number in a record is as large: neither when it is written nor when it is read."""
 NO_NUMBERS = ("nan", "inf", "-inf")
 """Texts for what JSON has no number for."""
 LONGEST_PLACE = 200
@@ -34,7 +34,13 @@ def to_plain(value: Any) -> Any:
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
         return value.value
-    if isinstance(value, bool | int | str) or value is None:
+    if isinstance(value, bool | str) or value is None:
+        return value
+    if isinstance(value, int):
+        if abs(value) >= MOST:
+            raise UsageError(
+                f"a record holds whole numbers of at most 64 bits, not one of {value.bit_length()}"
+            )
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))

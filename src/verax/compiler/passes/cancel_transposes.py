@@ -84,8 +84,7 @@ class _Mover:
                 self._transpose(node, node.op)
             elif self.rewriter.spent or not (self._moved(node) or self._reshaped(node)):
                 self._settle(node)
-                self.rewriter.keep(node)
-                self._remember_pad(node)
+                self._remember_pad(node, self.rewriter.keep(node))
         return self.rewriter.finish()
 
     def _transpose(self, node: Node, op: Transpose) -> None:
@@ -164,13 +163,12 @@ class _Mover:
         self.rewriter.replace(node, made, "cancel_transposes")
         return True
 
-    def _remember_pad(self, node: Node) -> None:
+    def _remember_pad(self, node: Node, made: Node) -> None:
         """A Pad of known widths on all axes that only one node reads."""
         value = node.outputs[0]
         if not isinstance(node.op, Pad) or len(node.inputs) > 3 or value in self.graph.outputs:
             return
-        made = self.rewriter.new.nodes[-1]
-        widths = self.rewriter.new.constants.get(made.inputs[1] or "")
+        widths = self.rewriter.constant_of(made.inputs[1])
         if widths is None or widths.size != 2 * self.graph.types[value].rank:
             return
         if np.all(widths >= 0) and len(self.graph.consumers.get(value, ())) == 1:

@@ -77,13 +77,11 @@ class _Canonical:
     def run(self) -> tuple[Graph, Trace]:
         for node in self.graph.nodes:
             if self.rewriter.spent or not self._rewritten(node):
-                self.rewriter.keep(node)
-                self._remember()
+                self._remember(self.rewriter.keep(node))
         return self.rewriter.finish()
 
-    def _remember(self) -> None:
-        last = self.rewriter.new.nodes[-1]
-        self.made.update(dict.fromkeys(last.outputs, last))
+    def _remember(self, made: Node) -> None:
+        self.made.update(dict.fromkeys(made.outputs, made))
 
     def _rewritten(self, node: Node) -> bool:
         shown = any(v in self.graph.outputs for v in node.outputs)
@@ -101,7 +99,7 @@ class _Canonical:
         if isinstance(op, RESHAPES):
             op = Reshape(allowzero=0 in self.graph.types[node.outputs[0]].shape)
         made = self.rewriter.add(op, inputs, node.name, self.rewriter.names(node))
-        self._remember()
+        self._remember(self.rewriter.new.nodes[-1])
         self.rewriter.replace(node, made, "canonicalise")
         return True
 
@@ -121,9 +119,9 @@ class _Canonical:
         before = self.made.get(source)
         if isinstance(op, RESHAPES) and before is not None and isinstance(before.op, RESHAPES):
             first = before.inputs[0]
-            if first is not None and self.rewriter.new.types[first] == self._type(node.outputs[0]):
+            if first is not None and self.rewriter.type_of(first) == self._type(node.outputs[0]):
                 return [first]
-        unchanged = self._type(node.outputs[0]) == self.rewriter.new.types[source]
+        unchanged = self._type(node.outputs[0]) == self.rewriter.type_of(source)
         holds = next((rule for kind, rule in SAME.items() if isinstance(op, kind)), None)
         return [source] if unchanged and holds is not None and holds(self, node) else None
 
@@ -143,7 +141,7 @@ class _Canonical:
         if before.op.axis % rank != node.op.axis % rank:
             return None
         parts = [v for v in before.inputs if v is not None]
-        types = [self.rewriter.new.types[v] for v in parts]
+        types = [self.rewriter.type_of(v) for v in parts]
         return parts if types == [self._type(v) for v in node.outputs] else None
 
     def _whole_of_split(self, node: Node, source: str) -> list[str] | None:
@@ -163,7 +161,7 @@ class _Canonical:
         windows = self._windows(node)
         if windows is None:
             return None
-        shape = self.rewriter.new.types[source].shape
+        shape = self.rewriter.type_of(source).shape
         cut = [a for a, (w, size) in enumerate(zip(windows, shape)) if w != (0, size)]
         if not cut:
             return [source]
@@ -172,7 +170,7 @@ class _Canonical:
             return None
         axis = before.op.axis % len(shape)
         parts = [v for v in before.inputs if v is not None]
-        ends = np.cumsum([0, *(self.rewriter.new.types[v].shape[axis] for v in parts)])
+        ends = np.cumsum([0, *(self.rewriter.type_of(v).shape[axis] for v in parts)])
         for part, (begin, end) in zip(parts, pairwise(ends.tolist())):
             if cut[0] == axis and windows[axis] == (begin, end) and end > begin:
                 return [part]
@@ -199,9 +197,7 @@ class _Canonical:
 
     def _constant(self, value: str | None) -> np.ndarray | None:
         """The content of an OLD value that is a constant in the new graph."""
-        return (
-            None if value is None else self.rewriter.new.constants.get(self.rewriter.values[value])
-        )
+        return self.rewriter.constant_of(self.rewriter.map(value))
 
     def _pads_nothing(self, node: Node) -> bool:
         widths = self._constant(node.inputs[1])
@@ -244,14 +240,13 @@ class _Canonical:
     def _padding(self, node: Node, rank: int) -> tuple[np.ndarray, bytes] | None:
         """Widths int64 [2 rank] and the bytes of the fill of a NEW Pad that adds a constant."""
         assert isinstance(node.op, Pad) and node.inputs[0] is not None
-        new = self.rewriter.new
-        given = [None if v is None else new.constants.get(v) for v in node.inputs[1:]]
+        given = [self.rewriter.constant_of(v) for v in node.inputs[1:]]
         if any(v is not None and g is None for v, g in zip(node.inputs[1:], given)):
             return None
         pads, fill, axes = (*given, None, None)[:3]
         if node.op.mode != "constant" or pads is None or np.any(pads < 0):
             return None
-        dtype = new.types[node.inputs[0]].dtype.numpy
+        dtype = self.rewriter.type_of(node.inputs[0]).dtype.numpy
         widths = np.zeros((2, rank), np.int64)
         chosen = np.arange(rank) if axes is None else axes.ravel() % rank
         widths[:, chosen] = pads.reshape(2, -1)

@@ -26,7 +26,7 @@ def merge_common(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
             rewriter.replace(node, made[key], "merge_common")
         else:
             rewriter.keep(node)
-            made.setdefault(key, tuple(rewriter.values[v] for v in node.outputs))
+            made.setdefault(key, tuple(v for v in map(rewriter.map, node.outputs) if v is not None))
     return rewriter.finish()
 
 

@@ -343,13 +343,14 @@ def recognise(
                 claimed |= nodes
                 break
     roots = [n.outputs[0] for n in graph.nodes if n.outputs and n.outputs[0] in found][:limit]
-    inner = {v for root in roots for v in found[root][1]} - set(roots)
+    chosen = set(roots)
+    inner = {v for root in roots for v in found[root][1]} - chosen
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         value = node.outputs[0]
         if value in inner:
             continue
-        if value not in roots:
+        if value not in chosen:
             rewriter.keep(node)
             continue
         op, operands = found[value][0]

@@ -75,8 +75,7 @@ def example() -> Graph:
 
 
 def _constants(rewriter: Rewriter, node: Node) -> list[np.ndarray | None]:
-    mapped = [rewriter.map(v) for v in node.inputs]
-    return [None if v is None else rewriter.new.constants.get(v) for v in mapped]
+    return [rewriter.constant_of(rewriter.map(v)) for v in node.inputs]
 
 
 def _handed_on(rewriter: Rewriter, node: Node) -> int | None:
