@@ -62,6 +62,14 @@ class DType(enum.StrEnum):
         return self in NARROW
 
     @property
+    def counted(self) -> np.dtype:
+        """The NumPy dtype that the meaning has numbers of an integer type in: int8 or uint8 for
+        those of 4 and 2 bits."""
+        if self not in NARROW_INTEGERS:
+            return self.numpy
+        return np.dtype(np.uint8 if self.value.startswith("u") else np.int8)
+
+    @property
     def ends(self) -> tuple[int, int]:
         """The least and the greatest number of an integer type."""
         info = ml_dtypes.iinfo(self.numpy)

@@ -14,6 +14,7 @@ from verax.base.errors import InputError, UsageError, VeraxError
 from verax.base.kept import keeping
 from verax.ir.graph import Graph, Node, same_bits, specialise
 from verax.ir.pixels import Pixels
+from verax.ir.types import DType
 from verax.judge.decide.local import places, plain
 from verax.judge.decide.possible import knowing_the_subject
 from verax.judge.explain.causes import diagnose
@@ -350,7 +351,7 @@ def _run(
     """
     values = {k: np.asarray(v) for k, v in subject.run(graph, inputs, keep).items()}
     for name, array in values.items():
-        if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        if array.dtype.kind not in "biuf" and array.dtype.name not in list(DType):
             raise UsageError(
                 f"the subject gave {array.dtype} elements, which are no real numbers",
                 place=f"value {name!r} of {subject.name}",

@@ -59,6 +59,7 @@ class Cast(Elementwise):
     round_mode: str = "up"
     exact = True
     symbolic = True
+    takes_narrow = True
     dtypes = STORED
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ class Passing(Elementwise):
     gains = (Gain.proportional,)
     exact = True
     symbolic = True
+    takes_narrow = True
     dtypes = STORED
     case_dtypes = ("float32", "int64", "bool", "bfloat16", "float8_e5m2", "int4")
 

@@ -157,6 +157,7 @@ class QuantizeLinear(Parametrised):
     saturate: bool = True
     min_inputs = 2
     max_inputs = 3
+    takes_narrow = True
     exact = True
 
     def __post_init__(self) -> None:
@@ -212,7 +213,7 @@ class QuantizeLinear(Parametrised):
         declared, to = ev.inputs[1], ev.outputs[0].dtype
         assert declared is not None
         if to.is_float:
-            return ()
+            return (None,)
         scale, zero = (
             np.asarray(
                 _spread(0 if p is None else p, x.shape, self.axis, self.block_size), np.float64
@@ -226,7 +227,7 @@ class QuantizeLinear(Parametrised):
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
         """Of a float: one number further, where the quotient lies within its rounding of the middle
-        between two. None for integers: see `decides`."""
+        between two; None where none does. None for integers: see `decides`."""
         declared, to = ev.inputs[1], ev.outputs[0].dtype
         assert declared is not None
         if not to.is_float:
@@ -247,7 +248,7 @@ class QuantizeLinear(Parametrised):
                 for side in (-slack, slack)
             ]
             width = np.nan_to_num(ends[1] - ends[0], nan=0.0, posinf=np.inf)
-        return (Rounding(width, width),)
+        return (Rounding(width, width) if width.any() else None,)
 
     def divides_exactly(self, shape: tuple[int, ...], scale: Any) -> np.ndarray:
         """Where the scale is a power of two."""
@@ -308,6 +309,7 @@ class DequantizeLinear(Parametrised):
     output_dtype: DType | None = None
     min_inputs = 2
     max_inputs = 3
+    takes_narrow = True
 
     def __post_init__(self) -> None:
         if self.output_dtype is not None:
