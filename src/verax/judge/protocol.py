@@ -15,7 +15,6 @@ import numpy as np
 
 from verax.ir.graph import Graph
 from verax.ir.types import NARROW_FLOATS, DType
-from verax.numerics.compare import same_value
 from verax.records.bisection import Step
 
 Shape = tuple[int | None, ...] | None
@@ -275,6 +274,11 @@ def stored_for(
     return known, tuple(f"{k!r} was taken for the input {v!r}" for k, v in pairs.items())
 
 
+def is_number(array: np.ndarray) -> bool:
+    """Whether the elements are of a type that a tensor may have."""
+    return array.dtype.name in list(DType)
+
+
 def as_declared(graph: Graph, value: str, array: np.ndarray) -> np.ndarray:
     """A shown or recorded array of a value in its own type, where what stands for it is known.
 
@@ -294,7 +298,8 @@ def as_declared(graph: Graph, value: str, array: np.ndarray) -> np.ndarray:
     if declared in NARROW_FLOATS and array.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):
             narrow = array.astype(declared.numpy)
-        return narrow if bool(same_value(narrow, array).all()) else array
+        same = np.array_equal(narrow.astype(np.float64), array, equal_nan=True)
+        return narrow if same else array
     return array.astype(declared.counted) if array.dtype == declared.numpy else array
 
 
