@@ -176,6 +176,8 @@ def test_the_promised_bits_lie_within_the_error_bound(name: str) -> None:
             place = f"{case.op} {case.label}"
             if error is None:
                 exact = want.astype(declared.dtype.numpy)
+                if declared.dtype.is_narrow:  # NumPy knows no NaN of theirs
+                    got, exact = got.astype(np.float64), exact.astype(np.float64)
                 np.testing.assert_array_equal(got, exact, err_msg=place)
             elif declared.dtype in (DType.float32, DType.float64):
                 assert np.all(error.sigma >= 0) and np.all(error.sigma <= error.bound * 2), place

@@ -137,7 +137,7 @@ def difference(got: np.ndarray, want: np.ndarray, rtol: float, atol: float) -> s
         return f"type {got.dtype}, expected {want.dtype}"
     if got.shape != want.shape:
         return f"shape {got.shape}, expected {want.shape}"
-    if got.dtype.kind not in "fc" and got.dtype.name != "bfloat16":
+    if got.dtype.kind not in "fc" and not got.dtype.name.startswith(("bfloat", "float")):
         bad = got != want
     else:
         rtol = max(rtol, TWO_ULPS.get(got.dtype.name, 0.0))

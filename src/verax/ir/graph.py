@@ -312,6 +312,8 @@ def infer_node(
         tuple(None if v is None else known.get(v) for v in node.inputs),
         node.name or node.outputs[0],
     )
+    if not op.takes_narrow:
+        _require_computed(node, ctx.types)
     try:
         found = tuple(op.infer(ctx))
     except GraphError as error:
@@ -324,6 +326,16 @@ def infer_node(
         if any(isinstance(d, int) and d < 0 for d in type_.dims):
             raise GraphError(f"the output would have the type {type_}", place=node.place)
     return found, known_outputs(op, ctx, found)
+
+
+def _require_computed(node: Node, types: Sequence[TensorType | None]) -> None:
+    for i, type_ in enumerate(types):
+        if type_ is not None and type_.dtype.is_narrow:
+            raise GraphError(
+                f"input {i} is {type_}, and {node.op.kind} does not compute in {type_.dtype}",
+                place=node.place,
+                next_step="put a Cast or a DequantizeLinear before it",
+            )
 
 
 def reinfer(

@@ -94,7 +94,8 @@ class Evaluation:
     """How a reference is being evaluated.
 
     work: NumPy dtype that carries every floating-point tensor (float64 by default; float32, or
-    object for exact `fractions.Fraction`s). Integer and boolean tensors keep their own dtype.
+    object for exact `fractions.Fraction`s). Integer and boolean tensors keep their own dtype,
+    those of 4 and 2 bits in bytes.
     inputs, outputs: declared types. arith: MEANING, or PROMISED where the result is promised in
     every bit; a reference takes all elementary functions from it.
     """
@@ -106,7 +107,7 @@ class Evaluation:
 
     def dtype(self, declared: DType) -> np.dtype:
         """NumPy dtype that carries a tensor declared as `declared`."""
-        return self.work if declared.is_float else declared.numpy
+        return self.work if declared.is_float else declared.counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +134,7 @@ class Operator:
     )
     symbolic: ClassVar[bool] = False  # `reference` also works on object arrays of Dims
     unsupported: ClassVar[str] = ""  # why a duty (reference, error model) is not met
+    takes_narrow: ClassVar[bool] = False  # also types that are stored but not computed in
     through_float32: ClassVar[bool] = True  # float16, bfloat16: as float32 promises, rounded once
     no_kernel: ClassVar[str] = ""  # why it never runs natively, but by its meaning, in Python
     gains: ClassVar[tuple[Gain, ...]] = ()  # of each input; the last one is that of all behind it

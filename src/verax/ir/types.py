@@ -31,19 +31,49 @@ class DType(enum.StrEnum):
     uint32 = "uint32"
     uint64 = "uint64"
     bool_ = "bool"
+    float8_e4m3fn = "float8_e4m3fn"
+    float8_e4m3fnuz = "float8_e4m3fnuz"
+    float8_e5m2 = "float8_e5m2"
+    float8_e5m2fnuz = "float8_e5m2fnuz"
+    float8_e8m0fnu = "float8_e8m0fnu"
+    float4_e2m1fn = "float4_e2m1fn"
+    int4 = "int4"
+    uint4 = "uint4"
+    int2 = "int2"
+    uint2 = "uint2"
 
     @property
     def numpy(self) -> np.dtype:
-        """The NumPy dtype (`ml_dtypes.bfloat16` for bfloat16)."""
-        return np.dtype(ml_dtypes.bfloat16) if self is DType.bfloat16 else np.dtype(self.value)
+        """The NumPy dtype: of `ml_dtypes` for bfloat16 and what is narrower than a float16 or
+        a byte, which all take a byte an element."""
+        return _numpy(self)
 
     @property
     def is_float(self) -> bool:
-        return self in _FLOATS
+        return self in _FLOATS or self in NARROW_FLOATS
 
     @property
     def is_integer(self) -> bool:
-        return self not in _FLOATS and self is not DType.bool_
+        return not self.is_float and self is not DType.bool_
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether tensors are stored in it and converted from and to it, and nothing computed."""
+        return self in NARROW
+
+    @property
+    def counted(self) -> np.dtype:
+        """The NumPy dtype that the meaning has numbers of an integer type in: int8 or uint8 for
+        those of 4 and 2 bits."""
+        if self not in NARROW_INTEGERS:
+            return self.numpy
+        return np.dtype(np.uint8 if self.value.startswith("u") else np.int8)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The least and the greatest number of an integer type."""
+        info = ml_dtypes.iinfo(self.numpy)
+        return int(info.min), int(info.max)
 
     @property
     def itemsize(self) -> int:
@@ -54,6 +84,12 @@ class DType(enum.StrEnum):
     def of(array_or_dtype: Any) -> DType:
         """The DType of an array or NumPy dtype; raises `UnsupportedError` for any other type."""
         return _of(np.dtype(getattr(array_or_dtype, "dtype", array_or_dtype)))
+
+
+@functools.cache
+def _numpy(dtype: DType) -> np.dtype:
+    own = getattr(ml_dtypes, dtype.value, None)
+    return np.dtype(dtype.value if own is None else own)
 
 
 @functools.cache
@@ -69,6 +105,9 @@ def _of(dtype: np.dtype) -> DType:
 
 HALVES = frozenset({DType.float16, DType.bfloat16})
 _FLOATS = frozenset({DType.float16, DType.bfloat16, DType.float32, DType.float64})
+NARROW_FLOATS = frozenset(d for d in DType if d.value.startswith(("float8", "float4")))
+NARROW_INTEGERS = frozenset({DType.int4, DType.uint4, DType.int2, DType.uint2})
+NARROW = NARROW_FLOATS | NARROW_INTEGERS
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from verax.judge.harness.repeat import CHANCE, UNINITIALISED, repeat
 from verax.judge.inputs import INITIAL, draw_inputs, require_seed, untelling
 from verax.judge.locate.consecutive import Inputs, StepRunner, in_steps, state_causes, written_notes
 from verax.judge.locate.widen import widen, without_fused_shapes
-from verax.judge.protocol import Runner, renamed_answers, stored_for
+from verax.judge.protocol import Runner, is_number, renamed_answers, stored_for
 from verax.judge.regions.budget import held_to_memory, in_context, require_room_for_meaning
 from verax.judge.regions.coverage import (
     ACCEPTED,
@@ -350,7 +350,7 @@ def _run(
     """
     values = {k: np.asarray(v) for k, v in subject.run(graph, inputs, keep).items()}
     for name, array in values.items():
-        if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        if array.dtype.kind not in "biuf" and not is_number(array):
             raise UsageError(
                 f"the subject gave {array.dtype} elements, which are no real numbers",
                 place=f"value {name!r} of {subject.name}",

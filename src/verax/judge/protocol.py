@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from verax.ir.graph import Graph
-from verax.ir.types import DType
+from verax.ir.types import NARROW_FLOATS, DType
 from verax.records.bisection import Step
 
 Shape = tuple[int | None, ...] | None
@@ -234,6 +234,7 @@ def renamed_answers(
     """
     known = {k: v for k, v in shown.items() if k in graph.types}
     strange = {k: v for k, v in shown.items() if k not in graph.types}
+    known = {k: as_declared(graph, k, a) for k, a in known.items()}
     if not strange:
         return known, ()
     notes = []
@@ -251,6 +252,7 @@ def renamed_answers(
         for name, output in (pairs or {}).items():
             known[output] = strange.pop(name)
             notes.append(f"{name!r} was taken for the output {output!r}")
+    known = {k: as_declared(graph, k, a) for k, a in known.items()}
     return {**known, **strange}, tuple(notes)
 
 
@@ -272,12 +274,33 @@ def stored_for(
     return known, tuple(f"{k!r} was taken for the input {v!r}" for k, v in pairs.items())
 
 
+def is_number(array: np.ndarray) -> bool:
+    """Whether the elements are of a type that a tensor may have."""
+    return array.dtype.name in list(DType)
+
+
 def as_declared(graph: Graph, value: str, array: np.ndarray) -> np.ndarray:
-    """A recorded array of a value: .npy has no word for bfloat16, NumPy stores it as two bytes."""
-    declared = graph.types.get(value)
-    is_bfloat16 = declared is not None and declared.dtype is DType.bfloat16
-    two_bytes = array.dtype.kind == "V" and array.dtype.itemsize == 2
-    return array.view(DType.bfloat16.numpy) if is_bfloat16 and two_bytes else array
+    """A shown or recorded array of a value in its own type, where what stands for it is known.
+
+    .npy has no word for the types of `ml_dtypes`: NumPy stores their bytes; others store the codes
+    of floats of 8 bits, or their numbers in a wider type. Integers of 4 and 2 bits are counted in
+    bytes.
+    """
+    found = graph.types.get(value)
+    declared = None if found is None else found.dtype
+    if declared is None or not (declared.is_narrow or declared is DType.bfloat16):
+        return array
+    nameless = array.dtype.kind == "V" and array.dtype.names is None and array.dtype.isbuiltin != 2
+    if nameless and array.dtype.itemsize == declared.itemsize:
+        array = array.view(declared.numpy)
+    if declared in NARROW_FLOATS and array.dtype == np.uint8:
+        array = array.view(declared.numpy)
+    if declared in NARROW_FLOATS and array.dtype.kind == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            narrow = array.astype(declared.numpy)
+        same = np.array_equal(narrow.astype(np.float64), array, equal_nan=True)
+        return narrow if same else array
+    return array.astype(declared.counted) if array.dtype == declared.numpy else array
 
 
 def shape_of(graph: Graph, value: str) -> Shape:

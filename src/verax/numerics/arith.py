@@ -17,6 +17,8 @@ Rules that every implementation keeps:
   taken modulo the width; `shift_right` is arithmetic for signed and logical for unsigned.
 - float -> integer truncates toward zero and saturates, NaN gives 0. Anything -> bool is
   "not equal to zero".
+- Nothing is computed in the types of `formats.NARROW`: they are converted, taken bit by bit and
+  selected. What `convert` to and from them means is in `narrow`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from verax.numerics.formats import FLOATS, INTEGERS, numpy_dtype
+from verax.numerics.formats import FLOATS, INTEGERS, NARROW, numpy_dtype
 
 V = TypeVar("V")
 
@@ -75,7 +77,9 @@ def result_dtype(primitive: str, dtypes: tuple[str, ...], target: str | None = N
         need(first in INTEGERS or first == "bool")
     elif primitive in SHIFTS:
         need(first in INTEGERS)
-    elif primitive not in COMPARISONS:
+    elif primitive in COMPARISONS:
+        need(first not in NARROW)
+    else:
         raise TypeError(f"unknown primitive {primitive!r}")
     return "bool" if primitive in COMPARISONS else first
 

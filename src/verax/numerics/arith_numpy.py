@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from verax.numerics import functions
+from verax.numerics import functions, narrow
 from verax.numerics.arith import Arith, result_dtype
 from verax.numerics.fma import BLOCK, blocks, fma
-from verax.numerics.formats import FLOATS, INTEGERS, SIGNED, dtype_name, numpy_dtype
+from verax.numerics.formats import FLOATS, INTEGERS, NARROW, SIGNED, dtype_name, numpy_dtype
 
 
 class NumpyArith(Arith[np.ndarray]):
@@ -73,10 +73,17 @@ class NumpyArith(Arith[np.ndarray]):
         return out if out.dtype == numpy_dtype(dtype) else out.astype(numpy_dtype(dtype))
 
 
+_MACHINE = NumpyArith()
+
+
 def _convert(a: np.ndarray, dtype: str) -> np.ndarray:
     source, to = dtype_name(a.dtype), numpy_dtype(dtype)
     if source == dtype:
         return a
+    if source in NARROW:
+        return _convert(narrow.widened(_MACHINE, a), dtype)
+    if dtype in NARROW:
+        return np.asarray(narrow.narrowed(_MACHINE, a, dtype))
     if dtype == "bool":
         return np.asarray(a != np.zeros((), a.dtype))
     if source in FLOATS and dtype in INTEGERS:

@@ -18,7 +18,15 @@ FLOATS: tuple[str, ...] = ("float16", "bfloat16", "float32", "float64")
 SIGNED: tuple[str, ...] = ("int8", "int16", "int32", "int64")
 UNSIGNED: tuple[str, ...] = ("uint8", "uint16", "uint32", "uint64")
 INTEGERS: tuple[str, ...] = SIGNED + UNSIGNED
-DTYPES: tuple[str, ...] = (*FLOATS, *INTEGERS, "bool")
+NARROW_FLOATS: tuple[str, ...] = (
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    *("float8_e8m0fnu", "float4_e2m1fn"),
+)
+NARROW_INTEGERS: tuple[str, ...] = ("int4", "uint4", "int2", "uint2")
+NARROW: tuple[str, ...] = NARROW_FLOATS + NARROW_INTEGERS
+"""Types that tensors are stored in and converted from and to, but in which nothing is computed: a
+byte an element, in which the number takes the low bits (`ml_dtypes`)."""
+DTYPES: tuple[str, ...] = (*FLOATS, *INTEGERS, "bool", *NARROW)
 
 
 @dataclass(frozen=True)
@@ -28,12 +36,14 @@ class FloatFormat:
     precision: significant bits including the hidden one.
     min_exponent, max_exponent: exponents e of the smallest and largest normal binade, in the
     convention 1.m * 2**e.
+    reserved: codes at the end of the largest binade that stand for no finite number.
     """
 
     name: str
     precision: int
     min_exponent: int
     max_exponent: int
+    reserved: int = 0
 
     @property
     def unit_roundoff(self) -> float:
@@ -52,7 +62,7 @@ class FloatFormat:
     @property
     def largest(self) -> float:
         """Largest finite number."""
-        return (2.0 - 2.0 ** (1 - self.precision)) * 2.0**self.max_exponent
+        return (2.0 - (1 + self.reserved) * 2.0 ** (1 - self.precision)) * 2.0**self.max_exponent
 
 
 FLOAT16 = FloatFormat("float16", 11, -14, 15)
@@ -60,7 +70,17 @@ BFLOAT16 = FloatFormat("bfloat16", 8, -126, 127)
 FLOAT32 = FloatFormat("float32", 24, -126, 127)
 FLOAT64 = FloatFormat("float64", 53, -1022, 1023)
 TF32 = FloatFormat("tf32", 11, -126, 127)
-FORMATS: dict[str, FloatFormat] = {f.name: f for f in (FLOAT16, BFLOAT16, FLOAT32, FLOAT64, TF32)}
+_NARROW_FORMATS = (
+    FloatFormat("float8_e4m3fn", 4, -6, 8, reserved=1),
+    FloatFormat("float8_e4m3fnuz", 4, -7, 7),
+    FloatFormat("float8_e5m2", 3, -14, 15),
+    FloatFormat("float8_e5m2fnuz", 3, -15, 15),
+    FloatFormat("float8_e8m0fnu", 1, -127, 127),  # powers of two: neither zero nor subnormals
+    FloatFormat("float4_e2m1fn", 2, 0, 2),
+)
+FORMATS: dict[str, FloatFormat] = {
+    f.name: f for f in (FLOAT16, BFLOAT16, FLOAT32, FLOAT64, TF32, *_NARROW_FORMATS)
+}
 
 
 @cache
@@ -68,7 +88,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     """The NumPy dtype called `name`; KeyError when Verax knows no such dtype."""
     if name not in DTYPES:
         raise KeyError(f"unknown dtype {name!r}; known: {', '.join(DTYPES)}")
-    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)
 
 
 def dtype_name(dtype: np.dtype[Any] | type) -> str:

@@ -25,6 +25,22 @@ DTYPES: dict[int, DType] = {
     TensorProto.UINT32: DType.uint32,
     TensorProto.UINT64: DType.uint64,
     TensorProto.BOOL: DType.bool_,
+    TensorProto.FLOAT8E4M3FN: DType.float8_e4m3fn,
+    TensorProto.FLOAT8E4M3FNUZ: DType.float8_e4m3fnuz,
+    TensorProto.FLOAT8E5M2: DType.float8_e5m2,
+    TensorProto.FLOAT8E5M2FNUZ: DType.float8_e5m2fnuz,
+    TensorProto.INT4: DType.int4,
+    TensorProto.UINT4: DType.uint4,
+    **{
+        getattr(TensorProto, name): dtype
+        for name, dtype in (
+            ("FLOAT4E2M1", DType.float4_e2m1fn),
+            ("FLOAT8E8M0", DType.float8_e8m0fnu),
+            ("INT2", DType.int2),
+            ("UINT2", DType.uint2),
+        )
+        if hasattr(TensorProto, name)  # later than the oldest onnx that is supported
+    },
 }
 CODES: dict[DType, int] = {dtype: code for code, dtype in DTYPES.items()}
 

@@ -20,7 +20,8 @@ from verax.numerics.formats import FORMATS
 
 HALVES = (DType.float16, DType.bfloat16)
 FLOATS = (DType.float16, DType.bfloat16, DType.float32, DType.float64)
-INTEGERS = tuple(d for d in DType if d.is_integer)
+INTEGERS = tuple(d for d in DType if d.is_integer and not d.is_narrow)
+"""Integers that are computed with."""
 SIGNED = tuple(d for d in INTEGERS if d.numpy.kind == "i")
 
 
@@ -101,6 +102,18 @@ def constant(ev: Evaluation, value: float) -> Any:
     return Fraction(value) if ev.work.kind == "O" else value
 
 
+def as_exact(x: np.ndarray, work: np.dtype) -> np.ndarray:
+    """Numbers of a float format, or that fit into one, in the working dtype."""
+    if work.kind == "O" and x.dtype != object:
+        return _fractions(x)
+    return x.astype(work)
+
+
+def _fractions(x: np.ndarray) -> np.ndarray:
+    to_fraction = np.frompyfunc(lambda v: Fraction(float(v)), 1, 1)
+    return np.asarray(to_fraction(x.astype(np.float64)), dtype=object)
+
+
 def unit_roundoff(dtype: DType) -> float:
     """Unit roundoff of a float dtype."""
     return U if dtype is DType.float32 else FORMATS[str(dtype)].unit_roundoff
@@ -175,8 +188,10 @@ def draw(
     if dtype is DType.bool_:
         return np.asarray(rng.random(shape) < 0.5)
     if dtype.is_integer:
-        info = np.iinfo(dtype.numpy)
-        lo, hi = max(int(np.ceil(low)), int(info.min)), min(int(high), int(info.max))
+        least, most = dtype.ends
+        lo, hi = max(int(np.ceil(low)), least), min(int(high), most)
+        if dtype.is_narrow:
+            return rng.integers(lo, hi, shape, np.int8, endpoint=True).astype(dtype.numpy)
         return rng.integers(lo, hi, shape, dtype=dtype.numpy, endpoint=True)
     x = rng.uniform(low, high, shape)
     quarters = np.clip(np.round(x * 4) / 4, low, high)

@@ -114,7 +114,7 @@ def evaluate_node(
 def to_work(array: np.ndarray, declared: DType, work: np.dtype) -> np.ndarray:
     """A declared array in the dtype that carries it."""
     if not declared.is_float:
-        return array
+        return array.astype(declared.counted) if declared.is_narrow else array
     if work.kind == "O":
         flat = [Fraction(float(v)) for v in array.ravel()]
         return np.array(flat, dtype=object).reshape(array.shape)

@@ -10,9 +10,22 @@ from pathlib import Path
 from verax.base.errors import UsageError
 from verax.ir.graph import Graph
 from verax.judge.protocol import Shape
-from verax.onnx_format.package import onnx
+from verax.onnx_format.codes import TensorProto
+from verax.onnx_format.package import onnx, shape_inference
 
 Writer = Callable[[Graph], bytes]
+SHOWN = "/shown"
+_FLOATS = ("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ", "FLOAT8E8M0")
+_WIDER: dict[int, int] = {
+    getattr(TensorProto, name): code
+    for names, code in (
+        ((*_FLOATS, "FLOAT4E2M1"), TensorProto.FLOAT),
+        (("INT4", "INT2"), TensorProto.INT8),
+        (("UINT4", "UINT2"), TensorProto.UINT8),
+    )
+    for name in names
+}
+"""Types of which runtimes' Python interfaces have no arrays, and what holds their numbers."""
 
 
 def model_of(
@@ -70,13 +83,35 @@ def _shape(value: onnx.ValueInfoProto) -> Shape:
 
 
 def add_outputs(proto: onnx.ModelProto, keep: Sequence[str]) -> None:
-    """Make every value in `keep` that the model computes an output."""
+    """Make every value in `keep` that the model computes an output; of floats and integers of
+    8 bits and fewer that NumPy has not, a wider copy, whose name `plain_name` takes back."""
+    small = _narrow_values(proto, keep)
     made = {v for node in proto.graph.node for v in node.output if v}
     present = {v.name for v in proto.graph.output}
     for name in keep:
-        if name in made and name not in present:
+        if name in small:
+            to, shown = small[name], name + SHOWN
+            proto.graph.node.append(onnx.helper.make_node("Cast", [name], [shown], to=to))
+            proto.graph.output.append(onnx.helper.make_tensor_value_info(shown, to, None))
+        elif name in made and name not in present:
             proto.graph.output.append(onnx.ValueInfoProto(name=name))
             present.add(name)
+
+
+def plain_name(name: str) -> str:
+    """The value that an output of `add_outputs` shows."""
+    return name.removesuffix(SHOWN)
+
+
+def _narrow_values(proto: onnx.ModelProto, keep: Sequence[str]) -> dict[str, int]:
+    """Values in `keep` of types that NumPy has not, with ONNX's code of one that holds them."""
+    told = {t.data_type for t in proto.graph.initializer}
+    told |= {a.i for n in proto.graph.node for a in n.attribute if a.name in ("to", "output_dtype")}
+    if not keep or not told & set(_WIDER):
+        return {}
+    inferred = shape_inference.infer_shapes(proto).graph
+    known = {v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.output)}
+    return {v: _WIDER[known[v]] for v in keep if known.get(v) in _WIDER}
 
 
 def text_of(node: onnx.NodeProto) -> str:

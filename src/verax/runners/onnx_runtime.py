@@ -14,13 +14,14 @@ import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.ir.graph import Graph
+from verax.ir.types import NARROW
 from verax.onnx_format.package import onnx
 from verax.records.bisection import Step
 from verax.runners.child import FOLDER
 from verax.runners.engines import onnxruntime as engine
 from verax.runners.engines.onnxruntime import LEVELS, OPTIMIZERS
 from verax.runners.feeding import feed
-from verax.runners.onnx_files import add_outputs, input_shapes, load, text_of
+from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
 from verax.runners.onnx_runner import Common, OnnxRunner
 from verax.runners.passes import PassOptions
 
@@ -33,9 +34,10 @@ def answer(
     source = load(request["model"])
     named, said = feed(input_shapes(source.proto), inputs)
     for name, array in named.items():
-        if array.dtype.name == "bfloat16":
+        if array.dtype.name == "bfloat16" or array.dtype.name in NARROW:
             raise UnsupportedError(
-                "ONNX Runtime's Python interface takes no bfloat16", place=f"input {name!r}"
+                f"ONNX Runtime's Python interface takes no {array.dtype.name}",
+                place=f"input {name!r}",
             )
     declared = [v.name for v in source.proto.graph.output]
     add_outputs(source.proto, request["keep"])
@@ -51,7 +53,7 @@ def answer(
             results = _into_poisoned(session, names, named, results, request["fill"])
         except RuntimeError as error:  # what ran a moment ago: it takes no arrays of these shapes
             said = {**said, "output arrays": f"of its own, it refused others: {error}"}
-    shown = {n: r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
+    shown = {plain_name(n): r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
     if request.get("show"):
         said = {
             **said,

@@ -14,7 +14,7 @@ from verax.judge.protocol import Naming
 from verax.runners.feeding import collect, feed
 from verax.runners.functions import called
 from verax.runners.memory import InProcess
-from verax.runners.onnx_files import Source, add_outputs, load
+from verax.runners.onnx_files import Source, add_outputs, load, plain_name
 
 
 class SessionRunner(InProcess):
@@ -52,7 +52,7 @@ class SessionRunner(InProcess):
         named, said = feed(shapes, given)
         names = [v.name for v in session.get_outputs()]
         results = called(session.run, (names, named), self.name)
-        shown = {n: r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
+        shown = {plain_name(n): r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
         declared = [v.name for v in self.session.get_outputs()]
         found, renamed = collect(graph, shown, declared)
         self._said = {**said, **renamed}

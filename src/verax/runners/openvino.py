@@ -17,11 +17,12 @@ import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError, VeraxError
 from verax.ir.graph import Graph
+from verax.ir.types import NARROW
 from verax.records.bisection import Step
 from verax.runners.engines import openvino as engine
 from verax.runners.engines.openvino import PRECISIONS, SWITCHES
 from verax.runners.feeding import feed
-from verax.runners.onnx_files import add_outputs, input_shapes, load, text_of
+from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
 from verax.runners.onnx_pieces import JOINED, called, joints, nodes_at, run_in_pieces
 from verax.runners.onnx_runner import Common, OnnxRunner
 
@@ -42,9 +43,9 @@ def answer(
     outputs = [v.name for v in source.proto.graph.output]
     add_outputs(source.proto, request["keep"])
     for name, given in named.items():
-        if given.dtype.name == "bfloat16":
+        if given.dtype.name == "bfloat16" or given.dtype.name in NARROW:
             raise UnsupportedError(
-                "OpenVINO's Python interface takes no bfloat16", place=f"input {name!r}"
+                f"OpenVINO's Python interface takes no {given.dtype.name}", place=f"input {name!r}"
             )
 
     def run(model: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -59,6 +60,7 @@ def answer(
         shown = run(source.proto, named)
     else:
         shown = run_in_pieces(source.proto, named, joined, run)
+    shown = {plain_name(n): a for n, a in shown.items()}
     wanted = {*outputs, *request["keep"]}
     return {"said": said, "declared": outputs}, {n: a for n, a in shown.items() if n in wanted}
 

@@ -13,7 +13,7 @@ from verax.ir.graph import Graph
 from verax.runners.engines import tvm as engine
 from verax.runners.engines.tvm import OPT_LEVELS
 from verax.runners.feeding import feed
-from verax.runners.onnx_files import add_outputs, input_shapes, load
+from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name
 from verax.runners.onnx_runner import Common, OnnxRunner
 
 
@@ -31,7 +31,7 @@ def answer(
     results = engine.call(source.proto, arguments, request["opt_level"])()
     names = [v.name for v in source.proto.graph.output]
     reply = {"said": said, "declared": declared}
-    return reply, dict(zip(names, results))
+    return reply, dict(zip(map(plain_name, names), results))
 
 
 class TvmRunner(OnnxRunner):

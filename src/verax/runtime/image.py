@@ -21,6 +21,9 @@ CONTRACT = "verax_contract"
 ELEMENT_TYPES = {
     **{"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "bool": 1},
     **{f"{sign}int{8 * n}": n for sign in ("", "u") for n in (1, 2, 4, 8)},
+    **dict.fromkeys(("int4", "uint4", "int2", "uint2", "float4_e2m1fn"), 1),
+    **dict.fromkeys((f"float8_{n}" for n in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")), 1),
+    "float8_e8m0fnu": 1,
 }
 """Bytes of one element, by NumPy's name of the type."""
 _NOTHING = np.zeros(0, np.uint8)

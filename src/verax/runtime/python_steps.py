@@ -13,8 +13,8 @@ PythonCall = Callable[[int, Sequence[np.ndarray | None]], Sequence[np.ndarray]]
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """The NumPy dtype called `name`, bfloat16 included."""
-    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+    """The NumPy dtype called `name`, those of `ml_dtypes` included."""
+    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)
 
 
 class BoundPython:

@@ -22,6 +22,7 @@ from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.onnx_format.dtypes import CODES, newest_opset
 from verax.onnx_format.package import helper, onnx
+from verax.onnx_format.packing import packed
 from verax.onnx_format.schemas import fits
 
 OLDEST_WRITTEN = 13
@@ -80,11 +81,12 @@ def write_onnx(
             if array.nbytes < SMALL:
                 return _store_inside(tensor, array)
             stream.write(b"\0" * (-stream.tell() % 4096))  # pages, so that maps are aligned
-            entries = {"location": side.name, "offset": stream.tell(), "length": array.nbytes}
+            data = packed(array)
+            entries = {"location": side.name, "offset": stream.tell(), "length": len(data)}
             tensor.data_location = onnx.TensorProto.EXTERNAL
             for key, value in entries.items():
                 tensor.external_data.add(key=key, value=str(value))
-            stream.write(np.ascontiguousarray(array).data)
+            stream.write(data)
             return None
 
         model = _with_metadata(_model(graph, opset, store), metadata)
@@ -104,7 +106,7 @@ def _weight_bytes(graph: Graph) -> int:
 
 
 def _store_inside(tensor: onnx.TensorProto, array: np.ndarray) -> None:
-    tensor.raw_data = np.ascontiguousarray(array).tobytes()
+    tensor.raw_data = packed(array)
 
 
 def tensor_proto(name: str, array: np.ndarray, store: Store = _store_inside) -> onnx.TensorProto:

@@ -95,9 +95,17 @@ def cast_like(c: Conversion) -> Result:
 
 
 def _cast_to(c: Conversion, to: DType) -> Result:
-    c.attributes.irrelevant("saturate", "it concerns 8-bit floats only")
-    c.attributes.irrelevant("round_mode", "it concerns float8e8m0 only")
-    return c.apply("Cast", [c.required(0)], to=to)
+    """`saturate` and `round_mode` say nothing where they concern other types."""
+    saturate, mode = bool(c.integer("saturate", 1)), c.text("round_mode", "up")
+    if not (to.is_narrow and to.is_float) or to is DType.float4_e2m1fn:
+        saturate = True
+    return c.apply(
+        "Cast",
+        [c.required(0)],
+        to=to,
+        saturate=saturate,
+        round_mode=mode if to is DType.float8_e8m0fnu else "up",
+    )
 
 
 @row("Dropout")

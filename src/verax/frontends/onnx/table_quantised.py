@@ -90,11 +90,11 @@ def _scaled(kind: str, *more: str) -> None:
     """A row of an operator between floats and integers; `more`: further element types."""
 
     def convert(c: Conversion) -> Result:
-        if kind == "QuantizeLinear":
-            c.attributes.irrelevant("saturate", "it concerns 8-bit floats only")
         return c.operator(kind, **fields_of(c, fields))
 
-    fields = {"axis": integer(1), "block_size": integer(0)}
+    fields: dict[str, Any] = {"axis": integer(1), "block_size": integer(0)}
+    if kind == "QuantizeLinear":
+        fields["saturate"] = lambda c: bool(c.integer("saturate", 1))
     fields |= {name: _optional_dtype(name) for name in ("output_dtype", *more)}
     row(kind)(convert)
 

@@ -9,7 +9,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto
@@ -18,6 +17,7 @@ from verax.base.errors import ModelError, UnsupportedError
 from verax.base.reading import companion, private_bytes
 from verax.ir.types import DType
 from verax.onnx_format.dtypes import CODES, DTYPES, dtype_name
+from verax.onnx_format.packing import stored_bits, stored_bytes, unpacked
 
 MAX_ELEMENTS = 1 << 40
 """More elements than any tensor that fits a machine; guards arithmetic on absurd dimensions."""
@@ -65,7 +65,7 @@ class TensorReader:
             return self._external(proto, dtype, shape, place)
         if proto.HasField("raw_data"):
             raw = np.frombuffer(proto.raw_data, np.uint8)
-            if raw.size != count * dtype.itemsize:
+            if raw.size != stored_bytes(dtype, count):
                 raise self._size_error(raw.size, "bytes", dtype, shape, place)
             return _typed(proto.raw_data, 0, dtype, shape)
         return self._fields(proto, dtype, count, place).reshape(shape)
@@ -81,6 +81,8 @@ class TensorReader:
             stored, wide = proto.int64_data, np.int64
         elif dtype in (DType.uint32, DType.uint64):
             stored, wide = proto.uint64_data, np.uint64
+        elif dtype.is_narrow:
+            return self._codes(proto, dtype, count, place)
         else:
             assert dtype in _INT32_STORED
             stored, wide = proto.int32_data, np.int32
@@ -90,12 +92,20 @@ class TensorReader:
         if array.dtype == dtype.numpy:
             return array
         if dtype in (DType.float16, DType.bfloat16):
-            narrow = np.float16 if dtype is DType.float16 else ml_dtypes.bfloat16
-            return array.astype(np.uint16).view(narrow)
+            return array.astype(np.uint16).view(dtype.numpy)
         result = array.astype(dtype.numpy)
         if not np.array_equal(result.astype(wide), array):
             raise ModelError(f"stored values do not fit {dtype}", place=place)
         return result
+
+    def _codes(self, proto: onnx.TensorProto, dtype: DType, count: int, place: str) -> np.ndarray:
+        """Elements of up to 8 bits out of numbers that are a byte each."""
+        codes = np.array(proto.int32_data, np.int32)
+        if codes.size != stored_bytes(dtype, count):
+            raise self._size_error(codes.size, "bytes", dtype, tuple(proto.dims), place)
+        if ((codes < -128) | (codes > 255)).any():
+            raise ModelError(f"stored values do not fit {dtype}", place=place)
+        return _elements(codes.astype(np.uint8), dtype, count)
 
     def _external(
         self, proto: onnx.TensorProto, dtype: DType, shape: tuple[int, ...], place: str
@@ -104,7 +114,7 @@ class TensorReader:
             raise ModelError("the tensor has both its own and external data", place=place)
         entries = {entry.key: entry.value for entry in proto.external_data}
         data = self._open(entries.get("location", ""), place)
-        size = math.prod(shape) * dtype.itemsize
+        size = stored_bytes(dtype, math.prod(shape))
         try:
             offset = int(entries.get("offset", "0"))
             length = int(entries["length"]) if "length" in entries else size
@@ -150,9 +160,17 @@ def _typed(
     data: bytes | memoryview, offset: int, dtype: DType, shape: tuple[int, ...]
 ) -> np.ndarray:
     count = math.prod(shape)
+    if dtype.is_narrow:
+        codes = np.frombuffer(data, np.uint8, stored_bytes(dtype, count), offset)
+        return _elements(codes, dtype, count).reshape(shape)
     stored = dtype.numpy.newbyteorder("<") if dtype is not DType.bfloat16 else dtype.numpy
     if dtype is DType.bool_:
         # Any byte may stand here; a bool that is not 0 or 1 breaks NumPy and compiled code.
         return (np.frombuffer(data, np.uint8, count, offset) != 0).reshape(shape)
     array = np.frombuffer(data, stored, count, offset).reshape(shape)
     return array if array.flags.aligned else array.copy()
+
+
+def _elements(codes: np.ndarray, dtype: DType, count: int) -> np.ndarray:
+    """Elements of up to 8 bits from a file's bytes."""
+    return codes.view(dtype.numpy) if stored_bits(dtype) == 8 else unpacked(codes, dtype, count)

@@ -442,7 +442,7 @@ def second_inputs(second: Graph, firsts: Mapping[str, np.ndarray], ways: Ways) -
     for name, (own, way) in ways.items():
         array = way.apply(np.asarray(firsts[own]))
         declared = second.types[name].dtype
-        made[name] = array.astype(np.float64 if declared.is_float else declared.numpy)
+        made[name] = array.astype(np.float64 if declared.is_float else declared.counted)
     return made
 
 

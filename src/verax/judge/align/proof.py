@@ -390,7 +390,7 @@ def _way(apply: Callable[[np.ndarray], np.ndarray], second: Side, name: str) -> 
     declared = second.graph.types[name].dtype
 
     def make(x: np.ndarray) -> np.ndarray:
-        return apply(x).astype(np.float64 if declared.is_float else declared.numpy)
+        return apply(x).astype(np.float64 if declared.is_float else declared.counted)
 
     return make
 

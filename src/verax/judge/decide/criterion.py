@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from verax.base.deadline import require_time
@@ -258,7 +259,7 @@ def _non_finite(given: np.ndarray, expected: np.ndarray) -> Decision | None:
 def _largest(dtype: np.dtype) -> float:
     if dtype.name == "bfloat16":
         return FLOAT32_MAX
-    return float(np.finfo(dtype).max)
+    return float(ml_dtypes.finfo(dtype).max)
 
 
 def _decide_rounding(

@@ -88,7 +88,13 @@ def meaning(
     except OpenChoiceError as error:
         return Meaning(ev, expected, (None,) * len(expected), error.cause)
     return Meaning(
-        ev, expected, tuple(stored(r, y, t.dtype) for r, y, t in zip(roundings, expected, shaped))
+        ev,
+        expected,
+        tuple(
+            # Who rounds to a narrow format says itself what is honest there.
+            r if t.dtype.is_narrow else stored(r, y, t.dtype)
+            for r, y, t in zip(roundings, expected, shaped)
+        ),
     )
 
 
@@ -96,7 +102,8 @@ def _in_float32(ev: Evaluation) -> Evaluation:
     """The same with every float tensor declared float32: `stored` adds what others make of it."""
 
     def as_float32(type_: TensorType) -> TensorType:
-        return type_.with_dtype(DType.float32) if type_.dtype.is_float else type_
+        plain = type_.dtype.is_float and not type_.dtype.is_narrow
+        return type_.with_dtype(DType.float32) if plain else type_
 
     return Evaluation(
         tuple(None if t is None else as_float32(t) for t in ev.inputs),
@@ -121,13 +128,13 @@ def stored(rounding: Rounding | None, y: np.ndarray, dtype: DType) -> Rounding |
 
 def conform(given: np.ndarray, declared: DType) -> np.ndarray:
     """`given` in the declared element type where no value changes by that; else as it is."""
-    if given.dtype == declared.numpy:
+    if given.dtype == declared.counted:
         return given
     if declared.is_float and given.dtype.kind in "fV":
         with np.errstate(over="ignore"):
             return given.astype(declared.numpy)
     with np.errstate(invalid="ignore"):
-        cast = given.astype(declared.numpy)
+        cast = given.astype(declared.counted)
         same = bool((cast.astype(np.float64) == given.astype(np.float64)).all())
     return cast if same else given
 

@@ -206,7 +206,7 @@ def _drop_misfits(
 def fits(declared: TensorType, array: np.ndarray) -> bool:
     """Whether an array is of the declared type, as far as its shape is known."""
     shape_fits = not declared.is_static or declared.shape == array.shape
-    return shape_fits and array.dtype == declared.dtype.numpy
+    return shape_fits and array.dtype == declared.dtype.counted
 
 
 def _misfit(graph: Graph, node: Node, name: str, array: np.ndarray, cause: str) -> Finding:

@@ -23,6 +23,7 @@ from verax.judge.regions.jumps import TIPPING, tips
 from verax.judge.regions.vjp import FLAT
 from verax.numerics import statistics as st
 from verax.numerics.error_model import FLUSHED, KAPPA, TINY, Rounding, U
+from verax.numerics.formats import FORMATS
 from verax.ops.pointwise.arithmetic import Div, Mul
 from verax.ops.pointwise.cast import Cast, holds
 from verax.ops.quantized.quantization import DequantizeLinear
@@ -159,7 +160,9 @@ class Sampler:
         if source in self.tape.steady:
             return found
         (rounded,) = found.outputs
-        exact = np.where(np.isfinite(rounded), np.asarray(arrays[0], np.float64), rounded)
+        exact = np.asarray(arrays[0], np.float64)
+        kept = np.isfinite(rounded) & (np.abs(exact) <= FORMATS[str(to)].largest)
+        exact = np.where(kept, exact, rounded)  # a Cast may saturate
         nothing = Rounding(np.zeros(exact.shape), np.zeros(exact.shape))
         return dataclasses.replace(found, outputs=(exact,), roundings=(stored(nothing, exact, to),))
 

@@ -44,6 +44,7 @@ class Control(Operator):
     min_inputs: ClassVar[int] = 1
     max_inputs: ClassVar[int | None] = None
     through_float32: ClassVar[bool] = False
+    takes_narrow: ClassVar[bool] = True
 
     fields: ClassVar[tuple[str, ...]] = ()
     """Attributes that are bodies."""

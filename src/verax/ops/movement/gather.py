@@ -192,6 +192,7 @@ class Compress(Movement):
 class NonZero(Movement):
     """int64 [rank, count]: positions of elements other than 0, row-major (NaN is not 0)."""
 
+    takes_narrow: ClassVar[bool] = False
     gains = (Gain.unbounded,)
     symbolic: ClassVar[bool] = False
 
@@ -261,6 +262,7 @@ class Unique(Movement):
     element went, and counts; in ascending order if `sorted`, else of first appearance.
     """
 
+    takes_narrow: ClassVar[bool] = False
     gains = (Gain.unbounded,)
     axis: int | None = None
     sorted: bool = True

@@ -210,6 +210,7 @@ class OneHot(Movement):
     An index outside [-depth, depth) gives `off` everywhere.
     """
 
+    takes_narrow: ClassVar[bool] = False
     gains = (Gain.unbounded, Gain.unbounded, Gain.bounded)
     axis: int = -1
     symbolic: ClassVar[bool] = False

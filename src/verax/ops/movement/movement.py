@@ -31,6 +31,7 @@ class Movement(Operator):
 
     gains: ClassVar[tuple[Gain, ...]] = (Gain.proportional,)
     exact: ClassVar[bool] = True
+    takes_narrow: ClassVar[bool] = True
     symbolic: ClassVar[bool] = True
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:

@@ -43,6 +43,7 @@ class _Scatter(Operator):
     gains = (Gain.bounded,)
     reduction: str = "none"
     symbolic: ClassVar[bool] = True
+    takes_narrow: ClassVar[bool] = True
     min_inputs: ClassVar[int] = 3
     max_inputs: ClassVar[int | None] = 3
 
@@ -54,6 +55,8 @@ class _Scatter(Operator):
         data, indices, updates = ctx.type(0), ctx.type(1), ctx.type(2)
         ctx.one_of("reduction", self.reduction, REDUCTIONS)
         ctx.require(updates.dtype == data.dtype, f"updates are {updates}, data is {data}")
+        if self.reduction != "none" and data.dtype.is_narrow:
+            ctx.fail(f"nothing is computed in {data.dtype}: the reduction is {self.reduction}")
         return data, indices, updates
 
     def reference(self, ev: Evaluation, data: Array, indices: Array, updates: Array) -> Array:

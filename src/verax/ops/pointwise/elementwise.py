@@ -32,6 +32,8 @@ from verax.ops.common import (
 
 NUMERIC = FLOATS + INTEGERS
 ANY = (*NUMERIC, DType.bool_)
+STORED = tuple(DType)
+"""Every element type, those included in which nothing is computed."""
 _NUMPY = NumpyArith()
 
 

@@ -13,7 +13,7 @@ from verax.ir.types import DType, TensorType
 from verax.numerics.arith import Arith
 from verax.numerics.expr import Expr
 from verax.ops.common import draw
-from verax.ops.pointwise.elementwise import ANY, Elementwise
+from verax.ops.pointwise.elementwise import STORED, Elementwise
 
 
 class Passing(Elementwise):
@@ -22,8 +22,9 @@ class Passing(Elementwise):
     gains = (Gain.proportional,)
     exact = True
     symbolic = True
-    dtypes = ANY
-    case_dtypes = ("float32", "int64", "bool", "bfloat16")
+    takes_narrow = True
+    dtypes = STORED
+    case_dtypes = ("float32", "int64", "bool", "bfloat16", "float8_e5m2", "int4")
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         return x

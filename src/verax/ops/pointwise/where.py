@@ -12,7 +12,7 @@ from verax.ir.operator import Case, Evaluation, Inference, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith import Arith
 from verax.ops.common import broadcast_dims, draw, same_dtype
-from verax.ops.pointwise.elementwise import ANY, Elementwise
+from verax.ops.pointwise.elementwise import STORED, Elementwise
 
 
 @operator
@@ -24,12 +24,13 @@ class Where(Elementwise):
     max_inputs = 3
     exact = True
     symbolic = True
-    dtypes = ANY
+    takes_narrow = True
+    dtypes = STORED
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         if ctx.type(0).dtype is not DType.bool_:
             ctx.fail(f"the condition is {ctx.type(0).dtype}, not bool")
-        dtype = same_dtype(ctx, (1, 2), ANY)
+        dtype = same_dtype(ctx, (1, 2), STORED)
         return (TensorType(dtype, broadcast_dims(ctx, [ctx.type(i).dims for i in range(3)])),)
 
     def reference(self, ev: Evaluation, condition: Any, x: Any, y: Any) -> Any:

@@ -14,10 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.ir.operator import Operator
-from verax.ir.types import TensorType
+from verax.ir.types import DType, TensorType
 from verax.numerics.arith import Arith
 from verax.numerics.expr import Expr, Input, TracingArith
-from verax.numerics.formats import FLOATS
+from verax.numerics.formats import FLOATS, NARROW_FLOATS
+from verax.numerics.formats import NARROW as STORED
+from verax.numerics.narrow import clipped, widened
 
 MAGIC = 1.5 * 2.0**23
 """Added to a float32 below 2^22 in size, it leaves the nearest integer (ties to even) in the low
@@ -69,12 +71,12 @@ def quantised(
 
     scale: None for 1.
     """
-    info = np.iinfo(to)
+    least, most = DType(to).ends
     quotient = x if scale is None else _quotient(m, x, scale, precision)
     work = m.dtype(quotient)
     offset = m.const(0, "int32") if zero is None else m.convert(zero, "int32")
     low, high = (
-        m.convert(m.sub(m.const(int(end), "int32"), offset), work) for end in (info.min, info.max)
+        m.convert(m.sub(m.const(int(end), "int32"), offset), work) for end in (least, most)
     )
     quotient = m.select(m.eq(quotient, quotient), quotient, m.const(0.0, work))
     quotient = m.select(m.gt(quotient, low), quotient, low)
@@ -83,8 +85,30 @@ def quantised(
     return m.convert(m.add(whole, offset), to)
 
 
+def quantised_to_float(
+    m: Arith[Any], x: Any, scale: Any, zero: Any, to: str, precision: str, saturate: bool
+) -> Any:
+    """x / scale + zero as a narrow float, quotient and sum rounded to `precision` first.
+
+    zero: None for 0. saturate: as of Cast.
+    """
+    found = _quotient(m, x, scale, precision)
+    if zero is not None:
+        wide, offset = m.convert(found, "float64"), m.convert(zero, "float64")
+        moved = m.convert(m.convert(m.add(wide, offset), precision), m.dtype(found))
+        # -0 stays what it is.
+        found = m.select(m.eq(offset, m.like(0.0, offset)), found, moved)
+    return m.convert(clipped(m, found, to) if saturate else found, to)
+
+
+def _number(m: Arith[Any], x: Any) -> Any:
+    """What is stored in a narrow type, in one that is computed in."""
+    return widened(m, x) if x is not None and m.dtype(x) in STORED else x
+
+
 def _quotient(m: Arith[Any], x: Any, scale: Any, precision: str) -> Any:
     """x / scale rounded once to `precision`, as float32 or float64."""
+    scale = _number(m, scale)
     if precision == "float32" and m.dtype(x) in NARROW and m.dtype(scale) in NARROW:
         return m.div(m.convert(x, "float32"), m.convert(scale, "float32"))
     quotient = m.div(m.convert(x, "float64"), m.convert(scale, "float64"))
@@ -112,6 +136,10 @@ def halves_away(m: Arith[Any], x: Any) -> Any:
 
 def dequantised(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) -> Any:
     """(x - zero) scale, rounded once to `to`."""
+    scale = _number(m, scale)
+    if m.dtype(x) in NARROW_FLOATS:
+        return _dequantised_float(m, widened(m, x), scale, _number(m, zero), to)
+    x, zero = _number(m, x), _number(m, zero)
     if m.dtype(x) in SMALL and m.dtype(scale) in NARROW and to in ("float32", "float64"):
         whole = m.convert(x, "int32")
         if zero is not None:
@@ -125,6 +153,17 @@ def dequantised(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) -> Any:
         whole = m.sub(whole, m.convert(zero, "int64"))
     product = m.mul(m.convert(whole, "float64"), m.convert(scale, "float64"))
     return m.convert(product, to)
+
+
+def _dequantised_float(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) -> Any:
+    if zero is None and to == "float32" and m.dtype(scale) in NARROW:
+        return m.mul(x, m.convert(scale, "float32"))
+    if to not in FLOATS:
+        raise TypeError(f"{to} is left to the reference")
+    wide = m.convert(x, "float64")
+    if zero is not None:
+        wide = m.sub(wide, m.convert(zero, "float64"))
+    return m.convert(m.mul(wide, m.convert(scale, "float64")), to)
 
 
 def requantised(

@@ -17,26 +17,40 @@ import numpy as np
 from verax.ir.dim import DimLike, ceildiv
 from verax.ir.gains import Gain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
-from verax.ir.types import DType, TensorType
+from verax.ir.types import NARROW, DType, TensorType
 from verax.numerics.arith import Arith
+from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import KAPPA, Quantity, Rounding, U, relative
 from verax.numerics.fixed_point import nearest
 from verax.numerics.formats import FORMATS, round_to
-from verax.ops.common import FLOATS, as_dtype, draw, normalize_axis, rounding, same_dtype
-from verax.ops.quantized.per_element import Constants, Parametrised, dequantised, quantised
+from verax.numerics.narrow import clipped
+from verax.ops.common import FLOATS, as_dtype, as_exact, draw, normalize_axis, rounding, same_dtype
+from verax.ops.quantized.per_element import (
+    Constants,
+    Parametrised,
+    dequantised,
+    quantised,
+    quantised_to_float,
+)
 
 HALVES: dict[str, Callable[[Any], Any]] = {"even": np.rint, "away": nearest}
 UNITS = 4.0
 """Roundings of a quotient plus zero point, in units of its size: a scale that was derived from a
 range, its reciprocal, the product, and the sum. Some kernels count from the low end of the range,
 so that every number is as large as that."""
-QUANTISED = (DType.int8, DType.uint8, DType.int16, DType.uint16)
+POWER = DType.float8_e8m0fnu
+"""A type of scales alone."""
+QUANTISED = (
+    *(DType.int8, DType.uint8, DType.int16, DType.uint16),
+    *(d for d in DType if d in NARROW and d is not POWER),
+)
+_NUMPY = NumpyArith()
 
 
 def _check_scale(ctx: Inference, axis: int, block_size: int) -> None:
     """Scale and zero point are scalars, one number per index of `axis`, or one per block of it."""
     x, scale = ctx.type(0), ctx.type(1)
-    same_dtype(ctx, (1,), FLOATS)
+    same_dtype(ctx, (1,), (*FLOATS, POWER))
     if ctx.has(2):
         zero = ctx.type(2)
         both_single = all(t.rank <= 1 and all(d == 1 for d in t.dims) for t in (zero, scale))
@@ -92,17 +106,35 @@ def _quantise(
     """saturate(round(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero."""
     quotient = np.asarray(x, np.float64) / np.asarray(scale, np.float64)
     quotient = round_to(quotient, FORMATS[str(precision)])
-    info = np.iinfo(to.numpy)
     whole = HALVES[halves](np.nan_to_num(quotient, nan=0.0)) + np.asarray(zero, np.float64)
-    return np.clip(whole, info.min, info.max).astype(to.numpy)
+    return np.clip(whole, *to.ends).astype(to.numpy)
 
 
-def _quantity(x: Any, scale: Any, zero: Any, units: float, info: np.iinfo[Any]) -> Quantity:
+def _quantise_to_float(
+    x: Any, scale: Any, zero: Any, to: DType, precision: DType, saturate: bool
+) -> np.ndarray:
+    """x / scale + zero rounded to the narrow float `to`; quotient and sum to `precision` before."""
+    form = FORMATS[str(precision)]
+    zero = np.asarray(zero, np.float64)
+    with np.errstate(all="ignore"):
+        quotient = np.asarray(x, np.float64) / np.asarray(scale, np.float64)
+        quotient = round_to(quotient, form)
+        quotient = np.where(zero == 0, quotient, round_to(quotient + zero, form))
+        found = clipped(_NUMPY, quotient, str(to)) if saturate else quotient
+        return _NUMPY.convert(found, str(to)).astype(np.float64)
+
+
+def _quantity(x: Any, scale: Any, zero: Any, units: float, ends: tuple[int, int]) -> Quantity:
     """x / scale + zero, with the rounding of both."""
     with np.errstate(all="ignore"):
         quotient = np.nan_to_num(np.asarray(x, np.float64) / scale, nan=0.0)
-    slack = units * (np.abs(quotient) + np.abs(zero) + (float(info.max) - float(info.min)))
-    return Quantity(quotient + zero, slack, float(info.min), float(info.max), zero=zero)
+    low, high = map(float, ends)
+    slack = units * (np.abs(quotient) + np.abs(zero) + (high - low))
+    return Quantity(quotient + zero, slack, low, high, zero=zero)
+
+
+def _is_zero(known: np.ndarray | None) -> bool:
+    return known is not None and not known.astype(np.float64).any()
 
 
 @operator
@@ -112,7 +144,8 @@ class QuantizeLinear(Parametrised):
     axis: of one-dimensional scales. block_size: elements of `axis` that share a scale, or 0.
     output_dtype: given or that of the zero point or uint8. precision: type of the quotient,
     by default that of the scale. halves: "even" or "away" (from zero), where a quotient half-way
-    between two integers goes.
+    between two integers goes. saturate: as of Cast, where the result is a float of 8 or 4 bits: it
+    is the quotient plus zero point, rounded to nearest even.
     """
 
     gains = (Gain.none, Gain.unbounded)
@@ -121,8 +154,10 @@ class QuantizeLinear(Parametrised):
     output_dtype: DType | None = None
     precision: DType | None = None
     halves: str = "even"
+    saturate: bool = True
     min_inputs = 2
     max_inputs = 3
+    takes_narrow = True
     exact = True
 
     def __post_init__(self) -> None:
@@ -148,12 +183,21 @@ class QuantizeLinear(Parametrised):
             _spread(0 if p is None else p, x.shape, self.axis, self.block_size)
             for p in (scale, zero)
         )
-        precision = self.precision or declared.dtype
-        return _quantise(x, scale, zero, ev.outputs[0].dtype, precision, self.halves)
+        precision, to = self._precision(declared.dtype), ev.outputs[0].dtype
+        if to.is_float:
+            found = _quantise_to_float(x, scale, zero, to, precision, self.saturate)
+            return as_exact(found, ev.work)
+        return _quantise(x, scale, zero, to, precision, self.halves)
+
+    def _precision(self, scale: DType) -> DType:
+        return self.precision or (DType.float32 if scale is POWER else scale)
 
     def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
         x, scale, zero = (*xs, None)[:3]
-        precision = str(self.precision or m.dtype(scale))
+        precision = str(self._precision(DType(m.dtype(scale))))
+        if DType(to).is_float:
+            zero = None if known[2:] and _is_zero(known[2]) else zero
+            return quantised_to_float(m, x, scale, zero, to, precision, self.saturate)
         if known[1] is not None and (known[1] == 1).all() and precision == m.dtype(x) == "float32":
             scale = None
         return quantised(m, x, scale, zero, to, precision, self.halves)
@@ -166,16 +210,45 @@ class QuantizeLinear(Parametrised):
 
     def decides(self, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Quantity | None]:
         x, scale, zero = (*inputs, None)[:3]
-        declared, info = ev.inputs[1], np.iinfo(ev.outputs[0].dtype.numpy)
+        declared, to = ev.inputs[1], ev.outputs[0].dtype
         assert declared is not None
+        if to.is_float:
+            return (None,)
         scale, zero = (
             np.asarray(
                 _spread(0 if p is None else p, x.shape, self.axis, self.block_size), np.float64
             )
             for p in (scale, zero)
         )
-        unit = FORMATS[str(self.precision or declared.dtype)].unit_roundoff
-        return (_quantity(x, scale, zero, UNITS * unit, info),)
+        unit = FORMATS[str(self._precision(declared.dtype))].unit_roundoff
+        return (_quantity(x, scale, zero, UNITS * unit, to.ends),)
+
+    def error(
+        self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Sequence[Rounding | None]:
+        """Of a float: one number further, where the quotient lies within its rounding of the middle
+        between two; None where none does. None for integers: see `decides`."""
+        declared, to = ev.inputs[1], ev.outputs[0].dtype
+        assert declared is not None
+        if not to.is_float:
+            return (None,)
+        x, scale, zero = (*inputs, None)[:3]
+        scale, zero = (
+            np.asarray(
+                _spread(0 if p is None else p, x.shape, self.axis, self.block_size), np.float64
+            )
+            for p in (scale, zero)
+        )
+        unit = FORMATS[str(self._precision(declared.dtype))].unit_roundoff
+        with np.errstate(all="ignore"):
+            real = np.asarray(x, np.float64) / scale + zero
+            slack = UNITS * unit * (np.abs(real) + 2 * np.abs(zero))
+            ends = [
+                _quantise_to_float(real + side, 1.0, 0.0, to, DType.float64, self.saturate)
+                for side in (-slack, slack)
+            ]
+            width = np.nan_to_num(ends[1] - ends[0], nan=0.0, posinf=np.inf)
+        return (Rounding(width, width) if width.any() else None,)
 
     def divides_exactly(self, shape: tuple[int, ...], scale: Any) -> np.ndarray:
         """Where the scale is a power of two."""
@@ -214,6 +287,16 @@ class QuantizeLinear(Parametrised):
         yield Case(cls(axis=-1), (x, *last))
         blocks = draw(rng, (2, 3, 3), low=0.125, high=0.5)
         yield Case(cls(axis=2, block_size=3), (x, blocks, np.full((2, 3, 3), 9, np.uint16)))
+        wide = draw(rng, (2, 3, 7), low=-900.0, high=900.0)
+        for to in (d for d in QUANTISED if d.is_narrow):
+            zero = np.ones((3,), to.numpy)
+            yield Case(cls(), (wide, lines[0], zero), label=str(to))
+        yield Case(cls(output_dtype=DType.float8_e4m3fn, saturate=False), (wide, scalar))
+        powers = np.array([0.5, 4, 2], POWER.numpy)
+        yield Case(cls(output_dtype=DType.float8_e5m2), (wide, powers), label="powers of two")
+        yield Case(
+            cls(output_dtype=DType.int4, axis=2, block_size=3), (x, blocks), label="blocks of int4"
+        )
 
 
 @operator
@@ -226,6 +309,7 @@ class DequantizeLinear(Parametrised):
     output_dtype: DType | None = None
     min_inputs = 2
     max_inputs = 3
+    takes_narrow = True
 
     def __post_init__(self) -> None:
         if self.output_dtype is not None:
@@ -239,14 +323,18 @@ class DequantizeLinear(Parametrised):
         return (ctx.type(0).with_dtype(to),)
 
     def reference(self, ev: Evaluation, x: Any, scale: Any, zero: Any = None) -> Any:
+        declared = ev.inputs[0]
+        assert declared is not None
         scale, zero = (
             _spread(0 if p is None else p, x.shape, self.axis, self.block_size)
             for p in (scale, zero)
         )
-        return (x.astype(np.int64) - zero) * scale
+        return ((x if declared.dtype.is_float else x.astype(np.int64)) - zero) * scale
 
     def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
         x, scale, zero = (*xs, None)[:3]
+        if known[2:] and DType(m.dtype(x)).is_float and _is_zero(known[2]):
+            zero = None
         return dequantised(m, x, scale, zero, to)
 
     def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -272,11 +360,13 @@ class DequantizeLinear(Parametrised):
         counted from the low end of their range: q scale + (low - zero) scale."""
         x, scale = inputs[:2]
         found = rounding(ev.outputs[0].dtype, outputs[0], 2 * KAPPA, 2.01)
-        if found is None or np.asarray(x).dtype.itemsize > 2:
+        declared = ev.inputs[0]
+        assert declared is not None
+        if found is None or declared.dtype.is_float or declared.dtype.itemsize > 2:
             return (found,)
-        info = np.iinfo(np.asarray(x).dtype)
+        low, high = map(float, declared.dtype.ends)
         width = np.abs(np.asarray(_spread(scale, x.shape, self.axis, self.block_size), np.float64))
-        added = U * width * (float(info.max) - float(info.min))
+        added = U * width * (high - low)
         return (Rounding(np.hypot(found.sigma, KAPPA * added), found.bound + 2 * added),)
 
     @classmethod
@@ -291,6 +381,14 @@ class DequantizeLinear(Parametrised):
         blocks = draw(rng, (2, 3, 3), low=0.125, high=0.5)
         yield Case(cls(axis=2, block_size=3), (x, blocks, np.full((2, 3, 3), 9, np.uint8)))
         yield Case(cls(), (draw(rng, (4, 5), "int32", -(2**30), 2**30), scalar))
+        for stored in (d for d in QUANTISED if d.is_narrow):
+            codes = draw(rng, (2, 3, 7), stored, -9.0, 9.0)
+            yield Case(cls(), (codes, lines[0], np.ones((3,), stored.numpy)), label=str(stored))
+            yield Case(cls(axis=2, block_size=3), (codes, blocks), label=f"blocks of {stored}")
+        codes = draw(rng, (2, 3, 7), "float8_e5m2")
+        powers = np.array([0.5, 4, 2], POWER.numpy)
+        for to in (DType.float32, DType.float16, DType.bfloat16):
+            yield Case(cls(output_dtype=to), (codes, powers), label=f"powers of two to {to}")
 
 
 @operator
@@ -328,15 +426,15 @@ class DynamicQuantizeLinear(Operator):
         return (None, relative(np.asarray(outputs[1], np.float64), 2 * KAPPA, 3.01), None)
 
     def decides(self, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Quantity | None]:
-        unit, info = FORMATS["float32"].unit_roundoff, np.iinfo(np.uint8)
+        unit, ends = FORMATS["float32"].unit_roundoff, DType.uint8.ends
         x = np.asarray(inputs[0], np.float64)
         low, high = min(0.0, x.min(initial=0)), max(0.0, x.max(initial=0))
         scale = (high - low) / 255 or 1.0
         # The scale's own two roundings come on top of those of a given scale.
-        zero = _quantity(np.float64(-low), scale, 0.0, (UNITS + 2) * unit, info)
+        zero = _quantity(np.float64(-low), scale, 0.0, (UNITS + 2) * unit, ends)
         first, last = (int(e) for e in zero.ends())
         whole = float(np.rint(zero.real))
-        values = _quantity(x, scale, whole, (UNITS + 2) * unit, info)
+        values = _quantity(x, scale, whole, (UNITS + 2) * unit, ends)
         shifts = tuple(n - int(whole) for n in range(first, last + 1))
         return (dataclasses.replace(values, shifts=shifts), None, zero)
 

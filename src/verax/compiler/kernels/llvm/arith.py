@@ -1,9 +1,9 @@
 """`LlvmArith`: the arithmetic of operators as LLVM code, with the bits of `NumpyArith`.
 
 Values are vectors of 16 lanes (or scalars) with a dtype: LLVM's types do not tell int32 from
-uint32. A bool is a vector of i1, a bfloat16 its 16 bits. No fast-math flag is ever set, and no
-operation can trap or be undefined, whatever the lanes hold: divisors are made safe, shift counts
-are masked, conversions to integers saturate.
+uint32. A bool is a vector of i1, a bfloat16 its 16 bits, a narrow number the byte it is stored in.
+No fast-math flag is ever set, and no operation can trap or be undefined, whatever the lanes hold:
+divisors are made safe, shift counts are masked, conversions to integers saturate.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, I32, FunctionBuilder
 from verax.compiler.kernels.target import LANES, Target
-from verax.numerics import functions
+from verax.numerics import functions, narrow
 from verax.numerics.arith import COMPARISONS, ROUNDINGS, Arith, result_dtype
-from verax.numerics.formats import FLOATS, SIGNED, numpy_dtype
+from verax.numerics.formats import FLOATS, NARROW, SIGNED, numpy_dtype
 from verax.numerics.functions_short import SHORT_WAYS, certain
 
 SHORT = ("float16", "bfloat16")
@@ -32,6 +32,7 @@ RANGES = {"min": 0b0100, "max": 0b0101}
 _AS_USUAL = 4  # rounding and exceptions as the processor is set
 _QUOTIENT_BITS = 28  # of a part of a remainder's quotient
 _BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64, "bool": 1}
+_BITS |= dict.fromkeys(NARROW, 8)
 
 
 def bits_of(dtype: str) -> int:
@@ -84,6 +85,8 @@ class LlvmArith(Arith[Typed]):
         plain: float | int
         if dtype == "bfloat16":
             plain = int(np.asarray(value).astype(numpy_dtype(dtype)).view(np.int16))
+        elif dtype in NARROW:
+            plain = int(np.asarray(value).astype(numpy_dtype(dtype)).view(np.uint8))
         elif dtype in FLOATS:
             with np.errstate(over="ignore"):
                 plain = float(np.asarray(value).astype(numpy_dtype(dtype)))
@@ -337,6 +340,10 @@ class LlvmArith(Arith[Typed]):
         b, v, source, kind = self.b, x.value, x.dtype, self.register_type(dtype)
         if source == dtype:
             return x
+        if source in NARROW:
+            return self._convert(narrow.widened(self, x), dtype)
+        if dtype in NARROW:
+            return narrow.narrowed(self, x, dtype)
         if source == "bfloat16":
             word = b.shl(b.zext(v, self.register_type("uint32")), self.const(16, "uint32").value)
             return self._convert(self._bitcast(Typed(word, "uint32"), "float32"), dtype)
@@ -350,7 +357,7 @@ class LlvmArith(Arith[Typed]):
             sign = "s" if dtype in SIGNED else "u"
             return Typed(self._intrinsic(f"fpto{sign}i.sat", v, over=(kind, v.type)), dtype)
         if dtype in SHORT:
-            return self._refloat(self._integer_to_odd_float32(x), dtype)
+            return self._refloat(narrow.odd_float32(self, x), dtype)
         if dtype in FLOATS:
             convert = b.sitofp if source in SIGNED else b.uitofp
             return Typed(convert(v, kind), dtype)
@@ -361,7 +368,7 @@ class LlvmArith(Arith[Typed]):
     def _refloat(self, x: Typed, dtype: str) -> Typed:
         """Between float formats; x is float16, float32 or float64."""
         if dtype in SHORT and x.dtype == "float64":
-            x = self._to_odd_float32(x)
+            x = narrow.odd_float32(self, x)
         if dtype == "bfloat16":
             return self._round_bfloat16(x)
         kind = self.register_type(dtype)
@@ -376,39 +383,6 @@ class LlvmArith(Arith[Typed]):
         rounded = self.select(self.is_nan(x), self.const(0x7FC00000, "uint32"), rounded)
         half = self.convert(self.shift_right(rounded, sixteen), "int16")
         return Typed(half.value, "bfloat16")
-
-    def _to_odd_float32(self, x: Typed) -> Typed:
-        """float64 -> float32 with an odd last bit if inexact: a later rounding is the only one."""
-        near = Typed(self.b.fptrunc(x.value, self.register_type("float32")), "float32")
-        back = self.convert(near, "float64")
-        bits = self.bitcast(near, "int32")
-        zero = self.const(0.0, "float64")
-        error = self.sub(x, back)
-        even = self.eq(self.and_(bits, self.const(1, "int32")), self.const(0, "int32"))
-        finite = self.lt(self.abs(near), self.const(math.inf, "float32"))
-        inexact = self.or_(self.lt(error, zero), self.gt(error, zero))
-        outward = self.eq(self.gt(error, zero), self.gt(x, zero))
-        step = self.select(outward, self.const(1, "int32"), self.const(-1, "int32"))
-        fixed = self.select(self.and_(self.and_(finite, inexact), even), self.add(bits, step), bits)
-        return self.bitcast(fixed, "float32")
-
-    def _integer_to_odd_float32(self, x: Typed) -> Typed:
-        if x.dtype not in ("int64", "uint64"):
-            return self._to_odd_float32(self.convert(x, "float64"))
-        limit = self.const(2**53, x.dtype)
-        exact = self.lt(x, limit)
-        if x.dtype == "int64":
-            exact = self.and_(exact, self.gt(x, self.const(-(2**53), x.dtype)))
-        high = self.convert(self.shift_right(x, self.const(12, x.dtype)), "float64")
-        high = self.mul(high, self.const(4096.0, "float64"))
-        low = self.and_(x, self.const(0xFFF, x.dtype))
-        sticky = self.select(
-            self.ne(low, self.const(0, x.dtype)),
-            self.const(2048.0, "float64"),
-            self.const(0.0, "float64"),
-        )
-        wide = self.select(exact, self.convert(x, "float64"), self.add(high, sticky))
-        return self._to_odd_float32(wide)
 
 
 def joined(fb: FunctionBuilder, pieces: Sequence[ir.Value]) -> ir.Value:

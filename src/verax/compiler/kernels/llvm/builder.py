@@ -22,6 +22,7 @@ from typing import TypeAlias
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.sizes import Atom, Dim, Size, greatest, least
 from verax.compiler.kernels.target import LANES, Target
+from verax.numerics.formats import NARROW
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 F32, PTR, VOID = ir.FloatType(), ir.PointerType(), ir.VoidType()
@@ -33,14 +34,13 @@ ELEMENT_TYPES: dict[str, ir.Type] = {
     "float16": ir.HalfType(),
     "bfloat16": ir.IntType(16),  # llvmlite has no bfloat: its bits
     **{f"{sign}int{n}": ir.IntType(n) for sign in ("", "u") for n in (8, 16, 32, 64)},
-    "bool": I8,
+    **dict.fromkeys(("bool", *NARROW), I8),
 }
 """LLVM type of one element in memory, by dtype name."""
 
 
 def _size(element: ir.Type) -> int:
-    sizes = {"float": 4, "double": 8, "half": 2}
-    return sizes.get(str(element)) or max(1, element.width // 8)
+    return {"float": 4, "double": 8, "half": 2}.get(str(element)) or max(1, element.width // 8)
 
 
 ELEMENT_SIZES = {name: _size(element) for name, element in ELEMENT_TYPES.items()}

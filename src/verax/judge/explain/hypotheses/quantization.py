@@ -26,6 +26,8 @@ def quantise(suspect: Suspect) -> Iterator[Hypothesis]:
     op = suspect.op
     assert isinstance(op, QuantizeLinear)
     yield from _parameters(suspect, op)
+    if suspect.given.dtype.kind not in "iu":
+        return
     info = np.iinfo(suspect.given.dtype)
 
     def by(whole: Callable[[np.ndarray], np.ndarray], wrap: bool = False) -> Any:
