@@ -15,7 +15,6 @@ from verax import onnx_backend
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.onnx import load_onnx
 
-RNG = np.random.default_rng(1965)
 UNIT = 2.0**-24
 
 
@@ -25,7 +24,7 @@ def network(text: str, opset: int = 20) -> onnx.ModelProto:
 
 
 def numbers(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape).astype(np.float32)
+    return np.random.default_rng([1965, *shape]).standard_normal(shape).astype(np.float32)
 
 
 def parts(z: np.ndarray) -> np.ndarray:

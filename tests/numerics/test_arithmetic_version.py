@@ -22,7 +22,7 @@ import verax.ops
 from verax.base.errors import VeraxError
 from verax.ir.graph import Node, infer_node
 from verax.ir.operator import REGISTRY, Case
-from verax.ir.types import TensorType
+from verax.ir.types import DType, TensorType
 from verax.numerics.formats import numpy_dtype
 from verax.numerics.version import ARITHMETIC
 from verax.reference.evaluate import evaluate_node
@@ -40,7 +40,8 @@ def digest(arrays: Iterable[np.ndarray | None]) -> str:
             continue
         found.update(f"{array.dtype.name}{array.shape}".encode())
         # NaN's sign and payload are not promised.
-        nan = array.dtype.type(np.nan) if array.dtype.kind in "fV" else None
+        is_float = array.dtype.kind != "V" or DType.of(array).is_float
+        nan = array.dtype.type(np.nan) if is_float and array.dtype.kind in "fV" else None
         bits = array if nan is None else np.where(np.isnan(array), nan, array)
         found.update(np.ascontiguousarray(bits).tobytes())
     return found.hexdigest()[:16]

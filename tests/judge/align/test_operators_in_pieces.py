@@ -21,10 +21,15 @@ from verax.ops.sums.reduction import ReduceMean
 from verax.records.verdict import Kind
 from verax.reference.evaluate import promised
 
-RNG = np.random.default_rng(12)
-WEIGHTS = [(RNG.standard_normal(s) / 4).astype(np.float32) for s in ((19, 48), (48, 41), (41, 11))]
-GAIN, SHIFT = RNG.uniform(0.5, 1.5, 48), RNG.standard_normal(48)
-X = RNG.standard_normal((5, 19)).astype(np.float32)
+
+def drawn(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng([12, seed]).standard_normal(shape).astype(np.float32)
+
+
+WEIGHTS = [drawn(i, *s) / 4 for i, s in enumerate(((19, 48), (48, 41), (41, 11)))]
+GAIN = np.random.default_rng([12, 3]).uniform(0.5, 1.5, 48)
+SHIFT = np.random.default_rng([12, 4]).standard_normal(48)
+X = drawn(5, 5, 19)
 
 
 def network(epsilon: float | None = None) -> Graph:
