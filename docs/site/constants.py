@@ -37,7 +37,7 @@ MODULES = {
 TOKEN = re.compile(r"\{\{ *(table +)?([a-z_]+)((?:\.[A-Z0-9_]+)?(?: +[A-Z0-9_]+)*) *\}\}")
 HELD = re.compile(r"<!--= (?P<text>.*?) -->.*?<!--/-->", re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
-FENCE = re.compile(r"^(```.*?^```)$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^([ ]*```.*?^[ ]*```)$", re.DOTALL | re.MULTILINE)
 
 
 def updated(markdown: str) -> str:
