@@ -6,9 +6,13 @@ failing: then the restriction in `campaign.random_nodes` can go.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from onnx import parser
 
+import verax
 from verax.campaign.outcomes import RUNNERS
 from verax.campaign.sketch import Sketch, op
 from verax.ir.operator import Operator
@@ -102,3 +106,25 @@ def test_onnxruntime_rounds_inputs_of_products_with_dequantised_weights() -> Non
         assert verdict.kind is kind, name
         named = [e.hypothesis for b in verdict.blame for e in b.explanations]
         assert named == ["Gemm1: inputs rounded to bytes in blocks of 32"] * (name == "onnxruntime")
+
+
+@pytest.mark.parametrize(("length", "kind"), [(1024, Kind.rounding), (1200, Kind.mistake)])
+def test_onnxruntime_takes_the_angles_of_a_transform_in_float32(
+    length: int, kind: Kind, tmp_path: Path
+) -> None:
+    """2 pi j k / n for a length that is no power of two: the largest angles have four digits left.
+
+    Judged as the file that it is; NumPy's transform in double is the witness."""
+    session = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    text = f"""<ir_version: 9, opset_import: ["": 20]>
+        net (float[2,{length},1] x) => (float[2,{length},2] y)
+        <int64 axis = {{1}}> {{ y = DFT(x, , axis) }}"""
+    path = tmp_path / "transform.onnx"
+    path.write_bytes(parser.parse_model(text).SerializeToString())
+    x = np.random.default_rng(length).standard_normal((2, length, 1)).astype(np.float32)
+    verdict = verax.check(path, "onnxruntime", {"x": x}, twice=False, explain=False)
+    assert verdict.kind is kind
+    (y,) = session.InferenceSession(path).run(None, {"x": x})
+    exact = np.fft.fft(x[..., 0].astype(np.float64), axis=1)
+    error = np.abs(y[..., 0] + 1j * y[..., 1] - exact).max() / np.sqrt(length)
+    assert (error > 1e-4) == (kind is Kind.mistake)

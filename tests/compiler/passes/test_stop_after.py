@@ -52,6 +52,8 @@ def everything() -> Graph:
     small = b.add(REGISTRY["QuantizeLinear"](), [pool, step, zero], [], "again")
     weights = b.constant(rng.integers(-128, 128, (5, 3, 3, 2)).astype(np.int8))
     sums = b.add(REGISTRY["ConvInteger"](), [small, weights, zero], [], "sums")
+    all_of_it = b.constant(rng.integers(-128, 128, (4, 3, 9, 7)).astype(np.int8))
+    window = b.add(REGISTRY["ConvInteger"](), [first, all_of_it, zero], [], "window")
     whole = b.add(REGISTRY["Cast"](to="int32"), [first], [], "whole")
     factors = [(1623821475, 10), (1098017566, -10)]
     for multiplier, shift in factors:
@@ -70,7 +72,7 @@ def everything() -> Graph:
     short = b.add(REGISTRY["Cast"](to="float16"), [x], [], "short")
     mean = b.add(REGISTRY["AveragePool"](kernel_shape=(3, 2)), [short], [], "mean")
     y = b.add(REGISTRY["Sub"](), [p, q], ["y"], "sub")
-    return b.graph([y, p, sums, seen, mean, tokens, whole])
+    return b.graph([y, p, sums, window, seen, mean, tokens, whole])
 
 
 def stepwise(graph: Graph) -> list[str]:

@@ -116,7 +116,10 @@ def test_no_operator_of_16_bits_lacks_a_kernel_that_float32_has(name: str) -> No
             half = graph.types[v].dtype is DType.float16
             values[v] = wide.constant(array.astype(np.float32) if half else array)
         (node,) = graph.nodes
-        in_float32 = wide.graph(wide.add_all(node.op, [values[v] for v in node.inputs]))
+        try:
+            in_float32 = wide.graph(wide.add_all(node.op, [values[v] for v in node.inputs]))
+        except GraphError:  # it says of how many bits a number is
+            continue
         settings = Settings(opt_level=1, threads=1, quick=True)
         if compile(in_float32, settings).plan.on_reference:
             continue
