@@ -75,6 +75,20 @@ def align(
     whatever `VeraxError` the evaluation of either meets.
     """
     clock().start()
+    return _compared(first, second, inputs, seed, sizes, names, progress)
+
+
+def _compared(
+    first: Graph,
+    second: Graph,
+    inputs: Mapping[str, np.ndarray] | None,
+    seed: int,
+    sizes: Mapping[str, int] | None,
+    names: tuple[str, str],
+    progress: Progress | None,
+    turned: bool = False,
+) -> Alignment:
+    """As `align`, within its time. turned: this is the second way round."""
     say = progress or (lambda what, done: None)
     pairs = pair_names(first, second)
     chosen = {**choose_first_sizes(first, second, pairs), **(sizes or {})}
@@ -128,6 +142,12 @@ def align(
         )
         if judged.same or judged.search.sides is not None or not blind:
             relation, how = _by_operators(judged, divergences)
+        if relation is Relation.no_difference and not turned and _is_open(divergences):
+            say("comparing operators the other way round", 0.97)
+            fed = {v: b.values[v].astype(second.types[v].dtype.numpy) for v in second.inputs}
+            other = _compared(second, declared, fed, seed, None, names[::-1], None, turned=True)
+            if other.relation is Relation.same:
+                relation, how, divergences.places = Relation.same, [], []
         notes += [] if relation is Relation.undecided else told_by_operators(judged)
     if clock().is_up and relation is not Relation.same:
         notes.append(f"{clock().reason}: what else differs was not looked for")
@@ -376,6 +396,12 @@ def _by_operators(judged: Judged, divergences: Divergences) -> tuple[Relation, l
         f"no difference on these inputs, nor on {found.tried} others that were tried; but not "
         "every operator of one has its counterpart in the other"
     ]
+
+
+def _is_open(divergences: Divergences) -> bool:
+    """Whether what differs has no attribute or constant that says in what: values that are equal on
+    these inputs may have been paired one way only, which depends on whose come first."""
+    return not clock().is_up and not any(p.attributes for p in divergences.places)
 
 
 def written_alike(first: Graph, second: Graph) -> bool:
