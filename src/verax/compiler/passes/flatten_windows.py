@@ -32,11 +32,10 @@ def flatten_windows(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
 
     Given:  %t = Transpose(perm=(0, 3, 1, 2))(%x); %y = ConvInteger()(%t, %w, %z)
     Result: %r = Reshape()(%x, [n, h w c, 1, 1]); %y = ConvInteger()(%r, %v, %z)
-    Given:  %t = Transpose(perm=(0, 3, 1, 2))(%x); %y = ConvInteger(groups=c)(%t, %w, %z)
-    Result: %p = (%x - %z) %v; %s = ReduceSum(%p, axes=[1, 2]); %y = Transpose(...)(%s)
 
-    %v holds the weights of %w in the order of %x. The second only with a Transpose, as many outputs
-    as channels, and no weights' zero points.
+    %v holds the weights of %w in the order of %x. With a filter for each channel, channels last and
+    no zero points of the weights, %y becomes the sum of (%x - %z) %v over pixels, which a Transpose
+    follows that moves nothing.
 
     Numeric effect: none; integers are added exactly, in any order.
     """
