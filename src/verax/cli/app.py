@@ -7,9 +7,11 @@ import os
 import sys
 import tempfile
 import traceback
+import warnings
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -84,6 +86,7 @@ def verax(
 
 def run_command() -> None:
     """Do what the command line says and exit. Never shows a traceback unless VERAX_DEBUG is set."""
+    warnings.showwarning = _warn
     try:
         app()
     except VeraxError as error:
@@ -116,6 +119,15 @@ def _say(head: str, text: str) -> None:
     """Print an error; what prints in color is imported for it."""
     console, rich_text = import_module("verax.cli.console"), import_module("rich.text")
     console.errors.print(rich_text.Text.assemble((head, "red"), f" {text}"), highlight=False)
+
+
+def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """A warning in words, without the line of code that it came from; libraries' own are for
+    programmers and are left out unless VERAX_DEBUG is set."""
+    if issubclass(category, UserWarning):
+        _say("warning:", str(message))
+    elif os.environ.get("VERAX_DEBUG"):
+        _say(f"{category.__name__}:", str(message))
 
 
 def _bug(error: Exception) -> None:

@@ -4,10 +4,12 @@ own weights, so that the numbers are its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from verax.base import memory
 from verax.frontends.common.context import Conversion
 
 STEPS = 1024
@@ -19,7 +21,8 @@ def resized_bicubic(
 ) -> str:
     """image [n, h, w, c] with the sizes `old` taken to `new`: four rows, then four columns,
     weighted. aligned, half: which positions correspond, as `align_corners` and
-    `half_pixel_centers`."""
+    `half_pixel_centers`. Raises `InputError` when an image of one channel would not fit."""
+    memory.require(4 * math.prod(new), "the resized image", c.node.place)
     value = image
     for axis in (1, 2):
         places, weights = bicubic_taps(old[axis - 1], new[axis - 1], aligned, half)
