@@ -130,7 +130,9 @@ def onnx_attributes(op: Operator) -> dict[str, Any]:
             return onnx.helper.np_dtype_to_tensor_dtype(value.numpy)
         return int(value) if isinstance(value, bool) else value
 
-    return {k: plain_value(v) for k, v in op.attributes().items() if v is not None}
+    unsaid = ("saturate", "round_mode") if op.kind == "Cast" else ()  # of 8, 4 and 2 bits alone
+    stated = {k: v for k, v in op.attributes().items() if k not in unsaid}
+    return {k: plain_value(v) for k, v in stated.items() if v is not None}
 
 
 def has_foreign_semantics(case: Case) -> bool:
@@ -140,6 +142,8 @@ def has_foreign_semantics(case: Case) -> bool:
         return True
     if case.op.kind == "Cast":
         source, to = kinds.pop(), case.op.attributes()["to"]
+        if to.is_narrow or DType(source).is_narrow:
+            return True  # tests/ops/test_narrow_types.py has them
         return (source.endswith(("float16", "float32", "float64")) and to.is_integer) or (
             "bfloat16" in (source, to)
         )
@@ -167,7 +171,9 @@ def test_onnx_runtime_agrees_within_the_error_model(name: str) -> None:
         try:
             found = onnxruntime_says(name, case.inputs, onnx_attributes(case.op))
         except Exception as error:
-            assert "NOT_IMPLEMENTED" in str(error) or "INVALID_GRAPH" in str(error), str(error)
+            # The last: its Python interface has no arrays of 8, 4 and 2 bits.
+            reasons = "NOT_IMPLEMENTED", "INVALID_GRAPH", "can't be converted to MLDataType"
+            assert any(r in str(error) for r in reasons), str(error)
             continue
         agree(case.op, case.inputs, found)
         compared += 1
@@ -190,6 +196,8 @@ def test_the_expression_gives_the_promised_bits(name: str) -> None:
         ev = Evaluation(types, tuple(op.infer(Inference(types, known))))
         assert got.dtype == ev.outputs[0].dtype.numpy
         promised = np.asarray(op.canonical(ev, *case.inputs))
+        if DType.of(promised).is_narrow:  # NumPy does not know their NaN
+            got, promised = got.astype(np.float32), promised.astype(np.float32)
         np.testing.assert_array_equal(np.broadcast_to(got, promised.shape), promised)
     assert traced
 

@@ -208,6 +208,7 @@ UNSHOWN = {
     "Loop": {2, 4},
     "MultiBoxDetection": {1},
     "NonMaxSuppression": {3, 4},
+    "QuantizeLinear": {2},  # a zero point of float8, which is 0
     "Range": {1},
 }
 """Inputs that decide only where two numbers are equal, which no case makes so: thresholds, limits,
