@@ -68,7 +68,7 @@ def step_of(case: Case) -> tuple[Step, tuple, np.ndarray] | None:
     return Step(case.op, ev, tuple(wide), outputs, wanted), rule
 
 
-ROUNDING = ("Cast", "Bfloat16Factor")
+ROUNDING = ("Cast", "BitCast", "Bfloat16Factor")
 """Steps, whose slope is none: the rule is that of the line through them."""
 
 
