@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 RUN = ("python", "console", "sh")
-SHOWN = ("text", "json")
+SHOWN = ("text", "json", "yaml", "dockerfile")
 """Languages of blocks that are no code: what something prints, what a file holds."""
 MARK = re.compile(
     r"^<!-- *(?P<word>python|printed|numbers vary:|compare only:|needs:|not run:)(?P<rest>.*?)-->"

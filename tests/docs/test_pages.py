@@ -16,7 +16,7 @@ from tests.test_suite import installed
 PAGES = pages()
 WITH_CODE = [p for p in PAGES if any(b.language in RUN and not b.skipped for b in blocks(p))]
 FENCED = re.compile(r"^```.*?^```$|<!--.*?-->", re.DOTALL | re.MULTILINE)
-NOT_RUN = 4
+NOT_RUN = 5
 """Blocks that do not run, each for a reason that stands beside it."""
 
 

@@ -64,6 +64,8 @@ def test_n_grams_are_counted(mode, skips, shape):
     limits["min_gram_length"], limits["max_gram_length"] = 2, 2
     proto = one_node("TfIdfVectorizer", {"x": x}, mode=mode, **grams, **limits)
     must_agree(proto, {"x": x})
+    unused = {e.attribute for e in load_onnx(proto).ledger.entries if e.outcome == "irrelevant"}
+    assert unused == ({"weights"} if mode == "TF" else set())
 
 
 def test_text_is_refused_by_name():

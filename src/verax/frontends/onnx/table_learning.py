@@ -44,9 +44,12 @@ def n_grams(c: Conversion) -> Result:
     if a.has("pool_strings"):
         a.refuse("pool_strings", "text is no number")
     pool, places = a.integers("pool_int64s", ()), a.integers("ngram_indexes", ())
-    starts, weights = a.integers("ngram_counts", ()), a.numbers("weights")
+    starts = a.integers("ngram_counts", ())
     shortest, longest = c.integer("min_gram_length", 1), c.integer("max_gram_length", 1)
     skips, mode = c.integer("max_skip_count", 0), c.choice("mode", ("TF", "IDF", "TFIDF"))
+    if mode == "TF":
+        a.irrelevant("weights", "the counts themselves are asked for")
+    weights = None if mode == "TF" else a.numbers("weights")
     pools = _pools(pool, starts)
     count = sum(len(grams) for grams in pools)
     if count != len(places) or not places or len(set(places)) < count or min(places) < 0:
@@ -67,7 +70,7 @@ def n_grams(c: Conversion) -> Result:
     y = c.add("Gather", [found, c.ints(source.tolist())], axis=-1)
     if mode == "IDF":
         y = c.cast(c.add("Greater", [y, c.like(0, y)]), DType.float32)
-    if weights is None or mode == "TF":
+    if weights is None:
         return c.same(y)
     if len(weights) != count:
         raise ModelError(f"{len(weights)} weights of {count} n-grams", place=c.node.place)
