@@ -55,6 +55,8 @@ OWN: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
         for shape in ((5, 3, 2), (1, 16, 2), (1, 16, 4))
     ]),
     ("Reshape", {"allowzero": 1}, [np.zeros((0, 0, 3), np.float32), np.array([0, 3, 0])]),
+    *(("Cast", {"to": onnx.TensorProto.FLOAT8E8M0, "round_mode": mode}, [IMAGE])
+      for mode in ("down", "nearest")),
 ]  # fmt: skip
 """What ONNX's cases leave out: operator, attributes, operands."""
 
@@ -85,7 +87,8 @@ def cases() -> dict[str, list[tuple[onnx.ModelProto, Arrays]]]:
         named = {f"x{i}": a for i, a in enumerate(arrays)}
         node = helper.make_node(operator, list(named), ["y"], **attributes)
         inputs = {k: a.shape for k, a in named.items()}
-        copy = onnx_model([node], inputs, {"y": None}, opset=22)
+        opset = max(22, onnx.defs.get_schema(operator).since_version)
+        copy = onnx_model([node], inputs, {"y": None}, opset=opset)
         for value, array in zip(copy.graph.input, arrays):
             value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(array.dtype)
         copy.graph.output[0].ClearField("type")
