@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 from tests.frontends.onnx_models import model
 
+from verax.base.errors import UnsupportedError
 from verax.export.onnx import to_onnx
 from verax.frontends.common.ledger import Outcome
 from verax.frontends.onnx import load_onnx
@@ -72,3 +73,11 @@ def test_no_attribute_is_written_where_it_has_no_meaning(to: DType) -> None:
 def test_nor_by_quantization(to: str) -> None:
     op = QuantizeLinear(output_dtype=DType(to), saturate=False)
     assert ("saturate" in attributes_written(op, np.float32(0.5))) == (to in SATURATED)
+
+
+def test_halves_away_from_zero_are_refused_for_narrow_integers() -> None:
+    """Floats round to nearest even whatever `halves` says."""
+    with pytest.raises(UnsupportedError, match="QuantizeLinear to uint4 with halves"):
+        attributes_written(QuantizeLinear(output_dtype=DType.uint4, halves="away"), np.float32(0.5))
+    eight = QuantizeLinear(output_dtype=DType.float8_e5m2, halves="away")
+    assert "halves" not in attributes_written(eight, np.float32(0.5))

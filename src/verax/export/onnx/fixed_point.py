@@ -225,9 +225,11 @@ def quantize_linear(node: Node, graph: Graph, version: int) -> OnnxEmission:
     op, g = node.op, Group(node, graph)
     assert isinstance(op, QuantizeLinear)
     to = graph.output_types(node)[0].dtype
-    if op.halves == "even":
+    if op.halves == "even" or to.is_float:
         said = {} if has_saturation(to) else {"saturate": None}
-        return plain(node, graph, version, **said)
+        return plain(node, graph, version, halves=None, **said)
+    if to.is_narrow:
+        return g.refuse(f"to {to} with halves rounded away from zero has no ONNX form")
     single = all(g.type(i).size == 1 and g.type(i).rank <= 1 for i in range(1, len(node.inputs)))
     if not single or op.precision not in (None, DType.float32) or g.type(0).dtype != "float32":
         return g.refuse("with halves rounded away from zero is written for one float32 scale only")
