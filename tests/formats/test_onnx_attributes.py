@@ -67,6 +67,8 @@ OWN: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
     }, [np.array([[3, 0, 2, 1, 1, 3, 3], [0, 1, 2, 0, 1, 3, 2]])]),
     ("Adagrad", {"decay_factor": 0.2}, STEP),
     ("Momentum", {"alpha": 0.8, "beta": 0.6, "norm_coefficient": 0.3, "mode": "standard"}, STEP),
+    *(("Cast", {"to": onnx.TensorProto.FLOAT8E8M0, "round_mode": mode}, [IMAGE])
+      for mode in ("down", "nearest")),
 ]  # fmt: skip
 """What ONNX's cases leave out: operator, attributes, operands."""
 
@@ -103,7 +105,8 @@ def cases() -> dict[str, list[tuple[onnx.ModelProto, Arrays]]]:
         node = helper.make_node(operator, list(named), results, domain=domain, **attributes)
         inputs = {k: a.shape for k, a in named.items()}
         imports = [helper.make_opsetid(domain, 1)] if domain else []
-        copy = onnx_model([node], inputs, dict.fromkeys(results), opset=22, imports=imports)
+        opset = 22 if domain else max(22, onnx.defs.get_schema(operator).since_version)
+        copy = onnx_model([node], inputs, dict.fromkeys(results), opset=opset, imports=imports)
         for value, array in zip(copy.graph.input, arrays):
             value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(array.dtype)
         for output in copy.graph.output:

@@ -10,7 +10,17 @@ from verax.ir.types import DType, TensorType
 from verax.onnx_format.dtypes import CODES, dtype_name
 from verax.onnx_format.package import onnx
 
-_TYPE_NAMES = {DType.float32: "float", DType.float64: "double"}
+_TYPE_NAMES = {
+    DType.float32: "float",
+    DType.float64: "double",
+    DType.float8_e4m3fn: "float8e4m3fn",
+    DType.float8_e4m3fnuz: "float8e4m3fnuz",
+    DType.float8_e5m2: "float8e5m2",
+    DType.float8_e5m2fnuz: "float8e5m2fnuz",
+    DType.float8_e8m0fnu: "float8e8m0",
+    DType.float4_e2m1fn: "float4e2m1",
+}
+"""Element types that ONNX's descriptions call by another name."""
 
 
 @cache

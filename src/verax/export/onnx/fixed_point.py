@@ -20,6 +20,7 @@ from verax.numerics.fixed_point import (
     scaled,
 )
 from verax.ops.images.resize_integer import BITS, ResizeInteger
+from verax.ops.pointwise.cast import has_saturation
 from verax.ops.quantized.dynamic_quantization import HIGH, LOW, DynamicQuantizeGroups
 from verax.ops.quantized.quantization import QuantizeLinear
 from verax.ops.quantized.requantization import (
@@ -223,12 +224,15 @@ def quantize_linear(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX rounds halves to even; others by their steps, the quotient being rounded to float32."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, QuantizeLinear)
-    if op.halves == "even":
-        return plain(node, graph, version)
+    to = graph.output_types(node)[0].dtype
+    if op.halves == "even" or to.is_float:
+        said = {} if has_saturation(to) else {"saturate": None}
+        return plain(node, graph, version, halves=None, **said)
+    if to.is_narrow:
+        return g.refuse(f"to {to} with halves rounded away from zero has no ONNX form")
     single = all(g.type(i).size == 1 and g.type(i).rank <= 1 for i in range(1, len(node.inputs)))
     if not single or op.precision not in (None, DType.float32) or g.type(0).dtype != "float32":
         return g.refuse("with halves rounded away from zero is written for one float32 scale only")
-    to = graph.output_types(node)[0].dtype
     found = _nearest(g, g.add("Div", g.input(0), g.input(1)))
     if len(node.inputs) > 2:
         found = g.add("Add", found, g.cast(g.input(2), DType.float64))

@@ -39,6 +39,7 @@ from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.onnx_format.package import numpy_helper
+from verax.ops.pointwise.cast import Cast, has_saturation
 from verax.ops.pointwise.factors import SMALLEST_FACTOR
 from verax.ops.sums.response_normalization import LpNormalization
 from verax.ops.sums.strassen import StrassenMatMul
@@ -289,6 +290,19 @@ def _bfloat16_factor(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Where", g.add("Less", g.add("Abs", rounded), least), zero, rounded))
 
 
+def _cast(node: Node, graph: Graph, version: int) -> OnnxEmission:
+    """`saturate` and `round_mode` are said only where the target has a use for them: ONNX Runtime
+    refuses them elsewhere."""
+    op = node.op
+    assert isinstance(op, Cast)
+    unused: dict[str, None] = {}
+    if not has_saturation(op.to):
+        unused["saturate"] = None
+    if op.to is not DType.float8_e8m0fnu:
+        unused["round_mode"] = None
+    return plain(node, graph, version, **unused)
+
+
 def _one_hot(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX Runtime marks with float32 or int64 at int64 places."""
     g = Group(node, graph)
@@ -337,6 +351,7 @@ SPECIAL: dict[str, Maker] = {
     "MultiBoxDetection": multibox_detection,
     "BoxNMS": box_nms,
     **dict.fromkeys(("Clip", "Max", "Min", "ReduceMax", "ReduceMin"), widened),
+    "Cast": _cast,
     "OneHot": _one_hot,
     "Mod": _mod,
     "FloorDiv": floor_div,

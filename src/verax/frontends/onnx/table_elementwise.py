@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
@@ -10,6 +12,7 @@ from verax.frontends.onnx.rows import MICROSOFT, TABLE, require_test_mode, row
 from verax.frontends.onnx.tensors import dtype_of
 from verax.frontends.onnx.training import ADVICE
 from verax.ir.types import DType
+from verax.ops.pointwise.cast import has_saturation
 
 SAME = (
     *("Neg", "Abs", "Sign", "Sqrt", "Reciprocal", "Min", "Max", "Sum", "Mean", "Where"),
@@ -95,17 +98,19 @@ def cast_like(c: Conversion) -> Result:
 
 
 def _cast_to(c: Conversion, to: DType) -> Result:
-    """`saturate` and `round_mode` say nothing where they concern other types."""
-    saturate, mode = bool(c.integer("saturate", 1)), c.text("round_mode", "up")
-    if not (to.is_narrow and to.is_float) or to is DType.float4_e2m1fn:
-        saturate = True
-    return c.apply(
-        "Cast",
-        [c.required(0)],
-        to=to,
-        saturate=saturate,
-        round_mode=mode if to is DType.float8_e8m0fnu else "up",
-    )
+    """`saturate` concerns floats of 8 bits, `round_mode` float8_e8m0fnu; elsewhere neither says
+    anything."""
+    a = c.attributes
+    fields: dict[str, Any] = {}
+    if has_saturation(to):
+        fields["saturate"] = bool(c.integer("saturate", 1))
+    else:
+        a.irrelevant("saturate", f"it is about floats of 8 bits, and {to} is none")
+    if to is DType.float8_e8m0fnu:
+        fields["round_mode"] = c.text("round_mode", "up")
+    else:
+        a.irrelevant("round_mode", f"it is about float8_e8m0fnu, not about {to}")
+    return c.apply("Cast", [c.required(0)], to=to, **fields)
 
 
 @row("Dropout")

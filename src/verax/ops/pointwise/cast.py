@@ -40,6 +40,11 @@ def holds(wide: DType, narrow: DType) -> bool:
     return wide is not DType.bool_ and wide.ends[0] <= low and high <= wide.ends[1]
 
 
+def has_saturation(to: DType) -> bool:
+    """Whether `saturate` makes a difference: to floats of 8 bits; float4_e2m1fn always does."""
+    return to.is_float and to.is_narrow and to is not DType.float4_e2m1fn
+
+
 @operator
 class Cast(Elementwise):
     """X as element type `to`.
