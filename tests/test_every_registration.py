@@ -42,8 +42,8 @@ OWN_RULES = (
 )
 """Elementwise operators with a rule of their own, sharper than differences."""
 BY_ATTRIBUTES = """
-Acos Acosh AffineGrid And Asin Asinh Atan Atan2 Atanh AveragePoolInteger Bfloat16Factor BitShift
-BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BoxNMS Cast Ceil CenterCropPad Compress
+Acos Acosh AffineGrid And Asin Asinh Atan Atan2 Atanh AveragePoolInteger Bfloat16Factor
+BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BoxNMS Cast Ceil CenterCropPad Compress
 ConstantOfShape Cos Cosh CumProd
 Dropout DynamicQuantizeLinear Einsum Equal ErfInv Expand Expm1 EyeLike Floor FloorDiv
 GatherElements GatherND Greater GreaterOrEqual GridSample Hypot IsInf IsNaN L2NormalizeInteger Less
