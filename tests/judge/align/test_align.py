@@ -14,13 +14,15 @@ from verax.base.errors import InputError, UnsupportedError
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
+from verax.judge.align import networks
 from verax.judge.align.networks import align
+from verax.judge.align.verdict import Judged
 from verax.ops.pointwise.activation import LeakyRelu, Relu
 from verax.ops.pointwise.arithmetic import Mul, Neg, Sqrt
 from verax.ops.pointwise.transcendental import Exp, Log
 from verax.ops.sums.softmax import Softmax
 from verax.ops.windows.convolution import Conv
-from verax.records.alignment import Alignment, Relation
+from verax.records.alignment import Alignment, Divergence, Layer, Relation
 
 MODELS = Path(__file__).parents[3].parent / "shared" / "models"
 
@@ -353,3 +355,25 @@ def test_coreml_padding_modes_are_told_apart() -> None:
 def test_real_pairs_of_one_network_are_the_same(first: str, second: str) -> None:
     found = align(*real(first, second))
     assert found.relation is Relation.same, found.reasons
+
+
+@pytest.mark.parametrize("blind", [1, 2])
+def test_what_one_way_round_proves_is_proved(blind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that are equal on these inputs are paired as they come, so one way may prove nothing;
+    blind: how many ways prove nothing here."""
+    judge, calls = networks.judge_operators, []
+
+    def judged(*arguments: object, **options: object) -> Judged:
+        found = judge(*arguments, **options)  # type: ignore[arg-type]
+        calls.append(found)
+        if len(calls) > blind:
+            return found
+        layer = Layer("conv", "Conv", {}, "y", "float32[2]")
+        return Judged(found.evidence, hidden=(Divergence((layer,), (layer,), "not paired"),))
+
+    monkeypatch.setattr(networks, "judge_operators", judged)
+    found = align(net(), channels_last())
+    assert len(calls) == 2
+    assert found.relation is (Relation.same if blind == 1 else Relation.no_difference)
+    assert ("not paired" in str(found)) == (blind == 2)
+    assert not found.divergences or blind == 2
