@@ -17,12 +17,11 @@ from verax.base.printing import first_few
 from verax.base.processor import require_runs_here
 from verax.base.settings import Settings
 from verax.ir.types import DType, TensorType
-from verax.runtime.arguments import check_inputs
+from verax.runtime.arguments import check_inputs, types_of
 from verax.runtime.carried import Arrays, Remembers
 from verax.runtime.continuing import continuation_of
 from verax.runtime.image import Image, PythonStep, Signature
 from verax.runtime.program import Program
-from verax.runtime.python_steps import numpy_dtype
 from verax.runtime.signature import trusted_key
 from verax.runtime.vx import load_image
 
@@ -71,7 +70,7 @@ class SavedExecutable(Remembers):
         self._call = calls_of(image, notes, os.fspath(path))
         self.use_threads(threads)
         self._names = [s.name for s in image.outputs]
-        self._signatures = [(s.name, numpy_dtype(s.dtype), s.shape) for s in image.inputs]
+        self._wanted = types_of(image.inputs)
 
     def _brief(self) -> str:
         inputs = first_few(f"{v} {t}" for v, t in self.inputs.items()) or "no input"
@@ -135,7 +134,7 @@ class SavedExecutable(Remembers):
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         outputs = self._program.run_if_taken(inputs)
         if outputs is None:
-            outputs = self._program.run(check_inputs(self._signatures, inputs))
+            outputs = self._program.run(check_inputs(self._wanted, inputs))
         return dict(zip(self._names, outputs))
 
 

@@ -9,9 +9,16 @@ import numpy as np
 
 from verax.base.arrays import as_array
 from verax.base.errors import InputError
+from verax.runtime.image import Signature
+from verax.runtime.python_steps import numpy_dtype
 
 Wanted = tuple[str, tuple[int, ...], np.dtype]
-"""Name, shape and dtype of an input."""
+"""Name, shape and dtype of an input or output."""
+
+
+def types_of(signatures: Iterable[Signature]) -> list[Wanted]:
+    """Names, shapes and NumPy dtypes of a program's inputs or outputs."""
+    return [(s.name, s.shape, numpy_dtype(s.dtype)) for s in signatures]
 
 
 def contiguous_if_taken(
@@ -32,12 +39,10 @@ def contiguous_if_taken(
     return taken
 
 
-def add_outputs(
-    arrays: list[np.ndarray], types: Iterable[tuple[tuple[int, ...], np.dtype]]
-) -> None:
-    """Append an array, not filled, for each (shape, dtype). Raises `InputError` without memory."""
+def add_outputs(arrays: list[np.ndarray], types: Iterable[Wanted]) -> None:
+    """Append an array, not filled, for each output. Raises `InputError` without memory."""
     try:
-        for shape, dtype in types:
+        for _, shape, dtype in types:
             arrays.append(np.empty(shape, dtype))
     except (MemoryError, ValueError) as error:
         raise InputError(
@@ -45,18 +50,17 @@ def add_outputs(
         ) from error
 
 
-def check_inputs(
-    signatures: Sequence[tuple[str, np.dtype, tuple[int, ...]]], inputs: Mapping[str, Any]
-) -> list[np.ndarray]:
-    """Arrays in signature order. Raises `InputError` naming a missing, unknown or unfit input."""
-    names = {name: None for name, _, _ in signatures}
+def check_inputs(wanted: Sequence[Wanted], inputs: Mapping[str, Any]) -> list[np.ndarray]:
+    """Arrays in the order of `wanted`. Raises `InputError` naming an input that is missing, unknown
+    or unfit."""
+    names = {name: None for name, _, _ in wanted}
     for name in inputs:
         if name not in names:
             raise InputError(
                 f"the model has no input {name!r}", next_step=f"its inputs are {', '.join(names)}"
             )
     arrays = []
-    for name, dtype, shape in signatures:
+    for name, shape, dtype in wanted:
         if name not in inputs:
             raise InputError(f"the input {name!r} is missing", next_step=f"give {dtype}{shape}")
         array = as_array(inputs[name], f"input {name!r}")

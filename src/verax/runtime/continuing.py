@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.arrays import address_writer
-from verax.runtime.arguments import add_outputs, contiguous_if_taken
+from verax.runtime.arguments import Wanted, add_outputs, contiguous_if_taken, types_of
 from verax.runtime.image import CTX_ARRAYS, CTX_POOL
 from verax.runtime.program import Place, Program
 
@@ -37,10 +37,10 @@ class Continuation:
 
     def __init__(self, program: Program, updates: Mapping[str, str]) -> None:
         self._program = program
-        inputs, outputs = program.input_types, program.output_types
+        inputs, outputs = types_of(program.image.inputs), types_of(program.image.outputs)
         after = {output: name for name, output in updates.items()}
         self._wanted = [s for s in inputs if s[0] not in updates]
-        self._made = [(shape, dtype) for name, shape, dtype in outputs if name not in after]
+        self._made = [s for s in outputs if s[0] not in after]
         self._sets = tuple(_arrays([s for s in inputs if s[0] in updates]) for _ in range(2))
         read = {CTX_ARRAYS + i: s[0] for i, s in enumerate(inputs) if s[0] in updates}
         first = CTX_ARRAYS + len(inputs)
@@ -99,7 +99,7 @@ class Continuation:
         self._bound = weakref.ref(place)  # who refers to a place is taken for its user
 
 
-def _arrays(types: list[tuple[str, tuple[int, ...], np.dtype]]) -> dict[str, np.ndarray]:
+def _arrays(types: list[Wanted]) -> dict[str, np.ndarray]:
     """Zeros of these names, shapes and dtypes, each on a boundary of 64 bytes."""
     sizes = [math.prod(shape) * dtype.itemsize for _, shape, dtype in types]
     raw = np.zeros(sum(-(-n // _ALIGNMENT) for n in sizes) * _ALIGNMENT + _ALIGNMENT, np.uint8)

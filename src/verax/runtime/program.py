@@ -21,7 +21,7 @@ from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
 from verax.base.printing import OneLine, first_few
 from verax.base.processor import require_runs_here
-from verax.runtime.arguments import add_outputs, contiguous_if_taken
+from verax.runtime.arguments import add_outputs, contiguous_if_taken, types_of
 from verax.runtime.engine import LoadedObject, load_object
 from verax.runtime.image import (
     CTX_ARENA,
@@ -89,8 +89,6 @@ class Program(OneLine):
         self._python_call = python_call
         memory.require(sum(map(_bytes, image.outputs)), "the network's outputs")
         self._weights = _aligned(image.weights)
-        self.input_types = [(s.name, s.shape, numpy_dtype(s.dtype)) for s in image.inputs]
-        self.output_types = [(s.name, s.shape, numpy_dtype(s.dtype)) for s in image.outputs]
         self._library = load_object(image.object_code) if image.object_code else None
         self._pools: list[ThreadPool] = []
         self._first = self._new_place(threads)
@@ -280,8 +278,7 @@ class Place:
         """pools: where its workers are entered, for whoever stops them."""
         self.image, self._library, self._pools = image, library, pools
         self._weights, self._python_call = weights, python_call
-        self._wanted = [(s.name, s.shape, numpy_dtype(s.dtype)) for s in image.inputs]
-        self._made = [(s.shape, numpy_dtype(s.dtype)) for s in image.outputs]
+        self._wanted, self._made = types_of(image.inputs), types_of(image.outputs)
         self.arena = aligned_zeros(image.arena_bytes)
         self._pool_is_lost = False
         self._in_flight: Sequence[np.ndarray] = ()

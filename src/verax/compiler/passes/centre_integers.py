@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from verax.compiler.passes.quantised import BYTES, dequantised_by, swept
+from verax.compiler.passes.quantised import BYTES, dequantised_by, swept, zero_point_of
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -89,13 +89,9 @@ def _zero(graph: Graph, node: Node) -> int | None:
     """The zero point of the data of a convolution of bytes; None for any other node."""
     if not isinstance(node.op, ConvInteger | ConvTransposeInteger):
         return None
-    value = node.inputs[2] if len(node.inputs) > 2 else None
     if graph.types[node.inputs[0] or ""].dtype not in BYTES:
         return None
-    if value is None:
-        return 0
-    constant = graph.constants.get(value)
-    return None if constant is None else int(constant.reshape(()))
+    return zero_point_of(graph, node)
 
 
 def _comes_from_outside(graph: Graph, q: str) -> bool:

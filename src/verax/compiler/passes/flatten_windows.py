@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from verax.compiler.passes.quantised import swept
+from verax.compiler.passes.quantised import swept, zero_point_of
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -96,20 +96,11 @@ def _is_depthwise(graph: Graph, node: Node) -> bool:
     return (
         node.op.groups == channels == len(graph.constants[node.inputs[1] or ""])
         and len(node.inputs) < 4
-        and _zero_point(graph, node) is not None
+        and zero_point_of(graph, node) is not None
         and math.prod(pixels) < MOST_TERMS
         and node.op.output_dtype is DType.int32
         and _channels_last(graph, node) is not None
     )
-
-
-def _zero_point(graph: Graph, node: Node) -> int | None:
-    """Of the data; None if only running tells."""
-    value = node.inputs[2] if len(node.inputs) > 2 else None
-    if value is None:
-        return 0
-    constant = graph.constants.get(value)
-    return None if constant is None else int(constant.reshape(()))
 
 
 def _channels_last(graph: Graph, node: Node) -> str | None:
@@ -150,7 +141,7 @@ def _as_sum(rewriter: Rewriter, node: Node) -> None:
     rank = graph.types[node.inputs[0] or ""].rank
     weights = np.moveaxis(graph.constants[node.inputs[1] or ""], (1, 0), (0, -1)).astype(np.int32)
     wide = rewriter.add(Cast(to=DType.int32), [rewriter.map(_channels_last(graph, node))])
-    if zero := _zero_point(graph, node):
+    if zero := zero_point_of(graph, node):
         wide = rewriter.add(Sub(), [wide, rewriter.constant(np.array(zero, np.int32))])
     products = rewriter.add(Mul(), [wide, rewriter.constant(np.ascontiguousarray(weights))])
     axes = rewriter.constant(np.arange(1, rank - 1))

@@ -80,3 +80,13 @@ def _needed(graph: Graph) -> set[str]:
         if needed & {*node.outputs}:
             needed.update(v for v in node.inputs if v is not None)
     return needed
+
+
+def zero_point_of(graph: Graph, node: Node) -> int | None:
+    """The zero point of an integer convolution's data, 0 where it has none; None where only running
+    tells."""
+    value = node.inputs[2] if len(node.inputs) > 2 else None
+    if value is None:
+        return 0
+    constant = graph.constants.get(value)
+    return None if constant is None else int(constant.reshape(()))
