@@ -108,11 +108,12 @@ def test_compiling_again_and_again_does_not_fill_memory() -> None:
 
 
 def test_the_lock_that_a_fork_waits_for_is_the_one_that_llvmlite_holds_in_llvm() -> None:
-    assert making._llvm_lock is not None
-    assert making._llvm_lock is ffi.lib._lock._lock
+    lock = making._lock_of_llvm()  # as every fork looks it up
+    assert lock is not None
+    assert lock is ffi.lib._lock._lock
     with ffi.lib._lock:
         taken = []
-        thread = threading.Thread(target=lambda: taken.append(making._llvm_lock.acquire(False)))
+        thread = threading.Thread(target=lambda: taken.append(lock.acquire(False)))
         thread.start()
         thread.join()
         assert taken == [False]
