@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import networks_zoo
 from verax.base.memory import parse_bytes, shown_bytes
 from verax.formats import FORMATS
-from verax.runners.registry import ENTRIES
+from verax.runners.registry import ENTRIES, SPEC_OF
 
 ANSWERS = {0: "yes", 1: "yes", 2: "refused", 3: "yes"}
 """Exit codes that are no accident."""
@@ -130,10 +130,9 @@ def networks(zoo: Path, others: Sequence[Path], names: Sequence[str]) -> Iterato
 
 def installed() -> list[str]:
     """Runners whose package is here."""
+    packages = {name: SPEC_OF[name].package.partition(".")[0] for name in ENTRIES}
     return [
-        name
-        for name, entry in ENTRIES.items()
-        if not entry.package or importlib.util.find_spec(entry.package.partition(".")[0])
+        n for n, package in packages.items() if not package or importlib.util.find_spec(package)
     ]
 
 

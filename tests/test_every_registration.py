@@ -7,6 +7,7 @@ of each format; operators: tests/ops/test_every_operator.py.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from verax.ir.operator import REGISTRY
 from verax.judge.explain.hypotheses.library import BY_KIND
 from verax.judge.regions.vjp import JUMPS, RULES
 from verax.ops.pointwise.elementwise import Elementwise
-from verax.runners import registry, worker
+from verax.runners import registry
 from verax.runners.child_runner import ChildRunner
 
 assert verax.ops
@@ -62,6 +63,8 @@ openvino:default tvm tvm:O0 tvm:O1
 tvm:O2 torch torch-compiled litert litert-builtin litert-reference tensorflow reference
 reference:promised
 """
+CHILDREN = "onnx_runtime openvino tvm litert tensorflow_file torch_file"
+"""Modules of `runners` whose `answer` runs in a child process."""
 COMMANDS = (
     "inspect convert compile run check bisect bench tune evaluate ops passes formats runners cache "
     "doctor"
@@ -80,19 +83,25 @@ def families() -> None:
 
 def subjects() -> None:
     assert set(registry.ENTRIES) >= set(SUBJECTS.split())
-    packages = {entry.package for entry in registry.ENTRIES.values()} - {""}
+    packages = {registry.SPEC_OF[name].package for name in registry.ENTRIES} - {""}
     assert packages == set(registry.DISTRIBUTIONS)
 
 
 def children() -> None:
-    """Every runner of a foreign runtime has its task in the child."""
+    """Every runner of a foreign runtime is done by a module that the child can import, and each
+    module with an `answer` declares a runner."""
 
     def below(kind: type[ChildRunner]) -> set[str]:
-        own = {kind.task} if "task" in vars(kind) and isinstance(kind.task, str) else set()
+        own = (
+            {kind.answer.__module__}
+            if isinstance(vars(kind).get("answer"), staticmethod)
+            else set()
+        )
         return own.union(*(below(k) for k in kind.__subclasses__()))
 
-    tasks = {t for t in below(ChildRunner) if t}
-    assert tasks <= set(worker.TASKS), tasks - set(worker.TASKS)
+    modules = below(ChildRunner)
+    assert {m.rpartition(".")[2] for m in modules} >= set(CHILDREN.split())
+    assert all(callable(importlib.import_module(m).answer) for m in modules)
 
 
 def formats() -> None:
@@ -111,10 +120,13 @@ REGISTRIES: dict[str, tuple[MutableMapping[Any, Any], Callable[[], None]]] = {
     "derivative rules": (RULES, derivatives),
     "families of hypotheses": (BY_KIND, families),
     "runners": (registry.ENTRIES, subjects),
-    "tasks of children": (worker.TASKS, children),
     "formats": (FORMATS_BY_NAME, formats),
     "commands": (app.COMMANDS, commands),
 }
+
+
+def test_every_child_has_its_module() -> None:
+    children()
 
 
 @pytest.mark.parametrize("name", REGISTRIES)

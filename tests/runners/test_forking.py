@@ -48,7 +48,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return write
 
 
-def ask(task: str = "onnxruntime", fill: int | None = None, timeout: float = 60) -> str:
+def ask(task: str = "onnx_runtime", fill: int | None = None, timeout: float = 60) -> str:
     """What a run fails with."""
     with pytest.raises(SubjectError) as caught:
         run_in_child(
@@ -57,7 +57,7 @@ def ask(task: str = "onnxruntime", fill: int | None = None, timeout: float = 60)
     return caught.value.cause
 
 
-def who(task: str = "onnxruntime") -> tuple[int, int]:
+def who(task: str = "onnx_runtime") -> tuple[int, int]:
     """The numbers of the child and of the fork that a run was done by."""
     child, fork = ask(task).partition("[")[2].partition("]")[0].split(",")
     return int(child), int(fork)
@@ -183,14 +183,14 @@ def test_a_child_that_dies_before_a_run_is_started_once_more(
         "torch",
     )
     with keeping():
-        assert ask("torch").endswith("process died (signal SIGABRT): cannot be loaded")
+        assert ask("torch_file").endswith("process died (signal SIGABRT): cannot be loaded")
         assert (tmp_path / "starts").read_text() == ".."
 
 
 def test_a_package_that_starts_threads_is_not_forked(package: Write) -> None:
     package("threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n" + WHO, "torch")
     with keeping():
-        first, second = who("torch"), who("torch")
+        first, second = who("torch_file"), who("torch_file")
         assert first[0] != second[0]
 
 
@@ -203,7 +203,7 @@ def test_forks_draw_other_random_numbers(package: Write) -> None:
         "torch",
     )
     with keeping(), pytest.raises(SubjectError) as caught:
-        run_in_child("torch", {"path": "", "threads": 0}, {}, name="fake", timeout=60)
+        run_in_child("torch_file", {"path": "", "threads": 0}, {}, name="fake", timeout=60)
     assert caught.value.cause.endswith(", 0]")
 
 

@@ -31,7 +31,7 @@ def test_the_optimised_model_lies_there(tmp_path: Path, monkeypatch: pytest.Monk
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
     request = {
-        **{"task": "onnxruntime", "model": str(tmp_path / "net.onnx"), "keep": [], "fill": None},
+        **{"task": "onnx_runtime", "model": str(tmp_path / "net.onnx"), "keep": [], "fill": None},
         **{"threads": 1, "level": "all", "options": {}, "disable": [], "show": True},
         "inputs": save_arrays(tmp_path / worker.INPUTS, {"x": np.ones((2, 3), np.float32)}),
     }

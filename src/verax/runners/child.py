@@ -42,7 +42,7 @@ def run_in_child(
     timeout: float,
     fill: int | None = None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Let a child do `task` (see `worker.TASKS`); returns its reply and its arrays.
+    """Let a child do `task` (a module, see `worker.main`); returns its reply and its arrays.
 
     request: JSON-able, bytes allowed as values at the top. timeout: seconds. fill: a byte
     that fresh memory of the child holds, where its allocator can do that.

@@ -23,7 +23,7 @@ Answered = tuple[dict[str, Any], dict[str, np.ndarray]]
 class ChildRunner(Named, ABC):
     """Runs a foreign package's model on the CPU, in a child process.
 
-    task: the child's task. packages: what the runtime is called where packages are listed, the
+    packages: what the runtime is called where packages are listed, the
     usual one first. request: what is asked for besides the inputs, shown under the names in
     `shown`. threads: 0 lets the runtime choose. timeout: seconds. isolated: False runs in this
     process (quicker, and a crash is ours).
@@ -33,7 +33,6 @@ class ChildRunner(Named, ABC):
     naming = Naming.network
     stored_inputs: Mapping[str, np.ndarray] | None = None
     poison = "fresh memory of its process"
-    task: ClassVar[str]
     packages: ClassVar[tuple[str, ...]]
 
     @staticmethod
@@ -56,6 +55,11 @@ class ChildRunner(Named, ABC):
         self.name, self.threads, self.isolated, self.timeout = name, threads, isolated, timeout
         self._request, self._shown = dict(request), dict(shown)
         self._said: dict[str, str] = {}
+
+    @property
+    def _task(self) -> str:
+        """The module of this folder whose `answer` the child calls."""
+        return type(self).answer.__module__.rpartition(".")[2]
 
     def describe(self) -> dict[str, str]:
         return {
@@ -94,7 +98,7 @@ class ChildRunner(Named, ABC):
         request = {**self._asked(graph), "keep": [*(keep or ())], "fill": fill}
         if self.isolated:
             reply, values = run_in_child(
-                self.task, request, inputs, name=self.name, timeout=self.timeout, fill=fill
+                self._task, request, inputs, name=self.name, timeout=self.timeout, fill=fill
             )
         else:
             reply, values = self.answer(request, inputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from verax.base.errors import UnsupportedError
 from verax.ir.graph import Graph
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.consecutive_runs import ConsecutiveRunner, put_together, taken_apart
+from verax.runners.engines import Engine
 from verax.runners.engines import litert as engine
 from verax.runners.feeding import feed
 from verax.runners.file_runner import FileRunner
+from verax.runners.spec import RunnerSpec, RunRequest, Variant, framework
 
 
 def answer(
@@ -120,7 +123,7 @@ STEPS = {
 class LiteRtRunner(ConsecutiveRunner, FileRunner):
     """A .tflite file run by LiteRT. kernels: one of KERNELS; quantised results depend on it."""
 
-    task = prefix = "litert"
+    prefix = "litert"
     packages = ("ai-edge-litert",)
     suffixes = (".tflite",)
     answer = staticmethod(answer)
@@ -181,3 +184,27 @@ class LiteRtRunner(ConsecutiveRunner, FileRunner):
         for _, runner in made:
             runner.naming = self.naming
         return [*made, (STEPS[self.kernels], self)]
+
+
+def _of_file(request: RunRequest, path: str, kernels: str = "default") -> LiteRtRunner:
+    name = "litert" if kernels == "default" else f"litert-{kernels}"
+    file = request.file(name, path)
+    options: dict[str, Any] = {"threads": request.threads, "timeout": request.timeout}
+    return LiteRtRunner(file, kernels=kernels, **options)
+
+
+def _variant(description: str, kernels: str) -> Variant:
+    settings = {} if kernels == "default" else {"kernels": kernels}
+    of_file = partial(_of_file, kernels=kernels)
+    return framework(description, of_file, Engine("litert", (".tflite",), settings))
+
+
+SPEC = RunnerSpec(
+    {
+        "litert": _variant("LiteRT, running a .tflite file", "default"),
+        "litert-builtin": _variant("LiteRT without XNNPACK, running a .tflite file", "builtin"),
+        "litert-reference": _variant("LiteRT's reference kernels, on a .tflite file", "reference"),
+    },
+    "ai_edge_litert",
+    LiteRtRunner.packages,
+)

@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -18,12 +19,14 @@ from verax.ir.types import NARROW
 from verax.onnx_format.package import onnx
 from verax.records.bisection import Step
 from verax.runners.child import FOLDER
+from verax.runners.engines import Engine
 from verax.runners.engines import onnxruntime as engine
 from verax.runners.engines.onnxruntime import LEVELS, OPTIMIZERS
 from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
 from verax.runners.onnx_runner import Common, OnnxRunner
 from verax.runners.passes import PassOptions
+from verax.runners.spec import RunnerSpec, RunRequest, Variant
 
 
 def answer(
@@ -115,7 +118,6 @@ class OnnxRuntimeRunner(OnnxRunner):
     not run, by name. The rest as for `OnnxRunner`.
     """
 
-    task = "onnxruntime"
     packages = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
     poison = "fresh memory of its process, and its output arrays"
     answer = staticmethod(answer)
@@ -217,3 +219,35 @@ class OnnxRuntimeRunner(OnnxRunner):
             del self._request["show"]
         lines = json.loads(self._said.pop("optimised model", "[]"))
         return [(name, text) for name, text in lines]
+
+
+def _make(request: RunRequest, level: str = "all") -> OnnxRuntimeRunner:
+    return OnnxRuntimeRunner(
+        request.onnx,
+        writer=request.writer,
+        level=level,
+        threads=request.threads,
+        timeout=request.timeout,
+    )
+
+
+SPEC = RunnerSpec(
+    {
+        "onnxruntime": Variant(
+            "ONNX Runtime on the CPU, running the model's file or the graph as ONNX",
+            _make,
+            Engine("onnxruntime", (".onnx",)),
+            runs_onnx=True,
+        ),
+        **{
+            f"onnxruntime:{level}": Variant(
+                f"ONNX Runtime, graph optimization: {level}",
+                partial(_make, level=level),
+                Engine("onnxruntime", (".onnx",), {"level": level}),
+            )
+            for level in LEVELS
+        },
+    },
+    "onnxruntime",
+    OnnxRuntimeRunner.packages,
+)

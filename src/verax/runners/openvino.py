@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Unpack
 
 import ml_dtypes
@@ -19,12 +20,14 @@ from verax.base.errors import UnsupportedError, UsageError, VeraxError
 from verax.ir.graph import Graph
 from verax.ir.types import NARROW
 from verax.records.bisection import Step
+from verax.runners.engines import Engine
 from verax.runners.engines import openvino as engine
 from verax.runners.engines.openvino import PRECISIONS, SWITCHES
 from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
 from verax.runners.onnx_pieces import JOINED, called, joints, nodes_at, run_in_pieces
 from verax.runners.onnx_runner import Common, OnnxRunner
+from verax.runners.spec import RunnerSpec, RunRequest, Variant
 
 PLAIN = "what cannot be switched off"
 """The first step of a model that cannot be run in pieces: float32, and transformations of the
@@ -83,7 +86,6 @@ class OpenVinoRunner(OnnxRunner):
 
     slow_steps = True
 
-    task = "openvino"
     packages = ("openvino",)
     answer = staticmethod(answer)
 
@@ -183,3 +185,36 @@ class OpenVinoRunner(OnnxRunner):
         )
         found.naming, found._joints = self.naming, self._joints
         return found
+
+
+def _make(request: RunRequest, precision: str = "f32") -> OpenVinoRunner:
+    return OpenVinoRunner(
+        request.onnx,
+        writer=request.writer,
+        precision=precision,
+        threads=request.threads,
+        timeout=request.timeout,
+    )
+
+
+_CHOSEN = "the precision it chooses itself (bf16 on some processors)"
+SPEC = RunnerSpec(
+    {
+        "openvino": Variant(
+            "OpenVINO on the CPU in float32 (f32 is asked for)",
+            _make,
+            Engine("openvino", (".onnx",)),
+            runs_onnx=True,
+        ),
+        **{
+            f"openvino:{precision}": Variant(
+                f"OpenVINO in {_CHOSEN if precision == 'default' else precision}",
+                partial(_make, precision=precision),
+                Engine("openvino", (".onnx",), {"precision": precision}),
+            )
+            for precision in PRECISIONS
+        },
+    },
+    "openvino",
+    OpenVinoRunner.packages,
+)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from verax.base.printing import Named
-from verax.base.settings import LEVELS, Settings
+from verax.base.settings import DEFAULT_LEVEL, LEVELS, Settings
 from verax.compiler.driver import Executable
 from verax.compiler.driver import compile as compile_graph
 from verax.compiler.levels import decisions_only, passes_for, run_passes
@@ -16,7 +17,9 @@ from verax.compiler.step import step_between
 from verax.ir.graph import Graph, specialise
 from verax.records.bisection import Step
 from verax.reference.evaluate import bind_symbols, evaluate, promised
+from verax.runners.engines import Engine
 from verax.runners.passes import PassOptions
+from verax.runners.spec import RunnerSpec, RunRequest, Variant
 
 SAME_BITS = 1
 """The highest level that changes no number."""
@@ -227,3 +230,31 @@ def _stepped(executable: Executable, inputs: Mapping[str, np.ndarray]) -> dict[s
 def _with_outputs(graph: Graph, keep: Sequence[str] | None) -> tuple[str, ...]:
     inner = (v for v in keep or () if v in graph.producers and v not in graph.outputs)
     return (*graph.outputs, *inner)
+
+
+def _at_level(request: RunRequest, level: int) -> VeraxRunner:
+    return VeraxRunner(Settings(opt_level=level, threads=request.threads))
+
+
+SPEC = RunnerSpec(
+    {
+        **{
+            f"verax:O{level}": Variant(
+                f"our compiler at level O{level}",
+                partial(_at_level, level=level),
+                Engine("verax", (), {"opt_level": level}),
+            )
+            for level in LEVELS
+        },
+        "reference": Variant(
+            "the operators' meaning in float32 NumPy", lambda _: ReferenceRunner(bits=False)
+        ),
+        "reference:promised": Variant(
+            "the bits that O0 and O1 promise, in NumPy (slow)", lambda _: ReferenceRunner(bits=True)
+        ),
+    },
+    timed_only={
+        "verax": Engine("verax", (), {"opt_level": DEFAULT_LEVEL}),
+        "verax:saved": Engine("verax", (".vx",)),
+    },
+)

@@ -13,6 +13,7 @@ from verax.base.optional import optional
 from verax.judge.protocol import Shape
 from verax.runners.feeding import feed
 from verax.runners.file_runner import FileRunner
+from verax.runners.spec import RunnerSpec, RunRequest, framework
 
 Answered = tuple[dict[str, Any], dict[str, np.ndarray]]
 
@@ -122,7 +123,19 @@ def _arrays(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
 class TensorFlowRunner(FileRunner):
     """A frozen graph (.pb), a SavedModel folder or a Keras file run by TensorFlow."""
 
-    task = prefix = "tensorflow"
+    prefix = "tensorflow"
     packages = ("tensorflow", "tensorflow-cpu", "tensorflow-intel")
     suffixes = (".pb", ".h5", ".hdf5", ".keras", "")
     answer = staticmethod(answer)
+
+
+def _of_file(request: RunRequest, path: str) -> TensorFlowRunner:
+    file = request.file("tensorflow", path)
+    return TensorFlowRunner(file, threads=request.threads, timeout=request.timeout)
+
+
+SPEC = RunnerSpec(
+    {"tensorflow": framework("TensorFlow, running a .pb, SavedModel or Keras file", _of_file)},
+    "tensorflow",
+    TensorFlowRunner.packages,
+)

@@ -74,7 +74,7 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
     """A .pt2 file run by PyTorch. compiled: by `torch.compile`, which shows no inner values;
     compiling: how, if not by Inductor and whole."""
 
-    task = prefix = "torch"
+    prefix = "torch"
     packages = ("torch",)
     suffixes = (".pt2",)
     slow_steps = True

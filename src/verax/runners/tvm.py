@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 
 from verax.base.errors import UsageError
 from verax.ir.graph import Graph
+from verax.runners.engines import Engine
 from verax.runners.engines import tvm as engine
 from verax.runners.engines.tvm import OPT_LEVELS
 from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name
 from verax.runners.onnx_runner import Common, OnnxRunner
+from verax.runners.spec import RunnerSpec, RunRequest, Variant
 
 
 def answer(
@@ -37,7 +40,6 @@ def answer(
 class TvmRunner(OnnxRunner):
     """Apache TVM. opt_level: of its pass context; the rest as for `OnnxRunner`."""
 
-    task = "tvm"
     packages = ("apache-tvm",)
     answer = staticmethod(answer)
 
@@ -65,3 +67,35 @@ class TvmRunner(OnnxRunner):
         """The same subject at each optimisation level up to its own, the least first."""
         levels = [n for n in OPT_LEVELS if n <= self.opt_level]
         return [(f"O{n}", TvmRunner(self.model, opt_level=n, **self._common)) for n in levels]
+
+
+def _make(request: RunRequest, level: int = OPT_LEVELS[-1]) -> TvmRunner:
+    return TvmRunner(
+        request.onnx,
+        writer=request.writer,
+        opt_level=level,
+        threads=request.threads,
+        timeout=request.timeout,
+    )
+
+
+SPEC = RunnerSpec(
+    {
+        "tvm": Variant(
+            "Apache TVM on the CPU, through its ONNX frontend",
+            _make,
+            Engine("tvm", (".onnx",)),
+            runs_onnx=True,
+        ),
+        **{
+            f"tvm:O{level}": Variant(
+                f"Apache TVM with opt_level {level}",
+                partial(_make, level=level),
+                Engine("tvm", (".onnx",), {"opt_level": level}),
+            )
+            for level in OPT_LEVELS[:-1]
+        },
+    },
+    "tvm",
+    TvmRunner.packages,
+)

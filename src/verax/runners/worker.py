@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import signal
@@ -16,10 +17,10 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 from verax.base import guard
 from verax.base.errors import VeraxError
-from verax.runners import litert, onnx_runtime, openvino, tensorflow_file, torch_file, tvm
 from verax.runners.child import (
     FOLDER,
     INPUTS,
@@ -33,28 +34,19 @@ from verax.runners.child import (
 from verax.runners.forking import BEGUN, ENDED, UNFIT
 from verax.runners.memory import poison
 
-TASKS = {
-    "onnxruntime": onnx_runtime.answer,
-    "openvino": openvino.answer,
-    "tvm": tvm.answer,
-    "torch": torch_file.answer,
-    "litert": litert.answer,
-    "tensorflow": tensorflow_file.answer,
-}
-"""What a child can do: request and inputs -> reply and outputs."""
-PREPARE = {"torch": torch_file.prepare}
-"""What is imported before forking, where that is slow: nothing that starts threads. It returns what
-every fork does first, for forks shall not draw the same random numbers."""
 _ASKED = 1 << 16
 
 
 def main(folder: Path) -> int:
-    """Do the task in `folder` and write the reply; a refusal is a reply too."""
+    """Do the task in `folder` and write the reply; a refusal is a reply too.
+
+    The task is a module of this folder: its `answer` makes reply and outputs of request and inputs.
+    """
     request = json.loads((folder / REQUEST).read_text())
     request[FOLDER] = str(folder)
     inputs = load_arrays(folder / INPUTS, request["inputs"])
     try:
-        reply, outputs = TASKS[request["task"]](request, inputs)
+        reply, outputs = _module(request["task"]).answer(request, inputs)
         reply["outputs"] = save_arrays(folder / OUTPUTS, outputs)
     except VeraxError as error:
         reply = {"error": error.cause, "next_step": error.next_step}
@@ -97,13 +89,20 @@ def serve(task: str, descriptor: int) -> int:
         channel.send(ENDED + str(os.waitstatus_to_exitcode(status)).encode())
 
 
+def _module(task: str) -> ModuleType:
+    return importlib.import_module(f"verax.runners.{task}")
+
+
 def _prepared(task: str) -> tuple[Callable[[], None], bool]:
-    """What every fork does first, and whether forking is safe: no thread was started."""
+    """What every fork does first, and whether forking is safe: no thread was started.
+
+    A module's `prepare` imports what is slow to import and starts no thread; what it returns is
+    called by every fork, for forks shall not draw the same random numbers.
+    """
     before, renew = _threads(), _nothing
-    if task in PREPARE:
-        # A package that is missing, or broken, is said by every run.
-        with contextlib.suppress(Exception):
-            renew = PREPARE[task]()
+    # A package that is missing, or broken, is said by every run.
+    with contextlib.suppress(Exception):
+        renew = getattr(_module(task), "prepare", lambda: _nothing)()
     # What forks inherit they need not look through when they end, which took two seconds.
     gc.collect()
     gc.freeze()

@@ -8,7 +8,8 @@ from verax.base.optional import pip_name
 from verax.cli.console import can_write, output, write_json
 from verax.records.environment import environment
 from verax.report.tables import Column, FittingTable
-from verax.runners.registry import DISTRIBUTIONS, ENTRIES, Entry
+from verax.runners.registry import ENTRIES, SPEC_OF
+from verax.runners.spec import RunnerSpec
 
 ALSO = {
     "torch:FILE, litert:FILE, tensorflow:FILE": "a framework on a file of its own",
@@ -32,7 +33,7 @@ def perform(
     can_write(json)
     versions = environment()
     facts = {
-        name: {"what": entry.words, "version": _version(entry, versions)}
+        name: {"what": entry.description, "version": _version(SPEC_OF[name], versions)}
         for name, entry in ENTRIES.items()
     }
     rows = [(name, fact["what"], fact["version"]) for name, fact in facts.items()]
@@ -42,10 +43,9 @@ def perform(
     write_json(json, "verax.runners/1", {"runners": facts, "also": ALSO})
 
 
-def _version(entry: Entry, versions: dict[str, str]) -> str:
+def _version(spec: RunnerSpec, versions: dict[str, str]) -> str:
     """Of the package that a runner needs, or the line to type."""
-    if not entry.package:
+    if not spec.package:
         return versions.get("verax", "")
-    found = DISTRIBUTIONS[entry.package]
-    version = next((versions[d] for d in found if d in versions), "")
-    return version or f"not installed: pip install {pip_name(entry.package)}"
+    version = next((versions[d] for d in spec.distributions if d in versions), "")
+    return version or f"not installed: pip install {pip_name(spec.package)}"
