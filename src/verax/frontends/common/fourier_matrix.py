@@ -17,9 +17,15 @@ Parts = tuple[str, str | None]
 
 
 def circle(size: int, numbers: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cosine and sine of sign 2 pi numbers / size, numbers being integers."""
-    angle = sign * 2 * np.pi * (numbers % size) / size
-    return np.cos(angle), np.sin(angle)
+    """Cosine and sine of sign 2 pi numbers / size, numbers being integers: zeros and ones are
+    exact, so that what cancels in exact arithmetic does here."""
+    quarter, rest = np.divmod(4 * (sign * numbers % size), size)
+    turned = 2 * rest > size  # angles beyond an eighth, from the other axis
+    angle = np.pi / 2 * np.where(turned, size - rest, rest) / size
+    cos, sin = np.cos(angle), np.sin(angle)
+    cos, sin = np.where(turned, sin, cos), np.where(turned, cos, sin)
+    x = np.choose(quarter, [cos, -sin, -cos, sin])
+    return x + 0.0, np.choose(quarter, [sin, cos, -sin, -cos]) + 0.0
 
 
 def matrix(
