@@ -10,7 +10,6 @@ two operands. Any other operator on a complex tensor is refused by name.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -61,7 +60,7 @@ class Importing(Protocol):
     parts: dict[str, Parts]
     names: dict[str, str]
     builder: Builder
-    table: Mapping[tuple[str, str], Row]
+    table: dict[tuple[str, str], Row]
 
     def fresh(self, hint: str) -> str: ...
 
@@ -106,6 +105,14 @@ def in_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None
     if makes or node.op_type not in TO_REAL:
         parts[outputs[0]] = outputs = named(importer, outputs[0])
     return [dataclasses.replace(node, domain=DOMAIN, inputs=inputs, outputs=outputs)]
+
+
+def must_not_be_real(importer: Importing, node: ForeignNode) -> None:
+    """Refuse an operator that has a row on complex numbers alone, where none is given."""
+    here = not node.domain and node.op_type not in MAKERS and (DOMAIN, node.op_type)
+    if here and here in importer.table and ("", node.op_type) not in importer.table:
+        cause = f"{node.op_type} of real numbers is not supported"
+        raise UnsupportedError(cause, place=node.place)
 
 
 def _makes(node: ForeignNode) -> bool:

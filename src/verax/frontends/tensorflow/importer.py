@@ -102,6 +102,7 @@ class TensorFlowImporter(Importer):
     def expand(self, node: ForeignNode) -> list[ForeignNode] | None:
         nodes = complex_parts.in_parts(self, node)
         if nodes is None:
+            complex_parts.must_not_be_real(self, node)
             nodes = of_lists(self, node)
         return super().expand(node) if nodes is None else nodes
 

@@ -17,7 +17,7 @@ DTYPES = {
     **{19: DType.float16, 22: DType.uint32, 23: DType.uint64},
 }
 """Numbers of TensorFlow's element types."""
-COMPLEX = {8: np.dtype(np.complex64), 18: np.dtype(np.complex128)}
+COMPLEX: dict[int, np.dtype[Any]] = {8: np.dtype(np.complex64), 18: np.dtype(np.complex128)}
 """Those of complex numbers, which are two tensors of real ones here (see `complex_parts`)."""
 FIELDS = {
     **{DType.float32: "float_val", DType.float64: "double_val", DType.int64: "int64_val"},
@@ -40,7 +40,7 @@ def dtype_of(code: int, place: str) -> DType:
 
 def type_name(code: int) -> str:
     """An element type as attributes have it."""
-    return str(COMPLEX.get(code) or DTYPES.get(code, f"type {code}"))
+    return str(COMPLEX[code] if code in COMPLEX else DTYPES.get(code, f"type {code}"))
 
 
 def dims_of(shape: Any) -> tuple[int | str | None, ...] | None:
