@@ -34,7 +34,14 @@ ALLOWED: dict[str, set[str]] = {
     "ops": {"ir", "numerics", "base"},
     "reference": {"ops", "ir", "numerics", "base"},
     "onnx_format": {"ir", "base"},
-    "frontends": {"onnx_format", "ops", "ir", "numerics.fixed_point", "base"},
+    "frontends": {
+        "onnx_format",
+        "ops",
+        "ir",
+        "numerics.fixed_point",
+        "numerics.fixed_point_words",
+        "base",
+    },
     "export": {
         "onnx_format",
         "ops",

@@ -13,17 +13,18 @@ import numpy as np
 
 ONE = 2**15 - 1
 """1 with 15 fraction bits, saturated."""
-_EXP_FACTORS = (25520, 19875, 12055, 4435, 600, 11)
-"""exp(-2^k) with 15 fraction bits for k = -2 .. 3."""
+_EXP_FACTORS = (25520, 19875, 12055, 4435, 600, 11, 0)
+"""exp(-2^k) with 15 fraction bits for k = -2 .. 4."""
 Words = Any
 """int64 arrays that hold numbers of 16 bits."""
 
 
-def stepped_tanh(x: Words) -> Words:
-    """tanh with 15 fraction bits of x with 12: (1 - e) / (1 + e), e = exp(-2 |x|)."""
+def stepped_tanh(x: Words, fraction: int = 12) -> Words:
+    """tanh with 15 fraction bits of x with `fraction`, 9 to 15: (1 - e) / (1 + e),
+    e = exp(-2 |x|)."""
     x = np.asarray(x, np.int64)
     size = np.minimum(np.abs(x), ONE + 1)
-    found = _one_minus_over_one_plus(_exp_of_negative(-size, 11))
+    found = _one_minus_over_one_plus(_exp_of_negative(-size, fraction - 1))
     return np.where(x == 0, 0, np.where(x < 0, -found, found))
 
 
@@ -65,6 +66,8 @@ def _exp_of_negative(a: Words, fraction: int) -> Words:
     for exponent, factor in enumerate(_EXP_FACTORS[: 17 - fraction], start=-2):
         bit = (remainder & (1 << fraction + exponent)) != 0
         found = np.where(bit, _product(found, factor), found)
+    if fraction < 10:
+        found = np.where(a < -(1 << fraction + 5), 0, found)
     return np.where(a == 0, ONE, found)
 
 

@@ -117,6 +117,9 @@ def _shape(shape: Any) -> Shape:
 
 def _arrays(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
     arrays = {k: v.numpy() if hasattr(v, "numpy") else np.asarray(v) for k, v in values.items()}
+    arrays = {
+        k: np.stack([a.real, a.imag], -1) if a.dtype.kind == "c" else a for k, a in arrays.items()
+    }  # complex numbers are pairs
     return {k: a for k, a in arrays.items() if a.dtype.kind in "biuf" or a.dtype.name == "bfloat16"}
 
 

@@ -64,6 +64,7 @@ def recurrent_cases() -> Iterator[Case]:
     yield from _rnn(made)
     yield from _svdf(made)
     yield "SVDF int8", integer_svdf(2, 3)
+    yield "UNIDIRECTIONAL_SEQUENCE_LSTM int8", integer_lstm()
 
 
 def _states(*sizes: int) -> list[T | None]:
@@ -205,3 +206,56 @@ def integer_svdf(
     ]
     y = T((BATCH, 6 // rank), "int8", None, [0.043], [zero])
     return one("SVDF", operands, y, rank=rank, fused_activation_function=act)
+
+
+def integer_lstm(
+    coupled: bool = False, projected: bool | None = None, cell: int = -11, time_major: int = 0,
+    peepholes: bool = False, layer_norm: bool = False, **options: Any,
+) -> bytes:  # fmt: skip
+    """LSTM of bytes with a 16-bit cell, as converters make it full-integer. projected: with a
+    projection, True: that has a bias."""
+    rng = np.random.default_rng([RNG_SEED, coupled, projected is not None, -cell])
+    units, outputs = 7, 7 if projected is None else 6
+
+    def integers(dtype: str, scale: float, *shape: int) -> T:
+        most = 127 if dtype == "int8" else 30000
+        return const(rng.integers(-most, most + 1, shape).astype(dtype), [scale], [0])
+
+    def gates(scale: float, *shape: int, dtype: str = "int8") -> list[T | None]:
+        scales = [scale * (1 + 0.13 * g) for g in range(4)]
+        made = [integers(dtype, s, *shape) for s in scales]
+        return [None if coupled and g == 0 else t for g, t in enumerate(made)]
+
+    shape = (STEPS, BATCH) if time_major else (BATCH, STEPS)
+    state = T((BATCH, outputs), "int8", None, [0.0083], [-7], is_variable=True)
+    memory = T((BATCH, units), "int16", None, [2.0**cell], [0], is_variable=True)
+    hidden = ([0.0083], [-7]) if projected is None else ([0.0079], [4])
+    operands = [
+        T((*shape, SIZE), "int8", None, [0.029], [-5], name="x0"),
+        *gates(0.0061, units, SIZE),
+        *gates(0.0083, units, outputs),
+        *(gates(2.0**-15, units, dtype="int16")[:3] if peepholes else [None] * 3),
+        *gates(0.029 * 0.0061, units, dtype="int32"),
+        None if projected is None else integers("int8", 0.0052, outputs, units),
+        integers("int32", 0.0052 * 0.0079, outputs) if projected else None,
+        state,
+        memory,
+    ]
+    if layer_norm:
+        operands += gates(2.0**-10, units, dtype="int16")
+    for bias in operands[12:16]:
+        if bias is not None and bias.data is not None:
+            bias.data //= 16
+    y = T((*shape, outputs), "int8", None, [0.0083], [-7], name="y")
+    words = [T((1,), "int16", None, [2.0**-12], [0]) for _ in range(4)]
+    inner = [*words, T((1,), "int8", None, *hidden)]
+    tensors = [t for t in operands if t is not None]
+    where = iter(range(len(tensors)))
+    indices = [-1 if t is None else next(where) for t in operands]
+    first = len(tensors) + 1
+    fields = {"fused_activation_function": "TANH", "time_major": time_major, **options}
+    op = Op(
+        "UNIDIRECTIONAL_SEQUENCE_LSTM", indices, [first - 1], fields, 4,
+        inner=range(first, first + 5),
+    )  # fmt: skip
+    return model([*tensors, y, *inner], [op], [0], [first - 1])

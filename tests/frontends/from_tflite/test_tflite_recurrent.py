@@ -13,6 +13,7 @@ from tests.frontends.from_tflite.recurrent_cases import (
     SIZE,
     STEPS,
     Operands,
+    integer_lstm,
     integer_svdf,
     recurrent_cases,
     sequence,
@@ -304,3 +305,44 @@ def test_settings_that_litert_s_integer_svdf_has_not_are_refused() -> None:
     for act in ("NONE", "TANH"):
         with pytest.raises(UnsupportedError, match="fused_activation_function"):
             load_tflite(integer_svdf(2, 3, act))
+
+
+INTEGER_LSTM: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "coupled": {"coupled": True, "cell": -12},
+    "time first": {"time_major": 1, "cell": -15},
+    "peepholes": {"peepholes": True},
+    "coupled with peepholes": {"coupled": True, "peepholes": True, "cell": -13},
+    "projected": {"projected": False, "cell": -9},
+    "projected with a bias and bounds": {"projected": True, "cell_clip": 0.4, "proj_clip": 0.3},
+}
+
+
+@pytest.mark.parametrize("name", INTEGER_LSTM)
+def test_lstm_of_integers_has_litert_s_bits_call_after_call(name: str) -> None:
+    """LiteRT begins with the state's zero point, not with the byte 0."""
+    made, major = integer_lstm(**INTEGER_LSTM[name]), bool(INTEGER_LSTM[name].get("time_major"))
+    shape = (STEPS, BATCH, SIZE) if major else (BATCH, STEPS, SIZE)
+    rng = np.random.default_rng(49)
+    calls = [{"x0": rng.integers(-128, 128, shape).astype(np.int8)} for _ in range(3)]
+    exe = verax.compile(load_tflite(made), threads=1, require_native=True)
+    for inputs, given in zip(calls, litert_calls(made, calls), strict=True):
+        assert np.array_equal(exe.run(inputs)["y"], given["y"])
+        assert len(np.unique(given["y"])) > 10
+
+
+def test_bounds_of_an_integer_lstm_change_what_it_gives() -> None:
+    x = {"x0": np.random.default_rng(50).integers(-128, 128, (BATCH, STEPS, SIZE)).astype(np.int8)}
+    options: list[dict[str, float]] = [{}, {"cell_clip": 0.4}, {"proj_clip": 0.3}]
+    models = [load_tflite(integer_lstm(projected=True, **given)) for given in options]
+    found = [verax.reference(m, x)["y"] for m in models]
+    assert not np.array_equal(found[0], found[1]) and not np.array_equal(found[0], found[2])
+
+
+def test_what_an_integer_lstm_lacks_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="layer normalisation inside of a quantised cell"):
+        load_tflite(integer_lstm(layer_norm=True))
+    with pytest.raises(UnsupportedError, match="fused_activation_function"):
+        load_tflite(integer_lstm(fused_activation_function="RELU"))
+    with pytest.raises(UnsupportedError, match="LiteRT misreads the cell"):
+        load_tflite(integer_lstm(projected=True, peepholes=True))

@@ -65,7 +65,7 @@ def const(array: Any, scale: Sequence[float] = (), zero: Sequence[int] = (), axi
 
 @dataclass
 class Op:
-    """An operator on tensors by index (-1: omitted)."""
+    """An operator on tensors by index (-1: omitted). inner: its intermediate tensors."""
 
     kind: str
     inputs: Sequence[int]
@@ -73,6 +73,7 @@ class Op:
     options: Mapping[str, Any] = field(default_factory=dict)
     version: int = 1
     custom: bytes = b""
+    inner: Sequence[int] = ()
 
 
 Part = tuple[Sequence[T], Sequence[Op], Sequence[int], Sequence[int]]
@@ -258,6 +259,8 @@ def _operator(b: Any, op: Op, code: int) -> int:
         2: ("offset", b.CreateNumpyVector(np.array(op.outputs, np.int32))),
     }
     known = OPTIONS.get(op.kind)
+    if op.inner:
+        fields[8] = ("offset", b.CreateNumpyVector(np.array(op.inner, np.int32)))
     if op.custom:
         fields[5] = ("offset", b.CreateByteVector(op.custom))
     if known is not None:

@@ -1,7 +1,8 @@
-"""Discrete Fourier transforms of every format: products with constant matrices, one for each axis.
+"""Discrete Fourier transforms of every format, as products with constant matrices.
 
-Complex numbers are pairs, a last axis of two: real and imaginary part. Cosines and sines are
-computed in float64 and rounded once to the type of the numbers that are transformed.
+Complex numbers are pairs, a last axis of two (`transformed`), or two tensors, the real and the
+imaginary part (`on_parts`). Up to `LONGEST` elements an axis is one product; longer ones are
+taken apart (`fourier_long`).
 """
 
 from __future__ import annotations
@@ -9,32 +10,29 @@ from __future__ import annotations
 import numpy as np
 
 from verax.frontends.common.context import Conversion
+from verax.frontends.common.fourier_long import taken_apart
+from verax.frontends.common.fourier_matrix import LONGEST, Parts, matrix, product, put_back
 from verax.ir.types import DType
 
-LONGEST = 4096
-"""Elements of an axis that is transformed: the matrix has four times their square."""
+MOST = 1 << 20
+"""Elements of an axis that is transformed at all."""
 PLAIN, ROOT, WHOLE = range(3)
 """What a transform is divided by: nothing, the root of its size, its size."""
 
 
-def _matrix(
-    size: int, given: int, bins: int, sign: int, scale: float, pair: bool, real: bool
-) -> np.ndarray:
-    """[given (2), bins (2)]: exp(sign 2 pi i j k / size) for positions j and bins k. given: how
-    many of the positions there are, the others being zeros; real: only the real parts, of a result
-    whose other half mirrors `given`."""
-    j, k = np.arange(given)[:, None], np.arange(bins)[None]
-    angle = sign * 2 * np.pi * ((j * k) % size) / size
-    cos, sin = scale * np.cos(angle), scale * np.sin(angle)
-    if real:  # bins above the middle are conjugates of those below
-        single = (j == 0) | ((size % 2 == 0) & (j == size // 2))
-        weight = np.where(single, 1.0, 2.0)
-        return np.stack([cos * weight, -sin * weight], 1).reshape(2 * given, bins)
-    of_real = np.stack([cos, sin], -1).reshape(given, 2 * bins)
-    if not pair:
-        return of_real
-    of_imaginary = np.stack([-sin, cos], -1).reshape(given, 2 * bins)
-    return np.stack([of_real, of_imaginary], 1).reshape(2 * given, 2 * bins)
+def _sizes(
+    c: Conversion, x: str, axis: int, size: int | None, onesided: bool, real: bool
+) -> tuple[int, int, int]:
+    """Of the transform, of what of the axis enters it, of its result. Refuses what is not done."""
+    dtype = c.type(x).dtype
+    if dtype not in (DType.float32, DType.float64):
+        c.refuse(f"a transform of {dtype}")
+    length = c.known_size(x, axis)
+    size = size if size is not None else 2 * (length - 1) if real else length
+    if size < 1 or size > MOST:
+        c.refuse(f"a transform of {size} elements; 1 to {MOST} are supported")
+    given = min(length, size // 2 + 1 if real else size)
+    return size, given, size // 2 + 1 if onesided else size
 
 
 def transformed(
@@ -49,20 +47,14 @@ def transformed(
     size // 2 only. real: x holds such bins, and the result, which is real, is given as it is.
     Raises `ValueNeededError` while the axis' size is open.
     """
-    rank, dtype = c.rank(x) - pair, c.type(x).dtype
-    if dtype not in (DType.float32, DType.float64):
-        c.refuse(f"a transform of {dtype}")
-    length = c.known_size(x, axis)
-    size = size if size is not None else 2 * (length - 1) if real else length
-    most = size // 2 + 1 if real else size
-    if size < 1 or size > LONGEST:
-        c.refuse(f"a transform of {size} elements; 1 to {LONGEST} are supported")
-    given = min(length, most)
-    if given < length:
+    rank = c.rank(x) - pair
+    size, given, bins = _sizes(c, x, axis, size, onesided, real)
+    if size > LONGEST:
+        return _long_pairs(c, x, axis, pair, size, sign, norm, onesided, real)
+    if given < c.known_size(x, axis):
         x = c.add("Slice", [x, c.ints([0]), c.ints([given]), c.ints([axis])])
-    bins = size // 2 + 1 if onesided else size
     scale = (1.0, size**-0.5, 1 / size)[norm]
-    matrix = c.constant(_matrix(size, given, bins, sign, scale, pair, real), dtype.numpy)
+    numbers = matrix(size, given, bins, sign, scale, pair, real, False)
     order = [a for a in range(rank) if a != axis]
     last = axis == rank - 1
     if not last:
@@ -71,12 +63,38 @@ def transformed(
     front = c.add("Shape", [x], end=rank - 1)
     if pair:
         x = c.add("Reshape", [x, c.add("Concat", [front, c.ints([2 * given])], axis=0)])
-    y = c.add("MatMul", [x, matrix])
+    y = c.add("MatMul", [x, c.like(numbers, x)])
     if not real:
         y = c.add("Reshape", [y, c.add("Concat", [front, c.ints([bins, 2])], axis=0)])
     if last:
         return y
-    back = [0] * rank
-    for new, old in enumerate([*order, axis]):
-        back[old] = new
-    return c.add("Transpose", [y], perm=(*back, *([] if real else [rank])))
+    return c.add("Transpose", [y], perm=(*put_back(order, axis), *([] if real else [rank])))
+
+
+def on_parts(
+    c: Conversion, x: Parts, axis: int, size: int | None, sign: int, norm: int = PLAIN,
+    onesided: bool = False, real: bool = False,
+) -> Parts:  # fmt: skip
+    """As `transformed`, of a real and an imaginary part; the result's are given, (y, None) for a
+    real one. What becomes a real result has an imaginary part."""
+    size, given, bins = _sizes(c, x[0], axis, size, onesided, real)
+    scale = (1.0, size**-0.5, 1 / size)[norm]
+    if size > LONGEST:
+        return taken_apart(c, x, axis, size, bins, sign, scale, real)
+    return product(c, x, axis, size, given, bins, sign, scale, real)
+
+
+def _long_pairs(
+    c: Conversion, x: str, axis: int, pair: bool, size: int, sign: int, norm: int, onesided: bool,
+    real: bool,
+) -> str:  # fmt: skip
+    """`transformed` of more than `LONGEST` elements."""
+    parts: Parts = (x, None)
+    if pair:
+        one, two = (c.add("Gather", [x, c.constant(i, np.int64)], axis=-1) for i in (0, 1))
+        parts = (one, two)
+    y, imaginary = on_parts(c, parts, axis, size, sign, norm, onesided, real)
+    if imaginary is None:
+        return y
+    behind = c.ints([-1])
+    return c.add("Concat", [c.add("Unsqueeze", [v, behind]) for v in (y, imaginary)], axis=-1)

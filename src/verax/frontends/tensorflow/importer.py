@@ -11,12 +11,15 @@ import numpy as np
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.reading import open_bytes
 from verax.frontends.common.context import Row
-from verax.frontends.common.foreign import ForeignModel, ForeignNode
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
+from verax.frontends.tensorflow import complex_parts
 from verax.frontends.tensorflow.lists import List, is_of_lists, of_lists
 from verax.frontends.tensorflow.reader import read_graph, read_saved_model
 from verax.frontends.tensorflow.table import TABLE
+from verax.ops.movement.reshaping import Unsqueeze
+from verax.ops.movement.slicing import Concat
 
 ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
     (
@@ -34,6 +37,10 @@ ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("Decode", "ParseExample", "ReadFile", "ParseSingleExample"),
         "files are not decoded: export the network behind it, with the decoded image as input",
+    ),
+    (
+        ("FFTND", "IFFTND", "RFFTND", "IRFFTND"),
+        "export the transform along one, two or three axes (tf.signal.fft, rfft2d, ...)",
     ),
     (
         ("Random", "StatelessRandom", "StatelessTruncated", "TruncatedNormal", "Multinomial"),
@@ -71,10 +78,11 @@ def load_tensorflow(
 
 
 class TensorFlowImporter(Importer):
-    """The importer, which knows what to do about operators that no table row can convert, and
-    which tensors lie in which list."""
+    """The importer, which knows what to do about operators that no table row can convert, which
+    tensors lie in which list, and which are complex: real and imaginary part of each."""
 
     lists: dict[str, List]
+    parts: dict[str, complex_parts.Parts]
 
     def __init__(
         self,
@@ -84,14 +92,51 @@ class TensorFlowImporter(Importer):
         values: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         super().__init__(foreign, table, shapes, values)
-        self.lists = {}
+        self.lists, self.parts = {}, {}
 
     def can_convert(self, node: ForeignNode) -> bool:
+        if (complex_parts.DOMAIN, node.op_type) in self.table and not node.domain:
+            return True  # on complex numbers at least
         return is_of_lists(node) or super().can_convert(node)
 
     def expand(self, node: ForeignNode) -> list[ForeignNode] | None:
-        nodes = of_lists(self, node)
+        nodes = complex_parts.in_parts(self, node)
+        if nodes is None:
+            complex_parts.must_not_be_real(self, node)
+            nodes = of_lists(self, node)
         return super().expand(node) if nodes is None else nodes
+
+    def _constant(self, name: str, array: np.ndarray) -> None:
+        if array.dtype.kind != "c":
+            super()._constant(name, array)
+            return
+        self.parts[name] = complex_parts.named(self, name)
+        for part, numbers in zip(self.parts[name], (array.real, array.imag)):
+            super()._constant(part, np.ascontiguousarray(numbers))
+
+    def _input_dims(self, value: ForeignValue) -> tuple[int | str | None, ...]:
+        if value.kind in complex_parts.REAL:
+            raise UnsupportedError(
+                f"the input is of complex numbers ({value.kind})",
+                place=f"input {value.name!r}",
+                next_step="export the network with the real and the imaginary part as two inputs "
+                "(tf.complex makes one of them)",
+            )
+        return super()._input_dims(value)
+
+    def _output(self, name: str) -> str:
+        """A complex output is pairs: a last axis of two."""
+        if name not in self.parts:
+            return super()._output(name)
+        builder, axis = (
+            self.builder,
+            self.builder.constant(np.array([-1]), self.fresh(f"{name}/axis")),
+        )
+        ends = [
+            builder.add(Unsqueeze(), [self.names[part], axis], [self.fresh(f"{part}/pair")])
+            for part in self.parts[name]
+        ]
+        return builder.add(Concat(axis=-1), ends, [name])
 
     def refuse_unsupported(self, nodes: Sequence[ForeignNode], place: str) -> None:
         missing = {node.op_type for node in nodes if not self.can_convert(node)}

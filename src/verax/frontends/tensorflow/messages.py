@@ -32,6 +32,7 @@ MESSAGES: dict[str, str] = {
     "Shape": "dim=2:*Dim unknown_rank=3:bool",
     "Tensor": "dtype=1:enum tensor_shape=2:Shape tensor_content=4:bytes half_val=13:*int32 "
     "float_val=5:*float double_val=6:*double int_val=7:*int32 string_val=8:*bytes "
+    "scomplex_val=9:*float dcomplex_val=12:*double "
     "int64_val=10:*int64 bool_val=11:*bool uint32_val=16:*uint32 uint64_val=17:*uint64 "
     "lifted=1000:int64",
     "List": "s=2:*bytes i=3:*int64 f=4:*float b=5:*bool type=6:*enum shape=7:*Shape "

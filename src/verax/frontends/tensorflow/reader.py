@@ -32,7 +32,7 @@ from verax.frontends.tensorflow.signatures import (
     serving_graph,
     signature_of,
 )
-from verax.frontends.tensorflow.tensors import DTYPES, dims_of, tensor_of
+from verax.frontends.tensorflow.tensors import COMPLEX, DTYPES, dims_of, tensor_of, type_name
 from verax.frontends.tensorflow.variables import restored_keys
 from verax.ir.types import DType
 
@@ -278,7 +278,7 @@ class _Reader:
         if node.op == "Const":
             if "value" not in node.attr:
                 raise ModelError("a constant without a value", place=place)
-            if node.attr["value"].tensor.dtype in DTYPES:
+            if node.attr["value"].tensor.dtype in DTYPES | COMPLEX:
                 self.constants[name] = tensor_of(node.attr["value"].tensor, place, self.contents)
         elif node.op in VARIABLES:
             self.variables[name] = node
@@ -287,7 +287,7 @@ class _Reader:
         elif node.op == "Placeholder":
             dims = dims_of(node.attr["shape"].shape) if "shape" in node.attr else None
             code = node.attr["dtype"].type
-            self.placeholders[name] = ForeignValue(name, DTYPES.get(code), dims, f"type {code}")
+            self.placeholders[name] = ForeignValue(name, DTYPES.get(code), dims, type_name(code))
         else:
             attributes = {k: _attribute(a, place, self.contents) for k, a in node.attr.items()}
             self.nodes[name] = ForeignNode(node.op, inputs, (name,), attributes, name)
@@ -395,7 +395,7 @@ def _value(kind: str, value: Any, place: str, contents: Sequence[memoryview]) ->
     if kind == "s":
         return value.decode(errors="replace")
     if kind == "type":
-        return str(DTYPES.get(value, f"type {value}"))
+        return type_name(value)
     if kind == "shape":
         return dims_of(value)
     if kind == "tensor":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verax.frontends.tensorflow import (  # noqa: F401  (each registers its rows)
+    table_complex,
     table_detection,
     table_elementwise,
     table_images,

@@ -149,6 +149,14 @@ def linear_space(c: Conversion) -> Result:
     return c.named_constant(values.astype(first.dtype))
 
 
+@row("BroadcastArgs")
+def broadcast_shape(c: Conversion) -> Result:
+    """Operands: two shapes, constant. The one that both are broadcast to."""
+    shapes_ = [constant_ints(c, i, "a shape") for i in (0, 1)]
+    found = np.broadcast_shapes(*shapes_)
+    return c.named_constant(np.array(found, c.type(0).dtype.numpy))
+
+
 @row("InvertPermutation")
 def inverse(c: Conversion) -> Result:
     return c.named_constant(np.argsort(c.constant_input(0, "the permutation")).astype(

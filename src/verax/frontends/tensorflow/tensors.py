@@ -17,6 +17,8 @@ DTYPES = {
     **{19: DType.float16, 22: DType.uint32, 23: DType.uint64},
 }
 """Numbers of TensorFlow's element types."""
+COMPLEX: dict[int, np.dtype[Any]] = {8: np.dtype(np.complex64), 18: np.dtype(np.complex128)}
+"""Those of complex numbers, which are two tensors of real ones here (see `complex_parts`)."""
 FIELDS = {
     **{DType.float32: "float_val", DType.float64: "double_val", DType.int64: "int64_val"},
     **{DType.bool_: "bool_val", DType.uint32: "uint32_val", DType.uint64: "uint64_val"},
@@ -36,6 +38,11 @@ def dtype_of(code: int, place: str) -> DType:
     return found
 
 
+def type_name(code: int) -> str:
+    """An element type as attributes have it."""
+    return str(COMPLEX[code] if code in COMPLEX else DTYPES.get(code, f"type {code}"))
+
+
 def dims_of(shape: Any) -> tuple[int | str | None, ...] | None:
     """Sizes, None where one is open; None when the rank is."""
     if shape.unknown_rank:
@@ -48,7 +55,8 @@ def tensor_of(tensor: Any, place: str, contents: Sequence[memoryview] = ()) -> n
 
     contents: raw bytes that were lifted out of the message, which gives their place from 1.
     """
-    dtype = dtype_of(tensor.dtype, place)
+    dtype = None if tensor.dtype in COMPLEX else dtype_of(tensor.dtype, place)
+    kind: np.dtype[Any] = COMPLEX[tensor.dtype] if dtype is None else dtype.numpy
     dims = [int(d.size) for d in tensor.tensor_shape.dim]
     if tensor.tensor_shape.unknown_rank or min(dims, default=0) < 0:
         raise ModelError(f"a constant has the shape {dims}", place=place)
@@ -59,20 +67,24 @@ def tensor_of(tensor: Any, place: str, contents: Sequence[memoryview] = ()) -> n
             raise ModelError("a constant has two contents", place=place)
         content = contents[tensor.lifted - 1]
     if content:
-        if len(content) != count * dtype.numpy.itemsize:
-            raise ModelError(f"{len(content)} bytes cannot be {dtype}{dims}", place=place)
-        return np.frombuffer(content, dtype.numpy).reshape(dims)
-    stored = getattr(tensor, FIELDS[dtype])
-    if dtype in (DType.float16, DType.bfloat16):
+        if len(content) != count * kind.itemsize:
+            raise ModelError(f"{len(content)} bytes cannot be {kind}{dims}", place=place)
+        return np.frombuffer(content, kind).reshape(dims)
+    if dtype is None:
+        field, part = (("scomplex_val", "f4"), ("dcomplex_val", "f8"))[kind.itemsize // 16]
+        numbers = np.array(getattr(tensor, field), part)
+        flat = numbers[: len(numbers) // 2 * 2].view(kind)
+    elif dtype in (DType.float16, DType.bfloat16):
+        stored = getattr(tensor, FIELDS[dtype])
         flat = np.array(stored, np.int64).astype(np.uint16).view(dtype.numpy)
     else:
-        flat = np.array(stored).astype(dtype.numpy)
+        flat = np.array(getattr(tensor, FIELDS[dtype])).astype(kind)
     if flat.size == count:
         return flat.reshape(dims)
     if flat.size > count or count > MAX_REPEATED:
-        raise ModelError(f"{flat.size} numbers cannot be {dtype}{dims}", place=place)
+        raise ModelError(f"{flat.size} numbers cannot be {kind}{dims}", place=place)
     if flat.size == 0:
-        return np.zeros(dims, dtype.numpy)
-    filled = np.full(count, flat[-1], dtype.numpy)
+        return np.zeros(dims, kind)
+    filled = np.full(count, flat[-1], kind)
     filled[: flat.size] = flat
     return filled.reshape(dims)

@@ -115,7 +115,13 @@ def read_model(data: memoryview) -> ForeignModel:
         raise damaged("it holds no graph")
     graph = graphs[0]
     tensors = _tensors(graph, buffers)
-    state = State([t.value for t in tensors if t.is_variable], {t.name for t in tensors})
+    variables = [t for t in tensors if t.is_variable]
+    zeros = {
+        t.name: int(t.zero_point[0])
+        for t in variables
+        if t.kind == "int8" and t.zero_point is not None
+    }
+    state = State([t.value for t in variables], {t.name for t in tensors}, zeros)
     bodies = Bodies(graphs, codes, buffers)
     resources = Resources(state.named)
     placed = (bodies.placed(n) for n in state.threaded(_nodes(graph, codes, tensors)))
@@ -348,6 +354,10 @@ def _operand(index: int, tensors: list[Tensor]) -> Tensor:
     return tensors[index]
 
 
+MAX_INNER = 16
+"""Intermediate tensors that an operator may state; they say how its inner values are rounded."""
+
+
 def _nodes(
     graph: Table, codes: list[tuple[str, str, int]], tensors: list[Tensor]
 ) -> Iterator[ForeignNode]:
@@ -366,7 +376,8 @@ def _nodes(
         attributes = _custom_options(table, op_type) if domain else _options(table, op_type)
         if op_type in TYPED_BY_OUTPUT and targets:
             attributes["output_type"] = targets[0].kind
-        for side, side_tensors in (("input", sources), ("output", targets)):
+        inner = [_operand(i, tensors) for i in table.array(8, "int32")[:MAX_INNER]]
+        for side, side_tensors in (("input", sources), ("output", targets), ("inner", inner)):
             for i, tensor in enumerate(side_tensors):
                 if tensor is not None and tensor.scale is not None:
                     attributes[f"{side}{i}.scale"] = tensor.scale

@@ -1,4 +1,5 @@
-"""State of a TFLite model: variable tensors, which outlive a call and begin with zeros.
+"""State of a TFLite model: variable tensors, which outlive a call and begin with zeros (those of
+bytes with their zero point).
 
 Recurrent operators write to variable tensors among their operands, without naming them as outputs.
 Here they become outputs of their own, behind the operator's: what the next operator that reads the
@@ -8,7 +9,7 @@ tensor is given, and what the model holds after the call.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -27,9 +28,13 @@ MAX_ELEMENTS = 1 << 28
 
 
 class State:
-    """The variable tensors of a graph. values: as inputs; taken: every name of the file."""
+    """The variable tensors of a graph. values: as inputs; taken: every name of the file; zeros:
+    zero points of those of bytes, which LiteRT clears to these."""
 
-    def __init__(self, values: Sequence[ForeignValue], taken: set[str]) -> None:
+    def __init__(
+        self, values: Sequence[ForeignValue], taken: set[str], zeros: Mapping[str, int]
+    ) -> None:
+        self.zeros = zeros
         self.values = {v.name: v for v in values}
         self.current = {name: name for name in self.values}
         self.read: set[str] = set()
@@ -79,16 +84,16 @@ class State:
     @property
     def initial(self) -> dict[str, np.ndarray]:
         """LiteRT clears variable tensors when a model is loaded."""
-        return {name: _zeros(self.values[name]) for name in self.updates}
+        return {name: _zeros(self.values[name], self.zeros.get(name, 0)) for name in self.updates}
 
     @property
     def untouched(self) -> dict[str, np.ndarray]:
         """Variable tensors that are read and never written: zeros."""
         names = self.read - self.updates.keys()
-        return {name: _zeros(self.values[name]) for name in sorted(names)}
+        return {name: _zeros(self.values[name], self.zeros.get(name, 0)) for name in sorted(names)}
 
 
-def _zeros(value: ForeignValue) -> np.ndarray:
+def _zeros(value: ForeignValue, zero: int) -> np.ndarray:
     place = f"tensor {value.name!r}"
     if value.dtype is None or value.dims is None:
         raise UnsupportedError(f"a variable tensor is {value.kind}", place=place)
@@ -97,4 +102,4 @@ def _zeros(value: ForeignValue) -> np.ndarray:
         raise UnsupportedError("a variable tensor has a size that is left open", place=place)
     if np.prod(sizes, dtype=float) > MAX_ELEMENTS:
         raise ModelError(f"a variable tensor of {sizes} is absurdly large", place=place)
-    return np.zeros(sizes, value.dtype.numpy)
+    return np.full(sizes, zero, value.dtype.numpy)

@@ -11,6 +11,7 @@ from verax.frontends.tflite import (  # noqa: F401  (each enters its rows)
     table_quantised,
     table_quantised_arithmetic,
     table_quantised_curves,
+    table_quantised_lstm,
     table_quantised_products,
     table_quantised_recurrent,
     table_quantised_reductions,

@@ -1,0 +1,84 @@
+"""The constant matrices of Fourier transforms, and the transform of one axis that is one product.
+
+Cosines and sines are computed in float64; the graph's constants are rounded once to the type of the
+numbers that are transformed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verax.frontends.common.context import Conversion
+
+LONGEST = 4096
+"""Elements of an axis that is transformed by one matrix, which has four times their square."""
+Parts = tuple[str, str | None]
+"""Real and imaginary part; None where all numbers are real."""
+
+
+def circle(size: int, numbers: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cosine and sine of sign 2 pi numbers / size, numbers being integers: zeros and ones are
+    exact, so that what cancels in exact arithmetic does here."""
+    quarter, rest = np.divmod(4 * (sign * numbers % size), size)
+    turned = 2 * rest > size  # angles beyond an eighth, from the other axis
+    angle = np.pi / 2 * np.where(turned, size - rest, rest) / size
+    cos, sin = np.cos(angle), np.sin(angle)
+    cos, sin = np.where(turned, sin, cos), np.where(turned, cos, sin)
+    x = np.choose(quarter, [cos, -sin, -cos, sin])
+    return x + 0.0, np.choose(quarter, [sin, cos, -sin, -cos]) + 0.0
+
+
+def matrix(
+    size: int, given: int, bins: int, sign: int, scale: float, pair: bool, real: bool, flat: bool
+) -> np.ndarray:
+    """[given (2), bins (2)]: exp(sign 2 pi i j k / size) for positions j and bins k. given: how
+    many of the positions there are, the others being zeros; real: only the real parts, of a result
+    whose other half mirrors `given`; flat: all real parts lie before all imaginary ones."""
+    j, k = np.arange(given)[:, None], np.arange(bins)[None]
+    cos, sin = (scale * part for part in circle(size, j * k, sign))
+    rows = 0 if flat else 1
+    if real:  # bins above the middle are conjugates of those below
+        single = (j == 0) | ((size % 2 == 0) & (j == size // 2))
+        weight = np.where(single, 1.0, 2.0)
+        return np.stack([cos * weight, -sin * weight], rows).reshape(2 * given, bins)
+    columns = 1 if flat else 2
+    of_real = np.stack([cos, sin], columns).reshape(given, 2 * bins)
+    if not pair:
+        return of_real
+    of_imaginary = np.stack([-sin, cos], columns).reshape(given, 2 * bins)
+    return np.stack([of_real, of_imaginary], rows).reshape(2 * given, 2 * bins)
+
+
+def product(
+    c: Conversion, x: Parts, axis: int, size: int, given: int, bins: int, sign: int,
+    scale: float = 1.0, real: bool = False,
+) -> Parts:  # fmt: skip
+    """The transform of an axis, of which `given` elements enter, as one product with a matrix."""
+    re, rank = x[0], c.rank(x[0])
+    order = [a for a in range(rank) if a != axis]
+    parts = []
+    for part in x:
+        if part is None:
+            continue
+        if given < c.known_size(part, axis):
+            part = c.add("Slice", [part, c.ints([0]), c.ints([given]), c.ints([axis])])
+        if axis < rank - 1:
+            part = c.add("Transpose", [part], perm=(*order, axis))
+        parts.append(part)
+    pair = len(parts) == 2
+    whole = c.add("Concat", parts, axis=rank - 1) if pair else parts[0]
+    y = c.add(
+        "MatMul", [whole, c.like(matrix(size, given, bins, sign, scale, pair, real, True), re)]
+    )
+    made = [y] if real else c.split(y, 2, rank - 1)
+    if axis < rank - 1:
+        made = [c.add("Transpose", [v], perm=put_back(order, axis)) for v in made]
+    return made[0], None if real else made[1]
+
+
+def put_back(order: list[int], axis: int) -> tuple[int, ...]:
+    """The permutation that undoes the one to `order` with `axis` behind it."""
+    back = [0] * (len(order) + 1)
+    for new, old in enumerate([*order, axis]):
+        back[old] = new
+    return tuple(back)

@@ -1,0 +1,183 @@
+"""Complex tensors of a TensorFlow model: each is two tensors of real numbers.
+
+Which values are complex is told by the operators that make them (Fourier transforms, Complex, casts
+and constants), node by node as the model is imported, so that loops which are unrolled and lists of
+tensors are followed, too. What moves a complex tensor, or is linear in it, is done to each part;
+operators that mix the parts have rows of their own (`table_complex`), on real and imaginary part as
+two operands. Any other operator on a complex tensor is refused by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from verax.base.errors import UnsupportedError
+from verax.frontends.common.context import Row
+from verax.frontends.common.control import KeptBranch, KeptRepeat
+from verax.frontends.common.control_nodes import DOMAIN as CONTROL
+from verax.frontends.common.control_nodes import constant
+from verax.frontends.common.foreign import ForeignNode
+from verax.frontends.common.ledger import Attributes
+from verax.ir.graph import Builder
+
+DOMAIN = "complex"
+"""Of operators that take or give complex tensors."""
+Parts = tuple[str, str]
+"""Names of the real and the imaginary part, as the file's are."""
+REAL = {"complex64": "float32", "complex128": "float64"}
+"""Types of complex numbers, with those of their parts."""
+COMPLEX_OF = {real: name for name, real in REAL.items()}
+MAKERS = ("RFFT", "RFFT2D", "RFFT3D", "Complex")
+"""Operators whose operands are real and whose result is complex; some casts are such as well."""
+TO_REAL = (
+    *("IRFFT", "IRFFT2D", "IRFFT3D", "Real", "Imag", "ComplexAbs", "Angle", "Cast"),
+    *("Equal", "NotEqual"),
+)
+"""Operators on complex tensors with rows of their own whose result is real."""
+BY_PART = {
+    *("Identity", "StopGradient", "PreventGradient", "Snapshot", "EnsureShape"),
+    *("PlaceholderWithDefault", "Reshape", "Squeeze", "ExpandDims", "Transpose", "Tile"),
+    *("BroadcastTo", "ConcatV2", "Concat", "Pack", "Unpack", "Pad", "PadV2", "MirrorPad", "Fill"),
+    *("GatherV2", "Gather", "GatherNd", "ScatterNd", "TensorScatterUpdate", "TensorScatterAdd"),
+    *("Roll", "ReverseV2", "ReverseSequence", "Slice", "StridedSlice", "Split", "SplitV"),
+    *("Select", "SelectV2", "SpaceToBatchND", "BatchToSpaceND", "ZerosLike"),
+    *("Add", "AddV2", "Sub", "AddN", "Neg", "Sum", "Mean", "Cumsum"),
+}
+"""Operators that do to each part what they do to real numbers."""
+CONTROL_BY_PART = {"Identity", "Stack", "Row", "RowAt", "Join", "Unrolled"}
+SIZES = {("", "Shape"), ("", "Size"), ("", "Rank"), (CONTROL, "Length")}
+"""Operators that the real part answers."""
+TYPES = ("T", "Tparams")
+"""Attributes that name the type of the operands that may be complex."""
+
+
+class Importing(Protocol):
+    """What complex tensors need of an import."""
+
+    parts: dict[str, Parts]
+    names: dict[str, str]
+    builder: Builder
+    table: dict[tuple[str, str], Row]
+
+    def fresh(self, hint: str) -> str: ...
+
+    def attributes(self, node: ForeignNode) -> Attributes: ...
+
+
+def named(importer: Importing, value: str) -> Parts:
+    """Names for the parts of a value."""
+    return importer.fresh(f"{value}.real"), importer.fresh(f"{value}.imag")
+
+
+def in_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None:
+    """The nodes on real numbers that one on complex tensors stands for; None for another node.
+
+    Raises `UnsupportedError` for what is not done to complex numbers.
+    """
+    parts = importer.parts
+    if node.domain == DOMAIN:
+        return None
+    taken = [v for v in node.inputs if v in parts]
+    makes = not node.domain and _makes(node)
+    if not taken and not makes:
+        return _constant_parts(importer, node)
+    if isinstance(node, KeptBranch | KeptRepeat):
+        _refuse(node, "a branch or loop that running decides")
+    if type(node).__name__ in ("Branch", "Call", "While", "Repeat"):
+        return None  # written out, or kept, which is refused then
+    if (node.domain, node.op_type) in SIZES:
+        node = _real_types(importer, node)
+        return [dataclasses.replace(node, inputs=tuple(parts.get(v, (v,))[0] for v in node.inputs))]
+    if node.domain == CONTROL and node.op_type in CONTROL_BY_PART:
+        return _by_part(importer, node)
+    if not node.domain and node.op_type in BY_PART:
+        return _by_part(importer, _real_types(importer, node))
+    if not node.domain and node.op_type == "IdentityN":
+        return _one_by_one(importer, node)
+    if node.domain or (DOMAIN, node.op_type) not in importer.table:
+        _refuse(node, node.op_type)
+    node = _real_types(importer, node)
+    inputs = tuple(p for v in node.inputs for p in parts.get(v, (v,)))
+    outputs = node.outputs
+    if makes or node.op_type not in TO_REAL:
+        parts[outputs[0]] = outputs = named(importer, outputs[0])
+    return [dataclasses.replace(node, domain=DOMAIN, inputs=inputs, outputs=outputs)]
+
+
+def must_not_be_real(importer: Importing, node: ForeignNode) -> None:
+    """Refuse an operator that has a row on complex numbers alone, where none is given."""
+    here = not node.domain and node.op_type not in MAKERS and (DOMAIN, node.op_type)
+    if here and here in importer.table and ("", node.op_type) not in importer.table:
+        cause = f"{node.op_type} of real numbers is not supported"
+        raise UnsupportedError(cause, place=node.place)
+
+
+def _makes(node: ForeignNode) -> bool:
+    if node.op_type == "Cast":
+        return node.attributes.get("DstT") in REAL
+    return node.op_type in MAKERS
+
+
+def _constant_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None:
+    """A complex constant of a loop's or branch's body."""
+    if node.domain != CONTROL or node.op_type != "Constant":
+        return None
+    array: Any = node.attributes["value"]
+    if array.dtype.kind != "c":
+        return None
+    importer.parts[node.outputs[0]] = made = named(importer, node.outputs[0])
+    real, imaginary = np.ascontiguousarray(array.real), np.ascontiguousarray(array.imag)
+    return [constant(made[0], real), constant(made[1], imaginary)]
+
+
+def _real_types(importer: Importing, node: ForeignNode) -> ForeignNode:
+    """The node with the type of the parts where it states that of complex operands."""
+    real = [importer.parts[v][0] for v in node.inputs if v in importer.parts]
+    names = [importer.names[v] for v in real if v in importer.names]  # the others were refused
+    found = {str(importer.builder.types[name].dtype) for name in names}
+    changed = {}
+    for name in TYPES:
+        stated = node.attributes.get(name)
+        if not found or not isinstance(stated, str):
+            continue
+        if REAL.get(stated) not in found:
+            given = ", ".join(COMPLEX_OF[real] for real in sorted(found))
+            importer.attributes(node).refuse(name, f"the operands are {given}")
+        changed[name] = REAL[stated]
+    return dataclasses.replace(node, attributes={**node.attributes, **changed})
+
+
+def _by_part(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+    """The node on the real and on the imaginary parts."""
+    parts = importer.parts
+    outputs = [named(importer, o) if o else ("", "") for o in node.outputs]
+    made = [
+        dataclasses.replace(
+            node,
+            inputs=tuple(parts[v][i] if v in parts else v for v in node.inputs),
+            outputs=tuple(o[i] for o in outputs),
+        )
+        for i in (0, 1)
+    ]
+    parts.update((o, pair) for o, pair in zip(node.outputs, outputs) if o)
+    return made
+
+
+def _one_by_one(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+    importer.attributes(node).irrelevant("T", "each value is handed on in its own type")
+    return [
+        ForeignNode("Identity", (v,), (o,), {}, node.name, depth=node.depth)
+        for v, o in zip(node.inputs, node.outputs)
+    ]
+
+
+def _refuse(node: ForeignNode, what: str) -> NoReturn:
+    raise UnsupportedError(
+        f"{what} of complex numbers is not supported",
+        place=node.place,
+        next_step="export the network with this written in real and imaginary parts (tf.math.real, "
+        "tf.math.imag, tf.complex), or the part behind it",
+    )

@@ -1,0 +1,170 @@
+"""TensorFlow operators that make, mix or take apart complex numbers, Fourier transforms among them.
+
+Each complex operand is two here, its real and its imaginary part, and so is a complex result (see
+`complex_parts`, which calls these rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from verax.base.errors import ModelError
+from verax.frontends.common import formulas
+from verax.frontends.common.channels_last import constant_ints
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.fourier import PLAIN, WHOLE, on_parts
+from verax.frontends.common.fourier_matrix import Parts
+from verax.frontends.tensorflow.complex_parts import COMPLEX_OF, DOMAIN, REAL
+from verax.frontends.tensorflow.rows import row as enter
+from verax.ir.types import DType
+
+Row = Callable[[Conversion], Result]
+
+
+def row(*operators: str) -> Callable[[Row], Row]:
+    """Enter a function as the row of operators on complex numbers."""
+    return enter(*operators, domain=DOMAIN)
+
+
+def _types(c: Conversion, **stated: bool) -> None:
+    """Hold the attributes that name types (True: of complex numbers) against the operands."""
+    real = str(c.type(0).dtype)
+    if real not in COMPLEX_OF:
+        c.refuse(f"complex numbers of {real}")
+    for name, is_complex in stated.items():
+        wanted = COMPLEX_OF[real] if is_complex else real
+        c.attributes.expect(name, wanted, why="it repeats a type")
+
+
+def _pair(c: Conversion, first: int = 0) -> tuple[str, str]:
+    return c.required(first), c.required(first + 1)
+
+
+def _given(c: Conversion, parts: Parts) -> Result:
+    """Results under the names of the node's outputs."""
+    return c.named([part for part in parts if part is not None])
+
+
+AXES = {"2D": 2, "3D": 3}
+
+
+@row(*(f"{kind}FFT{axes}" for kind in ("", "I", "R", "IR") for axes in ("", "2D", "3D")))
+def fourier(c: Conversion) -> Result:
+    """Along the last axes. Those of real signals have the sizes of the signal as last operand, to
+    which it, or its bins, are cut; inverse ones divide by the size."""
+    kind, _, axes = c.node.op_type.partition("FFT")
+    count, inverse = AXES.get(axes, 1), kind.startswith("I")
+    sign, norm = (1, WHOLE) if inverse else (-1, PLAIN)
+    _types(c, Tcomplex=True, Treal=False)
+    parts: Parts = (c.required(0), None) if kind == "R" else _pair(c)
+    rank = c.rank(0)
+    if rank < count:
+        raise ModelError(f"{count} axes of {c.type(0)}", place=c.node.place)
+    sizes: tuple[int | None, ...] = (None,) * count
+    if kind in ("R", "IR"):
+        sizes = constant_ints(c, len(c.inputs) - 1, "the transform's length")
+        if len(sizes) != count:
+            raise ModelError(f"{len(sizes)} sizes of {count} axes", place=c.node.place)
+    steps = list(zip(range(rank - count, rank), sizes))
+    if kind == "R":  # the axis of real numbers first, then those of complex ones
+        axis, size = steps.pop()
+        parts = on_parts(c, parts, axis, size, sign, norm, onesided=True)
+    last = steps.pop() if kind == "IR" else None
+    for axis, size in steps:
+        parts = on_parts(c, parts, axis, size, sign, norm)
+    if last is not None:
+        parts = on_parts(c, parts, last[0], last[1], sign, norm, real=True)
+    return _given(c, parts)
+
+
+@row("Complex")
+def of_parts(c: Conversion) -> Result:
+    """Operands: real and imaginary part, broadcast to each other."""
+    _types(c, Tout=True)
+    parts = list(_pair(c))
+    if c.type(0).dims != c.type(1).dims:
+        both = c.add("Add", parts)  # for its shape alone
+        shape = c.add("Shape", [both])
+        parts = [c.add("Expand", [part, shape]) for part in parts]
+    return c.named(parts)
+
+
+@row("Cast")
+def cast(c: Conversion) -> Result:
+    """Real to complex numbers, complex ones to others, or to their real parts."""
+    a, pair = c.attributes, len(c.inputs) == 2
+    a.expect("Truncate", False, why="it changes how numbers are rounded")
+    given = str(c.type(0).dtype)
+    a.expect("SrcT", COMPLEX_OF.get(given, given) if pair else given, why="it repeats a type")
+    target = a.text("DstT")
+    if target not in REAL:
+        return c.result("Cast", [c.required(0)], to=DType(target))
+    dtype = DType(REAL[target])
+    real = c.cast(c.required(0), dtype)
+    if pair:
+        return c.named([real, c.cast(c.required(1), dtype)])
+    return c.named([real, c.append(formulas.filled_like(c, real, 0))])
+
+
+@row("Real", "Imag")
+def part(c: Conversion) -> Result:
+    _types(c, Tout=False)
+    return c.result("Identity", [c.required(int(c.node.op_type == "Imag"))])
+
+
+@row("ComplexAbs")
+def magnitude(c: Conversion) -> Result:
+    _types(c, Tout=False)
+    return c.result("Hypot", list(_pair(c)))
+
+
+@row("Angle")
+def angle(c: Conversion) -> Result:
+    _types(c, Tout=False)
+    return c.result("Atan2", [c.required(1), c.required(0)])
+
+
+@row("Conj")
+def conjugate(c: Conversion) -> Result:
+    return c.named([c.required(0), c.add("Neg", [c.required(1)])])
+
+
+@row("Mul", "Square")
+def product(c: Conversion) -> Result:
+    (a, b), (p, q) = _pair(c), _pair(c, 0 if c.node.op_type == "Square" else 2)
+    real = c.add("Sub", [c.add("Mul", [a, p]), c.add("Mul", [b, q])])
+    imaginary = c.add("Add", [c.add("Mul", [a, q]), c.add("Mul", [b, p])])
+    return c.named([real, imaginary])
+
+
+@row("RealDiv", "Div", "Reciprocal")
+def quotient(c: Conversion) -> Result:
+    """The divisor is scaled by its larger part, so that no square of it overflows."""
+    inverse = c.node.op_type == "Reciprocal"
+    p, q = _pair(c, 0 if inverse else 2)
+    scale = c.add("Max", [c.add("Abs", [p]), c.add("Abs", [q])])
+    r, s = (c.add("Div", [part, scale]) for part in (p, q))
+    below = c.add("Add", [c.add("Mul", [p, r]), c.add("Mul", [q, s])])
+    if inverse:
+        above = [r, c.add("Neg", [s])]
+    else:
+        a, b = _pair(c)
+        above = [
+            c.add("Add", [c.add("Mul", [a, r]), c.add("Mul", [b, s])]),
+            c.add("Sub", [c.add("Mul", [b, r]), c.add("Mul", [a, s])]),
+        ]
+    return c.named([c.add("Div", [part, below]) for part in above])
+
+
+@row("Exp")
+def exponential(c: Conversion) -> Result:
+    size = c.add("Exp", [c.required(0)])
+    return c.named([c.add("Mul", [size, c.add(kind, [c.required(1)])]) for kind in ("Cos", "Sin")])
+
+
+@row("Equal", "NotEqual")
+def equal(c: Conversion) -> Result:
+    c.attributes.expect("incompatible_shape_error", True, why="it changes what unequal shapes mean")
+    (a, b), (p, q) = _pair(c), _pair(c, 2)
+    same = c.add("And", [c.add("Equal", [a, p]), c.add("Equal", [b, q])])
+    return c.result("Not" if c.node.op_type == "NotEqual" else "Identity", [same])

@@ -1,0 +1,225 @@
+"""TFLite's LSTM on integers, as LiteRT's kernel of bytes with a 16-bit cell computes it.
+
+Data, weights and the state are bytes, gates and the cell 16-bit integers, sums 32-bit. A sequence
+is written out step by step, as every step rounds; what the input gives to the gates is one product
+for all steps. Curves are tables of every 16-bit argument.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tflite.quantisation import centred, factors, of_tensor
+from verax.frontends.tflite.rows import row
+from verax.frontends.tflite.table_recurrent import _named, _states
+from verax.numerics.fixed_point_words import stepped_sigmoid, stepped_tanh
+
+F = np.float32
+GATES = ("input", "forget", "cell", "output")
+WORDS = np.arange(-(1 << 15), 1 << 15)
+MAX_STEPS = 1000
+"""Steps that are written out, about 30 nodes each."""
+
+
+@row("UNIDIRECTIONAL_SEQUENCE_LSTM", quantised=True)
+def sequence_lstm(c: Conversion) -> Result:
+    """Operands as on floats. Intermediate tensor 4 says how the cell's output is rounded."""
+    c.attributes.expect("diagonal_recurrent_tensors", False, why="weights are taken as matrices")
+    c.choice("fused_activation_function", ("TANH",), "NONE")
+    if any(c.input(i) is not None for i in range(20, 24)):
+        c.refuse("layer normalisation inside of a quantised cell is not supported")
+    time_major = c.flag("time_major")
+    states = _states(c, 1 if time_major else 0, 18, 19)
+    for i, dtype in ((0, "int8"), (18, "int8"), (19, "int16")):
+        if c.type(i).dtype != dtype:
+            c.refuse(f"operand {i} of {c.type(i).dtype}, not {dtype}")
+    for i in range(4):
+        for key in ("scale", "zero_point"):
+            c.attributes.irrelevant(
+                f"inner{i}.{key}", "gates without layer norm have 12 fraction bits"
+            )
+    cell = _Cell(c)
+    steps = 0 if time_major else 1
+    count = c.known_size(0, steps, "the number of steps")
+    c.must_be_few(count, MAX_STEPS, "steps")
+    x = centred(c, 0, of_tensor(c, "input0")[1])
+    h, memory = states
+    given = cell.of_input(x)  # [.., .., gates units], int32 within 16 bits
+    outputs = []
+    for t in range(count):
+        step = c.add("Gather", [given, c.constant(t, np.int64)], axis=steps)
+        h, memory = cell.step(step, h, memory)
+        outputs.append(c.add("Unsqueeze", [h, c.ints((steps,))]))
+    names = iter(c.node.outputs)
+    return (
+        _named(c, "Concat", outputs, names, axis=steps),
+        _named(c, "Identity", [h], names),
+        _named(c, "Identity", [memory], names),
+    )
+
+
+class _Cell:
+    """The weights of a cell and its steps."""
+
+    def __init__(self, c: Conversion) -> None:
+        self.c = c
+        (self.x_scale, self.x_zero), (self.h_scale, self.h_zero) = (
+            of_tensor(c, f"input{i}") for i in (0, 18)
+        )
+        memory_scale, zero = of_tensor(c, "input19")
+        exponent = round(math.log2(memory_scale))
+        if zero or F(2.0**exponent) != memory_scale or not -15 <= exponent <= -9:
+            c.refuse(f"a cell of the scale {memory_scale} with the zero point {zero}")
+        self.exponent = exponent
+        self.coupled = c.input(1) is None
+        self.gates = [g for g in range(4) if g or not self.coupled]
+        self.units = c.known_size(2, 0)
+        self.hidden_scale, self.hidden_zero = of_tensor(c, "inner4")
+        self.sigmoid = self._table(stepped_sigmoid(WORDS))
+        self.tanh = self._table(stepped_tanh(WORDS))
+        self.cell_tanh = self._table(stepped_tanh(WORDS, -exponent))
+        self.recurrent = self._matrix(5, self.h_scale, self.h_zero, False)
+        self.cell_clip = self._clip("cell_clip", memory_scale, 32767)
+        self.peepholes = self._peepholes()
+        self.projected = c.input(16) is not None
+        if of_tensor(c, "output0") != (self.h_scale, self.h_zero):
+            c.attributes.refuse("output0.scale", "the output is the state")
+        if self.projected:
+            scale, zero = of_tensor(c, "input16")
+            if zero:
+                c.refuse("projection weights with a zero point")
+            self.proj_clip = self._clip("proj_clip", self.h_scale, 127)
+            weights = c.constant_input(16, "the projection").astype(np.int32)
+            bias = -self.hidden_zero * weights.sum(1, dtype=np.int32)
+            if c.input(17) is not None:
+                bias = bias + c.constant_input(17, "the bias").astype(np.int32)
+                self._bias_scales(17)
+            self.projection = c.constant(np.ascontiguousarray(weights.T))
+            self.projection_bias = c.constant(bias.astype(np.int32))
+            self.projection_factors = factors(c, float(F(scale * self.hidden_scale) / self.h_scale))
+        else:
+            c.attributes.irrelevant("proj_clip", "there is no projection")
+
+    def _peepholes(self) -> dict[int, tuple[str, list[str]]]:
+        """Weights and factors of what the cell gives to the input, forget and output gate."""
+        c, found = self.c, {}
+        for g, i in ((0, 9), (1, 10), (3, 11)):
+            if c.input(i) is None:
+                continue
+            if c.known_size(6, 1) != self.units:
+                c.refuse("with peepholes and a projection LiteRT misreads the cell")
+            scale, zero = of_tensor(c, f"input{i}")
+            if zero or c.type(i).dtype != "int16":
+                c.refuse(f"peepholes of {c.type(i).dtype} with the zero point {zero}")
+            weights = c.constant_input(i, "the peepholes").astype(np.int32)
+            factor = float(F(F(2.0**self.exponent) * scale) / F(2.0**-12))
+            found[g] = c.constant(weights), factors(c, factor)
+        return found
+
+    def _bias_scales(self, i: int) -> None:
+        for key in ("scale", "zero_point"):
+            self.c.attributes.irrelevant(f"input{i}.{key}", "biases are added to sums as they are")
+
+    def _clip(self, name: str, scale: np.float32, most: int) -> int:
+        """A bound in units of a scale; 0: none."""
+        bound = self.c.number(name, 0.0)
+        return int(np.clip(bound / scale, -most - 1, most)) if bound else 0
+
+    def _table(self, values: np.ndarray) -> str:
+        return self.c.constant(values.astype(np.int32))
+
+    def look_up(self, table: str, x: str) -> str:
+        c = self.c
+        index = c.add("Add", [c.cast(x, "int64"), c.constant(1 << 15, np.int64)])
+        return c.add("Gather", [table, index], axis=0)
+
+    def _matrix(
+        self, first: int, scale: np.float32, zero: int, biased: bool
+    ) -> tuple[str, str, list[str]]:
+        """Weights [inputs, gates units], bias, and factors of the gates behind operand `first`."""
+        c, parts, biases, scales = self.c, [], [], []
+        for g in self.gates:
+            own, own_zero = of_tensor(c, f"input{first + g}")
+            if own_zero or c.type(first + g).dtype != "int8":
+                c.refuse(f"weights of {c.type(first + g).dtype} with the zero point {own_zero}")
+            weights = c.constant_input(first + g, "the weights").astype(np.int32)
+            bias = -zero * weights.sum(1, dtype=np.int32)
+            if biased:
+                bias = bias + c.constant_input(12 + g, "the bias").astype(np.int32)
+                self._bias_scales(12 + g)
+            parts.append(weights)
+            biases.append(bias)
+            scales += [float(F(own * scale) / F(2.0**-12))] * self.units
+        joined = np.ascontiguousarray(np.concatenate(parts).T)
+        sums = np.concatenate(biases).astype(np.int32)
+        return c.constant(joined), c.constant(sums), factors(c, np.array(scales))
+
+    def _gate_sums(self, x: str, made: tuple[str, str, list[str]]) -> str:
+        c, (weights, bias, scale) = self.c, made
+        sums = c.add("Add", [c.add("MatMul", [x, weights]), bias])
+        fields = {"output_dtype": "int32", "rounding": "twice", "axis": -1}
+        return c.add("Requantize", [sums, *scale], **fields)
+
+    def of_input(self, x: str) -> str:
+        """What the input gives to the gates; x less its zero point, which the biases of LiteRT
+        hold."""
+        y = self._gate_sums(x, self._matrix(1, self.x_scale, 0, True))
+        return self._word(y)
+
+    def _word(self, x: str) -> str:
+        """Saturated to 16 bits, as int32."""
+        c = self.c
+        return c.add("Clip", [x, c.constant(-(1 << 15), np.int32), c.constant(32767, np.int32)])
+
+    def product(self, a: str, b: str, shift: int) -> str:
+        """round(a b / 2^shift), halves away from zero, of 16-bit numbers."""
+        c = self.c
+        both = c.add("Mul", [a, b])
+        one = [c.constant(1 << 30, np.int32), c.constant(1 - shift, np.int32)]
+        return c.add("Requantize", [both, *one], output_dtype="int32", rounding="twice")
+
+    def _seen(self, gate: int, sums: str, memory: str) -> str:
+        """A gate's sums with what the cell gives to it."""
+        if gate not in self.peepholes:
+            return sums
+        c, (weights, factor) = self.c, self.peepholes[gate]
+        own = c.add("Mul", [memory, weights])
+        own = c.add("Requantize", [own, *factor], output_dtype="int32", rounding="twice")
+        return self._word(c.add("Add", [sums, own]))
+
+    def step(self, given: str, h: str, memory: str) -> tuple[str, str]:
+        """One step from what the input gives: the state and the cell after it."""
+        c = self.c
+        own = self._gate_sums(c.cast(h, "int32"), self.recurrent)
+        sums = self._word(c.add("Add", [given, own]))
+        parts = dict(zip(self.gates, c.split(sums, len(self.gates), 1)))
+        memory = c.cast(memory, "int32")
+        forget = self.look_up(self.sigmoid, self._seen(1, parts[1], memory))
+        new = self.look_up(self.tanh, parts[2])
+        if self.coupled:
+            enters = c.add("Sub", [c.constant(32767, np.int32), forget])
+        else:
+            enters = self.look_up(self.sigmoid, self._seen(0, parts[0], memory))
+        kept = self.product(forget, memory, 15)
+        added = self.product(enters, new, 30 + self.exponent)
+        total = self._word(c.add("Add", [kept, added]))
+        if self.cell_clip:
+            ends = [c.constant(s * self.cell_clip, np.int32) for s in (-1, 1)]
+            total = c.add("Clip", [total, *ends])
+        output = self.look_up(self.sigmoid, self._seen(3, parts[3], total))
+        size = c.add("Mul", [output, self.look_up(self.cell_tanh, total)])
+        factor = factors(c, float(F(2.0**-15) / self.hidden_scale * F(2.0**-15)))
+        fields = {"output_dtype": "int8", "rounding": "twice"}
+        y = c.add("Requantize", [size, *factor], zero_point=self.hidden_zero, **fields)
+        if self.projected:
+            wide = c.add("MatMul", [c.cast(y, "int32"), self.projection])
+            wide = c.add("Add", [wide, self.projection_bias])
+            y = c.add(
+                "Requantize", [wide, *self.projection_factors], zero_point=self.h_zero, **fields
+            )
+            if self.proj_clip:
+                y = c.add("Clip", [y, *(c.constant(s * self.proj_clip, np.int8) for s in (-1, 1))])
+        return y, c.cast(total, "int16")
