@@ -24,10 +24,8 @@ from verax.frontends.common.foreign import (
 from verax.frontends.torch.aliasing import Aliases
 from verax.frontends.torch.archive import (
     COMPLEX_TYPES,
-    OTHER_TYPES,
     SCALAR_TYPES,
     Archive,
-    type_name,
 )
 from verax.frontends.torch.arguments import Ref, dim, name_in, names_of, output_names
 from verax.frontends.torch.control import CONTROL, branch, scan, while_loop
@@ -315,11 +313,6 @@ class _Reader:
         if kind == "as_float":
             return float(value)  # infinities are written as text
         if kind == "as_scalar_type":
-            if value in OTHER_TYPES:
-                raise UnsupportedError(
-                    f"elements of {type_name(value)} are not supported",
-                    next_step="keep to float32, float16 or bfloat16, or weights in int8",
-                )
             found = SCALAR_TYPES.get(value)
             return f"element type {value}" if found is None else str(found)
         if kind == "as_device":
