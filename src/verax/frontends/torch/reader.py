@@ -26,6 +26,7 @@ from verax.frontends.torch.archive import (
     COMPLEX_TYPES,
     SCALAR_TYPES,
     Archive,
+    type_name,
 )
 from verax.frontends.torch.arguments import Ref, dim, name_in, names_of, output_names
 from verax.frontends.torch.control import CONTROL, branch, scan, while_loop
@@ -314,6 +315,11 @@ class _Reader:
             return float(value)  # infinities are written as text
         if kind == "as_scalar_type":
             found = SCALAR_TYPES.get(value)
+            if found is None and value not in COMPLEX_TYPES:
+                raise UnsupportedError(
+                    f"elements of {type_name(value)} are not supported",
+                    next_step=f"supported are {', '.join(SCALAR_TYPES.values())}",
+                )
             return f"element type {value}" if found is None else str(found)
         if kind == "as_device":
             return str(value.get("type"))
