@@ -363,9 +363,8 @@ def _nodes(
         attributes = _custom_options(table, op_type) if domain else _options(table, op_type)
         if op_type in TYPED_BY_OUTPUT and targets:
             attributes["output_type"] = targets[0].kind
-        if op_type == "EMBEDDING_LOOKUP":
-            packed = [t.kind for t in sources[1:2] if t is not None and t.kind in PACKED]
-            attributes.update(zip(["table_type"], packed))
+        if op_type == "EMBEDDING_LOOKUP" and len(sources) > 1 and sources[1] is not None:
+            _must_fill_bytes(sources[1])
         for side, side_tensors in (("input", sources), ("output", targets)):
             for i, tensor in enumerate(side_tensors):
                 if tensor is not None and tensor.scale is not None:
@@ -381,6 +380,16 @@ def _nodes(
             "",
             domain,
             version,
+        )
+
+
+def _must_fill_bytes(table: Tensor) -> None:
+    """Refuse a packed table whose rows end within a byte: LiteRT reads other numbers there."""
+    size = math.prod(table.dims[1:])
+    if table.kind in PACKED and size * int(table.kind[-1]) % 8:
+        raise UnsupportedError(
+            f"LiteRT misreads rows of {size} {table.kind} that end within a byte",
+            place=f"tensor {table.name!r} (EMBEDDING_LOOKUP)",
         )
 
 

@@ -144,9 +144,6 @@ def embedding_lookup(c: Conversion) -> Result:
     """Rows of a quantised table in float32, times the one scale or that of the row."""
     if any(k.startswith("output0.") for k in c.attributes.values):
         c.refuse("rows that stay quantised are not supported")
-    kind, size = c.text("table_type", ""), int(np.prod(static_dims(c, 1, "the table")[1:]))
-    if kind and size * int(kind[-1]) % 8:
-        c.attributes.refuse("table_type", f"LiteRT misreads rows of {size} that end within a byte")
     scale, places = _scales(c, 0), c.required(0)
     rows = _float(c, c.add("Gather", [c.required(1), places], axis=0))
     if scale.size == 1:
