@@ -18,6 +18,7 @@ from verax.base.files import atomic_write
 from verax.base.tensors import is_module
 from verax.compiling import Network, graph_of
 from verax.ir.graph import Graph
+from verax.ir.stored import storable
 from verax.loading import is_from
 from verax.runners.arrays import INPUT_MARK, OUTPUT_MARK
 from verax.runners.onnx_session import model_of_session
@@ -68,7 +69,7 @@ def record(
     arrays |= {f"{OUTPUT_MARK}{v}": np.asarray(a) for v, a in _ordered(values, graph).items()}
     if path is not None:
         with atomic_write(Path(path)) as stream:
-            np.savez(stream, **arrays)  # type: ignore[arg-type]
+            np.savez(stream, **{n: storable(a) for n, a in arrays.items()})  # type: ignore[arg-type]
     return arrays
 
 

@@ -52,6 +52,27 @@ def test_an_attribute_is_used_or_stated_irrelevant(to: str, like: bool) -> None:
     assert op.round_mode == ("down" if to == "float8_e8m0fnu" else "up")
 
 
+@pytest.mark.parametrize("to", ["int8", "int4", "float8_e5m2", ""])
+@pytest.mark.parametrize("zero", [False, True])
+def test_saturate_of_quantization_is_used_or_stated_irrelevant(to: str, zero: bool) -> None:
+    """An integer target is clipped whatever `saturate` says; without a type it is uint8."""
+    told = {"saturate": 0} if zero or not to else {"saturate": 0, "output_dtype": CODES[to]}
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s"], ["y"], name="read", **told)]
+    values = {"s": np.float32(0.5)}
+    if zero and to:
+        nodes[0].input.append("z")
+        values["z"] = np.zeros((), DType(to).numpy)
+    proto = model(nodes, {"x": [2, 3]}, {"y": None}, values, opset=25)
+    proto.graph.output[0].ClearField("type")
+    read = load_onnx(proto)
+    said = {e.attribute: e.reason for e in read.ledger.entries if e.outcome is Outcome.irrelevant}
+    op = read.graph.nodes[-1].op
+    assert isinstance(op, QuantizeLinear)
+    assert op.saturate == (to not in SATURATED)
+    assert set(said) == (set() if to in SATURATED else {"saturate"})
+    assert all((to or "uint8") in reason for reason in said.values())
+
+
 def attributes_written(op: Operator, *more: np.ndarray) -> set[str]:
     b = Builder("case")
     x = b.input("x", TensorType(DType.float32, (2, 3)))

@@ -24,22 +24,6 @@ class Lacking(nn.Module):
         return torch.linalg.svdvals(x)
 
 
-class Narrow(nn.Module):
-    """Keeps its weight in 8 bits."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Buffer(drawn(3, 4).to(torch.float8_e4m3fn))
-
-    def forward(self, x: Any) -> Any:
-        return x @ self.weight.float().T
-
-
-class Narrowing(nn.Module):
-    def forward(self, x: Any) -> Any:
-        return x.to(torch.float8_e5m2).float()
-
-
 def test_an_error_names_the_module_and_the_line() -> None:
     net = nn.Sequential(nn.Linear(4, 5), nn.Sequential(nn.ReLU(), Lacking()))
     for call in (verax.load, verax.compile):
@@ -48,15 +32,6 @@ def test_an_error_names_the_module_and_the_line() -> None:
         assert "linalg_svdvals" in found.value.cause
         assert "module 1.1, " in found.value.place
         assert "in forward: return torch.linalg.svdvals(x)" in found.value.place
-
-
-@pytest.mark.parametrize(
-    ("net", "said"), [(Narrow(), "float8_e4m3fn"), (Narrowing(), "float8_e5m2")]
-)
-def test_types_of_8_bit_floats_are_refused_by_name(net: Any, said: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"{said} (is|are) not supported") as found:
-        verax.load(net, inputs=drawn(2, 4))
-    assert "int8" in found.value.next_step
 
 
 def test_a_notebook_shows_what_happened() -> None:

@@ -16,22 +16,29 @@ import numpy as np
 from verax.base.errors import InputError
 from verax.base.optional import optional
 
+IN_BITS = {
+    "bfloat16": "int16",
+    **{f"float8_{form}": "uint8" for form in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")},
+}
+"""Types that go between NumPy and PyTorch as integers of the same bits."""
+
 
 def as_array(value: Any, place: str = "") -> np.ndarray:
     """`value` as an array, in the tensor's own memory where that can be.
 
-    Gradients are left behind; bfloat16 keeps its bits; a complex tensor becomes pairs, a last axis
-    of two numbers. place: for errors. Raises `InputError` for
-    what holds no array (sparse tensors, ragged lists).
+    Gradients are left behind; bfloat16 and floats of 8 bits keep their bits; a complex tensor
+    becomes pairs, a last axis of two numbers. place: for errors. Raises `InputError` for what holds
+    no array (sparse tensors, ragged lists).
     """
     if isinstance(value, np.ndarray):
         return value
     try:
         if hasattr(value, "detach"):
             tensor = value.detach().cpu()
-            if str(tensor.dtype) == "torch.bfloat16":
-                integers = tensor.contiguous().view(optional("torch", "to read a tensor").int16)
-                return np.asarray(integers.numpy()).view(ml_dtypes.bfloat16)
+            if (kind := str(tensor.dtype).removeprefix("torch.")) in IN_BITS:
+                torch = optional("torch", "to read a tensor")
+                integers = tensor.contiguous().view(getattr(torch, IN_BITS[kind]))
+                return np.asarray(integers.numpy()).view(getattr(ml_dtypes, kind))
             tensor = tensor.resolve_conj().resolve_neg()
             if "complex" in str(tensor.dtype):
                 tensor = optional("torch", "to read a tensor").view_as_real(tensor)
@@ -47,6 +54,22 @@ def as_array(value: Any, place: str = "") -> np.ndarray:
             place=place,
             next_step="give a NumPy array or a dense tensor",
         ) from error
+
+
+def as_tensor(array: np.ndarray) -> Any:
+    """A tensor of PyTorch on the array's own memory; types of `ml_dtypes` keep their bits.
+
+    Raises `InputError` for a type that PyTorch has not.
+    """
+    torch = optional("torch", "to make a tensor")
+    name = array.dtype.name
+    if name in IN_BITS:
+        return torch.from_numpy(array.view(IN_BITS[name])).view(getattr(torch, name))
+    if array.dtype.kind == "V" or hasattr(ml_dtypes, name):
+        raise InputError(
+            f"PyTorch has no tensors of {name}", next_step="give them in another element type"
+        )
+    return torch.from_numpy(array)
 
 
 def as_arrays(values: Mapping[str, Any]) -> Mapping[str, np.ndarray]:

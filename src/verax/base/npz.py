@@ -32,6 +32,11 @@ DAMAGE = (
     *(NotImplementedError, RuntimeError, SyntaxError, tokenize.TokenError, MemoryError),
 )
 
+MAX_HEADER = 1 << 16
+"""Bytes of an array's header; NumPy itself takes 10,000."""
+UNREADABLE = (b"'<f1'", b"'|V1'")
+"""What NumPy writes for float8_e5m2 of `ml_dtypes` and cannot read, and bytes without a type, which
+it writes for others of that package."""
 
 Header = tuple[tuple[int, ...], np.dtype]
 """Shape and element type of an array."""
@@ -112,12 +117,17 @@ def _header(stream: IO[bytes] | io.RawIOBase) -> tuple[tuple[int, ...], np.dtype
 
 def _read_header(stream: IO[bytes] | io.RawIOBase) -> tuple[tuple[int, ...], bool, np.dtype]:
     version = np.lib.format.read_magic(stream)
+    size = stream.read(2 if version == (1, 0) else 4)
+    count = int.from_bytes(size, "little")
+    if count > MAX_HEADER:
+        raise ValueError(f"its header is said to have {count} bytes")
+    header = io.BytesIO(size + stream.read(count).replace(*UNREADABLE))
     read = (
         np.lib.format.read_array_header_1_0
         if version == (1, 0)
         else np.lib.format.read_array_header_2_0
     )
-    return read(stream)
+    return read(header)
 
 
 def read_array(stream: IO[bytes] | io.RawIOBase, size: int) -> np.ndarray:
@@ -143,4 +153,7 @@ def write_npz(path: str | os.PathLike[str] | IO[bytes], arrays: Mapping[str, np.
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
-                np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
+                plain = np.asarray(array)
+                if plain.dtype.str == "<f1":
+                    plain = plain.view("V1")
+                np.lib.format.write_array(stream, plain, allow_pickle=False)

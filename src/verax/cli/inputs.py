@@ -15,6 +15,7 @@ from verax.base.errors import InputError, UsageError
 from verax.base.npz import npz_headers, read_npy, read_npz
 from verax.images import BYTES, ImageOptions, read_image
 from verax.ir.pixels import Pixels
+from verax.ir.stored import in_type
 from verax.ir.types import TensorType
 
 SPARE, SMALL = 16, 1 << 20
@@ -111,7 +112,7 @@ def _add(
     _known(name, types)
     if name in found.arrays:
         raise UsageError(f"the input {name!r} is given twice")
-    found.arrays[name], found.steps[name] = array, steps
+    found.arrays[name], found.steps[name] = in_type(array, types[name].dtype), steps
 
 
 def _known(name: str, types: Mapping[str, TensorType]) -> None:

@@ -108,6 +108,8 @@ _FLOATS = frozenset({DType.float16, DType.bfloat16, DType.float32, DType.float64
 NARROW_FLOATS = frozenset(d for d in DType if d.value.startswith(("float8", "float4")))
 NARROW_INTEGERS = frozenset({DType.int4, DType.uint4, DType.int2, DType.uint2})
 NARROW = NARROW_FLOATS | NARROW_INTEGERS
+COMPUTED = tuple(d for d in DType if d not in NARROW)
+"""Types that operators compute in, which are all that most formats have."""
 
 
 @dataclass(frozen=True)

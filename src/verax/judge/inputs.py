@@ -12,7 +12,7 @@ from verax.base.errors import UsageError
 from verax.ir.dim import DimLike, substitute, symbols
 from verax.ir.graph import Graph, Node
 from verax.ir.pixels import IMAGE_CHANNELS, Pixels
-from verax.ir.types import DType, TensorType
+from verax.ir.types import NARROW_INTEGERS, DType, TensorType
 from verax.ops.recurrent.recurrent import LENGTHS, Recurrent
 from verax.records.codec import MOST
 
@@ -148,7 +148,7 @@ def _draw(
     if dtype in (DType.int8, DType.uint8) and _is_quantity(graph, name):
         return _bytes(type_, random)
     if not dtype.is_float:
-        limit = min(_table_size(graph, name, chosen), np.iinfo(dtype.numpy).max)
+        limit = min(_table_size(graph, name, chosen), dtype.ends[1] + (dtype in NARROW_INTEGERS))
         return random.integers(0, limit, shape).astype(dtype.numpy), f"integers below {limit}"
     if len(shape) == 4 and min(shape[2:]) >= 8 and shape[1] in IMAGE_CHANNELS:
         return _image(shape, random).astype(dtype.numpy), "smooth random image, 0 to 1"

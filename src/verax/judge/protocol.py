@@ -14,7 +14,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from verax.ir.graph import Graph
-from verax.ir.types import NARROW_FLOATS, DType
+from verax.ir.stored import in_type
+from verax.ir.types import DType
 from verax.records.bisection import Step
 
 Shape = tuple[int | None, ...] | None
@@ -290,16 +291,8 @@ def as_declared(graph: Graph, value: str, array: np.ndarray) -> np.ndarray:
     declared = None if found is None else found.dtype
     if declared is None or not (declared.is_narrow or declared is DType.bfloat16):
         return array
-    nameless = array.dtype.kind == "V" and array.dtype.names is None and array.dtype.isbuiltin != 2
-    if nameless and array.dtype.itemsize == declared.itemsize:
-        array = array.view(declared.numpy)
-    if declared in NARROW_FLOATS and array.dtype == np.uint8:
-        array = array.view(declared.numpy)
-    if declared in NARROW_FLOATS and array.dtype.kind == "f":
-        with np.errstate(over="ignore", invalid="ignore"):
-            narrow = array.astype(declared.numpy)
-        same = np.array_equal(narrow.astype(np.float64), array, equal_nan=True)
-        return narrow if same else array
+    if declared.is_narrow or array.dtype.kind == "V":
+        array = in_type(array, declared)
     return array.astype(declared.counted) if array.dtype == declared.numpy else array
 
 

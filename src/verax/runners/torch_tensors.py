@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.arrays import as_array
+from verax.base.arrays import as_array, as_tensor
 from verax.base.errors import ModelError
 from verax.base.optional import optional
 from verax.frontends.pytrees import Step, leaf_names, name_of
@@ -18,11 +18,8 @@ PURPOSE = "to run the subject 'torch'"
 
 
 def to_torch(array: np.ndarray) -> Any:
-    """A tensor with its own memory; bfloat16 keeps its bits."""
-    torch = optional("torch", PURPOSE)
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
-    return torch.from_numpy(np.array(array))
+    """A tensor with its own memory; types of `ml_dtypes` keep their bits."""
+    return as_tensor(np.array(array))
 
 
 def from_torch(value: Any) -> np.ndarray:

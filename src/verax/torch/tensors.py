@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from verax.base.arrays import as_array
+from verax.base.arrays import as_array, as_tensor
 from verax.base.errors import UnsupportedError
 from verax.base.optional import optional
 
 torch: Any = optional("torch", "to use verax.torch")
 SAMPLES = 16
 """Elements of a weight that are looked at to see whether it is what it was."""
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def array_of(tensor: Any) -> np.ndarray:
@@ -32,12 +30,10 @@ def array_of(tensor: Any) -> np.ndarray:
 
 
 def tensor_of(array: np.ndarray) -> Any:
-    """A tensor on the array's own memory; bfloat16 keeps its bits."""
+    """A tensor on the array's own memory; types of `ml_dtypes` keep their bits."""
     if not array.flags.writeable:
         array = array.copy()
-    if array.dtype == BFLOAT16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    return as_tensor(array)
 
 
 def of_kind(tensor: Any, pair: bool) -> Any:

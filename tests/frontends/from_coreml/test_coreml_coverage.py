@@ -7,6 +7,7 @@ import pytest
 from verax.frontends.coreml.compressed import COMPRESSED
 from verax.frontends.coreml.messages import model_messages
 from verax.frontends.coreml.pipeline import SUPPORTED
+from verax.frontends.coreml.program import CONTROL
 from verax.frontends.coreml.table import TABLE
 
 REFUSED_LAYERS = {
@@ -17,15 +18,14 @@ REFUSED_LAYERS = {
 """Code that no file holds, control flow, and chance."""
 
 REFUSED_OPERATIONS = {
-    *("cond", "while_loop"),
     *("make_list", "list_gather", "list_length", "list_read", "list_scatter", "list_write"),
     *("random_bernoulli", "random_categorical", "random_normal", "random_uniform"),
     *("read_state", "slice_update", "conv_quantized"),
 }
-"""Control flow, lists, chance, states, and what only a compiler of programs makes."""
+"""Lists, chance, states, and what only a compiler of programs makes."""
 
-MADE_BY_READING = {"const", "classify", "_const_symbolic"}
-"""Operations that the reader itself turns into constants and metadata."""
+MADE_BY_READING = {"const", "classify", "_const_symbolic", *CONTROL}
+"""Operations that the reader itself turns into constants, metadata, branches and loops."""
 
 
 def choices(message, name):

@@ -76,3 +76,23 @@ def hybrid_cases() -> Iterator[Case]:
         "FULLY_CONNECTED hybrid 4 bits",
         one("FULLY_CONNECTED", [T((3, 8)), halves, bias(5)], T((3, 5)), 12),
     )
+    yield (
+        "FULLY_CONNECTED hybrid 2 bits",
+        one(
+            "FULLY_CONNECTED",
+            [T((3, 7)), packed((5, 7), [0.02, 0.07, 0.05, 0.03, 0.011], kind="int2"), bias(5)],
+            T((3, 5)),
+            14,
+        ),
+    )
+    places = const(np.array([2, 0, 4], np.int32))
+    for label, table in (
+        ("int8", weights((5, 8), None)),
+        ("int4", packed((5, 8), [0.03])),
+        ("int4 by rows", packed((5, 8), [0.02, 0.07, 0.05, 0.03, 0.011])),
+        ("int2", packed((5, 8), [0.03], kind="int2")),
+    ):
+        yield (
+            f"EMBEDDING_LOOKUP {label}",
+            one("EMBEDDING_LOOKUP", [places, table], T((3, 8)), 4),
+        )

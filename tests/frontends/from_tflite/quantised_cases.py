@@ -316,12 +316,18 @@ def _reductions() -> Iterator[Case]:
     yield "SELECT_V2 int8", one("SELECT_V2", operands, data((2, 3), "int8"))
 
 
-def packed(shape: tuple[int, ...], scale: list[float], axis: int = 0) -> T:
-    """Weights of 4 bits, two to a byte, the first in the lower half."""
-    values = np.random.default_rng(37).integers(-8, 8, int(np.prod(shape)))
-    values = np.append(values, [0] * (values.size % 2)).astype(np.uint8) & 15
-    pairs = values[::2] | values[1::2] << 4
-    return T(shape, "int4", pairs, scale, [0] * len(scale), axis)
+def packed(
+    shape: tuple[int, ...], scale: list[float], axis: int = 0, kind: str = "int4", zero: int = 0
+) -> T:
+    """Weights of 4 or 2 bits, two or four to a byte, the first in the lowest."""
+    bits = int(kind[-1])
+    low = 0 if kind.startswith("u") else -(2 ** (bits - 1))
+    values = np.random.default_rng(37).integers(low, low + 2**bits, int(np.prod(shape)))
+    values = np.append(values, [0] * (-values.size % (8 // bits))).astype(np.uint8)
+    data = np.zeros(values.size * bits // 8, np.uint8)
+    for i in range(8 // bits):
+        data |= (values[i :: 8 // bits] & (2**bits - 1)) << i * bits
+    return T(shape, kind, data, scale, [zero] * len(scale), axis)
 
 
 def _narrow_sums() -> Iterator[Case]:
@@ -357,6 +363,14 @@ def _halves() -> Iterator[Case]:
         "FULLY_CONNECTED int8 4 bits",
         one("FULLY_CONNECTED", operands, result((3, 5), "int8"), 10),
     )
+    operands = [data((3, 7), "int8"), packed((5, 7), scales, kind="int2"), bias]
+    yield (
+        "FULLY_CONNECTED int8 2 bits",
+        one("FULLY_CONNECTED", operands, result((3, 5), "int8"), 14),
+    )
+    for kind, zero in (("uint4", 8), ("int2", 0), ("int4", 0)):
+        weights = packed((5, 7), [0.03], kind=kind, zero=zero)
+        yield f"DEQUANTIZE {kind}", one("DEQUANTIZE", [weights], T((5, 7)), 6)
     operands = [data(IMAGE, "int8"), packed((5, 3, 1, 3), scales), bias]
     yield (
         "CONV_2D int8 4 bits",

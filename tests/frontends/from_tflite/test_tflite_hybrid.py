@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.frontends.from_tflite.hybrid_cases import hybrid_cases
+from tests.frontends.from_tflite.quantised_cases import packed
 from tests.frontends.from_tflite.tflite_peer import drawn, litert
 from tests.frontends.from_tflite.tflite_writer import T, const, one
 
@@ -44,6 +45,17 @@ def test_weights_that_litert_would_misread_are_refused(weights: T, why: str) -> 
     made = one("FULLY_CONNECTED", [T((2, 3)), weights, None], T((2, 4)))
     with pytest.raises(UnsupportedError, match=why):
         load_tflite(made)
+
+
+@pytest.mark.parametrize(("kind", "size"), [("int4", 7), ("int2", 6)])
+def test_embeddings_whose_rows_end_within_a_byte_are_refused(kind: str, size: int) -> None:
+    """LiteRT reads other numbers there than were packed."""
+    places = const(np.array([1, 3, 4], np.int32))
+    table = packed((5, size), [1.0], kind=kind)
+    made = one("EMBEDDING_LOOKUP", [places, table], T((3, size)), 4)
+    with pytest.raises(UnsupportedError, match="end within a byte") as caught:
+        load_tflite(made)
+    assert kind in str(caught.value)
 
 
 def test_one_scale_on_groups_is_refused() -> None:

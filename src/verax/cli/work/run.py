@@ -22,6 +22,7 @@ from verax.cli.pass_options import names
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import compile
 from verax.ir.graph import Builder, Graph
+from verax.ir.stored import storable
 from verax.ir.types import TensorType
 from verax.judge import draw_inputs
 from verax.loading import load
@@ -116,7 +117,7 @@ def perform(
             stored |= {exe.updates[n]: a for n, a in state.items()}
             stored |= {f"in:{n}": np.asarray(a) for n, a in {**arrays, **before}.items()}
         with atomic_write(to) as stream:
-            np.savez(stream, **{n: _storable(a) for n, a in stored.items()})  # type: ignore[arg-type]
+            np.savez(stream, **{n: storable(np.asarray(a)) for n, a in stored.items()})  # type: ignore[arg-type]
         output.print(Text(f"written: {to}"))
     facts = {
         "model": str(model),
@@ -144,11 +145,6 @@ def _sizes_of(given: Mapping[str, np.ndarray], types: Mapping[str, TensorType]) 
         open_ = types[name].symbols()
         sizes |= {str(d): n for d, n in zip(types[name].dims, array.shape) if str(d) in open_}
     return sizes
-
-
-def _storable(array: np.ndarray) -> np.ndarray:
-    """NumPy's files do not know bfloat16; float32 holds its values exactly."""
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
 def _facts(array: np.ndarray) -> dict[str, Any]:

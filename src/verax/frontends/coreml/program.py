@@ -2,6 +2,8 @@
 
 Operations take named arguments. Constants become attributes of the operations that use them;
 values that are computed become inputs, and the attribute "inputs" names their arguments in order.
+`cond` and `while_loop` hold blocks, which read what lies outside of them by its name; they become
+branches and loops as every format has them (`common.control`).
 """
 
 from __future__ import annotations
@@ -12,13 +14,17 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
+from verax.frontends.common.control import Branch, While
+from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
 from verax.frontends.coreml.blob import Blobs
 from verax.frontends.coreml.compressed import COMPRESSED, decompressed
 from verax.frontends.coreml.features import allowed_sizes
 from verax.frontends.coreml.messages import enum_name, refuse_unknown
 from verax.frontends.coreml.network import metadata_of
 from verax.frontends.coreml.values import constant_of, is_small, value_of
+
+CONTROL = {"cond": "pred", "while_loop": "loop_vars"}
+"""Operations of two blocks, with their only argument."""
 
 
 def read_program(model: Any, name: str, blobs: Blobs) -> ForeignModel:
@@ -41,7 +47,7 @@ def read_program(model: Any, name: str, blobs: Blobs) -> ForeignModel:
 
 
 class _Reader:
-    """version: of the operation set, 5 for CoreML5 (iOS 15)."""
+    """version: of the operation set, 5 for CoreML5 (iOS 15). depth: of the block that is read."""
 
     def __init__(self, model: Any, block: Any, blobs: Blobs, version: int) -> None:
         self.model, self.block, self.blobs = model, block, blobs
@@ -53,7 +59,7 @@ class _Reader:
         self.nodes: list[ForeignNode] = []
         self.metadata = metadata_of(model)
         self.outputs = [str(o) for o in block.outputs]
-        self.version = version
+        self.version, self.depth = version, 0
 
     def read(self, name: str, function: Any) -> ForeignModel:
         inputs = [value_of(v) for v in function.inputs]
@@ -106,7 +112,7 @@ class _Reader:
         first = operation.outputs[0].name if len(operation.outputs) else ""
         place = f"operation {first!r} ({operation.type})"
         refuse_unknown(operation, place)
-        if len(operation.blocks):
+        if len(operation.blocks) and operation.type not in CONTROL:
             raise UnsupportedError(f"{operation.type} holds blocks (control flow)", place=place)
         for made in operation.outputs:
             self._define(made.name, place)
@@ -117,6 +123,9 @@ class _Reader:
             if is_small(operation.attributes["val"]):
                 self.small.add(str(first))
             return
+        if operation.type in CONTROL:
+            self._control(operation, first, place)
+            return
         inputs, attributes = self._arguments(operation, place)
         if operation.type in COMPRESSED:
             self._decompress(operation, attributes, place)
@@ -124,10 +133,68 @@ class _Reader:
         if operation.type == "classify":
             self._classify(operation, inputs, attributes, place)
             return
-        for made in operation.outputs:
-            self.declared[made.name] = value_of(made)
+        self._declare(operation)
         outputs = tuple(str(o.name) for o in operation.outputs)
         self._add(operation.type, tuple(inputs), outputs, attributes, first)
+
+    def _declare(self, operation: Any) -> None:
+        """Note the types of an operation's results; in a block they are as its sizes make them."""
+        if self.depth == 0:
+            for made in operation.outputs:
+                self.declared[made.name] = value_of(made)
+
+    def _control(self, operation: Any, name: str, place: str) -> None:
+        """A branch or a loop, with its blocks as graphs.
+
+        Raises `ModelError` where its blocks or arguments are not those of its kind.
+        """
+        argument = CONTROL[operation.type]
+        if set(operation.inputs) != {argument} or len(operation.blocks) != 2:
+            raise ModelError(
+                f"it has the arguments {sorted(operation.inputs)} and {len(operation.blocks)} "
+                f"blocks, and should have {argument} and 2",
+                place=place,
+            )
+        if more := sorted({*operation.attributes} - {"name"}):
+            raise UnsupportedError(f"its attributes {more} are not known", place=place)
+        bindings = operation.inputs[argument].arguments
+        inputs = tuple(self._value(self._binding(b, place)) for b in bindings)
+        # The results are defined by now, but a block may not read them.
+        made = {str(o.name) for o in operation.outputs}
+        first, second = (self._block(b, made, place) for b in operation.blocks)
+        outputs = tuple(str(o.name) for o in operation.outputs)
+        self._declare(operation)
+        if operation.type == "while_loop":
+            self.nodes.append(
+                While("while_loop", inputs, outputs, {}, name, "mil", test=first, body=second)
+            )
+            return
+        if len(inputs) != 1:
+            raise ModelError(f"it has {len(inputs)} conditions", place=place)
+        self.nodes.append(
+            Branch("cond", inputs, outputs, {}, name, "mil", then=first, other=second)
+        )
+
+    def _block(self, block: Any, hidden: set[str], place: str) -> Subgraph:
+        """A block as a graph; what it defines is known to nobody else. hidden: values that are
+        defined behind it."""
+        refuse_unknown(block, place)
+        outside = self.known, self.small, self.defined, self.nodes
+        self.known, self.small = dict(self.known), set(self.small)
+        self.defined, self.nodes = self.defined - hidden, []
+        self.depth += 1
+        try:
+            inputs = tuple(str(v.name) for v in block.inputs)
+            for name in inputs:
+                self._define(name, place)
+            for operation in block.operations:
+                self._operation(operation)
+            outputs = tuple(self._value(self._named(str(o), place)) for o in block.outputs)
+            return Subgraph(inputs, outputs, {}, tuple(self.nodes))
+        finally:
+            self.known, self.small, self.defined, self.nodes = outside
+            self.defined.update(self.constants)
+            self.depth -= 1
 
     def _decompress(self, operation: Any, attributes: Mapping[str, Any], place: str) -> None:
         """The arrays of a compressed constant, which must be what the operation declares."""
@@ -163,7 +230,7 @@ class _Reader:
                 continue
             for value in values:
                 bound.append(argument)
-                inputs.append(value.name if isinstance(value, _Computed) else self._kept(value))
+                inputs.append(self._value(value))
         for key in operation.attributes:
             if key != "name":
                 attributes[key] = constant_of(operation.attributes[key], self.blobs, place)
@@ -174,7 +241,9 @@ class _Reader:
     def _binding(self, binding: Any, place: str) -> Any:
         if binding.WhichOneof("binding") == "value":
             return constant_of(binding.value, self.blobs, place)
-        name = str(binding.name)
+        return self._named(str(binding.name), place)
+
+    def _named(self, name: str, place: str) -> Any:
         if name in self.known:
             return self.known[name]
         if name not in self.defined:
@@ -189,6 +258,10 @@ class _Reader:
         if binding.WhichOneof("binding") == "value":
             return is_small(binding.value)
         return str(binding.name) in self.small
+
+    def _value(self, value: Any) -> str:
+        """The name of a computed value, or of a constant that becomes one of the graph."""
+        return value.name if isinstance(value, _Computed) else self._kept(value)
 
     def _kept(self, value: Any) -> str:
         """A constant that stands among computed values, as a value of the graph."""

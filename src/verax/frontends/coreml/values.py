@@ -45,7 +45,7 @@ def value_of(named: Any) -> ForeignValue:
         return ForeignValue(named.name, None, None, kind.removesuffix("Type"))
     tensor = named.type.tensorType
     name = NAMES.get(tensor.dataType)
-    dtype = DType(name) if name in list(DType) else None
+    dtype = None if name is None else DType(name)
     dims: tuple[int | str | None, ...] | None = None
     if tensor.rank >= 0:
         dims = tuple(_dim(d) for d in tensor.dimensions)

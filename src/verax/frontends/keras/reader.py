@@ -37,7 +37,7 @@ from verax.frontends.keras.calls import (
 )
 from verax.frontends.keras.domains import domain_of
 from verax.frontends.keras.wrappers import WRAPPERS, Around
-from verax.ir.types import DType
+from verax.ir.types import COMPUTED, DType
 
 MAX_CALLS = 100_000
 MAX_DEPTH = 16
@@ -182,7 +182,7 @@ class _Reader:
             if config.get(key):
                 raise UnsupportedError(f"a {key} input is not supported", place=name)
         dims = None if shape is None else tuple(None if d is None else int(d) for d in shape)
-        known = DType(dtype) if dtype in list(DType) else None
+        known = DType(dtype) if dtype in COMPUTED else None
         self.inputs.append(ForeignValue(name, known, dims, dtype))
         return name
 

@@ -16,7 +16,7 @@ from verax.frontends.common.channels_last import (
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.table import Table
 from verax.ir.operator import Operator
-from verax.ir.types import DType
+from verax.ir.types import COMPUTED, DType
 
 TABLE = Table()
 """Rows by (domain, operator); MXNet has one domain."""
@@ -55,7 +55,7 @@ def per_axis(c: Conversion, name: str, rank: int, default: int) -> tuple[int, ..
 def dtype_named(c: Conversion, name: str, default: str | None = None) -> DType:
     """The element type that a parameter names. Refuses one that Verax lacks."""
     text = c.text(name, default)
-    if text not in list(DType):
+    if text not in COMPUTED:
         c.attributes.refuse(name, "unknown element type")
     return DType(text)
 

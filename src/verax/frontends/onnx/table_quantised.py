@@ -16,6 +16,7 @@ from verax.frontends.onnx.rows import TABLE, row
 from verax.frontends.onnx.table_windows import CONVOLUTION
 from verax.frontends.onnx.tensors import dtype_of
 from verax.ir.types import DType
+from verax.ops.pointwise.cast import has_saturation
 
 
 def as_floats(c: Conversion, first: int, axis: int = 1, given: str = "") -> str:
@@ -86,6 +87,21 @@ def _optional_dtype(name: str) -> Any:
     return read
 
 
+def _saturates(c: Conversion) -> bool:
+    """Whether numbers beyond the target's become its largest, which integers always do: the
+    attribute is about floats of 8 bits."""
+    zero = c.input(2)
+    code = 0 if zero is not None else int(c.attributes.values.get("output_dtype", 0))
+    if zero is not None:
+        to = c.type(zero).dtype
+    else:
+        to = dtype_of(code, c.node.place) if code else DType.uint8
+    if has_saturation(to):
+        return bool(c.integer("saturate", 1))
+    c.attributes.irrelevant("saturate", f"it is about floats of 8 bits, and {to} is none")
+    return True
+
+
 def _scaled(kind: str, *more: str) -> None:
     """A row of an operator between floats and integers; `more`: further element types."""
 
@@ -94,7 +110,7 @@ def _scaled(kind: str, *more: str) -> None:
 
     fields: dict[str, Any] = {"axis": integer(1), "block_size": integer(0)}
     if kind == "QuantizeLinear":
-        fields["saturate"] = lambda c: bool(c.integer("saturate", 1))
+        fields["saturate"] = _saturates
     fields |= {name: _optional_dtype(name) for name in ("output_dtype", *more)}
     row(kind)(convert)
 

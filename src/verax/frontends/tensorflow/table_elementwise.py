@@ -7,7 +7,7 @@ from verax.frontends.common import formulas
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.table import number
 from verax.frontends.tensorflow.rows import TABLE, row
-from verax.ir.types import DType
+from verax.ir.types import COMPUTED, DType
 
 SAME = {
     **{n: n for n in ("Relu", "Sigmoid", "Tanh", "Softplus", "Softsign", "Exp", "Log", "Sqrt")},
@@ -173,5 +173,5 @@ def cast(c: Conversion) -> Result:
     a = c.attributes
     a.expect("Truncate", False, why="it changes how numbers are rounded")
     a.expect("SrcT", str(c.type(0).dtype), why="it repeats the operand's type")
-    target = c.choice("DstT", list(DType))
+    target = c.choice("DstT", COMPUTED)
     return c.result("Cast", [c.required(0)], to=DType(target))

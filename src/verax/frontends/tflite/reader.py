@@ -37,13 +37,14 @@ from verax.frontends.tflite.schema import (
 from verax.frontends.tflite.sparse import dense
 from verax.frontends.tflite.state import State
 from verax.ir.types import DType
+from verax.onnx_format.packing import stored_bytes, unpacked
 
 MAX_ITEMS = 1_000_000
 """Tensors, and operands of all operators together, that a file may have."""
 MAPS = ("TFLite_Detection_PostProcess",)
 """Custom operators whose options are a FlexBuffers map."""
-PACKED = "int4"
-"""Constants of this type lie two to a byte, and are read as int8."""
+PACKED = {"int4": DType.int8, "uint4": DType.uint8, "int2": DType.int8}
+"""Constants of these types lie two or four to a byte, and are read as whole bytes."""
 MAX_RANK = 16
 MAX_NAME = 4096
 KEPT = {"LSTM": 2}
@@ -270,8 +271,8 @@ def _tensor(table: Table, name: str, buffers: list[memoryview]) -> Tensor:
     if is_variable and data is not None:
         raise UnsupportedError("a variable tensor begins with zeros; this has content", place=place)
     dtype = kind if isinstance(kind, DType) else None
-    if kind == PACKED and data is not None:
-        dtype = DType.int8
+    if data is not None and kind in PACKED:
+        dtype = PACKED[str(kind)]
     scale, zero, axis = _quantisation(table.table(4), place)
     return Tensor(
         name,
@@ -322,7 +323,7 @@ def _constant(tensor: Tensor) -> np.ndarray:
     if tensor.dtype is None:
         raise UnsupportedError(f"a constant is {tensor.kind}", place=place)
     data = b"" if tensor.data is None else tensor.data
-    count, packed = math.prod(tensor.dims), tensor.kind == PACKED
+    count, packed = math.prod(tensor.dims), tensor.kind in PACKED
     if tensor.sparsity is not None:
         if packed or len(data) % tensor.dtype.itemsize:
             raise UnsupportedError(
@@ -330,22 +331,18 @@ def _constant(tensor: Tensor) -> np.ndarray:
             )
         values = np.frombuffer(data, tensor.dtype.numpy)
         return dense(values, tensor.dims, tensor.sparsity, place)
-    size = -(-count // 2) if packed else count * tensor.dtype.itemsize
+    declared = DType(tensor.kind) if packed else tensor.dtype
+    size = stored_bytes(declared, count)
     if size != len(data):
         raise ModelError(
             f"its shape {list(tensor.dims)} needs {size} bytes, the file has {len(data)}",
             place=place,
         )
     if packed:
-        return _unpacked(np.frombuffer(data, np.uint8))[:count].reshape(tensor.dims)
+        few = unpacked(np.frombuffer(data, np.uint8), declared, count)
+        return few.astype(tensor.dtype.numpy).reshape(tensor.dims)
     array = np.frombuffer(data, tensor.dtype.numpy).reshape(tensor.dims)
     return array if array.flags.aligned else array.copy()
-
-
-def _unpacked(pairs: np.ndarray) -> np.ndarray:
-    """Signed numbers of 4 bits as int8; the lower half of a byte comes first."""
-    halves = np.stack([pairs & 15, pairs >> 4], axis=-1).astype(np.int8)
-    return ((halves ^ 8) - 8).ravel()
 
 
 def _operand(index: int, tensors: list[Tensor]) -> Tensor:
@@ -376,6 +373,8 @@ def _nodes(
         attributes = _custom_options(table, op_type) if domain else _options(table, op_type)
         if op_type in TYPED_BY_OUTPUT and targets:
             attributes["output_type"] = targets[0].kind
+        if op_type == "EMBEDDING_LOOKUP" and len(sources) > 1 and sources[1] is not None:
+            _must_fill_bytes(sources[1])
         inner = [_operand(i, tensors) for i in table.array(8, "int32")[:MAX_INNER]]
         for side, side_tensors in (("input", sources), ("output", targets), ("inner", inner)):
             for i, tensor in enumerate(side_tensors):
@@ -392,6 +391,16 @@ def _nodes(
             "",
             domain,
             version,
+        )
+
+
+def _must_fill_bytes(table: Tensor) -> None:
+    """Refuse a packed table whose rows end within a byte: LiteRT reads other numbers there."""
+    size = math.prod(table.dims[1:])
+    if table.kind in PACKED and size * int(table.kind[-1]) % 8:
+        raise UnsupportedError(
+            f"LiteRT misreads rows of {size} {table.kind} that end within a byte",
+            place=f"tensor {table.name!r} (EMBEDDING_LOOKUP)",
         )
 
 

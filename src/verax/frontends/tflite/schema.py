@@ -58,6 +58,7 @@ TENSOR_TYPES: dict[int, DType | str] = {
     5: "a string", 6: DType.bool_, 7: DType.int16, 8: "complex64", 9: DType.int8,
     10: DType.float64, 11: "complex128", 12: DType.uint64, 13: "a resource", 14: "a variant",
     15: DType.uint32, 16: DType.uint16, 17: "int4", 18: DType.bfloat16,
+    19: "int2", 20: "uint4",
 }  # fmt: skip
 """Element types by code; text for those that Verax has not."""
 

@@ -139,6 +139,19 @@ def batch_matmul(c: Conversion) -> Result:
     return c.result("Identity", [y])
 
 
+@row("EMBEDDING_LOOKUP", quantised=True)
+def embedding_lookup(c: Conversion) -> Result:
+    """Rows of a quantised table in float32, times the one scale or that of the row."""
+    if any(k.startswith("output0.") for k in c.attributes.values):
+        c.refuse("rows that stay quantised are not supported")
+    scale, places = _scales(c, 0), c.required(0)
+    rows = _float(c, c.add("Gather", [c.required(1), places], axis=0))
+    if scale.size == 1:
+        return c.result("Mul", [rows, c.constant(scale[0])])
+    lifted = c.constant(scale.reshape(-1, *[1] * (c.rank(1) - 1)))
+    return c.result("Mul", [rows, c.add("Gather", [lifted, places], axis=0)])
+
+
 def _transposed_wide(c: Conversion, value: str, axes: list[int] | tuple[int, ...]) -> str:
     """Weights with their axes in this order, as int32."""
     array = c.builder.constants.get(value)

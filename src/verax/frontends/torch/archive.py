@@ -26,15 +26,12 @@ SCALAR_TYPES = {
     **{1: DType.uint8, 2: DType.int8, 3: DType.int16, 4: DType.int32, 5: DType.int64},
     **{6: DType.float16, 7: DType.float32, 8: DType.float64, 12: DType.bool_},
     **{13: DType.bfloat16, 28: DType.uint16, 34: DType.uint32, 35: DType.uint64},
+    **{29: DType.float8_e4m3fn, 30: DType.float8_e5m2, 31: DType.float8_e4m3fnuz},
+    **{32: DType.float8_e5m2fnuz, 33: DType.float8_e8m0fnu},
 }
 """Numbers of torch's element types in the file."""
 COMPLEX_TYPES = {9: DType.float16, 10: DType.float32, 11: DType.float64}
 """Those of complex numbers, with the type of their two parts."""
-OTHER_TYPES = {
-    **{29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz"},
-    **{32: "float8_e5m2fnuz", 33: "float8_e8m0fnu"},
-}
-"""Those that Verax has not, by name."""
 MAX_JSON = 256 << 20
 MAX_RATIO = 200
 """Largest JSON file, and how much an entry may grow when it is unpacked."""
@@ -55,8 +52,7 @@ UNWRAPPED = (
 
 def type_name(number: Any) -> str:
     """An element type as PyTorch calls it."""
-    found = SCALAR_TYPES.get(number)
-    return str(found) if found is not None else OTHER_TYPES.get(number, f"number {number}")
+    return str(SCALAR_TYPES.get(number, f"number {number}"))
 
 
 class Archive:
@@ -158,7 +154,7 @@ class Archive:
             raise UnsupportedError(
                 f"its element type {type_name(meta['dtype'])} is not supported",
                 place=place,
-                next_step="give the module in float32, float16 or bfloat16, or weights in int8",
+                next_step=f"supported are {', '.join(SCALAR_TYPES.values())}",
             )
         flat = self._flat(path, dtype.numpy, place)
         if len(sizes) != len(strides) or min([*sizes, *strides, offset, 0]) < 0:
@@ -170,11 +166,12 @@ class Archive:
             )
         if not all(sizes):
             return np.zeros(sizes, dtype.numpy)
-        item = flat.itemsize
+        # As integers, because NumPy cannot stride through every type of `ml_dtypes`.
+        item, bits = flat.itemsize, flat.view(f"u{flat.itemsize}")
         view = np.lib.stride_tricks.as_strided(
-            flat[offset:], sizes, [s * item for s in strides], writeable=False
+            bits[offset:], sizes, [s * item for s in strides], writeable=False
         )
-        return np.ascontiguousarray(view).reshape(sizes)
+        return np.ascontiguousarray(view).view(dtype.numpy).reshape(sizes)
 
     def _flat(self, path: str, dtype: np.dtype, place: str) -> np.ndarray:
         """A stored entry as a flat array on the file's own memory."""

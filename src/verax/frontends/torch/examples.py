@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.arrays import IN_BITS, as_tensor
 from verax.base.errors import UsageError
 from verax.base.optional import optional
 
@@ -35,8 +36,8 @@ def _argument(value: Any, place: str) -> Any:
     torch = optional("torch", "to read torch's own objects")
     if value is None or isinstance(value, bool | int | float | str | torch.Tensor):
         return value
-    if isinstance(value, np.ndarray) and value.dtype.name == "bfloat16":
-        return torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
+    if isinstance(value, np.ndarray) and value.dtype.name in IN_BITS:
+        return as_tensor(value.copy())
     if isinstance(value, Mapping):
         return {k: _argument(v, place) for k, v in value.items()}
     if isinstance(value, tuple | list) and any(hasattr(v, "shape") or v is None for v in value):

@@ -24,7 +24,6 @@ from verax.frontends.common.foreign import (
 from verax.frontends.torch.aliasing import Aliases
 from verax.frontends.torch.archive import (
     COMPLEX_TYPES,
-    OTHER_TYPES,
     SCALAR_TYPES,
     Archive,
     type_name,
@@ -315,12 +314,12 @@ class _Reader:
         if kind == "as_float":
             return float(value)  # infinities are written as text
         if kind == "as_scalar_type":
-            if value in OTHER_TYPES:
+            found = SCALAR_TYPES.get(value)
+            if found is None and value not in COMPLEX_TYPES:
                 raise UnsupportedError(
                     f"elements of {type_name(value)} are not supported",
-                    next_step="keep to float32, float16 or bfloat16, or weights in int8",
+                    next_step=f"supported are {', '.join(SCALAR_TYPES.values())}",
                 )
-            found = SCALAR_TYPES.get(value)
             return f"element type {value}" if found is None else str(found)
         if kind == "as_device":
             return str(value.get("type"))

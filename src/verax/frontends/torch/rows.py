@@ -8,10 +8,11 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common.context import Conversion, Result, Row
+from verax.frontends.common.context import Applied, Conversion, Result, Row
 from verax.frontends.common.ledger import Attributes, show
 from verax.frontends.common.table import Table
 from verax.frontends.torch.arguments import Ref
+from verax.ir.types import DType
 
 OTHER_NAMES = {
     **{"multiply": "mul", "subtract": "sub", "divide": "div"},
@@ -54,6 +55,29 @@ class Aten(Conversion):
         )
 
     # Tensors
+
+    def cast(self, value: str, to: DType | str) -> str:
+        """The value in an element type; itself when it is in it already."""
+        dtype = DType(to)
+        if self.type(value).dtype is dtype or not dtype.is_narrow:
+            return super().cast(value, dtype)
+        return self.append(self._narrowed(value, dtype))
+
+    def converted(self, value: str, to: DType) -> Applied:
+        """The value in another element type, for a row to return."""
+        return self._narrowed(value, to) if to.is_narrow else self.apply("Cast", [value], to=to)
+
+    def _narrowed(self, value: str, to: DType) -> Applied:
+        """To a float of 8 bits by way of float32, as PyTorch rounds (2.13 on CPU): what is too
+        large becomes the largest number of float8_e4m3fn, infinite or NaN in others. Powers of two
+        (float8_e8m0fnu) lose their sign, and what is less than the least one becomes that."""
+        value = super().cast(value, DType.float32)
+        if to is DType.float8_e8m0fnu:
+            least = self.constant(2.0**-127, np.float32)
+            value = self.add("Max", [self.add("Abs", [value]), least])
+        return self.apply(
+            "Cast", [value], to=to, saturate=to is DType.float8_e4m3fn, round_mode="nearest"
+        )
 
     def tensor(self, name: str) -> str:
         """A required tensor. Raises `ModelError` when it is missing or no tensor."""

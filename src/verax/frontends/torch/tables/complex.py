@@ -139,7 +139,7 @@ def converted(t: Aten) -> Result:
         t.a.refuse("dtype")
     if wanted is None:
         t.a.get("dtype")
-        return t.result("Cast", [parts_of(t, x)[0]], to=DType(given))
+        return t.converted(parts_of(t, x)[0], DType(given))
     if pair:
         return t.result("Cast", [x], to=wanted)
     return t.result("Identity", [widened(t, x, wanted)])

@@ -413,7 +413,7 @@ def copy(t: Aten) -> Result:
         dtype = None if named is None else DType(named)
     if dtype is None or dtype == t.type(x).dtype:
         return t.result("Identity", [x])
-    return t.result("Cast", [x], to=dtype)
+    return t.converted(x, dtype)
 
 
 @row("copy", domain="verax")
