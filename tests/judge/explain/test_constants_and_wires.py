@@ -29,7 +29,7 @@ def network() -> Graph:
     random = np.random.default_rng(67)
     b = Builder("net")
 
-    def constant(name: str, array: np.ndarray) -> str:
+    def constant(name: str, array: Any) -> str:
         return b.constant(np.asarray(array, np.float32), name)
 
     def normal(name: str, *shape: int) -> str:
@@ -93,7 +93,8 @@ def wired(node: str, *inputs: str) -> Graph:
     """The network with a node that reads other values."""
     nodes = {n.outputs[0]: n for n in GRAPH.nodes}
     nodes[node] = dataclasses.replace(nodes[node], inputs=inputs)
-    order, known = [], {*GRAPH.inputs, *GRAPH.constants}
+    order: list[Any] = []
+    known = {*GRAPH.inputs, *GRAPH.constants}
     while len(order) < len(GRAPH.nodes):
         n = next(n for n in nodes.values() if n not in order and known.issuperset(n.inputs))
         order.append(n)
