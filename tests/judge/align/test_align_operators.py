@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +24,13 @@ from tests.judge.align.mutations import (
 
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
-from verax.judge.align import verdict
+from verax.judge.align import networks, verdict
 from verax.judge.align.corners import interval
+from verax.judge.align.drives import of_inputs
+from verax.judge.align.inputs import Ways
 from verax.judge.align.networks import align
+from verax.judge.align.search import Run
+from verax.judge.align.values import Side, Values
 from verax.records.alignment import Alignment, Relation
 
 RELU, IDENTITY = unary("Relu"), unary("Identity")
@@ -174,6 +179,27 @@ def test_inputs_are_tried_before_operators_where_these_differ_in_kind(
     monkeypatch.setattr(verdict, "prove", never)
     found = compared(clip(0, 0.2), RELU)
     assert found.relation is Relation.different and "found by search" in found.reasons[0]
+
+
+def test_no_input_is_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where operators differ in kind, inputs are tried before these are compared and after, and
+    operators are compared either way round."""
+    tried: list[bytes] = []
+
+    def judge_operators(first: Side, second: Side, ways: Ways, outputs: Any, run: Run, **more: Any):
+        def counted(arrays: Values) -> tuple[Side, Side]:
+            tried.append(b"".join(map(np.ndarray.tobytes, arrays.values())))
+            return run(arrays)
+
+        return verdict.judge_operators(first, second, ways, outputs, counted, **more)
+
+    monkeypatch.setattr(networks, "judge_operators", judge_operators)
+    norm = scaled("LayerNormalization", (7,), epsilon=1e-5)
+    found = compared(bounded_norm(9.0), then(norm, unary("Tanh")), "wide")
+    assert found.relation is Relation.no_difference
+    inputs = list(of_inputs())
+    assert len(tried) >= len(inputs) and len(set(tried)) == len(tried)
+    assert f"nor on {len(tried)} others" in found.reasons[0]
 
 
 def test_the_note_says_what_the_same_rests_on() -> None:

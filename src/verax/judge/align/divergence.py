@@ -14,6 +14,7 @@ import numpy as np
 from verax.base.deadline import clock
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, Node
+from verax.judge.align.origins import find_origin
 from verax.judge.align.permutations import Arrangement, arrangements, nearest
 from verax.judge.align.reasons import explain
 from verax.judge.align.remedies import Remedy, everywhere
@@ -79,6 +80,11 @@ def find_divergences(first: Side, second: Side) -> Divergences:
             region(first.graph, ends[0], open_first),
             region(second.graph, ends[1], open_second),
         )
+        origin = find_origin(state.first, second, ends, arrangement, regions, state.matches)
+        if origin is not None:
+            ends, arrangement = origin.ends, origin.arrangement
+            regions = ([origin.nodes[0]], [origin.nodes[1]])
+            bridge = _Bridge(ends, arrangement, origin.values)
         place, remedy = explain(state.first, second, ends, regions, state.matches, arrangement)
         result.places.append(replace(place, bridged=bridge is not None))
         if remedy is not None and remedy not in tried:

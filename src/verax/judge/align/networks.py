@@ -139,6 +139,7 @@ def _compared(
             hidden=unseen(a, b, divergences.matches, seed + 3),
             sizes_open=sizes_open,
             seed=seed + 4,
+            searches=not turned,  # the first way round has searched
         )
         if judged.same or judged.search.sides is not None or not blind:
             relation, how = _by_operators(judged, divergences)

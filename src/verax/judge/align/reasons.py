@@ -71,7 +71,7 @@ def explain(
     for a, b in zip(*cores):
         differing += changes(a.op, b.op)
         weights += weight_differences(first, second, a, b)
-        wiring += _wiring(first, second, a, b, matches)
+        wiring += [*_settings_apart(first, second, a, b), *_wiring(first, second, a, b, matches)]
     proof = ""
     if len(cores[0]) == 1 and arrangement is not None:
         enough = _enough(differing, first, second, cores, ends, arrangement)
@@ -84,10 +84,7 @@ def explain(
         "weights": [say_weight(d) for d in weights],
         "wiring": wiring,
     }
-    if proof in ("attributes", "weights"):
-        words = causes[proof]
-    else:
-        words = [w for said in causes.values() for w in said]
+    words = causes.get(proof) or [w for said in causes.values() for w in said]
     if not words:
         return plain, None
     more = len(words) - CAUSES_SAID
@@ -140,6 +137,16 @@ def _settings(side: Side, node: Node) -> dict[str, str]:
         if array is not None and array.dtype.kind in "iu" and array.size <= SMALL:
             found[f"input {i}"] = str(array.tolist())
     return found
+
+
+def _settings_apart(first: Side, second: Side, a: Node, b: Node) -> list[str]:
+    """Small constants of integers (axes, bounds of a Slice) that the two nodes do not share."""
+    own, other = _settings(first, a), _settings(second, b)
+    return [
+        f"{a.op.kind}: {k} is {own[k]} in the first and {other[k]} in the second"
+        for k in own
+        if other.get(k, own[k]) != own[k]
+    ]
 
 
 def _say_node(side: Side, node: Node) -> str:
@@ -204,6 +211,8 @@ def _wiring(first: Side, second: Side, a: Node, b: Node, matches: Mapping[str, F
         words.append(
             f"{a.op.kind} has {len(a.inputs)} inputs in the first, {len(b.inputs)} in the second"
         )
+    if said := _in_another_order(first, second, a, b, matches):
+        return [*words, said]
     for i, (v, w) in enumerate(zip(a.inputs, b.inputs)):
         if v not in first.names or w not in second.names or v not in matches:
             continue
@@ -213,6 +222,28 @@ def _wiring(first: Side, second: Side, a: Node, b: Node, matches: Mapping[str, F
                 f"{matches[v].second!r}; there it reads {w!r}"
             )
     return words
+
+
+def _in_another_order(
+    first: Side, second: Side, a: Node, b: Node, matches: Mapping[str, Found]
+) -> str:
+    """That two nodes read the same values as other operands, "" if they do not."""
+    known = [matches[v].second if v in matches else None for v in a.inputs if v is not None]
+    read = [w for w in b.inputs if w is not None]
+    apart = [i for i, (v, w) in enumerate(zip(known, read)) if v != w]
+    if not apart or None in known or sorted(map(str, known)) != sorted(read):
+        return ""
+    if all(compare(first, str(a.inputs[i]), second, read[i]) for i in apart):
+        return ""  # equal values: nothing tells their order
+    how = "exchanged" if len(apart) == 2 else "in another order"
+    return (
+        f"{a.op.kind}: the operands are {how}: {_listed(a.inputs)} in the first, "
+        f"{_listed(b.inputs)} in the second"
+    )
+
+
+def _listed(names: Sequence[str | None]) -> str:
+    return f"[{', '.join(str(v) for v in names)}]"
 
 
 def _proof(

@@ -42,13 +42,15 @@ Parts = Callable[[Side, Side], bool]
 @dataclass
 class Search:
     """What a search found. words: the input that tells the networks apart, "" for none; sides: both
-    networks on it; tried: inputs that were tried; seen: how far the numbers at open places went."""
+    networks on it; tried: inputs that were tried; seen: how far the numbers at open places of
+    either network went; drawn: inputs that were drawn, those that cannot be evaluated too."""
 
     words: str = ""
     inputs: Values = field(default_factory=dict)
     sides: tuple[Side, Side] | None = None
     tried: int = 0
-    seen: Sides = field(default_factory=Sides)
+    seen: tuple[Sides, Sides] = field(default_factory=lambda: (Sides(), Sides()))
+    drawn: int = 0
 
 
 def search(
@@ -58,16 +60,21 @@ def search(
     parts: Parts,
     seed: int,
     most: int | None = None,
+    so_far: Search | None = None,
 ) -> Search:
     """Look for an input that tells the networks apart, nearest to the inputs at hand first, as long
     as there is time.
 
-    most: how many of the inputs at hand, changed, are tried; all, and pushed ones, where it is
-    None."""
-    found, run = Search(), _remembering(run)
-    watched = [n for p in places for part in p.trial.nodes for n in part]
+    most: how many of the inputs at hand, changed, are tried, before the open places are known; all,
+    and pushed ones, where it is None. so_far: a search with the same seed, which goes on behind the
+    inputs that it tried."""
+    found, run = so_far or Search(), _remembering(run)
+    watched = None
+    if most is None:
+        watched = [n for p in places for part in p.trial.nodes for n in part]
     start = {v: first.values[v] for v in first.graph.inputs}
-    for words, arrays in itertools.islice(_inputs(first.graph, start, seed), most):
+    for words, arrays in itertools.islice(_inputs(first.graph, start, seed), found.drawn, most):
+        found.drawn += 1
         if clock().is_up or _tells(found, words, arrays, run, parts, watched):
             return found
     for place in places[: PUSHED if most is None else 0]:
@@ -90,16 +97,22 @@ def _remembering(run: Run) -> Run:
 
 
 def _tells(
-    found: Search, words: str, arrays: Values, run: Run, parts: Parts, watched: Sequence[Node]
+    found: Search,
+    words: str,
+    arrays: Values,
+    run: Run,
+    parts: Parts,
+    watched: Sequence[Node] | None,
 ) -> bool:
+    """watched: nodes of either network whose corners are noted, None for all."""
     try:
         a, b = run(arrays)
         found.tried += 1
-        for node in watched:
-            for side in (a, b):
+        for side, seen in zip((a, b), found.seen):
+            for node in side.graph.nodes if watched is None else watched:
                 if side.graph.producers.get(node.outputs[0]) is node:
                     read = [None if v is None else side.values[v] for v in node.inputs]
-                    found.seen.add(side.graph, node, read)
+                    seen.add(side.graph, node, read)
         if not parts(a, b):
             return False
     except (VeraxError, ValueError, IndexError):

@@ -59,24 +59,27 @@ def judge_operators(
     hidden: Sequence[Divergence],
     sizes_open: bool,
     seed: int,
+    searches: bool = True,
 ) -> Judged:
     """Compare the operators of two networks whose `outputs` agree on the inputs at hand.
 
-    run: both networks on other inputs. sizes_open: whether both take other sizes too.
+    run: both networks on other inputs. sizes_open: whether both take other sizes too. searches:
+    whether inputs that tell them apart are looked for; else they are only shown to be the same.
     """
 
     def parts(a: Side, b: Side) -> bool:
         return any(_parts(a, b, o, run, seed) for o in outputs)
 
-    if kinds(first.graph) != kinds(second.graph):
+    found = None
+    if searches and kinds(first.graph) != kinds(second.graph):
         found = search(first, (), run, parts, seed, most=FIRST)
         if found.sides is not None:
             return Judged(Evidence(), hidden, found)
     pairs = [(o.first, o.second) for o in outputs]
     evidence = prove(first, second, ways, pairs, sizes_open=sizes_open, seed=seed)
-    if not evidence.places and not hidden:
+    if not searches or not (evidence.places or hidden):
         return Judged(evidence)
-    found = search(first, evidence.places, run, parts, seed)
+    found = search(first, evidence.places, run, parts, seed, so_far=found)
     places = tuple(_record(first, second, p, found) for p in evidence.places)
     return Judged(evidence, hidden, found, places)
 
@@ -162,8 +165,8 @@ def _record(first: Side, second: Side, place: Place, found: Search) -> Divergenc
     if trial.other:
         words.append(trial.other)
     if trial.differs:
-        own = {n.outputs[0] for part in trial.nodes for n in part}
-        reached = [m for m in found.seen.missing() if m.value in own]
+        own = [{n.outputs[0] for n in part} for part in trial.nodes]
+        reached = [m for s, v in zip(found.seen, own) for m in s.missing() if m.value in v]
         words += [_say_missing(m, "inputs") for m in reached[:CAUSES_SAID]]
     return Divergence(
         sides[0],

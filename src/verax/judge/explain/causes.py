@@ -7,7 +7,7 @@ Brings the parts together (`explain`, `distinguish`, `structure`, `weights`) and
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from verax.ir.graph import Builder, Graph, Node, same_bits
 from verax.ir.types import TensorType
 from verax.judge.explain.distinguish import Run, narrow_down
+from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect, edited
 from verax.judge.explain.node import fits, suspect_of
 from verax.judge.explain.region import search_region
 from verax.judge.explain.structure import structure
@@ -24,6 +25,8 @@ from verax.judge.protocol import Runner
 from verax.judge.regions.budget import needs_of_node, why_too_large
 from verax.records.verdict import Blame, Explanation
 
+WIRES = 32
+"""Values that are tried in place of an input, the nearest in the order of nodes first."""
 NAMED = 3
 """Values that a sentence names."""
 
@@ -65,7 +68,11 @@ def diagnose(
     if suspect is None:
         return blame
     run = alone(subject, graph) if subject is not None and truncates(subject) else None
-    explanations, told_apart = narrow_down(suspect, fits(suspect), run, seed)
+    found = fits(suspect)
+    if not found or all(fit.hypothesis.fitted for fit in found):
+        # A wire needs no number of its own, as long as one other value explains all elements.
+        found = fits(suspect, wires(suspect, graph, known)) or found
+    explanations, told_apart = narrow_down(suspect, found, run, seed)
     rounding = suspect.meaning.roundings[output]
     sigma = None if rounding is None else rounding.sigma
     looks = structure(suspect.given, suspect.expected, sigma)
@@ -76,6 +83,42 @@ def diagnose(
         # Wrong weights that a rival meaning explains would be noise beside it.
         structure=(*(() if explanations else weights(suspect)), *looks),
     )
+
+
+def wires(suspect: Suspect, graph: Graph, known: Mapping[str, np.ndarray]) -> Iterator[Hypothesis]:
+    """One input of the node taken from elsewhere: another value of the same type, or, where the
+    node gives one of several, another output of the node before it; the nearest values first."""
+    node = suspect.node
+    order = {v: i for i, n in enumerate(graph.nodes) for v in n.outputs}
+    here = order.get(node.outputs[0], len(order))
+    after = _after(graph, node)
+    for i, (own, x) in enumerate(zip(node.inputs, suspect.inputs)):
+        if own is None or x is None or own in graph.constants:
+            continue
+        others = [
+            v
+            for v, array in known.items()
+            if v not in graph.constants and v not in after and v != own
+            if (array.shape, array.dtype) == (x.shape, x.dtype)
+        ]
+        for v in sorted(others, key=lambda v: abs(order.get(v, -1) - here))[:WIRES]:
+            maker = graph.producers.get(v)
+            whose = f"what {maker.place} gives" if maker is not None else "an input"
+            yield Hypothesis(
+                f"input {i} taken from {v}",
+                f"input {i} was {v!r}, {whose}, and not {own!r}",
+                Prior.common,
+                inputs=edited(i, lambda _, v=v: known[v]),
+            )
+
+
+def _after(graph: Graph, node: Node) -> set[str]:
+    """Values that depend on a node: no wire leads from them to it."""
+    found = set(node.outputs)
+    for other in graph.nodes:
+        if not found.isdisjoint(other.inputs):
+            found.update(other.outputs)
+    return found
 
 
 def _diagnose_region(

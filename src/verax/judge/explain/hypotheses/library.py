@@ -26,6 +26,7 @@ from verax.judge.explain.hypotheses.movement import (
     transpose,
 )
 from verax.judge.explain.hypotheses.normalization import lp_normalization, normalization, response
+from verax.judge.explain.hypotheses.parameters import exchanged, parameters
 from verax.judge.explain.hypotheses.pooling import global_pool, pool
 from verax.judge.explain.hypotheses.quantization import (
     dequantise,
@@ -76,6 +77,8 @@ FAMILIES: dict[Family, str] = {
     quantise_while_running: "DynamicQuantizeGroups",
 }
 """Family -> the operators that it speaks about."""
+MOST_EXCHANGED = 8
+"""Inputs of a node up to which pairs of them are tried exchanged."""
 BY_KIND = {kind: family for family, kinds in FAMILIES.items() for kind in kinds.split()}
 
 
@@ -86,4 +89,7 @@ def hypotheses(suspect: Suspect) -> Iterator[Hypothesis]:
         return
     family = BY_KIND.get(suspect.op.kind, by_attributes)
     yield from family(suspect)
+    if family is not by_attributes and len(suspect.inputs) <= MOST_EXCHANGED:
+        yield from exchanged(suspect)
     yield from generic(suspect)
+    yield from parameters(suspect)

@@ -275,7 +275,7 @@ def split(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def gather(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Gather: another axis, indices off by one, negative ones taken as 0."""
+    """Rivals of Gather: another axis, indices or rows off by one, negative ones taken as 0."""
     op = suspect.op
     assert isinstance(op, Gather)
     for axis in range(suspect.x.ndim):
@@ -291,6 +291,15 @@ def gather(suspect: Suspect) -> Iterator[Hypothesis]:
             lambda i: np.minimum(i + 1, size - 1),
         ),
         ("indices off by -1", "every index was one too small", lambda i: np.maximum(i - 1, 0)),
+        *(
+            (
+                f"rows of the table off by {by}",
+                f"every index took the row {'after' if by > 0 else 'before'} its own, around the "
+                "end of the table",
+                lambda i, by=by: (i + by) % max(1, size),
+            )
+            for by in (1, -1)
+        ),
         ("negative indices as 0", "negative indices were taken as 0", lambda i: np.maximum(i, 0)),
         (
             "negative indices as positive",

@@ -1,0 +1,121 @@
+"""The node at which a difference begins, where it shows only behind it.
+
+Two values may pass for one although the nodes that make them differ: the operands of a Concat in
+another order give the same channels in another order, which is no difference by itself, and a bound
+of 1e-12 for 1e-8 is less than rounding until something divides by it. What reads the value parts
+then, and nothing about that node differs. Here the nodes before it are tried: the one whose
+difference, carried on, gives what the second network has is where the networks part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from verax.base.errors import VeraxError
+from verax.ir.graph import Node
+from verax.judge.align.bodies import changes
+from verax.judge.align.permutations import Arrangement
+from verax.judge.align.remedies import evaluate_changed
+from verax.judge.align.values import Found, Side, ancestors, compare, resume
+from verax.judge.align.weights import replaced, weight_differences
+
+FARTHEST = 64
+"""Nodes before a place that are looked at, the nearest first."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a difference begins. nodes: of either network; arrangement: how the second's value is
+    read as the first's; values: the first network's with the second's value there."""
+
+    nodes: tuple[Node, Node]
+    arrangement: Arrangement
+    values: dict[str, np.ndarray]
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The values that the two nodes make."""
+        return self.nodes[0].outputs[0], self.nodes[1].outputs[0]
+
+
+def find_origin(
+    first: Side,
+    second: Side,
+    ends: tuple[str, str],
+    arrangement: Arrangement | None,
+    regions: tuple[Sequence[Node], Sequence[Node]],
+    matches: Mapping[str, Found],
+) -> Origin | None:
+    """The nodes before `regions`, whose values agree, that alone explain why `ends` do not.
+
+    arrangement: how the second's end is read as the first's, None where nobody knows. None if
+    there is no such pair of nodes, or no value to try it on.
+    """
+    if not all(ends) or not all(regions):
+        return None
+    for origin in _candidates(first, second, ends, regions, matches):
+        trial = replace(first, values=origin.values)
+        if compare(trial, ends[0], second, ends[1], arrangement) is not None:
+            return origin
+    return None
+
+
+def _candidates(
+    first: Side,
+    second: Side,
+    ends: tuple[str, str],
+    regions: tuple[Sequence[Node], Sequence[Node]],
+    matches: Mapping[str, Found],
+) -> Iterator[Origin]:
+    """Pairs of nodes that make one value and differ, the nearest to the place first."""
+    inside = {v for n in regions[0] for v in n.outputs}
+    before = ancestors(first.graph, ends[0]) - inside
+    nodes = [n for n in first.graph.nodes if n.outputs[0] in before and n.outputs[0] in matches]
+    behind = ancestors(second.graph, ends[1])
+    others = [n for n in second.graph.nodes if n.outputs[0] in behind]
+    for node in nodes[::-1][:FARTHEST]:
+        counterpart = _counterpart(first, second, node, others, matches)
+        if counterpart is None:
+            continue
+        other, found = counterpart
+        begins = all(matches[v].arrangement.axis < 0 for v in node.inputs if v in matches)
+        if found.arrangement.axis >= 0 and begins:
+            plain = replace(found.arrangement, axis=-1, channels=())
+            value = plain.apply(second.values[found.second])
+        elif changes(node.op, other.op) or weight_differences(first, second, node, other):
+            plain = found.arrangement
+            constants = replaced(first, second, node, other)
+            changed = replace(first, values={**first.values, **constants})
+            computed = evaluate_changed(changed, node, other.op)
+            if computed is None or computed.shape != first.values[node.outputs[0]].shape:
+                continue
+            value = computed
+        else:
+            continue
+        try:
+            values = resume(first.graph, first.values, {node.outputs[0]: value})
+        except VeraxError:
+            continue
+        yield Origin((node, other), plain, values)
+
+
+def _counterpart(
+    first: Side, second: Side, node: Node, others: Sequence[Node], matches: Mapping[str, Found]
+) -> tuple[Node, Found] | None:
+    """The second's node of the same kind that makes the same value; that which `matches` names may
+    be another that makes it too, as a Clip at 1e-12 of what a Relu gives."""
+    value = node.outputs[0]
+    named = matches[value]
+    for other in others:
+        if other.op.kind != node.op.kind:
+            continue
+        w = other.outputs[0]
+        found = named if w == named.second else None
+        if found is None and second.operator(named.second) != node.op.kind and w in second.names:
+            found = compare(first, value, second, w)
+        if found is not None and not found.arrangement.shuffled:
+            return other, found
+    return None
