@@ -19,7 +19,7 @@ from verax.base.kept import keeping
 from verax.base.reading import stamp
 from verax.base.settings import DEFAULT_LEVEL, Settings
 from verax.base.tensors import is_module, named_inputs, tensors_in
-from verax.by_value import ByValueRunner, same_inputs
+from verax.by_value import ByValueRunner, same_inputs, same_outputs
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import Network, graph_of, model_of
@@ -126,12 +126,13 @@ def subject_of(
 
 def _aligned(subject: Subject, runner: Runner, model: Network | None) -> Runner:
     """The runner, under the names of the network it is judged by where it runs another file, or
-    another network whose inputs are laid out otherwise."""
+    another network whose inputs are laid out, or outputs named, otherwise."""
     if model is None or isinstance(model, str | os.PathLike):
         return runner
     if isinstance(runner, NetworkRunner):
-        laid_out = same_inputs(graph_of(model), runner.subject)
-        return runner if laid_out else ByValueRunner(runner, runner.subject)
+        first, second = graph_of(model), runner.subject
+        alike = same_inputs(first, second) and same_outputs(first, second)
+        return runner if alike else ByValueRunner(runner, second)
     kind, _, file = subject.partition(":") if isinstance(subject, str) else ("", "", "")
     other_file = kind in AT_FILES and subject not in RUNNERS and naming_of(runner) is Naming.hint
     return ByValueRunner(runner, graph_of(file)) if other_file else runner
@@ -170,6 +171,7 @@ def check(
     subject: Subject = f"verax:O{DEFAULT_LEVEL}",
     inputs: Inputs | None = None,
     *,
+    other: Subject | None = None,
     passes: Sequence[str] | None = None,
     disable: Sequence[str] = (),
     inject: Sequence[str] = (),
@@ -182,7 +184,8 @@ def check(
     to outputs, which is handed tensors where `inputs` are tensors. inputs: arrays or tensors by
     name, drawn (seeded) when not given; a list of them for consecutive runs of a model that
     remembers, which is judged over two runs or more; of a
-    torch.nn.Module as `load` takes them. passes,
+    torch.nn.Module as `load` takes them. other: a second subject; the verdict's comparisons say
+    which of the two is nearer to the float64 meaning, by names that differ. passes,
     disable, inject: of the subject's optimisations, as for `bisect`. options: those of
     `verax.judge.check`.
     """
@@ -192,7 +195,22 @@ def check(
     chosen = PassOptions.of(passes, disable, inject)
     runner = with_passes(_taking(given, subject_of(subject, network), network), chosen)
     graph = graph_of(network)
-    return judge_check(graph, runner, _of_runs(graph, inputs), **options)
+    second = None if other is None else _taking(given, subject_of(other, network), network)
+    if second is not None:
+        name_apart(runner, second, (subject, other))
+    return judge_check(graph, runner, _of_runs(graph, inputs), other=second, **options)
+
+
+def name_apart(first: Runner, second: Runner, subjects: tuple[Subject, Subject]) -> None:
+    """Give two runners of one check names that tell which is which: those they have, else what the
+    user called them by, else "(first)" and "(second)" behind."""
+    if first.name != second.name:
+        return
+    texts = [s if isinstance(s, str) else "" for s in subjects]
+    if all(texts) and texts[0] != texts[1]:
+        first.name, second.name = texts
+    elif first is not second:
+        first.name, second.name = f"{first.name} (first)", f"{second.name} (second)"
 
 
 def with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:

@@ -27,6 +27,11 @@ def same_inputs(first: Graph, second: Graph) -> bool:
     return all(shape_fits(shape_of(first, v), shape_of(second, w)) for v, w in pairs)
 
 
+def same_outputs(first: Graph, second: Graph) -> bool:
+    """True if an output has its name in both, so that names tell which is which."""
+    return not set(first.outputs).isdisjoint(second.outputs)
+
+
 class ByValueRunner(Named):
     """`runner`, which runs the network `second`, under the names of the network it is judged by."""
 

@@ -69,7 +69,7 @@ def test_recorded_answers_are_bisected_as_far_as_they_go(
     [
         (["nothing.onnx"], "no such file"),
         (["MODEL", "onnxruntim"], "no runner"),
-        (["MODEL", "verax:O1", "--json", "no/such/folder.json"], "the folder does not exist"),
+        (["MODEL", "verax:O1", "--json", "no/such/folder.json"], "next: make it: mkdir -p no/such"),
         (["MODEL", "verax:O1", "--input", "nothing.npy"], "nothing.npy"),
         (["MODEL", "verax:O1", "--repro", "MODEL"], "cannot be used"),
     ],
@@ -89,12 +89,16 @@ def test_the_record_is_plain_json(cli: Cli, tiny: Path, tmp_path: Path) -> None:
     assert facts["verdict"]["kind"] in ("identical", "rounding")
 
 
-def test_networks_with_other_names_are_sent_to_the_alignment(
-    cli: Cli, tiny: Path, digits: Path
-) -> None:
+def test_networks_of_other_inputs_are_refused(cli: Cli, tiny: Path, digits: Path) -> None:
     found = cli("bisect", tiny, digits)
     assert found.code == 2
-    assert "verax check MODEL SUBJECT" in found.err
+    assert "no layout makes one of the other" in found.err
+
+
+def test_networks_of_other_names_and_layouts_are_aligned(cli: Cli, digits: Path) -> None:
+    found = cli("bisect", digits.with_suffix(".tflite"), digits)
+    assert found.code == 0, found.err
+    assert "ROUNDING" in found.out
 
 
 PASS = """

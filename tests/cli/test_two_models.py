@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+
+import verax
 
 from .conftest import Cli
 
@@ -45,6 +49,28 @@ def test_both_networks_take_the_sizes_they_know(cli: Cli, tmp_path: Path, name: 
     other = cli("check", first, unranked(tmp_path, "third", name, 0.5), *sizes)
     assert other.code == 1
     assert "DIFFERENT" in other.out
+
+
+def test_two_programs_of_one_check_have_names(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    program = tmp_path / "answer.py"
+    program.write_text(
+        "import sys, numpy as np, verax\n"
+        "x = dict(np.load(sys.argv[-2]))\n"
+        f"y = verax.reference({str(tiny)!r}, x)\n"
+        "scale = 1 + float(sys.argv[1])\n"
+        "np.savez(sys.argv[-1], **{k: (scale * v).astype('float32') for k, v in y.items()})\n"
+    )
+    near, far = (f"cmd:{sys.executable} {program} {s}" for s in ("0.0", "1e-5"))
+    record = tmp_path / "record.json"
+    found = cli("check", tiny, near, "--other", far, "--json", record)
+    assert found.code == 0, found.err
+    (one,) = json.loads(record.read_text())["comparisons"]
+    assert (one["first"], one["second"], one["nearer"]) == (near, far, near)
+    assert f"nearer to float64: {near}" in found.out
+    (same,) = verax.check(tiny, near, other=far).comparisons
+    assert (same.first, same.second, same.nearer) == (near, far, near)
+    (twice,) = verax.check(tiny, near, other=near).comparisons
+    assert twice.first.endswith("(first)") and twice.second.endswith("(second)")
 
 
 def test_a_second_subject_has_sizes_too(cli: Cli, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -58,6 +59,31 @@ def test_a_runtime_on_an_exported_file_is_judged_by_its_source(
         assert verdict.kind is Kind.rounding, verdict
         assert len(verdict.nodes) > len(graph.outputs) and "outputs only" not in verdict.method
         assert "values inside hold the same numbers" in verdict.subject["aligned by value"]
+
+
+def test_openvino_on_an_exported_file_is_judged_by_its_program(
+    cli: Cli,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    program = EXAMPLES / "digits.pt2"
+    record = tmp_path / "record.json"
+    right = EXAMPLES / "digits.onnx"
+    found = cli("check", program, f"openvino:{right}", "--json", record)
+    assert found.code == 0, found.err
+    said = json.loads(record.read_text())["subject"]
+    assert (
+        said["name"] == "openvino:digits.onnx" and "values inside hold" in said["aligned by value"]
+    )
+    model = onnx.load(right)
+    (down,) = (node for node in model.graph.node if node.name == "down1")
+    (pads,) = (a for a in down.attribute if a.name == "pads")
+    pads.ints[:] = [1, 1, 0, 0]
+    wrong = tmp_path / "wrong.onnx"
+    onnx.save(renamed(model), wrong)
+    verdict = verax.check(program, f"openvino:{wrong}", X, explain=False)
+    assert verdict.kind is Kind.mistake
+    assert "conv2d_1" in (verdict.blame[0].node, *verdict.blame[0].region)
 
 
 def test_a_mistake_in_the_other_file_is_found_at_its_node(runtime: Any, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +50,11 @@ def can_write(*paths: Path | None) -> None:
             continue
         folder = path.absolute().parent
         if not folder.is_dir():
-            raise UsageError("the folder does not exist", place=str(folder))
+            raise UsageError(
+                "the folder does not exist",
+                place=str(folder),
+                next_step=f"make it: mkdir -p {shlex.quote(str(path.parent))}",
+            )
         if path.is_dir():
             raise UsageError("this is a folder, not a file", place=str(path))
         if not os.access(folder, os.W_OK):

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.api import subject_of
+from verax.api import name_apart, subject_of
 from verax.base.errors import InputError, UsageError
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import parse_shapes
@@ -225,8 +225,8 @@ def _check(request: Request, loaded: Model, models: Models, show: Show) -> Recor
     given = read_inputs(list(request.input), image, loaded.inputs, request.photo, loaded.pixels)
     subject = _subject(request, loaded, models)
     other = _runner(request, loaded, models, request.other) if request.other else None
-    if other is not None and other.name == subject.name:
-        subject.name, other.name = request.subject, request.other or other.name
+    if other is not None:
+        name_apart(subject, other, (request.subject, request.other))
     verdict = check(
         loaded.graph,
         subject,

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from verax.api import load
 from verax.base.errors import UnknownNameError, UsageError
+from verax.cli.console import parse_shapes, parse_values
 from verax.compiler.saved import SavedExecutable
 from verax.formats import VX
 from verax.frontends.model import Model
@@ -23,6 +24,36 @@ def is_model(text: str) -> bool:
     return not runner and os.path.exists(text)
 
 
+def load_file(
+    file: Place,
+    shape: list[str] | None = None,
+    value: list[str] | None = None,
+    params: Place | None = None,
+    *,
+    evaluation: bool = False,
+    trust_key: Place | None = None,
+) -> Model | SavedExecutable:
+    """What a command is given to work on, by its options as they were typed: --shape, --value,
+    --params, --eval and --trust-key. Raises what `verax.load` does."""
+    return load(
+        file,
+        shapes=parse_shapes(shape) or None,
+        values=parse_values(value),
+        params=params,
+        evaluation=evaluation,
+        trust_key=trust_key,
+    )
+
+
+def require_model(
+    found: Model | SavedExecutable, file: Place, cause: str, next_step: str = ""
+) -> Model:
+    """What was loaded from `file`; `UsageError` of `cause` if that is a compiled program."""
+    if isinstance(found, SavedExecutable):
+        raise UsageError(cause, place=str(file), next_step=next_step)
+    return found
+
+
 def load_model(
     file: str,
     sizes: Sizes,
@@ -34,13 +65,12 @@ def load_model(
     """A model that says what is right. command: what to type with a model before `file`, for the
     error's text. Raises `UsageError` for a compiled program."""
     found = load(file, shapes=dict(sizes) or None, params=params, evaluation=evaluation)
-    if isinstance(found, SavedExecutable):
-        raise UsageError(
-            "a compiled program does not say what is right",
-            place=file,
-            next_step=f"give the model first: {command} MODEL {file}",
-        )
-    return found
+    return require_model(
+        found,
+        file,
+        "a compiled program does not say what is right",
+        f"give the model first: {command} MODEL {file}",
+    )
 
 
 def load_models(

@@ -412,11 +412,11 @@ def _overall(findings: Sequence[Finding], repeated: Repeat | None) -> Kind:
 
 
 def _method(graph: Graph, known: Arrays, found: Survey) -> str:
-    if not found.regions:
+    if not (count := found.regions):
         return "every node on its own inputs"
     if all(v in graph.outputs for v in known):
         return "outputs only"
-    return f"nodes on their own inputs, and {found.regions} regions of several nodes"
+    return f"nodes on their own inputs, and {count} region{'s' * (count > 1)} of several nodes"
 
 
 def _outputs(

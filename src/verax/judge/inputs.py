@@ -150,7 +150,7 @@ def _draw(
     if not dtype.is_float:
         limit = min(_table_size(graph, name, chosen), dtype.ends[1] + (dtype in NARROW_INTEGERS))
         return random.integers(0, limit, shape).astype(dtype.numpy), f"integers below {limit}"
-    if len(shape) == 4 and min(shape[2:]) >= 8 and shape[1] in IMAGE_CHANNELS:
+    if _is_image(shape):
         return _image(shape, random).astype(dtype.numpy), "smooth random image, 0 to 1"
     return random.standard_normal(shape).astype(dtype.numpy), "standard normal"
 
@@ -178,13 +178,13 @@ def _readers(graph: Graph, name: str) -> Iterator[tuple[str, Node]]:
 def _bytes(type_: TensorType, random: np.random.Generator) -> tuple[np.ndarray, str]:
     """Bytes of the whole range: a smooth image where the shape is one's."""
     shape, info = type_.shape, np.iinfo(type_.dtype.numpy)
-    last = len(shape) == 4 and shape[3] in IMAGE_CHANNELS and min(shape[1:3]) >= 8
-    if last or (len(shape) == 4 and shape[1] in IMAGE_CHANNELS and min(shape[2:]) >= 8):
-        planes = (shape[0], shape[3], shape[1], shape[2]) if last else shape
-        image = _image((planes[0], planes[1], planes[2], planes[3]), random)
+    last = _is_image(shape, last=True)
+    if last or _is_image(shape):
+        image = _image(_channels_first(shape, last), random)
         image = np.rint(image * (info.max - info.min) + info.min)
-        image = image.transpose(0, 2, 3, 1) if last else image
-        return image.astype(info.dtype), f"smooth random image, {info.min} to {info.max}"
+        return _laid_out(image, last).astype(
+            info.dtype
+        ), f"smooth random image, {info.min} to {info.max}"
     numbers = random.integers(info.min, int(info.max) + 1, shape)
     return numbers.astype(info.dtype), f"integers from {info.min} to {info.max}"
 
@@ -193,17 +193,33 @@ def _stated(said: Pixels, type_: TensorType, random: np.random.Generator) -> tup
     """A smooth random image as the file says that it takes them."""
     last = said.layout is not None and said.layout.endswith("C")
     shape = (1,) * (4 - type_.rank) + type_.shape
-    n, *rest = shape
-    planes = (n, rest[-1], *rest[:-1]) if last else shape
-    image = _image((planes[0], planes[1], planes[2], planes[3]), random)
+    image = _image(_channels_first(shape, last), random)
     low, high = (0.0, 1.0) if said.low is None or said.high is None else (said.low, said.high)
     image = low + image * (high - low)
     for step, values in ((np.subtract, said.mean), (np.divide, said.std)):
-        if len(values) in (1, planes[1]):
+        if len(values) in (1, image.shape[1]):
             image = step(image, np.reshape(values, (1, -1, 1, 1)))
-    image = image.transpose(0, 2, 3, 1) if last else image
     words = f"smooth random image as the file says: {said.to_text()}"
-    return image.reshape(type_.shape).astype(type_.dtype.numpy), words
+    return _laid_out(image, last).reshape(type_.shape).astype(type_.dtype.numpy), words
+
+
+def _is_image(shape: tuple[int, ...], *, last: bool = False) -> bool:
+    """True for four axes of which the channels' (the second; the last) is as long as an image's,
+    and those of rows and columns are long enough to hold a picture."""
+    if len(shape) != 4:
+        return False
+    _, channels, *extents = _channels_first(shape, last)
+    return channels in IMAGE_CHANNELS and min(extents) >= 8
+
+
+def _channels_first(shape: tuple[int, ...], last: bool) -> tuple[int, ...]:
+    """A shape whose channels are the last axis, or the second already, as [n, c, height, width]."""
+    return (shape[0], shape[-1], *shape[1:-1]) if last else shape
+
+
+def _laid_out(image: np.ndarray, last: bool) -> np.ndarray:
+    """Images [n, c, height, width] with their channels last, or as they are."""
+    return image.transpose(0, 2, 3, 1) if last else image
 
 
 def _image(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:

@@ -17,6 +17,12 @@ def load(folder, nodes, params=None):
     return load_mxnet(write(folder, nodes, params_bytes(small()[1]) if params is None else params))
 
 
+def test_an_empty_array_of_a_shape_that_none_can_have_is_refused():
+    array = struct.pack("<Iii4qiii", 0xF993FAC9, 0, 4, 2**50, 2**49, 2**48, 0, 1, 0, 0)
+    with pytest.raises(ModelError, match="an array of shape"):
+        read_params(struct.pack("<QQQ", 0x112, 0, 1) + array + struct.pack("<Q", 0))
+
+
 def test_all_unknown_operators_are_listed_at_once(tmp_path):
     nodes = symbol(
         ("null", "data", {}, []),

@@ -15,13 +15,12 @@ from verax.base.errors import CompileError, UsageError
 from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
 from verax.cli.console import can_write, checked_timeout, output, progress, write_json, write_text
 from verax.cli.inputs import read_inputs
+from verax.cli.models import load_file, require_model
 from verax.compiler.kernels.target import Target
-from verax.compiler.saved import SavedExecutable
 from verax.compiling import compile
 from verax.frontends import model as loading
 from verax.images import ImageOptions
 from verax.judge import draw_inputs
-from verax.loading import load
 from verax.report.benchmark import benchmark_table
 from verax.runners.registry import ENGINES
 
@@ -57,9 +56,7 @@ def perform(
     settings: dict[str, Any] = {} if target == "host" else {"target": target}
     if opt_level is not None:
         settings["opt_level"] = opt_level
-    loaded = load(model)
-    if isinstance(loaded, SavedExecutable):
-        raise UsageError("other engines cannot run a .vx file", place=str(model))
+    loaded = require_model(load_file(model), model, "other engines cannot run a .vx file")
     profiled = profile or trace is not None
     rivals = tuple(n.strip() for n in against.split(",") if n.strip() and not profiled)
     for name in rivals:

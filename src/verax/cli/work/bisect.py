@@ -14,7 +14,6 @@ from verax.cli.console import can_write, checked_timeout, output, parse_shapes, 
 from verax.cli.inputs import image_options, read_inputs
 from verax.cli.models import is_model, load_models
 from verax.cli.pass_options import pass_options
-from verax.ir.graph import Graph
 from verax.judge.regions.budget import Budget
 from verax.report.bisection import render_bisection
 
@@ -67,9 +66,7 @@ def perform(
             next_step="leave them out",
         )
     given = read_inputs(input, image, loaded.inputs, options, loaded.pixels)
-    judged: Any = subject
-    for judged in others:
-        _share_names(loaded.graph, judged.graph, subject)
+    judged: Any = others[0] if others else subject
     with progress("searching") as show, Budget.of(memory).held():
         record = bisect(
             loaded,
@@ -98,16 +95,3 @@ def perform(
     write_text(json, record.to_json())
     if record.exit_code:
         raise typer.Exit(record.exit_code)
-
-
-def _share_names(model: Graph, subject: Graph, place: str) -> None:
-    """Raise `UsageError` when values of two networks cannot be matched by their names."""
-    if set(model.inputs) == set(subject.inputs) and set(model.outputs) & set(subject.outputs):
-        return
-    raise UsageError(
-        "the two networks name their inputs or outputs differently "
-        f"({', '.join((*model.inputs, *model.outputs))}; "
-        f"{', '.join((*subject.inputs, *subject.outputs))})",
-        place=place,
-        next_step="verax check MODEL SUBJECT aligns two networks by their values instead",
-    )

@@ -9,14 +9,13 @@ import typer
 from rich.text import Text
 
 from verax.base.errors import UsageError
-from verax.cli.console import can_write, output, parse_shapes, parse_values, write_json, write_text
+from verax.cli.console import can_write, output, write_json, write_text
 from verax.cli.inputs import read_inputs
+from verax.cli.models import load_file, require_model
 from verax.cli.pass_options import names
-from verax.compiler.saved import SavedExecutable
 from verax.compiler.saving import signer
 from verax.compiling import compile
 from verax.images import ImageOptions
-from verax.loading import load
 from verax.records.codec import to_plain
 
 
@@ -56,15 +55,11 @@ def perform(
     if to.suffix != ".vx":
         raise UsageError("programs are .vx files", place=str(to), next_step="name it .vx")
     signed_by = None if sign is None else signer(sign)  # a bad key is said before the work
-    loaded = load(
+    loaded = require_model(
+        load_file(model, shape, value, params, evaluation=evaluation),
         model,
-        shapes=parse_shapes(shape) or None,
-        values=parse_values(value),
-        params=params,
-        evaluation=evaluation,
+        "this is a compiled program already",
     )
-    if isinstance(loaded, SavedExecutable):
-        raise UsageError("this is a compiled program already", place=str(model))
     open_sizes = sorted(loaded.graph.symbols())
     if open_sizes:
         raise UsageError(

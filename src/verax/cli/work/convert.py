@@ -8,9 +8,8 @@ import typer
 from rich.text import Text
 
 from verax.base.errors import UsageError
-from verax.cli.console import can_write, output, parse_shapes, parse_values, progress, write_text
-from verax.compiler.saved import SavedExecutable
-from verax.loading import load
+from verax.cli.console import can_write, output, progress, write_text
+from verax.cli.models import load_file, require_model
 from verax.report.verdict import render_verdict
 from verax.verified_conversion import convert
 
@@ -39,15 +38,12 @@ def perform(
         raise UsageError(
             "the file exists", place=str(to), next_step="choose another name, or add --force"
         )
-    loaded = load(
-        model, shapes=parse_shapes(shape) or None, values=parse_values(value), params=params
+    loaded = require_model(
+        load_file(model, shape, value, params),
+        model,
+        "a compiled program cannot be turned back into a model",
+        "convert the model that it was compiled from",
     )
-    if isinstance(loaded, SavedExecutable):
-        raise UsageError(
-            "a compiled program cannot be turned back into a model",
-            place=str(model),
-            next_step="convert the model that it was compiled from",
-        )
     with progress("converting") as show:
         made = convert(
             loaded,

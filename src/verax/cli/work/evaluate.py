@@ -9,8 +9,9 @@ import typer
 
 from verax import api
 from verax.base.errors import UsageError
-from verax.cli.console import can_write, checked_timeout, output, parse_shapes, progress, write_text
+from verax.cli.console import can_write, checked_timeout, output, progress, write_text
 from verax.cli.inputs import image_options
+from verax.cli.models import load_file
 from verax.cli.pass_options import pass_options
 from verax.report import render_evaluation
 
@@ -50,10 +51,9 @@ def perform(
     can_write(json, resume)
     image = image_options(image_layout, image_order, image_range, image_mean, image_std, image_fit)
     chosen = dataclasses.asdict(pass_options(passes, disable, inject))
-    sizes = parse_shapes(shape) or None
     with progress("evaluating") as show:
         record = api.evaluate(
-            api.load(model, shapes=sizes, params=params),
+            load_file(model, shape, params=params),
             data,
             labels,
             against=against,

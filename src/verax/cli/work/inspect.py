@@ -8,11 +8,11 @@ from typing import Any
 
 from rich.text import Text
 
-from verax.cli.console import can_write, output, parse_shapes, parse_values, write_json
+from verax.cli.console import can_write, output, write_json
+from verax.cli.models import load_file
 from verax.compiler.saved import SavedExecutable
 from verax.frontends.model import Model as Loaded
 from verax.ir.types import TensorType
-from verax.loading import load
 from verax.ops.control.control import kinds_inside
 from verax.records.codec import to_plain
 from verax.report.tables import Column, FittingTable
@@ -33,13 +33,7 @@ def perform(
 ) -> None:
     """Carry out the command with the options of `verax.cli.inspect`."""
     can_write(json)
-    loaded = load(
-        model,
-        shapes=parse_shapes(shape) or None,
-        values=parse_values(value),
-        params=params,
-        evaluation=evaluation,
-    )
+    loaded = load_file(model, shape, value, params, evaluation=evaluation)
     if isinstance(loaded, SavedExecutable):
         facts = _program(loaded, graph)
     else:

@@ -16,8 +16,9 @@ from rich.text import Text
 
 from verax.base.errors import UsageError
 from verax.base.files import atomic_write
-from verax.cli.console import can_write, output, parse_shapes, parse_values, write_json
+from verax.cli.console import can_write, output, write_json
 from verax.cli.inputs import image_options, read_inputs
+from verax.cli.models import load_file
 from verax.cli.pass_options import names
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import compile
@@ -25,7 +26,6 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.stored import storable
 from verax.ir.types import TensorType
 from verax.judge import draw_inputs
-from verax.loading import load
 from verax.records.environment import array_hash
 from verax.report.tables import Column, FittingTable
 
@@ -62,14 +62,7 @@ def perform(
     options = image_options(
         image_layout, image_order, image_range, image_mean, image_std, image_fit
     )
-    loaded = load(
-        model,
-        shapes=parse_shapes(shape) or None,
-        values=parse_values(value),
-        params=params,
-        evaluation=evaluation,
-        trust_key=trust_key,
-    )
+    loaded = load_file(model, shape, value, params, evaluation=evaluation, trust_key=trust_key)
     said = {} if isinstance(loaded, SavedExecutable) else loaded.pixels
     given = read_inputs(input, image, loaded.inputs, options, said)
     arrays, origins = dict(given.arrays), dict(given.steps)

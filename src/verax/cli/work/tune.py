@@ -7,12 +7,10 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from verax.base.errors import UsageError
-from verax.cli.console import can_write, output, parse_shapes, parse_values, progress, write_text
+from verax.cli.console import can_write, output, progress, write_text
 from verax.cli.inputs import read_inputs
-from verax.compiler.saved import SavedExecutable
+from verax.cli.models import load_file, require_model
 from verax.images import ImageOptions
-from verax.loading import load
 from verax.report.tuning import tuning_table
 from verax.tuning import tune
 
@@ -34,13 +32,8 @@ def perform(
 ) -> None:
     """Carry out the command with the options of `verax.cli.tune`."""
     can_write(json)
-    loaded = load(
-        model, shapes=parse_shapes(shape) or None, values=parse_values(value), params=params
-    )
-    if isinstance(loaded, SavedExecutable):
-        raise UsageError(
-            "a compiled program has its schedules", place=str(model), next_step="give the model"
-        )
+    found = load_file(model, shape, value, params)
+    loaded = require_model(found, model, "a compiled program has its schedules", "give the model")
     given = read_inputs(input, None, loaded.inputs, ImageOptions(), loaded.pixels).arrays
     with progress(model.name) as show:
         record = tune(

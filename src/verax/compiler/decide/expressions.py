@@ -8,13 +8,15 @@ same bits as node by node.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from verax.compiler.kernels.llvm.arith import SHORT
 from verax.ir.graph import Graph, Node
-from verax.ir.types import TensorType
+from verax.ir.types import DType, TensorType
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Apply, Const, Expr, Input, compose, evaluate, nodes, trace
 from verax.numerics.formats import numpy_dtype
@@ -44,7 +46,11 @@ def element_expr(graph: Graph, node: Node) -> Expr | None:
     if len(node.inputs) > MAX_OPERANDS:
         return None
     if isinstance(node.op, Elementwise) and len(node.outputs) == 1:
-        return node.op.expression([None if t is None else t.dtype for t in types[:-1]])
+        dtypes = tuple(None if t is None else t.dtype for t in types[:-1])
+        if not dataclasses.fields(node.op):  # nothing but the class and types decides
+            kind: Any = type(node.op)
+            return _of_class(kind, dtypes)
+        return node.op.expression(dtypes)
     if isinstance(node.op, Parametrised):
         return _parametrised(graph, node)
     fixed = all(v in graph.constants for v in node.inputs[1:])
@@ -53,6 +59,12 @@ def element_expr(graph: Graph, node: Node) -> Expr | None:
         whole = dtype in ("float32", "float64") and _all_are(types, dtype)
         return trace(node.op.compute, [dtype] * 5) if whole else None
     return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_class(kind: type[Elementwise], dtypes: tuple[DType | None, ...]) -> Expr | None:
+    """The expression of an operator without attributes, the same at each of its nodes."""
+    return kind().expression(dtypes)
 
 
 def _parametrised(graph: Graph, node: Node) -> Expr | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import struct
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -115,7 +116,8 @@ class _Reader:
         _device, _device_id, flag = self.unpack("<iii")
         if flag not in TYPES:
             raise self.damaged(f"an element type numbered {flag}")
-        if any(d < 0 for d in shape):
+        extent = math.prod(max(d, 1) for d in shape)  # of none, too, NumPy takes no more
+        if any(d < 0 for d in shape) or extent * TYPES[flag].itemsize > sys.maxsize:
             raise self.damaged(f"an array of shape {shape}")
         dtype = TYPES[flag]
         data = self.take(math.prod(shape) * dtype.itemsize)
