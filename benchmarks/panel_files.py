@@ -86,7 +86,7 @@ def entry(
     pythons: Mapping[str, str],
 ) -> Entry:
     """The network and the files that `engines` want. Raises `Skipped` when it cannot be had."""
-    source = _source(name, batch, folder, models)
+    source = source_of(name, batch, folder, models)
     loaded = verax.load(source, shapes=SHAPES.get(name))
     assert isinstance(loaded, Model)
     graph = _at_batch(loaded.graph, batch)
@@ -120,7 +120,8 @@ def entry(
     return made
 
 
-def _source(name: str, batch: int, folder: Path, models: Path) -> Path:
+def source_of(name: str, batch: int, folder: Path, models: Path) -> Path:
+    """The file of a network; written into `folder` if it is one of ours. Raises `Skipped`."""
     if name in PANEL:
         return write(name, folder, batch)
     if name in TWINS:

@@ -26,7 +26,7 @@ from verax.ops.pointwise.activation import LeakyRelu, Relu
 from verax.ops.pointwise.arithmetic import Mul, Neg
 from verax.ops.pointwise.cast import Cast
 from verax.ops.pointwise.transcendental import Tanh
-from verax.records.trace import Trace
+from verax.records.trace import Rewrite, Trace
 from verax.reference import promised
 from verax.runners.own import VeraxRunner
 
@@ -44,19 +44,20 @@ def everything() -> Graph:
 @pytest.mark.parametrize("level", LEVELS[1:])
 def test_each_rewrite_can_be_left_out(level: int) -> None:
     graph = everything()
-    notes = run_passes(graph, Settings(level))[1].notes
-    assert len({n.partition(":")[0] for n in notes}) > 6
+    records = run_passes(graph, Settings(level))[1].records
+    assert len({one.pass_name for one in records}) > 6
+    ids = [one.id for one in records]
+    assert len({*ids}) == len(ids)
     inputs = draw_inputs(graph, 5)[0]
     wanted = promised(graph, inputs) if level == 1 else {}
     judged = set()  # most outputs know nothing of a rewrite
-    below = {*run_passes(graph, Settings(level - 1))[1].notes}  # left out at that level
-    new_here = [n for n in dict.fromkeys(notes) if n not in below]
+    below = {one.id for one in run_passes(graph, Settings(level - 1))[1].records}
+    new_here = [n for n in ids if n not in below]  # the others are left out at that level
     assert new_here
     for left_out in new_here:
-        some = tuple(n for n in notes if n != left_out)
+        some = tuple(n for n in ids if n != left_out)
         new, trace = run_passes(graph, Settings(level, steps=some))
-        assert left_out not in trace.notes
-        assert {*trace.notes} <= {*some}
+        assert {one.id for one in trace.records} <= {*some}
         for value, made in zip(graph.outputs, new.outputs) if wanted else ():
             part = cut(new, new.inputs, [made])
             text = (value, network_hash(part))
@@ -70,13 +71,13 @@ def test_each_rewrite_can_be_left_out(level: int) -> None:
 def test_each_decision_can_be_left_out() -> None:
     graph = network(SHOWN["block_layouts"][0])
     inputs = draw_inputs(graph, 5)[0]
-    notes = compile(graph, Settings(1, threads=1)).trace.notes
+    ids = [one.id for one in compile(graph, Settings(1, threads=1)).trace.records]
     wanted = promised(graph, inputs)
-    assert len(notes) > 2
-    for left_out in notes:
-        some = tuple(n for n in notes if n != left_out)
+    assert len({*ids}) == len(ids) > 2
+    for left_out in ids:
+        some = tuple(n for n in ids if n != left_out)
         exe = compile(graph, Settings(1, threads=1, steps=some))
-        assert {*exe.trace.notes} <= {*some}
+        assert {one.id for one in exe.trace.records} <= {*some}
         got = exe.run(inputs)
         assert all(bits(got[v]) == bits(np.asarray(wanted[v])) for v in wanted)
 
@@ -85,10 +86,9 @@ def test_each_decision_can_be_left_out() -> None:
 def test_a_single_step_is_done_alone(name: str) -> None:
     graph = network(SHOWN[name][0])
     asked = Settings(LEVEL.get(name, 1), threads=1, allow=ALLOW.get(name, ()))
-    notes = compile(graph, asked).trace.notes
-    first = next(n for n in notes if n.startswith(f"{name}: "))
-    found = compile(graph, dataclasses.replace(asked, steps=(first,))).trace.notes
-    assert {*found} <= {first}
+    first = next(r for r in compile(graph, asked).trace.records if r.pass_name == name)
+    found = compile(graph, dataclasses.replace(asked, steps=(first.id,))).trace.records
+    assert {one.id for one in found} <= {first.id}
     assert compile(graph, dataclasses.replace(asked, steps=())).trace.notes == ()
 
 
@@ -99,7 +99,9 @@ def test_a_pass_that_rewrites_outputs_cannot_be_held_back() -> None:
         for node in graph.nodes:
             new.keep(node)
         graph, trace = new.finish()
-        return graph, dataclasses.replace(trace, rewrites=1, notes=("stubborn: all of it",))
+        return graph, dataclasses.replace(
+            trace, records=(Rewrite.of("stubborn: all of it", "all"),)
+        )
 
     levels_before = levels.PIPELINE
     try:

@@ -136,7 +136,7 @@ def test_a_pass_that_fails_is_told_in_words(tmp_path: Path, body: str, words: st
 
 
 def test_a_pass_that_does_not_stop_is_told(tmp_path: Path) -> None:
-    body = "rewriter.notes += ['own: a', 'own: b']; return rewriter.finish()"
+    body = "[rewriter.record(n, 'own') for n in graph.nodes[:2]]; return rewriter.finish()"
     path = file(tmp_path, HEAD.replace("BODY", body))
     compile(network(turned), Settings(1, threads=1, inject=(path,)))
     with pytest.raises(UsageError, match="2 rewrites where 1 are allowed"):
@@ -144,9 +144,14 @@ def test_a_pass_that_does_not_stop_is_told(tmp_path: Path) -> None:
 
 
 def test_what_it_notes_is_under_its_name(tmp_path: Path) -> None:
-    path = file(tmp_path, HEAD.replace("BODY", "rewriter.notes += ['a']; return rewriter.finish()"))
+    path = file(
+        tmp_path,
+        HEAD.replace("BODY", "rewriter.record(graph.nodes[0], 'a'); return rewriter.finish()"),
+    )
     exe = compile(network(turned), Settings(1, threads=1, inject=(path,)))
-    assert exe.trace.notes[0] == "own: a"
+    first = exe.trace.records[0]
+    assert first.pass_name == "own" and str(first).startswith("own: a: node ")
+    assert first.id.startswith("own@")
 
 
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:

@@ -462,7 +462,7 @@ def without_optional(graph: Graph, limit: int | None = None) -> tuple[Graph, Tra
             last = rewriter.new.nodes[-1]
             inputs = (*last.inputs[:2], None)
             rewriter.new.nodes[-1] = dataclasses.replace(last, inputs=inputs)
-            rewriter.notes.append(f"remove_dead_code: {node.place}")
+            rewriter.record(node, "remove_dead_code")
     return rewriter.finish()
 
 

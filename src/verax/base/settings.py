@@ -32,9 +32,9 @@ class Settings:
     value and the program's buffers may take, 0 for what `base.memory` finds free. require_native: a
     node that no kernel takes is an error. passes: names of the only passes and decisions that run,
     None for the level's. inject: files of further passes (`compiler.injected`); they are Python
-    code, which is run. steps: the only rewrites and decisions that are made, in the words of a
-    trace, None for all. quick: code is generated with little effort, for a few runs; the same bits.
-    allow: of ALLOWANCES, at the highest level.
+    code, which is run. steps: ids of the only rewrites and decisions that are made
+    (`records.trace.Rewrite`), None for all. quick: code is generated with little effort, for a few
+    runs; the same bits. allow: of ALLOWANCES, at the highest level.
     """
 
     opt_level: int = 1

@@ -18,7 +18,7 @@ from verax.ir.gains import InputGain
 from verax.ir.graph import Graph
 from verax.ir.operator import Evaluation, Inference, Operator
 from verax.ir.types import TensorType
-from verax.records.trace import Trace
+from verax.records.trace import Rewrite, Trace
 
 ATTEMPTS = 8
 """How often more is protected: what a pass may no longer do here it may try elsewhere."""
@@ -61,7 +61,7 @@ def run_chosen(
     chosen: Collection[str],
     keep_exact: tuple[str, ...] = (),
 ) -> tuple[Graph, Trace]:
-    """Run a pass that does no rewrite but those in `chosen`, in the words of its trace.
+    """Run a pass that does no rewrite but those whose ids are in `chosen`.
 
     Raises `UsageError` when one cannot be left out without others that are wanted.
     """
@@ -69,10 +69,10 @@ def run_chosen(
     hidden: set[str] = set()
     for _ in range(ATTEMPTS):
         new, trace = step.apply(_protected(graph, shown, hidden), limit, keep_exact)
-        unwanted = [note for note in trace.notes if note not in chosen]
+        unwanted = [one for one in trace.records if not one.is_in(chosen)]
         if not unwanted:
             return _uncovered(new, len(graph.outputs)), trace
-        touched = {v for note in unwanted for v in _touched(graph, note)}
+        touched = {v for one in unwanted for v in _touched(graph, one)}
         more = touched - shown - {*graph.outputs}
         if not more:
             covered = touched & graph.producers.keys() - hidden
@@ -81,16 +81,18 @@ def run_chosen(
                 break
         shown |= more
     raise UsageError(
-        f"{unwanted[0]!r} cannot be left out by itself",
+        f"{str(unwanted[0])!r} cannot be left out by itself",
         place=step.name,
         next_step=f"disable {step.name} as a whole",
     )
 
 
-def _touched(graph: Graph, note: str) -> list[str]:
-    """Values that a rewrite names: what its node makes, else those that it quotes."""
-    made = [v for node in graph.nodes if note.endswith(f": {node.place}") for v in node.outputs]
-    return made or [v for v in graph.types if repr(v) in note]
+def _touched(graph: Graph, rewrite: Rewrite) -> list[str]:
+    """Values of `graph` that a rewrite replaces: the outputs of its nodes, else its values. A pass
+    that rewrites several times may name nodes as it called them in between."""
+    names = {*rewrite.nodes}
+    outputs = [v for node in graph.nodes if node.name in names for v in node.outputs]
+    return outputs or [v for v in rewrite.values if v in graph.types]
 
 
 def _protected(graph: Graph, shown: set[str], hidden: set[str]) -> Graph:

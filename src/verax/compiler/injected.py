@@ -22,7 +22,7 @@ from verax.base.scripts import run_file, told
 from verax.compiler.passes.base import Pass
 from verax.ir import checker
 from verax.ir.graph import Graph
-from verax.records.trace import Trace
+from verax.records.trace import Rewrite, Trace, numbered
 
 FORM = (
     "define a function (graph, limit=None) -> (graph, trace) with a docstring, and a line such as "
@@ -108,8 +108,16 @@ def _guarded(own: Pass, file: str) -> Pass:
             raise UsageError(
                 f"the pass {own.name!r} makes a graph that is none: {error}", place=file
             ) from error
-        mine = f"{own.name}: "
-        notes = tuple(n if n.startswith(mine) else mine + n for n in trace.notes)
-        return new, dataclasses.replace(trace, notes=notes)
+        records = numbered(
+            one if one.pass_name == own.name else _owned(one, own.name) for one in trace.records
+        )
+        return new, dataclasses.replace(trace, records=records)
 
     return dataclasses.replace(own, run=run)
+
+
+def _owned(one: Rewrite, name: str) -> Rewrite:
+    """A rewrite that did not say which pass did it, under the name of the pass."""
+    subject = one.id.removeprefix(f"{one.pass_name}@")
+    text = f"{one.pass_name}: {one.text}" if one.text else one.pass_name
+    return Rewrite(f"{name}@{subject}", name, one.nodes, one.values, text)

@@ -21,6 +21,7 @@ from verax.ir.printer import print_graph
 from verax.ir.types import TensorType
 from verax.ops.control.bodies import body_of
 from verax.ops.control.control import Control
+from verax.records.trace import Rewrite, body_suffix, body_text
 
 Key = tuple[object, ...]
 
@@ -33,23 +34,23 @@ class Bodies:
     steps: tuple[str, ...] | None = None
     opened: dict[Key, Graph | None] = dataclasses.field(default_factory=dict)
 
-    def apply(self, step: Pass, graph: Graph, limit: int | None) -> tuple[Graph, list[str]]:
-        """Run a pass in every body, at most `limit` rewrites in all; also a note of each rewrite,
-        which names the body. No value outside gets another name."""
-        notes: list[str] = []
+    def apply(self, step: Pass, graph: Graph, limit: int | None) -> tuple[Graph, list[Rewrite]]:
+        """Run a pass in every body, at most `limit` rewrites in all; also each rewrite, which
+        names the body. No value outside gets another name."""
+        rewrites: list[Rewrite] = []
         nodes: list[Node] = []
         new: dict[str, np.ndarray] = {}
         enters = step.kind is not PassClass.approximates
         for node in graph.nodes:
-            left = None if limit is None else limit - len(notes)
+            left = None if limit is None else limit - len(rewrites)
             inside = enters and isinstance(node.op, Control) and (left is None or left > 0)
-            nodes.append(self._node(step, graph, node, left, new, notes) if inside else node)
-        if not notes:
-            return graph, notes
+            nodes.append(self._node(step, graph, node, left, new, rewrites) if inside else node)
+        if not rewrites:
+            return graph, rewrites
         types = {**graph.types, **{v: TensorType.of(a) for v, a in new.items()}}
         constants = {**graph.constants, **new}
         graph = dataclasses.replace(graph, nodes=tuple(nodes), constants=constants, types=types)
-        return graph, notes
+        return graph, rewrites
 
     def _node(
         self,
@@ -58,36 +59,38 @@ class Bodies:
         node: Node,
         limit: int | None,
         new: dict[str, np.ndarray],
-        notes: list[str],
+        rewrites: list[Rewrite],
     ) -> Node:
-        """The node with its bodies rewritten; `new` gets constants, `notes` what was done."""
-        op, done = node.op, len(notes)
+        """The node with its bodies rewritten; `new` gets constants, `rewrites` what was done."""
+        op, before = node.op, len(rewrites)
         assert isinstance(op, Control)
         bodies: dict[str, Graph] = {}
         for field in op.fields:
             body = self._opened(graph, node, getattr(op, field))
             if body is None:
                 continue
-            left = None if limit is None else limit - (len(notes) - done)
-            bodies[field], change = self._run(step, body, left, f" (in {field} of {node.place})")
-            notes += change
-        if len(notes) == done:
+            left = None if limit is None else limit - (len(rewrites) - before)
+            bodies[field], change = self._run(step, body, left, field, node)
+            rewrites += change
+        if len(rewrites) == before:
             return node
         return _closed(graph, node, bodies, new)
 
     def _run(
-        self, step: Pass, body: Graph, limit: int | None, where: str
-    ) -> tuple[Graph, list[str]]:
-        inner = Bodies(None, self.opened)
+        self, step: Pass, body: Graph, limit: int | None, field: str, node: Node
+    ) -> tuple[Graph, list[Rewrite]]:
+        inner, suffix = Bodies(None, self.opened), body_suffix(field, node.outputs[0])
         if self.steps is None:
             made, change = step.apply(body, limit)
         else:
-            own = tuple(s.removesuffix(where) for s in self.steps if s.endswith(where))
+            ends = suffix, body_text(field, node.place)
+            own = tuple(s.removesuffix(e) for s in self.steps for e in ends if s.endswith(e))
             inner.steps = own
             made, change = run_chosen(step, body, limit, own)
         left = None if limit is None else limit - change.rewrites
         made, more = inner.apply(step, made, left)
-        return made, [note + where for note in (*change.notes, *more)]
+        place, value = node.place, node.outputs[0]
+        return made, [one.in_body(field, value, place) for one in (*change.records, *more)]
 
     def _opened(self, graph: Graph, node: Node, text: str) -> Graph | None:
         """A body as a graph; None where it does not fit these sizes."""

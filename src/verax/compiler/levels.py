@@ -224,10 +224,9 @@ def run_passes(
             graph, change = step.apply(graph, left, settings.keep_exact)
         else:
             graph, change = run_chosen(step, graph, left, settings.steps, settings.keep_exact)
-        graph, notes = bodies.apply(step, graph, None if left is None else left - change.rewrites)
-        if notes:
-            same = {v: v for v in graph.types}
-            change = change.then(Trace(same, len(notes), tuple(notes)))
+        graph, inner = bodies.apply(step, graph, None if left is None else left - change.rewrites)
+        if inner:
+            change = change.then(Trace({v: v for v in graph.types}, tuple(inner)))
         if change.rewrites and step.kind is not PassClass.exact and changes is not None:
             changes.append(Change(step.name, before, graph, change.notes))
         trace = trace.then(change)

@@ -9,7 +9,7 @@ import numpy as np
 from verax.ir.graph import Builder, Graph, Node, walk_values
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
-from verax.records.trace import Trace
+from verax.records.trace import Rewrite, Trace, numbered
 
 
 class Rewriter:
@@ -36,7 +36,7 @@ class Rewriter:
         self._asked: set[str] = set()
         self._kept = 0  # so many nodes, the first ones, stayed as they are while nothing is built
         self._built: tuple[Builder, dict[str, str]] | None = None
-        self.notes: list[str] = []
+        self.records: list[Rewrite] = []
         self.refused: list[str] = []
 
     @property
@@ -64,7 +64,7 @@ class Rewriter:
     @property
     def spent(self) -> bool:
         """Whether as many rewrites are done as may be."""
-        return self.limit is not None and len(self.notes) >= self.limit
+        return self.limit is not None and len(self.records) >= self.limit
 
     def map(self, value: str | None) -> str | None:
         """The new name of an old value."""
@@ -149,11 +149,19 @@ class Rewriter:
         """The node's outputs are now these NEW values; counts as one rewrite."""
         values = [with_] if isinstance(with_, str) else list(with_)
         self.values.update(zip(node.outputs, values, strict=True))
-        self.notes.append(f"{note}: {node.place}")
+        self.record(node, note)
 
     def drop(self, node: Node, note: str) -> None:
         """The node's outputs are not needed any more; counts as one rewrite."""
-        self.notes.append(f"{note}: {node.place}")
+        self.record(node, note)
+
+    def record(self, node: Node, note: str) -> None:
+        """Count one rewrite of an OLD node; note: the pass, and ": " and what it did if it says."""
+        self.records.append(rewrite_of(node, note))
+
+    def record_values(self, values: Sequence[str], note: str) -> None:
+        """Count one rewrite of values by themselves; note: as for `record`, with what was done."""
+        self.records.append(Rewrite.of(note, values[0], (), values))
 
     def refuse(self, node: Node, note: str) -> None:
         """Keep a node that would be rewritten if accuracy allowed it; `note` says what forbids."""
@@ -175,12 +183,17 @@ class Rewriter:
         old = self.old
         if self._built is None and self._kept == len(old.nodes):
             same = {v: v for v in walk_values(old)}
-            return old, Trace(same, len(self.notes), tuple(self.notes), tuple(self.refused))
+            return old, Trace(same, numbered(self.records), tuple(self.refused))
         graph = self.new.graph(
             [self.values[v] for v in old.outputs],
             {self.values[v]: self.values[new] for v, new in old.updates.items()},
             {self.values[v]: array for v, array in old.initial.items()},
         )
-        return graph, Trace(
-            dict(self.values), len(self.notes), tuple(self.notes), tuple(self.refused)
-        )
+        return graph, Trace(dict(self.values), numbered(self.records), tuple(self.refused))
+
+
+def rewrite_of(node: Node, note: str) -> Rewrite:
+    """The record of a rewrite of a node, called by its name as recipes call nodes."""
+    subject = node.name or node.outputs[0]
+    names = (node.name,) if node.name else ()
+    return Rewrite.of(f"{note}: {node.place}", subject, names, node.outputs)

@@ -16,6 +16,7 @@ from verax.compiler.levels import decisions_only, passes_for, run_passes
 from verax.compiler.step import step_between
 from verax.ir.graph import Graph, specialise
 from verax.records.bisection import Step
+from verax.records.trace import Rewrite
 from verax.reference.evaluate import bind_symbols, evaluate, promised
 from verax.runners.engines import Engine
 from verax.runners.passes import PassOptions
@@ -66,6 +67,7 @@ class VeraxRunner(Named):
             self._made.append((made.graph, made.graph.outputs, made))
         self._watching: _Watching | None = None
         self._steps: tuple[Graph, list[tuple[str, VeraxRunner]]] | None = None
+        self._rewrites: tuple[Rewrite, ...] = ()
 
     def describe(self) -> dict[str, str]:
         return {k: str(v) for k, v in dataclasses.asdict(self.settings).items()}
@@ -163,6 +165,7 @@ class VeraxRunner(Named):
         _stepped(exe, inputs)
         plain = Settings(0, settings.threads, settings.target, memory=settings.memory)
         steps = [("O0", VeraxRunner(plain))]
+        self._rewrites = exe.trace.records
         names = exe.trace.notes or (f"O{settings.opt_level}",)
         for count, name in enumerate(names[:-1], 1):
             stopped = dataclasses.replace(settings, stop_after=count)
@@ -178,8 +181,11 @@ class VeraxRunner(Named):
         return runner
 
     def with_steps(self, names: Sequence[str]) -> VeraxRunner:
-        """As `judge.protocol.Selective.with_steps`."""
-        return VeraxRunner(dataclasses.replace(self.settings, steps=tuple(names)))
+        """As `judge.protocol.Selective.with_steps`; names as `optimisations` has listed them."""
+        listed = {str(one) for one in self._rewrites}
+        ids = [one.id for one in self._rewrites if str(one) in names]
+        steps = (*ids, *(name for name in names if name not in listed))
+        return VeraxRunner(dataclasses.replace(self.settings, steps=steps))
 
     def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], number: int) -> Step:
         """As `judge.protocol.Selective.step`."""

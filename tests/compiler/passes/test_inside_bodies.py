@@ -160,7 +160,12 @@ def test_it_stops_after_any_number_of_rewrites_and_decisions() -> None:
 def test_single_rewrites_and_decisions_can_be_left_out() -> None:
     graph = network()
     whole = compile(graph, dataclasses.replace(ONE, opt_level=2)).trace
-    for left_out in whole.notes:
+    for rewrite in whole.records:
+        kept = tuple(one.id for one in whole.records if one is not rewrite)
+        exe = compile(graph, dataclasses.replace(ONE, opt_level=2, steps=kept))
+        assert {one.id for one in exe.trace.records} <= {*kept}
+        assert exe.trace.records
+    for left_out in whole.notes:  # selections in words are followed as well
         kept = tuple(n for n in whole.notes if n != left_out)
         exe = compile(graph, dataclasses.replace(ONE, opt_level=2, steps=kept))
         assert left_out not in exe.trace.notes

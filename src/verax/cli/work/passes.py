@@ -84,7 +84,7 @@ def _counts(name: str, done: Trace | None) -> dict[str, Any]:
     """How often a pass rewrote something in a model, and what it refused to rewrite."""
     if done is None:
         return {}
-    rewrites = Counter(note.partition(": ")[0] for note in done.notes)
+    rewrites = Counter(one.pass_name for one in done.records)
     refused = [note for note in done.refused if note.partition(": ")[0] == name]
     return {"rewrites": rewrites[name], "refused": refused}
 

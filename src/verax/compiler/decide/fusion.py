@@ -105,11 +105,12 @@ def group_nodes(
             if candidates:
                 *others, last = candidates
                 into = open_groups[last]
-                if decisions.allows(FUSE, f"{_name(node)} into {_name(into[0])}"):
+                if _fuses(decisions, node, into[0]):
                     joined = open_groups.pop(last)
                     for other in dict.fromkeys(others):
-                        if can_merge(joined, last, open_groups[other]) and decisions.allows(
-                            FUSE, f"{_name(open_groups[other][0])} into {_name(into[0])}"
+                        root = open_groups[other][0]
+                        if can_merge(joined, last, open_groups[other]) and _fuses(
+                            decisions, root, into[0]
                         ):
                             joined += open_groups.pop(other)
                     joined.append(node)
@@ -121,6 +122,13 @@ def group_nodes(
             finished.append((position[id(node)], joined))
     finished += [(position[id(nodes[-1])], nodes) for nodes in open_groups.values()]
     return [Group(n[0], tuple(n[1:])) for _, n in sorted(finished, key=lambda item: item[0])]
+
+
+def _fuses(decisions: Decisions, node: Node, into: Node) -> bool:
+    """True if `node` may be computed in the kernel of `into`."""
+    text = f"{_name(node)} into {_name(into)}"
+    subject = ">".join(n.name or n.outputs[0] for n in (node, into))
+    return decisions.allows(FUSE, text, subject, (*node.outputs, *into.outputs))
 
 
 def _name(node: Node) -> str:

@@ -72,7 +72,9 @@ def decide_layouts(
             blocks = decisions.runs(BLOCK) and prefers_blocked(found, group)
         else:
             blocks = wanted.output is Layout.blocked
-        if blocks and decisions.allows(BLOCK, f"{group.output!r} stays blocked"):
+        if blocks and decisions.allows(
+            BLOCK, f"{group.output!r} stays blocked", group.output, (group.output,)
+        ):
             found.blocked.add(group.output)
             if wanted is not None and wanted.every_output:
                 found.blocked.update(group.root.outputs)
@@ -81,8 +83,8 @@ def decide_layouts(
         for index, (layout, pads) in (wanted.inputs if wanted else {}).items():
             value = group.root.inputs[index]
             assert value is not None
-            why = f"{value!r} comes as pixels"
-            if layout is Layout.pixels and not decisions.allows(BLOCK, why):
+            what, subject = f"{value!r} comes as pixels", f"{value}>{group.output}"
+            if layout is Layout.pixels and not decisions.allows(BLOCK, what, subject, (value,)):
                 continue
             key = (value, layout)
             found.borders[key] = widest(found.borders.get(key, ()), pads)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from verax.base.settings import Settings
 from verax.compiler.passes.base import PassClass
+from verax.records.trace import Rewrite
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,14 @@ STEPS = (DIVIDE, FUSE, BLOCK)
 class Decisions:
     """What may be decided, and what was.
 
-    names: the steps that run. limit: decisions that are left to be made, None for all. notes: each
-    that was made, in words. chosen: the only ones that may be made, in these words, None for all.
-    where: behind the words, of decisions in a body of a branch or loop.
+    names: the steps that run. limit: decisions that are left to be made, None for all. records:
+    those that were made. chosen: ids of the only ones that may be made, None for all. where: at
+    the end of ids and texts, of decisions in a body of a branch or loop.
     """
 
     names: frozenset[str] = frozenset(s.name for s in STEPS)
     limit: int | None = None
-    notes: list[str] = field(default_factory=list)
+    records: list[Rewrite] = field(default_factory=list)
     chosen: tuple[str, ...] | None = None
     where: str = ""
 
@@ -82,12 +83,17 @@ class Decisions:
     def runs(self, step: Step) -> bool:
         return step.name in self.names
 
-    def allows(self, step: Step, what: str) -> bool:
-        """Whether this one decision may be made; it counts as made then."""
-        if not self.runs(step) or (self.limit is not None and len(self.notes) >= self.limit):
+    def allows(self, step: Step, what: str, subject: str, values: tuple[str, ...] = ()) -> bool:
+        """Whether this one decision may be made; it counts as made then.
+
+        what: it in words; subject: what its id tells it by from the step's others, made of names
+        in the graph; values: those that it is about.
+        """
+        if not self.runs(step) or (self.limit is not None and len(self.records) >= self.limit):
             return False
         note = f"{step.name}: {what}{self.where}"
-        if self.chosen is not None and note not in self.chosen:
+        one = Rewrite.of(note, f"{subject}{self.where}", (), values)
+        if self.chosen is not None and not one.is_in(self.chosen):
             return False
-        self.notes.append(note)
+        self.records.append(one)
         return True

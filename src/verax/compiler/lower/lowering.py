@@ -375,11 +375,11 @@ class Lowering:
         values = {v for n in group.nodes for v in (*n.inputs, *n.outputs) if v is not None}
         before = {v: list(self.placed[v]) for v in values if v in self.placed}
         steps, centred = len(self.steps), {k: list(v) for k, v in self.centred.items()}
-        made = len(self.decisions.notes)
+        made = len(self.decisions.records)
         try:
             yield
         except NoKernel:
-            del self.steps[steps:], self.decisions.notes[made:]
+            del self.steps[steps:], self.decisions.records[made:]
             self.centred = centred
             for value in values:
                 self.placed.pop(value, None)

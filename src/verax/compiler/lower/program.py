@@ -75,7 +75,7 @@ from verax.ir.graph import Graph, Node, walk_values
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.quantized.per_element import Parametrised
 from verax.ops.quantized.quantization import DequantizeLinear
-from verax.records.trace import Trace
+from verax.records.trace import Trace, numbered
 from verax.runtime.image import Image
 
 MOVING = "its shape is known only when it runs"
@@ -122,7 +122,7 @@ def lower(
         each = f"for {whole // lowering.parts} of {whole} images each:"
         lines = (f"{lowering.parts} times, {each}", *lines)
     on_reference = tuple(s.label for s in steps if isinstance(s, ReferenceCall))
-    trace = Trace({v: v for v in walk_values(graph)}, len(decisions.notes), tuple(decisions.notes))
+    trace = Trace({v: v for v in walk_values(graph)}, numbered(decisions.records))
     return LoweredProgram(own, image, lines, on_reference, steps, kernels, trace, lowering.parts)
 
 
@@ -136,15 +136,15 @@ def _lowered_for_part(
     """A part of the batch, where that is faster and kernels take all of it."""
     if not decisions.runs(DIVIDE):
         return None
-    whole, part, before = batch_of(graph), best_part(graph), len(decisions.notes)
+    whole, part, before = batch_of(graph), best_part(graph), len(decisions.records)
     if whole is None or part is None:
         return None
     smaller, words = divided(graph, part), f"{part} of {whole} images at a time"
-    if smaller is None or not decisions.allows(DIVIDE, words):
+    if smaller is None or not decisions.allows(DIVIDE, words, "batch", graph.inputs):
         return None
     own, lowering = _lowered(smaller, target, settings, decisions, tuned)
     if not all(isinstance(step, Native) for step in lowering.steps):
-        del decisions.notes[before:]
+        del decisions.records[before:]
         return None
     lowering.whole, lowering.parts = graph, whole // part
     return own, lowering

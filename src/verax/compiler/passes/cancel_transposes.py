@@ -107,7 +107,7 @@ class _Mover:
             self.rewriter.replace(node, made, "cancel_transposes")
         elif value in self.graph.outputs:
             if source in self.late:
-                self.rewriter.notes.append(f"cancel_transposes: {node.place}")
+                self.rewriter.record(node, "cancel_transposes")
             self.rewriter.values[value] = self._turned(base, whole, node.name, names)
         else:
             self.late[value] = base, whole
@@ -131,7 +131,8 @@ class _Mover:
         pad = self.pads.get(base)
         if self.rewriter.spent or not (pad is not None or self._in_order(base, perm)):
             return add(Transpose(perm=perm), [base], name, outputs)
-        self.rewriter.notes.append(f"cancel_transposes: the axes {perm} of {base!r}")
+        note = f"cancel_transposes: the axes {perm} of {base!r}"
+        self.rewriter.record_values([base], note)
         if pad is None:
             shape = [new.types[base].shape[p] for p in perm]
             return add(*self._reshape(base, shape), name, outputs)
@@ -187,7 +188,7 @@ class _Mover:
             return False
         op, inputs = made
         values = self.rewriter.add_all(op, inputs, node.name)
-        self.rewriter.notes.append(f"cancel_transposes: {node.place}")
+        self.rewriter.record(node, "cancel_transposes")
         self.late.update((old, (new, perm)) for old, new in zip(node.outputs, values, strict=True))
         return True
 

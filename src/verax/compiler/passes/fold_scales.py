@@ -131,7 +131,8 @@ def _applied(graph: Graph, plan: Plan, notes: list[Node]) -> tuple[Graph, Trace]
             rewriter.values[value] = rewriter.add(op, inputs, node.name)
         else:
             rewriter.keep(node)
-    rewriter.notes += [f"fold_scales: {node.place}" for node in notes]
+    for node in notes:
+        rewriter.record(node, "fold_scales")
     new, trace = rewriter.finish()
     values = {v: to for v, to in trace.values.items() if v not in plan.changed}
     return new, dataclasses.replace(trace, values=values)

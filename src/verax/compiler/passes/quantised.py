@@ -70,7 +70,7 @@ def swept(before: Graph, graph: Graph, trace: Trace) -> tuple[Graph, Trace]:
     types = {v: t for v, t in graph.types.items() if v not in gone}
     values = {old: new for old, new in trace.values.items() if new not in gone}
     graph = dataclasses.replace(graph, nodes=nodes, types=types)
-    return graph, Trace(values, trace.rewrites, trace.notes)
+    return graph, Trace(values, trace.records)
 
 
 def _needed(graph: Graph) -> set[str]:

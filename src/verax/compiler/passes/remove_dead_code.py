@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from verax.ir.graph import Graph
+from verax.ir.rewrite import rewrite_of
 from verax.ir.text import parse_graph
-from verax.records.trace import Trace
+from verax.records.trace import Rewrite, Trace, numbered
 
 
 def remove_dead_code(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
@@ -19,20 +20,20 @@ def remove_dead_code(graph: Graph, limit: int | None = None) -> tuple[Graph, Tra
     """
     needed = set(graph.outputs)
     kept = []
-    notes: list[str] = []
+    records: list[Rewrite] = []
     for node in reversed(graph.nodes):
-        if any(v in needed for v in node.outputs) or len(notes) == limit:
+        if any(v in needed for v in node.outputs) or len(records) == limit:
             kept.append(node)
             needed.update(v for v in node.inputs if v is not None)
         else:
-            notes.append(f"remove_dead_code: {node.place}")
+            records.append(rewrite_of(node, "remove_dead_code"))
     constants = {v: a for v, a in graph.constants.items() if v in needed}
     alive = {*graph.inputs, *constants, *(v for n in kept for v in n.outputs)}
     types = {v: t for v, t in graph.types.items() if v in alive}
     result = dataclasses.replace(
         graph, nodes=tuple(reversed(kept)), constants=constants, types=types
     )
-    return result, Trace({v: v for v in alive}, len(notes), tuple(notes))
+    return result, Trace({v: v for v in alive}, numbered(records))
 
 
 def example() -> Graph:

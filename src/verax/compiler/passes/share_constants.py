@@ -33,7 +33,7 @@ def share_constants(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
             found.append(value)
         elif not rewriter.spent:
             rewriter.values[value] = rewriter.values[same]
-            rewriter.notes.append(f"share_constants: {value!r} is {same!r}")
+            rewriter.record_values([value, same], f"share_constants: {value!r} is {same!r}")
     for node in graph.nodes:
         rewriter.keep(node)
     return rewriter.finish()

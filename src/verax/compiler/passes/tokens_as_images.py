@@ -130,7 +130,7 @@ class _Mover:
         if not _is_row(self.graph, image=source, row=value) or not self._ends_turned(value):
             return False
         self.late[value] = self.rewriter.map(source) or "", False
-        self.rewriter.notes.append(f"tokens_as_images: {node.place}")
+        self.rewriter.record(node, "tokens_as_images")
         return True
 
     def _ends_turned(self, row: str) -> bool:
