@@ -15,11 +15,11 @@ import socket
 import sys
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from verax.base import guard
 from verax.base.errors import VeraxError
-from verax.runners import litert, onnx_runtime, openvino, tensorflow_file, torch_file, tvm
 from verax.runners.child import (
     FOLDER,
     INPUTS,
@@ -34,17 +34,17 @@ from verax.runners.forking import BEGUN, ENDED, UNFIT
 from verax.runners.memory import poison
 
 TASKS = {
-    "onnxruntime": onnx_runtime.answer,
-    "openvino": openvino.answer,
-    "tvm": tvm.answer,
-    "torch": torch_file.answer,
-    "litert": litert.answer,
-    "tensorflow": tensorflow_file.answer,
+    "onnxruntime": "verax.runners.onnx_runtime",
+    "openvino": "verax.runners.openvino",
+    "tvm": "verax.runners.tvm",
+    "torch": "verax.runners.torch_file",
+    "litert": "verax.runners.litert",
+    "tensorflow": "verax.runners.tensorflow_file",
 }
-"""What a child can do: request and inputs -> reply and outputs."""
-PREPARE = {"torch": torch_file.prepare}
-"""What is imported before forking, where that is slow: nothing that starts threads. It returns what
-every fork does first, for forks shall not draw the same random numbers."""
+"""What a child can do: modules with `answer`: request and inputs -> reply and outputs. A child
+imports the one that it needs. What else is slow to import, and starts no threads, it imports before
+forking, by the module's `prepare`, if it has one. That returns what every fork does first, for
+forks shall not draw the same random numbers."""
 _ASKED = 1 << 16
 
 
@@ -54,7 +54,8 @@ def main(folder: Path) -> int:
     request[FOLDER] = str(folder)
     inputs = load_arrays(folder / INPUTS, request["inputs"])
     try:
-        reply, outputs = TASKS[request["task"]](request, inputs)
+        answer = import_module(TASKS[request["task"]]).answer
+        reply, outputs = answer(request, inputs)
         reply["outputs"] = save_arrays(folder / OUTPUTS, outputs)
     except VeraxError as error:
         reply = {"error": error.cause, "next_step": error.next_step}
@@ -100,10 +101,11 @@ def serve(task: str, descriptor: int) -> int:
 def _prepared(task: str) -> tuple[Callable[[], None], bool]:
     """What every fork does first, and whether forking is safe: no thread was started."""
     before, renew = _threads(), _nothing
-    if task in PREPARE:
+    module = import_module(TASKS[task])
+    if hasattr(module, "prepare"):
         # A package that is missing, or broken, is said by every run.
         with contextlib.suppress(Exception):
-            renew = PREPARE[task]()
+            renew = module.prepare()
     # What forks inherit they need not look through when they end, which took two seconds.
     gc.collect()
     gc.freeze()
