@@ -22,10 +22,11 @@ help:  ## List the targets
 demo: $(VENV)/.core  ## Install, then compile, run and judge a real network, and find a planted mistake
 	@$(BIN)/python examples/demo.py
 
-test: $(VENV)/.test  ## Install all that the suite needs, run it whole, then lint
+test: $(VENV)/.test  ## Install all that the suite needs, run it whole, and lint beside it
 	@mkdir -p out
-	@$(PYTEST) -m "not slow" --durations=15 --junitxml=out/tests.xml; \
-		tests=$$?; $(MAKE) --no-print-directory lint && exit $$tests
+	@$(MAKE) --no-print-directory lint > out/lint.txt 2>&1 & lint=$$!; \
+		$(PYTEST) -m "not slow" --durations=15 --junitxml=out/tests.xml; tests=$$?; \
+		wait $$lint; lint=$$?; cat out/lint.txt; test $$lint = 0 && exit $$tests
 
 targets: $(VENV)/.test  ## The whole suite under each target that this machine can be told to have
 	@set -e; for target in $$($(BIN)/python -c 'from verax.base import processor as p; \

@@ -20,8 +20,11 @@ import types
 from pathlib import Path
 
 from tests.docs.pages import ROOT, Block, blocks
+from tests.docs.warm import Forks, environment
 
 MISSING = 3
+TIMEOUT = 300.0
+"""Seconds of a command."""
 VARYING = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(e[+-]\d+)? (?=(?:s|us|ms|kB|MB|GB)\b)")
 """Times and sizes."""
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -89,7 +92,7 @@ def commands(block: Block) -> list[tuple[str, list[str]]]:
     return found
 
 
-def run_commands(block: Block) -> None:
+def run_commands(block: Block, forks: Forks | None = None) -> None:
     code, waiting = 0, False
     for command, shown in commands(block):
         if command == "echo $?":
@@ -99,7 +102,7 @@ def run_commands(block: Block) -> None:
             continue
         if waiting:
             raise Differs(f"line {block.line}: the exit code is {code}, which the page hides")
-        code, output = execute(command)
+        code, output = execute(command, forks)
         waiting = code != 0
         wrong = compare(block, shown, output.splitlines())
         if wrong:
@@ -108,30 +111,30 @@ def run_commands(block: Block) -> None:
         raise Differs(f"line {block.line}: the exit code is {code}, which the page hides\n{output}")
 
 
-def execute(command: str) -> tuple[int, str]:
-    """Exit code and output of a command: verax and python are those of this process."""
+def execute(command: str, forks: Forks | None = None) -> tuple[int, str]:
+    """Exit code and output of a command: verax and python are those of this process.
+
+    forks: do `verax`; without them it is a process of its own, as `python` always is.
+    """
     words = shlex.split(command, comments=True)
-    program = [sys.executable, *(["-m", "verax.cli.main"] if words[0] == "verax" else [])]
     if words[0] not in ("verax", "python"):
         raise Differs(f"a page may run verax and python, not {words[0]!r}")
-    env = {
-        **{k: os.environ[k] for k in ("PYTHONPATH", "OMP_NUM_THREADS") if k in os.environ},
-        "VERAX_CACHE": "off",  # a page shows what its first reader sees
-        **{"COLUMNS": "100", "PATH": os.path.dirname(sys.executable), "TERM": "dumb"},
-    }
+    if forks and words[0] == "verax":
+        return forks.run(words[1:], environment(), TIMEOUT)
+    program = [sys.executable, *(["-m", "verax.cli.main"] if words[0] == "verax" else [])]
     done = subprocess.run(
         [*program, *words[1:]],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=env,
-        timeout=300,
+        env=environment(),
+        timeout=TIMEOUT,
         check=False,
     )
     return done.returncode, done.stdout
 
 
-def main(page: Path) -> int:
+def main(page: Path, forks: Forks | None = None) -> int:
     module = sys.modules["page"] = types.ModuleType("page")
     names = vars(module)
     heard = io.StringIO()
@@ -159,7 +162,7 @@ def main(page: Path) -> int:
                         raise Differs(f"line {block.line}:\n{wrong}\n--- printed:\n{printed}")
                     heard = io.StringIO()
                 elif block.language in ("console", "sh"):
-                    run_commands(block)
+                    run_commands(block, forks)
         finally:
             os.chdir(ROOT)
     return 0

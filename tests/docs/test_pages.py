@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.docs import run_page
+from tests.conftest import SHARED
+from tests.docs import run_page, warm
 from tests.docs.pages import ROOT, RUN, SHOWN, Block, blocks, pages
 from tests.test_suite import installed
 
@@ -24,19 +27,68 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture(scope="module")
+def forks(request: pytest.FixtureRequest) -> Iterator[warm.Forks | None]:
+    if not warm.FORKS:
+        yield None
+        return
+    process, asked = warm.start(request.config.stash[SHARED].folder)
+    yield asked
+    asked.close()
+    assert process.wait(60) == 0
+
+
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
-def test_a_page_does_what_it_shows(page: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.docs.run_page", str(page)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
+def test_a_page_does_what_it_shows(page: Path, forks: warm.Forks | None) -> None:
+    if forks:
+        code, printed = forks.run([str(page)], os.environ, 600)
+    else:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.docs.run_page", str(page)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        code, printed = done.returncode, done.stdout + done.stderr
+    if code == run_page.MISSING:
+        pytest.skip(f"{printed.splitlines()[-1]} is not installed")
+    assert code == 0, printed
+
+
+def test_commands_in_forks_are_as_in_processes_of_their_own(
+    tmp_path: Path, forks: warm.Forks | None
+) -> None:
+    """Output, exit code, folder and environment; and no command sees another one's."""
+    if not forks:
+        pytest.skip("commands are processes of their own here")
+    script = (
+        "import os, sys; from tests.docs import run_page, warm; forks = warm.commands(); "
+        "os.chdir(sys.argv[1]); lines = open('commands').read().splitlines()\n"
+        "for line in lines:\n"
+        "    real, forked = run_page.execute(line), run_page.execute(line, forks)\n"
+        "    assert real == forked, (line, real, forked)\n"
+        "    print(real[0])\n"
     )
-    if done.returncode == run_page.MISSING:
-        pytest.skip(f"{done.stdout.splitlines()[-1]} is not installed")
+    (tmp_path / "commands").write_text(
+        "verax inspect net.onnx\nverax --version\nverax compile nothing.onnx\nverax check --no\n"
+        "verax inspect net.onnx\n"
+    )
+    (tmp_path / "net.onnx").write_bytes((ROOT / "examples/digits/digits.onnx").read_bytes())
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == ["0", "0", "2", "2", "0"]
+
+
+def test_some_pages_start_every_command_as_users_do() -> None:
+    real = [p for p in WITH_CODE if p.name in warm.REAL]
+    shown = [c for p in real for b in blocks(p) if b.language == "console" and not b.skipped
+             for c, _ in run_page.commands(b)]  # fmt: skip
+    assert len(real) == len(warm.REAL) and sum(c.startswith("verax ") for c in shown) >= 4
 
 
 def test_every_block_is_of_a_language_that_the_tests_know() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -67,6 +68,12 @@ def load(model: str | bytes) -> Source:
             f"the ONNX model cannot be read ({type(error).__name__}: {error})",
             place=model if isinstance(model, str) else "ONNX bytes",
         ) from error
+
+
+def prepare() -> Callable[[], None]:
+    """Import what reading a file needs, which starts no threads (see `worker.TASKS`)."""
+    importlib.import_module("onnx")
+    return lambda: None
 
 
 def input_shapes(proto: onnx.ModelProto) -> dict[str, Shape]:

@@ -24,6 +24,7 @@ from verax.runners.engines import onnxruntime as engine
 from verax.runners.engines.onnxruntime import LEVELS, OPTIMIZERS
 from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
+from verax.runners.onnx_files import prepare as prepare
 from verax.runners.onnx_runner import Common, OnnxRunner
 from verax.runners.passes import PassOptions
 from verax.runners.spec import RunnerSpec, RunRequest, Variant

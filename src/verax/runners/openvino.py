@@ -25,6 +25,7 @@ from verax.runners.engines import openvino as engine
 from verax.runners.engines.openvino import PRECISIONS, SWITCHES
 from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
+from verax.runners.onnx_files import prepare as prepare
 from verax.runners.onnx_pieces import JOINED, called, joints, nodes_at, run_in_pieces
 from verax.runners.onnx_runner import Common, OnnxRunner
 from verax.runners.spec import RunnerSpec, RunRequest, Variant

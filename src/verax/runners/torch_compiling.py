@@ -14,7 +14,6 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 BACKENDS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
 """Backends of torch.compile in the order in which each does more."""
@@ -49,6 +48,7 @@ class Compiling:
             notes.append(f"{subsystem}: {_said(debug_info)}")
             return self.most is not None and len(notes) > self.most
 
+        patch = importlib.import_module("unittest.mock").patch  # a tenth of a second, for few
         bisector = importlib.import_module(ASKS).CompilerBisector
         config = importlib.import_module("torch._inductor.config")
         importlib.import_module("torch._dynamo").reset()

@@ -100,9 +100,11 @@ def _prepared(task: str) -> tuple[Callable[[], None], bool]:
     called by every fork, for forks shall not draw the same random numbers.
     """
     before, renew = _threads(), _nothing
-    # A package that is missing, or broken, is said by every run.
-    with contextlib.suppress(Exception):
-        renew = getattr(_module(task), "prepare", lambda: _nothing)()
+    module = _module(task)
+    if hasattr(module, "prepare"):
+        # A package that is missing, or broken, is said by every run.
+        with contextlib.suppress(Exception):
+            renew = module.prepare()
     # What forks inherit they need not look through when they end, which took two seconds.
     gc.collect()
     gc.freeze()
