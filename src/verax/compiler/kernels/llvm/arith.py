@@ -199,7 +199,7 @@ class LlvmArith(Arith[Typed]):
         """min or max of a and b by `vrangeps`; NaN where either is NaN.
 
         The instruction alone gives the operand that is not NaN, hence the select. Half the
-        instructions and half the latency of `llvm.maximum`."""
+        instructions and half the latency of LLVM's `maximum`."""
         small, kind = ir.IntType(16), a.type
         fn = self.fb.module.intrinsic(
             "llvm.x86.avx512.mask.range.ps.512", kind, [kind, kind, I32, kind, small, I32]

@@ -16,7 +16,14 @@ from verax.compiler.kernels.llvm.lanes import joined_lanes, joined_rows
 from verax.compiler.kernels.reduce.spec import Stage
 from verax.compiler.kernels.reduce.strips import Strip, calls
 from verax.compiler.kernels.target import LANES
-from verax.numerics.reductions import BLOCK, SUMS, add_block, in_blocks, sum_of_blocks, taken
+from verax.numerics.reductions import (
+    BLOCK,
+    SUMS,
+    add_block,
+    elements_read,
+    in_blocks,
+    sum_of_blocks,
+)
 
 _UNROLLED = 64  # rows this short in several dims, or of at most 16 elements, need no loop
 _SHORT = 8
@@ -64,7 +71,7 @@ def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
 
 def _length(strip: Strip, stages: Sequence[Stage]) -> int:
     """Elements of a row that `stages` take, all of them the same."""
-    return taken(strip.spec.length, stages[0].every)
+    return elements_read(strip.spec.length, stages[0].every)
 
 
 def _groups_of(values: Sequence[ir.Value], size: int) -> list[list[ir.Value]]:
