@@ -8,27 +8,27 @@ import sys
 
 import pytest
 
-from verax.runners import worker
+from tests.test_every_registration import CHILDREN
 
 HEAVY = ("verax.judge.check", "verax.compiler.driver", "verax.ops", "verax.cli")
 START = """
 import json, sys
-from importlib import import_module
 from verax.runners import worker
-import_module(worker.TASKS[sys.argv[1]])
+worker._module(sys.argv[1])
 print(json.dumps(sorted(sys.modules)))
 """
 
 
-@pytest.mark.parametrize("task", worker.TASKS)
+@pytest.mark.parametrize("task", CHILDREN.split())
 def test_a_child_imports_what_its_task_needs(task: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", START, task], capture_output=True, text=True, timeout=60, check=True
     )
     loaded = set(json.loads(done.stdout))
-    assert worker.TASKS[task] in loaded
+    modules = {name: f"verax.runners.{name}" for name in CHILDREN.split()}
+    assert modules[task] in loaded
     assert not loaded.intersection(HEAVY)
-    assert not loaded.intersection(home for name, home in worker.TASKS.items() if name != task)
+    assert not loaded.intersection(home for name, home in modules.items() if name != task)
 
 
 def test_the_judge_as_a_package_gives_its_function_though_the_module_has_its_name() -> None:

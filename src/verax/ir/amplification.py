@@ -31,10 +31,10 @@ def amplifiers(graph: Graph, errors: Mapping[str, Iterable[int]]) -> dict[str, N
     errors: value -> the axes along which numbers share an error: each errs relative to the largest
     of its neighbors along them. No axes: relative to the sum of products that it is.
     """
-    walk = _Walk(
+    traversal = _Walk(
         graph, {v: frozenset(a % graph.types[v].rank for a in e) for v, e in errors.items()}
     )
-    return walk.run()
+    return traversal.run()
 
 
 class _Walk:
@@ -109,16 +109,16 @@ class _Walk:
             if amplifies:
                 self._amplify(node, bits)
             elif not absorbs:
-                kept = axes if gain.gain is Gain.normalized else axes - over
-                kind = kept, relative and keeps
+                shared_axes = axes if gain.gain is Gain.normalized else axes - over
+                kind = shared_axes, relative and keeps
                 left[kind] = left.get(kind, 0) | (bits & beside)
         for value in node.outputs:
             output = self.graph.types[value]
-            moved: dict[Kind, int] = defaultdict(int)
+            outgoing: dict[Kind, int] = defaultdict(int)
             for (axes, relative), bits in left.items():
-                where = node.op.moved_axes(ctx, index, axes, output) if axes else axes
-                moved[_all_axes(output) if where is None else where, relative] |= bits
-            self._reach(value, moved)
+                axes_out = node.op.moved_axes(ctx, index, axes, output) if axes else axes
+                outgoing[_all_axes(output) if axes_out is None else axes_out, relative] |= bits
+            self._reach(value, outgoing)
 
     def _errors_beside(self, node: Node, index: int) -> int:
         """The errors that all else has that a node adds to this input."""

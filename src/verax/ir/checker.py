@@ -25,14 +25,14 @@ def check(graph: Graph) -> None:
     """Raise `GraphError` naming the first constraint that `graph` violates."""
     defined: set[str] = set()
 
-    def define(value: str, place: str) -> None:
+    def define(value: str, location: str) -> None:
         if value in defined:
-            raise GraphError(f"C1: the value {value!r} is defined twice", place=place)
+            raise GraphError(f"C1: the value {value!r} is defined twice", place=location)
         defined.add(value)
         if value not in graph.types:
-            raise GraphError(f"C3: the value {value!r} has no type", place=place)
+            raise GraphError(f"C3: the value {value!r} has no type", place=location)
         if any(isinstance(d, int) and d < 0 for d in graph.types[value].dims):
-            raise GraphError(f"C3: {value!r} has the type {graph.types[value]}", place=place)
+            raise GraphError(f"C3: {value!r} has the type {graph.types[value]}", place=location)
 
     for value in graph.inputs:
         define(value, "graph inputs")
@@ -43,7 +43,7 @@ def check(graph: Graph) -> None:
                 f"C6: the constant {value!r} is {TensorType.of(array)}, "
                 f"recorded as {graph.types[value]}"
             )
-    known: dict[str, np.ndarray] = {
+    contents: dict[str, np.ndarray] = {
         v: a for v, a in graph.constants.items() if a.size <= KNOWN_LIMIT
     }
     for node in graph.nodes:
@@ -51,7 +51,7 @@ def check(graph: Graph) -> None:
             if read is not None and read not in defined:
                 raise GraphError(f"C2: {read!r} is read before it is defined", place=node.place)
         try:
-            types, values = infer_node(node, graph.types, known)
+            types, values = infer_node(node, graph.types, contents)
         except GraphError as error:
             raise GraphError(f"C4: {error.cause}", place=node.place) from error
         for output, type_, content in zip(node.outputs, types, values, strict=True):
@@ -62,7 +62,7 @@ def check(graph: Graph) -> None:
                     place=node.place,
                 )
             if content is not None:
-                known[output] = content
+                contents[output] = content
     for output in graph.outputs:
         if output not in defined:
             raise GraphError(f"C7: the graph output {output!r} is not defined")

@@ -21,7 +21,7 @@ def cut(graph: Graph, inputs: Iterable[str], outputs: Iterable[str]) -> Graph:
     when an output needs something that is neither computed from `inputs` nor constant.
     """
     outputs = tuple(dict.fromkeys(outputs))
-    given = set(inputs)
+    boundary = set(inputs)
     needed: set[str] = set()
     waiting = list(outputs)
     while waiting:
@@ -29,22 +29,26 @@ def cut(graph: Graph, inputs: Iterable[str], outputs: Iterable[str]) -> Graph:
         if value in needed:
             continue
         needed.add(value)
-        if value in given or value in graph.constants:
+        if value in boundary or value in graph.constants:
             continue
         if value not in graph.producers:
             raise GraphError(
                 f"{value!r} is needed and not among the inputs of the part", place=graph.name
             )
         waiting += [v for v in graph.producers[value].inputs if v is not None]
-    nodes = tuple(n for n in graph.nodes if any(v in needed and v not in given for v in n.outputs))
+    nodes = tuple(
+        n for n in graph.nodes if any(v in needed and v not in boundary for v in n.outputs)
+    )
     read = {v for n in nodes for v in n.inputs} | set(outputs)
-    made = {v for n in nodes for v in n.outputs}
+    produced = {v for n in nodes for v in n.outputs}
     return Graph(
-        tuple(v for v in (*graph.inputs, *graph.producers) if v in given and v in read - made),
+        tuple(
+            v for v in (*graph.inputs, *graph.producers) if v in boundary and v in read - produced
+        ),
         outputs,
         nodes,
         {v: a for v, a in graph.constants.items() if v in read},
-        {v: t for v, t in graph.types.items() if v in read | made},
+        {v: t for v, t in graph.types.items() if v in read | produced},
         graph.name,
     )
 
@@ -62,11 +66,11 @@ def with_known_constants(graph: Graph) -> Graph:
         b.constant(array, name)
     for node in graph.nodes:
         b.add_all(node.op, node.inputs, node.outputs, node.name)
-    known = {v: a for v, a in b.known.items() if a.dtype != object}
-    kept = tuple(
-        n for n in graph.nodes if any(v not in known or v in graph.outputs for v in n.outputs)
+    contents = {v: a for v, a in b.known.items() if a.dtype != object}
+    nodes = tuple(
+        n for n in graph.nodes if any(v not in contents or v in graph.outputs for v in n.outputs)
     )
-    made = {v for n in kept for v in n.outputs}
-    known = {v: a for v, a in known.items() if v in graph.producers and v not in made}
-    constants = {**graph.constants, **known}
-    return dataclasses.replace(graph, nodes=kept, constants=constants, types=dict(b.types))
+    produced = {v for n in nodes for v in n.outputs}
+    contents = {v: a for v, a in contents.items() if v in graph.producers and v not in produced}
+    constants = {**graph.constants, **contents}
+    return dataclasses.replace(graph, nodes=nodes, constants=constants, types=dict(b.types))

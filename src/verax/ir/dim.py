@@ -134,7 +134,7 @@ class Dim:
     def __str__(self) -> str:
         text = ""
         for monomial, factor in self.terms:
-            parts = [
+            factors = [
                 str(atom)
                 if isinstance(atom, Symbol | Maximum)
                 or (len(monomial) == 1 == power and (factor == 1 or (factor == -1 and text)))
@@ -142,10 +142,10 @@ class Dim:
                 for atom, power in monomial
                 for _ in range(power)
             ]
-            if abs(factor) != 1 or not parts:
-                parts.insert(0, str(abs(factor)))
+            if abs(factor) != 1 or not factors:
+                factors.insert(0, str(abs(factor)))
             sign = (" - " if text else "-") if factor < 0 else (" + " if text else "")
-            text += sign + "*".join(parts)
+            text += sign + "*".join(factors)
         return text
 
     __repr__ = __str__
@@ -158,20 +158,20 @@ def _terms(dim: DimLike) -> tuple[tuple[Monomial, int], ...]:
 
 
 def _make(terms: Mapping[Monomial, int]) -> DimLike:
-    kept = {monomial: factor for monomial, factor in terms.items() if factor}
-    if not kept:
+    nonzero = {monomial: factor for monomial, factor in terms.items() if factor}
+    if not nonzero:
         return 0
-    if list(kept) == [()]:
-        return kept[()]
-    _bounded(len(kept), MAX_TERMS)
-    _bounded(sum(map(_length, kept)), MAX_WRITTEN)
+    if list(nonzero) == [()]:
+        return nonzero[()]
+    _bounded(len(nonzero), MAX_TERMS)
+    _bounded(sum(map(_length, nonzero)), MAX_WRITTEN)
     # Symbols first, the constant last: "n + 1", not "1 + n".
-    return Dim(tuple(sorted(kept.items(), key=lambda item: (not item[0], str(item[0])))))
+    return Dim(tuple(sorted(nonzero.items(), key=lambda item: (not item[0], str(item[0])))))
 
 
-def _bounded(found: int, limit: int) -> None:
+def _bounded(length: int, limit: int) -> None:
     """Raises `GraphError` for what no real network has."""
-    if found > limit:
+    if length > limit:
         raise GraphError(
             "an expression of dimensions is absurdly long", next_step="give sizes with --shape"
         )
@@ -217,10 +217,10 @@ def _divide(left: DimLike, right: DimLike, ceiling: bool) -> DimLike:
         if isinstance(left, int):
             return -(-left // right) if ceiling else left // right
         # Whole multiples leave the division: (4n + h)//2 == 2n + h//2.
-        whole = {m: f // right for m, f in left.terms if f % right == 0}
-        rest = _make({m: f for m, f in left.terms if f % right})
-        if whole:
-            return _make(whole) + _divide(rest, right, ceiling)
+        multiples = {m: f // right for m, f in left.terms if f % right == 0}
+        remainder = _make({m: f for m, f in left.terms if f % right})
+        if multiples:
+            return _make(multiples) + _divide(remainder, right, ceiling)
     if left == right:
         return 1
     if left == 0:
@@ -329,16 +329,16 @@ def _substitute_atom(atom: Atom, values: Mapping[str, DimLike]) -> DimLike:
 
 def symbols(dim: DimLike) -> frozenset[str]:
     """Names of the symbols in `dim`."""
-    found: set[str] = set()
+    names: set[str] = set()
     for monomial, _ in _terms(dim):
         for atom, _ in monomial:
             if isinstance(atom, Symbol):
-                found.add(atom.name)
+                names.add(atom.name)
             elif isinstance(atom, Maximum):
-                found |= symbols(atom.left) | symbols(atom.right)
+                names |= symbols(atom.left) | symbols(atom.right)
             else:
-                found |= symbols(atom.numerator) | symbols(atom.denominator)
-    return frozenset(found)
+                names |= symbols(atom.numerator) | symbols(atom.denominator)
+    return frozenset(names)
 
 
 def parse_dim(text: str) -> DimLike:

@@ -120,12 +120,12 @@ class Graph(OneLine):
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
         """The nodes that read each value, in order, once per reading."""
-        found: dict[str, list[Node]] = {}
+        readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for value in node.inputs:
                 if value is not None:
-                    found.setdefault(value, []).append(node)
-        return {value: tuple(nodes) for value, nodes in found.items()}
+                    readers.setdefault(value, []).append(node)
+        return {value: tuple(nodes) for value, nodes in readers.items()}
 
     def input_types(self, node: Node) -> tuple[TensorType | None, ...]:
         return tuple(None if v is None else self.types[v] for v in node.inputs)
@@ -265,10 +265,10 @@ class Builder:
                 else self.fresh(f"{names[0]}.{len(names)}")
             )
         node = Node(op, inputs, tuple(names), name)
-        known: tuple[np.ndarray | None, ...] = (None,) * count
+        contents: tuple[np.ndarray | None, ...] = (None,) * count
         if types is None:
-            types, known = infer_node(node, self.types, self.known)
-        for value, type_, content in zip(names, types, known, strict=True):
+            types, contents = infer_node(node, self.types, self.known)
+        for value, type_, content in zip(names, types, contents, strict=True):
             self._define(value, type_)
             if content is not None:
                 self.known[value] = content
@@ -299,33 +299,34 @@ class Builder:
 
 
 def infer_node(
-    node: Node, types: Mapping[str, TensorType], known: Mapping[str, np.ndarray]
+    node: Node, types: Mapping[str, TensorType], contents: Mapping[str, np.ndarray]
 ) -> tuple[tuple[TensorType, ...], tuple[np.ndarray | None, ...]]:
     """Output types of a node and, for shape computations, its output values."""
     op = node.op
     count = len(node.inputs)
     if count < op.min_inputs or (op.max_inputs is not None and count > op.max_inputs):
-        wanted = f"{op.min_inputs} to {'any number' if op.max_inputs is None else op.max_inputs}"
-        raise GraphError(f"{count} inputs given, {wanted} expected", place=node.place)
+        expected = f"{op.min_inputs} to {'any number' if op.max_inputs is None else op.max_inputs}"
+        raise GraphError(f"{count} inputs given, {expected} expected", place=node.place)
     ctx = Inference(
         tuple(None if v is None else types[v] for v in node.inputs),
-        tuple(None if v is None else known.get(v) for v in node.inputs),
+        tuple(None if v is None else contents.get(v) for v in node.inputs),
         node.name or node.outputs[0],
     )
     if not op.takes_narrow:
         _require_computed(node, ctx.types)
     try:
-        found = tuple(op.infer(ctx))
+        output_types = tuple(op.infer(ctx))
     except GraphError as error:
         raise GraphError(error.cause, place=node.place, next_step=error.next_step) from error
-    if len(found) != len(node.outputs):
+    if len(output_types) != len(node.outputs):
         raise GraphError(
-            f"{op.kind} has {len(found)} outputs, {len(node.outputs)} are named", place=node.place
+            f"{op.kind} has {len(output_types)} outputs, {len(node.outputs)} are named",
+            place=node.place,
         )
-    for type_ in found:
+    for type_ in output_types:
         if any(isinstance(d, int) and d < 0 for d in type_.dims):
             raise GraphError(f"the output would have the type {type_}", place=node.place)
-    return found, known_outputs(op, ctx, found)
+    return output_types, known_outputs(op, ctx, output_types)
 
 
 def _require_computed(node: Node, types: Sequence[TensorType | None]) -> None:

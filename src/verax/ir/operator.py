@@ -50,9 +50,9 @@ class Inference:
         """Type of a required input; raises `GraphError` when it is omitted."""
         if not self.has(index):
             self.fail(f"input {index} is required")
-        found = self.types[index]
-        assert found is not None
-        return found
+        type_ = self.types[index]
+        assert type_ is not None
+        return type_
 
     def has(self, index: int) -> bool:
         """Whether optional input `index` is given."""
@@ -72,8 +72,8 @@ class Inference:
         """What `find` gives, found once: types and contents are asked for one after the other."""
         if key not in self._found:
             self._found[key] = find()
-        found: T = self._found[key]
-        return found
+        value: T = self._found[key]
+        return value
 
     def fail(self, message: str) -> NoReturn:
         """Raise the `GraphError` of a violated type rule."""
@@ -85,8 +85,8 @@ class Inference:
 
     def one_of(self, name: str, value: str, supported: Iterable[str]) -> None:
         """Require that the attribute `name` has one of the supported values."""
-        known = tuple(supported)
-        self.require(value in known, f"unknown {name} {value!r}; supported: {', '.join(known)}")
+        choices = tuple(supported)
+        self.require(value in choices, f"unknown {name} {value!r}; supported: {', '.join(choices)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,12 +242,12 @@ class Operator:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def __str__(self) -> str:
-        shown = []
+        attributes = []
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             if f.default is dataclasses.MISSING or value != f.default:
-                shown.append(f"{f.name}={_literal(value)}")
-        return f"{self.kind}({', '.join(shown)})"
+                attributes.append(f"{f.name}={_literal(value)}")
+        return f"{self.kind}({', '.join(attributes)})"
 
     __repr__ = __str__
 
@@ -271,8 +271,8 @@ _T = TypeVar("_T", bound=Operator)
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def operator(cls: type[_T]) -> type[_T]:
     """Class decorator: make a frozen, keyword-only dataclass and register it under its name."""
-    made = dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
-    if made.__name__ in REGISTRY:
-        raise AssertionError(f"two operators are called {made.__name__}")
-    REGISTRY[made.__name__] = made
-    return made
+    decorated = dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
+    if decorated.__name__ in REGISTRY:
+        raise AssertionError(f"two operators are called {decorated.__name__}")
+    REGISTRY[decorated.__name__] = decorated
+    return decorated

@@ -56,46 +56,46 @@ class Pixels:
 
     def to_text(self) -> str:
         """One line, as it stands in metadata."""
-        parts = [] if self.low is None else [f"pixels {self.low:g}..{self.high:g}"]
-        parts += [p for p in (self.order, self.layout) if p]
+        items = [] if self.low is None else [f"pixels {self.low:g}..{self.high:g}"]
+        items += [p for p in (self.order, self.layout) if p]
         for name, values in (("mean", self.mean), ("std", self.std)):
-            parts += [f"{name} {' '.join(f'{v:.9g}' for v in values)}"] if values else []
-        return ", ".join(parts)
+            items += [f"{name} {' '.join(f'{v:.9g}' for v in values)}"] if values else []
+        return ", ".join(items)
 
     @staticmethod
     def from_text(text: str) -> Pixels | None:
         """What such a line says; None for a line about something else."""
-        first, *rest = (part.strip() for part in text.split(","))
+        first, *items = (item.strip() for item in text.split(","))
         if not first.startswith("pixels"):
             return None
-        found = _within(Pixels(), first)
-        for part in rest:
-            name, *values = part.split()
-            if part.upper() in ORDERS:
-                found = dataclasses.replace(found, order=ORDERS[part.upper()])
-            elif part.upper() in LAYOUTS:
-                found = dataclasses.replace(found, layout=part.upper())
+        pixels = _within(Pixels(), first)
+        for item in items:
+            name, *values = item.split()
+            if item.upper() in ORDERS:
+                pixels = dataclasses.replace(pixels, order=ORDERS[item.upper()])
+            elif item.upper() in LAYOUTS:
+                pixels = dataclasses.replace(pixels, layout=item.upper())
             elif name == "mean":
-                found = dataclasses.replace(found, mean=_numbers(values))
+                pixels = dataclasses.replace(pixels, mean=_numbers(values))
             elif name == "std":
-                found = dataclasses.replace(found, std=_numbers(values))
-        return found
+                pixels = dataclasses.replace(pixels, std=_numbers(values))
+        return pixels
 
 
 def stated_pixels(
     metadata: Mapping[str, str], types: Mapping[str, TensorType]
 ) -> dict[str, Pixels]:
     """What metadata says of each input that is an image, by input."""
-    found = {}
+    pixels_of = {}
     for name in types:
-        said = Pixels.from_text(metadata.get(f"input {name}", ""))
-        if said is not None:
-            found[name] = said
+        stated = Pixels.from_text(metadata.get(f"input {name}", ""))
+        if stated is not None:
+            pixels_of[name] = stated
     images = [name for name, type_ in types.items() if can_be_image(type_)]
-    said = _of_the_only_image(metadata)
-    if not found and len(images) == 1 and said != Pixels():
-        found[images[0]] = said
-    return found
+    stated = _of_the_only_image(metadata)
+    if not pixels_of and len(images) == 1 and stated != Pixels():
+        pixels_of[images[0]] = stated
+    return pixels_of
 
 
 def can_be_image(type_: TensorType) -> bool:
@@ -109,22 +109,22 @@ def _of_the_only_image(metadata: Mapping[str, str]) -> Pixels:
     order = ORDERS.get(metadata.get("Image.BitmapPixelFormat", "").upper())
     ends = RANGES.get(metadata.get("Image.NominalPixelRange", ""))
     layout = metadata.get("layout", "").strip().upper()
-    found = Pixels(
+    pixels = Pixels(
         layout if layout in LAYOUTS else None,
         order or ORDERS.get(metadata.get("order", "").strip().upper()),
     )
     if ends is None:
-        return _within(found, metadata.get("range", ""))
-    return dataclasses.replace(found, low=ends[0], high=ends[1])
+        return _within(pixels, metadata.get("range", ""))
+    return dataclasses.replace(pixels, low=ends[0], high=ends[1])
 
 
-def _within(found: Pixels, text: str) -> Pixels:
+def _within(pixels: Pixels, text: str) -> Pixels:
     """With the range that `0..255` or `-1, 1` gives; the same for any other text."""
     ends = _RANGE.fullmatch(text)
     numbers = _numbers(ends.groups()) if ends else ()
     if len(numbers) != 2 or numbers[0] >= numbers[1]:
-        return found
-    return dataclasses.replace(found, low=numbers[0], high=numbers[1])
+        return pixels
+    return dataclasses.replace(pixels, low=numbers[0], high=numbers[1])
 
 
 def _numbers(texts: Iterable[str]) -> tuple[float, ...]:

@@ -48,8 +48,8 @@ def print_graph(graph: Printed) -> str:
     for node in graph.nodes:
         outputs = ", ".join(f"{_value(v)}: {graph.types[v]}" for v in node.outputs)
         inputs = ", ".join("_" if v is None else _value(v) for v in node.inputs)
-        place = f" @ {json.dumps(node.name)}" if node.name else ""
-        lines.append(f"{outputs} = {node.op}({inputs}){place}")
+        suffix = f" @ {json.dumps(node.name)}" if node.name else ""
+        lines.append(f"{outputs} = {node.op}({inputs}){suffix}")
     updated = {new: f" -> {_value(v)}" for v, new in graph.updates.items()}
     lines += [f"output {_value(v)}{updated.get(v, '')}" for v in graph.outputs]
     return "\n".join(lines) + "\n"

@@ -170,9 +170,9 @@ class Rewriter:
 
     def names(self, node: Node) -> list[str]:
         """Names for what is made in the node's place: its outputs' own where they are free."""
-        found = [v if v not in self.new.types else self.new.fresh(v) for v in node.outputs]
-        self._asked.update(found)
-        return found
+        names = [v if v not in self.new.types else self.new.fresh(v) for v in node.outputs]
+        self._asked.update(names)
+        return names
 
     def finish(self) -> tuple[Graph, Trace]:
         """The new graph and where each old value went.

@@ -41,18 +41,21 @@ def parse_graph(text: str, constants: Mapping[str, np.ndarray] | None = None) ->
     Raises `GraphError` with the line when the text is not one or an array does not fit its hash.
     """
     reader = _Reader(constants or {})
-    for number, line in enumerate(text.splitlines(), 1):
+    for line_number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         try:
             reader.line(line.strip())
         except GraphError as error:
             raise GraphError(
-                error.cause, place=f"line {number}: {line.strip()[:120]}", next_step=error.next_step
+                error.cause,
+                place=f"line {line_number}: {line.strip()[:120]}",
+                next_step=error.next_step,
             ) from error
         except (ValueError, SyntaxError, KeyError, TypeError) as error:
             raise GraphError(
-                f"cannot read the text form: {error}", place=f"line {number}: {line.strip()[:120]}"
+                f"cannot read the text form: {error}",
+                place=f"line {line_number}: {line.strip()[:120]}",
             ) from error
     return reader.graph()
 
@@ -86,17 +89,17 @@ class _Reader:
         )
 
     def line(self, line: str) -> None:
-        keyword, _, rest = line.partition(" ")
+        keyword, _, declaration = line.partition(" ")
         if keyword == "graph":
-            self.name = json.loads(rest)
+            self.name = json.loads(declaration)
         elif keyword == "input":
-            self.inputs.append(self._typed(rest))
+            self.inputs.append(self._typed(declaration))
         elif keyword == "output":
-            self._output(rest)
+            self._output(declaration)
         elif keyword == "const":
-            self._filled(rest, self.constants)
+            self._filled(declaration, self.constants)
         elif keyword == "state":
-            self.inputs.append(self._filled(rest, self.initial))
+            self.inputs.append(self._filled(declaration, self.initial))
         else:
             self._node(line)
 
@@ -137,15 +140,15 @@ class _Reader:
         return name
 
     def _node(self, line: str) -> None:
-        place = ""
+        name = ""
         match = re.search(r' @ ("(?:[^"\\]|\\.)*")\Z', line)
         if match:
-            place, line = json.loads(match.group(1)), line[: match.start()]
+            name, line = json.loads(match.group(1)), line[: match.start()]
         left, _, right = _split_equals(line)
-        outputs = tuple(self._typed(part) for part in split_commas(left))
+        outputs = tuple(self._typed(output) for output in split_commas(left))
         head, tail = _split_call(right)
         inputs = tuple(None if v == "_" else _name(v) for v in split_commas(tail))
-        self.nodes.append(Node(parse_operator(head), inputs, outputs, place))
+        self.nodes.append(Node(parse_operator(head), inputs, outputs, name))
 
 
 def _split_equals(line: str) -> tuple[str, str, str]:

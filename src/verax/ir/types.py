@@ -171,15 +171,15 @@ class TensorType:
     @staticmethod
     def parse(text: str) -> TensorType:
         """Read `float32[n, 3, (h + 1)//2]`. Raises `GraphError`."""
-        name, bracket, rest = text.strip().partition("[")
-        if not bracket or not rest.endswith("]") or name not in list(DType):
+        name, bracket, dims = text.strip().partition("[")
+        if not bracket or not dims.endswith("]") or name not in list(DType):
             raise GraphError(f"{text!r} is not a tensor type", next_step="e.g. float32[1, 3, h, w]")
-        return TensorType(DType(name), tuple(parse_dim(d) for d in split_commas(rest[:-1])))
+        return TensorType(DType(name), tuple(parse_dim(d) for d in split_commas(dims[:-1])))
 
 
 def split_commas(text: str) -> list[str]:
     """Split at commas outside of brackets and quotes; empty text gives no parts."""
-    parts, depth, start, quote = [], 0, 0, ""
+    pieces, depth, start, quote = [], 0, 0, ""
     for i, c in enumerate(text):
         if quote:
             quote = "" if c == quote and text[i - 1] != "\\" else quote
@@ -190,7 +190,7 @@ def split_commas(text: str) -> list[str]:
         elif c in ")]}":
             depth -= 1
         elif c == "," and depth == 0:
-            parts.append(text[start:i])
+            pieces.append(text[start:i])
             start = i + 1
-    parts.append(text[start:])
-    return [p.strip() for p in parts] if text.strip() else []
+    pieces.append(text[start:])
+    return [p.strip() for p in pieces] if text.strip() else []

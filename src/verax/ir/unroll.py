@@ -37,21 +37,19 @@ def unrolled(steps: Sequence[Graph]) -> Unrolled:
     nodes: list[Node] = []
     types: dict[str, TensorType] = {}
     updates: dict[str, str] = {}
-    found: list[Mapping[str, str]] = []
+    renamings: list[Mapping[str, str]] = []
     carried = {v: v for v in first.state}
-    for number, graph in enumerate(steps, 1):
-        names = {
-            v: v if number == 1 or v in graph.constants else f"{v}@{number}" for v in graph.types
-        }
+    for step, graph in enumerate(steps, 1):
+        names = {v: v if step == 1 or v in graph.constants else f"{v}@{step}" for v in graph.types}
         names |= carried
-        inputs += [names[v] for v in graph.inputs if number == 1 or v not in graph.state]
+        inputs += [names[v] for v in graph.inputs if step == 1 or v not in graph.state]
         outputs += [names[v] for v in graph.outputs]
-        nodes += [_renamed(node, names, number) for node in graph.nodes]
+        nodes += [_renamed(node, names, step) for node in graph.nodes]
         types |= {names[v]: t for v, t in graph.types.items()}
         written = {v: o for v, o in graph.updates.items() if v not in graph.state}
         updates |= {names[v]: names[o] for v, o in written.items()}
         carried = {v: names[o] for v, o in graph.state.items()}
-        found.append(names)
+        renamings.append(names)
     updates |= carried
     graph = dataclasses.replace(
         first,
@@ -61,13 +59,13 @@ def unrolled(steps: Sequence[Graph]) -> Unrolled:
         types=types,
         updates=updates,
     )
-    return Unrolled(graph, tuple(found))
+    return Unrolled(graph, tuple(renamings))
 
 
-def _renamed(node: Node, names: Mapping[str, str], number: int) -> Node:
+def _renamed(node: Node, names: Mapping[str, str], step: int) -> Node:
     return dataclasses.replace(
         node,
         inputs=tuple(v and names[v] for v in node.inputs),
         outputs=tuple(names[v] for v in node.outputs),
-        name=f"{node.name}@{number}" if node.name and number > 1 else node.name,
+        name=f"{node.name}@{step}" if node.name and step > 1 else node.name,
     )

@@ -1,7 +1,7 @@
 """The arithmetic in which an operator states its meaning: one vocabulary, several machines.
 
 An operator writes `compute(m, x, y)` once, over `m: Arith`. `arith_numpy.NumpyArith` executes it on
-arrays, `expr.TracingArith` records it, `compiler.kernels.arith.LlvmArith` emits vector code for it;
+arrays, `expr.TracingArith` records it, `llvm.arith.LlvmArith` emits vector code for it;
 all give the same bits. Nothing here knows about tensors' shapes beyond NumPy's broadcasting.
 
 Rules that every implementation keeps:
@@ -119,8 +119,8 @@ class Arith(ABC, Generic[V]):
 
         An arithmetic may leave out `compute` where no element of the mask is set.
         """
-        found = compute(self, *args)
-        return tuple(self.select(mask, a, b) for a, b in zip(found, otherwise, strict=True))
+        computed = compute(self, *args)
+        return tuple(self.select(mask, a, b) for a, b in zip(computed, otherwise, strict=True))
 
     def like(self, value: float | int | bool, x: V) -> V:
         """A constant of the dtype of x."""

@@ -39,8 +39,8 @@ class NumpyArith(Arith[np.ndarray]):
                 return np.asarray(functions.call(self, function, args))
             out = np.empty(shape, args[0].dtype)
             wide = [np.broadcast_to(a, shape) for a in args]
-            for part in blocks(shape):
-                out[part] = functions.call(self, function, tuple(a[part] for a in wide))
+            for block in blocks(shape):
+                out[block] = functions.call(self, function, tuple(a[block] for a in wide))
         return out
 
     def rarely(
@@ -52,13 +52,13 @@ class NumpyArith(Arith[np.ndarray]):
     ) -> tuple[np.ndarray, ...]:
         if not mask.any():
             return otherwise
-        found = compute(self, *(np.broadcast_to(a, mask.shape)[mask] for a in args))
-        made = []
-        for some, rest in zip(found, otherwise, strict=True):
-            whole = np.array(np.broadcast_to(rest, mask.shape))
-            whole[mask] = some
-            made.append(whole)
-        return tuple(made)
+        computed = compute(self, *(np.broadcast_to(a, mask.shape)[mask] for a in args))
+        results = []
+        for values, default in zip(computed, otherwise, strict=True):
+            merged = np.array(np.broadcast_to(default, mask.shape))
+            merged[mask] = values
+            results.append(merged)
+        return tuple(results)
 
     def primitive(
         self, name: str, args: tuple[np.ndarray, ...], target: str | None = None

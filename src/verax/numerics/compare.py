@@ -22,7 +22,7 @@ QUOTED_RTOL = 1e-4
 
 @dataclass(frozen=True)
 class PlainFigures:
-    """See `verax.records.verdict.Plain`."""
+    """See `verax.records.verdict.ErrorMetrics`."""
 
     max_abs: float
     max_rel: float
@@ -36,18 +36,18 @@ class PlainFigures:
     beyond_size: float = 0.0
 
 
-def plain_figures(given: np.ndarray, expected: np.ndarray) -> PlainFigures:
-    """Compare `given` with `expected` (float64 meaning, same shape) over elements finite in both.
+def plain_figures(actual: np.ndarray, expected: np.ndarray) -> PlainFigures:
+    """Compare `actual` with `expected` (float64, same shape) over elements finite in both.
 
     max_rel is infinite where only the expected value is 0. psnr uses the largest expected
     magnitude as peak.
     """
-    if given.dtype.kind in "biu" and expected.dtype.kind in "biu":
-        differing = int((given != expected).sum())
+    if actual.dtype.kind in "biu" and expected.dtype.kind in "biu":
+        differing = int((actual != expected).sum())
     else:
         with np.errstate(over="ignore", invalid="ignore"):
-            differing = int((~same_value(given, expected.astype(given.dtype))).sum())
-    g, x = given.astype(np.float64).ravel(), expected.astype(np.float64).ravel()
+            differing = int((~same_value(actual, expected.astype(actual.dtype))).sum())
+    g, x = actual.astype(np.float64).ravel(), expected.astype(np.float64).ravel()
     finite = np.isfinite(g) & np.isfinite(x)
     if not finite.all():
         g, x = g[finite], x[finite]

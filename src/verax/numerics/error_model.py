@@ -93,8 +93,8 @@ class Quantity:
     @property
     def step(self) -> float:
         """One step, as a part of the (root mean square) size of what is rounded."""
-        whole = np.clip(self.real, self.low, self.high) - self.zero
-        size = float(np.sqrt(np.mean(whole * whole))) if whole.size else 0.0
+        levels = np.clip(self.real, self.low, self.high) - self.zero
+        size = float(np.sqrt(np.mean(levels * levels))) if levels.size else 0.0
         return 1 / max(size, 1.0)
 
     def ends(self, more: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -103,13 +103,13 @@ class Quantity:
         bottom, top = np.ceil(self.real - slack - 0.5), np.floor(self.real + slack + 0.5)
         return np.clip(bottom, self.low, self.high), np.clip(top, self.low, self.high)
 
-    def allows(self, given: np.ndarray, more: np.ndarray | float = 0.0) -> np.ndarray:
-        """Which elements of `given` honest rounding may give, under the best of the shifts."""
+    def allows(self, actual: np.ndarray, more: np.ndarray | float = 0.0) -> np.ndarray:
+        """Mask of the elements of `actual` that rounding explains, for the best of the shifts."""
         bottom, top = self.ends(more)
-        whole = given.astype(np.float64)
-        found = [
-            (whole >= np.clip(bottom + shift, self.low, self.high))
-            & (whole <= np.clip(top + shift, self.low, self.high))
+        levels = actual.astype(np.float64)
+        masks = [
+            (levels >= np.clip(bottom + shift, self.low, self.high))
+            & (levels <= np.clip(top + shift, self.low, self.high))
             for shift in self.shifts
         ]
-        return max(found, key=lambda mask: int(mask.sum()))
+        return max(masks, key=lambda mask: int(mask.sum()))

@@ -58,16 +58,16 @@ class Expr:
 
 def _intern(cls: type, key: tuple[Any, ...], fields: tuple[Any, ...], **slots: Any) -> Any:
     with _lock:
-        known = _interned.get((cls, *key))
-        found = None if known is None else known()
-        if found is None:
-            found = object.__new__(cls)
+        reference = _interned.get((cls, *key))
+        expr = None if reference is None else reference()
+        if expr is None:
+            expr = object.__new__(cls)
             for name, value in {**slots, "_fields": fields}.items():
-                object.__setattr__(found, name, value)
-            _interned[(cls, *key)] = ref(found)
+                object.__setattr__(expr, name, value)
+            _interned[(cls, *key)] = ref(expr)
             if len(_interned) > _sweep_at:
                 _sweep()
-    return found
+    return expr
 
 
 def _sweep() -> None:
@@ -149,11 +149,11 @@ def nodes(expr: Expr) -> Iterator[Expr]:
 
 def input_dtypes(expr: Expr) -> dict[int, str]:
     """{index: dtype} of the inputs that `expr` reads, ascending; TypeError if one has two."""
-    found: dict[int, str] = {}
+    dtype_of: dict[int, str] = {}
     for node in nodes(expr):
-        if isinstance(node, Input) and found.setdefault(node.index, node.dtype) != node.dtype:
-            raise TypeError(f"input {node.index} has dtypes {found[node.index]}, {node.dtype}")
-    return dict(sorted(found.items()))
+        if isinstance(node, Input) and dtype_of.setdefault(node.index, node.dtype) != node.dtype:
+            raise TypeError(f"input {node.index} has dtypes {dtype_of[node.index]}, {node.dtype}")
+    return dict(sorted(dtype_of.items()))
 
 
 class TracingArith(Arith[Expr]):
@@ -218,8 +218,8 @@ def compose(expr: Expr, replacements: Mapping[int, Expr]) -> Expr:
     Inputs not named stay as they are; TypeError when dtypes differ.
     """
     dtypes = input_dtypes(expr)
-    wanted = {i: e for i, e in replacements.items() if i in dtypes}
-    return substitute(expr, {Input(i, dtypes[i]): e for i, e in wanted.items()})
+    used = {i: e for i, e in replacements.items() if i in dtypes}
+    return substitute(expr, {Input(i, dtypes[i]): e for i, e in used.items()})
 
 
 def evaluate_all(exprs: Sequence[Expr], arith: Arith[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -261,11 +261,11 @@ def text(expr: Expr) -> str:
     for node in nodes(expr):
         name = names[node] = f"v{len(names)}"
         if isinstance(node, Input):
-            what = f"input {node.index}"
+            operation = f"input {node.index}"
         elif isinstance(node, Const):
-            what = f"const {node.value!r}"
+            operation = f"const {node.value!r}"
         else:
             assert isinstance(node, Apply)
-            what = " ".join([node.function, *(names[a] for a in node.args)])
-        lines.append(f"{name} = {what} {node.dtype}\n")
+            operation = " ".join([node.function, *(names[a] for a in node.args)])
+        lines.append(f"{name} = {operation} {node.dtype}\n")
     return "".join(lines)

@@ -101,9 +101,9 @@ def exp_of_negative(a: Ints, integer_bits: int) -> Ints:
     a = np.asarray(a, np.int64)
     fraction = 31 - integer_bits
     quarter = np.int64(1) << (fraction - 2)
-    rest = (a & (quarter - 1)) - quarter
-    result = _exp_between_quarters(_saturating_shift(rest, integer_bits))
-    remainder = rest - a
+    fraction_part = (a & (quarter - 1)) - quarter
+    result = _exp_between_quarters(_saturating_shift(fraction_part, integer_bits))
+    remainder = fraction_part - a
     for exponent, factor in enumerate(EXP_FACTORS, start=-2):
         if integer_bits > exponent:
             bit = (remainder & (np.int64(1) << (fraction + exponent))) != 0
@@ -142,16 +142,16 @@ def reciprocal_of_one_plus(a: Ints) -> Ints:
     half = _rounding_half_sum(a, np.int64(INT32.max))
     x = 1515870810 + doubling_high_product(half, -1010580540)  # 48/17 - 32/17 d, 29 bits
     for _ in range(3):
-        rest = 2**29 - doubling_high_product(half, x)
-        x = x + _saturating_shift(doubling_high_product(x, rest), 2)
+        residual = 2**29 - doubling_high_product(half, x)
+        x = x + _saturating_shift(doubling_high_product(x, residual), 2)
     return _saturating_shift(x, 1)
 
 
 def _rounding_half_sum(a: Ints, b: Ints) -> Ints:
     """(a + b) / 2, halves away from zero."""
     total = a + b
-    whole = total + np.where(total >= 0, 1, -1)
-    return np.where(whole >= 0, whole >> 1, -(-whole >> 1))
+    biased = total + np.where(total >= 0, 1, -1)
+    return np.where(biased >= 0, biased >> 1, -(-biased >> 1))
 
 
 def inverse_root(x: Ints) -> tuple[Ints, Ints]:
@@ -161,18 +161,18 @@ def inverse_root(x: Ints) -> tuple[Ints, Ints]:
     """
     x = np.asarray(x, np.int64)
     down = np.maximum(-(-(np.frexp(np.maximum(x, 1))[1] - 29) // 2), 0)
-    whole = x >> (2 * down)  # below 2^29
-    pairs = (31 - np.frexp(np.maximum(whole, 1))[1]) // 2 - 1
-    value = (whole << (2 * pairs)) >> 1  # 3 integer bits
+    scaled_down = x >> (2 * down)  # below 2^29
+    bit_pairs = (31 - np.frexp(np.maximum(scaled_down, 1))[1]) // 2 - 1
+    value = (scaled_down << (2 * bit_pairs)) >> 1  # 3 integer bits
     half = rounded_shift(value, 1)
     root = np.full(x.shape, 2**28, np.int64)
     for _ in range(5):
         cube = doubling_high_product(doubling_high_product(root, root), root)  # 9 integer bits
-        rest = doubling_high_product(np.int64(3 * 2**27), root)
-        rest = rest - doubling_high_product(half, _saturating_shift(cube, 6))
-        root = _saturating_shift(rest, 3)  # 6 integer bits to 3
+        correction = doubling_high_product(np.int64(3 * 2**27), root)
+        correction = correction - doubling_high_product(half, _saturating_shift(cube, 6))
+        root = _saturating_shift(correction, 3)  # 6 integer bits to 3
     root = doubling_high_product(root, 1518500250)  # sqrt(1/2)
-    right = 11 + down - pairs
+    right = 11 + down - bit_pairs
     root = np.where(right < 0, root << np.maximum(-right, 0), root)
     is_one = x <= 1
     return np.where(is_one, INT32.max, root), np.where(is_one, 0, -np.maximum(right, 0))
@@ -241,6 +241,6 @@ def _sigmoid_sum(x: np.ndarray, bits: int, largest: int, one: int) -> np.ndarray
     size = np.abs(x)
     table, index = sigmoid_table(), np.minimum(size >> bits, 254)
     base = table[index]
-    found = (base << bits) + (size & ((1 << bits) - 1)) * (table[index + 1] - base)
-    found = np.where(size >> bits >= 255, largest, found)
-    return np.where(x >= 0, found, one - found - 1)
+    interpolated = (base << bits) + (size & ((1 << bits) - 1)) * (table[index + 1] - base)
+    interpolated = np.where(size >> bits >= 255, largest, interpolated)
+    return np.where(x >= 0, interpolated, one - interpolated - 1)

@@ -24,16 +24,16 @@ def stepped_tanh(x: Words, fraction: int = 12) -> Words:
     e = exp(-2 |x|)."""
     x = np.asarray(x, np.int64)
     size = np.minimum(np.abs(x), ONE + 1)
-    found = _one_minus_over_one_plus(_exp_of_negative(-size, fraction - 1))
-    return np.where(x == 0, 0, np.where(x < 0, -found, found))
+    magnitude = _one_minus_over_one_plus(_exp_of_negative(-size, fraction - 1))
+    return np.where(x == 0, 0, np.where(x < 0, -magnitude, magnitude))
 
 
 def stepped_sigmoid(x: Words) -> Words:
     """1 / (1 + exp(-x)) with 15 fraction bits of x with 12."""
     x = np.asarray(x, np.int64)
     size = np.minimum(np.abs(x), ONE + 1)
-    found = _one_over_one_plus(_exp_of_negative(-size, 12))
-    return np.where(x == 0, 2**14, np.where(x < 0, ONE - found, found))
+    magnitude = _one_over_one_plus(_exp_of_negative(-size, 12))
+    return np.where(x == 0, 2**14, np.where(x < 0, ONE - magnitude, magnitude))
 
 
 def _product(a: Words, b: Words) -> Words:
@@ -43,7 +43,7 @@ def _product(a: Words, b: Words) -> Words:
     return np.clip(np.where(high >= 0, high >> 15, -(-high >> 15)), -ONE - 1, ONE)
 
 
-def _halves(x: Words, exponent: int) -> Words:
+def _rounding_shift(x: Words, exponent: int) -> Words:
     """round(x / 2^exponent), halves away from zero."""
     mask = (1 << exponent) - 1
     return (x >> exponent) + ((x & mask) > (mask >> 1) + (x < 0))
@@ -56,19 +56,19 @@ def _shifted(x: Words, exponent: int) -> Words:
 def _exp_of_negative(a: Words, fraction: int) -> Words:
     """exp of numbers <= 0 with `fraction` fraction bits; the result has 15."""
     quarter = 1 << fraction - 2
-    rest = (a & (quarter - 1)) - quarter
-    x = _shifted(rest, 15 - fraction) + 2**12  # around -1/8
+    fraction_part = (a & (quarter - 1)) - quarter
+    x = _shifted(fraction_part, 15 - fraction) + 2**12  # around -1/8
     square = _product(x, x)
-    series = _halves(_product(square, square), 2) + _product(square, x)
-    series = _halves(_product(series, 10923) + square, 1)
-    found = np.clip(28918 + _product(28918, x + series), -ONE - 1, ONE)
-    remainder = rest - a
+    series = _rounding_shift(_product(square, square), 2) + _product(square, x)
+    series = _rounding_shift(_product(series, 10923) + square, 1)
+    result = np.clip(28918 + _product(28918, x + series), -ONE - 1, ONE)
+    remainder = fraction_part - a
     for exponent, factor in enumerate(_EXP_FACTORS[: 17 - fraction], start=-2):
         bit = (remainder & (1 << fraction + exponent)) != 0
-        found = np.where(bit, _product(found, factor), found)
+        result = np.where(bit, _product(result, factor), result)
     if fraction < 10:
-        found = np.where(a < -(1 << fraction + 5), 0, found)
-    return np.where(a == 0, ONE, found)
+        result = np.where(a < -(1 << fraction + 5), 0, result)
+    return np.where(a == 0, ONE, result)
 
 
 def _one_minus_over_one_plus(a: Words) -> Words:

@@ -47,8 +47,8 @@ def fma32(a: Any, b: Any, c: Any) -> np.ndarray:
     arrays = [x.astype(np.float64) if 4 * x.size <= out.size else x for x in arrays]
     p, q, r = (np.broadcast_to(x, out.shape) for x in arrays)
     with np.errstate(all="ignore"):
-        for part in blocks(out.shape):
-            _fma_block(p[part], q[part], r[part], out[part])
+        for block in blocks(out.shape):
+            _fma_block(p[block], q[block], r[block], out[block])
     return out
 
 
@@ -115,13 +115,13 @@ def fma64(a: Any, b: Any, c: Any) -> np.ndarray:
     out = np.empty(np.broadcast_shapes(*(v.shape for v in arrays)))
     x, y, z = (np.broadcast_to(v, out.shape) for v in arrays)
     with np.errstate(all="ignore"):
-        for part in blocks(out.shape):
-            p, q, r = x[part], y[part], z[part]
+        for block in blocks(out.shape):
+            p, q, r = x[block], y[block], z[block]
             if _near(p, 400) and _near(q, 400) and _near(r, _FAR):
                 product = p * q
-                out[part] = np.where(product == 0, product + r, _fma_near(p, q, r))
+                out[block] = np.where(product == 0, product + r, _fma_near(p, q, r))
             else:
-                out[part] = _fma_scaled(p, q, r)
+                out[block] = _fma_scaled(p, q, r)
     return out
 
 
@@ -135,27 +135,27 @@ def _fma_scaled(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     """`fma64` of any numbers, by their fractions, or exactly where that is not enough."""
     (p, i), (q, j), (_, k) = np.frexp(x), np.frexp(y), np.frexp(z)
     scale = i.astype(np.int64) + j
-    found = np.ldexp(_fma_near(p, q, np.ldexp(z, np.clip(-scale, -2000, 2000))), scale)
+    result = np.ldexp(_fma_near(p, q, np.ldexp(z, np.clip(-scale, -2000, 2000))), scale)
     plain = ~(np.isfinite(x) & np.isfinite(y)) | (x == 0) | (y == 0)
     far = (np.abs(scale) >= _FAR) | ((z != 0) & (np.abs(k - scale) >= _FAR))
-    far |= (found != 0) & (np.abs(found) < 2.0**-1000) | (np.abs(k) >= _FAR) & (z != 0)
-    found = np.asarray(np.where(plain, x * y + z, np.where(np.isfinite(z), found, z)))
+    far |= (result != 0) & (np.abs(result) < 2.0**-1000) | (np.abs(k) >= _FAR) & (z != 0)
+    result = np.asarray(np.where(plain, x * y + z, np.where(np.isfinite(z), result, z)))
     for at in map(tuple, np.argwhere(far & ~plain & np.isfinite(z))):
-        found[at] = _fma_exact(float(x[at]), float(y[at]), float(z[at]))
-    return found
+        result[at] = _fma_exact(float(x[at]), float(y[at]), float(z[at]))
+    return result
 
 
 def _fma_near(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     """fma of numbers whose products and sums stay inside of the range of exponents."""
     product = a * b
-    (ah, al), (bh, bl) = _halves(a), _halves(b)
+    (ah, al), (bh, bl) = _split_mantissa(a), _split_mantissa(b)
     error = ((ah * bh - product) + ah * bl + al * bh) + al * bl
-    low, rest = _two_sum(c, error)
+    low, residual = _two_sum(c, error)
     high, more = _two_sum(product, low)
-    return np.asarray(high + _add_to_odd(rest, more))
+    return np.asarray(high + _add_to_odd(residual, more))
 
 
-def _halves(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _split_mantissa(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """a as the sum of two numbers of 26 bits."""
     scaled = _SPLIT * a
     high = scaled - (scaled - a)
@@ -165,8 +165,8 @@ def _halves(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """a + b rounded, and what that left."""
     total = a + b
-    other = total - a
-    return total, (a - (total - other)) + (b - other)
+    rounded_b = total - a
+    return total, (a - (total - rounded_b)) + (b - rounded_b)
 
 
 def _fma_exact(a: float, b: float, c: float) -> float:

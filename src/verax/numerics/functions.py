@@ -209,8 +209,8 @@ def mish(m: Arith[V], x: V) -> V:
     negative = m.lt(x, _f(m, 0.0))
     # x < 0: e(e + 2) / (e(e + 2) + 2);  x >= 0: (1 + 2e) / (1 + 2e + 2e^2)
     numerator = m.select(negative, m.mul(e, m.add(e, two)), m.fma(e, two, _f(m, 1.0)))
-    rest = m.select(negative, two, m.mul(m.mul(e, e), two))
-    return m.mul(x, m.div(numerator, m.add(numerator, rest)))
+    denominator_excess = m.select(negative, two, m.mul(m.mul(e, e), two))
+    return m.mul(x, m.div(numerator, m.add(numerator, denominator_excess)))
 
 
 def gelu(m: Arith[V], x: V) -> V:
@@ -248,8 +248,8 @@ def _times_sigmoid(m: Arith[V], x: V, z: V) -> V:
     z = m.select(m.lt(z, low), low, z)
     carried, minus = _f(m, _ROUND - 64), _f(m, -_LOG2E)
     t = m.fma(z, minus, carried)
-    rest = m.fma(z, minus, m.sub(carried, t))
-    power = _scaled(m, polynomial(m, rest, _EXP2), t)
+    fraction = m.fma(z, minus, m.sub(carried, t))
+    power = _scaled(m, polynomial(m, fraction, _EXP2), t)
     return m.div(x, m.fma(power, _f(m, 2.0**64), _f(m, 1.0)))
 
 

@@ -145,11 +145,11 @@ def _two_over_pi(pieces: int, bits: int) -> list[float]:
     """2/pi cut into `pieces` numbers of `bits` bits each."""
     terms = pieces * bits
     digits = two_over_pi_digits(terms)
-    parts = []
+    values = []
     for i in range(pieces):
-        part = (digits >> (terms - bits * (i + 1))) & ((1 << bits) - 1)
-        parts.append(math.ldexp(part, -bits * (i + 1)))
-    return parts
+        digits_of_piece = (digits >> (terms - bits * (i + 1))) & ((1 << bits) - 1)
+        values.append(math.ldexp(digits_of_piece, -bits * (i + 1)))
+    return values
 
 
 _TWO_OVER_PI = _two_over_pi(7, 28)
@@ -214,10 +214,10 @@ def atan_d(m: Arith[V], x: V) -> V:
     a = m.abs(x)
     inverted = m.gt(a, one)
     t = m.select(inverted, m.div(one, a), a)
-    turned = m.gt(t, _d(m, math.tan(math.pi / 8)))
-    t = m.select(turned, m.div(m.sub(t, one), m.add(t, one)), t)
+    is_reduced = m.gt(t, _d(m, math.tan(math.pi / 8)))
+    t = m.select(is_reduced, m.div(m.sub(t, one), m.add(t, one)), t)
     p = _series(m, m.mul(t, t), [(-1.0) ** k / (2 * k + 1) for k in range(17)])
-    value = m.add(m.mul(t, p), m.select(turned, _d(m, math.pi / 4), _d(m, 0.0)))
+    value = m.add(m.mul(t, p), m.select(is_reduced, _d(m, math.pi / 4), _d(m, 0.0)))
     value = m.select(inverted, m.sub(_d(m, math.pi / 2), value), value)
     return m.copysign(value, x)
 

@@ -87,7 +87,7 @@ def _bit_as_sign(m: Arith[V], n: V, bit: int) -> V:
     return m.shift_left(n, _l(m, 63 - bit))
 
 
-def _turned(m: Arith[V], n: V, even: V, odd: V) -> V:
+def _by_quadrant(m: Arith[V], n: V, even: V, odd: V) -> V:
     """`even` where n is, else `odd`; negated in the second half of the turn."""
     value = m.select(m.lt(_bit_as_sign(m, n, 0), _l(m, 0)), odd, even)
     sign = m.and_(_bit_as_sign(m, n, 1), _l(m, -(1 << 63)))
@@ -96,12 +96,12 @@ def _turned(m: Arith[V], n: V, even: V, odd: V) -> V:
 
 def _sin(m: Arith[V], x: V) -> V:
     n, sine, cosine = _quarter_turns(m, x)
-    return _turned(m, n, sine, cosine)
+    return _by_quadrant(m, n, sine, cosine)
 
 
 def _cos(m: Arith[V], x: V) -> V:
     n, sine, cosine = _quarter_turns(m, x)
-    return _turned(m, m.add(n, _l(m, 1)), sine, cosine)
+    return _by_quadrant(m, m.add(n, _l(m, 1)), sine, cosine)
 
 
 def _tan(m: Arith[V], x: V) -> V:
@@ -144,8 +144,8 @@ def _asin(m: Arith[V], x: V) -> V:
 def _acos(m: Arith[V], x: V) -> V:
     a, y = _asin_parts(m, x)
     large = m.gt(a, _d(m, 0.5))
-    turned = m.lt(m.bitcast(x, "int64"), _l(m, 0))
-    opposite = m.select(turned, _d(m, math.pi), _d(m, 0.0))
+    is_negative = m.lt(m.bitcast(x, "int64"), _l(m, 0))
+    opposite = m.select(is_negative, _d(m, math.pi), _d(m, 0.0))
     start = m.select(large, opposite, _d(m, _HALF_PI))
     return m.fma(_signed(m, y, x), m.select(large, _d(m, 2.0), _d(m, -1.0)), start)
 
@@ -187,11 +187,11 @@ def certain(m: Arith[V], short: Short, x: V) -> tuple[V, V]:
     y = short.compute(m, m.convert(x, "float64"))
     dropped = m.convert(m.bitcast(y, "int64"), "int32")
     # Moved by the margin and read as a number with a sign, what is near that place comes first.
-    moved = m.shift_left(m.add(dropped, _i(m, _MARGIN)), _i(m, 32 - _DROPPED))
+    distance = m.shift_left(m.add(dropped, _i(m, _MARGIN)), _i(m, 32 - _DROPPED))
     nearest = (2 * _MARGIN - (1 << (_DROPPED - 1))) << (32 - _DROPPED)
     if short.limit < math.inf:
         within = m.le(m.abs(x), m.const(short.limit, "float32"))
     else:
         within = m.eq(x, x)
-    known = m.ge(m.select(within, moved, _i(m, -(1 << 31))), _i(m, nearest))
-    return known, m.convert(y, "float32")
+    is_certain = m.ge(m.select(within, distance, _i(m, -(1 << 31))), _i(m, nearest))
+    return is_certain, m.convert(y, "float32")

@@ -43,10 +43,10 @@ TAIL_FROM, FAR_FROM = 6.0, 16.75
 
 
 def _series(m: Arith[Any], x: Any, coefficients: tuple[float, ...]) -> Any:
-    found = m.like(coefficients[-1], x)
+    total = m.like(coefficients[-1], x)
     for c in reversed(coefficients[:-1]):
-        found = m.add(m.mul(found, x), m.like(c, x))
-    return found
+        total = m.add(m.mul(total, x), m.like(c, x))
+    return total
 
 
 def estimate(m: Arith[Any], x: Any, log: Callable[..., Any], far: bool) -> Any:

@@ -75,44 +75,44 @@ def widened(m: Arith[Any], x: Any) -> Any:
     # The exponent's field as one of float32's, which makes a number that is a power of two off.
     plain = m.bitcast(m.shift_left(size, m.const(24 - form.precision, "uint32")), "float32")
     plain = m.mul(plain, m.const(2.0 ** (126 + form.min_exponent), "float32"))
-    found = m.bitcast(m.or_(m.bitcast(plain, "uint32"), sign), "float32")
+    value = m.bitcast(m.or_(m.bitcast(plain, "uint32"), sign), "float32")
     nan = m.const(math.nan, "float32")
     if not codes.zero_signed:
-        return m.select(m.eq(word, m.const(codes.nan, "uint32")), nan, found)
+        return m.select(m.eq(word, m.const(codes.nan, "uint32")), nan, value)
     if dtype == "float4_e2m1fn":
-        return found
+        return value
     if codes.beyond != codes.nan:
         infinite = m.bitcast(m.or_(m.const(0x7F800000, "uint32"), sign), "float32")
-        found = m.select(m.eq(size, m.const(codes.beyond, "uint32")), infinite, found)
-        return m.select(m.gt(size, m.const(codes.beyond, "uint32")), nan, found)
-    return m.select(m.eq(size, m.const(codes.nan, "uint32")), nan, found)
+        value = m.select(m.eq(size, m.const(codes.beyond, "uint32")), infinite, value)
+        return m.select(m.gt(size, m.const(codes.beyond, "uint32")), nan, value)
+    return m.select(m.eq(size, m.const(codes.nan, "uint32")), nan, value)
 
 
 def narrowed(m: Arith[Any], x: Any, dtype: str) -> Any:
     """Numbers of any type that is computed in, or bool, as a narrow type."""
     if dtype in NARROW_INTEGERS:
-        whole = m.convert(x, "int32") if m.dtype(x) in FLOATS else x
+        integer = m.convert(x, "int32") if m.dtype(x) in FLOATS else x
         low = m.const((1 << int(dtype.lstrip("uint"))) - 1, "uint8")
-        return m.bitcast(m.and_(m.convert(whole, "uint8"), low), dtype)
+        return m.bitcast(m.and_(m.convert(integer, "uint8"), low), dtype)
     if dtype == SCALE:
         return power(m, x, "nearest", saturate=False)
     return _encoded(m, odd_float32(m, x), dtype)
 
 
 def clipped(m: Arith[Any], x: Any, dtype: str) -> Any:
-    """x between the least and the largest number of a narrow float format; NaN stays."""
-    most, kind = FORMATS[dtype].largest, m.dtype(x)
+    """x clipped to the finite range of the narrow float format `dtype`; NaN stays."""
+    limit, kind = FORMATS[dtype].largest, m.dtype(x)
     if kind == "bool":
         return x
     if kind in NARROW:
         x = widened(m, x)
         kind = m.dtype(x)
     if kind in FLOATS:
-        return m.max(m.min(x, m.const(most, kind)), m.const(-most, kind))
+        return m.max(m.min(x, m.const(limit, kind)), m.const(-limit, kind))
     ends = np.iinfo(numpy_dtype(kind))
-    if most < ends.max:
-        x = m.min(x, m.const(int(most), kind))
-    return m.max(x, m.const(-int(most), kind)) if -most > ends.min else x
+    if limit < ends.max:
+        x = m.min(x, m.const(int(limit), kind))
+    return m.max(x, m.const(-int(limit), kind)) if -limit > ends.min else x
 
 
 def power(m: Arith[Any], x: Any, mode: str, saturate: bool) -> Any:
@@ -135,10 +135,10 @@ def power(m: Arith[Any], x: Any, mode: str, saturate: bool) -> Any:
     last, half = word(0x400000), word(0x200000)
     small = m.eq(exponent, word(0))
     tiny = m.lt(bits, last)
-    rest = m.select(small, m.sub(fraction, last), fraction)
+    remainder = m.select(small, m.sub(fraction, last), fraction)
     if mode != "down":
-        least = word(1) if mode == "up" else m.select(small, half, last)
-        exponent = m.add(exponent, m.convert(m.ge(rest, least), "uint32"))
+        threshold = word(1) if mode == "up" else m.select(small, half, last)
+        exponent = m.add(exponent, m.convert(m.ge(remainder, threshold), "uint32"))
     code = m.select(tiny, word(0 if saturate else 255), exponent)
     beyond = m.ge(exponent, word(255))
     code = m.select(m.and_(beyond, m.not_(tiny)), word(254 if saturate else 255), code)
@@ -228,6 +228,6 @@ assert set(_CODES) | {SCALE} == set(NARROW_FLOATS) and not set(NARROW) & set(INT
 
 def _read_power(m: Arith[Any], word: Any) -> Any:
     bits = m.shift_left(word, m.const(23, "uint32"))
-    least, nan = m.const(0x400000, "uint32"), m.const(math.nan, "float32")
-    found = m.bitcast(m.select(m.eq(word, m.const(0, "uint32")), least, bits), "float32")
-    return m.select(m.eq(word, m.const(255, "uint32")), nan, found)
+    smallest, nan = m.const(0x400000, "uint32"), m.const(math.nan, "float32")
+    value = m.bitcast(m.select(m.eq(word, m.const(0, "uint32")), smallest, bits), "float32")
+    return m.select(m.eq(word, m.const(255, "uint32")), nan, value)

@@ -43,9 +43,9 @@ def inverse_scale(m: Arith[V], largest: V) -> V:
     exponent = m.and_(largest, bits(EXPONENT))
     power = m.min(m.max(m.sub(exponent, bits(SMALLEST)), bits(SMALLEST)), bits(LARGEST))
     inverse = m.bitcast(m.sub(bits(SMALLEST + LARGEST), power), "float32")
-    some = m.gt(largest, bits(0))
-    special = m.select(some, m.const(NOT_FINITE, "float32"), m.const(0.0, "float32"))
-    return m.select(m.and_(some, m.lt(largest, bits(EXPONENT))), inverse, special)
+    is_nonzero = m.gt(largest, bits(0))
+    special = m.select(is_nonzero, m.const(NOT_FINITE, "float32"), m.const(0.0, "float32"))
+    return m.select(m.and_(is_nonzero, m.lt(largest, bits(EXPONENT))), inverse, special)
 
 
 def scale(m: Arith[V], inverse: V) -> V:

@@ -84,10 +84,10 @@ def in_blocks(kind: str, dtype: str) -> bool:
 def add_block(m: Arith[V], total: V, lost: V, block: V) -> tuple[V, V]:
     """(total + block, lost + what that addition's rounding lost), the latter exact before it is
     added; `lost` is no number from where the total overflows on."""
-    found = m.add(total, block)
-    added = m.sub(found, total)
-    missing = m.add(m.sub(total, m.sub(found, added)), m.sub(block, added))
-    return found, m.add(lost, missing)
+    new_total = m.add(total, block)
+    added = m.sub(new_total, total)
+    missing = m.add(m.sub(total, m.sub(new_total, added)), m.sub(block, added))
+    return new_total, m.add(lost, missing)
 
 
 def sum_of_blocks(m: Arith[V], total: V, lost: V) -> V:
@@ -96,10 +96,10 @@ def sum_of_blocks(m: Arith[V], total: V, lost: V) -> V:
     return m.select(exact, m.add(total, lost), total)
 
 
-def taken(n: int, every: int) -> int:
+def elements_read(n: int, stride: int) -> int:
     """How many of n elements are in each `every`-th group of LANES, from the first on."""
-    groups, rest = divmod(n, every * LANES)
-    return groups * LANES + min(LANES, rest)
+    groups, remainder = divmod(n, stride * LANES)
+    return groups * LANES + min(LANES, remainder)
 
 
 def reduce(
@@ -119,12 +119,12 @@ def reduce(
         raise ValueError(f"unknown reduction {kind!r}; known: {', '.join(KINDS)}")
     rank = x.ndim
     reduced = sorted(range(rank) if axes is None else {a % rank for a in axes})
-    kept = [a for a in range(rank) if a not in reduced]
-    outer = tuple(x.shape[a] for a in kept)
+    kept_axes = [a for a in range(rank) if a not in reduced]
+    outer = tuple(x.shape[a] for a in kept_axes)
     n = math.prod(x.shape[a] for a in reduced)
     dtype = dtype_name(x.dtype)
     work = "float32" if dtype in ("float16", "bfloat16") else dtype
-    flat = x.transpose([*kept, *reduced]).reshape(math.prod(outer), n)
+    flat = x.transpose([*kept_axes, *reduced]).reshape(math.prod(outer), n)
     if every > 1:
         flat = flat[:, np.arange(n) // LANES % every == 0]
     result = _reduce_rows(flat.astype(numpy_dtype(work)), kind, work)
@@ -156,12 +156,12 @@ def _reduce_block(rows: np.ndarray, kind: str, dtype: str) -> np.ndarray:
     m = NumpyArith()
     *outer, n = rows.shape
     distance = SUMS if in_blocks(kind, dtype) else LANES
-    parts = np.full((*outer, distance), identity(kind, dtype), rows.dtype)
+    partials = np.full((*outer, distance), identity(kind, dtype), rows.dtype)
     for start in range(0, n, distance):
-        some = rows[..., start : start + distance]
-        width = some.shape[-1]
-        parts[..., :width] = combine(m, kind, parts[..., :width], some)
+        chunk = rows[..., start : start + distance]
+        width = chunk.shape[-1]
+        partials[..., :width] = combine(m, kind, partials[..., :width], chunk)
     while distance > 1:
         distance //= 2
-        parts = join(m, kind, parts[..., :distance], parts[..., distance:])
-    return np.asarray(parts[..., 0])
+        partials = join(m, kind, partials[..., :distance], partials[..., distance:])
+    return np.asarray(partials[..., 0])

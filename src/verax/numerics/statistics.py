@@ -211,8 +211,8 @@ def group_test(z: np.ndarray, same: np.ndarray | None = None) -> GroupTest:
                 over = means / (GROUP_MEAN + GROUP_SINGLE / _different(same, axes))
             statistic = math.sqrt(float(over.max()))
             if statistic > best.statistic:
-                where = np.unravel_index(int(over.argmax()), over.shape)
-                best = GroupTest(statistic, _label(name, [int(i) for i in where]))
+                position = np.unravel_index(int(over.argmax()), over.shape)
+                best = GroupTest(statistic, _label(name, [int(i) for i in position]))
     return best
 
 
@@ -221,14 +221,14 @@ def equal_rows_test(z: np.ndarray, expected: np.ndarray, error: np.ndarray) -> G
     (padding), are one number. As without where the whole is hardly more than one number: constant
     data is no evidence, and real orders of summation have to tell."""
     same = _labels(expected, error)
-    whole = float(_different(same, tuple(range(same.ndim)))) if same.size else 0.0
-    return group_test(z, same if whole >= GROUP_SINGLE / GROUP_MEAN else None)
+    effective_count = float(_different(same, tuple(range(same.ndim)))) if same.size else 0.0
+    return group_test(z, same if effective_count >= GROUP_SINGLE / GROUP_MEAN else None)
 
 
 def _labels(expected: np.ndarray, error: np.ndarray) -> np.ndarray:
     """Where there is no error each element is its own: it is evidence."""
-    pairs = expected.ravel() + 1j * error.ravel()
-    labels = np.unique(pairs, return_inverse=True)[1].reshape(-1)
+    keys = expected.ravel() + 1j * error.ravel()
+    labels = np.unique(keys, return_inverse=True)[1].reshape(-1)
     right = error.ravel() == 0
     labels[right] = labels.max(initial=0) + 1 + np.arange(np.count_nonzero(right))
     return labels.reshape(expected.shape)
@@ -237,8 +237,12 @@ def _labels(expected: np.ndarray, error: np.ndarray) -> np.ndarray:
 def _different(same: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """Effective number of different elements of each group: m^2 / sum of squares of how often each
     occurs, of the shape that is left without `axes`."""
-    kept = [a for a in range(same.ndim) if a not in axes]
-    rows = np.sort(same.transpose([*kept, *axes]).reshape(*(same.shape[a] for a in kept), -1))
+    remaining_axes = [a for a in range(same.ndim) if a not in axes]
+    rows = np.sort(
+        same.transpose([*remaining_axes, *axes]).reshape(
+            *(same.shape[a] for a in remaining_axes), -1
+        )
+    )
     count = rows.shape[-1]
     flat = rows.reshape(-1, count)
     first = np.ones(flat.shape, bool)
@@ -259,33 +263,33 @@ def largest_groups(values: np.ndarray) -> dict[str, float]:
     }
 
 
-def _label(name: str, where: list[int]) -> str:
+def _label(name: str, indices: list[int]) -> str:
     """`channel 3`, `channel 3, row 4`, `pixel 4, 9`."""
-    parts = name.split(", ")
-    if len(parts) == len(where):
-        return ", ".join(f"{part} {i}" for part, i in zip(parts, where))
-    return f"{name} {', '.join(map(str, where))}".strip()
+    axis_names = name.split(", ")
+    if len(axis_names) == len(indices):
+        return ", ".join(f"{axis_name} {i}" for axis_name, i in zip(axis_names, indices))
+    return f"{name} {', '.join(map(str, indices))}".strip()
 
 
 def _groups(rank: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names of the groupings of a tensor and the axes that each averages over."""
-    every = tuple(range(rank))
-    yield "all", every
+    all_axes = tuple(range(rank))
+    yield "all", all_axes
     if rank == 0:
         return
-    kept: dict[tuple[int, ...], str] = {(0,): "image"} if rank > 1 else {}
+    groupings: dict[tuple[int, ...], str] = {(0,): "image"} if rank > 1 else {}
     if rank > 1:
-        kept[(1,)] = "channel"
+        groupings[(1,)] = "channel"
     for axis in range(2, rank):
         names = {rank - 1: "column", rank - 2: "row"}
-        kept[(axis,)] = names.get(axis, f"slice of axis {axis}")
+        groupings[(axis,)] = names.get(axis, f"slice of axis {axis}")
     if rank > 2:
-        kept[tuple(range(2, rank))] = "pixel"
+        groupings[tuple(range(2, rank))] = "pixel"
     if rank > 3:
-        kept[(1, rank - 2)] = "channel, row"
-    kept[every] = "element"
-    for axes, name in kept.items():
-        yield name, tuple(a for a in every if a not in axes)
+        groupings[(1, rank - 2)] = "channel, row"
+    groupings[all_axes] = "element"
+    for axes, name in groupings.items():
+        yield name, tuple(a for a in all_axes if a not in axes)
 
 
 def blind_from(dtype: str) -> float:

@@ -85,10 +85,10 @@ OUTPUT_OF: tuple[Terms, ...] = tuple(
 
 def left_factor(m: Arith[V], product: int, quarters: Sequence[V]) -> V:
     """What a product has on the left, of A's quarters."""
-    (first, _), *rest = LEFT[product]
+    (first, _), *remaining = LEFT[product]
     total = quarters[first]
-    for number, sign in rest:
-        total = (m.add if sign > 0 else m.sub)(total, quarters[number])
+    for quarter, sign in remaining:
+        total = (m.add if sign > 0 else m.sub)(total, quarters[quarter])
     return total
 
 
@@ -104,8 +104,8 @@ def scaled_left(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def scaled_right(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`scaled_left` for the columns of b [k, n]: what undoes it is [n]."""
-    turned, scale = scaled_left(np.ascontiguousarray(b.T))
-    return np.ascontiguousarray(turned.T), scale[:, 0]
+    scaled, scale = scaled_left(np.ascontiguousarray(b.T))
+    return np.ascontiguousarray(scaled.T), scale[:, 0]
 
 
 def unscaled(y: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -132,20 +132,20 @@ def quarters(matrix: np.ndarray) -> list[np.ndarray]:
 
 def right_factors(b: np.ndarray) -> list[np.ndarray]:
     """What all products have on the right, in the type of b, which is rounded to."""
-    parts = quarters(b)
-    return [_added(terms, parts) for terms in RIGHT]
+    blocks = quarters(b)
+    return [_added(terms, blocks) for terms in RIGHT]
 
 
-def joined(products: Sequence[np.ndarray]) -> np.ndarray:
+def combined_products(products: Sequence[np.ndarray]) -> np.ndarray:
     """C of the seven products, rounded after each addition."""
-    parts = [_added(terms, products) for terms in OUTPUT]
-    rows = [np.concatenate(parts[i : i + 2], axis=-1) for i in (0, 2)]
+    blocks = [_added(terms, products) for terms in OUTPUT]
+    rows = [np.concatenate(blocks[i : i + 2], axis=-1) for i in (0, 2)]
     return np.concatenate(rows, axis=-2)
 
 
 def _added(terms: Terms, values: Sequence[np.ndarray]) -> np.ndarray:
     """Their sum, in order. The first sign is +."""
     total = values[terms[0][0]]
-    for number, sign in terms[1:]:
-        total = total + values[number] if sign > 0 else total - values[number]
+    for index, sign in terms[1:]:
+        total = total + values[index] if sign > 0 else total - values[index]
     return total

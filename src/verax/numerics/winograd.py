@@ -88,8 +88,8 @@ def factor(m: Arith[V], field: V, inverse: V) -> V:
     scale; 0 where the 3 x 3 inputs that it sees are all zero, so that no other's rounding is left
     there; NaN where one of them is not finite. field: the largest magnitude among them."""
     zero, nan = m.const(0.0, "float32"), m.const(float("nan"), "float32")
-    found = m.select(m.eq(field, m.like(0, field)), zero, inverse)
-    return m.select(m.ge(field, m.like(NOT_FINITE, field)), nan, found)
+    value = m.select(m.eq(field, m.like(0, field)), zero, inverse)
+    return m.select(m.ge(field, m.like(NOT_FINITE, field)), nan, value)
 
 
 def input_transform(m: Arith[V], tile: int, d: Sequence[V]) -> list[V]:
@@ -149,7 +149,7 @@ def transformed_filters(w: np.ndarray, tile: int) -> np.ndarray:
 
     def along(g: Sequence[np.ndarray]) -> list[np.ndarray]:
         products: dict[tuple[int, float], tuple[float, np.ndarray]] = {}
-        found = []
+        rows = []
         for row in FILTER[tile]:
             total: np.ndarray | None = None
             for i, factor in enumerate(row):
@@ -164,16 +164,16 @@ def transformed_filters(w: np.ndarray, tile: int) -> np.ndarray:
                 else:  # taking away rounds as adding the negative does
                     total = total + term if sign == factor else total - term
             assert total is not None
-            found.append(total)
-        return found
+            rows.append(total)
+        return rows
 
     kernels = w.reshape(-1, KERNEL * KERNEL)
-    made = np.empty((tile + 2, tile + 2, len(kernels)), np.float32)
+    transformed = np.empty((tile + 2, tile + 2, len(kernels)), np.float32)
     for start in range(0, len(kernels), _AT_A_TIME):
-        part = slice(start, start + _AT_A_TIME)
-        taps = np.ascontiguousarray(kernels[part].T, np.float64)
+        chunk = slice(start, start + _AT_A_TIME)
+        taps = np.ascontiguousarray(kernels[chunk].T, np.float64)
         grid = [list(taps[KERNEL * y : KERNEL * (y + 1)]) for y in range(KERNEL)]
         for i, row in enumerate(both_ways(along, grid)):
             for j, values in enumerate(row):
-                made[i, j, part] = values
-    return made.reshape(*made.shape[:2], *w.shape[:-2])
+                transformed[i, j, chunk] = values
+    return transformed.reshape(*transformed.shape[:2], *w.shape[:-2])

@@ -54,15 +54,15 @@ class Whole(Generic[V]):
 
 def input_transform(m: Arith[V], tile: int, d: Sequence[V]) -> list[V]:
     """B^T d, for tile + 2 integers."""
-    whole: Any = Whole(m)
-    return winograd.input_transform(whole, tile, d)
+    integers: Any = Whole(m)
+    return winograd.input_transform(integers, tile, d)
 
 
 def output_transform(m: Arith[V], tile: int, x: Sequence[V]) -> list[V]:
     """A^T x, for tile + 2 integers; of 4, the last twice."""
-    whole: Any = Whole(m)
+    integers: Any = Whole(m)
     last = x[-1] if tile == 2 else m.add(x[-1], x[-1])
-    return winograd.output_transform(whole, tile, [*x[:-1], last])
+    return winograd.output_transform(integers, tile, [*x[:-1], last])
 
 
 def unscaled(m: Arith[V], tile: int, x: V) -> V:
@@ -83,10 +83,10 @@ def transformed_filters(w: np.ndarray, tile: int) -> np.ndarray:
 
     kernel = winograd.KERNEL
     taps = np.ascontiguousarray(w.reshape(-1, kernel * kernel).T, np.int32)
-    made = winograd.both_ways(
+    transformed = winograd.both_ways(
         along, [list(taps[kernel * y : kernel * (y + 1)]) for y in range(kernel)]
     )
-    return np.array(made).reshape(tile + 2, tile + 2, *w.shape[:-2])
+    return np.array(transformed).reshape(tile + 2, tile + 2, *w.shape[:-2])
 
 
 def fits(w: np.ndarray, low: int, high: int, tile: int) -> bool:
@@ -98,5 +98,5 @@ def fits(w: np.ndarray, low: int, high: int, tile: int) -> bool:
     over = tuple(range(1, w.ndim))
     up = np.maximum(w, 0).sum(axis=over, dtype=np.int64)
     down = up - w.sum(axis=over, dtype=np.int64)
-    most = max((up * high - down * low).max(initial=0), (down * high - up * low).max(initial=0))
-    return short and int(most) << SHIFT[tile] < 2**31
+    max_sum = max((up * high - down * low).max(initial=0), (down * high - up * low).max(initial=0))
+    return short and int(max_sum) << SHIFT[tile] < 2**31

@@ -38,7 +38,7 @@ def packed(array: np.ndarray) -> bytes:
     if bits >= 8:
         return plain.tobytes()
     codes = plain.reshape(-1).view(np.uint8) & np.uint8((1 << bits) - 1)
-    each = 8 // bits
-    codes = np.pad(codes, (0, -codes.size % each)).reshape(-1, each)
+    codes_per_byte = 8 // bits
+    codes = np.pad(codes, (0, -codes.size % codes_per_byte)).reshape(-1, codes_per_byte)
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     return np.bitwise_or.reduce(codes << shifts, axis=1).astype(np.uint8).tobytes()

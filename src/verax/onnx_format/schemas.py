@@ -27,23 +27,23 @@ _TYPE_NAMES = {
 def schema(op_type: str, version: int) -> Any:
     """The description of a default-domain operator in an operator set, None when it lacks it."""
     try:
-        found = onnx.defs.get_schema(op_type, version, "")
+        description = onnx.defs.get_schema(op_type, version, "")
     except onnx.defs.SchemaError:
         return None
-    return None if found.deprecated else found
+    return None if description.deprecated else description
 
 
 def fits(node: onnx.NodeProto, types: Mapping[str, TensorType], version: int) -> str:
     """What of a node an operator set does not know, "" when it knows everything."""
-    found = schema(node.op_type, version)
-    if found is None:
+    description = schema(node.op_type, version)
+    if description is None:
         return f"it has no {node.op_type}"
-    unknown = [a.name for a in node.attribute if a.name not in found.attributes]
+    unknown = [a.name for a in node.attribute if a.name not in description.attributes]
     if unknown:
         return f"{node.op_type} has no attribute {unknown[0]}"
-    if len(node.input) > found.max_input or len(node.output) > found.max_output:
+    if len(node.input) > description.max_input or len(node.output) > description.max_output:
         return f"{node.op_type} has no {len(node.input)} inputs or {len(node.output)} outputs"
-    for names, formals in ((node.input, found.inputs), (node.output, found.outputs)):
+    for names, formals in ((node.input, description.inputs), (node.output, description.outputs)):
         for i, name in enumerate(names):
             if name and not _allows(formals[min(i, len(formals) - 1)], types[name].dtype):
                 return f"{node.op_type} has no {dtype_name(CODES[types[name].dtype])} {name}"

@@ -26,5 +26,5 @@ def state_file(path: Path) -> Path:
 def entries(graph: Graph) -> dict[str, str]:
     """Metadata that says what the graph remembers and which inputs it writes to."""
     written = {v: new for v, new in graph.updates.items() if v not in graph.state}
-    said = {STATE: dict(graph.state), WRITTEN: written}
-    return {key: json.dumps(pairs) for key, pairs in said.items() if pairs}
+    tables = {STATE: dict(graph.state), WRITTEN: written}
+    return {key: json.dumps(table) for key, table in tables.items() if table}

@@ -29,17 +29,17 @@ def evaluate(
     State that is not among the inputs has its initial value; its new value is one of the outputs.
     Raises `InputError` when inputs do not fit the declared types.
     """
-    return _walk(graph, inputs, np.dtype(work), keep, promised_bits=False)
+    return _evaluate_nodes(graph, inputs, np.dtype(work), keep, promised_bits=False)
 
 
 def promised(
     graph: Graph, inputs: Mapping[str, np.ndarray], *, keep: str | Sequence[str] = "outputs"
 ) -> dict[str, np.ndarray]:
     """Values in their declared dtypes with the bits that levels O0 and O1 promise (slow)."""
-    return _walk(graph, inputs, np.dtype(np.float32), keep, promised_bits=True)
+    return _evaluate_nodes(graph, inputs, np.dtype(np.float32), keep, promised_bits=True)
 
 
-def _walk(
+def _evaluate_nodes(
     graph: Graph,
     inputs: Mapping[str, np.ndarray],
     work: np.dtype,
@@ -55,7 +55,7 @@ def _walk(
     ]:
         declared = graph.types[name].dtype
         values[name] = array if promised_bits else to_work(array, declared, work)
-    kept = set(graph.outputs) if isinstance(keep, str) else set(keep)
+    retained = set(graph.outputs) if isinstance(keep, str) else set(keep)
     last = {v: i for i, node in enumerate(graph.nodes) for v in node.inputs if v is not None}
     for i, node in enumerate(graph.nodes):
         arrays = [None if v is None else values[v] for v in node.inputs]
@@ -68,7 +68,7 @@ def _walk(
         )
         values.update(zip(node.outputs, results, strict=True))
         if keep != "all":
-            for v in {*node.inputs, *node.outputs} - kept:
+            for v in {*node.inputs, *node.outputs} - retained:
                 if v is not None and last.get(v, -1) <= i:
                     values.pop(v, None)
     names = graph.types if keep == "all" else graph.outputs if isinstance(keep, str) else keep
@@ -129,9 +129,9 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
     """
     inputs = {**graph.initial, **inputs}
     expected = ", ".join(f"{v}: {graph.types[v]}" for v in graph.inputs)
-    known = frozenset(graph.inputs)
+    input_names = frozenset(graph.inputs)
     for name in inputs:
-        if name not in known:
+        if name not in input_names:
             raise InputError(f"the model has no input {name!r}", next_step=f"it takes {expected}")
     sizes: dict[str, int] = {}
     for name in graph.inputs:
@@ -153,14 +153,14 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
             if dim == size:
                 continue
             names = TensorType(declared.dtype, (dim,)).symbols()
-            wanted = sizes.setdefault(str(dim), size) if str(dim) in names else None
+            bound_size = sizes.setdefault(str(dim), size) if str(dim) in names else None
             fixed = TensorType(declared.dtype, (dim,)).substitute(sizes)
-            if (wanted is not None and wanted != size) or (
-                wanted is None and fixed.is_static and fixed.shape[0] != size
+            if (bound_size is not None and bound_size != size) or (
+                bound_size is None and fixed.is_static and fixed.shape[0] != size
             ):
                 raise InputError(
                     f"axis {axis} has size {size}, the model takes {dim}"
-                    + (f" = {wanted}" if wanted is not None else ""),
+                    + (f" = {bound_size}" if bound_size is not None else ""),
                     place=f"input {name!r} of shape {array.shape}",
                 )
     return sizes

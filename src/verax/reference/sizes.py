@@ -24,12 +24,12 @@ def inferred_outputs(
     op: Operator, types: Sequence[TensorType | None], arrays: Sequence[Any], place: str = ""
 ) -> tuple[TensorType, ...] | None:
     """Output types of an operator on these arrays, None where its type rule cannot tell."""
-    known = tuple(
+    contents = tuple(
         x if isinstance(x, np.ndarray) and x.dtype != object and x.size <= KNOWN_LIMIT else None
         for x in arrays
     )
     try:
-        return tuple(op.infer(Inference(tuple(types), known, place)))
+        return tuple(op.infer(Inference(tuple(types), contents, place)))
     except (VeraxError, ArithmeticError, ValueError, TypeError, LookupError):
         return None  # the reference says it better
 

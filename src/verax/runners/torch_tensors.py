@@ -124,7 +124,7 @@ def run_exported(
 ) -> dict[str, np.ndarray]:
     """Outputs of an ExportedProgram, and the inner values in `keep`, by the names of its nodes.
 
-    inputs: under the program's own names. module: `program.module()`, made before. call: what is
+    inputs: under the program's own names. module: its `ExportedProgram.module()`. call: what is
     called instead of it (it, compiled), which shows no inner values. written: inputs whose content
     after the run is shown, and as what.
     """

@@ -1,6 +1,6 @@
 """Machine code as bytes, loaded into this process and addressed by name.
 
-The object code of a network (`compiler.kernels.object_code`) is position independent, needs no
+The object code of a network (`compiler.kernels.llvm.object_code`) is position independent, needs no
 compiler or linker to be loaded, and is what a `.vx` file holds. Nothing here knows what the code
 does. On systems whose object files are ELF it is linked by `runtime.linker`, elsewhere by LLVM.
 """

@@ -1,6 +1,6 @@
 """`ThreadPool`: the worker threads of a loaded network, made by its own object code.
 
-The object defines `pool_start` and `pool_stop` (see `compiler.kernels.thread_pool`); what runs on
+The object defines `pool_start` and `pool_stop` (see `kernels.llvm.thread_pool`); what runs on
 the pool is the object's business.
 """
 

@@ -14,7 +14,7 @@ from verax.compiler.driver import compile
 from verax.compiler.kernels.llvm import side_by_side
 from verax.compiler.kernels.llvm.builder import ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import object_code
-from verax.compiler.kernels.llvm.side_by_side import evaluate_each, in_step, is_chain, parts
+from verax.compiler.kernels.llvm.side_by_side import equal_groups, evaluate_each, in_step, is_chain
 from verax.compiler.kernels.target import LANES, Target
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
@@ -81,16 +81,19 @@ def test_every_target_has_code_for_it(target: Target) -> None:
 
 
 def test_groups_are_about_equal() -> None:
-    assert parts(7, 3) == [(0, 2, 3), (6, 1, 1)]
-    assert parts(4, 3) == [(0, 2, 2)]
-    assert parts(2, 3) == [(0, 1, 2)]
+    assert equal_groups(7, 3) == [(0, 2, 3), (6, 1, 1)]
+    assert equal_groups(4, 3) == [(0, 2, 2)]
+    assert equal_groups(2, 3) == [(0, 1, 2)]
     for count in range(1, 30):
         for most in range(1, 6):
             found = [
-                f + i * s + k for f, n, s in parts(count, most) for i in range(n) for k in range(s)
+                f + i * s + k
+                for f, n, s in equal_groups(count, most)
+                for i in range(n)
+                for k in range(s)
             ]
             assert found == list(range(count))
-            assert all(s <= most for _, _, s in parts(count, most))
+            assert all(s <= most for _, _, s in equal_groups(count, most))
 
 
 def test_what_is_a_chain() -> None:

@@ -30,9 +30,13 @@ def _text(value: Any) -> str:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [(f, getattr(value, f.name)) for f in dataclasses.fields(value)]
         # An equal value of another type, such as True for 1, is no default.
-        told = [(f, v) for f, v in fields if not (type(v) is type(f.default) and v == f.default)]
-        said = ",".join(f"{f.name}={_text(v)}" for f, v in sorted(told, key=lambda p: p[0].name))
-        return f"{type(value).__name__}({said})"
+        non_default = [
+            (f, v) for f, v in fields if not (type(v) is type(f.default) and v == f.default)
+        ]
+        text = ",".join(
+            f"{f.name}={_text(v)}" for f, v in sorted(non_default, key=lambda p: p[0].name)
+        )
+        return f"{type(value).__name__}({text})"
     if isinstance(value, tuple):
         return f"({','.join(map(_text, value))})"
     if value is None or isinstance(value, bool | int | float | str):
@@ -41,9 +45,9 @@ def _text(value: Any) -> str:
 
 
 def _expression(expr: Expr) -> str:
-    """Its distinct nodes in order, each naming its arguments by number."""
+    """Canonical text of `expr`: its distinct nodes in order, arguments by node index."""
     numbers: dict[Expr, int] = {}
-    said = []
+    texts = []
     for node in nodes(expr):
         if isinstance(node, Input):
             text = f"in{node.index}"
@@ -53,5 +57,5 @@ def _expression(expr: Expr) -> str:
             assert isinstance(node, Apply)
             text = f"{node.function}({','.join(str(numbers[a]) for a in node.args)})"
         numbers[node] = len(numbers)
-        said.append(f"{text}:{node.dtype}")
-    return f"[{';'.join(said)}]"
+        texts.append(f"{text}:{node.dtype}")
+    return f"[{';'.join(texts)}]"

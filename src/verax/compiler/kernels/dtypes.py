@@ -48,7 +48,7 @@ def contraction(x: str, weights: str, y: str) -> ContractionTypes:
     return ContractionTypes(x, weights, _SUMS.get(x, "int32"), y)
 
 
-def unknown(dtypes: Collection[str], known: Collection[str]) -> str:
-    """What of `dtypes` is not `known`, in words; empty when all is."""
-    strange = [d for d in dict.fromkeys(dtypes) if d not in known]
-    return f"no kernel takes {', '.join(strange)}; known: {', '.join(known)}" if strange else ""
+def unknown(dtypes: Collection[str], supported: Collection[str]) -> str:
+    """A message that names the dtypes that are not `supported`; empty if all are."""
+    strange = [d for d in dict.fromkeys(dtypes) if d not in supported]
+    return f"no kernel takes {', '.join(strange)}; known: {', '.join(supported)}" if strange else ""

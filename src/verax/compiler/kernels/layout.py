@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index
-from verax.compiler.kernels.llvm.side_by_side import evaluate_each, in_step, is_chain, parts
+from verax.compiler.kernels.llvm.side_by_side import equal_groups, evaluate_each, in_step, is_chain
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES
 from verax.numerics.arith import PRIMITIVES
@@ -58,13 +58,13 @@ class Strides:
         pointer: ir.Value,
         batch: Index,
         block: Index,
-        place: Sequence[Index],
+        position: Sequence[Index],
         offset: Sizes = (0, 0, 0),
         dtype: str = "float32",
     ) -> ir.Value:
-        """Address of a block of channels at position `place` + `offset`."""
+        """Pointer to a block of channels at spatial index `position` + `offset`."""
         fixed = sum(o * s for o, s in zip(offset, self.space, strict=True))
-        terms = list(zip(place, self.space, strict=True))
+        terms = list(zip(position, self.space, strict=True))
         start = (batch, self.batch), (block, self.block)
         return f.at(pointer, *start, *terms, fixed, dtype=dtype)
 
@@ -148,28 +148,28 @@ def load_operands(
     pointers: Sequence[ir.Value],
     batch: Index,
     block: Index,
-    place: Sequence[Index],
+    position: Sequence[Index],
     offset: Sizes,
     count: Index | None,
     loaded: dict[tuple[int, Index], ir.Value],
 ) -> list[ir.Value]:
-    """The operands' vectors for the block of output channels at `place` + `offset`.
+    """The operands' vectors for the block of output channels at `position` + `offset`.
 
-    count: channels of this block that tensors have; None for 16. loaded: what was loaded before of
-    operands that all places of a block share, by number and block; more is added.
+    count: number of channels of this block that tensors have; None for 16. loaded: cache of the
+    operands that do not depend on the position, by (operand index, block); extended here.
     """
-    found = []
+    vectors = []
     operands = epilogue.operands if epilogue else ()
     for i, (operand, pointer) in enumerate(zip(operands, pointers, strict=True)):
         if operand.strides is None:
             if (i, block) not in loaded:
                 address = f.at(pointer, (block, LANES), dtype=operand.dtype)
                 loaded[i, block] = f.load(address, operand.dtype)
-            found.append(loaded[i, block])
+            vectors.append(loaded[i, block])
         else:
-            address = operand.strides.at(f, pointer, batch, block, place, offset, operand.dtype)
-            found.append(load_lanes(f, operand.strides, address, count, operand.dtype))
-    return found
+            address = operand.strides.at(f, pointer, batch, block, position, offset, operand.dtype)
+            vectors.append(load_lanes(f, operand.strides, address, count, operand.dtype))
+    return vectors
 
 
 def load_lanes(
@@ -191,23 +191,24 @@ def finished(
     epilogue: Epilogue | None,
     pointers: Sequence[ir.Value],
     values: Sequence[ir.Value],
-    places: Sequence[tuple[Index, Index, Sequence[Index], Sizes]],
+    locations: Sequence[tuple[Index, Index, Sequence[Index], Sizes]],
     counts: Sequence[Index | None] = (),
 ) -> Iterator[ir.Value]:
     """`values`, vectors of 16, after `epilogue`, whose operands lie at `pointers`.
 
-    places: (batch, block, place, offset) of each. counts: what `load_operands` calls so. A vector's
-    code is written when it is asked for; with elementary functions that of a few vectors is."""
+    locations: (batch, block, position, offset) of each value. counts: see `load_operands`. An
+    iterator, which emits a vector's code when it is consumed; epilogues with elementary functions
+    are emitted for several vectors at once."""
     counts = counts or [None] * len(values)
     if epilogue is None:
         yield from values
         return
     size = in_step(f.module.target) if is_chain([epilogue.expr]) else 1
     loaded: dict[tuple[int, Index], ir.Value] = {}
-    for first, trips, width in parts(len(values), size):
+    for first, trips, width in equal_groups(len(values), size):
         for start in range(first, first + trips * width, width):
             inputs = [
-                [values[i], *load_operands(f, epilogue, pointers, *places[i], counts[i], loaded)]
+                [values[i], *load_operands(f, epilogue, pointers, *locations[i], counts[i], loaded)]
                 for i in range(start, start + width)
             ]
             for (value,) in evaluate_each(f, [epilogue.expr], inputs):

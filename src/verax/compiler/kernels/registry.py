@@ -81,12 +81,12 @@ def emits(
 
     def register(function: Emit) -> Emit:
         assert (spec, target) not in EMITTERS, f"{spec.__name__} is emitted twice"
-        known = tuple(dtypes)
+        supported = tuple(dtypes)
         if schedules is None:
             emit = lambda module, spec, _: function(module, spec)  # noqa: E731
-            EMITTERS[spec, target] = Emitter(emit, lambda spec, target: (None,), known)
+            EMITTERS[spec, target] = Emitter(emit, lambda spec, target: (None,), supported)
         else:
-            EMITTERS[spec, target] = Emitter(function, schedules, known, space)
+            EMITTERS[spec, target] = Emitter(function, schedules, supported, space)
         return function
 
     return register
@@ -137,7 +137,7 @@ def emit(module: ModuleBuilder, spec: Spec, schedule: Schedule) -> Kernel:
 
     NotImplementedError for a dtype that its emitter does not know; lowering asks `refusal` before.
     """
-    why = refusal(spec, module.target)
-    if why:
-        raise NotImplementedError(f"{type(spec).__name__} ({spec}): {why}")
+    reason = refusal(spec, module.target)
+    if reason:
+        raise NotImplementedError(f"{type(spec).__name__} ({spec}): {reason}")
     return emitter(spec, module.target).emit(module, spec, schedule)

@@ -122,19 +122,19 @@ def _polynomial(terms: Sequence[tuple[Monomial, int]]) -> Size:
     sums: dict[Monomial, int] = {}
     for atoms, c in terms:
         sums[atoms] = sums.get(atoms, 0) + c
-    kept = sorted(((a, c) for a, c in sums.items() if c), key=str)
-    if all(not atoms for atoms, _ in kept):
-        return sum(c for _, c in kept)
-    return Dim(tuple(kept))
+    nonzero = sorted(((a, c) for a, c in sums.items() if c), key=str)
+    if all(not atoms for atoms, _ in nonzero):
+        return sum(c for _, c in nonzero)
+    return Dim(tuple(nonzero))
 
 
 def _atom(kind: str, *args: Size) -> Dim:
     return Dim((((Atom(kind, args),), 1),))
 
 
-def entry(number: int) -> Dim:
-    """Entry `number` of the table of dims."""
-    return _atom("entry", number)
+def entry(index: int) -> Dim:
+    """The size that is read at run time from entry `index` of the table of dims."""
+    return _atom("entry", index)
 
 
 def ceil_div(a: Size, b: Size) -> Size:
@@ -156,8 +156,8 @@ def _extreme(kind: str, sizes: Sequence[Size]) -> Size:
     numbers = [s for s in sizes if isinstance(s, int)]
     read = list(dict.fromkeys(s for s in sizes if isinstance(s, Dim)))
     if numbers:
-        number = min(numbers) if kind == "least" else max(numbers)
-        return _atom(kind, number, *read) if read else number
+        constant = min(numbers) if kind == "least" else max(numbers)
+        return _atom(kind, constant, *read) if read else constant
     return read[0] if len(read) == 1 else _atom(kind, *read)
 
 

@@ -43,7 +43,7 @@ class Geometry:
 class Buffer:
     """`nbytes` of a memory space. `slot` numbers a caller's array. `bordered` buffers hold zero
     borders that nobody writes: they are shared only by values of the same geometry and never
-    overlap others (but see `lower.borders`)."""
+    overlap others (but see `borders`)."""
 
     space: MemorySpace
     nbytes: int

@@ -96,7 +96,7 @@ class Unstable:
 
 @dataclass(frozen=True)
 class Decision:
-    """A kind, the reason in words, the deciding test and its numbers (see `records.Finding`)."""
+    """A kind, the reason in words, the deciding test and its numbers (see `verdict.Finding`)."""
 
     kind: Kind
     reason: str

@@ -155,7 +155,7 @@ def _product(a: np.ndarray, b: np.ndarray, levels: int) -> np.ndarray:
         _product(strassen.left_factor(arith, p, left), right[p], levels - 1)
         for p in range(strassen.PRODUCTS)
     ]
-    return strassen.joined(made)[:m, :n]
+    return strassen.combined_products(made)[:m, :n]
 
 
 def _mixed(

@@ -68,7 +68,7 @@ def tell_apart(
 ) -> tuple[tuple[Explanation, ...], str]:
     """The explanations of a wrong output, told apart by running the subject where that is possible.
 
-    Arguments as of `explain.explain`; run: see `Run`, or None when the subject cannot run single
+    Arguments as of `node.explain`; run: see `Run`, or None when the subject cannot run single
     nodes. Returns the explanations, refuted ones last and marked, and a sentence on how they were
     told apart or why not ("" when there is at most one).
     """

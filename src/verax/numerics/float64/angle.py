@@ -43,10 +43,10 @@ def quarter_turns(m: Arith[Any], size: Number) -> tuple[Number, Number, Number]:
 def _near(size: Number) -> tuple[Number, Number, Number]:
     t = size * (1.0 / HALF_PI[0]) + ROUND
     n = t - ROUND
-    first, second, third, rest = HALF_PI_PARTS
+    first, second, third, fourth = HALF_PI_PARTS
     r, more = sum_of(size - n * first, -(n * second))
     r, less = sum_of(r, -(n * third))
-    high, low = sum_by_size(r, (more + less) - n * rest)
+    high, low = sum_by_size(r, (more + less) - n * fourth)
     return t.bits(), high, low
 
 
@@ -74,21 +74,21 @@ def _far(m: Arith[Any], x: Any) -> tuple[Any, Any, Any]:
 def _window(offset: Number) -> list[Number]:
     """192 bits of the table from bit `offset` on, in three words, the first one first."""
     word, shift = offset >> 6, offset & 63
-    found = [offset.like(w) for w in _TABLE]
+    words = [offset.like(w) for w in _TABLE]
     for step in (16, 8, 4, 2, 1):
-        taken = (word & step).differs(0)
-        kept = 3 + step  # of which the steps behind this one choose 4
-        found = [
-            where(taken, found[i + step], found[i]) if i + step < len(found) else found[i]
-            for i in range(min(kept, len(found)))
+        is_set = (word & step).differs(0)
+        word_count = 3 + step  # of which the steps behind this one choose 4
+        words = [
+            where(is_set, words[i + step], words[i]) if i + step < len(words) else words[i]
+            for i in range(min(word_count, len(words)))
         ]
     back = 63 - shift
-    return [(a << shift) | ((b >> 1) >> back) for a, b in pairwise(found)]
+    return [(a << shift) | ((b >> 1) >> back) for a, b in pairwise(words)]
 
 
 def _product(significand: Number, window: list[Number]) -> list[Number]:
     """significand * window modulo 2^192, in six limbs of 32 bits, the lowest first."""
-    factors = [part for w in reversed(window) for part in (w & _LIMB_MASK, w >> 32)]
+    factors = [limb for w in reversed(window) for limb in (w & _LIMB_MASK, w >> 32)]
     lower, upper = significand & _LIMB_MASK, significand >> 32
     limbs: list[Number] = []
     carry = significand.like(0)

@@ -50,9 +50,9 @@ def _erf(x: Number) -> Number:
     a = where(size < _ONE, size, _ONE)
     s = a - 1.0
     middle = s * polynomial(s, _ERF_AT_ONE) + ERF_OF_ONE[1] + ERF_OF_ONE[0]
-    found = exponential(-(a * a))
-    g = polynomial((a - 3.0) / (a + 3.0), _ERFCX) * found.power()
-    far = 1.0 - found.mantissa[0] * g
+    power = exponential(-(a * a))
+    g = polynomial((a - 3.0) / (a + 3.0), _ERFCX) * power.power()
+    far = 1.0 - power.mantissa[0] * g
     value = where(size < 0.75, near, where(size < 1.375, middle, far))
     return where(x.equals(x), value, x).signed_like(x)
 
@@ -67,16 +67,16 @@ def erfinv(m: Arith[Any], x: Any) -> Any:
 
     From 1/2 on the step compares the complements, 1 - |x| being exact there.
     """
-    given = Number(m, x)
-    size = abs(given)
+    number = Number(m, x)
+    size = abs(number)
     a = Number(m, estimate(m, size.v, log, far=True))
-    found = exponential(-(a * a))
-    density = found.mantissa[0] * found.power() * (2.0 / math.sqrt(math.pi))
-    g = polynomial((a - 3.0) / (a + 3.0), _ERFCX_RELATIVE) * found.power()
-    complement = where(a < 1.375, 1.0 - _erf(a), found.mantissa[0] * g)
+    power = exponential(-(a * a))
+    density = power.mantissa[0] * power.power() * (2.0 / math.sqrt(math.pi))
+    g = polynomial((a - 3.0) / (a + 3.0), _ERFCX_RELATIVE) * power.power()
+    complement = where(a < 1.375, 1.0 - _erf(a), power.mantissa[0] * g)
     error = where(size < 0.5, _erf(a) - size, (1.0 - size) - complement)
     value = where(size.equals(1.0), size.like(math.inf), a - error / density)
-    return value.signed_like(given).v
+    return value.signed_like(number).v
 
 
 def gelu(m: Arith[Any], x: Any) -> Any:

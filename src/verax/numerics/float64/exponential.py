@@ -58,11 +58,13 @@ class Exponential:
         """2^(n + more), for exponents of normal numbers."""
         return _power_of_two(self.t.bits() + more)
 
-    def halves(self, negative: Number, more: int = 0) -> Pair:
-        """Two numbers whose product is 2^(n + more). negative: whether n is, one way for all."""
-        n = self.t.bits() + where(negative, self.t.bits().like(more + _HALF_WAY), more - _HALF_WAY)
+    def halves(self, is_negative: Number, more: int = 0) -> Pair:
+        """Two factors whose product is 2^(n + more). is_negative: mask of n < 0."""
+        n = self.t.bits() + where(
+            is_negative, self.t.bits().like(more + _HALF_WAY), more - _HALF_WAY
+        )
         half = self.t.like(2.0**_HALF_WAY)
-        return _power_of_two(n), where(negative, 2.0**-_HALF_WAY, half)
+        return _power_of_two(n), where(is_negative, 2.0**-_HALF_WAY, half)
 
 
 def _power_of_two(n: Number) -> Number:
@@ -84,11 +86,11 @@ def exponential(x: Number, low: Number | None = None) -> Exponential:
     if low is not None:
         lower = lower - low
     r = upper - lower
-    rest = (upper - r) - lower
+    reduction_error = (upper - r) - lower
     s, small = square(r)
     s = s * 0.5
     a, lost = sum_by_size(r, s)
-    tail = r * (r * r) * polynomial(r, _EXP) + (rest + rest * r)
+    tail = r * (r * r) * polynomial(r, _EXP) + (reduction_error + reduction_error * r)
     return Exponential(t, a, lost + (small * 0.5 + tail))
 
 
@@ -100,44 +102,44 @@ def negative(x: Number) -> Number:
 def exp(m: Arith[Any], x: Any) -> Any:
     """e^x."""
     z = between(Number(m, x), LOWEST, HIGHEST)
-    found = exponential(z)
-    first, second = found.halves(negative(z))
-    return (found.mantissa[0] * first * second).v
+    power = exponential(z)
+    first, second = power.halves(negative(z))
+    return (power.mantissa[0] * first * second).v
 
 
 def expm1(m: Arith[Any], x: Any) -> Any:
     """e^x - 1."""
-    given = Number(m, x)
-    z = between(given, -64.0, 709.9)  # up to 2^1024
-    found = exponential(z)
-    half = found.power(-1)
+    number = Number(m, x)
+    z = between(number, -64.0, 709.9)  # up to 2^1024
+    power = exponential(z)
+    half = power.power(-1)
     start, lost = sum_of(half, z.like(-0.5))
-    total, more = sum_of(start, half * found.a)
-    value = total + (more + (half * found.b + lost))
-    return where(abs(given) < 2.0**-54, given, value + value).v
+    total, more = sum_of(start, half * power.a)
+    value = total + (more + (half * power.b + lost))
+    return where(abs(number) < 2.0**-54, number, value + value).v
 
 
 def _of_minus(x: Number) -> tuple[Exponential, Number, Number]:
     """(e, first, second) of exp(-|x|); its two factors of 2^n."""
     z = between(-abs(x), LOWEST, 0.0)
-    found = exponential(z)
-    first, second = found.halves(z < 1.0)
-    return found, first, second
+    power = exponential(z)
+    first, second = power.halves(z < 1.0)
+    return power, first, second
 
 
 def exp_of_minus(x: Number) -> Pair:
     """exp(-|x|)."""
-    found, first, second = _of_minus(x)
-    high, low = found.mantissa
+    power, first, second = _of_minus(x)
+    high, low = power.mantissa
     return high * first * second, low * first * second
 
 
 def sigmoid(m: Arith[Any], x: Any) -> Any:
     """1 / (1 + e^-x), of negative x e^x / (1 + e^x): its power of two is applied last."""
-    given = Number(m, x)
-    found, first, second = _of_minus(given)
-    high, low = found.mantissa
-    below = negative(given)
+    number = Number(m, x)
+    power, first, second = _of_minus(number)
+    high, low = power.mantissa
+    below = negative(number)
     upper, lower = sum_by_size(1.0, high * first * second)
     lower = lower + low * first * second
     value, _ = quotient((where(below, high, 1.0), where(below, low, 0.0)), (upper, lower))
@@ -146,41 +148,43 @@ def sigmoid(m: Arith[Any], x: Any) -> Any:
 
 def tanh(m: Arith[Any], x: Any) -> Any:
     """t / (t + 2) with t = e^2|x| - 1."""
-    given = Number(m, x)
-    size = abs(given)
+    number = Number(m, x)
+    size = abs(number)
     u = size + size
-    found = exponential(where(u < 44.0, u, 44.0))
-    power = found.power()
+    exp_of_twice = exponential(where(u < 44.0, u, 44.0))
+    power = exp_of_twice.power()
     start, lost = sum_of(power, u.like(-1.0))
-    high, low = sum_of(start, power * found.a)
-    high, low = sum_by_size(high, low + (lost + power * found.b))
+    high, low = sum_of(start, power * exp_of_twice.a)
+    high, low = sum_by_size(high, low + (lost + power * exp_of_twice.b))
     upper, lower = sum_of(high, u.like(2.0))
     value, _ = quotient((high, low), (upper, lower + low))
-    return where(size.equals(size), value, given).signed_like(given).v
+    return where(size.equals(size), value, number).signed_like(number).v
 
 
 def _hyperbolic(size: Number, sign: float) -> Number:
     """(e^size + sign e^-size) / 2 for sizes that are not negative."""
     z = where(size > HIGHEST, HIGHEST, size)
-    found = exponential(z)
-    high, low = found.mantissa
-    n = found.t - ROUND
-    other = n * -2.0
-    other = where(other < -200.0, -200.0, other)  # too small to matter
-    opposite = _power_of_two((other + ROUND).bits()) / high * sign
+    power = exponential(z)
+    high, low = power.mantissa
+    n = power.t - ROUND
+    opposite_exponent = n * -2.0
+    opposite_exponent = where(
+        opposite_exponent < -200.0, -200.0, opposite_exponent
+    )  # too small to matter
+    opposite = _power_of_two((opposite_exponent + ROUND).bits()) / high * sign
     total, lost = sum_by_size(high, opposite)
-    first, second = found.halves(z < 0.0, -1)
+    first, second = power.halves(z < 0.0, -1)
     return (total + (lost + low)) * first * second
 
 
 def sinh(m: Arith[Any], x: Any) -> Any:
     """Hyperbolic sine: below 1 by its series, else by e^|x| and its inverse."""
-    given = Number(m, x)
-    size = abs(given)
+    number_x = Number(m, x)
+    size = abs(number_x)
     z = size * size
     near = size + size * z * polynomial(z, _SINH)
     value = where(size < 1.0, where(size < TINY, size, near), _hyperbolic(size, -1.0))
-    return value.signed_like(given).v
+    return value.signed_like(number_x).v
 
 
 def cosh(m: Arith[Any], x: Any) -> Any:
@@ -195,18 +199,18 @@ def silu(m: Arith[Any], x: Any) -> Any:
 
 def mish(m: Arith[Any], x: Any) -> Any:
     """x tanh(softplus(x)), by its rational form in e = exp(-|x|)."""
-    given = Number(m, x)
-    e, _ = exp_of_minus(given)
+    number = Number(m, x)
+    e, _ = exp_of_minus(number)
     # x < 0: e(e + 2) / (e(e + 2) + 2);  x >= 0: (1 + 2e) / (1 + 2e + 2e^2)
-    below = negative(given)
+    below = negative(number)
     top = where(below, e * (e + 2.0), e + e + 1.0)
-    rest = where(below, 2.0, e * e * 2.0)
-    return (given * (top / (top + rest))).v
+    denominator_excess = where(below, 2.0, e * e * 2.0)
+    return (number * (top / (top + denominator_excess))).v
 
 
 def gelu_tanh(m: Arith[Any], x: Any) -> Any:
     """x/2 (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3)."""
     c = 2.0 * math.sqrt(2.0 / math.pi)
-    given = Number(m, x)
-    inner = given * given * (c * 0.044715) + c
-    return (given * Number(m, sigmoid(m, (given * inner).v))).v
+    number = Number(m, x)
+    inner = number * number * (c * 0.044715) + c
+    return (number * Number(m, sigmoid(m, (number * inner).v))).v

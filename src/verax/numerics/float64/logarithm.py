@@ -51,7 +51,7 @@ _LARGE = 2.0**28
 """Above it asinh and acosh are log(2 x), rounded."""
 
 
-def parts(x: Number) -> tuple[Number, Number]:
+def exponent_and_fraction(x: Number) -> tuple[Number, Number]:
     """(k, y) with x = 2^k y and y in [sqrt(1/2), sqrt(2)), for positive finite x; k an int64."""
     below = x < _SMALLEST_NORMAL
     bits = where(below, x * 2.0**54, x).bits()
@@ -88,23 +88,23 @@ def edges(x: Number, value: Number) -> Number:
 
 def log(m: Arith[Any], x: Any) -> Any:
     """Natural logarithm."""
-    given = Number(m, x)
-    k, y = parts(given)
+    number = Number(m, x)
+    k, y = exponent_and_fraction(number)
     high, low = log_of(as_float(k), y - 1.0)
-    return edges(given, high + low).v
+    return edges(number, high + low).v
 
 
 def log2(m: Arith[Any], x: Any) -> Any:
     """Binary logarithm; exact where the result is an integer."""
-    given = Number(m, x)
-    k, y = parts(given)
-    nothing = given.like(0.0)
-    found = product_of_pairs(
+    number = Number(m, x)
+    k, y = exponent_and_fraction(number)
+    nothing = number.like(0.0)
+    scaled = product_of_pairs(
         sum_by_size(*log_of(nothing, y - 1.0)),
-        tuple(map(given.like, LOG2E)),  # type: ignore[arg-type]
+        tuple(map(number.like, LOG2E)),  # type: ignore[arg-type]
     )
-    total, lost = sum_by_size(as_float(k), found[0])
-    return edges(given, total + (lost + found[1])).v
+    total, lost = sum_by_size(as_float(k), scaled[0])
+    return edges(number, total + (lost + scaled[1])).v
 
 
 def _log_of_one_and(g: Pair) -> Number:
@@ -115,43 +115,43 @@ def _log_of_one_and(g: Pair) -> Number:
 
 def _log_of_one_and_parts(u: Number, low: Number, g: Pair) -> Number:
     """log(1 + g), where u + low is 1 + the first number of g."""
-    k, y = parts(u)
+    k, y = exponent_and_fraction(u)
     scale = ((1023 - where(k > _NO_REST, _NO_REST, k)) << 52).float()
     f, left = sum_by_size(y - 1.0, low * scale)
     plain = k.equals(0)
     f = where(plain, g[0], f)
     left = where(plain, g[1], left + g[1] * scale)
-    high, rest = log_of(as_float(k), f, left)
-    return high + rest
+    high, low_part = log_of(as_float(k), f, left)
+    return high + low_part
 
 
 def log1p(m: Arith[Any], x: Any) -> Any:
     """log(1 + x)."""
-    given = Number(m, x)
-    u, low = sum_of(given, given.like(1.0))
-    value = edges(u, _log_of_one_and_parts(u, low, (given, given.like(0.0))))
-    return where(abs(given) < 2.0**-54, given, value).v
+    number = Number(m, x)
+    u, low = sum_of(number, number.like(1.0))
+    value = edges(u, _log_of_one_and_parts(u, low, (number, number.like(0.0))))
+    return where(abs(number) < 2.0**-54, number, value).v
 
 
 def softplus(m: Arith[Any], x: Any) -> Any:
     """log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)."""
-    given = Number(m, x)
-    e, low = exp_of_minus(given)
+    number = Number(m, x)
+    e, low = exp_of_minus(number)
     # 1 + e is in [1, 2]; above sqrt(2) it is halved. Either way f needs no rounded 1 + e.
     large = e > math.sqrt(2.0) - 1.0
     less, lost = sum_by_size(-1.0, e)
     f, low = where(large, less * 0.5, e), where(large, (low + lost) * 0.5, low)
-    high, rest = log_of(where(large, 1.0, given.like(0.0)), f, low)
-    total, lost = sum_of(where(given > 0.0, given, 0.0), high)
-    value = total + (lost + rest)
-    value = where(abs(given).equals(math.inf), where(negative(given), 0.0, given), value)
-    return where(given.equals(given), value, given).v
+    high, low_part = log_of(where(large, 1.0, number.like(0.0)), f, low)
+    total, lost = sum_of(where(number > 0.0, number, 0.0), high)
+    value = total + (lost + low_part)
+    value = where(abs(number).equals(math.inf), where(negative(number), 0.0, number), value)
+    return where(number.equals(number), value, number).v
 
 
 def asinh(m: Arith[Any], x: Any) -> Any:
     """Inverse hyperbolic sine: log(1 + g) with g = |x| + x^2 / (1 + sqrt(1 + x^2))."""
-    given = Number(m, x)
-    size = abs(given)
+    number = Number(m, x)
+    size = abs(number)
     large = size > _LARGE
     a = where(large, 1.0, size)
     z = sum_by_size(*square(a))
@@ -162,46 +162,46 @@ def asinh(m: Arith[Any], x: Any) -> Any:
     high, low = sum_by_size(a, q[0])
     value = where(large, _log_twice(size), _log_of_one_and((high, low + q[1])))
     value = where(size < TINY, size, value)
-    return value.signed_like(given).v
+    return value.signed_like(number).v
 
 
 def _log_twice(x: Number) -> Number:
     """log(2 x) for large x and infinity."""
-    k, y = parts(x)
+    k, y = exponent_and_fraction(x)
     high, low = log_of(as_float(k) + 1.0, y - 1.0)
     return edges(x, high + low)
 
 
 def acosh(m: Arith[Any], x: Any) -> Any:
     """Inverse hyperbolic cosine: log(1 + g), g = d + sqrt(d (d + 2)), d = x - 1; NaN below 1."""
-    given = Number(m, x)
-    large, inside = given > _LARGE, given > 1.0
-    a = where(large, 2.0, where(inside, given, 2.0))
+    number = Number(m, x)
+    large, inside = number > _LARGE, number > 1.0
+    a = where(large, 2.0, where(inside, number, 2.0))
     d, left = sum_of(a, a.like(-1.0))
     more, over = sum_of(d, d.like(2.0))
     r = root(product_of_pairs((d, left), (more, over + left)))
     high, low = sum_of(r[0], d)
     g = sum_by_size(high, low + (r[1] + left))
-    value = where(large, _log_twice(given), _log_of_one_and(g))
-    outside = where(given.equals(1.0), 0.0, given.like(math.nan))
+    value = where(large, _log_twice(number), _log_of_one_and(g))
+    outside = where(number.equals(1.0), 0.0, number.like(math.nan))
     return where(inside, value, outside).v
 
 
 def atanh(m: Arith[Any], x: Any) -> Any:
     """Inverse hyperbolic tangent: log(1 + g) / 2, g = 2 |x| / (1 - |x|); NaN outside [-1, 1]."""
-    given = Number(m, x)
-    size = abs(given)
+    number = Number(m, x)
+    size = abs(number)
     a = where(size < 1.0, size, 0.5)
     below, left = sum_of(-a, a.like(1.0))
     value = _log_of_one_and(quotient((a + a, a.like(0.0)), (below, left))) * 0.5
     value = where(size < TINY, size, value)
     value = where(size.equals(1.0), math.inf, value)
-    return where(size <= 1.0, value, size.like(math.nan)).signed_like(given).v
+    return where(size <= 1.0, value, size.like(math.nan)).signed_like(number).v
 
 
 def _log_pair(x: Number) -> Pair:
     """log(x) of positive finite x, to about 2^-64."""
-    k, y = parts(x)
+    k, y = exponent_and_fraction(x)
     f = y - 1.0
     s = quotient((f, f.like(0.0)), sum_of(y, y.like(1.0)))
     z = square(s[0])
@@ -222,18 +222,18 @@ def pow(m: Arith[Any], x: Any, y: Any) -> Any:
     size = abs(base)
     plain = m.and_((size > 0.0).v, (size < math.inf).v)
     logarithm = _log_pair(where(Number(m, plain), size, 1.0))
-    most = 2.0**65  # times the smallest logarithm but 0, it overflows
-    held = where(abs(exponent) > most, exponent.like(most).signed_like(exponent), exponent)
-    high, low = product(held, logarithm[0])
-    high, low = sum_by_size(high, low + held * logarithm[1])
+    limit = 2.0**65  # times the smallest logarithm but 0, it overflows
+    bounded = where(abs(exponent) > limit, exponent.like(limit).signed_like(exponent), exponent)
+    high, low = product(bounded, logarithm[0])
+    high, low = sum_by_size(high, low + bounded * logarithm[1])
     edge = where(size.equals(0.0), -math.inf, size.like(math.inf))
     edge = where(size.equals(size), edge, size)
     high = where(Number(m, plain), high, exponent * edge)
     low = where(Number(m, plain), low, 0.0)
     z = between(high, LOWEST, HIGHEST)
-    found = exponential(z, where(z.equals(high), low, 0.0))
-    first, second = found.halves(negative(z))
-    value = found.mantissa[0] * first * second
+    power = exponential(z, where(z.equals(high), low, 0.0))
+    first, second = power.halves(negative(z))
+    value = power.mantissa[0] * first * second
 
     half = exponent * 0.5
     integral = exponent.trunc().equals(exponent)

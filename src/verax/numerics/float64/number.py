@@ -25,9 +25,9 @@ class Number:
     def __init__(self, m: Arith[Any], v: Any) -> None:
         self.m, self.v = m, v
 
-    def _apply(self, primitive: str, other: Operand, turned: bool = False) -> Number:
-        theirs = other.v if isinstance(other, Number) else self.m.like(other, self.v)
-        args = (theirs, self.v) if turned else (self.v, theirs)
+    def _apply(self, primitive: str, operand: Operand, reverse: bool = False) -> Number:
+        theirs = operand.v if isinstance(operand, Number) else self.m.like(operand, self.v)
+        args = (theirs, self.v) if reverse else (self.v, theirs)
         return Number(self.m, self.m.primitive(primitive, args))
 
     def _unary(self, primitive: str, target: str | None = None) -> Number:
@@ -88,11 +88,11 @@ class Number:
     def __ge__(self, other: Operand) -> Number:
         return self._apply("ge", other)
 
-    def equals(self, other: Operand) -> Number:
-        return self._apply("eq", other)
+    def equals(self, operand: Operand) -> Number:
+        return self._apply("eq", operand)
 
-    def differs(self, other: Operand) -> Number:
-        return self._apply("ne", other)
+    def differs(self, operand: Operand) -> Number:
+        return self._apply("ne", operand)
 
     def __neg__(self) -> Number:
         return self._unary("neg")
@@ -117,9 +117,9 @@ class Number:
     def convert(self, dtype: str) -> Number:
         return self._unary("convert", dtype)
 
-    def signed_like(self, other: Number) -> Number:
-        """The size of a float64 with the sign of another."""
-        return Number(self.m, self.m.copysign(self.v, other.v))
+    def signed_like(self, source: Number) -> Number:
+        """The magnitude of this float64 with the sign of `source`."""
+        return Number(self.m, self.m.copysign(self.v, source.v))
 
 
 def where(mask: Number, a: Operand, b: Operand) -> Number:
@@ -132,17 +132,17 @@ def where(mask: Number, a: Operand, b: Operand) -> Number:
 
 def polynomial(x: Number, coefficients: tuple[float, ...]) -> Number:
     """c[0] + c[1] x + ... by Horner's rule; lowest order first."""
-    found = x * coefficients[-1] + coefficients[-2]
+    total = x * coefficients[-1] + coefficients[-2]
     for c in reversed(coefficients[:-2]):
-        found = found * x + c
-    return found
+        total = total * x + c
+    return total
 
 
 def sum_of(a: Operand, b: Number) -> Pair:
     """a + b, exactly, whichever is the larger."""
     total = a + b
-    other = total - a
-    return total, (a - (total - other)) + (b - other)
+    rounded_b = total - a
+    return total, (a - (total - rounded_b)) + (b - rounded_b)
 
 
 def sum_by_size(a: Operand, b: Number) -> Pair:

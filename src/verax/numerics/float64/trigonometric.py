@@ -54,8 +54,8 @@ def _cosine(r: Number, low: Number) -> Pair:
     z = r * r
     half, small = square(r)
     start, lost = sum_by_size(1.0, half * -0.5)
-    rest = z * z * polynomial(z, _COS) - (small * 0.5 + r * low)
-    return sum_by_size(start, rest + lost)
+    tail = z * z * polynomial(z, _COS) - (small * 0.5 + r * low)
+    return sum_by_size(start, tail + lost)
 
 
 def _bit_as_sign(n: Number, bit: int) -> Number:
@@ -67,7 +67,7 @@ def _finite(x: Number, value: Number) -> Number:
     return where(abs(x) < math.inf, value, x.like(math.nan))
 
 
-def _turned(n: Number, even: Number, odd: Number) -> Number:
+def _by_quadrant(n: Number, even: Number, odd: Number) -> Number:
     """`even` where n is, else `odd`; negated in the second half of the turn."""
     value = where(_bit_as_sign(n, 0) < 0, odd, even)
     return (value.bits() ^ (_bit_as_sign(n, 1) & -(1 << 63))).float()
@@ -75,38 +75,38 @@ def _turned(n: Number, even: Number, odd: Number) -> Number:
 
 def sin(m: Arith[Any], x: Any) -> Any:
     """Sine."""
-    given = Number(m, x)
-    size = abs(given)
+    number = Number(m, x)
+    size = abs(number)
     n, r, low = quarter_turns(m, size)
-    value = _turned(n, _sine(r, low)[0], _cosine(r, low)[0])
-    value = (value.bits() ^ (given.bits() & -(1 << 63))).float()
-    return where(size < TINY, given, _finite(size, value)).v
+    value = _by_quadrant(n, _sine(r, low)[0], _cosine(r, low)[0])
+    value = (value.bits() ^ (number.bits() & -(1 << 63))).float()
+    return where(size < TINY, number, _finite(size, value)).v
 
 
 def cos(m: Arith[Any], x: Any) -> Any:
     """Cosine."""
     size = abs(Number(m, x))
     n, r, low = quarter_turns(m, size)
-    return _finite(size, _turned(n + 1, _sine(r, low)[0], _cosine(r, low)[0])).v
+    return _finite(size, _by_quadrant(n + 1, _sine(r, low)[0], _cosine(r, low)[0])).v
 
 
 def tan(m: Arith[Any], x: Any) -> Any:
     """Tangent."""
-    given = Number(m, x)
-    size = abs(given)
+    number = Number(m, x)
+    size = abs(number)
     n, r, low = quarter_turns(m, size)
     odd = _bit_as_sign(n, 0) < 0
     (sine, s), (cosine, c) = _sine(r, low), _cosine(r, low)
     top = where(odd, -cosine, sine), where(odd, -c, s)
     value, _ = quotient(top, (where(odd, sine, cosine), where(odd, s, c)))
-    value = (value.bits() ^ (given.bits() & -(1 << 63))).float()
-    return where(size < TINY, given, _finite(size, value)).v
+    value = (value.bits() ^ (number.bits() & -(1 << 63))).float()
+    return where(size < TINY, number, _finite(size, value)).v
 
 
 def atan(m: Arith[Any], x: Any) -> Any:
     """Arc tangent: pi/4 + arctan((a - 1) / (a + 1)) or pi/2 + arctan(-1 / a) for larger a = |x|."""
-    given = Number(m, x)
-    size = abs(given)
+    number = Number(m, x)
+    size = abs(number)
     middle, large = size > _EIGHTH, size > 1.0 / _EIGHTH
     a = where(size < 2.0**1000, size, 2.0**1000)
     less, lost = sum_of(a, a.like(-1.0))
@@ -123,7 +123,7 @@ def atan(m: Arith[Any], x: Any) -> Any:
     high, left = sum_by_size(base[0], t)
     value = high + (left + (t * z * polynomial(z, _ATAN) + (low - low * z + base[1])))
     value = where(size < TINY, size, value)
-    return where(given.equals(given), value.signed_like(given), given).v
+    return where(number.equals(number), value.signed_like(number), number).v
 
 
 def _arcsine_parts(m: Arith[Any], size: Number) -> tuple[Number, Pair, Number]:
@@ -131,35 +131,36 @@ def _arcsine_parts(m: Arith[Any], size: Number) -> tuple[Number, Pair, Number]:
     less twice that. NaN above 1."""
     far = size > 0.5
     z = where(far, size * -0.5 + 0.5, size * size)
-    s, rest = root((where(far, z, 0.25), z.like(0.0)))
-    rest = where(z.equals(0.0), 0.0, rest)
+    s, low = root((where(far, z, 0.25), z.like(0.0)))
+    low = where(z.equals(0.0), 0.0, low)
     s = where(far, where(z.equals(0.0), 0.0, s), size)
-    rest = where(far, rest, 0.0)
-    return far, (s, rest), s * z * polynomial(z, _ASIN)
+    low = where(far, low, 0.0)
+    return far, (s, low), s * z * polynomial(z, _ASIN)
 
 
 def asin(m: Arith[Any], x: Any) -> Any:
     """Arc sine, [-pi/2, pi/2]; NaN outside [-1, 1]."""
-    given = Number(m, x)
-    size = abs(given)
-    far, (s, rest), tail = _arcsine_parts(m, size)
+    number = Number(m, x)
+    size = abs(number)
+    far, (s, low_part), tail = _arcsine_parts(m, size)
     high, low = sum_by_size(HALF_PI[0], s * -2.0)
-    turned = high + (low + (HALF_PI[1] - (rest + tail) * 2.0))
-    value = where(far, turned, where(size < TINY, size, s + tail))
-    return where(size <= 1.0, value, size.like(math.nan)).signed_like(given).v
+    reflected = high + (low + (HALF_PI[1] - (low_part + tail) * 2.0))
+    value = where(far, reflected, where(size < TINY, size, s + tail))
+    return where(size <= 1.0, value, size.like(math.nan)).signed_like(number).v
 
 
 def acos(m: Arith[Any], x: Any) -> Any:
     """Arc cosine, [0, pi]; NaN outside [-1, 1]."""
-    given = Number(m, x)
-    size = abs(given)
-    far, (s, rest), tail = _arcsine_parts(m, size)
-    below = negative(given)
+    number = Number(m, x)
+    size = abs(number)
+    far, (s, low_part), tail = _arcsine_parts(m, size)
+    below = negative(number)
     # pi/2 - arcsin x; far, twice the arcsine of the root, or pi less that
-    factor = where(far, where(below, -2.0, given.like(2.0)), where(below, 1.0, given.like(-1.0)))
+    factor = where(far, where(below, -2.0, number.like(2.0)), where(below, 1.0, number.like(-1.0)))
     start, small = (
-        where(far, where(below, whole, given.like(0.0)), half) for whole, half in zip(PI, HALF_PI)
+        where(far, where(below, pi_part, number.like(0.0)), half)
+        for pi_part, half in zip(PI, HALF_PI)
     )
     high, low = sum_of(start, s * factor)
-    value = high + (low + (small + (rest + tail) * factor))
+    value = high + (low + (small + (low_part + tail) * factor))
     return where(size <= 1.0, value, size.like(math.nan)).v

@@ -16,7 +16,7 @@ from verax.numerics.arith import Arith
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.error_model import KAPPA, TINY, Rounding, U, sum_of_products
 from verax.numerics.fma import fma
-from verax.numerics.reductions import reduce, taken
+from verax.numerics.reductions import elements_read, reduce
 
 V = TypeVar("V")
 Axes = tuple[int, ...]
@@ -83,7 +83,7 @@ def _reciprocal(n: int) -> float:
 def near_of(m: Arith[V], total: V, n: int) -> V:
     """A number near the mean of n elements, from the sum of those that it is taken of; 0 where that
     is not finite, so that what it lacks is infinite or NaN as the mean is."""
-    near = m.mul(total, m.like(_reciprocal(taken(n, NEAR)), total))
+    near = m.mul(total, m.like(_reciprocal(elements_read(n, NEAR)), total))
     finite = m.lt(m.abs(near), m.like(np.inf, near))
     return m.select(finite, near, m.like(0.0, near))
 

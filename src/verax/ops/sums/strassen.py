@@ -70,7 +70,7 @@ class StrassenMatMul(Operator):
                 multiply_in_order(strassen.left_factor(m, p, parts), right[p])
                 for p in range(strassen.PRODUCTS)
             ]
-            y = strassen.unscaled(strassen.joined(products), back, column)
+            y = strassen.unscaled(strassen.combined_products(products), back, column)
         for at in zip(*np.nonzero(~np.isfinite(back[..., 0])), strict=True):
             y[at] = strassen.not_finite_row(items(a)[at], np.sign(w))
         return _results(y, a)

@@ -15,7 +15,7 @@ import numpy as np
 
 from verax.compiler.kernels.convolution.finish import Where, finish_stored
 from verax.compiler.kernels.convolution.schedule import ConvSchedule, for_sums
-from verax.compiler.kernels.convolution.spare import computed, whole
+from verax.compiler.kernels.convolution.spare import computed, widened_blocks
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.convolution.tiles import (
     Tile,
@@ -46,40 +46,41 @@ WIDEST = 8
 def depthwise_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     """A tile that reuses inputs and fits the registers."""
     target = for_sums(spec, target)
-    taps, most = math.prod(spec.kernel), most_outputs(spec, target)
-    held = _holds_weights(spec, target)
+    taps, max_outputs = math.prod(spec.kernel), most_outputs(spec, target)
+    weights_in_registers = _holds_weights(spec, target)
     (_, kh, kw), (_, sh, sw), (_, dh, dw) = spec.kernel, spec.strides, spec.dilations
 
     def cycles(rows: int, cols: int) -> float:
         inputs = ((rows - 1) * sh + (kh - 1) * dh + 1) * ((cols - 1) * sw + (kw - 1) * dw + 1)
-        loads = inputs * spec.kernel[0] + rows * cols * (0 if held else taps)
+        loads = inputs * spec.kernel[0] + rows * cols * (0 if weights_in_registers else taps)
         work = max(rows * cols * taps / 2, loads / 2, taps * 4) * target.physical
         return work + rows * cols * target.physical + 6
 
     count = _outputs(spec)
-    rows, cols = choose_tile(count, most, WIDEST, cycles)
-    others = known(spec.batch) * _blocks(spec) * count[0]
+    rows, cols = choose_tile(count, max_outputs, WIDEST, cycles)
+    items = known(spec.batch) * _blocks(spec) * count[0]
     outer = splits_channels(count[1], count[2])
-    chunk = choose_chunk(others, count[1] // rows, outer)
+    chunk = choose_chunk(items, count[1] // rows, outer)
     return ConvSchedule(
         1, rows, cols, chunk, filters_outer=outer, spare=spare_channels(spec, target)
     )
 
 
 def spare_channels(spec: ConvSpec, target: Target) -> int:
-    """Lanes of the last block, in whole registers, that are no channels. Only floats are computed
-    for a part of a block."""
+    """Number of unused lanes of the last channel block, a multiple of a register's lanes.
+
+    0 unless all types are float32: only floats are computed for part of a block."""
     if {spec.types.x, spec.types.weights, spec.types.sum} != {"float32"}:
         return 0
-    each = LANES // target.physical
-    return -known(spec.channels) % LANES // each * each
+    register_lanes = LANES // target.physical
+    return -known(spec.channels) % LANES // register_lanes * register_lanes
 
 
 def most_outputs(spec: ConvSpec, target: Target) -> int:
     """Outputs of a tile whose sums fit the register file, beside its weights or those in flight."""
     taps = math.prod(spec.kernel)
-    held = taps * target.physical if _holds_weights(spec, target) else IN_FLIGHT
-    return max(1, min(14, (target.registers - 3 - held) // target.physical))
+    other_registers = taps * target.physical if _holds_weights(spec, target) else IN_FLIGHT
+    return max(1, min(14, (target.registers - 3 - other_registers) // target.physical))
 
 
 def _outputs(spec: ConvSpec) -> Triple:
@@ -110,20 +111,20 @@ def emit_depthwise(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule
     if f.kernel is not None:
         return f.kernel
     count = _outputs(spec)
-    walk = Walk(
+    tile_walk = Walk(
         known(spec.batch), _blocks(spec), count, schedule.rows, schedule.cols, schedule.chunk,
         schedule.filters_outer,
     )  # fmt: skip
     later = finishes_later(spec, schedule, module.target)
     sums = dataclasses.replace(spec, epilogue=None) if later else spec
-    walk.emit(
+    tile_walk.emit(
         f,
         lambda tile: _emit_any(f, sums, schedule.spare, tile),
         (lambda row: _finish_row(f, spec, row)) if later else None,
     )
     outputs = spec.batch * spec.channels * math.prod(spec.output)
     inputs = spec.batch * spec.channels * math.prod(hi - lo for lo, hi in spec.input_extent())
-    return f.finish(walk.items, spec.flops, 4 * (inputs + outputs))
+    return f.finish(tile_walk.items, spec.flops, 4 * (inputs + outputs))
 
 
 SHORT_ROW = 1 << 12
@@ -172,11 +173,11 @@ def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: Tile, spare: int) -> No
     lanes = LANES - spare
     taps = math.prod(spec.kernel)
     first = sum(-p * s for p, s in zip(spec.pads, spec.x.space, strict=True))
-    moved = [
+    input_position = [
         f.imul(i, s) for i, s in zip((tile.depth, tile.row, tile.col), spec.strides, strict=True)
     ]
     kind = spec.types.x
-    origin = spec.x.at(f, f.args[0], tile.batch, tile.block, moved, dtype=kind)
+    origin = spec.x.at(f, f.args[0], tile.batch, tile.block, input_position, dtype=kind)
     x = f.anchor(f.at(origin, first, dtype=kind))
     w = f.at(f.args[1], (tile.block, taps * LANES), dtype=spec.types.weights)
     if spec.bias:
@@ -189,12 +190,12 @@ def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: Tile, spare: int) -> No
         _emit_unrolled(f, spec, x, w, acc, lanes)
     else:
         _emit_looped(f, spec, x, w, acc, lanes)
-    place = [tile.depth, tile.row, tile.col]
-    sums = whole(f, list(acc.values()), 1, spare)
-    places = [(tile.batch, tile.block, place, (0, r, c)) for r, c in acc]
-    results = finished(f, spec.epilogue, f.args[2 + spec.bias : -1], sums, places)
-    for where, value in zip(places, results, strict=True):
-        f.store(value, spec.y.at(f, f.args[-1], *where, dtype=spec.types.y))
+    position = [tile.depth, tile.row, tile.col]
+    sums = widened_blocks(f, list(acc.values()), 1, spare)
+    locations = [(tile.batch, tile.block, position, (0, r, c)) for r, c in acc]
+    results = finished(f, spec.epilogue, f.args[2 + spec.bias : -1], sums, locations)
+    for location, value in zip(locations, results, strict=True):
+        f.store(value, spec.y.at(f, f.args[-1], *location, dtype=spec.types.y))
 
 
 def _load(f: FunctionBuilder, spec: ConvSpec, lanes: int, x: ir.Value, *terms: Term) -> ir.Value:
@@ -219,9 +220,11 @@ def _emit_unrolled(
 ) -> None:
     """Inputs in ascending order, each loaded once."""
     (kd, kh, kw), (_, sh, sw), (dd, dh, dw) = spec.kernel, spec.strides, spec.dilations
-    held = {}
+    loaded_weights = {}
     if _holds_weights(spec, f.module.target):
-        held = {tap: _weight(f, spec, lanes, w, tap * LANES) for tap in range(kd * kh * kw)}
+        loaded_weights = {
+            tap: _weight(f, spec, lanes, w, tap * LANES) for tap in range(kd * kh * kw)
+        }
     for z in range(kd):
         users: dict[tuple[int, int], list[tuple[tuple[int, int], int]]] = {}
         for (r, c), ky, kx in ((p, a, b) for p in acc for a in range(kh) for b in range(kw)):
@@ -231,7 +234,11 @@ def _emit_unrolled(
             offset = z * dd * spec.x.depth + iy * spec.x.row + ix * spec.x.pixel
             value = _load(f, spec, lanes, x, offset)
             for pixel, tap in uses:
-                weight = held[tap] if held else _weight(f, spec, lanes, w, tap * LANES)
+                weight = (
+                    loaded_weights[tap]
+                    if loaded_weights
+                    else _weight(f, spec, lanes, w, tap * LANES)
+                )
                 acc[pixel] = multiply_add(f, spec.types, value, weight, acc[pixel])
 
 
@@ -258,8 +265,8 @@ def _emit_looped(
                     _load(f, spec, lanes, source, r * sh * spec.x.row + c * sw * spec.x.pixel)
                     for r, c in pixels
                 ]
-                both = zip(inputs, k.values, strict=True)
-                k.next([multiply_add(f, spec.types, v, weight, a) for v, a in both])
+                input_sums = zip(inputs, k.values, strict=True)
+                k.next([multiply_add(f, spec.types, v, weight, a) for v, a in input_sums])
             y.next(k.results)
         z.next(y.results)
     acc.update(zip(pixels, z.results, strict=True))

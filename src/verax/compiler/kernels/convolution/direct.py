@@ -24,7 +24,7 @@ from verax.compiler.kernels.convolution.schedule import (
     passes,
     written_densely,
 )
-from verax.compiler.kernels.convolution.spare import computed, whole
+from verax.compiler.kernels.convolution.spare import computed, widened_blocks
 from verax.compiler.kernels.convolution.spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import Sizes, finished, is_long, load_lanes
 from verax.compiler.kernels.llvm import text as ir
@@ -51,23 +51,23 @@ def emit_direct(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -
     items: Size = 0
     weights: Size = 0
     phases = [r for r in spec.phases() if math.prod(r.count) != 0]
-    parts: list[Section] = []
+    sections_emitted: list[Section] = []
     for phase in phases:
         for first, count, blocks in sections(spec, schedule):
-            part = Section(f, spec, schedule, phase, first, count, blocks, items, weights)
-            parts.append(part)
-            items += part.items
-            weights += spec.groups * count * part.weights_per_item
-    for part in parts:
-        part.emit(alone=len(parts) == 1)
+            section = Section(f, spec, schedule, phase, first, count, blocks, items, weights)
+            sections_emitted.append(section)
+            items += section.items
+            weights += spec.groups * count * section.weights_per_item
+    for section in sections_emitted:
+        section.emit(alone=len(sections_emitted) == 1)
     outputs = spec.batch * math.prod(spec.output) * spec.filters
     inputs = spec.batch * spec.channels * math.prod(hi - lo for lo, hi in spec.input_extent())
     return f.finish(items, spec.flops, 4 * (outputs + inputs + weights))
 
 
-def _tile(most: int, extent: Size) -> int:
+def _tile(max_tile: int, extent: Size) -> int:
     """Outputs of a tile along an axis of `extent`."""
-    return min(most, extent) if isinstance(extent, int) else most
+    return min(max_tile, extent) if isinstance(extent, int) else max_tile
 
 
 class Section:
@@ -196,9 +196,12 @@ class Section:
 
     def _emit_rows(self, row: Index, rows: int, tile: Index) -> None:
         """A row of tiles, the `tile`-th of this item."""
-        full, rest = divmod(known(self.cols), self.tile_cols)
+        full, remainder = divmod(known(self.cols), self.tile_cols)
         self.tiles_before = self.f.imul(tile, self.tiles_across)
-        for first, count, cols in ((0, full, self.tile_cols), (full * self.tile_cols, 1, rest)):
+        for first, count, cols in (
+            (0, full, self.tile_cols),
+            (full * self.tile_cols, 1, remainder),
+        ):
             if count and cols:
                 with self.f.loop(count) as c:
                     col = self.f.iadd(self.f.imul(c.index, cols), first)
@@ -213,18 +216,18 @@ class Section:
         state = [self.pass_w, *self._computed(self._initial(row, col, pixels))]
         if self.ahead:
             state.insert(1, self._soon(tile))
-        full, rest = divmod(spec.group_channels, LANES)
+        full, remainder = divmod(spec.group_channels, LANES)
         full = self.schedule.pass_blocks if self.passes > 1 else full
         if full != 0:
             with f.loop(full, carry=state) as block:
                 source = self._input(x, (block.index, self.x_block))
                 block.next(self._emit_taps(source, LANES, pixels, block.values))
             state = block.results
-        if rest != 0:
-            state = self._emit_taps(self._input(x, full * self.x_block), rest, pixels, state)
+        if remainder != 0:
+            state = self._emit_taps(self._input(x, full * self.x_block), remainder, pixels, state)
         if spec.paired:
             state = self._emit_further(x, pixels, state)
-        acc = whole(f, state[1 + bool(self.ahead) :], self.blocks, self.spare)
+        acc = widened_blocks(f, state[1 + bool(self.ahead) :], self.blocks, self.spare)
         outputs = list(self._outputs(row, col, pixels))
         if self.passes == 1:
             self._emit_final(row, col, pixels, outputs, acc)
@@ -234,8 +237,8 @@ class Section:
             with final:
                 self._emit_final(row, col, pixels, outputs, acc)
             with partial:
-                for where, value in zip(outputs, acc, strict=True):
-                    self._store(value, *where)
+                for location, value in zip(outputs, acc, strict=True):
+                    self._store(value, *location)
 
     def _soon(self, tile: Index) -> ir.Value:
         """The weights of the next pass, or item, that the `tile`-th tile fetches."""
@@ -246,16 +249,16 @@ class Section:
         """Accumulators to start from: the bias, or what the pass before has left in y."""
         f, tensor, kind = self.f, self.spec.initial, self.types.sum
         if tensor:
-            places = list(self._outputs(row, col, pixels))
+            locations = list(self._outputs(row, col, pixels))
             start = [
                 load_lanes(
                     f,
                     tensor,
-                    tensor.at(f, f.args[2], *where, dtype=kind),
-                    self._lanes(where[1]),
+                    tensor.at(f, f.args[2], *location, dtype=kind),
+                    self._lanes(location[1]),
                     kind,
                 )
-                for where in places
+                for location in locations
             ]
         elif self.spec.bias:
             bias = f.at(f.args[2], (self.block, LANES), dtype=kind)
@@ -270,11 +273,11 @@ class Section:
             load_lanes(
                 f,
                 self.spec.y,
-                self.spec.y.at(f, f.args[-1], *where, dtype=kind),
-                self._lanes(where[1]),
+                self.spec.y.at(f, f.args[-1], *location, dtype=kind),
+                self._lanes(location[1]),
                 kind,
             )
-            for where in self._outputs(row, col, pixels)
+            for location in self._outputs(row, col, pixels)
         ]
         return [f.b.select(first, a, b) for a, b in zip(start, left, strict=True)]
 
@@ -309,8 +312,8 @@ class Section:
         unroll = min(self.schedule.unroll, steps) if isinstance(steps, int) else 1
         if fetch and (not linear or LANES % unroll):
             unroll = LANES
-        full, rest = steps // unroll, known(steps % unroll)
-        trips: list[tuple[Size, Size, int]] = [(0, full, unroll), (full * unroll, 1, rest)]
+        full, remainder = steps // unroll, known(steps % unroll)
+        trips: list[tuple[Size, Size, int]] = [(0, full, unroll), (full * unroll, 1, remainder)]
         for first, count, size in trips:
             if not size:
                 continue
@@ -327,8 +330,10 @@ class Section:
                 for step in range(size):
                     source, w = self._emit_step(source, w, step, pixels, acc)
                 pointers[0] = w
-                moved = [self._weight(p, s) for p, s in zip(pointers, strides, strict=False)]
-                trip.next([*moved, *acc])
+                next_pointers = [
+                    self._weight(p, s) for p, s in zip(pointers, strides, strict=False)
+                ]
+                trip.next([*next_pointers, *acc])
             state = trip.results
         return state
 
@@ -340,8 +345,8 @@ class Section:
         source, (w, *acc) = self.f.anchor(x), state
         for step in range(QUADS):
             self.products.shuffle(self._weight(w, step * LANES))
-            place = SHUFFLES + step * self.step_width
-            source, w = self._emit_products(source, w, 0, [place], pixels, acc)
+            weight_offset = SHUFFLES + step * self.step_width
+            source, w = self._emit_products(source, w, 0, [weight_offset], pixels, acc)
         return [self._weight(w, BLOCK), *acc]
 
     def _emit_further(
@@ -387,23 +392,25 @@ class Section:
         """One step: acc += x * w for every pixel and block. Returns x and w for the next."""
         f, spec = self.f, self.spec
         offset, here = step * spec.x.lane * spec.step, step * self.step_width
-        places = [here + j * LANES * spec.step for j in range(self.blocks)]
+        weight_offsets = [here + j * LANES * spec.step for j in range(self.blocks)]
         if self.schedule.near:
-            for place in places:
-                f.prefetch(self._weight(w, self.schedule.near * self.step_width + place))
-        return self._emit_products(x, w, offset, places, pixels, acc)
+            for weight_offset in weight_offsets:
+                f.prefetch(self._weight(w, self.schedule.near * self.step_width + weight_offset))
+        return self._emit_products(x, w, offset, weight_offsets, pixels, acc)
 
     def _emit_products(
         self,
         x: ir.Value,
         w: ir.Value,
         offset: Size,
-        places: Sequence[Size],
+        weight_offsets: Sequence[Size],
         pixels: list[tuple[int, int]],
         acc: list[ir.Value],
     ) -> tuple[ir.Value, ir.Value]:
         """acc += x * w, the data `offset` behind each pixel's, weights at `places`."""
-        weights = self._computed([self.products.weights(self._weight(w, p)) for p in places])
+        weights = self._computed(
+            [self.products.weights(self._weight(w, p)) for p in weight_offsets]
+        )
         for i, (r, c) in enumerate(pixels):
             value = self.products.value(self._input(x, r * self.x_row + c * self.x_col + offset))
             values = self._computed([value] * self.blocks)
@@ -421,15 +428,15 @@ class Section:
     ) -> Iterator[tuple[Index, Index, list[Index], Sizes]]:
         """(batch, block, place, offset) of every accumulator, as `Strides.at` takes them."""
         f, phase = self.f, self.phase
-        place, offset = self._place(row, col), (0, 0, 0)
+        position, offset = self._place(row, col), (0, 0, 0)
         for r, c in pixels:
             if self.flat and not self.dense:
-                place = self._place(f.iadd(row, r), col)
+                position = self._place(f.iadd(row, r), col)
             else:
                 dr, dc = (0, r) if self.flat else (r, c)
                 offset = (0, dr * phase.out_step[1], dc * phase.out_step[2])
             for j in range(self.blocks):
-                yield self.n, f.iadd(self.block, j), place, offset
+                yield self.n, f.iadd(self.block, j), position, offset
 
     def _place(self, row: Index, col: Index) -> list[Index]:
         """Depth, row and column in the output of a place on the grid."""
@@ -456,21 +463,21 @@ class Section:
         f, spec = self.f, self.spec
         operands = f.args[2 + spec.extra_arguments : -1]
         if len(acc) > self.blocks and self.finishes_later:
-            for where, value in zip(outputs, acc, strict=True):
-                self._store(value, *where)
+            for location, value in zip(outputs, acc, strict=True):
+                self._store(value, *location)
 
             def wheres(r: Index, c: Index) -> list[Where]:
-                place = self._place(f.iadd(row, r), f.iadd(col, c))
+                position = self._place(f.iadd(row, r), f.iadd(col, c))
                 blocks = [f.iadd(self.block, j) for j in range(self.blocks)]
-                return [(self.n, block, place, (0, 0, 0)) for block in blocks]
+                return [(self.n, block, position, (0, 0, 0)) for block in blocks]
 
             size = pixels[-1][0] + 1, pixels[-1][1] + 1
             finish_stored(f, spec, size, operands, self.blocks, wheres, self._lanes, self._store)
             return
-        counts = [self._lanes(where[1]) for where in outputs]
+        counts = [self._lanes(location[1]) for location in outputs]
         results = finished(f, spec.epilogue, operands, acc, outputs, counts)
-        for where, value in zip(outputs, results, strict=True):
-            self._store(value, *where)
+        for location, value in zip(outputs, results, strict=True):
+            self._store(value, *location)
 
     def _lanes(self, block: Index) -> Index | None:
         """Filters of this block that y has; None for all 16."""
@@ -479,10 +486,10 @@ class Section:
         return self.f.clamp(self.f.iadd(self.spec.filters, self.f.imul(block, -LANES)), 0, LANES)
 
     def _store(
-        self, value: ir.Value, n: Index, block: Index, place: list[Index], offset: Sizes
+        self, value: ir.Value, n: Index, block: Index, position: list[Index], offset: Sizes
     ) -> None:
         f, lanes = self.f, self._lanes(block)
-        address = self.spec.y.at(f, f.args[-1], n, block, place, offset, self.types.y)
+        address = self.spec.y.at(f, f.args[-1], n, block, position, offset, self.types.y)
         if lanes is None:
             f.store(value, address)
         else:

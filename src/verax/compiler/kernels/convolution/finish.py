@@ -10,7 +10,7 @@ from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.layout import Sizes, finished, load_lanes
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index
-from verax.compiler.kernels.llvm.side_by_side import in_step, parts
+from verax.compiler.kernels.llvm.side_by_side import equal_groups, in_step
 
 Where: TypeAlias = tuple[Index, Index, list[Index], Sizes]
 """Batch, block of channels, place, offset."""
@@ -32,19 +32,19 @@ def finish_stored(
     y, kind, pointer = spec.y, spec.types.y, f.args[-1]
     rows, cols = size
     outer, across = (rows, cols) if cols > 1 else (1, rows)
-    most = max(1, in_step(f.module.target) // blocks)
+    max_columns = max(1, in_step(f.module.target) // blocks)
     with f.loop(outer) as o:
-        for first, count, width in parts(across, most):
+        for first, count, width in equal_groups(across, max_columns):
             with f.loop(count) as i:
                 start = f.iadd(f.imul(i.index, width), first)
                 along = [f.iadd(start, k) for k in range(width)]
                 here = [(o.index, k) if cols > 1 else (k, 0) for k in along]
-                places = [where for r, c in here for where in wheres(r, c)]
-                counts = [lanes(where[1]) for where in places]
+                locations = [location for r, c in here for location in wheres(r, c)]
+                counts = [lanes(location[1]) for location in locations]
                 sums = [
-                    load_lanes(f, y, y.at(f, pointer, *where, dtype=kind), n, kind)
-                    for where, n in zip(places, counts, strict=True)
+                    load_lanes(f, y, y.at(f, pointer, *location, dtype=kind), n, kind)
+                    for location, n in zip(locations, counts, strict=True)
                 ]
-                results = finished(f, spec.epilogue, operands, sums, places, counts)
-                for where, value in zip(places, results, strict=True):
-                    store(value, *where)
+                results = finished(f, spec.epilogue, operands, sums, locations, counts)
+                for location, value in zip(locations, results, strict=True):
+                    store(value, *location)

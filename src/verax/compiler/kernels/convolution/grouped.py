@@ -32,7 +32,7 @@ def pack_grouped_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
     w = np.asarray(weights, spec.types.weights).reshape(filters, channels, *spec.kernel)
     w = np.pad(w, ((0, -filters % LANES), *[(0, 0)] * 4))
     w = w.reshape(-1, LANES, *w.shape[1:])
-    parts = [np.zeros(0, w.dtype)]
+    panels = [np.zeros(0, w.dtype)]
     for phase in spec.phases():
         taps = w
         for axis, indices in enumerate(phase.taps):
@@ -40,8 +40,8 @@ def pack_grouped_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
         taps = taps.reshape(*w.shape[:3], -1)  # block, lane, channel, tap
         for block in taps:
             for first in range(0, channels, LANES):
-                parts.append(block[:, first : first + LANES].transpose(2, 1, 0).reshape(-1))
-    return np.concatenate(parts)
+                panels.append(block[:, first : first + LANES].transpose(2, 1, 0).reshape(-1))
+    return np.concatenate(panels)
 
 
 def emit_grouped(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -> Kernel:
@@ -77,8 +77,8 @@ def _pieces(spec: ConvSpec, columns: int) -> list[tuple[int, int, int]]:
     """(first, trips, size) of the tiles of a row. Gathers are long, so what is left over is taken
     one by one, in a loop."""
     tile = SHUFFLED_TILE if _shuffles(spec) else GATHERED_TILE
-    full, rest = divmod(columns, tile)
-    left = (full * tile, 1, rest) if _shuffles(spec) else (full * tile, rest, 1)
+    full, remainder = divmod(columns, tile)
+    left = (full * tile, 1, remainder) if _shuffles(spec) else (full * tile, remainder, 1)
     return [piece for piece in ((0, full, tile), left) if piece[1] and piece[2]]
 
 
@@ -162,33 +162,33 @@ class _Outputs:
             inputs = _gather(f, self.spec, x, base, f.iadd(c.index, first), self.size, across)
             types = self.spec.types
             weight = f.load(c.values[0], types.weights)
-            both = zip(inputs, c.values[1:], strict=True)
-            acc = [multiply_add(f, types, widened(f, v, types), weight, a) for v, a in both]
+            terms = zip(inputs, c.values[1:], strict=True)
+            acc = [multiply_add(f, types, widened(f, v, types), weight, a) for v, a in terms]
             c.next([f.at(c.values[0], LANES, dtype=types.weights), *acc])
         return c.results
 
     def _store(self, acc: list[ir.Value]) -> None:
         f, spec, phase = self.f, self.spec, self.phase
-        place = [
+        position = [
             f.iadd(f.imul(i, step), first)
             for i, step, first in zip(self.position, phase.out_step, phase.out_first, strict=True)
         ]
-        places = [
-            (self.n, self.block, place, (0, 0, i * phase.out_step[2])) for i in range(len(acc))
+        locations = [
+            (self.n, self.block, position, (0, 0, i * phase.out_step[2])) for i in range(len(acc))
         ]
-        results = finished(f, spec.epilogue, f.args[2 + spec.bias : -1], acc, places)
-        for where, result in zip(places, results, strict=True):
-            f.store(result, spec.y.at(f, f.args[-1], *where, dtype=spec.types.y))
+        results = finished(f, spec.epilogue, f.args[2 + spec.bias : -1], acc, locations)
+        for location, result in zip(locations, results, strict=True):
+            f.store(result, spec.y.at(f, f.args[-1], *location, dtype=spec.types.y))
 
 
 def _first_channels(f: FunctionBuilder, spec: ConvSpec, block: Index) -> list[ir.Value]:
     """Per lane, the first input channel of its filter's group; spare lanes repeat the last."""
-    found = []
+    channels = []
     for lane in range(LANES):
         filter_ = f.clamp(f.iadd(f.imul(block, LANES), lane), 0, spec.filters - 1)
         group = f.b.udiv(f.i64(filter_), f.i64(spec.group_filters))
-        found.append(f.b.mul(group, f.i64(spec.group_channels)))
-    return found
+        channels.append(f.b.mul(group, f.i64(spec.group_channels)))
+    return channels
 
 
 def _gather(
@@ -206,8 +206,8 @@ def _gather(
     for lane, first in enumerate(base):
         at = f.b.add(first, f.i64(channel))
         block, within = f.b.lshr(at, f.i64(LANES.bit_length() - 1)), f.b.and_(at, f.i64(LANES - 1))
-        place = (block, spec.x.block), (within, spec.x.lane)
-        source = f.anchor(f.at(x, *place, dtype=kind))
+        terms = (block, spec.x.block), (within, spec.x.lane)
+        source = f.anchor(f.at(x, *terms, dtype=kind))
         for i in range(size):
             value = f.load(f.at(source, i * across, dtype=kind), kind, lanes=0)
             vectors[i] = f.b.insert_element(vectors[i], value, ir.Constant(I32, lane))

@@ -60,24 +60,29 @@ def weight_moves(spec: ConvSpec, schedule: ConvSchedule) -> Moves:
     assert spec.step == 1, "pairs are packed when the network is compiled"
     groups, filters, channels = spec.groups, known(spec.group_filters), known(spec.group_channels)
     taps = math.prod(spec.kernel)
-    places = (spec.kernel[1] * spec.kernel[2], spec.kernel[2], 1)
-    each = channels * filters * taps
+    tap_strides = (spec.kernel[1] * spec.kernel[2], spec.kernel[2], 1)
+    group_elements = channels * filters * taps
     regrouped = None
     if spec.aligned and not (spec.depthwise and spec.x.lane == 1):
         across = (taps, filters * taps) if spec.transposed else (channels * taps, taps)
-        steps = _Steps((groups, each), (filters, across[0]), (channels, across[1]), places)
-        parts = [(known(f), known(n), b) for f, n, b in sections(spec, schedule)]
+        steps = _Steps(
+            (groups, group_elements), (filters, across[0]), (channels, across[1]), tap_strides
+        )
+        panel_sections = [(known(f), known(n), b) for f, n, b in sections(spec, schedule)]
     else:  # lanes go on from group to group
-        steps = _Steps((1, 0), (groups * filters, channels * taps), (channels, taps), places)
-        parts = [(0, -(-groups * filters // LANES), 1)]
+        steps = _Steps((1, 0), (groups * filters, channels * taps), (channels, taps), tap_strides)
+        panel_sections = [(0, -(-groups * filters // LANES), 1)]
         if spec.transposed:
             dims = (groups, filters, channels, taps)
-            read, written = (each, taps, filters * taps, 1), (each, channels * taps, taps, 1)
+            read, written = (
+                (group_elements, taps, filters * taps, 1),
+                (group_elements, channels * taps, taps, 1),
+            )
             regrouped = Move(dims, read, 0, written, 0)
     moves: list[Move] = []
     elements, gaps = 0, False
     for phase in spec.phases():
-        for first, count, blocks in parts:
+        for first, count, blocks in panel_sections:
             width = blocks * LANES
             real = min(count * width, steps.filters[0] - first * LANES)
             gaps |= real < count * width
@@ -98,14 +103,17 @@ def _section(
         for taps, step in zip(phase.taps, steps.taps)
     ]
     tap_first = sum(taps[0] * step for taps, step in zip(phase.taps, steps.taps) if taps)
-    found = []
-    full, whole = real // width, channels // LANES
+    moves = []
+    full, full_blocks = real // width, channels // LANES
     for panels, lanes, begin in ((full, width, 0), (1, real % width, full)):
-        for blocks, few, block in ((whole, LANES, 0), (1, channels % LANES, whole)):
-            dims = (steps.groups[0], panels, blocks, *counts, few, lanes)
+        for blocks, block_channels, block in (
+            (full_blocks, LANES, 0),
+            (1, channels % LANES, full_blocks),
+        ):
+            dims = (steps.groups[0], panels, blocks, *counts, block_channels, lanes)
             if 0 in dims:
                 continue
-            row = few * width
+            row = block_channels * width
             read = (
                 *(steps.groups[1], width * steps.filters[1], LANES * steps.channels[1]),
                 *(*tap_steps, steps.channels[1], steps.filters[1]),
@@ -114,7 +122,9 @@ def _section(
                 *(count * panel, panel, LANES * math.prod(counts) * width),
                 *(counts[1] * counts[2] * row, counts[2] * row, row, width, 1),
             )
-            place = (first + begin * width) * steps.filters[1] + block * LANES * steps.channels[1]
+            source_offset = (first + begin * width) * steps.filters[
+                1
+            ] + block * LANES * steps.channels[1]
             into = start + begin * panel + block * LANES * math.prod(counts) * width
-            found.append(Move(dims, read, tap_first + place, written, into))
-    return found
+            moves.append(Move(dims, read, tap_first + source_offset, written, into))
+    return moves

@@ -27,15 +27,18 @@ def sections(spec: ConvSpec, schedule: ConvSchedule) -> list[tuple[Size, Size, i
     at most has a group. A block with spare lanes is in a section that has one group.
     """
     total, blocks = filter_blocks(spec), schedule.blocks
-    full, rest = divmod(total, blocks)
-    found: list[tuple[Size, Size, int]] = [(0, full, blocks)]
-    if isinstance(rest, int):
-        found.append((full * blocks, 1, rest))
-        if schedule.spare and not rest:
-            found = [(0, full - 1, blocks), ((full - 1) * blocks, 1, blocks)]
+    full, remainder = divmod(total, blocks)
+    panel_sections: list[tuple[Size, Size, int]] = [(0, full, blocks)]
+    if isinstance(remainder, int):
+        panel_sections.append((full * blocks, 1, remainder))
+        if schedule.spare and not remainder:
+            panel_sections = [(0, full - 1, blocks), ((full - 1) * blocks, 1, blocks)]
     else:
-        found += [(full * blocks, equal(rest, few), few) for few in range(1, blocks)]
-    return [s for s in found if s[1] != 0 and s[2]]
+        panel_sections += [
+            (full * blocks, equal(remainder, group_blocks), group_blocks)
+            for group_blocks in range(1, blocks)
+        ]
+    return [s for s in panel_sections if s[1] != 0 and s[2]]
 
 
 def pack_direct_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
@@ -45,7 +48,7 @@ def pack_direct_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSched
     when transposed. Kernel axes that the spec has and the array lacks may be missing in front.
     """
     w = weights_by_group(weights, spec)
-    parts = []
+    chunks = []
     for phase in spec.phases():
         taps = w
         for axis, indices in enumerate(phase.taps):
@@ -53,13 +56,13 @@ def pack_direct_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSched
                 taps = np.take(taps, indices, axis=3 + axis)
         steps = int(np.prod(taps.shape[3:]))
         for first, count, blocks in sections(spec, schedule):
-            part = taps.reshape(*w.shape[:3], steps)
-            parts += _pack_section(part, known(first), known(count), blocks, spec.step)
-    packed = np.concatenate(parts) if parts else np.zeros(0, w.dtype)
-    return _turned(packed) if spec.types.weights == "bfloat16" else packed
+            phase_weights = taps.reshape(*w.shape[:3], steps)
+            chunks += _pack_section(phase_weights, known(first), known(count), blocks, spec.step)
+    packed = np.concatenate(chunks) if chunks else np.zeros(0, w.dtype)
+    return _swap_bfloat16_pairs(packed) if spec.types.weights == "bfloat16" else packed
 
 
-def _turned(packed: np.ndarray) -> np.ndarray:
+def _swap_bfloat16_pairs(packed: np.ndarray) -> np.ndarray:
     """The second of each pair first: `steps.Halves` adds the upper half of a number of 32 bits."""
     return np.ascontiguousarray(packed.reshape(-1, 2)[:, ::-1]).reshape(-1)
 
@@ -68,7 +71,9 @@ def direct_elements(spec: ConvSpec, schedule: ConvSchedule) -> int:
     """Length of what `pack_direct_weights` gives."""
     groups, channels = spec.groups, known(spec.group_channels)
     steps = sum(math.prod(phase.tap_counts) for phase in spec.phases())
-    blocks = sum(known(count) * each for _, count, each in sections(spec, schedule))
+    blocks = sum(
+        known(count) * blocks_per_panel for _, count, blocks_per_panel in sections(spec, schedule)
+    )
     return groups * blocks * LANES * (channels + -channels % spec.step) * steps
 
 
@@ -94,24 +99,24 @@ def _pack_section(
     """w: (groups, filters, channels, taps). step: channels taken together."""
     groups, _, channels, taps = w.shape
     width = blocks * LANES
-    part = w[:, first * LANES : first * LANES + count * width]
-    missing = count * width - part.shape[1], -channels % step
+    filters = w[:, first * LANES : first * LANES + count * width]
+    missing = count * width - filters.shape[1], -channels % step
     if any(missing):
-        part = np.pad(part, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)))
-    channels = part.shape[2]
-    part = part.reshape(groups, count, width, channels, taps)
+        filters = np.pad(filters, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)))
+    channels = filters.shape[2]
+    filters = filters.reshape(groups, count, width, channels, taps)
     out = np.empty((groups, count, channels * taps * width), w.dtype)
-    full, rest = divmod(channels, LANES)
+    full, remainder = divmod(channels, LANES)
     edge = full * LANES * taps * width
     if full:
-        source = part[:, :, :, : full * LANES]
+        source = filters[:, :, :, : full * LANES]
         source = source.reshape(groups, count, width, full, LANES // step, step, taps)
         shape = (groups, count, full, taps, LANES // step, width, step)
         out[:, :, :edge].reshape(shape)[...] = source.transpose(0, 1, 3, 6, 4, 2, 5)
-    if rest:
-        tail = part[:, :, :, full * LANES :]
-        tail = tail.reshape(groups, count, width, rest // step, step, taps)
-        target = out[:, :, edge:].reshape(groups, count, taps, rest // step, width, step)
+    if remainder:
+        tail = filters[:, :, :, full * LANES :]
+        tail = tail.reshape(groups, count, width, remainder // step, step, taps)
+        target = out[:, :, edge:].reshape(groups, count, taps, remainder // step, width, step)
         target[...] = tail.transpose(0, 1, 5, 3, 2, 4)
     return [out.reshape(-1)]
 

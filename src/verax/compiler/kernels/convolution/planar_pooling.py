@@ -82,9 +82,9 @@ class PlanarMaxSpec:
     def chunk(self) -> int:
         """Rows of output that are made from rows kept together."""
         rows = choose_chunk(self.planes * self.output[0], self.output[1])
-        kept = SCRATCH // (ELEMENT_SIZES[self.dtype] * self.width * self.kernel[0])
-        few = 4 * -(-self.reach(1, 1) // self.strides[1])
-        return min(rows, max(few, (kept - self.reach(1, 1)) // self.strides[1] + 1))
+        scratch_rows = SCRATCH // (ELEMENT_SIZES[self.dtype] * self.width * self.kernel[0])
+        min_rows = 4 * -(-self.reach(1, 1) // self.strides[1])
+        return min(rows, max(min_rows, (scratch_rows - self.reach(1, 1)) // self.strides[1] + 1))
 
     @property
     def units(self) -> int:
@@ -122,10 +122,10 @@ class PlanarMaxSpec:
     @property
     def cost(self) -> float:
         """About the instructions on vectors of 16, each row costing some beside."""
-        made, stride = -(-self.output[2] // LANES), self.strides[2]
-        along = made * stride * self.kernel[2] + (2 * self.output[2] if stride > 2 else 0)
+        output_vectors, stride = -(-self.output[2] // LANES), self.strides[2]
+        along = output_vectors * stride * self.kernel[2] + (2 * self.output[2] if stride > 2 else 0)
         reduced = 6 * -(-self.size[2] // LANES) + along + _BESIDE
-        across = made * (self.kernel[0] * self.kernel[1] + 5) + _BESIDE
+        across = output_vectors * (self.kernel[0] * self.kernel[1] + 5) + _BESIDE
         return self.planes * (
             self.size[0] * self.size[1] * reduced + self.output[0] * self.output[1] * across
         )
@@ -161,14 +161,14 @@ class _Chunk:
     """Some rows of output being written."""
 
     def __init__(
-        self, f: FunctionBuilder, spec: PlanarMaxSpec, number: Index, scratch: ir.Value
+        self, f: FunctionBuilder, spec: PlanarMaxSpec, index: Index, scratch: ir.Value
     ) -> None:
         self.f, self.b, self.spec = f, f.b, spec
         self.key = KEYS[spec.dtype]
-        self.plane, self.depth, part = f.split(
-            number, spec.output[0], -(-spec.output[1] // spec.chunk)
+        self.plane, self.depth, chunk = f.split(
+            index, spec.output[0], -(-spec.output[1] // spec.chunk)
         )
-        self.row = f.imul(part, spec.chunk)
+        self.row = f.imul(chunk, spec.chunk)
         self.rows = f.clamp(f.iadd(spec.output[1], f.imul(self.row, -1)), 0, spec.chunk)
         self.reduced = scratch
         self.line = self._at(scratch, spec.kept)
@@ -178,7 +178,7 @@ class _Chunk:
     def emit(self) -> None:
         """Rows of keys along themselves, then across rows."""
         f, spec = self.f, self.spec
-        lowest = f.constant(_least(self.key), self.key)
+        lowest = f.constant(_min_key(self.key), self.key)
         for start in range(0, spec.pads[2], LANES):
             f.store(lowest, self._at(self.line, start))
         rows = f.iadd(f.imul(f.iadd(self.rows, -1), spec.strides[1]), spec.reach(1, 1))
@@ -206,8 +206,8 @@ class _Chunk:
     def _source(self, axis: int, output: Index, step: Index, dilation: int) -> Index:
         """Position in the input, which may be negative."""
         f, spec = self.f, self.spec
-        moved = f.iadd(f.imul(output, spec.strides[axis]), f.imul(step, dilation))
-        return f.iadd(moved, -spec.pads[axis])
+        offset = f.iadd(f.imul(output, spec.strides[axis]), f.imul(step, dilation))
+        return f.iadd(offset, -spec.pads[axis])
 
     def _place(self, depth: Index, row: Index) -> Index:
         """Where a reduced row is, in elements."""
@@ -220,10 +220,12 @@ class _Chunk:
         width, begin, stride = spec.size[2], spec.pads[2], spec.strides[2]
         for at in _vectors(f, width):
             read = f.at(source, at, dtype=spec.dtype)
-            whole = width >= LANES
-            value = f.load(read, spec.dtype) if whole else f.load_first(read, width, spec.dtype)
+            fits_vector = width >= LANES
+            value = (
+                f.load(read, spec.dtype) if fits_vector else f.load_first(read, width, spec.dtype)
+            )
             f.store(self._keys(value), self._at(self.line, at, begin))
-        lowest = f.constant(_least(self.key), self.key)
+        lowest = f.constant(_min_key(self.key), self.key)
         for start in range(begin + width, spec.reach(2, spec.output[2]), LANES):
             f.store(lowest, self._at(self.line, start))
         if stride <= 2:
@@ -233,8 +235,8 @@ class _Chunk:
                 )
             return
         with f.loop((spec.output[2] - 1) * stride + 1, step=LANES) as q:
-            found = self._along(self._at(self.line, q.index), 1)
-            f.store(found, self._at(self.everywhere, q.index))
+            largest = self._along(self._at(self.line, q.index), 1)
+            f.store(largest, self._at(self.everywhere, q.index))
         with f.loop(spec.output[2]) as o:
             one = f.load(self._at(self.everywhere, (o.index, stride)), self.key, lanes=0)
             f.store(one, self._at(target, o.index))
@@ -253,7 +255,7 @@ class _Chunk:
 
         if spec.kernel[2] <= UNROLLED:
             return self._largest(seen(k) for k in range(spec.kernel[2]))
-        with f.loop(spec.kernel[2], carry=[f.constant(_least(self.key), self.key)]) as k:
+        with f.loop(spec.kernel[2], carry=[f.constant(_min_key(self.key), self.key)]) as k:
             k.next([self._largest([k.values[0], seen(k.index)])])
         return k.results[0]
 
@@ -268,7 +270,7 @@ class _Chunk:
         for at in _vectors(f, spec.output[2]):
             value = self._elements(self._window(self._at(top, at)))
             pointer = f.at(y, at, dtype=spec.dtype)
-            for start, count in _parts(min(spec.output[2], LANES)):
+            for start, count in _power_of_two_pieces(min(spec.output[2], LANES)):
                 piece = value if count == LANES else _lanes(f, value, start, count)
                 f.store(piece, f.at(pointer, start, dtype=spec.dtype))
 
@@ -281,7 +283,7 @@ class _Chunk:
 
         if depths * rows <= UNROLLED:
             return self._largest(seen(a, k) for a in range(depths) for k in range(rows))
-        with f.loop(depths, carry=[f.constant(_least(self.key), self.key)]) as a:
+        with f.loop(depths, carry=[f.constant(_min_key(self.key), self.key)]) as a:
             with f.loop(rows, carry=a.values) as k:
                 k.next([self._largest([k.values[0], seen(a.index, k.index)])])
             a.next(k.results)
@@ -291,10 +293,10 @@ class _Chunk:
 
     def _largest(self, keys: Iterable[ir.Value]) -> ir.Value:
         b = self.b
-        largest, *others = keys
+        largest, *remaining = keys
         compare = b.icmp_unsigned if self.key.startswith("u") else b.icmp_signed
-        for other in others:
-            largest = b.select(compare(">", other, largest), other, largest)
+        for candidate in remaining:
+            largest = b.select(compare(">", candidate, largest), candidate, largest)
         return largest
 
     def _keys(self, elements: ir.Value) -> ir.Value:
@@ -318,22 +320,22 @@ class _Chunk:
         return self.f.constant(value, self.key)
 
 
-def _least(key: str) -> int:
+def _min_key(key: str) -> int:
     return 0 if key.startswith("u") else -(1 << (8 * ELEMENT_SIZES[key] - 1))
 
 
 def _vectors(f: FunctionBuilder, extent: int) -> Iterator[Index]:
     """Positions of vectors that cover `extent` elements, the last one over the one before it; where
     there are fewer than 16, one that reaches beyond. Code goes where the iterator stands."""
-    full, rest = divmod(extent, LANES)
+    full, remainder = divmod(extent, LANES)
     if full:
         with f.loop(full * LANES, step=LANES) as loop:
             yield loop.index
-    if rest:
+    if remainder:
         yield max(0, extent - LANES)
 
 
-def _parts(count: int) -> Iterator[tuple[int, int]]:
+def _power_of_two_pieces(count: int) -> Iterator[tuple[int, int]]:
     """(first, lanes) of pieces of 16, 8, 4, 2 and 1 lanes that make up `count`."""
     first, size = 0, LANES
     while size:

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from verax.compiler.kernels.convolution.tiles import choose_chunk, place, splits_channels
+from verax.compiler.kernels.convolution.tiles import choose_chunk, item_position, splits_channels
 from verax.compiler.kernels.layout import (
     Epilogue,
     Strides,
@@ -112,12 +112,12 @@ class _Run:
 
 def _runs(spec: PoolSpec, axis: int) -> list[_Run]:
     keys = [(spec.taps(axis, o), spec.counted(axis, o)) for o in range(spec.output[axis])]
-    found, first = [], 0
+    runs, first = [], 0
     for (taps, counted), same in itertools.groupby(keys):
         count = len(list(same))
-        found.append(_Run(first, count, taps, counted))
+        runs.append(_Run(first, count, taps, counted))
         first += count
-    return found
+    return runs
 
 
 TILE = 8
@@ -136,13 +136,13 @@ def emit_pool(module: ModuleBuilder, spec: PoolSpec) -> Kernel:
     if f.kernel is not None:
         return f.kernel
     blocks = -(-spec.channels // LANES)
-    others = spec.batch * blocks * spec.output[0]
+    rows_of_blocks = spec.batch * blocks * spec.output[0]
     outer = splits_channels(*spec.output[1:])
-    chunk = choose_chunk(others, spec.output[1], outer)
+    chunk = choose_chunk(rows_of_blocks, spec.output[1], outer)
     chunks = -(-spec.output[1] // chunk)
     with f.items() as item:
-        n, block, d, part = place(f, item.index, blocks, spec.output[0], chunks, outer)
-        start = f.imul(part, chunk)
+        n, block, d, row_chunk = item_position(f, item.index, blocks, spec.output[0], chunks, outer)
+        start = f.imul(row_chunk, chunk)
         stop = f.clamp(f.iadd(start, chunk), 0, spec.output[1])
         for depth in _runs(spec, 0):
             with _within(f, d, depth):
@@ -154,7 +154,7 @@ def emit_pool(module: ModuleBuilder, spec: PoolSpec) -> Kernel:
                             _emit_row(f, spec, (n, block), (d, row.index), (depth, rows, cols))
     elements = spec.batch * spec.channels * (math.prod(spec.size) + math.prod(spec.output))
     flops = spec.batch * spec.channels * math.prod(spec.output) * math.prod(spec.kernel)
-    return f.finish(others * chunks, flops, 4 * elements)
+    return f.finish(rows_of_blocks * chunks, flops, 4 * elements)
 
 
 def _within(f: FunctionBuilder, index: Index, run: _Run):  # type: ignore[no-untyped-def]
@@ -168,35 +168,35 @@ def _emit_row(
     f: FunctionBuilder,
     spec: PoolSpec,
     channels: tuple[Index, Index],
-    place: tuple[Index, Index],
+    position: tuple[Index, Index],
     runs: tuple[_Run, _Run, _Run],
 ) -> None:
     """Neighbouring outputs of one row, in tiles."""
     cols = runs[2]
-    full, rest = divmod(cols.count, TILE)
-    for first, count, size in ((0, full, TILE), (full * TILE, 1, rest)):
+    full, remainder = divmod(cols.count, TILE)
+    for first, count, size in ((0, full, TILE), (full * TILE, 1, remainder)):
         if count and size:
             with f.loop(count) as t:
                 col = f.iadd(f.imul(t.index, size), cols.first + first)
-                _emit_tile(f, spec, channels, (*place, col), runs, size)
+                _emit_tile(f, spec, channels, (*position, col), runs, size)
 
 
 def _emit_tile(
     f: FunctionBuilder,
     spec: PoolSpec,
     channels: tuple[Index, Index],
-    place: tuple[Index, Index, Index],
+    position: tuple[Index, Index, Index],
     runs: tuple[_Run, _Run, _Run],
     size: int,
 ) -> None:
     n, block = channels
-    moved = [
+    input_position = [
         f.iadd(f.imul(i, s), run.taps[0] * d - p)
         for i, s, d, p, run in zip(
-            place, spec.strides, spec.dilations, spec.pads, runs, strict=True
+            position, spec.strides, spec.dilations, spec.pads, runs, strict=True
         )
     ]
-    x = spec.x.at(f, f.args[0], n, block, moved, dtype=spec.dtype)
+    x = spec.x.at(f, f.args[0], n, block, input_position, dtype=spec.dtype)
     steps = [d * s for d, s in zip(spec.dilations, spec.x.space, strict=True)]
     counts = [run.taps[1] - run.taps[0] for run in runs]
     start = _start(f, spec)
@@ -208,23 +208,23 @@ def _emit_tile(
                 with f.loop(counts[2], carry=kh.values) as kw:
                     terms = zip((kd.index, kh.index, kw.index), steps, strict=True)
                     source = f.anchor(f.at(x, *terms, dtype=spec.dtype))
-                    places = [f.at(source, i * across, dtype=spec.dtype) for i in range(size)]
-                    seen = [f.load(place, spec.dtype) for place in places]
+                    pointers = [f.at(source, i * across, dtype=spec.dtype) for i in range(size)]
+                    seen = [f.load(position, spec.dtype) for position in pointers]
                     kw.next([_join(f, spec, a, v) for a, v in zip(kw.values, seen, strict=True)])
                 kh.next(kw.results)
             kd.next(kh.results)
         state = kd.results
-    number = math.prod(run.counted for run in runs)
+    divisor = math.prod(run.counted for run in runs)
     for i, value in enumerate(state):
         if spec.kind == "average":
-            value = f.b.fdiv(value, f.constant(float(number), spec.dtype))
+            value = f.b.fdiv(value, f.constant(float(divisor), spec.dtype))
         elif spec.kind == "norm2":
             value = f.b.call(_function(f, "sqrt", value, spec.dtype), [value])
         elif spec.kind == "rounded":
-            value = _rounded_mean(f, value, number)
-        where = (n, block, list(place), (0, 0, i))
-        (result,) = finished(f, spec.epilogue, f.args[1:-1], [value], [where])
-        f.store(result, spec.y.at(f, f.args[-1], *where, dtype=spec.stored))
+            value = _rounded_mean(f, value, divisor)
+        location = (n, block, list(position), (0, 0, i))
+        (result,) = finished(f, spec.epilogue, f.args[1:-1], [value], [location])
+        f.store(result, spec.y.at(f, f.args[-1], *location, dtype=spec.stored))
 
 
 def _start(f: FunctionBuilder, spec: PoolSpec) -> ir.Value:
@@ -240,8 +240,8 @@ def _rounded_mean(f: FunctionBuilder, total: ir.Value, count: int) -> ir.Value:
     """total / count, halves away from zero."""
     arith = LlvmArith(f)
     value = arith.bind(total, "int32")
-    half, number = (arith.const(n, "int32") for n in (count // 2, max(count, 1)))
-    size = arith.div(arith.add(arith.abs(value), half), number)
+    half, divisor = (arith.const(n, "int32") for n in (count // 2, max(count, 1)))
+    size = arith.div(arith.add(arith.abs(value), half), divisor)
     positive = arith.gt(value, arith.const(0, "int32"))
     return arith.unbind(arith.select(positive, size, arith.neg(size)))
 

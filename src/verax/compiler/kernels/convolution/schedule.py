@@ -51,12 +51,12 @@ class ConvSchedule:
 
     def __str__(self) -> str:
         """The tile, and whatever is not as it is by default."""
-        shown = [f"tile {self.rows}x{self.cols} by {self.blocks * LANES} channels"]
+        items = [f"tile {self.rows}x{self.cols} by {self.blocks * LANES} channels"]
         for field in dataclasses.fields(self)[3:]:
             value = getattr(self, field.name)
             if value != field.default:
-                shown.append(field.name if value is True else f"{field.name}={value}")
-        return ", ".join(shown)
+                items.append(field.name if value is True else f"{field.name}={value}")
+        return ", ".join(items)
 
 
 def flattened(spec: ConvSpec, phase: Phase) -> bool:
@@ -92,8 +92,8 @@ def passes(spec: ConvSpec, schedule: ConvSchedule) -> int:
     """How many times an item walks its tiles; 1 unless the input blocks divide evenly."""
     if not schedule.pass_blocks or not isinstance(spec.group_channels, int):
         return 1
-    blocks, rest = divmod(spec.group_channels, LANES)
-    if rest or blocks % schedule.pass_blocks:
+    blocks, remainder = divmod(spec.group_channels, LANES)
+    if remainder or blocks % schedule.pass_blocks:
         return 1
     return blocks // schedule.pass_blocks
 
@@ -110,8 +110,8 @@ def spare_lanes(spec: ConvSpec, target: Target) -> int:
         return 0
     if spec.step > 1:  # weights of a step are no vector of 16
         return 0
-    each = LANES // target.physical
-    return -spec.filters % LANES // each * each
+    register_lanes = LANES // target.physical
+    return -spec.filters % LANES // register_lanes * register_lanes
 
 
 def registers_of(blocks: int, target: Target, spare: int = 0) -> int:
@@ -160,10 +160,10 @@ def direct_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     phase = largest_phase(spec)
     rows, cols = map(known, grid(spec, phase))
     total = known(filter_blocks(spec))
-    most = _most_pixels(spec)
+    max_pixels = _most_pixels(spec)
     best: tuple[float, ConvSchedule] | None = None
     straight = _fetches(spec, phase) and target.registers <= FEW_REGISTERS
-    for cost, tile in _tiles(rows, cols, total, most, target, spec.paired, spare):
+    for cost, tile in _tiles(rows, cols, total, max_pixels, target, spec.paired, spare):
         if straight and tile.rows > 1 and tile.cols > 1:
             continue
         if best is None or cost < best[0] - 1e-9:
@@ -179,8 +179,8 @@ def direct_tiles(spec: ConvSpec, target: Target) -> list[ConvSchedule]:
     rows, cols = map(known, grid(spec, phase))
     blocks = known(filter_blocks(spec))
     spare = spare_lanes(spec, target)
-    found = list(_tiles(rows, cols, blocks, MOST_OUTPUTS, target, spec.paired, spare))
-    return [_arrange(spec, phase, tile) for _, tile in sorted(found, key=lambda pair: pair[0])]
+    tiles = list(_tiles(rows, cols, blocks, MOST_OUTPUTS, target, spec.paired, spare))
+    return [_arrange(spec, phase, tile) for _, tile in sorted(tiles, key=lambda pair: pair[0])]
 
 
 def largest_phase(spec: ConvSpec) -> Phase:
@@ -193,7 +193,7 @@ MOST_BLOCKS, MOST_OUTPUTS = 4, 30
 
 
 def _tiles(
-    rows: int, cols: int, total: int, most: int, target: Target, paired: bool, spare: int
+    rows: int, cols: int, total: int, max_pixels: int, target: Target, paired: bool, spare: int
 ) -> Iterator[tuple[float, ConvSchedule]]:
     """Tiles of at most `most` pixels that fit the register file, with their cost."""
     for blocks in range(1, min(MOST_BLOCKS, total) + 1):
@@ -203,7 +203,7 @@ def _tiles(
         for tile_cols in range(1, min(cols, MOST_OUTPUTS) + 1):
             for tile_rows in range(1, min(rows, MOST_OUTPUTS) + 1):
                 pixels = tile_rows * tile_cols
-                if pixels > most or not fits(blocks, pixels, target, paired, left):
+                if pixels > max_pixels or not fits(blocks, pixels, target, paired, left):
                     break
                 tile = ConvSchedule(blocks, tile_rows, tile_cols, spare=spare)
                 yield _cost(tile, rows, cols, total, target, paired), tile
@@ -266,7 +266,7 @@ def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
     filters_outer = weight_bytes > image_bytes
     tiles = max(1, rows // tile.rows)
     groups_of_filters = spec.groups * -(-known(filter_blocks(spec)) // tile.blocks)
-    others = known(spec.batch * phase.count[0])
+    outer_items = known(spec.batch * phase.count[0])
     pointwise, several_tiles = taps == 1, rows * cols > tile.rows * tile.cols
     per_item = item * group_channels * taps * tile.blocks * LANES
     # Weights that each image has for itself are read once either way, and so in sequence.
@@ -281,8 +281,8 @@ def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
     else:
         row_bytes = item * channels * tile.rows * cols * phase.step[1] * phase.step[2]
         chunk = max(1, min(tiles, L2_BYTES // 2 // max(1, row_bytes)))
-        wanted = -(-MIN_ITEMS // (others * groups_of_filters))
-        chunk = max(1, min(chunk, tiles // wanted if wanted > 1 else chunk))
+        min_chunks = -(-MIN_ITEMS // (outer_items * groups_of_filters))
+        chunk = max(1, min(chunk, tiles // min_chunks if min_chunks > 1 else chunk))
         count = -(-tiles // chunk)
         chunk = -(-tiles // (count + count % 2 if count > 1 else count))
     several = several_tiles and (passes > 0 or per_item <= L2_BYTES // 2 + L2_BYTES // 8)
@@ -314,5 +314,5 @@ def _in_passes(spec: ConvSpec, weights: int, few_tiles: bool, several: bool) -> 
     if not several or weights <= 3 * L2_BYTES // 4 or channels % LANES:
         return 0
     blocks = channels // LANES
-    parts = [n for n in range(1, blocks) if blocks % n == 0]
-    return max((n for n in parts if weights * n <= blocks * PASS_BYTES), default=0)
+    divisors = [n for n in range(1, blocks) if blocks % n == 0]
+    return max((n for n in divisors if weights * n <= blocks * PASS_BYTES), default=0)

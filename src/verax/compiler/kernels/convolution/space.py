@@ -55,7 +55,7 @@ def _stages(spec: ConvSpec, target: Target) -> tuple[Stage, ...]:
         return direct_tiles(spec, target)
 
     return (
-        lambda best: _few(tiles()),
+        lambda best: _cheapest_tiles(tiles()),
         _chunks(spec),
         lambda best: (dataclasses.replace(best, unroll=n) for n in UNROLLS),
         lambda best: (dataclasses.replace(best, near=n) for n in NEAR),
@@ -64,7 +64,7 @@ def _stages(spec: ConvSpec, target: Target) -> tuple[Stage, ...]:
     )
 
 
-def _few(tiles: list[ConvSchedule]) -> Iterator[ConvSchedule]:
+def _cheapest_tiles(tiles: list[ConvSchedule]) -> Iterator[ConvSchedule]:
     """The cheapest by the model, and the cheapest of each number of blocks."""
     yield from tiles[:CHEAPEST]
     for blocks in range(1, MOST_BLOCKS + 1):
@@ -74,8 +74,8 @@ def _few(tiles: list[ConvSchedule]) -> Iterator[ConvSchedule]:
 def _retiled(tiles: list[ConvSchedule], best: ConvSchedule) -> Iterator[ConvSchedule]:
     """Cheap tiles with all that was found for another one."""
     for tile in tiles[:3]:
-        kept = ("unroll", "near", "ahead", "fetch_block", "pass_blocks", "filters_outer")
-        yield dataclasses.replace(tile, **{name: getattr(best, name) for name in kept})
+        copied_fields = ("unroll", "near", "ahead", "fetch_block", "pass_blocks", "filters_outer")
+        yield dataclasses.replace(tile, **{name: getattr(best, name) for name in copied_fields})
 
 
 def _chunks(spec: ConvSpec) -> Stage:
@@ -84,8 +84,8 @@ def _chunks(spec: ConvSpec) -> Stage:
     def stage(best: ConvSchedule) -> Iterator[ConvSchedule]:
         tiles = _tile_rows(spec, best)
         counts = {1, best.chunk // 4, best.chunk // 2, best.chunk * 2, best.chunk * 4, tiles}
-        both = (False, True) if not _is_depthwise(spec) else (best.filters_outer,)
-        for outer in both:
+        orders = (False, True) if not _is_depthwise(spec) else (best.filters_outer,)
+        for outer in orders:
             for chunk in sorted({*counts, best.chunk}):
                 if 1 <= chunk <= tiles:
                     yield dataclasses.replace(best, chunk=chunk, filters_outer=outer)
@@ -112,62 +112,62 @@ def _flags(spec: ConvSpec, best: ConvSchedule) -> Iterator[ConvSchedule]:
 
 def _depthwise_tiles(spec: ConvSpec, target: Target) -> Stage:
     _, rows, cols = map(known, spec.output)
-    most = most_outputs(spec, target) + SPILLED
+    max_outputs = most_outputs(spec, target) + SPILLED
 
     def stage(best: ConvSchedule) -> Iterator[ConvSchedule]:
-        for r in range(1, min(rows, most) + 1):
-            for c in range(1, min(cols, most // r) + 1):
-                if r * c * 2 >= min(most, rows * cols):
+        for r in range(1, min(rows, max_outputs) + 1):
+            for c in range(1, min(cols, max_outputs // r) + 1):
+                if r * c * 2 >= min(max_outputs, rows * cols):
                     share = max(1, best.chunk * best.rows // r)
                     yield dataclasses.replace(best, rows=r, cols=c, chunk=min(share, rows // r))
 
     return stage
 
 
-def _admits(spec: ConvSpec, target: Target, asked: object) -> bool:
+def _admits(spec: ConvSpec, target: Target, schedule: object) -> bool:
     """Whether the kernel of `spec` may have a schedule."""
-    if not isinstance(asked, ConvSchedule) or entries(spec) or not _are_numbers(asked):
+    if not isinstance(schedule, ConvSchedule) or entries(spec) or not _are_numbers(schedule):
         return False
     if not spec.aligned and not _is_depthwise(spec):
         return False
-    if not 1 <= asked.chunk <= _tile_rows(spec, asked):
+    if not 1 <= schedule.chunk <= _tile_rows(spec, schedule):
         return False
-    outputs = asked.rows * asked.cols
+    outputs = schedule.rows * schedule.cols
     if _is_depthwise(spec):
-        inside = asked.rows <= known(spec.output[1]) and asked.cols <= known(spec.output[2])
-        spared = asked.spare in (0, spare_channels(spec, target))
-        few = outputs <= most_outputs(spec, target) + SPILLED
-        return asked.blocks == 1 and inside and few and spared
+        inside = schedule.rows <= known(spec.output[1]) and schedule.cols <= known(spec.output[2])
+        spared = schedule.spare in (0, spare_channels(spec, target))
+        fits_registers = outputs <= most_outputs(spec, target) + SPILLED
+        return schedule.blocks == 1 and inside and fits_registers and spared
     phase = largest_phase(spec)
     pointwise = phase.tap_counts == (1, 1, 1) and spec.step == 1
     in_pairs = phase.tap_counts == (1, 1, 1) and spec.step == 2
     deep = known(spec.group_channels) >= 2 * LANES and spec.x.lane == 1
     stored = spec.types.sum == spec.types.y and not spec.paired
-    left = asked.spare if asked.blocks == known(filter_blocks(spec)) else 0
+    left = schedule.spare if schedule.blocks == known(filter_blocks(spec)) else 0
     return (
-        asked.blocks <= min(MOST_BLOCKS, known(filter_blocks(spec)))
-        and max(asked.rows, asked.cols) <= MOST_OUTPUTS
-        and asked.spare in (0, spare_lanes(spec, target))
-        and fits(asked.blocks, outputs, target, spec.paired, left)
-        and ((pointwise and deep) or not asked.fetch_block)
-        and (pointwise or in_pairs or not asked.ahead)
-        and (stored or not asked.pass_blocks)
+        schedule.blocks <= min(MOST_BLOCKS, known(filter_blocks(spec)))
+        and max(schedule.rows, schedule.cols) <= MOST_OUTPUTS
+        and schedule.spare in (0, spare_lanes(spec, target))
+        and fits(schedule.blocks, outputs, target, spec.paired, left)
+        and ((pointwise and deep) or not schedule.fetch_block)
+        and (pointwise or in_pairs or not schedule.ahead)
+        and (stored or not schedule.pass_blocks)
     )
 
 
-def _are_numbers(asked: ConvSchedule) -> bool:
-    """Whether the fields are what they should be: a file may say anything."""
-    counts = asked.blocks, asked.rows, asked.cols, asked.chunk
-    flags = asked.filters_outer, asked.ahead, asked.fetch_block
+def _are_numbers(schedule: ConvSchedule) -> bool:
+    """True if all fields of a schedule read from a file have valid types and ranges."""
+    counts = schedule.blocks, schedule.rows, schedule.cols, schedule.chunk
+    flags = schedule.filters_outer, schedule.ahead, schedule.fetch_block
     return (
         all(type(n) is int and 1 <= n < 1 << 20 for n in counts)
-        and asked.unroll in UNROLLS
-        and type(asked.near) is int
-        and 0 <= asked.near <= MOST_NEAR
+        and schedule.unroll in UNROLLS
+        and type(schedule.near) is int
+        and 0 <= schedule.near <= MOST_NEAR
         and all(type(flag) is bool for flag in flags)
-        and type(asked.pass_blocks) is int
-        and type(asked.spare) is int
-        and 0 <= asked.pass_blocks < 1 << 10
+        and type(schedule.pass_blocks) is int
+        and type(schedule.spare) is int
+        and 0 <= schedule.pass_blocks < 1 << 10
     )
 
 

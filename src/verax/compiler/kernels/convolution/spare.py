@@ -21,7 +21,9 @@ def computed(f: FunctionBuilder, vectors: list[Any], blocks: int, spare: int) ->
     ]
 
 
-def whole(f: FunctionBuilder, vectors: list[ir.Value], blocks: int, spare: int) -> list[ir.Value]:
+def widened_blocks(
+    f: FunctionBuilder, vectors: list[ir.Value], blocks: int, spare: int
+) -> list[ir.Value]:
     """What `computed` made narrow in 16 lanes again, the spare ones 0."""
     if not spare:
         return vectors

@@ -98,10 +98,10 @@ class ConvSpec:
         """Channels, kernel, output, and what is not ordinary; the algorithm first."""
         kind = "depthwise" if self.depthwise else "direct" if self.aligned else "grouped"
         kind = "paired" if self.paired else kind
-        turned = " transposed" if self.transposed else ""
+        suffix = " transposed" if self.transposed else ""
         groups = f" in {self.groups} groups" if self.groups > 1 and not self.depthwise else ""
         return (
-            f"{kind}{turned} {self.types} convolution{groups} {self.batch} x {self.channels} to "
+            f"{kind}{suffix} {self.types} convolution{groups} {self.batch} x {self.channels} to "
             f"{self.filters} x {by(self.output)}, kernel {by(self.kernel)}, stride "
             f"{by(self.strides)}{fused(self.epilogue)}"
         )
@@ -230,11 +230,11 @@ def _axis_phases(
     Output o meets kernel position k where o + pad - k * dilation is a multiple of the stride, and
     reads the input position that is the quotient.
     """
-    found = []
+    phases = []
     for offset in range(min(stride, output)):
         taps = tuple(k for k in range(kernel) if (offset + pad - k * dilation) % stride == 0)
         first = (offset + pad - taps[0] * dilation) // stride if taps else 0
         step = -dilation // math.gcd(stride, dilation)
         count = -(-(output - offset) // stride)
-        found.append((taps, step, first, 1, count, offset, stride))
-    return found
+        phases.append((taps, step, first, 1, count, offset, stride))
+    return phases

@@ -63,9 +63,9 @@ class Walk:
         """The loop over this call's items; `tile` emits one tile, `after` what follows a whole row
         of them, which it is given as one tile."""
         rows = min(self.rows, self.count[1])
-        rest = self.count[1] - self.full * rows
+        remainder = self.count[1] - self.full * rows
         with f.items() as item:
-            n, block, d, chunk = place(
+            n, block, d, chunk = item_position(
                 f, item.index, self.blocks, self.count[0], self.chunks, self.blocks_outer
             )
             trips: Index = min(self.chunk, self.full)
@@ -75,8 +75,8 @@ class Walk:
             with f.loop(trips) as t:
                 row = f.imul(f.iadd(f.imul(chunk, self.chunk), t.index), rows)
                 self._emit_row(f, tile, after, Tile(n, block, d, row, 0, rows, 0))
-            if rest:
-                last = Tile(n, block, d, self.full * rows, 0, rest, 0)
+            if remainder:
+                last = Tile(n, block, d, self.full * rows, 0, remainder, 0)
                 if isinstance(chunk, int):
                     self._emit_row(f, tile, after, last)
                 else:
@@ -84,27 +84,27 @@ class Walk:
                         self._emit_row(f, tile, after, last)
 
     def _emit_row(
-        self, f: FunctionBuilder, tile: EmitTile, after: EmitTile | None, place: Tile
+        self, f: FunctionBuilder, tile: EmitTile, after: EmitTile | None, tile_start: Tile
     ) -> None:
         across = self.count[2]
         cols = min(self.cols, across)
-        full, rest = divmod(across, cols)
+        full, remainder = divmod(across, cols)
         with f.loop(full) as c:
-            tile(dataclasses.replace(place, col=f.imul(c.index, cols), cols=cols))
-        if rest:
-            tile(dataclasses.replace(place, col=full * cols, cols=rest))
+            tile(dataclasses.replace(tile_start, col=f.imul(c.index, cols), cols=cols))
+        if remainder:
+            tile(dataclasses.replace(tile_start, col=full * cols, cols=remainder))
         if after is not None:
-            after(dataclasses.replace(place, cols=across))
+            after(dataclasses.replace(tile_start, cols=across))
 
 
 def choose_tile(
-    count: Triple, most: int, widest: int, cycles: Callable[[int, int], float]
+    count: Triple, max_outputs: int, widest: int, cycles: Callable[[int, int], float]
 ) -> tuple[int, int]:
     """(rows, cols) of at most `most` outputs, `widest` in a row, whose tiles walk `count` in the
     fewest `cycles`."""
     best: tuple[float, int, int] | None = None
-    for rows in range(1, min(count[1], most) + 1):
-        for cols in range(1, min(count[2], widest, most // rows) + 1):
+    for rows in range(1, min(count[1], max_outputs) + 1):
+        for cols in range(1, min(count[2], widest, max_outputs // rows) + 1):
             cost = 0.0
             for n_rows, r in _pieces(count[1], rows):
                 for n_cols, c in _pieces(count[2], cols):
@@ -115,7 +115,7 @@ def choose_tile(
     return best[1:]
 
 
-def place(
+def item_position(
     f: FunctionBuilder, item: Index, blocks: int, depth: int, chunks: int, blocks_outer: bool
 ) -> tuple[Index, Index, Index, Index]:
     """Image, block of channels, depth and chunk of rows of an item."""
@@ -139,8 +139,8 @@ def splits_channels(rows: int, cols: int) -> bool:
 def choose_chunk(items: int, tile_rows: int, blocks_outer: bool = True) -> int:
     """Rows of tiles per item, so that `items` others times the chunks reach `ITEMS`; where rows are
     outer, at least `PARTS` chunks, if there are as many rows."""
-    wanted = max(1 if blocks_outer else PARTS, -(-ITEMS // items))
-    return -(-tile_rows // min(tile_rows, wanted))
+    min_chunks = max(1 if blocks_outer else PARTS, -(-ITEMS // items))
+    return -(-tile_rows // min(tile_rows, min_chunks))
 
 
 ITEMS, PARTS = 16, 4

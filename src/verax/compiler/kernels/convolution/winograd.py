@@ -22,7 +22,7 @@ from verax.compiler.kernels.convolution.tiles import (
     Tile,
     Walk,
     choose_chunk,
-    place,
+    item_position,
     splits_channels,
 )
 from verax.compiler.kernels.convolution.winograd_special import (
@@ -118,10 +118,10 @@ def pack_filters(
 ) -> np.ndarray:
     """The transformed weights [o, c / groups, 3, 3], in the order that the product reads."""
     transformed = winograd.transformed_filters if spec.types == FLOAT32 else _whole_filters
-    made = transformed(w, tiling.tile).reshape(tiling.positions, *w.shape[:2])
-    packed = np.empty((len(made), direct_elements(spec, schedule)), spec.types.weights)
-    for part, target in zip(made, packed, strict=True):
-        target[:] = pack_direct_weights(part, spec, schedule)
+    filters = transformed(w, tiling.tile).reshape(tiling.positions, *w.shape[:2])
+    packed = np.empty((len(filters), direct_elements(spec, schedule)), spec.types.weights)
+    for matrix, target in zip(filters, packed, strict=True):
+        target[:] = pack_direct_weights(matrix, spec, schedule)
     return packed.reshape(-1)
 
 
@@ -131,13 +131,13 @@ _whole_filters = winograd_integers.transformed_filters
 @emits(WinogradInput, dtypes=(F32, I16))
 def emit_input(module: ModuleBuilder, spec: WinogradInput) -> Kernel:
     """The kernel that transforms tiles of the input. Items: rows of tiles of a channel block."""
-    whole = spec.dtype != F32
-    f = module.kernel(("winograd_input", spec), 2 if whole else 4)
+    is_integer = spec.dtype != F32
+    f = module.kernel(("winograd_input", spec), 2 if is_integer else 4)
     if f.kernel is not None:
         return f.kernel
     tiling, blocks = spec.tiling, -(-spec.channels // LANES)
     matrices, m, kind = tiling.matrices(spec.channels), LlvmArith(f), spec.dtype
-    transform = (winograd_integers if whole else winograd).input_transform
+    transform = (winograd_integers if is_integer else winograd).input_transform
 
     def emit(tile: Tile) -> None:
         source = f.at(
@@ -146,7 +146,7 @@ def emit_input(module: ModuleBuilder, spec: WinogradInput) -> Kernel:
             dtype=kind,
         )
         target = place_of(f, tiling, matrices, f.args[-1], tile, kind)
-        if whole:
+        if is_integer:
             emit_ordinary(source, target)
             return
         image = spec.tables.image(f, tile.batch, tile.block, blocks)
@@ -170,14 +170,14 @@ def emit_input(module: ModuleBuilder, spec: WinogradInput) -> Kernel:
             ]
             for i in range(tiling.size)
         ]
-        made = winograd.both_ways(lambda d: transform(m, tiling.tile, d), seen)
-        for i, value in enumerate(v for row in made for v in row):
+        transformed = winograd.both_ways(lambda d: transform(m, tiling.tile, d), seen)
+        for i, value in enumerate(v for row in transformed for v in row):
             f.store(m.unbind(value), f.at(target, i * matrices.batch, dtype=kind))
 
-    walk = _walk(tiling, blocks, tiling.down * tiling.tile, tiling.across * tiling.tile)
-    walk.emit(f, emit)
-    moved = spec.channels * tiling.tiles * (tiling.tile**2 + tiling.positions)
-    return f.finish(walk.items, 0, (2 if whole else 4) * moved)
+    tile_walk = _tile_walk(tiling, blocks, tiling.down * tiling.tile, tiling.across * tiling.tile)
+    tile_walk.emit(f, emit)
+    elements = spec.channels * tiling.tiles * (tiling.tile**2 + tiling.positions)
+    return f.finish(tile_walk.items, 0, (2 if is_integer else 4) * elements)
 
 
 @emits(WinogradOutput, dtypes=STORED)
@@ -190,23 +190,23 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
         return f.kernel
     tiling, blocks = spec.tiling, -(-spec.filters // LANES)
     matrices, m, kind = tiling.matrices(spec.filters), LlvmArith(f), spec.sums
-    whole = spec.source is None
-    transform = (winograd_integers if whole else winograd).output_transform
+    is_integer = spec.source is None
+    transform = (winograd_integers if is_integer else winograd).output_transform
 
     def bias_of(tile: Tile) -> ir.Value | None:
         if spec.bias:
             return f.load(f.at(f.args[1], (tile.block, LANES)))
-        return None if whole else f.constant(0.0)
+        return None if is_integer else f.constant(0.0)
 
     def store(tile: Tile, values: Sequence[ir.Value], offsets: Sequence[tuple[Index, Index]],
               fixed: Sequence[tuple[int, int]]) -> None:  # fmt: skip
-        places = [
+        locations = [
             (tile.batch, tile.block, [0, f.iadd(tile.row, r), f.iadd(tile.col, c)], (0, *more))
             for (r, c), more in zip(offsets, fixed, strict=True)
         ]
-        results = finished(f, spec.epilogue, f.args[own:-1], values, places)
-        for where, value in zip(places, results, strict=True):
-            f.store(value, spec.y.at(f, f.args[-1], *where, dtype=spec.stored))
+        results = finished(f, spec.epilogue, f.args[own:-1], values, locations)
+        for location, value in zip(locations, results, strict=True):
+            f.store(value, spec.y.at(f, f.args[-1], *location, dtype=spec.stored))
 
     def emit(tile: Tile) -> None:
         if spec.source is None:
@@ -231,11 +231,11 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
             ]
             for i in range(tiling.size)
         ]
-        made = winograd.both_ways(lambda s: transform(m, tiling.tile, s), sums)
+        outputs = winograd.both_ways(lambda s: transform(m, tiling.tile, s), sums)
         bias = bias_of(tile)
 
         def value_at(r: int, c: int) -> ir.Value:
-            result = made[r][c]
+            result = outputs[r][c]
             if spec.source is not None and factors is not None and bias is not None:
                 factor = f.broadcast(f.at(factors, r * spec.source.tables.width + c))
                 return f.fma(m.unbind(result), factor, bias)
@@ -250,10 +250,12 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
         """Of an item's tiles those that see what is not finite."""
         assert spec.source is not None
         tables = spec.source.tables
-        batch, block, depth, chunk = place(f, item, blocks, 1, walk.chunks, walk.blocks_outer)
-        first = f.imul(chunk, walk.chunk)
-        last = f.b.icmp_signed("==", f.i64(chunk), f.i64(walk.chunks - 1))
-        stop = f.b.select(last, f.i64(tiling.down), f.i64(f.iadd(first, walk.chunk)))
+        batch, block, depth, chunk = item_position(
+            f, item, blocks, 1, tile_walk.chunks, tile_walk.blocks_outer
+        )
+        first = f.imul(chunk, tile_walk.chunk)
+        last = f.b.icmp_signed("==", f.i64(chunk), f.i64(tile_walk.chunks - 1))
+        stop = f.b.select(last, f.i64(tiling.down), f.i64(f.iadd(first, tile_walk.chunk)))
         with f.loop(stop, start=first) as r, f.loop(tiling.across) as c:
             row, col = f.imul(r.index, tiling.tile), f.imul(c.index, tiling.tile)
             tile = Tile(batch, block, depth, row, col, tiling.tile, tiling.tile)
@@ -268,16 +270,16 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
                     lambda r, c, value: store(tile, [value], [(r, c)], [(0, 0)]),
                 )  # fmt: skip
 
-    walk = _walk(tiling, blocks, tiling.rows, tiling.cols)
-    walk.emit(f, emit)
-    if not whole:
+    tile_walk = _tile_walk(tiling, blocks, tiling.rows, tiling.cols)
+    tile_walk.emit(f, emit)
+    if not is_integer:
         with f.items() as item:
             emit_special(item.index)
-    moved = spec.filters * tiling.tiles * (tiling.tile**2 + tiling.positions)
-    return f.finish(walk.items, 0, 4 * moved)
+    elements = spec.filters * tiling.tiles * (tiling.tile**2 + tiling.positions)
+    return f.finish(tile_walk.items, 0, 4 * elements)
 
 
-def _walk(tiling: Tiling, blocks: int, rows: int, cols: int) -> Walk:
+def _tile_walk(tiling: Tiling, blocks: int, rows: int, cols: int) -> Walk:
     """Tile by tile; where the output ends inside a tile the last one is smaller."""
     outer = splits_channels(rows, cols)
     chunk = choose_chunk(tiling.batch * blocks, max(1, rows // tiling.tile), outer)

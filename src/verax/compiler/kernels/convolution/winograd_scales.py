@@ -98,8 +98,8 @@ def _emit_magnitudes(
     with f.loop(-(-width // count)) as piece:
         col = f.clamp(f.imul(piece.index, count), 0, width - count)  # the last may reach back
         start = f.at(row, (col, source.x.pixel), dtype=BITS)
-        found = _largest(f, source, start, count, lanes)
-        f.store(_in_order(f, found, lanes), f.at(target, col, dtype=BITS))
+        magnitudes = _largest(f, source, start, count, lanes)
+        f.store(_in_order(f, magnitudes, lanes), f.at(target, col, dtype=BITS))
 
 
 def _largest(
@@ -107,19 +107,19 @@ def _largest(
 ) -> list[Typed]:
     """Of each pixel, `lanes` magnitudes, of which the largest is that of all its channels."""
     m = LlvmArith(f, lanes)
-    full, rest = divmod(source.channels // source.groups, LANES)
-    found: list[Typed] = []
+    full, remainder = divmod(source.channels // source.groups, LANES)
+    magnitudes: list[Typed] = []
 
     def larger(before: list[Typed], block: Index, valid: int) -> list[Typed]:
         """With a block of channels, of which the first `valid` exist."""
         after = list(before)
-        for part in range(0, valid, lanes):
-            kept = [power_of_two.MAGNITUDE_MASK * (part + i < valid) for i in range(lanes)]
-            mask = Typed(ir.Constant(f.vector_type(BITS, lanes), kept), BITS)
+        for offset in range(0, valid, lanes):
+            lane_masks = [power_of_two.MAGNITUDE_MASK * (offset + i < valid) for i in range(lanes)]
+            mask = Typed(ir.Constant(f.vector_type(BITS, lanes), lane_masks), BITS)
             for p in range(pixels):
-                place = f.at(start, (block, source.x.block), p * known(source.x.pixel) + part,
+                address = f.at(start, (block, source.x.block), p * known(source.x.pixel) + offset,
                              dtype=BITS)  # fmt: skip
-                magnitude = m.and_(m.bind(f.load(place, BITS, lanes), BITS), mask)
+                magnitude = m.and_(m.bind(f.load(address, BITS, lanes), BITS), mask)
                 if p == len(after):
                     after.append(magnitude)
                 else:
@@ -127,14 +127,14 @@ def _largest(
         return after
 
     if full == 1:
-        found = larger(found, 0, LANES)
+        magnitudes = larger(magnitudes, 0, LANES)
     elif full:
         none = m.const(0, BITS).value
         with f.loop(full, carry=[none] * pixels) as block:
             carried = [Typed(v, BITS) for v in block.values]
             block.next([v.value for v in larger(carried, block.index, LANES)])
-        found = [Typed(v, BITS) for v in block.results]
-    return larger(found, full, rest) if rest else found
+        magnitudes = [Typed(v, BITS) for v in block.results]
+    return larger(magnitudes, full, remainder) if remainder else magnitudes
 
 
 def _in_order(f: FunctionBuilder, vectors: list[Typed], lanes: int) -> ir.Value:
@@ -160,7 +160,7 @@ def _in_order(f: FunctionBuilder, vectors: list[Typed], lanes: int) -> ir.Value:
                 for i in range(QUARTER)
             ]
             step = QUARTER
-        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        neighbors = zip(vectors[::2], vectors[1::2], strict=True)
         vectors = [
             m.max(
                 *(
@@ -168,7 +168,7 @@ def _in_order(f: FunctionBuilder, vectors: list[Typed], lanes: int) -> ir.Value:
                     for k in (0, step)
                 )
             )
-            for a, b in pairs
+            for a, b in neighbors
         ]
         width *= 2
     return vectors[0].value
@@ -192,19 +192,19 @@ def _emit_scales(
 
     def across(row: Index, finite: bool = False) -> Typed:
         """The largest of each three neighbors in a row of magnitudes."""
-        found = []
+        columns = []
         for i in range(3):
-            place = f.at(rows, (row, tables.reach), i, dtype=BITS)
-            value = m.bind(f.load(place, BITS, lanes), BITS)
-            found.append(m.select(m.lt(value, limit), value, none) if finite else value)
-        return m.max(m.max(found[0], found[1]), found[2])
+            address = f.at(rows, (row, tables.reach), i, dtype=BITS)
+            value = m.bind(f.load(address, BITS, lanes), BITS)
+            columns.append(m.select(m.lt(value, limit), value, none) if finite else value)
+        return m.max(m.max(columns[0], columns[1]), columns[2])
 
     def over_tile(value: Typed) -> Typed:
         """The largest of the tile's lanes, in each of them."""
         step = 1
         while step < tile:
-            other = f.shuffle(value.value, [i ^ step for i in range(lanes)])
-            value, step = m.max(value, Typed(other, BITS)), 2 * step
+            shuffled = f.shuffle(value.value, [i ^ step for i in range(lanes)])
+            value, step = m.max(value, Typed(shuffled, BITS)), 2 * step
         return value
 
     def largest_finite(_: Any, __: Typed) -> tuple[Typed, ...]:

@@ -40,23 +40,27 @@ def transform_in_loops(
     along: Callable[[Sequence[Typed]], list[Typed]],
     grid: ir.Value,
     size: int,
-    made: int,
+    results_per_side: int,
     stride: int,
 ) -> None:
     """`winograd.both_ways` of size x size vectors of float32 at `grid`, row by row with `stride`
     elements between them, in place: `made` x `made` results, with the rows where they were."""
     m = LlvmArith(f)
-    with f.loop(2) as way:  # down the columns, then along the rows
-        first = f.b.icmp_signed("==", f.i64(way.index), f.i64(0))
+    with f.loop(2) as direction:  # down the columns, then along the rows
+        first = f.b.icmp_signed("==", f.i64(direction.index), f.i64(0))
         between, along_line, lines = (
             f.b.select(first, f.i64(down), f.i64(across))
-            for down, across in ((stride, size * stride), (size * stride, stride), (size, made))
+            for down, across in (
+                (stride, size * stride),
+                (size * stride, stride),
+                (size, results_per_side),
+            )
         )
         with f.loop(lines) as line:
             start = f.at(grid, (line.index, between))
-            places = [f.at(start, (i, along_line)) for i in range(size)]
-            results = along([m.bind(f.load(p), "float32") for p in places])
-            for result, target in zip(results, places):
+            pointers = [f.at(start, (i, along_line)) for i in range(size)]
+            results = along([m.bind(f.load(p), "float32") for p in pointers])
+            for result, target in zip(results, pointers):
                 f.store(m.unbind(result), target)
 
 
@@ -80,8 +84,8 @@ def emit_special_input(
         magnitude = f.at(magnitudes, (row.index, spec.tables.reach), col.index, dtype="int32")
         finite = f.b.icmp_signed("<", f.load(magnitude, "int32", 0), limit)
         value = m.mul(m.bind(f.load(there), "float32"), factor)
-        place = f.at(target, (row.index, size * stride), (col.index, stride))
-        f.store(f.b.select(finite, value.value, zero.value), place)
+        address = f.at(target, (row.index, size * stride), (col.index, stride))
+        f.store(f.b.select(finite, value.value, zero.value), address)
 
     def along(d: Sequence[Typed]) -> list[Typed]:
         return winograd.input_transform(m, spec.tiling.tile, d)
@@ -154,11 +158,11 @@ def _add_not_finite(
         down, right = f.split(tap, winograd.KERNEL)
         space = (down, source.x.row), (right, source.x.pixel)
         pixel = f.at(first, *space, (block, source.x.block))
-        few = f.clamp(f.iadd(channels, f.imul(block, -LANES)), 0, LANES)
+        valid_lanes = f.clamp(f.iadd(channels, f.imul(block, -LANES)), 0, LANES)
         before = f.load(total)
         undecided = f.b.bitcast(f.b.fcmp_ordered("==", before, before), ir.IntType(LANES))
-        some = f.b.icmp_unsigned("!=", undecided, undecided.type(0))
-        with f.when(some), f.loop(few) as lane:
+        any_undecided = f.b.icmp_unsigned("!=", undecided, undecided.type(0))
+        with f.when(any_undecided), f.loop(valid_lanes) as lane:
             value = f.load(f.at(pixel, lane.index), lanes=0)
             with f.when(_not_finite(f, value)):
                 masks = f.at(
@@ -173,8 +177,8 @@ def _add_not_finite(
                     f.b.bitcast(f.load(f.at(masks, i, dtype="int16"), "int16", 0), kind)
                     for i in range(MASKS)
                 )
-                each = f.splat(value)
-                term = f.b.select(below, f.b.fneg(each), each)
+                splatted = f.splat(value)
+                term = f.b.select(below, f.b.fneg(splatted), splatted)
                 term = f.b.select(zero, f.constant(float("nan")), term)
                 f.store(f.b.fadd(f.load(total), term), total)
     if filters % LANES:  # lanes of no filter stay 0

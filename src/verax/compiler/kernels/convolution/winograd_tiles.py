@@ -140,11 +140,11 @@ class Tables:
     def magnitude_at(
         self, f: FunctionBuilder, magnitudes: ir.Value, image: Index, tile: Tile
     ) -> ir.Value:
-        """Where the magnitude of the first pixel under a tile lies."""
+        """Pointer to the magnitude of the first input pixel under `tile`."""
         chunk, row = f.split(f.idiv(tile.row, self.tiling.tile), self.chunk)
-        place = f.iadd(f.imul(image, self.chunks), chunk)
+        chunk_index = f.iadd(f.imul(image, self.chunks), chunk)
         row = f.imul(row, self.tiling.tile * self.reach)
-        return f.at(magnitudes, (place, self.chunk_elements), row, tile.col, dtype="int32")
+        return f.at(magnitudes, (chunk_index, self.chunk_elements), row, tile.col, dtype="int32")
 
 
 @dataclasses.dataclass(frozen=True)

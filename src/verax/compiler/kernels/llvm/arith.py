@@ -100,8 +100,8 @@ class LlvmArith(Arith[Typed]):
             return self._in_pieces(function, args)
         if function not in SHORT_WAYS or not self.lanes or args[0].dtype != "float32":
             return functions.call(self, function, args)
-        known, short = certain(self, SHORT_WAYS[function], args[0])
-        lanes = self.b.bitcast(known.value, ir.IntType(self.lanes))
+        exact_lanes, short = certain(self, SHORT_WAYS[function], args[0])
+        lanes = self.b.bitcast(exact_lanes.value, ir.IntType(self.lanes))
         before = self.b.block
         with self.b.if_then(self.b.icmp_unsigned("!=", lanes, lanes.type(-1))):
             promised = functions.call(self, function, args)
@@ -111,18 +111,18 @@ class LlvmArith(Arith[Typed]):
     def _in_pieces(self, function: str, args: tuple[Typed, ...]) -> Typed:
         """A function of float64, of as many lanes at a time as registers hold its values for."""
         size = lanes_in_step(self.fb.module.target)
-        part, found = LlvmArith(self.fb, size), []
+        arith, results = LlvmArith(self.fb, size), []
         for first in range(0, self.lanes, size):
             lanes = range(first, first + size)
             pieces = [Typed(self.fb.shuffle(a.value, lanes), a.dtype) for a in args]
-            found.append(part.call(function, *pieces).value)
-        return Typed(joined(self.fb, found), args[0].dtype)
+            results.append(arith.call(function, *pieces).value)
+        return Typed(joined(self.fb, results), args[0].dtype)
 
-    def _either(self, before: ir.Block, usual: Typed, there: ir.Block, other: Typed) -> Typed:
-        """`usual`, or `other` where the block `there` was gone through."""
+    def _either(self, before: ir.Block, usual: Typed, there: ir.Block, exceptional: Typed) -> Typed:
+        """Phi of `usual` from block `before` and `exceptional` from block `there`."""
         phi = self.b.phi(usual.value.type)
         phi.add_incoming(usual.value, before)
-        phi.add_incoming(other.value, there)
+        phi.add_incoming(exceptional.value, there)
         return Typed(phi, usual.dtype)
 
     def rarely(
@@ -139,11 +139,11 @@ class LlvmArith(Arith[Typed]):
             any_lane = self.b.icmp_unsigned("!=", bits, bits.type(0))
         before = self.b.block
         with self.b.if_then(any_lane):
-            found = super().rarely(mask, compute, args, otherwise)
+            computed = super().rarely(mask, compute, args, otherwise)
             there = self.b.block
         return tuple(
-            self._either(before, usual, there, other)
-            for usual, other in zip(otherwise, found, strict=True)
+            self._either(before, usual, there, exceptional)
+            for usual, exceptional in zip(otherwise, computed, strict=True)
         )
 
     def primitive(self, name: str, args: tuple[Typed, ...], target: str | None = None) -> Typed:
@@ -189,22 +189,25 @@ class LlvmArith(Arith[Typed]):
         return {"add": b.fadd, "sub": b.fsub, "mul": b.fmul, "div": b.fdiv}[name](*v)
 
     def _has_ranges(self, a: ir.Value, b: ir.Value) -> bool:
-        """Whether one instruction orders these, zeros of both signs too; with a number that is
-        known LLVM needs no more by itself."""
-        whole = str(a.type) == "<16 x float>" and self.fb.module.target.vector_bits == 512
-        return whole and not isinstance(a, ir.Constant) and not isinstance(b, ir.Constant)
+        """True if AVX-512's `vrangeps` gives min and max of a and b, ordering -0 below +0.
 
-    def _range(self, which: int, a: ir.Value, b: ir.Value) -> ir.Value:
-        """The smaller or the larger; NaN where one is NaN, of which the instruction gives the
-        other. Half of what `llvm.maximum` becomes, and half as long a wait."""
+        Not for constants: with those LLVM needs no more than one instruction by itself."""
+        is_zmm = str(a.type) == "<16 x float>" and self.fb.module.target.vector_bits == 512
+        return is_zmm and not isinstance(a, ir.Constant) and not isinstance(b, ir.Constant)
+
+    def _range(self, operation: int, a: ir.Value, b: ir.Value) -> ir.Value:
+        """min or max of a and b by `vrangeps`; NaN where either is NaN.
+
+        The instruction alone gives the operand that is not NaN, hence the select. Half the
+        instructions and half the latency of LLVM's `maximum`."""
         small, kind = ir.IntType(16), a.type
         fn = self.fb.module.intrinsic(
             "llvm.x86.avx512.mask.range.ps.512", kind, [kind, kind, I32, kind, small, I32]
         )
         plain = ir.Constant(small, -1), ir.Constant(I32, _AS_USUAL)
         beside = ir.Constant(kind, None)
-        found = self.b.call(fn, [a, b, ir.Constant(I32, which), beside, *plain])
-        return self.b.select(self.b.unordered(a, b), self.b.fadd(a, b), found)
+        result = self.b.call(fn, [a, b, ir.Constant(I32, operation), beside, *plain])
+        return self.b.select(self.b.unordered(a, b), self.b.fadd(a, b), result)
 
     def _compare(self, name: str, dtype: str, v: list[ir.Value]) -> ir.Value:
         if dtype in FLOATS:
@@ -247,9 +250,9 @@ class LlvmArith(Arith[Typed]):
             product = b.mul(b.sext(x, wide), b.sext(y, wide))
             high = b.ashr(b.add(product, b.sext(c, wide)), wide(32))
             return b.trunc(high, x.type)
-        pairs = self.fb.vector_type("int64", self.lanes // 2)
-        x, y, c = (b.bitcast(v, pairs) for v in (x, y, c))
-        half, products = pairs(32), []
+        wide_type = self.fb.vector_type("int64", self.lanes // 2)
+        x, y, c = (b.bitcast(v, wide_type) for v in (x, y, c))
+        half, products = wide_type(32), []
         for second in (False, True):
             one, two, addend = (b.ashr(v if second else b.shl(v, half), half) for v in (x, y, c))
             products.append(b.bitcast(b.add(b.mul(one, two), addend), self.register_type("int32")))
@@ -283,17 +286,17 @@ class LlvmArith(Arith[Typed]):
         before, again, end = self.b.block, self.fb.block("reduce"), self.fb.block("reduced")
         self.b.branch(again)
         self.b.position_at_end(again)
-        rest = self.b.phi(x.value.type)
-        rest.add_incoming(x.value, before)
-        r = Typed(rest, "float64")
+        remainder = self.b.phi(x.value.type)
+        remainder.add_incoming(x.value, before)
+        r = Typed(remainder, "float64")
         doublings = self.sub(self._exponent(r, wide), self._exponent(divisor, wide))
-        least, none = self.const(_QUOTIENT_BITS, "int64"), self.const(0, "int64")
-        doublings = self.sub(doublings, least)
+        quotient_bits, none = self.const(_QUOTIENT_BITS, "int64"), self.const(0, "int64")
+        doublings = self.sub(doublings, quotient_bits)
         far = self.gt(doublings, none)
         doublings = self.select(far, doublings, none)
         if wide:  # of up to 2,069 doublings a few may stay: quotients of 51 bits will do as well
-            most = self.const(2 * 1023, "int64")
-            doublings = self.select(self.gt(doublings, most), most, doublings)
+            max_doublings = self.const(2 * 1023, "int64")
+            doublings = self.select(self.gt(doublings, max_doublings), max_doublings, doublings)
             half = self.shift_right(doublings, self.const(1, "int64"))
             unit = self.mul(divisor, self._power_of_two(half))
             unit = self.mul(unit, self._power_of_two(self.sub(doublings, half)))
@@ -302,9 +305,9 @@ class LlvmArith(Arith[Typed]):
         left = self.fma(self.neg(self.trunc(self.div(r, unit))), unit, r)
         left = self.select(self.lt(left, self.const(0.0, "float64")), self.add(left, unit), left)
         # an infinite divisor leaves all of it; by zero, or of infinity, there is none: NaN
-        whole = self.lt(r, divisor)
-        left = self.select(whole, r, left)
-        rest.add_incoming(left.value, self.b.block)
+        is_done = self.lt(r, divisor)
+        left = self.select(is_done, r, left)
+        remainder.add_incoming(left.value, self.b.block)
         more = self.and_(far, self.lt(r, self.const(math.inf, "float64")))
         lanes = more.value
         if self.lanes:
@@ -315,15 +318,15 @@ class LlvmArith(Arith[Typed]):
         return self.copysign(self.convert(left, dtype), Typed(a, dtype)).value
 
     def _exponent(self, x: Typed, subnormal: bool) -> Typed:
-        """Of a float64 that is not negative, biased. subnormal: whether it may be."""
-        most = self.const(52, "int64")
-        found = self.shift_right(self.bitcast(x, "int64"), most)
+        """Biased exponent (int64) of a float64 x >= 0. subnormal: True if x may be subnormal."""
+        mantissa_bits = self.const(52, "int64")
+        exponent = self.shift_right(self.bitcast(x, "int64"), mantissa_bits)
         if not subnormal:
-            return found
+            return exponent
         larger = self.mul(x, self.const(2.0**64, "float64"))
-        other = self.shift_right(self.bitcast(larger, "int64"), most)
-        other = self.sub(other, self.const(64, "int64"))
-        return self.select(self.eq(found, self.const(0, "int64")), other, found)
+        subnormal_exponent = self.shift_right(self.bitcast(larger, "int64"), mantissa_bits)
+        subnormal_exponent = self.sub(subnormal_exponent, self.const(64, "int64"))
+        return self.select(self.eq(exponent, self.const(0, "int64")), subnormal_exponent, exponent)
 
     def _power_of_two(self, exponent: Typed) -> Typed:
         """2**exponent as a float64, of 0 to 1023."""
@@ -387,14 +390,15 @@ class LlvmArith(Arith[Typed]):
 
 def joined(fb: FunctionBuilder, pieces: Sequence[ir.Value]) -> ir.Value:
     """Vectors of one type, a power of two of them, as one."""
-    found = list(pieces)
-    while len(found) > 1:
-        count = 2 * found[0].type.count
+    vectors = list(pieces)
+    while len(vectors) > 1:
+        count = 2 * vectors[0].type.count
         lanes = ir.Constant(fb.vector_type("int32", count), list(range(count)))
-        found = [
-            fb.b.shuffle_vector(a, b, lanes) for a, b in zip(found[::2], found[1::2], strict=True)
+        vectors = [
+            fb.b.shuffle_vector(a, b, lanes)
+            for a, b in zip(vectors[::2], vectors[1::2], strict=True)
         ]
-    return found[0]
+    return vectors[0]
 
 
 def _suffix(kind: ir.Type) -> str:

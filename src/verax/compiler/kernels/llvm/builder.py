@@ -86,23 +86,23 @@ class ModuleBuilder:
 
     def intrinsic(self, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
         """An external or intrinsic function, declared once."""
-        found = self.module.globals.get(name)
-        return found or ir.Function(self.module, ir.FunctionType(result, args), name)
+        function = self.module.globals.get(name)
+        return function or ir.Function(self.module, ir.FunctionType(result, args), name)
 
     def constant(self, name: str, values: ir.Constant, align: int = 64) -> ir.GlobalVariable:
         """A read-only global called `name`; declared once."""
-        found = self.module.globals.get(name)
-        if found is None:
-            found = ir.GlobalVariable(self.module, values.type, name)
-            found.linkage, found.global_constant, found.align = "internal", True, align
-            found.initializer = values
-        return found
+        variable = self.module.globals.get(name)
+        if variable is None:
+            variable = ir.GlobalVariable(self.module, values.type, name)
+            variable.linkage, variable.global_constant, variable.align = "internal", True, align
+            variable.initializer = values
+        return variable
 
     def exported(self, name: str, data: bytes) -> None:
         """A read-only global that others see by its name: these bytes."""
         kind = ir.ArrayType(I8, len(data))
-        found = ir.GlobalVariable(self.module, kind, name)
-        found.global_constant, found.initializer = True, ir.Constant(kind, bytearray(data))
+        variable = ir.GlobalVariable(self.module, kind, name)
+        variable.global_constant, variable.initializer = True, ir.Constant(kind, bytearray(data))
 
     def function(
         self, name: str, result: ir.Type, args: Sequence[ir.Type], internal: bool = False
@@ -260,10 +260,10 @@ class FunctionBuilder:
     def beginning(self) -> Iterator[None]:
         """Code that runs once, where the kernel begins: memory on the stack, sizes."""
         before, entry = self.b.block, self.fn.entry_basic_block
-        others = len(entry.instructions) - self._begun
+        remaining = len(entry.instructions) - self._begun
         self.b.position_at(entry, self._begun)
         yield
-        self._begun = len(entry.instructions) - others
+        self._begun = len(entry.instructions) - remaining
         self.b.position_at_end(before)
 
     def _read(self, dim: Dim) -> ir.Value:
@@ -283,8 +283,8 @@ class FunctionBuilder:
 
     def _compute(self, atom: Atom) -> ir.Value:
         if atom.kind == "entry":
-            place = self.b.gep(self._table, [self.i64(self._n_args)], source_etype=PTR)
-            dims = self.b.load(place, typ=PTR)
+            table_entry = self.b.gep(self._table, [self.i64(self._n_args)], source_etype=PTR)
+            dims = self.b.load(table_entry, typ=PTR)
             return self.b.load(
                 self.b.gep(dims, [self.i64(atom.args[0])], source_etype=I64), typ=I64
             )
@@ -293,16 +293,16 @@ class FunctionBuilder:
             return self.b.udiv(*args)
         if atom.kind == "equal":
             return self.b.zext(self.b.icmp_signed("==", *args), I64)
-        found = args[0]
-        for other in args[1:]:
-            better = self.b.icmp_signed("<" if atom.kind == "least" else ">", other, found)
-            found = self.b.select(better, other, found)
-        return found
+        result = args[0]
+        for candidate in args[1:]:
+            better = self.b.icmp_signed("<" if atom.kind == "least" else ">", candidate, result)
+            result = self.b.select(better, candidate, result)
+        return result
 
     def i64(self, value: Index) -> ir.Value:
         if isinstance(value, Dim):
             return self.size(value)
-        return _number(value) if isinstance(value, int) else value
+        return _i64(value) if isinstance(value, int) else value
 
     def imul(self, a: Index, b: Index) -> Index:
         if isinstance(a, int | Dim) and isinstance(b, int | Dim):
@@ -336,21 +336,21 @@ class FunctionBuilder:
             index = self.b.select(outside, self.i64(bound), index)
         return index
 
-    def remainder(self, rest: Size, below: int) -> Iterator[tuple[Size, int]]:
-        """(offset, count) of parts that make up `rest`, which is smaller than `below`.
+    def remainder(self, extent: Size, below: int) -> Iterator[tuple[Size, int]]:
+        """(offset, count) of chunks that make up `extent`, which is smaller than `below`.
 
-        A known rest is one part. Another is made of halving ones, each under a condition: what is
-        emitted while the iterator stands there runs if that part is needed.
+        A static extent is one chunk. A dynamic one is cut into chunks of falling powers of two; the
+        code that is emitted during an iteration runs only if the extent has that bit set.
         """
-        if isinstance(rest, int):
-            if rest:
-                yield 0, rest
+        if isinstance(extent, int):
+            if extent:
+                yield 0, extent
             return
         count = 1 << (below - 1).bit_length() - 1 if below > 1 else 0
         while count:
-            needed = rest // count % 2
+            needed = extent // count % 2
             with self.when(self.b.icmp_signed("!=", self.i64(needed), self.i64(0))):
-                yield rest // (2 * count) * (2 * count), count
+                yield extent // (2 * count) * (2 * count), count
             count //= 2
 
     def split(self, index: Index, *extents: Size) -> list[Index]:
@@ -491,7 +491,7 @@ def _suffix(kind: ir.Type) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _number(value: int) -> ir.Value:
+def _i64(value: int) -> ir.Value:
     return ir.Constant(I64, value)
 
 

@@ -15,16 +15,16 @@ _X86_DEFAULT = 0x1F80  # round to nearest, no flushing, exceptions masked
 def enter_default_mode(module: ModuleBuilder, b: ir.IRBuilder) -> ir.Value | None:
     """Switch to the default mode; gives what `leave_default_mode` needs."""
     if module.target.triple.startswith("x86_64"):
-        saved, wanted = b.alloca(I32), b.alloca(I32)
+        saved, default_mode = b.alloca(I32), b.alloca(I32)
         b.call(module.intrinsic("llvm.x86.sse.stmxcsr", VOID, [PTR]), [saved])
-        b.store(ir.Constant(I32, _X86_DEFAULT), wanted)
-        b.call(module.intrinsic("llvm.x86.sse.ldmxcsr", VOID, [PTR]), [wanted])
+        b.store(ir.Constant(I32, _X86_DEFAULT), default_mode)
+        b.call(module.intrinsic("llvm.x86.sse.ldmxcsr", VOID, [PTR]), [default_mode])
         return saved
     if module.target.name == "neon":
-        found = b.call(module.intrinsic("llvm.aarch64.get.fpcr", I64, []), [])
+        saved_fpcr = b.call(module.intrinsic("llvm.aarch64.get.fpcr", I64, []), [])
         write = module.intrinsic("llvm.aarch64.set.fpcr", VOID, [I64])
         b.call(write, [ir.Constant(I64, 0)])
-        return found
+        return saved_fpcr
     return None
 
 

@@ -31,16 +31,18 @@ def joined_rows(f: FunctionBuilder, values: Sequence[ir.Value], join: Join) -> i
     while width > 1:
         half, size = width // 2, rows * width
         paired = len(left) > 1 and width < LANES  # the halves of 16 lanes need no shuffle
-        pairs = zip(left[::2], left[1::2]) if paired else zip(left, left)
+        operands = zip(left[::2], left[1::2]) if paired else zip(left, left)
         first = [at for k in range(0, size, width) for at in ((k, size + k) if paired else (k,))]
         low = [k + j for k in first for j in range(half)]
         high = [k + half for k in low]
-        left = [join(_chosen(f, a, b, low), _chosen(f, a, b, high)) for a, b in pairs]
+        left = [
+            join(_select_lanes(f, a, b, low), _select_lanes(f, a, b, high)) for a, b in operands
+        ]
         rows, width = len(low) // half, half
     return left[0]
 
 
-def _chosen(f: FunctionBuilder, a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:
+def _select_lanes(f: FunctionBuilder, a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:
     """Lanes of a and, behind them, of b; one lane as a scalar."""
     if len(lanes) == 1:
         return f.b.extract_element(a, ir.Constant(I32, lanes[0]))
@@ -56,28 +58,28 @@ def sum_of_floats(
 
     def block(first: Index, size: int) -> ir.Value:
         """Two vectors of sums, which change places each time that sixteen are added."""
-        full, rest = divmod(size, LANES)
+        full, remainder = divmod(size, LANES)
         sums = [zero, zero]
         if full:
             with f.loop(full, carry=sums) as loop:
                 e = elements(f.iadd(first, f.imul(loop.index, LANES)))
                 loop.next([loop.values[1], f.b.fadd(loop.values[0], e)])
             sums = list(loop.results)
-        if rest:
+        if remainder:
             e = elements(f.iadd(first, full * LANES))
-            sums[0] = f.b.fadd(sums[0], f.b.select(f.first(rest), e, zero))
+            sums[0] = f.b.fadd(sums[0], f.b.select(f.first(remainder), e, zero))
         return joined_lanes(f, f.b.fadd(*sums), f.b.fadd)
 
     def add(state: Sequence[ir.Value], more: ir.Value) -> list[ir.Value]:
-        parts = (m.bind(value, dtype) for value in (*state, more))
-        return [m.unbind(part) for part in add_block(m, *parts)]
+        operands = (m.bind(value, dtype) for value in (*state, more))
+        return [m.unbind(operand) for operand in add_block(m, *operands)]
 
     if length <= BLOCK:
         return block(0, length)
-    full, rest = length // BLOCK * BLOCK, length % BLOCK
+    full, remainder = length // BLOCK * BLOCK, length % BLOCK
     with f.loop(full, step=BLOCK, carry=[zero, zero]) as loop:
         loop.next(add(loop.values, block(loop.index, BLOCK)))
     state = list(loop.results)
-    if rest:
-        state = add(state, block(full, rest))
+    if remainder:
+        state = add(state, block(full, remainder))
     return m.unbind(sum_of_blocks(m, *(m.bind(value, dtype) for value in state)))

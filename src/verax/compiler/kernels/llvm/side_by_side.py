@@ -45,12 +45,12 @@ def is_chain(exprs: Iterable[Expr]) -> bool:
     )
 
 
-def parts(count: int, most: int) -> list[tuple[int, int, int]]:
+def equal_groups(count: int, max_size: int) -> list[tuple[int, int, int]]:
     """(first, how many, size) of the groups of about equal size that `count` vectors are taken in,
     at most `most` each."""
-    size = -(-count // -(-count // most))
-    full, rest = divmod(count, size)
-    return [(0, full, size), (full * size, 1, rest)] if rest else [(0, full, size)]
+    size = -(-count // -(-count // max_size))
+    full, remainder = divmod(count, size)
+    return [(0, full, size), (full * size, 1, remainder)] if remainder else [(0, full, size)]
 
 
 @dataclass(frozen=True)
@@ -82,34 +82,34 @@ class SideBySide(Arith[Several]):
     def call(self, function: str, *args: Several) -> Several:
         if function not in SHORT_WAYS:
             return functions.call(self, function, args)
-        each = zip(*(a.values for a in args), strict=True)
-        values = tuple(self._one.call(function, *one) for one in each)
+        argument_rows = zip(*(a.values for a in args), strict=True)
+        values = tuple(self._one.call(function, *one) for one in argument_rows)
         return Several(values, values[0].dtype)
 
     def primitive(self, name: str, args: tuple[Several, ...], target: str | None = None) -> Several:
-        each = zip(*(a.values for a in args), strict=True)
-        values = tuple(self._one.primitive(name, one, target) for one in each)
-        found = Several(values, values[0].dtype)
+        argument_rows = zip(*(a.values for a in args), strict=True)
+        values = tuple(self._one.primitive(name, one, target) for one in argument_rows)
+        result = Several(values, values[0].dtype)
         self._since += name in _COUNTED
-        if self._since < OPERATIONS or found.dtype != "float32":
-            return found
+        if self._since < OPERATIONS or result.dtype != "float32":
+            return result
         self._since = 0
-        return self.bind(_tied(self.fb, self.unbind(found)), found.dtype)
+        return self.bind(_tied(self.fb, self.unbind(result)), result.dtype)
 
 
 def _tied(fb: FunctionBuilder, values: list[ir.Value]) -> list[ir.Value]:
     """The same values; what is computed from one of them comes after all."""
     target = fb.module.target
-    each = LANES // target.physical
-    firsts = range(0, LANES, each)
-    pieces = [fb.shuffle(v, range(i, i + each)) for v in values for i in firsts]
+    register_lanes = LANES // target.physical
+    firsts = range(0, LANES, register_lanes)
+    pieces = [fb.shuffle(v, range(i, i + register_lanes)) for v in values for i in firsts]
     register = "w" if target.name == "neon" else "v"
     code = ",".join([*["=" + register] * len(pieces), *map(str, range(len(pieces)))])
     types = [p.type for p in pieces]
     kind = ir.FunctionType(ir.LiteralStructType(types), types)
     tied = fb.b.call(ir.InlineAsm(kind, "", code), pieces)
-    found = [fb.b.extract_value(tied, i) for i in range(len(pieces))]
-    return [joined(fb, found[i : i + len(firsts)]) for i in range(0, len(found), len(firsts))]
+    results = [fb.b.extract_value(tied, i) for i in range(len(pieces))]
+    return [joined(fb, results[i : i + len(firsts)]) for i in range(0, len(results), len(firsts))]
 
 
 def evaluate_each(
@@ -121,9 +121,9 @@ def evaluate_each(
     if len(inputs) < 2 or not is_chain(exprs):
         return [evaluate_all(exprs, LlvmArith(fb), one) for one in inputs]
     results: list[list[ir.Value]] = []
-    for first, count, size in parts(len(inputs), in_step(fb.module.target)):
+    for first, count, size in equal_groups(len(inputs), in_step(fb.module.target)):
         for start in range(first, first + count * size, size):
             together = [list(v) for v in zip(*inputs[start : start + size], strict=True)]
-            found = evaluate_all(exprs, SideBySide(fb, size), together)
-            results += [list(v) for v in zip(*found, strict=True)]
+            group_results = evaluate_all(exprs, SideBySide(fb, size), together)
+            results += [list(v) for v in zip(*group_results, strict=True)]
     return results

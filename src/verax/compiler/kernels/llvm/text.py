@@ -165,14 +165,14 @@ class Module:
         self.name, self.triple = name, ""
         self.globals: dict[str, Any] = {}
 
-    def define(self, name: str, found: Function | GlobalVariable) -> None:
+    def define(self, name: str, definition: Function | GlobalVariable) -> None:
         if name in self.globals:
             raise ValueError(f"{name!r} is in the module already")
-        self.globals[name] = found
+        self.globals[name] = definition
 
     def __str__(self) -> str:
         head = f'; ModuleID = "{self.name}"\ntarget triple = "{self.triple}"'
-        return "\n".join([head, *[found.text() for found in self.globals.values()], ""])
+        return "\n".join([head, *[definition.text() for definition in self.globals.values()], ""])
 
 
 class IRBuilder:
@@ -187,9 +187,9 @@ class IRBuilder:
     def position_at_end(self, block: Block) -> None:
         self.block, self._place = block, None
 
-    def position_at(self, block: Block, place: int) -> None:
+    def position_at(self, block: Block, index: int) -> None:
         """Before the instruction of that number, and behind what is written there."""
-        self.block, self._place = block, place
+        self.block, self._place = block, index
 
     def _insert(self, line: str | Phi) -> None:
         if self._place is None:
@@ -258,8 +258,8 @@ class IRBuilder:
         signature = callee.signature
         if tuple([a.type for a in args]) != signature.args:
             raise TypeError(f"{callee.ref} takes {signature.args}, not {[str(a) for a in args]}")
-        given = ", ".join([f"{a.type.text} {a.ref}" for a in args])
-        text = f"call {signature.result.text} {callee.ref}({given})"
+        arguments = ", ".join([f"{a.type.text} {a.ref}" for a in args])
+        text = f"call {signature.result.text} {callee.ref}({arguments})"
         if signature.result == _VOID:
             self._insert(text)
             return Value(_VOID, "")
@@ -436,7 +436,7 @@ class IRBuilder:
         """What was there before."""
         return self._value(value.type, f"atomicrmw {operation} {pointer}, {value} {ordering}")
 
-    def cmpxchg(self, pointer: Value, expected: Value, wanted: Value, ordering: str) -> Value:
+    def cmpxchg(self, pointer: Value, expected: Value, replacement: Value, ordering: str) -> Value:
         """{what was there before, i1: whether it was what was expected and has been replaced}."""
-        words = f"cmpxchg {pointer}, {expected}, {wanted} {ordering} {ordering}"
-        return self._value(LiteralStructType([wanted.type, _I1]), words)
+        words = f"cmpxchg {pointer}, {expected}, {replacement} {ordering} {ordering}"
+        return self._value(LiteralStructType([replacement.type, _I1]), words)

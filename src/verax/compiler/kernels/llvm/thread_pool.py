@@ -57,9 +57,9 @@ _CHUNK_MASK = (1 << _CHUNK_BITS) - 1
 
 def emit_thread_pool(module: ModuleBuilder) -> ir.Function:
     """Define the pool's functions in `module`, once; gives `pool_run`."""
-    found = module.module.globals.get(POOL_RUN)
-    if found is not None:
-        return found
+    pool_run = module.module.globals.get(POOL_RUN)
+    if pool_run is not None:
+        return pool_run
     claim = _emit_claim(module)
     worker = _emit_worker(module, claim)
     _emit_start(module, worker)
@@ -126,11 +126,11 @@ def i64(value: int) -> ir.Constant:
 _NULL = ir.Constant(PTR, None)
 
 
-def _share(code: _Code, pool: ir.Value, number: ir.Value) -> ir.Value:
-    """Where the share of a thread is."""
+def _share(code: _Code, pool: ir.Value, thread: ir.Value) -> ir.Value:
+    """Pointer to the share of thread number `thread` in `pool`."""
     return code.b.gep(
         code.field(pool, _SHARES),
-        [code.b.mul(number, i64(_SHARE_BYTES))],
+        [code.b.mul(thread, i64(_SHARE_BYTES))],
         source_etype=ir.IntType(8),
     )
 
@@ -150,8 +150,8 @@ def _emit_claim(module: ModuleBuilder) -> ir.Function:
     visited = b.phi(I64)
     visited.add_incoming(i64(0), entry)
     ahead = b.add(me, visited)
-    number = b.select(b.icmp_unsigned("<", ahead, threads), ahead, b.sub(ahead, threads))
-    counter = _share(code, pool, number)
+    victim = b.select(b.icmp_unsigned("<", ahead, threads), ahead, b.sub(ahead, threads))
+    counter = _share(code, pool, victim)
     b.branch(look)
     code.at(look)
     executed = b.phi(I64)
@@ -168,19 +168,19 @@ def _emit_claim(module: ModuleBuilder) -> ir.Function:
     # and for such a one no run waits.
     kernel, args = code.peek(pool, _KERNEL, PTR), code.peek(pool, _ARGS, PTR)
     items = code.peek(pool, _ITEMS, I64)
-    wanted = b.or_(b.shl(epoch, i64(_CHUNK_BITS)), b.add(mine, i64(1)))
+    next_counter = b.or_(b.shl(epoch, i64(_CHUNK_BITS)), b.add(mine, i64(1)))
     b.branch(attempt)
     code.at(attempt)
-    swapped = b.cmpxchg(code.field(counter, _COUNTER), seen, wanted, "seq_cst")
+    swapped = b.cmpxchg(code.field(counter, _COUNTER), seen, next_counter, "seq_cst")
     executed.add_incoming(executed, attempt)
     code.jump_if(b.extract_value(swapped, 1), execute, look)
     code.at(execute)
-    first = b.udiv(b.mul(number, items), threads)
-    stop = b.udiv(b.mul(b.add(number, i64(1)), items), threads)
+    first = b.udiv(b.mul(victim, items), threads)
+    stop = b.udiv(b.mul(b.add(victim, i64(1)), items), threads)
     size, last = b.sub(stop, first), b.icmp_unsigned("==", mine, i64(CHUNKS - 1))
     begin = b.sub(stop, b.lshr(size, mine))
-    rest = b.select(last, i64(0), b.lshr(size, b.add(mine, i64(1))))
-    finish = b.sub(stop, rest)
+    unclaimed = b.select(last, i64(0), b.lshr(size, b.add(mine, i64(1))))
+    finish = b.sub(stop, unclaimed)
     with b.if_then(b.icmp_unsigned("<", begin, finish)):
         b.call(ir.Callee(KERNEL_TYPE, kernel.ref), [args, begin, finish])
     executed.add_incoming(b.add(executed, b.sub(finish, begin)), b.block)
@@ -257,7 +257,7 @@ def _emit_start(module: ModuleBuilder, worker: ir.Function) -> None:
     code = _Code(module, module.function("pool_start", PTR, [I64]))
     (threads,), b = code.fn.args, code.b
     names = ("make", "more", "create", "made", "short", "failed")
-    make, more, create, made, short, failed = map(code.block, names)
+    make, more, create, created, short, failed = map(code.block, names)
     size = b.add(b.mul(threads, i64(_SHARE_BYTES)), i64(_SHARES + 64))
     raw = code.call("calloc", PTR, size, i64(1))
     code.jump_if(b.icmp_unsigned("==", raw, _NULL), failed, make)
@@ -270,7 +270,7 @@ def _emit_start(module: ModuleBuilder, worker: ir.Function) -> None:
     code.at(more)
     index = b.phi(I64)
     index.add_incoming(i64(1), make)
-    code.jump_if(b.icmp_signed("<", index, threads), create, made)
+    code.jump_if(b.icmp_signed("<", index, threads), create, created)
     code.at(create)
     share = _share(code, raw, index)
     code.put(share, _POOL, raw)
@@ -281,8 +281,8 @@ def _emit_start(module: ModuleBuilder, worker: ir.Function) -> None:
     code.jump_if(b.icmp_signed("==", error, ir.Constant(I32, 0)), more, short)
     code.at(short)  # go on with the threads there are
     code.put(raw, _THREADS, index)
-    b.branch(made)
-    code.at(made)
+    b.branch(created)
+    code.at(created)
     b.ret(raw)
     code.at(failed)
     b.ret(_NULL)
@@ -311,9 +311,9 @@ def _emit_run(module: ModuleBuilder, claim: ir.Function) -> ir.Function:
     code = _Code(module, module.function(POOL_RUN, VOID, POOL_RUN_ARGS))
     (pool, kernel, args, items), b = code.fn.args, code.b
     names = ("some", "alone", "share", "wait", "spin", "rest", "finished")
-    some, alone, share, wait, spin, rest, finished = map(code.block, names)
-    code.jump_if(b.icmp_signed(">", items, i64(0)), some, finished)
-    code.at(some)
+    has_items, alone, share, wait, spin, yield_core, finished = map(code.block, names)
+    code.jump_if(b.icmp_signed(">", items, i64(0)), has_items, finished)
+    code.at(has_items)
     code.jump_if(b.icmp_unsigned("==", pool, _NULL), alone, share)
     code.at(alone)
     b.call(ir.Callee(KERNEL_TYPE, kernel.ref), [args, i64(0), items])
@@ -336,10 +336,10 @@ def _emit_run(module: ModuleBuilder, claim: ir.Function) -> ir.Function:
     code.at(spin)
     code.pause()
     count.add_incoming(b.add(count, i64(1)), spin)
-    code.jump_if(b.icmp_signed("<", count, i64(SPINS)), wait, rest)
-    code.at(rest)  # a worker has lost its core: give it ours
+    code.jump_if(b.icmp_signed("<", count, i64(SPINS)), wait, yield_core)
+    code.at(yield_core)  # a worker has lost its core: give it ours
     code.call("sched_yield", I32)
-    count.add_incoming(i64(0), rest)
+    count.add_incoming(i64(0), yield_core)
     b.branch(wait)
     code.at(finished)
     b.ret_void()
@@ -350,7 +350,7 @@ def _emit_stop(module: ModuleBuilder) -> None:
     code = _Code(module, module.function("pool_stop", VOID, [PTR]))
     (pool,), b = code.fn.args, code.b
     names = ("ours", "more", "join", "joined", "finished")
-    ours, more, join, joined, finished = map(code.block, names)
+    ours, more, join, threads_joined, finished = map(code.block, names)
     here = b.sext(code.call("getpid", I32), I64)
     code.jump_if(b.icmp_signed("==", here, code.get(pool, _PID)), ours, finished)
     code.at(ours)
@@ -362,13 +362,13 @@ def _emit_stop(module: ModuleBuilder) -> None:
     code.at(more)
     index = b.phi(I64)
     index.add_incoming(i64(1), before)
-    code.jump_if(b.icmp_signed("<", index, code.get(pool, _THREADS)), join, joined)
+    code.jump_if(b.icmp_signed("<", index, code.get(pool, _THREADS)), join, threads_joined)
     code.at(join)
     handle = code.get(_share(code, pool, index), _HANDLE)
     code.call("pthread_join", I32, handle, _NULL)
     index.add_incoming(b.add(index, i64(1)), join)
     b.branch(more)
-    code.at(joined)
+    code.at(threads_joined)
     code.call("pthread_cond_destroy", I32, code.field(pool, _CONDITION))
     code.call("pthread_mutex_destroy", I32, code.field(pool, _MUTEX))
     code.call("free", VOID, pool)

@@ -108,8 +108,8 @@ class _FloatType(Type):
 
     def written(self, content: Any) -> str:
         """In hexadecimal, as the float64 of the same value, which LLVM reads for all three."""
-        number = float(self._numpy(0 if content is None else content))
-        return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016x}"
+        value = float(self._numpy(0 if content is None else content))
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016x}"
 
 
 class BFloatType(Type):

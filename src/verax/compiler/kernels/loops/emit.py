@@ -78,8 +78,8 @@ class Emitter:
         single_vector: the vector dim is one vector (of 16 or fewer lanes).
         """
         vector = len(self.spec.dims) - 1
-        for number in self.spec.value_inputs:
-            cursor = self.inputs[number]
+        for index in self.spec.value_inputs:
+            cursor = self.inputs[index]
             free = {d for d, s in enumerate(cursor.access.strides) if s != 0} - self.bound
             if (
                 cursor.value is None
@@ -181,18 +181,18 @@ class Emitter:
         """One vector of results at position `at`."""
         self.vectors([(at, count)])
 
-    def vectors(self, places: Sequence[tuple[Index, Index]]) -> None:
+    def vectors(self, vector_ranges: Sequence[tuple[Index, Index]]) -> None:
         """Several vectors, all loaded before any is stored."""
         read = []
-        for at, count in places:
+        for at, count in vector_ranges:
             raw = {}
-            for number in self.spec.value_inputs:
-                cursor = self.inputs[number]
-                raw[number] = (
+            for index in self.spec.value_inputs:
+                cursor = self.inputs[index]
+                raw[index] = (
                     cursor.value if cursor.value is not None else self.load(cursor, at, count)
                 )
             read.append(raw)
-        for (at, count), values in zip(places, self.compute(read), strict=True):
+        for (at, count), values in zip(vector_ranges, self.compute(read), strict=True):
             for cursor, value in zip(self.outputs, values, strict=True):
                 self.store(cursor, at, value, count)
 
@@ -225,9 +225,9 @@ class Emitter:
         if unroll > 1:
             with fb.loop(full, start=main, step=LANES) as loop:
                 self.vector(loop.index, LANES)
-        rest = fb.iadd(extent, fb.imul(full, -1))
-        with fb.when(fb.b.icmp_signed(">", fb.i64(rest), fb.i64(0))):
-            self.vector(full, rest)
+        remainder = fb.iadd(extent, fb.imul(full, -1))
+        with fb.when(fb.b.icmp_signed(">", fb.i64(remainder), fb.i64(0))):
+            self.vector(full, remainder)
 
 
 def emit_rows(fb: FunctionBuilder, plan: Plan) -> None:
@@ -286,25 +286,25 @@ def emit_tiles(fb: FunctionBuilder, plan: Plan) -> None:
             if isinstance(length, int):
                 tiles(length)
             else:
-                whole = fb.b.icmp_signed("==", fb.i64(length), fb.i64(LANES))
-                with fb.b.if_else(whole) as (full, part):
+                is_full = fb.b.icmp_signed("==", fb.i64(length), fb.i64(LANES))
+                with fb.b.if_else(is_full) as (full, partial_block):
                     with full:
                         tiles(LANES)
-                    with part:
+                    with partial_block:
                         one_by_one(length)
             emitter.restore(saved)
 
         def tiles(rows: int) -> None:
-            full, rest = extent // LANES * LANES, extent % LANES
+            full, remainder = extent // LANES * LANES, extent % LANES
             if full != 0:
                 with fb.loop(full, step=LANES) as loop:
                     _tile(emitter, loop.index, rows, LANES)
-            if isinstance(rest, int):
-                if rest:
-                    _tile(emitter, full, rows, rest)
+            if isinstance(remainder, int):
+                if remainder:
+                    _tile(emitter, full, rows, remainder)
             else:
-                with fb.when(fb.b.icmp_signed(">", fb.i64(rest), fb.i64(0))):
-                    _tile(emitter, full, rows, rest)
+                with fb.when(fb.b.icmp_signed(">", fb.i64(remainder), fb.i64(0))):
+                    _tile(emitter, full, rows, remainder)
 
         def one_by_one(rows: Index) -> None:
             saved = emitter.save()
@@ -340,17 +340,17 @@ def _pieces(
         left = fb.iadd(extent, fb.imul(piece, -size)) if size else extent
         emit(piece, fb.clamp(left, 0, size) if size else extent)
         return
-    rest = extent - (count - 1) * size if size else extent
+    remainder = extent - (count - 1) * size if size else extent
     if count == 1:
         emit(0, extent)
-    elif rest == size:
+    elif remainder == size:
         emit(piece, size)
     else:
         is_last = fb.b.icmp_signed("==", fb.i64(piece), fb.i64(count - 1))
-        with fb.b.if_else(is_last) as (last, other):
+        with fb.b.if_else(is_last) as (last, full_block):
             with last:
-                emit(count - 1, rest)
-            with other:
+                emit(count - 1, remainder)
+            with full_block:
                 emit(piece, size)
 
 
@@ -359,29 +359,34 @@ def _tile(emitter: Emitter, at: Index, rows: int, columns: Index) -> None:
     fb, spec = emitter.fb, emitter.spec
     tile = len(spec.dims) - 2
     values: dict[int, list[ir.Value]] = {}
-    for number in spec.value_inputs:
-        cursor = emitter.inputs[number]
+    for index in spec.value_inputs:
+        cursor = emitter.inputs[index]
         access = cursor.access
         if cursor.value is not None:
-            values[number] = [cursor.value] * rows
+            values[index] = [cursor.value] * rows
         elif access.strides[tile] == 1 and access.strides[-1] != 1 and not cursor.pending:
             lines = []
             for column, used in lanes_of(fb, columns):
-                where = fb.iadd(at, column if isinstance(columns, int) else fb.b.sext(used, I64))
+                column_index = fb.iadd(
+                    at, column if isinstance(columns, int) else fb.b.sext(used, I64)
+                )
                 pointer = fb.at(
-                    cursor.pointer, cursor.offset, (where, access.strides[-1]), dtype=access.dtype
+                    cursor.pointer,
+                    cursor.offset,
+                    (column_index, access.strides[-1]),
+                    dtype=access.dtype,
                 )
                 lines.append(load_strided(fb, pointer, 1, access.dtype, rows))
             lines += [ir.Constant(lines[0].type, ir.Undefined)] * (LANES - len(lines))
-            turned = transpose(fb, lines)[:rows]
-            values[number] = [to_register(fb, v, access.dtype) for v in turned]
+            rows_of_tile = transpose(fb, lines)[:rows]
+            values[index] = [to_register(fb, v, access.dtype) for v in rows_of_tile]
         else:
-            values[number] = []
+            values[index] = []
             for row in range(rows):
                 saved = emitter.save()
                 emitter.advance(tile, row)
                 emitter.bind((tile,))
-                values[number].append(emitter.load(cursor, at, columns))
+                values[index].append(emitter.load(cursor, at, columns))
                 emitter.restore(saved)
     results = emitter.compute([{n: v[row] for n, v in values.items()} for row in range(rows)])
     for row, result in enumerate(results):

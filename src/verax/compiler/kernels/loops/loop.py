@@ -58,7 +58,7 @@ def plan_loop(spec: LoopSpec) -> Plan:
     vector = len(dims) - 1
     tile = _tile_dim(spec, vector)
     if tile is not None:
-        spec = _moved(spec, tile, len(dims) - 2)
+        spec = _move_dim(spec, tile, len(dims) - 2)
         outer = spec.dims[:-2]
         return Plan(spec, tile=len(dims) - 2, item_dims=outer, inner_dims=(), chunk=0)
     outer, extent = dims[:-1], dims[-1]
@@ -66,8 +66,10 @@ def plan_loop(spec: LoopSpec) -> Plan:
     while split and _at_most(inner * outer[split - 1], _ITEM_ELEMENTS):
         split -= 1
         inner *= outer[split]
-    few = _at_most(math.prod(outer[:split]), _FEW_ITEMS - 1) or isinstance(extent, Dim)
-    chunk = _CHUNK if few and split == len(outer) and not _at_most(extent, 2 * _CHUNK) else 0
+    has_few_items = _at_most(math.prod(outer[:split]), _FEW_ITEMS - 1) or isinstance(extent, Dim)
+    chunk = (
+        _CHUNK if has_few_items and split == len(outer) and not _at_most(extent, 2 * _CHUNK) else 0
+    )
     return Plan(spec, tile=None, item_dims=outer[:split], inner_dims=outer[split:], chunk=chunk)
 
 
@@ -90,17 +92,17 @@ def _with_dims(spec: LoopSpec, order: list[int]) -> LoopSpec:
     )
 
 
-def _moved(spec: LoopSpec, source: int, target: int) -> LoopSpec:
+def _move_dim(spec: LoopSpec, source: int, target: int) -> LoopSpec:
     order = [d for d in range(len(spec.dims)) if d != source]
     order.insert(target, source)
     return _with_dims(spec, order)
 
 
 def _without_units(spec: LoopSpec) -> LoopSpec:
-    kept = [d for d, n in enumerate(spec.dims) if n != 1]
-    if not kept:
-        kept = [len(spec.dims) - 1] if spec.dims else []
-    if not kept:  # a scalar: one dim of extent 1
+    dims = [d for d, n in enumerate(spec.dims) if n != 1]
+    if not dims:
+        dims = [len(spec.dims) - 1] if spec.dims else []
+    if not dims:  # a scalar: one dim of extent 1
         one = (1,)
         return replace(
             spec,
@@ -108,7 +110,7 @@ def _without_units(spec: LoopSpec) -> LoopSpec:
             inputs=tuple(replace(a, strides=(0,)) for a in spec.inputs),
             outputs=tuple(replace(a, strides=one) for a in spec.outputs),
         )
-    return _with_dims(spec, kept)
+    return _with_dims(spec, dims)
 
 
 def _sorted(spec: LoopSpec) -> LoopSpec:
@@ -117,9 +119,9 @@ def _sorted(spec: LoopSpec) -> LoopSpec:
     Where strides are read at run time they keep their order, but for the unit stride.
     """
     strides = spec.outputs[0].strides
-    known = [s for s in strides if isinstance(s, int)]
-    if len(known) == len(strides):
-        order = sorted(range(len(known)), key=lambda d: -abs(known[d]))
+    static_strides = [s for s in strides if isinstance(s, int)]
+    if len(static_strides) == len(strides):
+        order = sorted(range(len(static_strides)), key=lambda d: -abs(static_strides[d]))
     else:
         order = sorted(range(len(strides)), key=lambda d: strides[d] == 1)
     return _with_dims(spec, order)
@@ -154,14 +156,14 @@ def _tile_dim(spec: LoopSpec, vector: int) -> int | None:
         return None
     if _at_most(spec.dims[vector], 2):
         return None
-    found: dict[int, int] = {}
-    for number, access in enumerate(spec.inputs):
-        if number in spec.index_inputs or access.strides[vector] in (0, 1):
+    votes: dict[int, int] = {}
+    for index, access in enumerate(spec.inputs):
+        if index in spec.index_inputs or access.strides[vector] in (0, 1):
             continue
         if any(spec.inputs[look.input].strides[vector] != 0 for look in access.lookups):
             continue
         for d in range(vector):
             index_moves = any(spec.inputs[look.input].strides[d] != 0 for look in access.lookups)
             if access.strides[d] == 1 and not _at_most(spec.dims[d], 3) and not index_moves:
-                found[d] = found.get(d, 0) + 1
-    return max(found, key=lambda d: found[d]) if found else None
+                votes[d] = votes.get(d, 0) + 1
+    return max(votes, key=lambda d: votes[d]) if votes else None

@@ -84,9 +84,11 @@ class LoopSpec:
                 raise ValueError("outputs cannot be indexed")
             if output.dtype != expr.dtype:
                 raise ValueError(f"an expression of {expr.dtype} is stored as {output.dtype}")
-            for number, dtype in input_dtypes(expr).items():
-                if number >= len(self.inputs) or self.inputs[number].dtype != dtype:
-                    raise ValueError(f"the expression's input {number} of {dtype} does not exist")
+            for input_index, dtype in input_dtypes(expr).items():
+                if input_index >= len(self.inputs) or self.inputs[input_index].dtype != dtype:
+                    raise ValueError(
+                        f"the expression's input {input_index} of {dtype} does not exist"
+                    )
 
     def __str__(self) -> str:
         count = self.operations
@@ -133,8 +135,10 @@ class LoopSpec:
         """Memory touched, at most."""
         total: Size = 0
         for access in (*self.inputs, *self.outputs):
-            moved = math.prod(n for n, s in zip(self.dims, access.strides, strict=True) if s != 0)
-            total += moved * ELEMENT_SIZES[access.dtype]
+            elements = math.prod(
+                n for n, s in zip(self.dims, access.strides, strict=True) if s != 0
+            )
+            total += elements * ELEMENT_SIZES[access.dtype]
         return total
 
 

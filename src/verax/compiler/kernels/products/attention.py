@@ -150,22 +150,22 @@ def attention_schedule(spec: AttentionSpec, target: Target) -> AttentionSchedule
     blocks = 2 if target.registers * target.vector_bits >= 32 * 512 else 1
     rows = max((r for r in range(1, 13) if _fits(spec, blocks, r, target)), default=1)
     rows = min(rows, spec.n)
-    most = SCORES_BYTES // (rows * spec.row * ELEMENT_SIZES[spec.dtype])
-    return AttentionSchedule(rows, blocks, max(1, min(most, 4, spec.n // rows)))
+    max_tiles = SCORES_BYTES // (rows * spec.row * ELEMENT_SIZES[spec.dtype])
+    return AttentionSchedule(rows, blocks, max(1, min(max_tiles, 4, spec.n // rows)))
 
 
-def _admits(spec: AttentionSpec, target: Target, asked: object) -> bool:
+def _admits(spec: AttentionSpec, target: Target, schedule: object) -> bool:
     """Whether the kernel may have a schedule: tiles in registers, scores in cache."""
-    if not isinstance(asked, AttentionSchedule):
+    if not isinstance(schedule, AttentionSchedule):
         return False
-    scores = asked.rows * asked.tiles * spec.row * ELEMENT_SIZES[spec.dtype]
+    scores = schedule.rows * schedule.tiles * spec.row * ELEMENT_SIZES[spec.dtype]
     return (
-        asked.rows >= 1
-        and 1 <= asked.blocks <= 4
-        and (asked.rows == 1 or _fits(spec, asked.blocks, asked.rows, target))
-        and 1 <= asked.tiles <= max(1, spec.n // asked.rows)
-        and asked.rows <= spec.n
-        and (asked.tiles == 1 or scores <= 16 * SCORES_BYTES)
+        schedule.rows >= 1
+        and 1 <= schedule.blocks <= 4
+        and (schedule.rows == 1 or _fits(spec, schedule.blocks, schedule.rows, target))
+        and 1 <= schedule.tiles <= max(1, spec.n // schedule.rows)
+        and schedule.rows <= spec.n
+        and (schedule.tiles == 1 or scores <= 16 * SCORES_BYTES)
     )
 
 
@@ -174,8 +174,8 @@ def _stages(spec: AttentionSpec, target: Target) -> tuple[Stage, ...]:
 
     def tiles(best: AttentionSchedule) -> Iterator[AttentionSchedule]:
         for blocks in (1, 2, 3, 4):
-            most = [r for r in range(1, 31) if _fits(spec, blocks, r, target)]
-            for rows in most[-3:]:
+            row_counts = [r for r in range(1, 31) if _fits(spec, blocks, r, target)]
+            for rows in row_counts[-3:]:
                 together = max(1, min(best.tiles, spec.n // rows))
                 yield AttentionSchedule(rows, blocks, together)
 
@@ -241,8 +241,8 @@ class _Group:
             for pointer, at in ((f.args[0], spec.q), (f.args[-1], spec.y))
         )
         self.k, self.v = (
-            self._at(pointer, (which, -(-columns // LANES) * LANES * depth))
-            for pointer, which, columns, depth in (
+            self._at(pointer, (matrix_index, -(-columns // LANES) * LANES * depth))
+            for pointer, matrix_index, columns, depth in (
                 (f.args[1], self._which(spec.keys, outer, head), spec.m, spec.d),
                 (f.args[2], self._which(spec.values, outer, head), spec.e, spec.m),
             )
@@ -300,15 +300,17 @@ class _Group:
         store: _Store,
     ) -> None:
         f, rows = self.f, self.schedule.rows
-        rest = self.spec.n % rows
+        remainder = self.spec.n % rows
         if self.spec.n >= rows:
             with f.loop(self.tiles) as tile:
                 at = f.imul(tile.index, rows)
                 store(self._tile(self._at(a, (at, row)), row, b, depth, rows, width), at, column)
-        if rest:
+        if remainder:
             with f.when(f.b.icmp_signed("<", f.i64(self.tiles), f.i64(self.schedule.tiles))):
                 at = f.imul(self.tiles, rows)
-                store(self._tile(self._at(a, (at, row)), row, b, depth, rest, width), at, column)
+                store(
+                    self._tile(self._at(a, (at, row)), row, b, depth, remainder, width), at, column
+                )
 
     def _tile(
         self, a: ir.Value, row: Size, b: ir.Value, depth: int, rows: int, width: int
@@ -332,8 +334,8 @@ class _Group:
                     for r in range(rows):
                         value = f.broadcast(self._at(source, (r, row), k), self.dtype)
                         for j, factor in enumerate(factors):
-                            place = r * width + j
-                            sums[place] = f.fma(value, factor, sums[place])
+                            sum_index = r * width + j
+                            sums[sum_index] = f.fma(value, factor, sums[sum_index])
                 trip.next([self._at(pointer, size * step), *sums])
             state = trip.results
         return [state[1 + r * width : 1 + (r + 1) * width] for r in range(rows)]
@@ -360,8 +362,8 @@ class _Group:
             pointer = f.at(self.mask, (row, at.row), (column, at.col), dtype=kind)
             value = f.load(pointer, kind) if at.col else f.broadcast(pointer, kind)
             if kind == "bool":
-                kept = f.b.icmp_unsigned("!=", value, ir.Constant(value.type, None))
-                score = f.b.select(kept, score, hidden)
+                is_unmasked = f.b.icmp_unsigned("!=", value, ir.Constant(value.type, None))
+                score = f.b.select(is_unmasked, score, hidden)
             else:
                 score = f.b.fadd(score, value)
         if spec.causal:
@@ -397,8 +399,8 @@ class _Group:
             total = self._exponentials(row, self._shift(row), before, sum_before)
             loop.next([row, self._divisor(total)])
         last, total = loop.results
-        with f.loop(-(-self.spec.m // LANES)) as part:
-            self._divide(self._at(last, (part.index, LANES)), total)
+        with f.loop(-(-self.spec.m // LANES)) as vector:
+            self._divide(self._at(last, (vector.index, LANES)), total)
 
     def _shift(self, row: ir.Value) -> ir.Value:
         """What is subtracted from every score of a row (`Softmax.shift`)."""
@@ -418,26 +420,26 @@ class _Group:
     def _top(self, row: ir.Value) -> ir.Value:
         """The largest score, in every lane; perhaps no NaN where there is one, for whose sake all
         is NaN anyway."""
-        f, (full, rest) = self.f, divmod(self.spec.m, LANES)
+        f, (full, remainder) = self.f, divmod(self.spec.m, LANES)
 
         def larger(a: ir.Value, b: ir.Value) -> ir.Value:
             return f.b.select(f.b.fcmp_ordered(">", a, b), a, b)
 
         lowest = self._constant(-math.inf)
-        ways = min(4, full)
-        tops, done = [lowest] * max(1, ways), 0
-        if ways:
-            done = full // ways * ways
-            with f.loop(done, step=ways, carry=tops) as loop:
+        accumulators = min(4, full)
+        tops, done = [lowest] * max(1, accumulators), 0
+        if accumulators:
+            done = full // accumulators * accumulators
+            with f.loop(done, step=accumulators, carry=tops) as loop:
                 at = f.imul(loop.index, LANES)
-                values = [self._load(self._at(row, at, j * LANES)) for j in range(ways)]
+                values = [self._load(self._at(row, at, j * LANES)) for j in range(accumulators)]
                 loop.next([larger(*pair) for pair in zip(values, loop.values, strict=True)])
             tops = list(loop.results)
         for k in range(done, full):
             tops[0] = larger(self._load(self._at(row, k * LANES)), tops[0])
-        if rest:
+        if remainder:
             last = self._load(self._at(row, full * LANES))
-            tops[0] = larger(f.b.select(f.first(rest), last, lowest), tops[0])
+            tops[0] = larger(f.b.select(f.first(remainder), last, lowest), tops[0])
         while len(tops) > 1:
             tops = [larger(*tops[:2]), *tops[2:]]
         return joined_lanes(self.f, tops[0], larger)
@@ -450,9 +452,9 @@ class _Group:
 
         def step(at: Index) -> ir.Value:
             self._divide(self._at(before, at), sum_before)
-            place = self._at(row, at)
-            e = self._exp(f.b.fsub(self._load(place), top))
-            f.store(e, place)
+            address = self._at(row, at)
+            e = self._exp(f.b.fsub(self._load(address), top))
+            f.store(e, address)
             return e
 
         return sum_of_floats(f, self.dtype, self.spec.m, step)
@@ -463,23 +465,23 @@ class _Group:
         if self.dtype == F64:
             return m.exp(m.bind(x, F64)).value
         half = LANES // 2
-        parts = (f.shuffle(x, list(range(i, i + half))) for i in (0, half))
+        halves_of_x = (f.shuffle(x, list(range(i, i + half))) for i in (0, half))
         limit = self._constant(-87.0, lanes=half)
-        low = f.b.or_(*(f.b.fcmp_unordered("<", part, limit) for part in parts))
+        low = f.b.or_(*(f.b.fcmp_unordered("<", part, limit) for part in halves_of_x))
         any_of = f.module.intrinsic("llvm.vector.reduce.or.v8i1", I1, [low.type])
         short, long, after = (f.block(name) for name in ("normal", "subnormal", "exp"))
         f.b.cbranch(f.b.call(any_of, [low]), long, short)
         ends = []
-        for block, way in ((short, functions.exp_normal), (long, functions.exp)):
+        for block, exponential in ((short, functions.exp_normal), (long, functions.exp)):
             f.b.position_at_end(block)
-            e = way(m, m.bind(x, F32)).value
+            e = exponential(m, m.bind(x, F32)).value
             ends.append((e, f.b.block))
             f.b.branch(after)
         f.b.position_at_end(after)
-        found = f.b.phi(x.type)
+        result = f.b.phi(x.type)
         for e, block in ends:
-            found.add_incoming(e, block)
-        return found
+            result.add_incoming(e, block)
+        return result
 
     def _divide(self, at: ir.Value, total: ir.Value) -> None:
         """Exponentials by their sum, in place."""

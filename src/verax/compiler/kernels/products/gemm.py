@@ -76,10 +76,12 @@ class GemmSpec:
         """Of everything read, added in and written."""
         return *self.types.names, *operand_dtypes(self.epilogue)
 
-    def operand_strides(self, where: Matrix) -> Strides:
+    def operand_strides(self, matrix: Matrix) -> Strides:
         """Strides of a tensor with y's logical shape."""
-        return Strides(where.outer, LANES * where.col, where.inner, self.m * where.row, where.row,
-                       where.col)  # fmt: skip
+        return Strides(
+            matrix.outer, LANES * matrix.col, matrix.inner, self.m * matrix.row, matrix.row,
+            matrix.col,
+        )  # fmt: skip
 
     @property
     def packed_elements(self) -> Size:
@@ -106,9 +108,9 @@ class GemmSpec:
         )
 
 
-def tensor_operand(spec: GemmSpec, where: Matrix, dtype: str = "float32") -> Operand:
-    """An epilogue operand with y's logical shape, at `where`."""
-    return Operand("tensor", spec.operand_strides(where), dtype=dtype)
+def tensor_operand(spec: GemmSpec, matrix: Matrix, dtype: str = "float32") -> Operand:
+    """An epilogue operand with y's logical shape, stored as `matrix`."""
+    return Operand("tensor", spec.operand_strides(matrix), dtype=dtype)
 
 
 def gemm_schedule(spec: GemmSpec, target: Target) -> ConvSchedule:
@@ -175,10 +177,10 @@ def emit_pack_b(module: ModuleBuilder, pack: PackSpec, schedule: ConvSchedule) -
         with f.loop(f.clamp(f.iadd(f.end, -items), 0, total), start=start) as item:
             outer, inner, panel = f.split(item.index, spec.inner, count)
             column = f.iadd(f.imul(panel, blocks * LANES), first * LANES)
-            place = (outer, b.outer), (inner, b.inner), (column, b.col)
-            source = f.at(f.args[0], *place, dtype=kind)
-            which = f.iadd(f.imul(outer, spec.inner), inner)
-            start_of = (which, spec.packed_elements), (panel, blocks * LANES * spec.k)
+            matrix_terms = (outer, b.outer), (inner, b.inner), (column, b.col)
+            source = f.at(f.args[0], *matrix_terms, dtype=kind)
+            matrix_index = f.iadd(f.imul(outer, spec.inner), inner)
+            start_of = (matrix_index, spec.packed_elements), (panel, blocks * LANES * spec.k)
             packed = f.at(f.args[1], *start_of, offset, dtype=kind)
             _emit_panel(f, spec, b, source, packed, column, blocks)
         items += total
@@ -197,7 +199,7 @@ def _emit_panel(
     blocks: int,
 ) -> None:
     """All k of `blocks` * 16 columns from `column`; columns beyond n are zero."""
-    whole, kind = spec.n % LANES == 0, spec.types.weights
+    is_full, kind = spec.n % LANES == 0, spec.types.weights
     left = f.iadd(spec.n, f.imul(column, -1))
     counts = [f.clamp(f.iadd(left, -j * LANES), 0, LANES) for j in range(blocks)]
     done = 0
@@ -205,14 +207,14 @@ def _emit_panel(
         done = spec.k // _SQUARE * _SQUARE
         for j, count in enumerate(counts) if done else ():
             columns = f.at(source, j * LANES * b.col)
-            places = [
-                f.at(columns, (inside, b.col)) for inside in _inside(f, None if whole else count)
+            column_pointers = [
+                f.at(columns, (inside, b.col)) for inside in _inside(f, None if is_full else count)
             ]
             with f.loop(done // _SQUARE) as square:
                 at = f.imul(square.index, _SQUARE)
-                values = _turned(f, [f.at(place, at) for place in places])
+                values = _transposed_rows(f, [f.at(pointer, at) for pointer in column_pointers])
                 for i, value in enumerate(values):
-                    if not whole:
+                    if not is_full:
                         value = f.b.select(f.first(count), value, f.constant(0.0))
                     step = (f.iadd(at, i), blocks * LANES)
                     f.store(value, f.at(packed, step, j * LANES))
@@ -222,9 +224,9 @@ def _emit_panel(
         for j, count in enumerate(counts):
             row = f.at(source, (k.index, b.row), j * LANES * b.col, dtype=kind)
             if b.col == 1:
-                value = f.load(row, kind) if whole else f.load_first(row, count, kind)
+                value = f.load(row, kind) if is_full else f.load_first(row, count, kind)
             else:
-                value = _strided(f, row, b.col, None if whole else count, kind)
+                value = _strided(f, row, b.col, None if is_full else count, kind)
             f.store(value, f.at(packed, (k.index, blocks * LANES), j * LANES, dtype=kind))
 
 
@@ -240,19 +242,19 @@ def _inside(f: FunctionBuilder, count: Index | None) -> list[Index]:
     return [f.b.select(end, f.i64(0), f.i64(lane)) for lane, end in enumerate(ends)]
 
 
-def _turned(f: FunctionBuilder, places: list[ir.Value]) -> list[ir.Value]:
-    """8 vectors of 16 lanes, the lanes from 8 neighbours at each of 16 places."""
-    halves = []
+def _transposed_rows(f: FunctionBuilder, pointers: list[ir.Value]) -> list[ir.Value]:
+    """Transpose 16 rows of 8 neighbors, at `pointers`, into 8 vectors of 16 lanes."""
+    square_rows = []
     for first in (0, _SQUARE):
-        rows = [f.load(place, lanes=_SQUARE) for place in places[first : first + _SQUARE]]
-        pairs = [_interleaved(f, rows[i], rows[i + 1], 1) for i in range(0, _SQUARE, 2)]
-        fours = []  # by four rows: columns 0 and 4, 1 and 5, 2 and 6, 3 and 7
-        for a, b in ((pairs[0], pairs[1]), (pairs[2], pairs[3])):
-            fours.append([v for i in (0, 1) for v in _interleaved(f, a[i], b[i], 2)])
-        joined = [_interleaved(f, a, b, 4) for a, b in zip(*fours, strict=True)]
-        halves.append([pair[side] for side in (0, 1) for pair in joined])
-    both = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
-    return [f.b.shuffle_vector(a, b, both) for a, b in zip(*halves, strict=True)]
+        rows = [f.load(pointer, lanes=_SQUARE) for pointer in pointers[first : first + _SQUARE]]
+        row_pairs = [_interleaved(f, rows[i], rows[i + 1], 1) for i in range(0, _SQUARE, 2)]
+        row_quads = []  # by four rows: columns 0 and 4, 1 and 5, 2 and 6, 3 and 7
+        for a, b in ((row_pairs[0], row_pairs[1]), (row_pairs[2], row_pairs[3])):
+            row_quads.append([v for i in (0, 1) for v in _interleaved(f, a[i], b[i], 2)])
+        columns = [_interleaved(f, a, b, 4) for a, b in zip(*row_quads, strict=True)]
+        square_rows.append([pair[side] for side in (0, 1) for pair in columns])
+    all_lanes = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+    return [f.b.shuffle_vector(a, b, all_lanes) for a, b in zip(*square_rows, strict=True)]
 
 
 def _interleaved(
@@ -260,7 +262,7 @@ def _interleaved(
 ) -> tuple[ir.Value, ir.Value]:
     """Groups of `size` lanes of a and b in turn: the first of each register's half, the second."""
     span = 4 if size < 4 else _SQUARE
-    found = []
+    vectors = []
     for offset in (0, span // 2):
         lanes = [
             vector * _SQUARE + start + offset + group * size + i
@@ -270,8 +272,8 @@ def _interleaved(
             for i in range(size)
         ]
         mask = ir.Constant(ir.VectorType(I32, _SQUARE), lanes)
-        found.append(f.b.shuffle_vector(a, b, mask))
-    return found[0], found[1]
+        vectors.append(f.b.shuffle_vector(a, b, mask))
+    return vectors[0], vectors[1]
 
 
 def _strided(

@@ -49,8 +49,8 @@ def _are_safe(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Whether weights may be a pair, for all filters, which are the first axis."""
     a, b = first.astype(np.int16), second.astype(np.int16)
     up, down = np.maximum(a, 0) + np.maximum(b, 0), np.minimum(a, 0) + np.minimum(b, 0)
-    found: np.ndarray = np.all((up <= MOST) & (down >= -MOST), axis=0)
-    return found
+    safe: np.ndarray = np.all((up <= MOST) & (down >= -MOST), axis=0)
+    return safe
 
 
 def _blocks(weights: np.ndarray) -> np.ndarray:
@@ -71,20 +71,20 @@ def matched(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     count = len(blocks)
     safe = _graph(blocks)
-    pairs = np.zeros((count, LANES // 2, 2), np.uint8)
+    matching = np.zeros((count, LANES // 2, 2), np.uint8)
     good = np.zeros((count, LANES // 2), bool)
     left = np.arange(count)
     rng = np.random.default_rng(0)  # the same matching whenever the weights are the same
     for attempt in range(TRIES):
         noise = rng.integers(0, 8, (LANES, len(left)), dtype=np.uint8)
-        tried = _greedy(safe[:, left], noise)
-        fine = (safe[tried[:, :, 0].T, left] >> tried[:, :, 1].T & 1).astype(bool).T
+        candidates = _greedy(safe[:, left], noise)
+        fine = (safe[candidates[:, :, 0].T, left] >> candidates[:, :, 1].T & 1).astype(bool).T
         better = fine.sum(axis=1) > good[left].sum(axis=1) if attempt else np.ones(len(left), bool)
-        pairs[left[better]], good[left[better]] = tried[better], fine[better]
+        matching[left[better]], good[left[better]] = candidates[better], fine[better]
         left = left[~good[left].all(axis=1)]
         if not len(left):
             break
-    return pairs, good
+    return matching, good
 
 
 def _graph(blocks: np.ndarray) -> np.ndarray:
@@ -105,21 +105,24 @@ def _graph(blocks: np.ndarray) -> np.ndarray:
 
 def _greedy(safe: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """A matching of each block, (blocks, 8, 2): who has the fewest partners left chooses first."""
-    every, bits = np.arange(safe.shape[1]), (1 << np.arange(LANES)).astype(np.uint16)[:, None]
+    block_indices, bits = (
+        np.arange(safe.shape[1]),
+        (1 << np.arange(LANES)).astype(np.uint16)[:, None],
+    )
     free = np.full(safe.shape[1], 0xFFFF, np.uint16)
-    pairs = np.empty((safe.shape[1], LANES // 2, 2), np.uint8)
+    matching = np.empty((safe.shape[1], LANES // 2, 2), np.uint8)
     for step in range(LANES // 2):
         live = safe & free
         partners = (POPCOUNT[live & 255] + POPCOUNT[live >> 8]) * 8 + noise
         partners[(free & bits) == 0] = 255
         first = partners.argmin(axis=0)
-        partners[first, every] = 255
-        friends = (live[first, every] & bits) != 0
+        partners[first, block_indices] = 255
+        friends = (live[first, block_indices] & bits) != 0
         strange = np.where(partners == 255, 255, 200 + noise)  # an unsafe one if there is no other
         second = np.where(friends, partners, strange).argmin(axis=0)
-        pairs[:, step, 0], pairs[:, step, 1] = first, second
+        matching[:, step, 0], matching[:, step, 1] = first, second
         free &= ~(bits[first, 0] | bits[second, 0])
-    return pairs
+    return matching
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,42 +142,48 @@ def entries_at(panels: int) -> int:
 def pack_paired(weights: np.ndarray, spec: ConvSpec) -> PairedWeights:
     """weights: (filters, channels, kernel...), of int8's range."""
     blocks = _blocks(weights)
-    pairs, good = matched(blocks)
-    order = pairs.reshape(-1, LANES)  # channels, four to a step
-    taken = np.take_along_axis(blocks, order[:, None, :].astype(np.intp), axis=2)
-    where, which = np.nonzero(~good)
-    place = 2 * which + 1  # the second of an unsafe pair is left out where it is needed
-    alone = taken[where, :, place].copy()
-    first = taken[where, :, place - 1].astype(np.int16)
+    matching, good = matched(blocks)
+    order = matching.reshape(-1, LANES)  # channels, four to a step
+    weights_in_order = np.take_along_axis(blocks, order[:, None, :].astype(np.intp), axis=2)
+    unsafe_blocks, unsafe_pairs = np.nonzero(~good)
+    second = 2 * unsafe_pairs + 1  # the second of an unsafe pair is left out where it is needed
+    alone = weights_in_order[unsafe_blocks, :, second].copy()
+    first = weights_in_order[unsafe_blocks, :, second - 1].astype(np.int16)
     apart = ((first >= 0) == (alone >= 0)) & (np.abs(first + alone.astype(np.int16)) > MOST)
     alone[~apart] = 0
-    taken[where, :, place] = np.where(apart, 0, taken[where, :, place])
+    weights_in_order[unsafe_blocks, :, second] = np.where(
+        apart, 0, weights_in_order[unsafe_blocks, :, second]
+    )
     main = np.empty((len(blocks), BLOCK), np.int8)
     four = order.reshape(-1, QUADS, 1, 4)
     main[:, :SHUFFLES] = np.broadcast_to(four, (len(blocks), QUADS, 4, 4)).reshape(-1, SHUFFLES)
-    steps = taken.reshape(-1, LANES, QUADS, 4).transpose(0, 2, 1, 3)
+    steps = weights_in_order.reshape(-1, LANES, QUADS, 4).transpose(0, 2, 1, 3)
     main[:, SHUFFLES:] = steps.reshape(-1, LANES * LANES)
-    channels = order[where, place]
-    return PairedWeights(main.reshape(-1), _further(spec, len(blocks), where, channels, alone))
+    channels = order[unsafe_blocks, second]
+    return PairedWeights(
+        main.reshape(-1), _further(spec, len(blocks), unsafe_blocks, channels, alone)
+    )
 
 
 def _further(
-    spec: ConvSpec, blocks: int, where: np.ndarray, channels: np.ndarray, alone: np.ndarray
+    spec: ConvSpec, blocks: int, block_indices: np.ndarray, channels: np.ndarray, alone: np.ndarray
 ) -> np.ndarray:
     """where: blocks, ascending. channels: in them. alone: their weights, (steps, 16 filters)."""
     panels = -(-known(spec.filters) // LANES)
     per_panel = blocks // panels
-    entries = np.zeros((len(where), ENTRY), np.int8)
-    inside = where % per_panel
+    entries = np.zeros((len(block_indices), ENTRY), np.int8)
+    inside = block_indices % per_panel
     taps = int(np.prod(spec.kernel))
     block, tap = inside // taps, inside % taps
-    place = np.stack(np.unravel_index(tap, spec.kernel))
+    tap_position = np.stack(np.unravel_index(tap, spec.kernel))
     steps = [d * known(s) for d, s in zip(spec.dilations, spec.x.space, strict=True)]
-    offset = block * known(spec.x.block) + sum(i * s for i, s in zip(place, steps, strict=True))
+    offset = block * known(spec.x.block) + sum(
+        i * s for i, s in zip(tap_position, steps, strict=True)
+    )
     entries[:, :8] = offset.astype(np.int64).reshape(-1, 1).view(np.int8)
     entries[:, 16:32] = channels[:, None]
     entries[:, 64:].reshape(-1, LANES, 4)[:, :, 0] = alone
-    starts = np.searchsorted(where // per_panel, np.arange(panels + 1)).astype(np.int32)
+    starts = np.searchsorted(block_indices // per_panel, np.arange(panels + 1)).astype(np.int32)
     head = np.zeros(entries_at(panels), np.int8)
     head[: starts.nbytes] = starts.view(np.int8)
     return np.concatenate([head, entries.reshape(-1)])

@@ -47,8 +47,8 @@ def products(f: FunctionBuilder, types: ContractionTypes, paired: bool = False) 
         return _Floats(f, types)
     if (types.x, types.weights) == ("uint8", "int8"):
         return _Quads(f)
-    pairs = types.x == types.weights == "int16"
-    return _Pairs(f, types) if pairs else _Wide(f, types)
+    is_int16 = types.x == types.weights == "int16"
+    return _Pairs(f, types) if is_int16 else _Wide(f, types)
 
 
 class _Floats:
@@ -141,8 +141,10 @@ class _Pairs:
         if self.name:
             pair = f.b.load(pointer, align=2, typ=I32)
             return f.b.bitcast(f.splat(pair), f.vector_type("int16", PAIRS))
-        places = pointer, f.at(pointer, 1, dtype="int16")
-        return [self._wide(f.broadcast(place, "int16")) for place in places]
+        pointers = pointer, f.at(pointer, 1, dtype="int16")
+        return [
+            self._wide(f.broadcast(pointer_of_element, "int16")) for pointer_of_element in pointers
+        ]
 
     def _wide(self, vector: ir.Value) -> ir.Value:
         return self.f.b.sext(vector, self.f.vector_type("int32"))
@@ -150,10 +152,10 @@ class _Pairs:
     def add(self, value: Any, weights: Any, total: ir.Value) -> ir.Value:
         b = self.f.b
         if self.name:
-            whole = self._joined(
-                [self._multiply(*halves) for halves in self._split(value, weights)]
+            products = self._joined(
+                [self._multiply(*operands) for operands in self._split(value, weights)]
             )
-            return b.add(total, whole)
+            return b.add(total, products)
         for x, w in zip(value, weights, strict=True):
             total = b.add(total, b.mul(x, w))
         return total
@@ -164,7 +166,7 @@ class _Pairs:
             return [list(vectors)]
         starts = range(0, PAIRS, self.width)
         lanes = [list(range(first, first + self.width)) for first in starts]
-        return [[self.f.shuffle(v, some) for v in vectors] for some in lanes]
+        return [[self.f.shuffle(v, lane_range) for v in vectors] for lane_range in lanes]
 
     def _joined(self, parts: list[ir.Value]) -> ir.Value:
         if len(parts) == 1:
@@ -184,15 +186,17 @@ class _Pairs:
             return pointers, total
         half = self.width // 2
         lanes = [list(range(first, first + half)) for first in range(0, LANES, half)]
-        parts = [self.f.shuffle(total, some) if len(lanes) > 1 else total for some in lanes]
-        values, count = [*pointers, *parts], len(pointers)
+        register_sums = [
+            self.f.shuffle(total, lane_range) if len(lanes) > 1 else total for lane_range in lanes
+        ]
+        values, count = [*pointers, *register_sums], len(pointers)
         types = [v.type for v in values]
-        held = ["=r" if i < count else "=v" for i in range(len(values))]
-        code = ",".join([*held, *map(str, range(len(values)))])
+        constraints = ["=r" if i < count else "=v" for i in range(len(values))]
+        code = ",".join([*constraints, *map(str, range(len(values)))])
         kind = ir.FunctionType(ir.LiteralStructType(types), types)
         tied = self.f.b.call(ir.InlineAsm(kind, "", code), values)
-        found = [self.f.b.extract_value(tied, i) for i in range(len(values))]
-        return found[:count], self._joined(found[count:])
+        results = [self.f.b.extract_value(tied, i) for i in range(len(values))]
+        return results[:count], self._joined(results[count:])
 
 
 class Paired(_Pairs):
@@ -208,20 +212,22 @@ class Paired(_Pairs):
         return self.f.shuffle(self.f.load(pointer, "int8"), [*range(LANES)] * 2)
 
     def weights(self, pointer: ir.Value) -> Any:
-        places = [pointer, self.f.at(pointer, PAIRS, dtype="int8")]
-        return [self.f.load(place, "int8", PAIRS) for place in places]
+        addresses = [pointer, self.f.at(pointer, PAIRS, dtype="int8")]
+        return [self.f.load(address, "int8", PAIRS) for address in addresses]
 
     def value(self, pointer: ir.Value) -> Any:
         data = self._both(pointer)
         return self._call("llvm.x86.avx2.pshuf.b", data.type, data, self.order)
 
     def add(self, value: Any, weights: Any, total: ir.Value) -> ir.Value:
-        f, parts = self.f, []
+        f, partial_sums = self.f, []
         words, sums = ir.VectorType(ir.IntType(16), LANES), ir.VectorType(I32, LANES // 2)
         for w in weights:
-            pairs = self._call("llvm.x86.avx2.pmadd.ub.sw", words, value, w)
-            parts.append(self._call("llvm.x86.avx2.pmadd.wd", sums, pairs, f.constant(1, "int16")))
-        return f.b.add(total, self._joined(parts))
+            pair_sums = self._call("llvm.x86.avx2.pmadd.ub.sw", words, value, w)
+            partial_sums.append(
+                self._call("llvm.x86.avx2.pmadd.wd", sums, pair_sums, f.constant(1, "int16"))
+            )
+        return f.b.add(total, self._joined(partial_sums))
 
     def _call(self, name: str, result: ir.Type, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.f.b.call(self.f.module.intrinsic(name, result, [a.type, b.type]), [a, b])
@@ -260,8 +266,8 @@ class Halves:
         kind = ir.VectorType(ir.BFloatType(), 2 * LANES)
         name, types = "llvm.x86.avx512bf16.dpbf16ps.512", [total.type, kind, kind]
         instruction = self.f.module.intrinsic(name, total.type, types)
-        halves = [self.f.b.bitcast(v, kind) for v in (value, weights)]
-        return self.f.b.call(instruction, [total, *halves])
+        operands = [self.f.b.bitcast(v, kind) for v in (value, weights)]
+        return self.f.b.call(instruction, [total, *operands])
 
     def _plainly(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
         """What the instruction does, in ordinary ones: slow, and right on every machine."""
@@ -297,31 +303,31 @@ class _Quads:
         if not self.target.dots:
             return self._plainly(value, weights, total)
         bits = self.target.vector_bits
-        part = bits // 32
-        kind = ir.VectorType(I32, part)
+        register_lanes = bits // 32
+        kind = ir.VectorType(I32, register_lanes)
         name = f"llvm.x86.avx512.vpdpbusd.{bits}"
         instruction = self.f.module.intrinsic(name, kind, [kind] * 3)
-        found = []
-        for first in range(0, LANES, part):
-            lanes = list(range(first, first + part))
-            whole = part == LANES
-            of = [v if whole else self.f.shuffle(v, lanes) for v in (total, value, weights)]
-            found.append(self.f.b.call(instruction, of))
-        if len(found) == 1:
-            return found[0]
-        every = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
-        return self.f.b.shuffle_vector(found[0], found[1], every)
+        results = []
+        for first in range(0, LANES, register_lanes):
+            lanes = list(range(first, first + register_lanes))
+            is_full = register_lanes == LANES
+            of = [v if is_full else self.f.shuffle(v, lanes) for v in (total, value, weights)]
+            results.append(self.f.b.call(instruction, of))
+        if len(results) == 1:
+            return results[0]
+        all_lanes = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+        return self.f.b.shuffle_vector(results[0], results[1], all_lanes)
 
     def _plainly(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
         """What the instruction does, in ordinary ones: slow, and right on every machine."""
         b, kind = self.f.b, ir.VectorType(I32, LANES)
 
-        def all_lanes(number: int) -> ir.Constant:
-            return ir.Constant(kind, [number] * LANES)
+        def all_lanes(value: int) -> ir.Constant:
+            return ir.Constant(kind, [value] * LANES)
 
-        for place in range(0, 32, 8):
-            x = b.and_(b.lshr(value, all_lanes(place)), all_lanes(255))
-            w = b.ashr(b.shl(weights, all_lanes(24 - place)), all_lanes(24))
+        for bit in range(0, 32, 8):
+            x = b.and_(b.lshr(value, all_lanes(bit)), all_lanes(255))
+            w = b.ashr(b.shl(weights, all_lanes(24 - bit)), all_lanes(24))
             total = b.add(total, b.mul(x, w))
         return total
 

@@ -114,9 +114,9 @@ def pack_stored(
     b: np.ndarray, stored: Stored, spec: GemmSpec, schedule: ConvSchedule
 ) -> np.ndarray:
     """A factor (k, n) of the stored kind as one vector, in panels."""
-    whole = b.view(np.uint16) if stored.kind in HALVES else b
-    types = dataclasses.replace(spec.types, weights=whole.dtype.name)
-    packed = pack_b(whole, dataclasses.replace(spec, types=types), schedule)
+    elements = b.view(np.uint16) if stored.kind in HALVES else b
+    types = dataclasses.replace(spec.types, weights=elements.dtype.name)
+    packed = pack_b(elements, dataclasses.replace(spec, types=types), schedule)
     if stored.kind != "uint4":
         return packed
     low, high = np.split(packed.reshape(-1, LANES), 2, axis=1)
@@ -136,12 +136,12 @@ def emit_rows(module: ModuleBuilder, spec: RowsSpec, schedule: ConvSchedule) -> 
 
     def panel(block: Index, factor: ir.Value, blocks: int) -> None:
         tile = _Tile(f, spec, block, blocks)
-        walk = _Walk(f, spec.product, spec.stored, block, blocks, factor, f.args[2:])
-        tile.finish(walk.over(tile.start(), tile.multiply))
+        row_walk = _Walk(f, spec.product, spec.stored, block, blocks, factor, f.args[2:])
+        tile.finish(row_walk.over(tile.start(), tile.multiply))
 
     items = _each_panel(f, product, spec.stored, schedule, f.args[1], panel)
-    moved = known(product.packed_elements) * spec.stored.width // LANES
-    return f.finish(items, 2 * rows * n * k, moved)
+    bytes_read = known(product.packed_elements) * spec.stored.width // LANES
+    return f.finish(items, 2 * rows * n * k, bytes_read)
 
 
 @emits(
@@ -218,27 +218,27 @@ class _Walk:
     ) -> list[ir.Value]:
         """state = step(row, its weights by block, state) for every row, ascending."""
         f, group = self.f, self.stored.group or self.k
-        full, rest = divmod(group, UNROLL)
+        full, remainder = divmod(group, UNROLL)
         with f.loop(self.k // group, carry=state) as groups:
             shared, state = self._shared(groups.index), list(groups.values)
-            for first, count, size in ((0, full, UNROLL), (full * UNROLL, 1, rest)):
+            for first, count, size in ((0, full, UNROLL), (full * UNROLL, 1, remainder)):
                 if not count or not size:
                     continue
                 with f.loop(count, carry=state) as trip:
                     row = f.iadd(f.imul(groups.index, group), first)
-                    row, found = f.iadd(row, f.imul(trip.index, size)), list(trip.values)
+                    row, sums = f.iadd(row, f.imul(trip.index, size)), list(trip.values)
                     for i in range(size):
-                        found = step(f.iadd(row, i), self._weights(f.iadd(row, i), shared), found)
-                    trip.next(found)
+                        sums = step(f.iadd(row, i), self._weights(f.iadd(row, i), shared), sums)
+                    trip.next(sums)
                 state = trip.results
             groups.next(state)
         return groups.results
 
     def _shared(self, group: Index) -> list[list[ir.Value]]:
         """Scales and zero points of a group of rows, by block."""
-        where = (group, self.columns), (self.block, LANES)
+        terms = (group, self.columns), (self.block, LANES)
         return [
-            [self.f.load(self.f.at(table, *where, j * LANES)) for j in range(self.blocks)]
+            [self.f.load(self.f.at(table, *terms, j * LANES)) for j in range(self.blocks)]
             for table in self.tables
         ]
 
@@ -261,11 +261,13 @@ class _Walk:
         if kind != "uint4":
             value = f.load(pointer, kind)
             return (f.b.sitofp if kind == "int8" else f.b.uitofp)(value, wide)
-        pairs = f.b.zext(f.load(pointer, "uint8", LANES // 2), f.vector_type("int32", LANES // 2))
+        packed_bytes = f.b.zext(
+            f.load(pointer, "uint8", LANES // 2), f.vector_type("int32", LANES // 2)
+        )
         fifteen, four = (f.constant(v, "int32", LANES // 2) for v in (15, 4))
-        both = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
-        halves = f.b.and_(pairs, fifteen), f.b.lshr(pairs, four)
-        return f.b.sitofp(f.b.shuffle_vector(*halves, both), wide)
+        all_lanes = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+        nibbles = f.b.and_(packed_bytes, fifteen), f.b.lshr(packed_bytes, four)
+        return f.b.sitofp(f.b.shuffle_vector(*nibbles, all_lanes), wide)
 
 
 class _Tile:
@@ -276,9 +278,9 @@ class _Tile:
         self.block, self.blocks, self.rows = block, blocks, known(spec.product.m)
         self.layout = spec.product.convolution()
         left = f.iadd(known(spec.product.n), f.imul(block, -LANES))
-        whole = known(spec.product.n) % LANES == 0
+        is_full = known(spec.product.n) % LANES == 0
         self.counts = [
-            None if whole else f.clamp(f.iadd(left, -j * LANES), 0, LANES) for j in range(blocks)
+            None if is_full else f.clamp(f.iadd(left, -j * LANES), 0, LANES) for j in range(blocks)
         ]
         self.places = [(r, j) for r in range(self.rows) for j in range(blocks)]
 
@@ -297,8 +299,8 @@ class _Tile:
 
     def multiply(self, k: Index, weights: list[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
         f, a = self.f, self.product.a
-        places = [f.at(f.args[0], (k, a.col), r * known(a.row)) for r in range(self.rows)]
-        x = [f.broadcast(place) for place in places]
+        pointers = [f.at(f.args[0], (k, a.col), r * known(a.row)) for r in range(self.rows)]
+        x = [f.broadcast(pointer) for pointer in pointers]
         return [
             f.fma(x[r], weights[j], total) for (r, j), total in zip(self.places, sums, strict=True)
         ]
@@ -306,11 +308,11 @@ class _Tile:
     def finish(self, sums: list[ir.Value]) -> None:
         f, epilogue = self.f, self.product.epilogue
         operands = f.args[2 + self.tables + bool(self.product.bias) : -1]
-        places = [self._where(r, j) for r, j in self.places]
+        locations = [self._where(r, j) for r, j in self.places]
         counts = [self.counts[j] for _, j in self.places]
-        results = finished(f, epilogue, operands, sums, places, counts)
-        for where, count, value in zip(places, counts, results, strict=True):
-            address = self.layout.y.at(f, f.args[-1], *where, dtype=self.product.types.y)
+        results = finished(f, epilogue, operands, sums, locations, counts)
+        for location, count, value in zip(locations, counts, results, strict=True):
+            address = self.layout.y.at(f, f.args[-1], *location, dtype=self.product.types.y)
             if count is None:
                 f.store(value, address)
             else:

@@ -121,7 +121,7 @@ class StrassenSpec:
             left, y = Matrix(k, 1), Matrix(self.n, 1)
             return GemmSpec(self.upper, n, k, left, y, types=FLOAT32).convolution()
         row = self.upper * LANES
-        x, result = (Strides(0, each, 0, row) for each in (row, self.image.y.block))
+        x, result = (Strides(0, stride, 0, row) for stride in (row, self.image.y.block))
         size, one = (1, 1, self.upper), (1, 1, 1)
         return ConvSpec(1, k, n, size, one, x, result, bias=False, types=FLOAT32)
 
@@ -158,39 +158,39 @@ def left_sums(spec: StrassenSpec) -> list[ReduceSpec]:
     def access(from_row: int, from_block: int, offset: int) -> Access:
         return Access(F32, (from_row, *((from_block,) if spec.image else ()), 1), offset)
 
-    def kernel(first: int, rows: int, halves: int) -> ReduceSpec:
-        count = 2 * halves
+    def kernel(first: int, rows: int, row_halves: int) -> ReduceSpec:
+        count = 2 * row_halves
         quarters = [Input(i, F32) for i in range(count)]
         sizes = [power_of_two.magnitude(m, q) for q in quarters]
         stages = tuple(
             Stage("max", m.max(*sizes[2 * h : 2 * h + 2]),
                   power_of_two.inverse_scale(m, Input(count + h, "int32")))
-            for h in range(halves)
+            for h in range(row_halves)
         )  # fmt: skip
-        inverse = [Input(count + h, F32) for h in range(halves)]
-        parts: list[Expr] = [
+        inverse = [Input(count + h, F32) for h in range(row_halves)]
+        scaled_quarters: list[Expr] = [
             power_of_two.scaled(m, q, inverse[i // 2]) for i, q in enumerate(quarters)
         ]
-        parts += [Const(0.0, F32)] * (len(strassen.QUARTERS) - count)
+        scaled_quarters += [Const(0.0, F32)] * (len(strassen.QUARTERS) - count)
         return ReduceSpec(
             (rows,), reduced,
             tuple(access(row, block, start + first * row) for start in starts[:count]),
             stages,
             tuple(
                 (Access(F32, (1,), h * spec.upper + first), power_of_two.scale(m, inverse[h]))
-                for h in range(halves)
+                for h in range(row_halves)
             ),
             tuple(
                 (access(sum_row, sum_block, p * size + first * sum_row),
-                 strassen.left_factor(m, p, parts))
+                 strassen.left_factor(m, p, scaled_quarters))
                 for p in range(strassen.PRODUCTS)
             ),
         )  # fmt: skip
 
-    found = [kernel(0, spec.lower, 2)] if spec.lower else []
+    specs = [kernel(0, spec.lower, 2)] if spec.lower else []
     if spec.upper > spec.lower:
-        found.append(kernel(spec.lower, 1, 1))
-    return found
+        specs.append(kernel(spec.lower, 1, 1))
+    return specs
 
 
 def pack_right(b: np.ndarray, spec: StrassenSpec, schedule: ConvSchedule) -> np.ndarray:
@@ -198,16 +198,16 @@ def pack_right(b: np.ndarray, spec: StrassenSpec, schedule: ConvSchedule) -> np.
     reads: for each panel of columns all seven."""
     conv = spec.half
     packed = [
-        pack_direct_weights(np.ascontiguousarray(part.T), conv, schedule)
-        for part in strassen.right_factors(strassen.scaled_right(b)[0])
+        pack_direct_weights(np.ascontiguousarray(factor.T), conv, schedule)
+        for factor in strassen.right_factors(strassen.scaled_right(b)[0])
     ]
-    parts, at = [], 0
+    panel_sections, at = [], 0
     for _, count, blocks in sections(conv, schedule):
         size = known(count) * blocks * LANES * (spec.k // 2)
         panels = [one[at : at + size].reshape(known(count), -1) for one in packed]
-        parts.append(np.stack(panels, axis=1).reshape(-1))
+        panel_sections.append(np.stack(panels, axis=1).reshape(-1))
         at += size
-    return np.concatenate(parts)
+    return np.concatenate(panel_sections)
 
 
 def right_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
@@ -218,8 +218,8 @@ def right_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
 def sums_of_item(spec: StrassenSpec, schedule: ConvSchedule) -> int:
     """Elements that the sums of an item take."""
     rows = min(schedule.rows, spec.upper)
-    full, rest = divmod(spec.upper, rows)
-    tiles = min(schedule.chunk, full) + bool(rest)
+    full, remainder = divmod(spec.upper, rows)
+    tiles = min(schedule.chunk, full) + bool(remainder)
     return tiles * rows * len(strassen.OUTPUT) * schedule.blocks * LANES
 
 
@@ -245,20 +245,20 @@ def strassen_schedule(spec: StrassenSpec, target: Target) -> ConvSchedule:
     4 % longer, BERT 6 %). The next panel is fetched meanwhile. Panels are narrow where two wide
     ones are more than the cache holds (BERT 1 %), or where these are an odd number, which two
     threads cannot share."""
-    found, blocks = direct_schedule(spec.half, target), known(filter_blocks(spec.half))
-    large = spec.k // 2 * found.blocks * LANES * 4 > 5 * L2_BYTES // 8
-    if found.blocks > NARROW and (large or blocks % (2 * found.blocks)):
+    schedule, blocks = direct_schedule(spec.half, target), known(filter_blocks(spec.half))
+    large = spec.k // 2 * schedule.blocks * LANES * 4 > 5 * L2_BYTES // 8
+    if schedule.blocks > NARROW and (large or blocks % (2 * schedule.blocks)):
         rows = _evenly(spec.upper, ROWS)
-        found = dataclasses.replace(found, blocks=NARROW, rows=rows, cols=1)
-    panels, tiles = -(-blocks // found.blocks), max(1, spec.upper // found.rows)
+        schedule = dataclasses.replace(schedule, blocks=NARROW, rows=rows, cols=1)
+    panels, tiles = -(-blocks // schedule.blocks), max(1, spec.upper // schedule.rows)
     shared = panels >= ITEMS or (panels >= FEW_PANELS and panels % 2 == 0)
-    parts = 1 if shared else -(-ITEMS // panels)
-    return dataclasses.replace(found, chunk=-(-tiles // parts), pass_blocks=0, ahead=True)
+    row_chunks = 1 if shared else -(-ITEMS // panels)
+    return dataclasses.replace(schedule, chunk=-(-tiles // row_chunks), pass_blocks=0, ahead=True)
 
 
-def _evenly(count: int, most: int) -> int:
-    """Of parts of about the same size, at most `most`, that make `count`: the largest."""
-    return -(-count // -(-count // most))
+def _evenly(count: int, max_size: int) -> int:
+    """The largest size when `count` is cut into about equal groups of at most `max_size`."""
+    return -(-count // -(-count // max_size))
 
 
 @emits(
@@ -280,17 +280,17 @@ def emit_strassen(module: ModuleBuilder, spec: StrassenSpec, schedule: ConvSched
     if f.kernel is not None:
         return f.kernel
     items, weights = 0, 0
-    parts: list[_Columns] = []
+    column_sections: list[_Columns] = []
     for first, count, blocks in sections(spec.half, schedule):
-        part = _Columns(f, spec, schedule, known(first), known(count), blocks, items, weights)
-        parts.append(part)
-        items += known(part.items)
-        weights += strassen.PRODUCTS * known(count) * known(part.weights_per_item)
-    for part in parts:
-        part.emit(alone=len(parts) == 1)
+        section = _Columns(f, spec, schedule, known(first), known(count), blocks, items, weights)
+        column_sections.append(section)
+        items += known(section.items)
+        weights += strassen.PRODUCTS * known(count) * known(section.weights_per_item)
+    for section in column_sections:
+        section.emit(alone=len(column_sections) == 1)
     multiplied = strassen.PRODUCTS * spec.half.flops
-    moved = spec.m * spec.k + spec.sum_elements + weights + spec.m * spec.n
-    return f.finish(items, multiplied, 4 * moved)
+    elements = spec.m * spec.k + spec.sum_elements + weights + spec.m * spec.n
+    return f.finish(items, multiplied, 4 * elements)
 
 
 def written_in_line(image: Image, epilogue: Epilogue | None) -> bool:
@@ -343,8 +343,8 @@ class _Columns(Section):
             with f.when(self._is_product(strassen.ALL_BEGUN)):
                 self._emit_pass_of(self._emit_not_finite, chunk)
             self.pass_x = f.at(self.sums, (p.index, spec.upper * (spec.k // 2)))
-            whole = (self.order, strassen.PRODUCTS * panel)
-            self.pass_w = f.at(self.weights, whole, (p.index, panel), self.weight_offset)
+            panel_offset = (self.order, strassen.PRODUCTS * panel)
+            self.pass_w = f.at(self.weights, panel_offset, (p.index, panel), self.weight_offset)
             self._emit_pass(chunk)
         if self.finishes_later:
             self._emit_pass_of(self._emit_finish, chunk)
@@ -376,8 +376,8 @@ class _Columns(Section):
             if count == 0:
                 continue
             with f.loop(count) as r:
-                places = [self._in_tile(quarter, r.index, j) for j in range(self.blocks)]
-                values = [f.load(f.at(sums, place)) for place in places]
+                tile_offsets = [self._in_tile(quarter, r.index, j) for j in range(self.blocks)]
+                values = [f.load(f.at(sums, offset)) for offset in tile_offsets]
                 self._finish(values, quarter, f.iadd(row, r.index), 0)
 
     def _rows_of(self, down: int, row: Index, rows: int) -> Index:
@@ -403,8 +403,8 @@ class _Columns(Section):
                     for right in range(2):
                         values = self._not_finite(at, right)
                         for j, value in enumerate(values):
-                            place = self._in_tile(2 * down + right, r.index, j)
-                            f.store(value, f.at(sums, place))
+                            tile_offset = self._in_tile(2 * down + right, r.index, j)
+                            f.store(value, f.at(sums, tile_offset))
 
     def _not_finite(self, row: Index, right: int) -> list[ir.Value]:
         """The blocks of a row of `_emit_not_finite` in the left or the right half."""
@@ -412,8 +412,8 @@ class _Columns(Section):
         step, block, _ = spec.steps
         zero, above, below = (f.constant(v, lanes=0) for v in (0.0, -np.inf, np.inf))
         columns = f.iadd(self.block, right * self.across)
-        parts, length = (spec.k // LANES, LANES) if spec.image else (1, spec.k)
-        with f.loop(parts, carry=[f.constant(0.0)] * self.blocks) as terms:
+        channel_blocks, length = (spec.k // LANES, LANES) if spec.image else (1, spec.k)
+        with f.loop(channel_blocks, carry=[f.constant(0.0)] * self.blocks) as terms:
             with f.loop(length, carry=terms.values) as lane:
                 at = f.at(self.a, (row, step), (terms.index, block), lane.index)
                 x = f.load(at, lanes=0)
@@ -422,8 +422,10 @@ class _Columns(Section):
                 term = f.iadd(f.imul(terms.index, length), lane.index)
                 values = []
                 for j, total in enumerate(lane.values):
-                    place = (f.iadd(columns, j), LANES)
-                    sign = f.load(f.at(self.signs, (term, spec.n), place, dtype="int8"), "int8")
+                    column_terms = (f.iadd(columns, j), LANES)
+                    sign = f.load(
+                        f.at(self.signs, (term, spec.n), column_terms, dtype="int8"), "int8"
+                    )
                     values.append(f.fma(x, f.b.sitofp(sign, f.vector_type()), total))
                 lane.next(values)
             terms.next(lane.results)
@@ -462,15 +464,15 @@ class _Columns(Section):
                 with nullcontext() if inside is None else f.when(inside):
                     values = list(acc[i * self.blocks : (i + 1) * self.blocks])
                     inside_tile = [self._in_tile(quarter, r, j) for j in range(self.blocks)]
-                    places = [f.at(tile, place) for place in inside_tile]
+                    pointers = [f.at(tile, offset) for offset in inside_tile]
                     if product != terms[0]:
                         add = f.b.fadd if sign > 0 else f.b.fsub
-                        values = [add(f.load(p), v) for p, v in zip(places, values, strict=True)]
+                        values = [add(f.load(p), v) for p, v in zip(pointers, values, strict=True)]
                     if last and not self.finishes_later:
                         self._finish(values, quarter, row, r)
                         continue
-                    for place, value in zip(places, values, strict=True):
-                        f.store(value, place)
+                    for offset, value in zip(pointers, values, strict=True):
+                        f.store(value, offset)
 
     def _in_tile(self, quarter: int, row: Index, block: int) -> Index:
         """Where 16 sums lie among those of a tile."""
@@ -482,17 +484,17 @@ class _Columns(Section):
         f, spec, (down, right) = self.f, self.whole, divmod(quarter, 2)
         back = f.broadcast(f.at(self.row_scales, row, r + down * spec.upper))
         y = spec.image.y if spec.image else self.spec.y
-        where: tuple[list[Index], Sizes] = [0, 0, row], (0, 0, r + down * spec.upper)
+        row_position: tuple[list[Index], Sizes] = [0, 0, row], (0, 0, r + down * spec.upper)
         if spec.image and not self.in_line:
             at = f.iadd(row, r + down * spec.upper)
-            where = f.split(at, *spec.image.size[1:]), (0, 0, 0)
+            row_position = f.split(at, *spec.image.size[1:]), (0, 0, 0)
         blocks = [f.iadd(self.block, j + right * self.across) for j in range(self.blocks)]
         columns = [f.load(f.at(self.column_scales, (block, LANES))) for block in blocks]
         values = [
             f.fma(f.b.fmul(value, column), back, f.constant(0.0))
             for value, column in zip(values, columns, strict=True)
         ]
-        places = [(0, block, *where) for block in blocks]
-        results = finished(f, spec.epilogue, f.args[len(ARGUMENTS) : -1], values, places)
-        for place, value in zip(places, results, strict=True):
-            f.store(value, y.at(f, f.args[-1], *place, spec.stored))
+        locations = [(0, block, *row_position) for block in blocks]
+        results = finished(f, spec.epilogue, f.args[len(ARGUMENTS) : -1], values, locations)
+        for location, value in zip(locations, results, strict=True):
+            f.store(value, y.at(f, f.args[-1], *location, spec.stored))

@@ -45,8 +45,8 @@ class Kept:
         """Those of neighbouring rows as they were put, and by row in every lane of a vector."""
         fb, dtype = self.fb, self.dtypes[stage]
         together = fb.load(self.at(stage, row), dtype, lanes=rows)
-        each = [fb.broadcast(self.at(stage, fb.iadd(row, i)), dtype) for i in range(rows)]
-        return to_register(fb, together, dtype), [to_register(fb, v, dtype) for v in each]
+        broadcasts = [fb.broadcast(self.at(stage, fb.iadd(row, i)), dtype) for i in range(rows)]
+        return to_register(fb, together, dtype), [to_register(fb, v, dtype) for v in broadcasts]
 
 
 class InStep:
@@ -60,31 +60,31 @@ class InStep:
         self._known: dict[int, ir.Value] = {}
         """What expressions read, by its number."""
 
-    def recall(self, kept: Kept, row: Index, stages: int) -> None:
+    def recall(self, memory: Kept, row: Index, stages: int) -> None:
         """The results of the first `stages`; row: the first of these rows, in the batch."""
         for stage in range(stages):
-            together, each = kept.get(stage, row, len(self.strips))
+            together, broadcasts = memory.get(stage, row, len(self.strips))
             self._known[self.first.n + stage] = together
-            for strip, value in zip(self.strips, each, strict=True):
+            for strip, value in zip(self.strips, broadcasts, strict=True):
                 strip.results.append(value)
 
-    def keep(self, kept: Kept, row: Index, first: int) -> None:
+    def keep(self, memory: Kept, row: Index, first: int) -> None:
         """Leave the results of the stages from number `first` on in memory."""
         for stage in range(first, len(self.first.results)):
-            kept.put(stage, row, self._of_rows(self.first.n + stage))
+            memory.put(stage, row, self._of_rows(self.first.n + stage))
 
-    def take(self, found: ir.Value | list[ir.Value], finish: Expr | None) -> None:
+    def take(self, value: ir.Value | list[ir.Value], finish: Expr | None) -> None:
         """What the next stage reduced to becomes its result, finished if that is asked. found: of
         all rows, or by row in every lane of a vector."""
-        number = self.first.n + len(self.first.results)
-        spread = found if isinstance(found, list) else None
-        if not isinstance(found, list):
-            self._known[number] = found
+        index = self.first.n + len(self.first.results)
+        spread = value if isinstance(value, list) else None
+        if not isinstance(value, list):
+            self._known[index] = value
         elif finish is not None:
-            self._known[number] = self._packed(found)
+            self._known[index] = self._packed(value)
         if finish is not None:
-            self._known[number], spread = self.values([finish])[0], None
-        lanes = spread or self._lanes(self._known[number])
+            self._known[index], spread = self.values([finish])[0], None
+        lanes = spread or self._lanes(self._known[index])
         for strip, lane in zip(self.strips, lanes, strict=True):
             strip.results.append(lane)
 
@@ -92,8 +92,8 @@ class InStep:
         """The expressions over what rows have one of."""
         numbers = {i for e in exprs for i in input_dtypes(e)}
         inputs: list[ir.Value | None] = [None] * (max(numbers, default=-1) + 1)
-        for number in numbers:
-            inputs[number] = self._of_rows(number)
+        for index in numbers:
+            inputs[index] = self._of_rows(index)
         return evaluate_all(exprs, self.arith, inputs)
 
     def hoist(self, exprs: Sequence[Expr]) -> list[Expr]:
@@ -104,30 +104,30 @@ class InStep:
         for value in self.values(once):
             for strip, lane in zip(self.strips, self._lanes(value), strict=True):
                 strip.hoisted.append(lane)
-        places = {e: Input(i, e.dtype) for i, e in enumerate(once, n + stages + 1)}
-        return [substitute(e, places) for e in exprs]
+        replacements = {e: Input(i, e.dtype) for i, e in enumerate(once, n + stages + 1)}
+        return [substitute(e, replacements) for e in exprs]
 
     def write_rows(self) -> None:
         """The row outputs."""
         fb, spec = self.fb, self.spec
         values = self.values([e for _, e in spec.row_outputs])
-        for number, ((access, _), value) in enumerate(
+        for index, ((access, _), value) in enumerate(
             zip(spec.row_outputs, values, strict=True), self.first.n
         ):
             value = from_register(fb, value, access.dtype)
             stride = access.strides[-1] if self.across else 0
             if stride == 1:
-                store_count(fb, value, self.first.base[number], self.first.rows, access.dtype)
+                store_count(fb, value, self.first.base[index], self.first.rows, access.dtype)
                 continue
             for i in range(self.first.rows or len(self.strips)):
-                base = self.first.base[number] if self.across else self.strips[i].base[number]
+                base = self.first.base[index] if self.across else self.strips[i].base[index]
                 fb.store(self._lane(value, i), fb.at(base, i * stride, dtype=access.dtype))
 
-    def _of_rows(self, number: int) -> ir.Value:
-        """Input, result or hoisted value `number`, of all rows."""
-        if number not in self._known:
-            self._known[number] = self._packed([strip.per_row(number) for strip in self.strips])
-        return self._known[number]
+    def _of_rows(self, index: int) -> ir.Value:
+        """Input, result or hoisted value with expression index `index`, of all rows."""
+        if index not in self._known:
+            self._known[index] = self._packed([strip.per_row(index) for strip in self.strips])
+        return self._known[index]
 
     def _packed(self, spread: Sequence[ir.Value]) -> ir.Value:
         """The first lane of each."""

@@ -33,14 +33,15 @@ UNROLLED = 4
 
 
 def blocks(length: int) -> list[tuple[int, int, int]]:
-    """(first, elements, sums that are joined behind it) of each block of so many neighbours."""
+    """(first element, element count, additions of partial sums after it) of each block of a
+    pairwise sum over `length` neighbors."""
     if length <= BLOCK:
         return [(0, length, 0)]
     half = length // 2 - length // 2 % SUMS
     low, high = blocks(half), blocks(length - half)
-    high = [(first + half, n, joined) for first, n, joined in high]
-    first, n, joined = high[-1]
-    return [*low, *high[:-1], (first, n, joined + 1)]
+    high = [(first + half, n, additions) for first, n, additions in high]
+    first, n, additions = high[-1]
+    return [*low, *high[:-1], (first, n, additions + 1)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,8 +90,8 @@ class PairwiseSpec:
     @property
     def rows(self) -> int:
         """Results, or rows of them where the last axis is kept."""
-        kept = self.kept if self.length or not self.shape else self.kept[:-1]
-        return math.prod(self.shape[a] for a in kept)
+        axes = self.kept if self.length or not self.shape else self.kept[:-1]
+        return math.prod(self.shape[a] for a in axes)
 
     @property
     def items(self) -> int:
@@ -99,10 +100,12 @@ class PairwiseSpec:
     @property
     def table(self) -> np.ndarray:
         """First element, eights and joined sums of all blocks but the last."""
-        found = blocks(max(1, self.length))
-        if len(found) <= UNROLLED:
+        all_blocks = blocks(max(1, self.length))
+        if len(all_blocks) <= UNROLLED:
             return np.zeros((1, 3), np.int64)
-        return np.array([(first, n // SUMS, joined) for first, n, joined in found[:-1]], np.int64)
+        return np.array(
+            [(first, n // SUMS, additions) for first, n, additions in all_blocks[:-1]], np.int64
+        )
 
     @property
     def scratch_bytes(self) -> int:
@@ -115,11 +118,11 @@ def emit_pairwise(module: ModuleBuilder, spec: PairwiseSpec) -> Kernel:
     f = module.kernel(spec, 4, hint="pairwise")
     if f.kernel is not None:
         return f.kernel
-    each = -(-spec.rows // spec.items)
+    rows_per_item = -(-spec.rows // spec.items)
     stack = f.at(f.args[2], (f.begin, DEPTH), dtype=F64)
     with f.items() as item:
-        start = f.clamp(f.imul(item.index, each), 0, spec.rows)
-        end = f.clamp(f.iadd(start, each), 0, spec.rows)
+        start = f.clamp(f.imul(item.index, rows_per_item), 0, spec.rows)
+        end = f.clamp(f.iadd(start, rows_per_item), 0, spec.rows)
         with f.loop(end, start=start) as row:
             _Row(f, spec, row.index, stack).emit()
     size = math.prod(spec.shape)
@@ -134,9 +137,9 @@ class _Row:
 
     def emit(self) -> None:
         f, spec = self.f, self.spec
-        kept = spec.kept if spec.length or not spec.shape else spec.kept[:-1]
-        places = f.split(self.row, *(spec.shape[a] for a in kept[1:])) if kept else []
-        terms = [(i, spec.strides[a]) for i, a in zip(places, kept)]
+        axes = spec.kept if spec.length or not spec.shape else spec.kept[:-1]
+        indices = f.split(self.row, *(spec.shape[a] for a in axes[1:])) if axes else []
+        terms = [(i, spec.strides[a]) for i, a in zip(indices, axes)]
         x = f.at(f.args[0], *terms, dtype=F64)
         outer = [a for a in spec.reduced if a < spec.behind]
         if spec.length or not spec.shape:
@@ -164,8 +167,8 @@ class _Row:
             if not left:
                 return self.b.fadd(total, inner(pointer))
             with f.loop(self.spec.shape[left[0]], carry=[total]) as i:
-                moved = f.at(pointer, (i.index, self.spec.strides[left[0]]), dtype=F64)
-                i.next([nest(left[1:], moved, i.values[0])])
+                element = f.at(pointer, (i.index, self.spec.strides[left[0]]), dtype=F64)
+                i.next([nest(left[1:], element, i.values[0])])
             return i.results[0]
 
         return nest(axes, x, f.constant(0.0, F64, lanes))
@@ -174,29 +177,29 @@ class _Row:
 
     def _neighbours(self, x: ir.Value) -> ir.Value:
         f, b, spec = self.f, self.b, self.spec
-        found = blocks(max(1, spec.length))
-        if len(found) <= UNROLLED:
+        all_blocks = blocks(max(1, spec.length))
+        if len(all_blocks) <= UNROLLED:
             waiting: list[ir.Value] = []
-            for place, n, pairs in found:
-                waiting.append(self._block(f.at(x, place, dtype=F64), n // SUMS, n % SUMS))
-                for _ in range(pairs):
+            for block_start, n, block_additions in all_blocks:
+                waiting.append(self._block(f.at(x, block_start, dtype=F64), n // SUMS, n % SUMS))
+                for _ in range(block_additions):
                     high = waiting.pop()
                     waiting.append(b.fadd(waiting.pop(), high))
             return waiting[0]
-        with f.loop(len(found) - 1, carry=[f.i64(0)]) as i:
-            first, eights, joined = (
+        with f.loop(len(all_blocks) - 1, carry=[f.i64(0)]) as i:
+            first, eights, additions = (
                 f.load(f.at(f.args[1], (i.index, 3), k, dtype="int64"), "int64", lanes=0)
                 for k in range(3)
             )
             (depth,) = i.values
             total = self._block(f.at(x, first, dtype=F64), eights, 0)
-            with f.loop(joined, carry=[depth, total]) as j:
+            with f.loop(additions, carry=[depth, total]) as j:
                 above = b.sub(j.values[0], f.i64(1))
                 j.next([above, b.fadd(self._waiting(above), j.values[1])])
             depth, total = j.results
             f.store(total, f.at(self.stack, (depth, 1), dtype=F64))
             i.next([b.add(depth, f.i64(1))])
-        begin, n, left = found[-1]
+        begin, n, left = all_blocks[-1]
         total = self._block(f.at(x, begin, dtype=F64), n // SUMS, n % SUMS)
         for k in range(left):
             total = b.fadd(self._waiting(f.i64(left - 1 - k)), total)
@@ -205,8 +208,8 @@ class _Row:
     def _waiting(self, at: ir.Value) -> ir.Value:
         return self.f.load(self.f.at(self.stack, (at, 1), dtype=F64), F64, lanes=0)
 
-    def _block(self, x: ir.Value, eights: Index, rest: int) -> ir.Value:
-        """8 * eights + rest neighbours, up to 128."""
+    def _block(self, x: ir.Value, eights: Index, remainder: int) -> ir.Value:
+        """Sum of 8 * eights + remainder neighbors from `x` on, at most 128."""
         f, b = self.f, self.b
         if isinstance(eights, int) and not eights:
             total, start = self._elements(x, 0), 1
@@ -221,7 +224,7 @@ class _Row:
                 even, odd = (f.shuffle(sums, range(k, 2 * n, 2)) for k in range(2))
                 sums = b.fadd(even, odd)
             total, start = b.extract_element(sums, ir.Constant(ir.IntType(32), 0)), 0
-        for k in range(start, rest):
+        for k in range(start, remainder):
             total = b.fadd(total, self._elements(f.at(x, (eights, SUMS), k, dtype=F64), 0))
         return total
 
@@ -240,9 +243,9 @@ class _Row:
 
 def _vectors(f: FunctionBuilder, extent: int) -> Iterator[tuple[Index, int]]:
     """(position, elements) of vectors; code goes where the iterator stands."""
-    full, rest = extent // LANES * LANES, extent % LANES
+    full, remainder = extent // LANES * LANES, extent % LANES
     if full:
         with f.loop(full, step=LANES) as loop:
             yield loop.index, LANES
-    if rest:
-        yield full, rest
+    if remainder:
+        yield full, remainder

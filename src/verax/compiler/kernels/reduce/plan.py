@@ -46,17 +46,17 @@ def simplified(spec: ReduceSpec) -> ReduceSpec:
     full = (*spec.inputs, *(a for a, _ in spec.element_outputs))
     rows = tuple(a for a, _ in spec.row_outputs)
 
-    def runs(kept: list[int], accesses: Sequence[Access]) -> list[list[int]]:
-        found: list[list[int]] = []
-        for d in kept:
-            last = found[-1][-1] if found else None
+    def runs(dim_indices: list[int], accesses: Sequence[Access]) -> list[list[int]]:
+        merged: list[list[int]] = []
+        for d in dim_indices:
+            last = merged[-1][-1] if merged else None
             if last is not None and all(
                 a.strides[last] == a.strides[d] * dims[d] for a in accesses
             ):
-                found[-1].append(d)
+                merged[-1].append(d)
             else:
-                found.append([d])
-        return found
+                merged.append([d])
+        return merged
 
     outer = runs([d for d in range(n) if dims[d] != 1], (*full, *rows))
     reduced = runs([d for d in range(n, len(dims)) if dims[d] != 1], full)
@@ -102,7 +102,7 @@ def with_unit_reduced(spec: ReduceSpec) -> ReduceSpec:
 def row_constants(exprs: Sequence[Expr], still: Collection[int]) -> list[Expr]:
     """The largest subexpressions that read only inputs in `still`, and any: none within another."""
     same: dict[Expr, bool | None] = {}  # of an expression without inputs: None
-    found: dict[Expr, None] = {}
+    constants: dict[Expr, None] = {}
 
     def is_found(node: Expr) -> bool:
         return isinstance(node, Apply) and same[node] is True
@@ -112,12 +112,12 @@ def row_constants(exprs: Sequence[Expr], still: Collection[int]) -> list[Expr]:
             if isinstance(node, Input):
                 same[node] = node.index in still
             elif isinstance(node, Apply):
-                parts = {same[a] for a in node.args} - {None}
-                same[node] = all(parts) if parts else None
+                argument_flags = {same[a] for a in node.args} - {None}
+                same[node] = all(argument_flags) if argument_flags else None
             else:
                 same[node] = None
             if isinstance(node, Apply) and same[node] is False:
-                found |= dict.fromkeys(filter(is_found, node.args))
+                constants |= dict.fromkeys(filter(is_found, node.args))
         if is_found(expr):
-            found[expr] = None
-    return list(found)
+            constants[expr] = None
+    return list(constants)

@@ -78,26 +78,28 @@ def _run(strips: Sequence[Strip]) -> None:
 
 
 def _reduce(rows: InStep, stages: Sequence[Stage]) -> None:
-    found = across(rows.first, stages) if rows.across else along(rows.strips, stages)
-    for stage, value in zip(stages, found, strict=True):
+    values = across(rows.first, stages) if rows.across else along(rows.strips, stages)
+    for stage, value in zip(stages, values, strict=True):
         rows.take(value, stage.finish)
 
 
 def _walks(spec: ReduceSpec, across: bool) -> list[list[Stage]]:
     """The stages, those together that need nothing of each other and take as many elements, so that
     a row is read once; across, only sums of floats are."""
-    found: list[list[Stage]] = []
-    for number, stage in enumerate(spec.stages):
-        first = number - len(found[-1]) if found else 0
+    walks: list[list[Stage]] = []
+    for index, stage in enumerate(spec.stages):
+        first = index - len(walks[-1]) if walks else 0
         needs = any(i >= len(spec.inputs) + first for i in input_dtypes(stage.element))
-        pair = (stage, *found[-1][-1:]) if found else ()
-        other = any(s.every != stage.every for s in pair)
-        alone = other or (across and not all(in_blocks(s.kind, s.element.dtype) for s in pair))
-        if alone or not found or needs:
-            found.append([stage])
+        pair = (stage, *walks[-1][-1:]) if walks else ()
+        is_different = any(s.every != stage.every for s in pair)
+        alone = is_different or (
+            across and not all(in_blocks(s.kind, s.element.dtype) for s in pair)
+        )
+        if alone or not walks or needs:
+            walks.append([stage])
         else:
-            found[-1].append(stage)
-    return found
+            walks[-1].append(stage)
+    return walks
 
 
 def _write_elements(rows: InStep) -> None:
@@ -107,10 +109,10 @@ def _write_elements(rows: InStep) -> None:
     exprs = [e for _, e in first.spec.element_outputs] if first.kept is None else [first.kept]
     exprs = rows.hoist(exprs)
 
-    def write(places: Sequence[tuple[Index, int]]) -> None:
-        each = [(strip, k, count) for k, count in places for strip in strips]
-        results = [strip.values(exprs, k, count) for strip, k, count in each]
-        for (strip, k, count), values in zip(each, results, strict=True):
+    def write(vector_ranges: Sequence[tuple[Index, int]]) -> None:
+        strip_ranges = [(strip, k, count) for k, count in vector_ranges for strip in strips]
+        results = [strip.values(exprs, k, count) for strip, k, count in strip_ranges]
+        for (strip, k, count), values in zip(strip_ranges, results, strict=True):
             for i, (access, _) in enumerate(first.spec.element_outputs):
                 strip.store(first.first_element + i, access, k, values[i], count)
 
@@ -147,14 +149,14 @@ def _emit_along(fb: FunctionBuilder, spec: ReduceSpec) -> int:
     items, first, end = _grouped_loop(fb, spec.rows, group)
 
     def strips(first: Index, count: int) -> list[Strip]:
-        places = [fb.iadd(first, i) for i in range(count)]
-        each = [fb.split(r, *spec.outer[1:]) if spec.outer else [] for r in places]
-        return [Strip(fb, spec, coordinates, rows=0) for coordinates in each]
+        row_indices = [fb.iadd(first, i) for i in range(count)]
+        row_coordinates = [fb.split(r, *spec.outer[1:]) if spec.outer else [] for r in row_indices]
+        return [Strip(fb, spec, coordinates, rows=0) for coordinates in row_coordinates]
 
     if together > 1:
         count = fb.b.sub(end, first)
-        whole = fb.b.mul(fb.b.udiv(count, fb.i64(together)), fb.i64(together))
-        middle = fb.b.add(first, whole)
+        batched_rows = fb.b.mul(fb.b.udiv(count, fb.i64(together)), fb.i64(together))
+        middle = fb.b.add(first, batched_rows)
         _emit_batches(fb, spec, strips, together, min(group, _BATCH), first, middle)
         first = middle
     if together == 1 or spec.rows % together:
@@ -180,27 +182,27 @@ def _emit_batches(
         with fb.loop(end, step=together, start=first) as loop:
             _run(strips(loop.index, together))
         return
-    kept = Kept(fb, spec, batch)
-    with fb.loop(end, step=batch, start=first) as some:
-        past = fb.i64(fb.iadd(some.index, batch))
+    memory = Kept(fb, spec, batch)
+    with fb.loop(end, step=batch, start=first) as batch_loop:
+        past = fb.i64(fb.iadd(batch_loop.index, batch))
         stop = fb.b.select(fb.b.icmp_signed("<", past, end), past, end)
 
         def in_step(first: Index, done: int) -> tuple[InStep, Index]:
             rows = InStep(strips(first, together))
-            place = fb.iadd(first, fb.imul(some.index, -1))
-            rows.recall(kept, place, done)
-            return rows, place
+            row_in_batch = fb.iadd(first, fb.imul(batch_loop.index, -1))
+            rows.recall(memory, row_in_batch, done)
+            return rows, row_in_batch
 
         done = 0
         for stages in walks:
-            with fb.loop(stop, step=together, start=some.index) as loop:
+            with fb.loop(stop, step=together, start=batch_loop.index) as loop:
                 rows, place = in_step(loop.index, done)
                 _reduce(rows, stages)
-                rows.keep(kept, place, done)
+                rows.keep(memory, place, done)
                 done += len(stages)
                 if done == len(spec.stages):
                     rows.write_rows()
-        with fb.loop(stop, step=together, start=some.index) as loop:
+        with fb.loop(stop, step=together, start=batch_loop.index) as loop:
             _write_elements(in_step(loop.index, done)[0])
 
 
@@ -222,21 +224,21 @@ def _emit_across(fb: FunctionBuilder, spec: ReduceSpec) -> int:
     units = spec.rows // extent * strips
     group = max(1, _ITEM_ELEMENTS // (max(spec.length, 1) * LANES))
     items, first, end = _grouped_loop(fb, units, group)
-    rest = extent % LANES
+    remainder = extent % LANES
     with fb.loop(end, start=first) as loop:
         *outer, strip = fb.split(loop.index, *spec.outer[1:-1], strips)
         if len(spec.outer) == 1:
             outer = []
         coordinates = [*outer, fb.imul(strip, LANES)]
-        if not rest:
+        if not remainder:
             _run([Strip(fb, spec, coordinates, rows=LANES)])
         elif strips == 1:
-            _run([Strip(fb, spec, coordinates, rows=rest)])
+            _run([Strip(fb, spec, coordinates, rows=remainder)])
         else:
             is_last = fb.b.icmp_signed("==", fb.i64(strip), fb.i64(strips - 1))
-            with fb.b.if_else(is_last) as (last, other):
+            with fb.b.if_else(is_last) as (last, full_block):
                 with last:
-                    _run([Strip(fb, spec, coordinates, rows=rest)])
-                with other:
+                    _run([Strip(fb, spec, coordinates, rows=remainder)])
+                with full_block:
                     _run([Strip(fb, spec, coordinates, rows=LANES)])
     return items

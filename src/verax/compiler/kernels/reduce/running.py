@@ -84,46 +84,46 @@ def emit_running(module: ModuleBuilder, spec: RunningSpec) -> Kernel:
 
 
 def _across(f: FunctionBuilder, spec: RunningSpec, side: int) -> int:
-    others = [d for d in range(len(spec.outer)) if d != side]
-    full, rest = divmod(spec.outer[side], LANES)
-    strips = full + bool(rest)
-    dims = [*(spec.outer[d] for d in others), strips]
+    other_dims = [d for d in range(len(spec.outer)) if d != side]
+    full, remainder = divmod(spec.outer[side], LANES)
+    strips = full + bool(remainder)
+    dims = [*(spec.outer[d] for d in other_dims), strips]
     with f.items() as item:
-        *places, strip = f.split(item.index, *dims[1:])
-        terms = [*zip(places, others), (f.imul(strip, LANES), side)]
+        *indices, strip = f.split(item.index, *dims[1:])
+        terms = [*zip(indices, other_dims), (f.imul(strip, LANES), side)]
 
-        def walk(count: int) -> None:
+        def walk(lane_count: int) -> None:
             def store(value: ir.Value, pointer: ir.Value) -> None:
-                store_count(f, value, pointer, count, spec.y.dtype)
+                store_count(f, value, pointer, lane_count, spec.y.dtype)
 
             def load(pointer: ir.Value) -> ir.Value:
-                if count == LANES:
+                if lane_count == LANES:
                     return f.load(pointer, spec.x.dtype)
-                return f.load_first(pointer, count, spec.x.dtype)
+                return f.load_first(pointer, lane_count, spec.x.dtype)
 
             _rows(f, spec, [terms], LlvmArith(f), load, store)
 
-        if full and rest:
+        if full and remainder:
             last = f.b.icmp_signed("==", f.i64(strip), f.i64(full))
             with f.b.if_else(last) as (short, long):
                 with short:
-                    walk(rest)
+                    walk(remainder)
                 with long:
                     walk(LANES)
         else:
-            walk(rest or LANES)
+            walk(remainder or LANES)
     return math.prod(dims)
 
 
 def _along(f: FunctionBuilder, spec: RunningSpec) -> int:
     rows = math.prod(spec.outer)
-    ways = WAYS if rows % WAYS == 0 else 1
+    rows_together = WAYS if rows % WAYS == 0 else 1
     with f.items() as item:
         together = []
-        for way in range(ways):
-            row = f.iadd(f.imul(item.index, ways), way)
-            places = f.split(row, *spec.outer[1:]) if spec.outer else []
-            together.append(list(zip(places, range(len(spec.outer)))))
+        for row_offset in range(rows_together):
+            row = f.iadd(f.imul(item.index, rows_together), row_offset)
+            indices = f.split(row, *spec.outer[1:]) if spec.outer else []
+            together.append(list(zip(indices, range(len(spec.outer)))))
         _rows(
             f,
             spec,
@@ -132,7 +132,7 @@ def _along(f: FunctionBuilder, spec: RunningSpec) -> int:
             lambda pointer: f.load(pointer, spec.x.dtype, lanes=0),
             f.store,
         )
-    return rows // ways
+    return rows // rows_together
 
 
 def _rows(
@@ -145,16 +145,16 @@ def _rows(
 ) -> None:
     """Rows, or vectors of them, walked together; each says its index along the outer dims."""
 
-    def base(which: int, access: Access, row: Sequence[tuple[Index, int]]) -> ir.Value:
+    def base(argument: int, access: Access, row: Sequence[tuple[Index, int]]) -> ir.Value:
         terms = [(i, access.strides[d]) for i, d in row]
-        return f.at(f.args[which], access.offset, *terms, dtype=access.dtype)
+        return f.at(f.args[argument], access.offset, *terms, dtype=access.dtype)
 
     sources = [base(0, spec.x, row) for row in rows]
     targets = [base(1, spec.y, row) for row in rows]
     step = m.add if spec.kind == "sum" else m.mul
     start = m.const(spec.start, spec.work).value
     with f.loop(spec.length, carry=[start] * len(rows)) as loop:
-        found = []
+        states = []
         for source, target, before in zip(sources, targets, loop.values):
             at = (loop.index, spec.x.strides[-1])
             x = m.bind(load(f.at(source, at, dtype=spec.x.dtype)), spec.x.dtype)
@@ -163,5 +163,5 @@ def _rows(
             result = m.convert(state if spec.exclusive else after, spec.y.dtype)
             to = (loop.index, spec.y.strides[-1])
             store(m.unbind(result), f.at(target, to, dtype=spec.y.dtype))
-            found.append(after.value)
-        loop.next(found)
+            states.append(after.value)
+        loop.next(states)

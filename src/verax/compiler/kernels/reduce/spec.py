@@ -58,14 +58,14 @@ class ReduceSpec:
                 raise ValueError(f"{access} needs {expected} strides")
             if access.lookups:
                 raise ValueError("a reduction reads no indices")
-        for number, stage in enumerate(self.stages):
+        for index, stage in enumerate(self.stages):
             if stage.kind not in KINDS:
                 raise ValueError(f"unknown reduction {stage.kind!r}")
             if stage.kind == "squares" and stage.element.dtype not in ("float32", "float64"):
                 raise ValueError(f"squares of {stage.element.dtype} are not added up by FMA")
-            self._check(stage.element, number, per_row=False)
+            self._check(stage.element, index, per_row=False)
             if stage.finish is not None:
-                self._check(stage.finish, number + 1, per_row=True)
+                self._check(stage.finish, index + 1, per_row=True)
         for outputs, per_row in ((self.row_outputs, True), (self.element_outputs, False)):
             for access, expr in outputs:
                 self._check(expr, len(self.stages), per_row)
@@ -87,8 +87,8 @@ class ReduceSpec:
 
     def result_dtype(self, stage: int) -> str:
         """Dtype of what stage number `stage` gives."""
-        found = self.stages[stage]
-        return (found.finish or found.element).dtype
+        reduction = self.stages[stage]
+        return (reduction.finish or reduction.element).dtype
 
     def _check(self, expr: Expr, stages: int, per_row: bool) -> None:
         n = len(self.inputs)
@@ -129,6 +129,6 @@ class ReduceSpec:
         )  # fmt: skip
         total = 0
         for a in accesses:
-            moved = math.prod(n for n, s in zip(dims, a.strides, strict=False) if s)
-            total += moved * ELEMENT_SIZES[a.dtype]
+            elements = math.prod(n for n, s in zip(dims, a.strides, strict=False) if s)
+            total += elements * ELEMENT_SIZES[a.dtype]
         return total

@@ -42,15 +42,15 @@ class Strip:
             self._at_outer(a, p, coordinates)
             for a, p in zip((*spec.inputs, *row_accesses, *element_accesses), fb.args, strict=True)
         ]
-        self.kept = _kept(spec)
+        self.kept = _final_over_last_stage(spec)
         self.results: list[ir.Value] = []
         self.fixed: dict[int, ir.Value] = {}
         self.hoisted: list[ir.Value] = []
-        for number, access in enumerate(spec.inputs):
+        for index, access in enumerate(spec.inputs):
             if not any(access.strides[self.outer :]):
                 stride = access.strides[self.outer - 1] if rows else 0
-                value = load_strided(fb, self.base[number], stride, access.dtype, rows or LANES)
-                self.fixed[number] = to_register(fb, value, access.dtype)
+                value = load_strided(fb, self.base[index], stride, access.dtype, rows or LANES)
+                self.fixed[index] = to_register(fb, value, access.dtype)
 
     def _at_outer(
         self, access: Access, pointer: ir.Value, coordinates: Sequence[Index]
@@ -60,12 +60,12 @@ class Strip:
 
     # --- elements of the row
 
-    def _pointer(self, number: int, access: Access, k: Index) -> ir.Value:
-        """Element k of the row, of the argument `number`."""
+    def _pointer(self, argument: int, access: Access, k: Index) -> ir.Value:
+        """Pointer to element k of the row, of the kernel argument of that index."""
         strides = access.strides[self.outer :]
         coordinates = self.fb.split(k, *self.spec.reduced[1:]) if len(strides) > 1 else [k]
         terms = list(zip(coordinates, strides, strict=False))
-        return self.fb.at(self.base[number], *terms, dtype=access.dtype)
+        return self.fb.at(self.base[argument], *terms, dtype=access.dtype)
 
     def _contiguous(self) -> bool:
         """Whether 16 elements from a multiple of 16 on lie in one stride."""
@@ -74,11 +74,18 @@ class Strip:
     def _crosses(self, access: Access) -> bool:
         """Whether 16 elements lie in two lines of the last dim, each a run or one element."""
         line = self.spec.reduced[-1] if len(self.spec.reduced) > 1 else 0
-        whole = ELEMENT_SIZES[access.dtype] >= 4  # narrower ones have no masked instructions
-        return not self._contiguous() and line >= LANES and access.strides[-1] in (0, 1) and whole
+        has_masked_access = (
+            ELEMENT_SIZES[access.dtype] >= 4
+        )  # narrower ones have no masked instructions
+        return (
+            not self._contiguous()
+            and line >= LANES
+            and access.strides[-1] in (0, 1)
+            and has_masked_access
+        )
 
     def _lines(
-        self, number: int, access: Access, k: Index, count: int
+        self, argument: int, access: Access, k: Index, count: int
     ) -> Iterator[tuple[ir.Value, ir.Value]]:
         """(mask, pointer to lane 0) of the elements in the line of element k, and in the next."""
         fb, b = self.fb, self.fb.b
@@ -91,23 +98,23 @@ class Strip:
             (0, column, here),
             (1, fb.imul(left, -1), b.and_(b.not_(here), fb.first(count))),
         ):
-            which = fb.clamp(fb.iadd(line, step), 0, math.prod(lines) - 1)
-            places = fb.split(which, *lines[1:])
-            terms = [*zip(places, strides[:-1], strict=True), (start, strides[-1])]
-            yield mask, fb.at(self.base[number], *terms, dtype=access.dtype)
+            line_index = fb.clamp(fb.iadd(line, step), 0, math.prod(lines) - 1)
+            line_indices = fb.split(line_index, *lines[1:])
+            terms = [*zip(line_indices, strides[:-1], strict=True), (start, strides[-1])]
+            yield mask, fb.at(self.base[argument], *terms, dtype=access.dtype)
 
-    def load(self, number: int, access: Access, k: Index, count: int) -> ir.Value:
+    def load(self, argument: int, access: Access, k: Index, count: int) -> ir.Value:
         fb = self.fb
         if self.rows:
             stride = access.strides[self.outer - 1]
-            pointer = self._pointer(number, access, k)
+            pointer = self._pointer(argument, access, k)
             value = load_strided(fb, pointer, stride, access.dtype, self.rows)
         elif self._contiguous():
-            pointer = self._pointer(number, access, k)
+            pointer = self._pointer(argument, access, k)
             value = load_strided(fb, pointer, access.strides[-1], access.dtype, count)
         elif self._crosses(access):
             value = ir.Constant(fb.vector_type(access.dtype), None)
-            for mask, pointer in self._lines(number, access, k, count):
+            for mask, pointer in self._lines(argument, access, k, count):
                 if access.strides[-1]:
                     value = fb.load_masked(pointer, mask, value, access.dtype)
                 else:
@@ -115,48 +122,50 @@ class Strip:
         else:
             value = ir.Constant(fb.vector_type(access.dtype), None)
             for lane in range(count):
-                pointer = self._pointer(number, access, fb.iadd(k, lane))
+                pointer = self._pointer(argument, access, fb.iadd(k, lane))
                 one = fb.load(pointer, access.dtype, lanes=0)
                 value = fb.b.insert_element(value, one, ir.Constant(I32, lane))
         return to_register(fb, value, access.dtype)
 
-    def store(self, number: int, access: Access, k: Index, value: ir.Value, count: int) -> None:
+    def store(self, argument: int, access: Access, k: Index, value: ir.Value, count: int) -> None:
         fb = self.fb
         value = from_register(fb, value, access.dtype)
         stride = access.strides[self.outer - 1] if self.rows else access.strides[-1]
         if (self.rows or self._contiguous()) and stride == 1:
-            store_count(fb, value, self._pointer(number, access, k), count, access.dtype)
+            store_count(fb, value, self._pointer(argument, access, k), count, access.dtype)
             return
         if not self.rows and stride == 1 and self._crosses(access):
-            for mask, pointer in self._lines(number, access, k, count):
+            for mask, pointer in self._lines(argument, access, k, count):
                 fb.store_masked(value, pointer, mask)
             return
         for lane in range(count):
             if self.rows:
-                pointer = fb.at(self._pointer(number, access, k), lane * stride, dtype=access.dtype)
+                pointer = fb.at(
+                    self._pointer(argument, access, k), lane * stride, dtype=access.dtype
+                )
             else:
-                pointer = self._pointer(number, access, fb.iadd(k, lane))
+                pointer = self._pointer(argument, access, fb.iadd(k, lane))
             fb.store(fb.b.extract_element(value, ir.Constant(I32, lane)), pointer)
 
-    def per_row(self, number: int) -> ir.Value:
+    def per_row(self, index: int) -> ir.Value:
         """Of the numbering of expressions, what is the same for all of a row: in every lane when
         along, a lane a row when across."""
-        return self.fixed[number] if number < self.n else self.results[number - self.n]
+        return self.fixed[index] if index < self.n else self.results[index - self.n]
 
     def values(self, exprs: Sequence[Expr], k: Index, count: int) -> list[ir.Value]:
         """The expressions at element k (a vector from k on when along)."""
-        kept = self.n + len(self.spec.stages)
-        inputs: list[ir.Value | None] = [*[None] * (kept + 1), *self.hoisted]
-        for number in {i for e in exprs for i in input_dtypes(e)}:
-            if number > kept:
+        final_input = self.n + len(self.spec.stages)
+        inputs: list[ir.Value | None] = [*[None] * (final_input + 1), *self.hoisted]
+        for index in {i for e in exprs for i in input_dtypes(e)}:
+            if index > final_input:
                 continue
-            if number == kept:
+            if index == final_input:
                 access = self.spec.element_outputs[0][0]
-                inputs[number] = self.load(self.first_element, access, k, count)
-            elif number >= self.n or number in self.fixed:
-                inputs[number] = self.per_row(number)
+                inputs[index] = self.load(self.first_element, access, k, count)
+            elif index >= self.n or index in self.fixed:
+                inputs[index] = self.per_row(index)
             else:
-                inputs[number] = self.load(number, self.spec.inputs[number], k, count)
+                inputs[index] = self.load(index, self.spec.inputs[index], k, count)
         return evaluate_all(exprs, self.arith, inputs)
 
     def elements(self, stages: Sequence[Stage], k: Index, count: int) -> list[ir.Value]:
@@ -171,13 +180,13 @@ class Strip:
 
     # --- stages
 
-    def started(self, stage: Stage, ways: int) -> list[ir.Value]:
+    def started(self, stage: Stage, count: int) -> list[ir.Value]:
         """What so many partial results begin with. Sums of floats are no -0 if one of them begins
         with +0; the others' -0 changes no element, so that no code adds it."""
         start = self.start(stage)[0]
         if not in_blocks(stage.kind, stage.element.dtype):
-            return [start] * ways
-        return [start, *[self.arith.const(-0.0, stage.element.dtype).value] * (ways - 1)]
+            return [start] * count
+        return [start, *[self.arith.const(-0.0, stage.element.dtype).value] * (count - 1)]
 
     def combine(self, stage: Stage, partial: ir.Value, element: ir.Value) -> ir.Value:
         """An element taken into a partial result."""
@@ -202,7 +211,7 @@ class Strip:
         return start, SUMS if in_blocks(kind, dtype) else ordered
 
 
-def _kept(spec: ReduceSpec) -> Expr | None:
+def _final_over_last_stage(spec: ReduceSpec) -> Expr | None:
     """What is written in the end, over the last stage's elements left in the output, if cheaper.
 
     Softmax sums e = exp(x - max) and then writes the same e / sum: the last stage leaves e in
@@ -218,9 +227,9 @@ def _kept(spec: ReduceSpec) -> Expr | None:
         return None
     if element.dtype != access.dtype:
         return None
-    kept = substitute(expr, {element: Input(n + stages, element.dtype)})
+    final = substitute(expr, {element: Input(n + stages, element.dtype)})
     moving = {i for i, a in enumerate(spec.inputs) if any(a.strides[len(spec.outer) :])}
-    return None if moving & set(input_dtypes(kept)) else kept
+    return None if moving & set(input_dtypes(final)) else final
 
 
 def calls(expr: Expr) -> bool:

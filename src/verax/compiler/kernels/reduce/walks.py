@@ -16,7 +16,14 @@ from verax.compiler.kernels.llvm.lanes import joined_lanes, joined_rows
 from verax.compiler.kernels.reduce.spec import Stage
 from verax.compiler.kernels.reduce.strips import Strip, calls
 from verax.compiler.kernels.target import LANES
-from verax.numerics.reductions import BLOCK, SUMS, add_block, in_blocks, sum_of_blocks, taken
+from verax.numerics.reductions import (
+    BLOCK,
+    SUMS,
+    add_block,
+    elements_read,
+    in_blocks,
+    sum_of_blocks,
+)
 
 _UNROLLED = 64  # rows this short in several dims, or of at most 16 elements, need no loop
 _SHORT = 8
@@ -35,10 +42,10 @@ of more, so many at a time: memory is read in order, which rows that lie apart a
 def along(strips: Sequence[Strip], stages: Sequence[Stage]) -> list[ir.Value | list[ir.Value]]:
     """What `stages`, which are walked together, reduce to: sums of floats as a value of a lane for
     each strip (of one a scalar), others by strip, in every lane of a vector."""
-    walk = _Walk(strips, stages)
-    if any(walk.blocked):
-        return walk.in_blocks()
-    return walk.at_once()
+    stage_walk = _Walk(strips, stages)
+    if any(stage_walk.blocked):
+        return stage_walk.in_blocks()
+    return stage_walk.at_once()
 
 
 def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
@@ -50,22 +57,24 @@ def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
     if length <= BLOCK:
         return _across_block(strip, stages, 0, length)
     state = [strip.start(stage)[0] for stage in stages for _ in range(2)]
-    full, rest = length // BLOCK * BLOCK, length % BLOCK
+    full, remainder = length // BLOCK * BLOCK, length % BLOCK
     with strip.fb.loop(full, step=BLOCK, carry=state) as loop:
         sums = _across_block(strip, stages, loop.index, BLOCK)
         loop.next(_added(strip, stages, loop.values, sums))
     state = list(loop.results)
-    if rest:
-        state = _added(strip, stages, state, _across_block(strip, stages, full, rest))
-    return [_settled(strip, s, pair) for s, pair in zip(stages, _parts(state, 2), strict=True)]
+    if remainder:
+        state = _added(strip, stages, state, _across_block(strip, stages, full, remainder))
+    return [
+        _final_sum(strip, s, pair) for s, pair in zip(stages, _groups_of(state, 2), strict=True)
+    ]
 
 
 def _length(strip: Strip, stages: Sequence[Stage]) -> int:
     """Elements of a row that `stages` take, all of them the same."""
-    return taken(strip.spec.length, stages[0].every)
+    return elements_read(strip.spec.length, stages[0].every)
 
 
-def _parts(values: Sequence[ir.Value], size: int) -> list[list[ir.Value]]:
+def _groups_of(values: Sequence[ir.Value], size: int) -> list[list[ir.Value]]:
     return [list(values[i : i + size]) for i in range(0, len(values), size)]
 
 
@@ -74,8 +83,8 @@ def _split(values: Sequence[ir.Value], sizes: Sequence[int]) -> list[list[ir.Val
     return [[left.pop(0) for _ in range(size)] for size in sizes]
 
 
-def _flat(parts: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:
-    return [value for part in parts for value in part]
+def _flat(groups: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:
+    return [value for group in groups for value in group]
 
 
 def _tree(strip: Strip, stage: Stage, values: Sequence[ir.Value]) -> ir.Value:
@@ -94,7 +103,7 @@ def _with_block(
     return [m.unbind(v) for v in add_block(m, *(m.bind(v, dtype) for v in (*state, more)))]
 
 
-def _settled(strip: Strip, stage: Stage, state: Sequence[ir.Value]) -> ir.Value:
+def _final_sum(strip: Strip, stage: Stage, state: Sequence[ir.Value]) -> ir.Value:
     """The sum, from its total and what that lost."""
     m, dtype = strip.arith_of(state[0]), stage.element.dtype
     return m.unbind(sum_of_blocks(m, *(m.bind(v, dtype) for v in state)))
@@ -106,31 +115,31 @@ def _settled(strip: Strip, stage: Stage, state: Sequence[ir.Value]) -> ir.Value:
 def _added(
     strip: Strip, stages: Sequence[Stage], state: Sequence[ir.Value], sums: Sequence[ir.Value]
 ) -> list[ir.Value]:
-    pairs = zip(stages, _parts(state, 2), sums, strict=True)
-    return _flat([_with_block(strip, *each) for each in pairs])
+    stage_states = zip(stages, _groups_of(state, 2), sums, strict=True)
+    return _flat([_with_block(strip, *stage_state) for stage_state in stage_states])
 
 
 def _across_at_once(strip: Strip, stage: Stage, length: int) -> ir.Value:
     """A product of floats, or what comes out the same in any order."""
     start, ordered = strip.start(stage)
-    ways = ordered or 4
-    partial = [start] * ways
+    accumulators = ordered or 4
+    partial = [start] * accumulators
     done = 0
 
-    def step(which: int, k: Index) -> None:
+    def step(accumulator: int, k: Index) -> None:
         value = strip.elements([stage], k, strip.rows)[0]
-        partial[which] = strip.combine(stage, partial[which], value)
+        partial[accumulator] = strip.combine(stage, partial[accumulator], value)
 
     if not _is_unrolled(strip, length):
-        done = length // ways * ways
-        with strip.fb.loop(done, step=ways, carry=partial) as loop:
+        done = length // accumulators * accumulators
+        with strip.fb.loop(done, step=accumulators, carry=partial) as loop:
             partial = list(loop.values)
-            for j in range(ways):
+            for j in range(accumulators):
                 step(j, strip.fb.iadd(loop.index, j))
             loop.next(partial)
         partial = list(loop.results)
     for k in range(done, length):
-        step(k % ways, k)
+        step(k % accumulators, k)
     return _tree(strip, stage, partial)
 
 
@@ -153,7 +162,7 @@ def _across_block(strip: Strip, stages: Sequence[Stage], first: Index, size: int
             for own, stage, value in zip(partial, stages, values, strict=True):
                 own[k % SUMS] = strip.combine(stage, own[k % SUMS], value)
         return [_tree(strip, s, own) for s, own in zip(stages, partial, strict=True)]
-    rounds, rest = divmod(size, SUMS)
+    rounds, remainder = divmod(size, SUMS)
     sums = _Partial(strip, stages)
     tiles = max(0, rounds - 1) // _TURNS if rounds > _IN_HAND else 0
     if tiles:
@@ -161,7 +170,7 @@ def _across_block(strip: Strip, stages: Sequence[Stage], first: Index, size: int
         with fb.loop(tiles * _TURNS * SUMS, step=_TURNS * SUMS) as tile:
             sums.add(fb.iadd(first, tile.index), _TURNS)
     done = tiles * _TURNS
-    return sums.end(fb.iadd(first, done * SUMS), rounds - done, rest, begun=tiles > 0)
+    return sums.end(fb.iadd(first, done * SUMS), rounds - done, remainder, begun=tiles > 0)
 
 
 class _Partial:
@@ -172,87 +181,87 @@ class _Partial:
         self.strip, self.stages, self.fb = strip, stages, strip.fb
         self.is_long = any(calls(stage.element) for stage in stages)
         """Whether an element's code is."""
-        held = max(1, _registers(strip.fb) // len(stages))
-        self.few = 2 if self.is_long else min(_MOST_HELD, 1 << (held.bit_length() - 1))
+        sums_per_stage = max(1, _registers(strip.fb) // len(stages))
+        self.few = 2 if self.is_long else min(_MOST_HELD, 1 << (sums_per_stage.bit_length() - 1))
         self.gap = SUMS // self.few
         with self.fb.beginning():
             kinds = (ELEMENT_TYPES[stage.element.dtype] for stage in stages)
             self.memory = [self.fb.b.alloca(ir.ArrayType(kind, SUMS * LANES)) for kind in kinds]
 
-    def _place(self, stage: int, part: Index) -> ir.Value:
+    def _place(self, stage: int, slot: Index) -> ir.Value:
         dtype = self.stages[stage].element.dtype
-        return self.fb.at(self.memory[stage], (part, LANES), dtype=dtype)
+        return self.fb.at(self.memory[stage], (slot, LANES), dtype=dtype)
 
-    def _loaded(self, parts: Sequence[Index]) -> list[list[ir.Value]]:
+    def _loaded(self, slots: Sequence[Index]) -> list[list[ir.Value]]:
         """By stage, the partial results that lie in memory."""
         return [
-            [self.fb.load(self._place(i, part), stage.element.dtype) for part in parts]
+            [self.fb.load(self._place(i, slot), stage.element.dtype) for slot in slots]
             for i, stage in enumerate(self.stages)
         ]
 
     def begin(self) -> None:
         """Leave the partial results of no elements in memory."""
-        with self.fb.loop(SUMS) as part:
+        with self.fb.loop(SUMS) as slot:
             for i, stage in enumerate(self.stages):
-                self.fb.store(self.strip.start(stage)[0], self._place(i, part.index))
+                self.fb.store(self.strip.start(stage)[0], self._place(i, slot.index))
 
     def add(self, first: Index, turns: int) -> None:
         """To the partial results in memory, `turns` elements of each from `first` on; read in
         their order, but for so many at a time."""
-        with self.fb.loop(SUMS) as part:
-            held = self._loaded([part.index])
+        with self.fb.loop(SUMS) as slot:
+            sums = self._loaded([slot.index])
             for turn in range(turns):
-                self._take(held, 0, self.fb.iadd(self.fb.iadd(first, turn * SUMS), part.index))
-            for i, own in enumerate(held):
-                self.fb.store(own[0], self._place(i, part.index))
+                self._take(sums, 0, self.fb.iadd(self.fb.iadd(first, turn * SUMS), slot.index))
+            for i, own in enumerate(sums):
+                self.fb.store(own[0], self._place(i, slot.index))
 
-    def _take(self, held: list[list[ir.Value]], which: int, k: Index) -> None:
-        """Element k into number `which` of those in hand."""
+    def _take(self, sums: list[list[ir.Value]], index: int, k: Index) -> None:
+        """Add element k to accumulator `index` of every stage's `sums`."""
         values = self.strip.elements(self.stages, k, self.strip.rows)
-        for own, stage, value in zip(held, self.stages, values, strict=True):
-            own[which] = self.strip.combine(stage, own[which], value)
+        for own, stage, value in zip(sums, self.stages, values, strict=True):
+            own[index] = self.strip.combine(stage, own[index], value)
 
-    def end(self, first: Index, rounds: int, rest: int, begun: bool) -> list[ir.Value]:
+    def end(self, first: Index, rounds: int, remainder: int, begun: bool) -> list[ir.Value]:
         """The sums, when each has taken `rounds` elements from `first` on, and of `rest` more in
         order one. begun: whether there are some in memory, or none before."""
         fb, gap = self.fb, self.gap
         for start, stop, more in (
-            (0, rest % gap, rest // gap + 1),
-            (rest % gap, gap, rest // gap),
+            (0, remainder % gap, remainder // gap + 1),
+            (remainder % gap, gap, remainder // gap),
         ):
             if start == stop:
                 continue
-            with fb.loop(stop, start=start) as part:
-                parts = [fb.iadd(part.index, j * gap) for j in range(self.few)]
+            with fb.loop(stop, start=start) as slot:
+                slots = [fb.iadd(slot.index, j * gap) for j in range(self.few)]
                 if begun:
-                    held = self._loaded(parts)
+                    sums = self._loaded(slots)
                 else:
-                    held = [self.strip.started(stage, self.few) for stage in self.stages]
-                held = self._rounds(held, fb.iadd(first, part.index), rounds)
-                here = fb.iadd(fb.iadd(first, rounds * SUMS), part.index)
+                    sums = [self.strip.started(stage, self.few) for stage in self.stages]
+                sums = self._rounds(sums, fb.iadd(first, slot.index), rounds)
+                here = fb.iadd(fb.iadd(first, rounds * SUMS), slot.index)
                 for j in range(more):
-                    self._take(held, j, fb.iadd(here, j * gap))
-                for i, (stage, own) in enumerate(zip(self.stages, held, strict=True)):
-                    fb.store(_tree(self.strip, stage, own), self._place(i, part.index))
+                    self._take(sums, j, fb.iadd(here, j * gap))
+                for i, (stage, own) in enumerate(zip(self.stages, sums, strict=True)):
+                    fb.store(_tree(self.strip, stage, own), self._place(i, slot.index))
         left = self._loaded(range(gap))
         return [_tree(self.strip, s, own) for s, own in zip(self.stages, left, strict=True)]
 
     def _rounds(
-        self, held: list[list[ir.Value]], first: Index, rounds: int
+        self, sums: list[list[ir.Value]], first: Index, rounds: int
     ) -> list[list[ir.Value]]:
         def one(here: Index) -> None:
             for j in range(self.few):
-                self._take(held, j, self.fb.iadd(here, j * self.gap))
+                self._take(sums, j, self.fb.iadd(here, j * self.gap))
 
         if rounds <= (1 if self.is_long else _ROUNDS):
             for turn in range(rounds):
                 one(self.fb.iadd(first, turn * SUMS))
-            return held
-        with self.fb.loop(rounds * SUMS, step=SUMS, carry=_flat(held)) as loop:
-            held = _parts(loop.values, self.few)
+            return sums
+        with self.fb.loop(rounds * SUMS, step=SUMS, carry=_flat(sums)) as loop:
+            sums = _groups_of(loop.values, self.few)
             one(self.fb.iadd(first, loop.index))
-            loop.next(_flat(held))
-        return _parts(loop.results, self.few)
+            loop.next(_flat(sums))
+        return _groups_of(loop.results, self.few)
 
 
 def _registers(fb: FunctionBuilder) -> int:
@@ -272,8 +281,8 @@ class _Walk:
         self.length = _length(strips[0], stages)
         self.each = [(strip, stage) for strip in strips for stage in stages]
         orders = [strip.start(stage)[1] // LANES for strip, stage in self.each]
-        most = max(orders) or max(1, 4 // len(strips))
-        self.ways = [order or most for order in orders]
+        max_vectors = max(orders) or max(1, 4 // len(strips))
+        self.ways = [order or max_vectors for order in orders]
         """Vectors of partial results."""
         self.blocked = [
             self.length > BLOCK and in_blocks(stage.kind, stage.element.dtype)
@@ -286,8 +295,8 @@ class _Walk:
         return [self._joined(s, partial[s :: len(self.stages)]) for s in range(len(self.stages))]
 
     def _started(self) -> list[list[ir.Value]]:
-        pairs = zip(self.each, self.ways, strict=True)
-        return [strip.started(stage, ways) for (strip, stage), ways in pairs]
+        accumulators = zip(self.each, self.ways, strict=True)
+        return [strip.started(stage, count) for (strip, stage), count in accumulators]
 
     def in_blocks(self) -> list[ir.Value | list[ir.Value]]:
         """Sums of floats block by block; what else there is all along. Of one row."""
@@ -297,21 +306,21 @@ class _Walk:
                 self.each, self._started(), self.blocked, strict=True
             )
         ]
-        full, rest = self.length // BLOCK * BLOCK, self.length % BLOCK
+        full, remainder = self.length // BLOCK * BLOCK, self.length % BLOCK
         with self.fb.loop(full, step=BLOCK, carry=_flat(state)) as loop:
             loop.next(_flat(self._with_elements(loop.index, BLOCK, self._states(loop.values))))
         state = self._states(loop.results)
-        if rest:
-            state = self._with_elements(full, rest, state)
+        if remainder:
+            state = self._with_elements(full, remainder, state)
         return [
-            _settled(*self.each[i], values) if self.blocked[i] else self._joined(i, [values])
+            _final_sum(*self.each[i], values) if self.blocked[i] else self._joined(i, [values])
             for i, values in enumerate(state)
         ]
 
     def _states(self, values: Sequence[ir.Value]) -> list[list[ir.Value]]:
         """By stage of a row: total and what it lost, or the partial results of all until now."""
-        pairs = zip(self.blocked, self.ways, strict=True)
-        return _split(values, [2 if blocked else ways for blocked, ways in pairs])
+        counts = zip(self.blocked, self.ways, strict=True)
+        return _split(values, [2 if blocked else count for blocked, count in counts])
 
     def _with_elements(
         self, first: Index, size: int, state: Sequence[list[ir.Value]]
@@ -333,52 +342,54 @@ class _Walk:
         """`partial` with `size` elements from `first` on taken in, of as many rows at a time as
         registers hold the sums of; of those of a stage of a row, each takes sixteen in turn."""
         stages = len(self.stages)
-        most = max(1, _registers(self.fb) // len(_flat(partial[:stages])))
-        found = []
-        for at in range(0, len(self.strips), most):
-            strips = self.strips[at : at + most]
+        max_rows = max(1, _registers(self.fb) // len(_flat(partial[:stages])))
+        results = []
+        for at in range(0, len(self.strips), max_rows):
+            strips = self.strips[at : at + max_rows]
             own = partial[at * stages : (at + len(strips)) * stages]
-            found += self._walk_rows(strips, first, size, own)
-        return found
+            results += self._walk_rows(strips, first, size, own)
+        return results
 
     def _walk_rows(
         self, strips: Sequence[Strip], first: Index, size: int, partial: list[list[ir.Value]]
     ) -> list[list[ir.Value]]:
-        fb, ways = self.fb, self.ways[: len(self.stages)] * len(strips)
-        each = [(strip, stage) for strip in strips for stage in self.stages]
-        turns = max(ways)
+        fb, counts = self.fb, self.ways[: len(self.stages)] * len(strips)
+        strip_stages = [(strip, stage) for strip in strips for stage in self.stages]
+        turns = max(counts)
 
         def step(turn: int, k: Index, count: int) -> None:
             values = [v for strip in strips for v in strip.elements(self.stages, k, count)]
-            for i, ((strip, stage), value) in enumerate(zip(each, values, strict=True)):
-                place = turn % ways[i]
-                taken = strip.combine(stage, partial[i][place], value)
+            for i, ((strip, stage), value) in enumerate(zip(strip_stages, values, strict=True)):
+                accumulator = turn % counts[i]
+                total = strip.combine(stage, partial[i][accumulator], value)
                 if count < LANES:
-                    taken = fb.b.select(fb.first(count), taken, partial[i][place])
-                partial[i][place] = taken
+                    total = fb.b.select(fb.first(count), total, partial[i][accumulator])
+                partial[i][accumulator] = total
 
         full = size // LANES
         is_short = full <= _SHORT and not any(calls(stage.element) for stage in self.stages)
         done = 0 if is_short else full // turns * turns
         if done:
             with fb.loop(done * LANES, step=turns * LANES, carry=_flat(partial)) as loop:
-                partial = _split(loop.values, ways)
+                partial = _split(loop.values, counts)
                 here = fb.iadd(first, loop.index)
                 for turn in range(turns):
                     step(turn, fb.iadd(here, turn * LANES), LANES)
                 loop.next(_flat(partial))
-            partial = _split(loop.results, ways)
+            partial = _split(loop.results, counts)
         for k in range(done, full):
             step(k, fb.iadd(first, k * LANES), LANES)
         if size % LANES:
             step(full, fb.iadd(first, full * LANES), size % LANES)
         return partial
 
-    def _joined(self, number: int, rows: Sequence[Sequence[ir.Value]]) -> ir.Value | list[ir.Value]:
+    def _joined(
+        self, stage_index: int, rows: Sequence[Sequence[ir.Value]]
+    ) -> ir.Value | list[ir.Value]:
         """Partial results of a stage of all rows, and their lanes, as `along` gives them."""
-        stage = self.stages[number]
-        each = [_tree(strip, stage, values) for strip, values in zip(self.strips, rows)]
+        stage = self.stages[stage_index]
+        row_values = [_tree(strip, stage, values) for strip, values in zip(self.strips, rows)]
         join = functools.partial(self.strips[0].join, stage)
         if in_blocks(stage.kind, stage.element.dtype):
-            return joined_rows(self.fb, each, join)
-        return [joined_lanes(self.fb, value, join) for value in each]
+            return joined_rows(self.fb, row_values, join)
+        return [joined_lanes(self.fb, value, join) for value in row_values]

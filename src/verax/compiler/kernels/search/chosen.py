@@ -23,7 +23,7 @@ from verax.compiler.kernels.llvm.builder import (
 from verax.compiler.kernels.loops.emit import store_count
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.search import few
-from verax.compiler.kernels.search.sorting import SORTED, Row, place
+from verax.compiler.kernels.search.sorting import SORTED, Row, int64_pointer
 from verax.compiler.kernels.target import LANES
 
 
@@ -62,8 +62,8 @@ def emit_places(module: ModuleBuilder, spec: PlacesSpec) -> Kernel:
                     f.store(f.i64(index), to)  # the next one overwrites that of a 0
                 at = f.at(f.args[0], (row.index, inner), (j.index, 1), dtype=spec.dtype)
                 x = m.bind(f.load(at, spec.dtype, lanes=0), spec.dtype)
-                found = m.unbind(m.ne(x, m.const(0, spec.dtype)))
-                j.next([f.b.add(count, f.b.zext(found, I64))])
+                is_nonzero = m.unbind(m.ne(x, m.const(0, spec.dtype)))
+                j.next([f.b.add(count, f.b.zext(is_nonzero, I64))])
             row.next(j.results)
         f.store(row.results[0], f.args[2])
     return f.finish(1, size, size * (ELEMENT_SIZES[spec.dtype] + 8 * len(spec.shape)))
@@ -115,20 +115,20 @@ def emit_kept(module: ModuleBuilder, spec: KeptSpec) -> Kernel:
                     _copy(f, source, target, spec.inner, spec.dtype)
             k.next([b.add(count, b.zext(holds, I64))])
         f.store(k.results[0], f.args[3])
-    moved = spec.outer * spec.conditions * spec.inner * ELEMENT_SIZES[spec.dtype]
-    return f.finish(spec.outer, 0, 2 * moved)
+    elements = spec.outer * spec.conditions * spec.inner * ELEMENT_SIZES[spec.dtype]
+    return f.finish(spec.outer, 0, 2 * elements)
 
 
 def _copy(f: FunctionBuilder, source: ir.Value, target: ir.Value, count: int, dtype: str) -> None:
     """`count` neighbouring elements."""
-    full, rest = count // LANES * LANES, count % LANES
+    full, remainder = count // LANES * LANES, count % LANES
     if full:
         with f.loop(full, step=LANES) as i:
             at = (i.index, 1)
             f.store(f.load(f.at(source, at, dtype=dtype), dtype), f.at(target, at, dtype=dtype))
-    if rest:
-        left = f.load_first(f.at(source, full, dtype=dtype), rest, dtype)
-        store_count(f, left, f.at(target, full, dtype=dtype), rest, dtype)
+    if remainder:
+        left = f.load_first(f.at(source, full, dtype=dtype), remainder, dtype)
+        store_count(f, left, f.at(target, full, dtype=dtype), remainder, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +168,7 @@ def emit_unique(module: ModuleBuilder, spec: UniqueSpec) -> Kernel:
     if f.kernel is not None:
         return f.kernel
     x, scratch, values, first, inverse, counts, count = f.args
-    with f.items(), few.tried(f, spec.size, spec.rises, spec.dtype):
+    with f.items(), few.try_hash_table(f, spec.size, spec.rises, spec.dtype):
         row = Row(f, spec.size, spec.dtype, scratch)
         row.sort(x, 1)
         if spec.rises:
@@ -176,11 +176,11 @@ def emit_unique(module: ModuleBuilder, spec: UniqueSpec) -> Kernel:
             f.store(_groups(f, spec, row, x, with_values, inverse), count)
         else:
             end = f.at(scratch, Row.bytes(spec.size, spec.dtype), dtype="int8")
-            firsts, often, numbers = (place(f, end, n * spec.size) for n in range(3))
+            firsts, often, numbers = (int64_pointer(f, end, n * spec.size) for n in range(3))
             _groups(f, spec, row, x, (None, firsts, often), inverse)
             f.store(_in_order(f, spec, firsts, often, numbers), count)
-    moved = spec.size * (ELEMENT_SIZES[spec.dtype] * 2 + 8 * 8)
-    return f.finish(1, spec.size * 8, moved)
+    bytes_moved = spec.size * (ELEMENT_SIZES[spec.dtype] * 2 + 8 * 8)
+    return f.finish(1, spec.size * 8, bytes_moved)
 
 
 def _value(f: FunctionBuilder, dtype: str, x: ir.Value, i: Index) -> ir.Value:
@@ -198,8 +198,8 @@ def _groups(
     """Walk over the sorted row: values, first places and frequencies of equal ranks, and for each
     element the number of its group. How many there are."""
     b, (values, first, counts) = f.b, outputs
-    other = b.not_(row.rank_at(0))
-    start = [f.i64(-1), other, f.i64(0), f.i64(0)]
+    first_differs = b.not_(row.rank_at(0))
+    start = [f.i64(-1), first_differs, f.i64(0), f.i64(0)]
     with f.loop(spec.size, carry=start) as i:
         group, before, began, leader = i.values
         ranked, at = row.rank_at(i.index), row.place_at(i.index)
@@ -207,10 +207,10 @@ def _groups(
         group = b.add(group, b.zext(new, I64))
         began = b.select(new, f.i64(i.index), began)
         leader = b.select(new, at, leader)
-        f.store(group, place(f, inverse, at))
-        f.store(leader, place(f, first, group))
+        f.store(group, int64_pointer(f, inverse, at))
+        f.store(leader, int64_pointer(f, first, group))
         often = b.add(b.sub(f.i64(i.index), began), f.i64(1))
-        f.store(often, place(f, counts, group))
+        f.store(often, int64_pointer(f, counts, group))
         if values is not None:
             with f.when(new):
                 to = f.at(values, (group, 1), dtype=spec.dtype)
@@ -227,16 +227,19 @@ def _in_order(
     x, _, values, first, inverse, counts, _ = f.args
     with f.loop(spec.size, carry=[f.i64(0)]) as i:
         (count,) = i.values
-        group = f.load(place(f, inverse, i.index), "int64", lanes=0)
-        leader = f.load(place(f, firsts, group), "int64", lanes=0)
+        group = f.load(int64_pointer(f, inverse, i.index), "int64", lanes=0)
+        leader = f.load(int64_pointer(f, firsts, group), "int64", lanes=0)
         new = b.icmp_unsigned("==", leader, f.i64(i.index))
         with f.when(new):
-            f.store(count, place(f, numbers, group))
-            f.store(leader, place(f, first, count))
-            f.store(f.load(place(f, often, group), "int64", lanes=0), place(f, counts, count))
+            f.store(count, int64_pointer(f, numbers, group))
+            f.store(leader, int64_pointer(f, first, count))
+            f.store(
+                f.load(int64_pointer(f, often, group), "int64", lanes=0),
+                int64_pointer(f, counts, count),
+            )
             to = f.at(values, (count, 1), dtype=spec.dtype)
             f.store(_value(f, spec.dtype, x, i.index), to)
-        number = f.load(place(f, numbers, group), "int64", lanes=0)
-        f.store(number, place(f, inverse, i.index))
+        group_number = f.load(int64_pointer(f, numbers, group), "int64", lanes=0)
+        f.store(group_number, int64_pointer(f, inverse, i.index))
         i.next([b.add(count, b.zext(new, I64))])
     return i.results[0]

@@ -87,11 +87,11 @@ def emit_detect(module: ModuleBuilder, spec: DetectSpec) -> Kernel:
     f = module.kernel(spec, 4, hint="detect")
     if f.kernel is not None:
         return f.kernel
-    each = -(-spec.images // spec.items)
+    images_per_item = -(-spec.images // spec.items)
     with f.items() as item:
         scratch = f.at(f.args[2], (item.index, spec.item_bytes), dtype="int8")
-        start = f.clamp(f.imul(item.index, each), 0, spec.images)
-        end = f.clamp(f.iadd(start, each), 0, spec.images)
+        start = f.clamp(f.imul(item.index, images_per_item), 0, spec.images)
+        end = f.clamp(f.iadd(start, images_per_item), 0, spec.images)
         with f.loop(end, start=start) as image:
             _Image(f, spec, image.index, scratch).emit()
     count = spec.images * spec.anchors
@@ -102,13 +102,13 @@ class _Image:
     """One image being written."""
 
     def __init__(
-        self, f: FunctionBuilder, spec: DetectSpec, number: Index, scratch: ir.Value
+        self, f: FunctionBuilder, spec: DetectSpec, image: Index, scratch: ir.Value
     ) -> None:
         self.f, self.b, self.spec = f, f.b, spec
         self.one, self.many = LlvmArith(f, lanes=0), LlvmArith(f)
-        self.scores = f.at(f.args[0], (number, spec.classes * spec.anchors))
-        self.boxes = f.at(f.args[1], (number, 4 * spec.anchors), dtype=F64)
-        self.rows = f.at(f.args[3], (number, spec.anchors * ROW))
+        self.scores = f.at(f.args[0], (image, spec.classes * spec.anchors))
+        self.boxes = f.at(f.args[1], (image, 4 * spec.anchors), dtype=F64)
+        self.rows = f.at(f.args[3], (image, spec.anchors * ROW))
         room = spec.room
         self.best = scratch
         self.kinds = f.at(self.best, room)
@@ -135,12 +135,12 @@ class _Image:
             fewer = b.icmp_signed("<", count, f.i64(spec.topk))
             limit = b.select(fewer, count, f.i64(spec.topk))
         with f.loop(limit, carry=[count, f.i64(0)]) as row:
-            left, kept = row.values
-            number = b.not_(f.load(self.heap, "int64", lanes=0))
+            left, staying_count = row.values
+            packed_rank = b.not_(f.load(self.heap, "int64", lanes=0))
             left = b.sub(left, f.i64(1))
             sift(f, self.heap, left, f.load(self._cell(self.heap, left), "int64", lanes=0))
-            anchor = b.and_(number, f.i64((1 << 32) - 1))
-            row.next([left, self._tried(f.i64(row.index), anchor, kept)])
+            anchor = b.and_(packed_rank, f.i64((1 << 32) - 1))
+            row.next([left, self._tried(f.i64(row.index), anchor, staying_count)])
         with f.loop(count, start=limit) as i:
             anchor = f.load(self._cell(self.found, i.index), "int64", lanes=0)
             self._write(f.i64(i.index), anchor, I32(-1))
@@ -182,8 +182,8 @@ class _Image:
             pointer = f.at(self.scores, (c.index, spec.anchors), (at, 1))
             loaded = f.load(pointer) if count == LANES else f.load_first(pointer, count)
             better = m.gt(m.bind(loaded, F32), best)  # false of NaN
-            number = f.b.trunc(f.i64(f.iadd(c.index, -1)), I32)
-            kind = m.select(better, m.bind(f.splat(number), "int32"), kind)
+            class_index = f.b.trunc(f.i64(f.iadd(c.index, -1)), I32)
+            kind = m.select(better, m.bind(f.splat(class_index), "int32"), kind)
             best = m.select(better, m.bind(loaded, F32), best)
             c.next([m.unbind(best), m.unbind(kind)])
         f.store(c.results[0], f.at(self.best, (at, 1)))
@@ -216,8 +216,8 @@ class _Image:
 
     def _coordinates(self, anchor: ir.Value) -> list[Typed]:
         f, spec = self.f, self.spec
-        places = (f.at(self.boxes, k * spec.anchors, (anchor, 1), dtype=F64) for k in range(4))
-        return [self.one.bind(f.load(p, F64, lanes=0), F64) for p in places]
+        pointers = (f.at(self.boxes, k * spec.anchors, (anchor, 1), dtype=F64) for k in range(4))
+        return [self.one.bind(f.load(p, F64, lanes=0), F64) for p in pointers]
 
     def _write(self, row: ir.Value, anchor: ir.Value, kind: ir.Value) -> None:
         f, m = self.f, self.one
@@ -226,7 +226,7 @@ class _Image:
         for j, value in enumerate(numbers):
             f.store(m.unbind(value), f.at(self.rows, (row, ROW), j))
 
-    def _tried(self, row: ir.Value, anchor: ir.Value, kept: ir.Value) -> ir.Value:
+    def _tried(self, row: ir.Value, anchor: ir.Value, staying_count: ir.Value) -> ir.Value:
         """Write the row of a candidate; how many stay then."""
         f, b, m = self.f, self.b, self.one
         x1, y1, x2, y2 = self._coordinates(anchor)
@@ -236,7 +236,7 @@ class _Image:
         before, scan, following, stay, gone, done = (
             b.block, *(f.block(n) for n in ("compare", "following", "stay", "gone", "tried"))
         )  # fmt: skip
-        b.cbranch(b.icmp_signed(">", kept, f.i64(0)), scan, stay)
+        b.cbranch(b.icmp_signed(">", staying_count, f.i64(0)), scan, stay)
         b.position_at_end(scan)
         at = b.phi(I64)
         at.add_incoming(f.i64(0), before)
@@ -245,50 +245,50 @@ class _Image:
         b.position_at_end(following)
         then = b.add(at, f.i64(LANES))
         at.add_incoming(then, following)
-        b.cbranch(b.icmp_signed("<", then, kept), scan, stay)
+        b.cbranch(b.icmp_signed("<", then, staying_count), scan, stay)
         b.position_at_end(stay)
-        self._stay(numbers, kind, kept)
-        more, staying = b.add(kept, f.i64(1)), b.block
+        self._stay(numbers, kind, staying_count)
+        more, staying = b.add(staying_count, f.i64(1)), b.block
         b.branch(done)
         b.position_at_end(gone)
         b.branch(done)
         b.position_at_end(done)
-        shown, now = b.phi(I32), b.phi(I64)
-        for value, count, block in ((kind, more, staying), (I32(-1), kept, gone)):
-            shown.add_incoming(value, block)
+        written_kind, now = b.phi(I32), b.phi(I64)
+        for value, count, block in ((kind, more, staying), (I32(-1), staying_count, gone)):
+            written_kind.add_incoming(value, block)
             now.add_incoming(count, block)
-        self._write(row, anchor, shown)
+        self._write(row, anchor, written_kind)
         return now
 
     def _place(self, k: int, at: Index) -> ir.Value:
         return self.f.at(self.staying, k * self.spec.room, (at, 1), dtype=F64)
 
-    def _stay(self, numbers: list[ir.Value], kind: ir.Value, kept: ir.Value) -> None:
+    def _stay(self, numbers: list[ir.Value], kind: ir.Value, count: ir.Value) -> None:
         f, b = self.f, self.b
-        within = b.and_(kept, f.i64(LANES - 1))
+        within = b.and_(count, f.i64(LANES - 1))
         with f.when(b.icmp_signed("==", within, f.i64(0))):  # NaN overlaps nothing
             for k in range(_NUMBERS):
-                f.store(self.many.unbind(self.many.const(float("nan"), F64)), self._place(k, kept))
+                f.store(self.many.unbind(self.many.const(float("nan"), F64)), self._place(k, count))
         for k, value in enumerate(numbers):
-            f.store(value, self._place(k, kept))
-        f.store(kind, f.at(self.staying_kinds, (kept, 1), dtype="int32"))
+            f.store(value, self._place(k, count))
+        f.store(kind, f.at(self.staying_kinds, (count, 1), dtype="int32"))
 
     def _rivals(self, numbers: list[ir.Value], kind: ir.Value, at: ir.Value) -> ir.Value:
         """Which of 16 boxes that stay the candidate overlaps."""
         f, m, spec = self.f, self.many, self.spec
         x1, y1, x2, y2, area = (m.bind(f.splat(v), F64) for v in numbers)
-        others = [m.bind(f.load(self._place(k, at), F64), F64) for k in range(_NUMBERS)]
+        staying_boxes = [m.bind(f.load(self._place(k, at), F64), F64) for k in range(_NUMBERS)]
         assert spec.overlap is not None
         zero, one, overlap = (m.const(v, F64) for v in (0.0, 1.0, spec.overlap))
-        width = m.max(m.sub(m.min(x2, others[2]), m.max(x1, others[0])), zero)
-        height = m.max(m.sub(m.min(y2, others[3]), m.max(y1, others[1])), zero)
+        width = m.max(m.sub(m.min(x2, staying_boxes[2]), m.max(x1, staying_boxes[0])), zero)
+        height = m.max(m.sub(m.min(y2, staying_boxes[3]), m.max(y1, staying_boxes[1])), zero)
         common = m.mul(width, height)
-        union = m.sub(m.add(others[4], area), common)
+        union = m.sub(m.add(staying_boxes[4], area), common)
         empty = m.le(union, zero)
         ratio = m.select(empty, zero, m.div(common, m.select(empty, one, union)))
-        rival = m.ge(ratio, overlap)
+        overlaps = m.ge(ratio, overlap)
         if spec.apart:
             kinds = f.load(f.at(self.staying_kinds, (at, 1), dtype="int32"), "int32")
             same = m.eq(m.bind(kinds, "int32"), m.bind(f.splat(kind), "int32"))
-            rival = m.and_(rival, same)
-        return m.unbind(rival)
+            overlaps = m.and_(overlaps, same)
+        return m.unbind(overlaps)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith
 from verax.compiler.kernels.llvm.builder import I64, FunctionBuilder
-from verax.compiler.kernels.search.sorting import place, rank
+from verax.compiler.kernels.search.sorting import int64_pointer, rank
 from verax.compiler.kernels.target import LANES
 
 FEW, SLOTS = 64, 256
@@ -22,7 +22,7 @@ _FREE = -1
 
 
 @contextmanager
-def tried(f: FunctionBuilder, size: int, rises: bool, dtype: str) -> Iterator[None]:
+def try_hash_table(f: FunctionBuilder, size: int, rises: bool, dtype: str) -> Iterator[None]:
     """The different values by looking up; inside goes what is done where they are too many.
 
     Arguments of the kernel are those of a `UniqueSpec`.
@@ -43,19 +43,19 @@ class _Table:
     def __init__(self, f: FunctionBuilder, size: int, dtype: str) -> None:
         self.f, self.b, self.size, self.dtype = f, f.b, size, dtype
         self.x, scratch, self.values, self.first, self.inverse, self.counts, self.count = f.args
-        self.slot_ranks, self.slots = scratch, place(f, scratch, SLOTS)
-        self.ranks = place(f, self.slots, SLOTS)
-        self.numbers = place(f, self.ranks, FEW)
+        self.slot_ranks, self.slots = scratch, int64_pointer(f, scratch, SLOTS)
+        self.ranks = int64_pointer(f, self.slots, SLOTS)
+        self.numbers = int64_pointer(f, self.ranks, FEW)
 
     def _load(self, base: ir.Value, i: ir.Value) -> ir.Value:
-        return self.f.load(place(self.f, base, i), "int64", lanes=0)
+        return self.f.load(int64_pointer(self.f, base, i), "int64", lanes=0)
 
     def find(self, rises: bool, many: ir.Block) -> None:
         """All outputs; to `many` where there are too many."""
         f = self.f
         free = ir.Constant(f.vector_type("int64"), [_FREE] * LANES)
         with f.loop(SLOTS, step=LANES) as i:
-            f.store(free, place(f, self.slots, i.index))
+            f.store(free, int64_pointer(f, self.slots, i.index))
         count = self._look_up(many)
         if rises:
             self._sort(count)
@@ -68,7 +68,7 @@ class _Table:
     def _look_up(self, many: ir.Block) -> ir.Value:
         """First places, frequencies, and the number of each element; how many values."""
         f, b, m = self.f, self.b, LlvmArith(self.f, lanes=0)
-        before, head, body, probe, other, unknown, new, found, end = (
+        before, head, body, probe, other_block, unknown, new, found_block, end = (
             b.block, *map(f.block, ("head", "element", "probe", "other", "unknown", "new", "found",
                                     "known"))
         )  # fmt: skip
@@ -88,14 +88,14 @@ class _Table:
         b.position_at_end(probe)
         slot = b.phi(I64)
         slot.add_incoming(start, began)
-        number = self._load(self.slots, slot)
+        value_number = self._load(self.slots, slot)
         same = b.icmp_unsigned("==", self._load(self.slot_ranks, slot), ranked)
-        taken = b.icmp_signed(">=", number, f.i64(0))
-        b.cbranch(b.and_(same, taken), found, other)
-        b.position_at_end(other)
+        is_used = b.icmp_signed(">=", value_number, f.i64(0))
+        b.cbranch(b.and_(same, is_used), found_block, other_block)
+        b.position_at_end(other_block)
         following = b.and_(b.add(slot, f.i64(1)), f.i64(SLOTS - 1))
-        slot.add_incoming(following, other)
-        b.cbranch(taken, probe, unknown)
+        slot.add_incoming(following, other_block)
+        b.cbranch(is_used, probe, unknown)
         b.position_at_end(unknown)
         b.cbranch(b.icmp_signed("<", count, f.i64(FEW)), new, many)
         b.position_at_end(new)
@@ -103,18 +103,18 @@ class _Table:
             (self.slot_ranks, slot, ranked), (self.slots, slot, count), (self.ranks, count, ranked),
             (self.first, count, i), (self.counts, count, f.i64(0)),
         ):  # fmt: skip
-            f.store(value, place(f, base, at))
+            f.store(value, int64_pointer(f, base, at))
         more = b.add(count, f.i64(1))
-        b.branch(found)
-        b.position_at_end(found)
+        b.branch(found_block)
+        b.position_at_end(found_block)
         mine, now = b.phi(I64), b.phi(I64)
-        for block, one, all_ in ((probe, number, count), (new, count, more)):
+        for block, one, all_ in ((probe, value_number, count), (new, count, more)):
             mine.add_incoming(one, block)
             now.add_incoming(all_, block)
-        f.store(b.add(self._load(self.counts, mine), f.i64(1)), place(f, self.counts, mine))
-        f.store(mine, place(f, self.inverse, i))
-        i.add_incoming(b.add(i, f.i64(1)), found)
-        count.add_incoming(now, found)
+        f.store(b.add(self._load(self.counts, mine), f.i64(1)), int64_pointer(f, self.counts, mine))
+        f.store(mine, int64_pointer(f, self.inverse, i))
+        i.add_incoming(b.add(i, f.i64(1)), found_block)
+        count.add_incoming(now, found_block)
         b.branch(head)
         b.position_at_end(end)
         return count
@@ -127,14 +127,14 @@ class _Table:
             with f.loop(count, carry=[f.i64(0)]) as j:
                 smaller = b.icmp_unsigned("<", self._load(self.ranks, f.i64(j.index)), mine)
                 j.next([b.add(j.values[0], b.zext(smaller, I64))])
-            f.store(j.results[0], place(f, self.numbers, i.index))
+            f.store(j.results[0], int64_pointer(f, self.numbers, i.index))
         for output in (self.first, self.counts):
             with f.loop(count) as i:  # the slots are no longer needed
-                number = self._load(self.numbers, f.i64(i.index))
+                value_number = self._load(self.numbers, f.i64(i.index))
                 value = self._load(output, f.i64(i.index))
-                f.store(value, place(f, self.slots, number))
+                f.store(value, int64_pointer(f, self.slots, value_number))
             with f.loop(count) as i:
-                f.store(self._load(self.slots, f.i64(i.index)), place(f, output, i.index))
+                f.store(self._load(self.slots, f.i64(i.index)), int64_pointer(f, output, i.index))
         with f.loop(self.size) as i:
-            number = self._load(self.inverse, f.i64(i.index))
-            f.store(self._load(self.numbers, number), place(f, self.inverse, i.index))
+            value_number = self._load(self.inverse, f.i64(i.index))
+            f.store(self._load(self.numbers, value_number), int64_pointer(f, self.inverse, i.index))

@@ -84,11 +84,11 @@ def emit_align(module: ModuleBuilder, spec: AlignSpec) -> Kernel:
     f = module.kernel(spec, 6, hint="align")
     if f.kernel is not None:
         return f.kernel
-    each = -(-spec.regions // spec.items)
+    regions_per_item = -(-spec.regions // spec.items)
     with f.items() as item:
         scratch = f.at(f.args[3], (item.index, spec.item_bytes), dtype="int8")
-        start = f.imul(item.index, each)
-        end = f.clamp(f.iadd(start, each), 0, spec.regions)
+        start = f.imul(item.index, regions_per_item)
+        end = f.clamp(f.iadd(start, regions_per_item), 0, spec.regions)
         with f.loop(end, start=start) as region:
             _Region(f, spec, region.index, scratch).emit()
     written = spec.regions * spec.channels * math.prod(spec.bins)
@@ -99,9 +99,9 @@ class _Region:
     """One region being written."""
 
     def __init__(
-        self, f: FunctionBuilder, spec: AlignSpec, number: Index, scratch: ir.Value
+        self, f: FunctionBuilder, spec: AlignSpec, region: Index, scratch: ir.Value
     ) -> None:
-        self.f, self.b, self.spec, self.number = f, f.b, spec, number
+        self.f, self.b, self.spec, self.number = f, f.b, spec, region
         self.m = LlvmArith(f, lanes=0)
         rows = spec.bins[0] * spec.most(0) * _ENTRY
         self.tables = scratch, f.at(scratch, rows, dtype=F64)
@@ -125,8 +125,8 @@ class _Region:
             axes.append((start, width, points))
         with b.if_else(good) as (inside, outside):
             with inside:
-                for axis, found in enumerate(axes):
-                    self._list(axis, *found)
+                for axis, axis_geometry in enumerate(axes):
+                    self._list(axis, *axis_geometry)
                 self._channels(image, axes[0][2], axes[1][2])
             with outside:
                 b.store(ir.Constant(I32, 1), f.args[5], align=4)
@@ -152,8 +152,8 @@ class _Region:
         count = m.select(m.and_(fits, m.gt(count, zero)), count, zero)
         return start, width, m.unbind(m.convert(count, "int64")), m.unbind(fits)
 
-    def _entry(self, axis: int, number: Index) -> ir.Value:
-        return self.f.at(self.tables[axis], (number, _ENTRY), dtype=F64)
+    def _entry(self, axis: int, index: Index) -> ir.Value:
+        return self.f.at(self.tables[axis], (index, _ENTRY), dtype=F64)
 
     def _list(self, axis: int, start: Typed, width: Typed, points: ir.Value) -> None:
         """Neighbours (as offsets in the image) and weights of the samples along an axis."""
@@ -162,9 +162,9 @@ class _Region:
         zero, one, half = (m.const(v, F64) for v in (0.0, 1.0, 0.5))
         count = m.convert(m.bind(points, "int64"), F64)
         with f.loop(spec.bins[axis]) as i, f.loop(points) as p:
-            moved = m.mul(self._number(i.index), width)
-            part = m.div(m.mul(m.add(self._number(p.index), half), width), count)
-            at = m.add(m.add(start, moved), part)
+            bin_offset = m.mul(self._number(i.index), width)
+            sample_offset = m.div(m.mul(m.add(self._number(p.index), half), width), count)
+            at = m.add(m.add(start, bin_offset), sample_offset)
             inside = m.and_(m.ge(at, m.const(-1.0, F64)), m.le(at, m.const(float(size), F64)))
             last = m.const(float(size - 1), F64)
             clipped = m.select(m.lt(at, zero), zero, m.select(m.gt(at, last), last, at))
@@ -190,7 +190,7 @@ class _Region:
         y = f.at(f.args[4], (self.number, written), dtype=spec.dtype)
         count = f.b.mul(rows, columns)
         total = m.convert(m.bind(count, "int64"), F64)
-        some = m.bind(f.b.icmp_signed(">", count, f.i64(0)), "bool")
+        has_samples = m.bind(f.b.icmp_signed(">", count, f.i64(0)), "bool")
         first = m.unbind(m.const(-math.inf if spec.largest else 0.0, F64))
         with f.loop(spec.channels) as c:
             plane = f.at(x, (c.index, area), dtype=spec.dtype)
@@ -204,19 +204,19 @@ class _Region:
                         join = m.max if spec.largest else m.add
                         q.next([m.unbind(join(so_far, value))])
                     p.next(q.results)
-                found = m.bind(p.results[0], F64)
+                pooled = m.bind(p.results[0], F64)
                 zero = m.const(0.0, F64)
-                found = m.add(found, zero) if spec.largest else m.div(found, total)
-                found = m.select(some, found, zero)
+                pooled = m.add(pooled, zero) if spec.largest else m.div(pooled, total)
+                pooled = m.select(has_samples, pooled, zero)
                 terms = ((c.index, math.prod(spec.bins)), (i.index, spec.bins[1]), (j.index, 1))
-                rounded = m.convert(found, spec.dtype)
+                rounded = m.convert(pooled, spec.dtype)
                 f.store(m.unbind(rounded), f.at(y, *terms, dtype=spec.dtype))
 
     def _sample(self, plane: ir.Value, row: ir.Value, column: ir.Value) -> Typed:
         """Four corners by their weights: summed, or the largest of them."""
         f, m = self.f, self.m
 
-        def parts(entry: ir.Value) -> list[tuple[ir.Value, Typed]]:
+        def corner_weights(entry: ir.Value) -> list[tuple[ir.Value, Typed]]:
             return [
                 (
                     f.load(f.at(entry, k, dtype="int64"), "int64", lanes=0),
@@ -225,16 +225,16 @@ class _Region:
                 for k in (0, 1)
             ]
 
-        found: Typed | None = None
-        across = parts(column)
-        for offset, wy in parts(row):
+        total: Typed | None = None
+        across = corner_weights(column)
+        for offset, wy in corner_weights(row):
             for further, wx in across:
                 corner = self._load(plane, self.spec.dtype, (offset, 1), (further, 1))
                 term = m.mul(corner, m.mul(wy, wx))
                 join = m.max if self.spec.largest else m.add
-                found = term if found is None else join(found, term)
-        assert found is not None
-        return found
+                total = term if total is None else join(total, term)
+        assert total is not None
+        return total
 
 
 def _number_at(
@@ -269,8 +269,8 @@ class RoiPoolSpec:
     regions_dtype: str = F32
 
     def __str__(self) -> str:
-        what = f"{self.dtype} {self.regions} regions of {self.channels} channels"
-        return f"{what}, largest of {'x'.join(map(str, self.bins))} bins"
+        description = f"{self.dtype} {self.regions} regions of {self.channels} channels"
+        return f"{description}, largest of {'x'.join(map(str, self.bins))} bins"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -313,7 +313,7 @@ def _largest(
     f: FunctionBuilder,
     m: LlvmArith,
     spec: RoiPoolSpec,
-    where: tuple[Index, ir.Value],
+    region_image: tuple[Index, ir.Value],
     corners: list[ir.Value],
 ) -> None:
     """All bins of one region."""
@@ -330,7 +330,7 @@ def _largest(
         size = spec.size[axis]
         return f.clamp(b.add(low, start), 0, size), f.clamp(b.add(low, end), 0, size)
 
-    region, image = where
+    region, image = region_image
     lanes = LlvmArith(f)
     minus = lanes.unbind(lanes.const(-math.inf, dtype))
 
@@ -339,7 +339,7 @@ def _largest(
 
     with f.loop(spec.bins[0]) as i, f.loop(spec.bins[1]) as j:
         (top, bottom), (left, right) = edges(0, i.index), edges(1, j.index)
-        some = b.and_(
+        is_nonempty = b.and_(
             b.icmp_signed("<", f.i64(top), f.i64(bottom)),
             b.icmp_signed("<", f.i64(left), f.i64(right)),
         )
@@ -348,12 +348,12 @@ def _largest(
             with f.loop(bottom, start=top, carry=[minus]) as p:
                 with f.loop(right, step=LANES, start=left, carry=p.values) as q:
                     at = f.at(plane, (p.index, spec.size[1]), (q.index, 1), dtype=dtype)
-                    rest = f.clamp(b.sub(f.i64(right), f.i64(q.index)), 0, LANES)
-                    seen = f.load_masked(at, f.first(rest), minus, dtype)
+                    remaining = f.clamp(b.sub(f.i64(right), f.i64(q.index)), 0, LANES)
+                    seen = f.load_masked(at, f.first(remaining), minus, dtype)
                     q.next([larger(q.values[0], seen)])
                 p.next(q.results)
             largest = b.extract_element(joined_lanes(f, p.results[0], larger), ir.Constant(I32, 0))
-            found = b.select(some, largest, m.unbind(m.const(0.0, dtype)))
+            value = b.select(is_nonempty, largest, m.unbind(m.const(0.0, dtype)))
             bins = math.prod(spec.bins)
             terms = ((region, spec.channels * bins), (c.index, bins), (i.index, spec.bins[1]))
-            f.store(found, f.at(f.args[2], *terms, (j.index, 1), dtype=dtype))
+            f.store(value, f.at(f.args[2], *terms, (j.index, 1), dtype=dtype))

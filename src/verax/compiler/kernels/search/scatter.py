@@ -54,9 +54,9 @@ class ScatterSpec:
     wraps: bool = True
 
     def __str__(self) -> str:
-        how = "" if self.combine == "none" else f" by {self.combine}"
+        combination = "" if self.combine == "none" else f" by {self.combine}"
         dims = "x".join(map(str, (*self.outer, *self.walked, self.inner)))
-        return f"{self.dtype} scatter{how} of {dims}, {len(self.lookups)} indices each"
+        return f"{self.dtype} scatter{combination} of {dims}, {len(self.lookups)} indices each"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -74,12 +74,15 @@ def emit_scatter(module: ModuleBuilder, spec: ScatterSpec) -> Kernel:
     dims = (*spec.outer, *spec.walked)
     with f.items() as item:
         shared = f.split(item.index, *spec.outer[1:]) if spec.outer else []
-        with f.loop(math.prod(spec.walked)) as walk:
-            place = [*shared, *(f.split(walk.index, *spec.walked[1:]) if spec.walked else [])]
-            assert len(place) == len(dims) and n <= len(place)
+        with f.loop(math.prod(spec.walked)) as position_loop:
+            indices = [
+                *shared,
+                *(f.split(position_loop.index, *spec.walked[1:]) if spec.walked else []),
+            ]
+            assert len(indices) == len(dims) and n <= len(indices)
 
-            def base(which: int, strides: Sequence[int], dtype: str) -> ir.Value:
-                return f.at(f.args[which], *zip(place, strides), dtype=dtype)
+            def base(argument: int, strides: Sequence[int], dtype: str) -> ir.Value:
+                return f.at(f.args[argument], *zip(indices, strides), dtype=dtype)
 
             index = base(0, spec.index, spec.index_dtype)
             update, y = base(1, spec.update, spec.dtype), base(2, spec.y, spec.dtype)
@@ -97,8 +100,8 @@ def emit_scatter(module: ModuleBuilder, spec: ScatterSpec) -> Kernel:
                         source = f.at(update, (k.index, spec.update[-1]), dtype=spec.dtype)
                         _one(f, spec, source, target)
     count = math.prod(dims) * spec.inner
-    moved = count * (3 * ELEMENT_SIZES[spec.dtype] + len(spec.lookups) * 8)
-    return f.finish(math.prod(spec.outer), count, moved)
+    elements = count * (3 * ELEMENT_SIZES[spec.dtype] + len(spec.lookups) * 8)
+    return f.finish(math.prod(spec.outer), count, elements)
 
 
 def _place(f: FunctionBuilder, spec: ScatterSpec, index: ir.Value) -> tuple[ir.Value, Index]:
@@ -128,7 +131,7 @@ def _row(f: FunctionBuilder, spec: ScatterSpec, update: ir.Value, y: ir.Value) -
             source = f.at(update, (k.index, spec.update[-1]), dtype=spec.dtype)
             _one(f, spec, source, f.at(y, (k.index, spec.y[-1]), dtype=spec.dtype))
         return
-    full, rest = divmod(spec.inner, LANES)
+    full, remainder = divmod(spec.inner, LANES)
 
     def vector(start: Index, count: int) -> None:
         source = f.at(update, (start, 1), dtype=spec.dtype)
@@ -147,8 +150,8 @@ def _row(f: FunctionBuilder, spec: ScatterSpec, update: ir.Value, y: ir.Value) -
     if full:
         with f.loop(full * LANES, step=LANES) as k:
             vector(k.index, LANES)
-    if rest:
-        vector(full * LANES, rest)
+    if remainder:
+        vector(full * LANES, remainder)
 
 
 def _one(f: FunctionBuilder, spec: ScatterSpec, update: ir.Value, y: ir.Value) -> None:
@@ -161,12 +164,12 @@ def _one(f: FunctionBuilder, spec: ScatterSpec, update: ir.Value, y: ir.Value) -
 def _combined(m: LlvmArith, spec: ScatterSpec, old: ir.Value, new: ir.Value) -> ir.Value:
     """As NumPy's `at` combines: NaN stays, and of two that are equal the new one is taken."""
     a, b = m.bind(old, spec.dtype), m.bind(new, spec.dtype)
-    found: Typed
+    result: Typed
     if spec.combine in ("add", "mul"):
-        found = getattr(m, spec.combine)(a, b)
+        result = getattr(m, spec.combine)(a, b)
     else:
         ahead = m.lt(a, b) if spec.combine == "min" else m.gt(a, b)
         if spec.dtype.startswith("float"):
             ahead = m.or_(ahead, m.is_nan(a))
-        found = m.select(ahead, a, b)
-    return m.unbind(found)
+        result = m.select(ahead, a, b)
+    return m.unbind(result)

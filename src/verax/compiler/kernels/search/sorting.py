@@ -45,17 +45,17 @@ def rank(m: LlvmArith, x: Typed, dtype: str, falling: bool = False) -> ir.Value:
             x = m.convert(x, "float32")
         word = m.bitcast(m.add(x, m.const(0.0, m.dtype(x))), kind)
         flip = m.or_(m.shift_right(word, m.const(width - 1, kind)), sign)
-        found = m.select(m.is_nan(x), all_ones, m.xor(word, flip))
+        ordered = m.select(m.is_nan(x), all_ones, m.xor(word, flip))
     elif bits == width:
-        found = m.bitcast(x, kind)
-        found = m.xor(found, sign) if dtype in SIGNED else found
+        ordered = m.bitcast(x, kind)
+        ordered = m.xor(ordered, sign) if dtype in SIGNED else ordered
     else:
-        found = m.convert(x, kind)
-        found = m.add(found, sign) if dtype in SIGNED else found
-    return m.unbind(m.xor(found, all_ones) if falling else found)
+        ordered = m.convert(x, kind)
+        ordered = m.add(ordered, sign) if dtype in SIGNED else ordered
+    return m.unbind(m.xor(ordered, all_ones) if falling else ordered)
 
 
-def place(f: FunctionBuilder, base: ir.Value, i: Index) -> ir.Value:
+def int64_pointer(f: FunctionBuilder, base: ir.Value, i: Index) -> ir.Value:
     """Where the i-th 64-bit number lies."""
     return f.at(base, (i, 1), dtype="int64")
 
@@ -70,9 +70,9 @@ class Row:
         self.f, self.b, self.length, self.dtype = f, f.b, length, dtype
         self.wide = rank_bits(dtype) == 64
         self.arrays = 2 if self.wide else 1
-        sides = [place(f, scratch, n * length) for n in range(2 * self.arrays)]
+        sides = [int64_pointer(f, scratch, n * length) for n in range(2 * self.arrays)]
         self.sources, self.targets = sides[: self.arrays], sides[self.arrays :]
-        self.counts = place(f, scratch, 2 * self.arrays * length)
+        self.counts = int64_pointer(f, scratch, 2 * self.arrays * length)
 
     @staticmethod
     def bytes(length: int, dtype: str) -> int:
@@ -92,20 +92,20 @@ class Row:
         with f.loop(self.length) as i:
             at = f.at(x, (i.index, step), dtype=self.dtype)
             loaded = m.bind(f.load(at, self.dtype, lanes=0), self.dtype)
-            number, index = rank(m, loaded, self.dtype, falling), f.i64(i.index)
+            rank_and_index, index = rank(m, loaded, self.dtype, falling), f.i64(i.index)
             if self.wide:
-                f.store(index, place(f, self.sources[1], i.index))
+                f.store(index, int64_pointer(f, self.sources[1], i.index))
             else:
-                number = b.or_(b.shl(b.zext(number, I64), f.i64(32)), index)
-            f.store(number, place(f, self.sources[0], i.index))
+                rank_and_index = b.or_(b.shl(b.zext(rank_and_index, I64), f.i64(32)), index)
+            f.store(rank_and_index, int64_pointer(f, self.sources[0], i.index))
             for k, shift in enumerate(shifts):
-                counter = self._counter(k, number, shift)
+                counter = self._counter(k, rank_and_index, shift)
                 f.store(b.add(f.load(counter, "int32", lanes=0), I32(1)), counter)
         for k, shift in enumerate(shifts):
             self._pass(k, shift)
 
-    def _counter(self, k: int, number: ir.Value, shift: int) -> ir.Value:
-        digit = self.b.and_(self.b.lshr(number, self.f.i64(shift)), self.f.i64(DIGITS - 1))
+    def _counter(self, k: int, rank_and_index: ir.Value, shift: int) -> ir.Value:
+        digit = self.b.and_(self.b.lshr(rank_and_index, self.f.i64(shift)), self.f.i64(DIGITS - 1))
         return self.f.at(self.counts, k * DIGITS, (digit, 1), dtype="int32")
 
     def _pass(self, k: int, shift: int) -> None:
@@ -123,31 +123,33 @@ class Row:
             f.store(total, at)
             d.next([more])
         with f.loop(self.length) as i:
-            moved = [f.load(place(f, s, i.index), "int64", lanes=0) for s in self.sources]
-            counter = self._counter(k, moved[0], shift)
+            entries = [f.load(int64_pointer(f, s, i.index), "int64", lanes=0) for s in self.sources]
+            counter = self._counter(k, entries[0], shift)
             to = f.load(counter, "int32", lanes=0)
             f.store(b.add(to, I32(1)), counter)
-            for value, target in zip(moved, self.targets):
-                f.store(value, place(f, target, b.zext(to, I64)))
+            for value, target in zip(entries, self.targets):
+                f.store(value, int64_pointer(f, target, b.zext(to, I64)))
         last = b.block
         b.branch(after)
         b.position_at_end(after)
         sides: list[ir.Value] = []
-        for kept, swapped in zip(
+        for pointer, swapped in zip(
             (*self.sources, *self.targets), (*self.targets, *self.sources), strict=True
         ):
-            phi = b.phi(kept.type)
-            phi.add_incoming(kept, before)
+            phi = b.phi(pointer.type)
+            phi.add_incoming(pointer, before)
             phi.add_incoming(swapped, last)
             sides.append(phi)
         self.sources, self.targets = sides[: self.arrays], sides[self.arrays :]
 
     def rank_at(self, i: Index) -> ir.Value:
         """Of the sorted row, an i64 that differs where ranks do."""
-        number = self.f.load(place(self.f, self.sources[0], i), "int64", lanes=0)
-        return number if self.wide else self.b.lshr(number, self.f.i64(32))
+        rank_and_index = self.f.load(int64_pointer(self.f, self.sources[0], i), "int64", lanes=0)
+        return rank_and_index if self.wide else self.b.lshr(rank_and_index, self.f.i64(32))
 
     def place_at(self, i: Index) -> ir.Value:
         """Where the i-th of the sorted row came from, i64."""
-        number = self.f.load(place(self.f, self.sources[-1], i), "int64", lanes=0)
-        return number if self.wide else self.b.and_(number, self.f.i64((1 << 32) - 1))
+        rank_and_index = self.f.load(int64_pointer(self.f, self.sources[-1], i), "int64", lanes=0)
+        return (
+            rank_and_index if self.wide else self.b.and_(rank_and_index, self.f.i64((1 << 32) - 1))
+        )

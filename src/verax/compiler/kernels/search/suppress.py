@@ -101,11 +101,11 @@ def emit_suppress(module: ModuleBuilder, spec: SuppressSpec) -> Kernel:
     f = module.kernel(spec, 5, hint="suppress")
     if f.kernel is not None:
         return f.kernel
-    each = -(-spec.problems // spec.items)
+    problems_per_item = -(-spec.problems // spec.items)
     with f.items() as item:
         scratch = f.at(f.args[2], (item.index, spec.item_bytes), dtype="int8")
-        start = f.imul(item.index, each)
-        end = f.clamp(f.iadd(start, each), 0, spec.problems)
+        start = f.imul(item.index, problems_per_item)
+        end = f.clamp(f.iadd(start, problems_per_item), 0, spec.problems)
         with f.loop(end, start=start) as problem:
             _Problem(f, spec, problem.index, scratch).emit()
     count = spec.problems * spec.boxes
@@ -158,13 +158,13 @@ class _Problem:
     """One problem being written."""
 
     def __init__(
-        self, f: FunctionBuilder, spec: SuppressSpec, number: Index, scratch: ir.Value
+        self, f: FunctionBuilder, spec: SuppressSpec, problem: Index, scratch: ir.Value
     ) -> None:
-        self.f, self.b, self.spec, self.number = f, f.b, spec, number
+        self.f, self.b, self.spec, self.number = f, f.b, spec, problem
         self.one, self.many = LlvmArith(f, lanes=0), LlvmArith(f)
-        first = f.idiv(number, spec.shared)
+        first = f.idiv(problem, spec.shared)
         self.boxes = f.at(f.args[0], (first, spec.box_step))
-        self.scores = f.at(f.args[1], (number, spec.score_step))
+        self.scores = f.at(f.args[1], (problem, spec.score_step))
         self.heap = scratch
         self.taken = f.at(scratch, spec.boxes, dtype="int64")
         self.kinds = f.at(self.taken, _NUMBERS * spec.room)
@@ -176,29 +176,29 @@ class _Problem:
         before, head, body, end = b.block, *(f.block(n) for n in ("candidates", "next", "all"))
         b.branch(head)
         b.position_at_end(head)
-        left, kept, tried = (b.phi(I64) for _ in range(3))
-        for phi, value in ((left, count), (kept, f.i64(0)), (tried, f.i64(0))):
+        left, kept_count, attempts = (b.phi(I64) for _ in range(3))
+        for phi, value in ((left, count), (kept_count, f.i64(0)), (attempts, f.i64(0))):
             phi.add_incoming(value, before)
         more = b.and_(
             b.icmp_signed(">", left, f.i64(0)),
             b.and_(
-                b.icmp_signed("<", kept, f.i64(spec.most)),
-                b.icmp_signed("<", tried, f.i64(spec.tried)),
+                b.icmp_signed("<", kept_count, f.i64(spec.most)),
+                b.icmp_signed("<", attempts, f.i64(spec.tried)),
             ),
         )
         b.cbranch(more, body, end)
         b.position_at_end(body)
-        number = b.not_(f.load(self.heap, "int64", lanes=0))
+        packed_rank = b.not_(f.load(self.heap, "int64", lanes=0))
         fewer = b.sub(left, f.i64(1))
         sift(f, self.heap, fewer, f.load(self._cell(fewer), "int64", lanes=0))
-        index = b.and_(number, f.i64((1 << 32) - 1))
-        now = self._tried(index, kept)
+        index = b.and_(packed_rank, f.i64((1 << 32) - 1))
+        now = self._tried(index, kept_count)
         last = b.block
-        for phi, value in ((left, fewer), (kept, now), (tried, b.add(tried, f.i64(1)))):
+        for phi, value in ((left, fewer), (kept_count, now), (attempts, b.add(attempts, f.i64(1)))):
             phi.add_incoming(value, last)
         b.branch(head)
         b.position_at_end(end)
-        self._finish(kept)
+        self._finish(kept_count)
 
     def _cell(self, i: Index) -> ir.Value:
         return self.f.at(self.heap, (i, 1), dtype="int64")
@@ -237,12 +237,12 @@ class _Problem:
         if spec.centred:
             half = m.const(0.5, F32)
             c, d = m.mul(c, half), m.mul(d, half)
-            found = [m.sub(a, c), m.add(a, c), m.sub(b, d), m.add(b, d)]
+            bounds = [m.sub(a, c), m.add(a, c), m.sub(b, d), m.add(b, d)]
         elif spec.ordered:
-            found = [a, c, b, d]
+            bounds = [a, c, b, d]
         else:
-            found = [m.min(a, c), m.max(a, c), m.min(b, d), m.max(b, d)]
-        return [*found, m.mul(m.sub(found[1], found[0]), m.sub(found[3], found[2]))]
+            bounds = [m.min(a, c), m.max(a, c), m.min(b, d), m.max(b, d)]
+        return [*bounds, m.mul(m.sub(bounds[1], bounds[0]), m.sub(bounds[3], bounds[2]))]
 
     def _kind(self, index: ir.Value) -> ir.Value:
         """The class as a whole number, as NumPy converts it."""
@@ -253,7 +253,7 @@ class _Problem:
 
     # --- the taken ones
 
-    def _tried(self, index: ir.Value, kept: ir.Value) -> ir.Value:
+    def _tried(self, index: ir.Value, count: ir.Value) -> ir.Value:
         """Look at a candidate; how many are taken then."""
         f, b, spec = self.f, self.b, self.spec
         numbers = [self.one.unbind(v) for v in self._corners(index)]
@@ -261,48 +261,48 @@ class _Problem:
         before, scan, following, take, done = (
             b.block, *(f.block(n) for n in ("compare", "following", "take", "tried"))
         )  # fmt: skip
-        b.cbranch(b.icmp_signed(">", kept, f.i64(0)), scan, take)
+        b.cbranch(b.icmp_signed(">", count, f.i64(0)), scan, take)
         b.position_at_end(scan)
         at = b.phi(I64)
         at.add_incoming(f.i64(0), before)
-        rivals = self._rivals(numbers, kind, at)
-        lanes = b.bitcast(rivals, ir.IntType(LANES))
+        overlapping = self._rivals(numbers, kind, at)
+        lanes = b.bitcast(overlapping, ir.IntType(LANES))
         b.cbranch(b.icmp_unsigned("!=", lanes, lanes.type(0)), done, following)
         rejected = b.block
         b.position_at_end(following)
         then = b.add(at, f.i64(LANES))
         at.add_incoming(then, following)
-        b.cbranch(b.icmp_signed("<", then, kept), scan, take)
+        b.cbranch(b.icmp_signed("<", then, count), scan, take)
         b.position_at_end(take)
-        self._take(index, kept, numbers, kind)
-        more, taken = b.add(kept, f.i64(1)), b.block
+        self._take(index, count, numbers, kind)
+        more, taken_block = b.add(count, f.i64(1)), b.block
         b.branch(done)
         b.position_at_end(done)
         now = b.phi(I64)
-        now.add_incoming(kept, rejected)
-        now.add_incoming(more, taken)
+        now.add_incoming(count, rejected)
+        now.add_incoming(more, taken_block)
         return now
 
     def _place(self, k: int, at: Index) -> ir.Value:
         return self.f.at(self.taken, k * self.spec.room, (at, 1))
 
     def _take(
-        self, index: ir.Value, kept: ir.Value, numbers: Sequence[ir.Value], kind: ir.Value | None
+        self, index: ir.Value, count: ir.Value, numbers: Sequence[ir.Value], kind: ir.Value | None
     ) -> None:
         f, b, spec = self.f, self.b, self.spec
-        within = b.and_(kept, f.i64(LANES - 1))
+        within = b.and_(count, f.i64(LANES - 1))
         with f.when(b.icmp_signed("==", within, f.i64(0))):  # NaN overlaps nothing
             for k in range(_NUMBERS):
-                f.store(self.many.unbind(self.many.const(float("nan"), F32)), self._place(k, kept))
+                f.store(self.many.unbind(self.many.const(float("nan"), F32)), self._place(k, count))
         for k, value in enumerate(numbers):
-            f.store(value, self._place(k, kept))
+            f.store(value, self._place(k, count))
         if kind is not None:
-            f.store(kind, f.at(self.kinds, (kept, 1), dtype="int64"))
+            f.store(kind, f.at(self.kinds, (count, 1), dtype="int64"))
         if not spec.row:
-            place = f.at(f.args[3], (self.number, spec.most), (kept, 1), dtype="int64")
-            f.store(index, place)
+            output = f.at(f.args[3], (self.number, spec.most), (count, 1), dtype="int64")
+            f.store(index, output)
             return
-        source, target = self._row(3, index), self._row(4, kept)
+        source, target = self._row(3, index), self._row(4, count)
         with f.loop(spec.row) as j:
             value = f.load(f.at(source, (j.index, 1)), F32, lanes=0)
             f.store(value, f.at(target, (j.index, 1)))
@@ -317,35 +317,35 @@ class _Problem:
         """Which of 16 taken boxes the candidate overlaps."""
         f, m, spec = self.f, self.many, self.spec
         low0, high0, low1, high1, area = (m.bind(f.splat(v), F32) for v in numbers)
-        others = [m.bind(f.load(self._place(k, at)), F32) for k in range(_NUMBERS)]
+        taken_boxes = [m.bind(f.load(self._place(k, at)), F32) for k in range(_NUMBERS)]
         zero, one, overlap = (m.const(v, F32) for v in (0.0, 1.0, spec.overlap))
-        side0 = m.sub(m.min(high0, others[1]), m.max(low0, others[0]))
-        side1 = m.sub(m.min(high1, others[3]), m.max(low1, others[2]))
+        side0 = m.sub(m.min(high0, taken_boxes[1]), m.max(low0, taken_boxes[0]))
+        side1 = m.sub(m.min(high1, taken_boxes[3]), m.max(low1, taken_boxes[2]))
         common = m.mul(m.max(side0, zero), m.max(side1, zero))
-        union = m.sub(m.add(area, others[4]), common)
+        union = m.sub(m.add(area, taken_boxes[4]), common)
         if spec.strict:
-            solid = m.and_(m.and_(m.gt(area, zero), m.gt(others[4], zero)), m.gt(union, zero))
+            solid = m.and_(m.and_(m.gt(area, zero), m.gt(taken_boxes[4], zero)), m.gt(union, zero))
             solid = m.and_(solid, m.and_(m.gt(side0, zero), m.gt(side1, zero)))
             ratio = m.div(common, m.select(solid, union, one))
-            rival = m.and_(solid, m.gt(ratio, overlap))
+            overlaps = m.and_(solid, m.gt(ratio, overlap))
         else:
             empty = m.le(union, zero)
             ratio = m.select(empty, zero, m.div(common, m.select(empty, one, union)))
-            rival = m.gt(ratio, overlap)
+            overlaps = m.gt(ratio, overlap)
         if kind is not None:
             kinds = f.load(f.at(self.kinds, (at, 1), dtype="int64"), "int64")
             same = m.eq(m.bind(kinds, "int64"), m.bind(f.splat(kind), "int64"))
-            rival = m.and_(rival, same)
-        return m.unbind(rival)
+            overlaps = m.and_(overlaps, same)
+        return m.unbind(overlaps)
 
-    def _finish(self, kept: ir.Value) -> None:
+    def _finish(self, count: ir.Value) -> None:
         """How many were taken, or -1 in the rows that are left."""
         f, b, spec = self.f, self.b, self.spec
         if not spec.row:
-            f.store(kept, f.at(f.args[4], (self.number, 1), dtype="int64"))
+            f.store(count, f.at(f.args[4], (self.number, 1), dtype="int64"))
             return
-        rest = b.mul(b.sub(f.i64(spec.boxes), kept), f.i64(spec.row))
-        target = self._row(4, kept)
+        unused = b.mul(b.sub(f.i64(spec.boxes), count), f.i64(spec.row))
+        target = self._row(4, count)
         minus = self.one.unbind(self.one.const(-1.0, F32))
-        with f.loop(rest) as j:
+        with f.loop(unused) as j:
             f.store(minus, f.at(target, (j.index, 1)))

@@ -55,8 +55,8 @@ class TopSpec:
 
     def __str__(self) -> str:
         rows = math.prod(self.rows)
-        how = "largest" if self.largest else "smallest"
-        return f"{self.k} {how} of {self.length} {self.dtype}, {rows} rows"
+        order = "largest" if self.largest else "smallest"
+        return f"{self.k} {order} of {self.length} {self.dtype}, {rows} rows"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -92,22 +92,22 @@ def emit_top(module: ModuleBuilder, spec: TopSpec) -> Kernel:
     if f.kernel is not None:
         return f.kernel
     rows = math.prod(spec.rows)
-    each = -(-rows // spec.items)
+    rows_per_item = -(-rows // spec.items)
     with f.items() as item:
         scratch = f.at(f.args[1], (item.index, spec.item_bytes), dtype="int8")
-        start = f.imul(item.index, each)
-        end = f.clamp(f.iadd(start, each), 0, rows)
+        start = f.imul(item.index, rows_per_item)
+        end = f.clamp(f.iadd(start, rows_per_item), 0, rows)
         with f.loop(end, start=start) as row:
-            place = f.split(row.index, *spec.rows[1:]) if spec.rows else []
-            x = f.at(f.args[0], *zip(place, spec.x), dtype=spec.dtype)
+            row_indices = f.split(row.index, *spec.rows[1:]) if spec.rows else []
+            x = f.at(f.args[0], *zip(row_indices, spec.x), dtype=spec.dtype)
             if spec.sorts:
                 sorted_row = Row(f, spec.length, spec.dtype, scratch)
                 sorted_row.sort(x, spec.step, spec.largest)
-                _write(f, spec, x, sorted_row.place_at, place)
+                _write(f, spec, x, sorted_row.place_at, row_indices)
             else:
                 find = _handful if spec.k <= _HANDFUL else _heap
                 numbers = find(f, spec, x, scratch)
-                _write(f, spec, x, partial(_place_of, f, numbers), place)
+                _write(f, spec, x, partial(_place_of, f, numbers), row_indices)
     count = rows * spec.length
     return f.finish(spec.items, count * 4, count * ELEMENT_SIZES[spec.dtype])
 
@@ -124,12 +124,12 @@ def _rank(spec: TopSpec, m: LlvmArith, loaded: ir.Value) -> ir.Value:
     return rank(m, m.bind(loaded, spec.dtype), spec.dtype, spec.largest)
 
 
-def _number(f: FunctionBuilder, spec: TopSpec, x: ir.Value, i: Index) -> ir.Value:
+def _rank_and_index(f: FunctionBuilder, spec: TopSpec, x: ir.Value, i: Index) -> ir.Value:
     """Rank and place of element i as one i64."""
     m = LlvmArith(f, lanes=0)
     at = f.at(x, (i, spec.step), dtype=spec.dtype)
-    found = _rank(spec, m, f.load(at, spec.dtype, lanes=0))
-    high = f.b.shl(f.b.zext(found, I64), f.i64(32))
+    element_rank = _rank(spec, m, f.load(at, spec.dtype, lanes=0))
+    high = f.b.shl(f.b.zext(element_rank, I64), f.i64(32))
     return f.b.or_(high, f.i64(i))
 
 
@@ -141,14 +141,14 @@ def _write(
     f: FunctionBuilder,
     spec: TopSpec,
     x: ir.Value,
-    found: Callable[[Index], ir.Value],
-    place: Sequence[Index],
+    index_of: Callable[[Index], ir.Value],
+    row_indices: Sequence[Index],
 ) -> None:
-    """The elements at the places that `found` tells, and the places."""
-    values = f.at(f.args[2], *zip(place, spec.y), dtype=spec.dtype)
-    indices = f.at(f.args[3], *zip(place, spec.y), dtype="int64")
+    """Write the k elements whose indices `index_of(j)` gives, and these indices."""
+    values = f.at(f.args[2], *zip(row_indices, spec.y), dtype=spec.dtype)
+    indices = f.at(f.args[3], *zip(row_indices, spec.y), dtype="int64")
     with f.loop(spec.k) as j:
-        index = found(j.index)
+        index = index_of(j.index)
         value = f.load(f.at(x, (index, spec.step), dtype=spec.dtype), spec.dtype, lanes=0)
         f.store(value, f.at(values, (j.index, spec.to), dtype=spec.dtype))
         f.store(index, f.at(indices, (j.index, spec.to), dtype="int64"))
@@ -161,27 +161,27 @@ def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) 
     """The k smallest numbers, sorted at every moment; of 64-bit ranks, which lie beside their
     places, the places."""
     b, wide = f.b, rank_bits(spec.dtype) == 64
-    parts = 2 if wide else 1
-    best: list[ir.Value] = [f.i64(-1)] * (spec.k * parts)
+    words = 2 if wide else 1
+    best: list[ir.Value] = [f.i64(-1)] * (spec.k * words)
 
     def one_by_itself(i: Index) -> list[ir.Value]:
         if not wide:
-            return [_number(f, spec, x, i)]
+            return [_rank_and_index(f, spec, x, i)]
         at = f.at(x, (i, spec.step), dtype=spec.dtype)
         return [_rank(spec, LlvmArith(f, lanes=0), f.load(at, spec.dtype, lanes=0)), f.i64(i)]
 
     def inserted(new: list[ir.Value], best: Sequence[ir.Value]) -> list[ir.Value]:
-        found = []
-        for k in range(0, len(best), parts):
-            old = best[k : k + parts]
+        inserted_values = []
+        for k in range(0, len(best), words):
+            old = best[k : k + words]
             smaller = b.icmp_unsigned("<", new[0], old[0])
             if wide:
                 earlier = b.icmp_unsigned("<", new[1], old[1])
                 equal = b.icmp_unsigned("==", new[0], old[0])
                 smaller = b.or_(smaller, b.and_(equal, earlier))
-            found += [b.select(smaller, n, o) for n, o in zip(new, old)]
+            inserted_values += [b.select(smaller, n, o) for n, o in zip(new, old)]
             new = [b.select(smaller, o, n) for n, o in zip(new, old)]
-        return found
+        return inserted_values
 
     full = spec.length // LANES * LANES if spec.step == 1 else 0
     if full:
@@ -189,28 +189,28 @@ def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) 
             m = LlvmArith(f)
             loaded = f.load(f.at(x, (group.index, 1), dtype=spec.dtype), spec.dtype)
             ranks = _rank(spec, m, loaded)
-            worst = group.values[-parts]
+            worst = group.values[-words]
             worst = worst if wide else b.trunc(b.lshr(worst, f.i64(32)), I32)
             mask = b.zext(_better(f, spec, ranks, worst, group.index), I32)
-            before, walk, after = b.block, f.block("walk"), f.block("after")
-            b.cbranch(b.icmp_unsigned("!=", mask, I32(0)), walk, after)
-            b.position_at_end(walk)  # the lanes that may be better, one by one
-            left, kept = b.phi(I32), [b.phi(I64) for _ in best]
+            before, insert_block, after = b.block, f.block("walk"), f.block("after")
+            b.cbranch(b.icmp_unsigned("!=", mask, I32(0)), insert_block, after)
+            b.position_at_end(insert_block)  # the lanes that may be better, one by one
+            left, current = b.phi(I32), [b.phi(I64) for _ in best]
             lane = b.zext(b.cttz(left, ir.Constant(ir.IntType(1), 1)), I64)
-            found = inserted(one_by_itself(b.add(f.i64(group.index), lane)), kept)
+            inserted_values = inserted(one_by_itself(b.add(f.i64(group.index), lane)), current)
             fewer = b.and_(left, b.sub(left, I32(1)))
             for phi, start, again in zip(
-                (left, *kept), (mask, *group.values), (fewer, *found), strict=True
+                (left, *current), (mask, *group.values), (fewer, *inserted_values), strict=True
             ):
                 phi.add_incoming(start, before)
-                phi.add_incoming(again, walk)
-            b.cbranch(b.icmp_unsigned("!=", fewer, I32(0)), walk, after)
+                phi.add_incoming(again, insert_block)
+            b.cbranch(b.icmp_unsigned("!=", fewer, I32(0)), insert_block, after)
             b.position_at_end(after)
             merged = []
-            for old, new in zip(group.values, found, strict=True):
+            for old, new in zip(group.values, inserted_values, strict=True):
                 phi = b.phi(I64)
                 phi.add_incoming(old, before)
-                phi.add_incoming(new, walk)
+                phi.add_incoming(new, insert_block)
                 merged.append(phi)
             group.next(merged)
         best = group.results
@@ -218,8 +218,8 @@ def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) 
         with f.loop(spec.length, start=full, carry=best) as one:
             one.next(inserted(one_by_itself(one.index), one.values))
         best = one.results
-    for j, number in enumerate(best[parts - 1 :: parts]):
-        f.store(number, _at(f, scratch, j))
+    for j, entry in enumerate(best[words - 1 :: words]):
+        f.store(entry, _at(f, scratch, j))
     return scratch
 
 
@@ -245,10 +245,10 @@ def _heap(f: FunctionBuilder, spec: TopSpec, x: ir.Value, heap: ir.Value) -> ir.
         f.store(f.i64(-1), _at(f, heap, j.index))
 
     def offer(i: Index) -> None:
-        number = _number(f, spec, x, i)
+        rank_and_index = _rank_and_index(f, spec, x, i)
         root = f.load(heap, "int64", lanes=0)
-        with f.when(b.icmp_unsigned("<", number, root)):
-            sift(f, heap, f.i64(spec.k), number)
+        with f.when(b.icmp_unsigned("<", rank_and_index, root)):
+            sift(f, heap, f.i64(spec.k), rank_and_index)
 
     full = spec.length // LANES * LANES if spec.step == 1 else 0
     if full:
@@ -257,8 +257,8 @@ def _heap(f: FunctionBuilder, spec: TopSpec, x: ir.Value, heap: ir.Value) -> ir.
             loaded = f.load(f.at(x, (group.index, 1), dtype=spec.dtype), spec.dtype)
             ranks = _rank(spec, m, loaded)
             root = b.trunc(b.lshr(f.load(heap, "int64", lanes=0), f.i64(32)), I32)
-            some = _better(f, spec, ranks, root, group.index)
-            any_ = b.icmp_unsigned("!=", some, some.type(0))
+            is_better = _better(f, spec, ranks, root, group.index)
+            any_ = b.icmp_unsigned("!=", is_better, is_better.type(0))
             with f.when(any_), f.loop(LANES) as lane:
                 offer(f.iadd(group.index, lane.index))
     if spec.length > full:
@@ -294,14 +294,17 @@ def falling_rank(m: LlvmArith, score: Typed) -> Typed:
 
 
 def sift(
-    f: FunctionBuilder, heap: ir.Value, size: ir.Value, number: ir.Value, start: Index = 0
+    f: FunctionBuilder, heap: ir.Value, size: ir.Value, value: ir.Value, start: Index = 0
 ) -> None:
-    """Put `number` at `start` (the root) in a heap of `size` and let it sink to where it belongs:
+    """Put `value` at `start` (the root) in a max-heap of `size` and sift it down:
     no parent is smaller than its children."""
     b = f.b
-    before, walk, inside, sink, end = b.block, *(f.block(n) for n in ("walk", "in", "sink", "end"))
-    b.branch(walk)
-    b.position_at_end(walk)
+    before, loop_block, inside, sink, end = (
+        b.block,
+        *(f.block(n) for n in ("walk", "in", "sink", "end")),
+    )
+    b.branch(loop_block)
+    b.position_at_end(loop_block)
     at = b.phi(I64)
     at.add_incoming(f.i64(start), before)
     left = b.add(b.shl(at, f.i64(1)), f.i64(1))
@@ -310,12 +313,12 @@ def sift(
     right = b.add(left, f.i64(1))
     right = b.select(b.icmp_signed("<", right, size), right, left)
     first, second = (f.load(_at(f, heap, i), "int64", lanes=0) for i in (left, right))
-    other = b.icmp_unsigned(">", second, first)
-    child, worst = b.select(other, right, left), b.select(other, second, first)
-    b.cbranch(b.icmp_unsigned(">", worst, number), sink, end)
+    right_is_larger = b.icmp_unsigned(">", second, first)
+    child, worst = b.select(right_is_larger, right, left), b.select(right_is_larger, second, first)
+    b.cbranch(b.icmp_unsigned(">", worst, value), sink, end)
     b.position_at_end(sink)
     f.store(worst, _at(f, heap, at))
     at.add_incoming(child, sink)
-    b.branch(walk)
+    b.branch(loop_block)
     b.position_at_end(end)
-    f.store(number, _at(f, heap, at))
+    f.store(value, _at(f, heap, at))
