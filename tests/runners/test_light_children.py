@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-
 from tests.test_every_registration import CHILDREN
 
 HEAVY = ("verax.judge.check", "verax.compiler.driver", "verax.ops", "verax.cli")

@@ -17,7 +17,7 @@ from verax.runners.engines import Engine
 from verax.runners.engines import litert as engine
 from verax.runners.feeding import feed
 from verax.runners.file_runner import FileRunner
-from verax.runners.spec import RunnerSpec, RunRequest, Variant, framework
+from verax.runners.spec import RunnerSpec, RunnerVariant, RunRequest, framework
 
 
 def answer(
@@ -193,7 +193,7 @@ def _of_file(request: RunRequest, path: str, kernels: str = "default") -> LiteRt
     return LiteRtRunner(file, kernels=kernels, **options)
 
 
-def _variant(description: str, kernels: str) -> Variant:
+def _variant(description: str, kernels: str) -> RunnerVariant:
     settings = {} if kernels == "default" else {"kernels": kernels}
     of_file = partial(_of_file, kernels=kernels)
     return framework(description, of_file, Engine("litert", (".tflite",), settings))

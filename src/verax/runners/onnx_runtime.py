@@ -27,7 +27,7 @@ from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name
 from verax.runners.onnx_files import prepare as prepare
 from verax.runners.onnx_runner import Common, OnnxRunner
 from verax.runners.passes import PassOptions
-from verax.runners.spec import RunnerSpec, RunRequest, Variant
+from verax.runners.spec import RunnerSpec, RunnerVariant, RunRequest
 
 
 def answer(
@@ -234,14 +234,14 @@ def _make(request: RunRequest, level: str = "all") -> OnnxRuntimeRunner:
 
 SPEC = RunnerSpec(
     {
-        "onnxruntime": Variant(
+        "onnxruntime": RunnerVariant(
             "ONNX Runtime on the CPU, running the model's file or the graph as ONNX",
             _make,
             Engine("onnxruntime", (".onnx",)),
             runs_onnx=True,
         ),
         **{
-            f"onnxruntime:{level}": Variant(
+            f"onnxruntime:{level}": RunnerVariant(
                 f"ONNX Runtime, graph optimization: {level}",
                 partial(_make, level=level),
                 Engine("onnxruntime", (".onnx",), {"level": level}),

@@ -28,7 +28,7 @@ from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name
 from verax.runners.onnx_files import prepare as prepare
 from verax.runners.onnx_pieces import JOINED, called, joints, nodes_at, run_in_pieces
 from verax.runners.onnx_runner import Common, OnnxRunner
-from verax.runners.spec import RunnerSpec, RunRequest, Variant
+from verax.runners.spec import RunnerSpec, RunnerVariant, RunRequest
 
 PLAIN = "what cannot be switched off"
 """The first step of a model that cannot be run in pieces: float32, and transformations of the
@@ -201,14 +201,14 @@ def _make(request: RunRequest, precision: str = "f32") -> OpenVinoRunner:
 _CHOSEN = "the precision it chooses itself (bf16 on some processors)"
 SPEC = RunnerSpec(
     {
-        "openvino": Variant(
+        "openvino": RunnerVariant(
             "OpenVINO on the CPU in float32 (f32 is asked for)",
             _make,
             Engine("openvino", (".onnx",)),
             runs_onnx=True,
         ),
         **{
-            f"openvino:{precision}": Variant(
+            f"openvino:{precision}": RunnerVariant(
                 f"OpenVINO in {_CHOSEN if precision == 'default' else precision}",
                 partial(_make, precision=precision),
                 Engine("openvino", (".onnx",), {"precision": precision}),

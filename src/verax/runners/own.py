@@ -20,7 +20,7 @@ from verax.records.trace import Rewrite
 from verax.reference.evaluate import bind_symbols, evaluate, promised
 from verax.runners.engines import Engine
 from verax.runners.passes import PassOptions
-from verax.runners.spec import RunnerSpec, RunRequest, Variant
+from verax.runners.spec import RunnerSpec, RunnerVariant, RunRequest
 
 SAME_BITS = 1
 """The highest level that changes no number."""
@@ -245,17 +245,17 @@ def _at_level(request: RunRequest, level: int) -> VeraxRunner:
 SPEC = RunnerSpec(
     {
         **{
-            f"verax:O{level}": Variant(
+            f"verax:O{level}": RunnerVariant(
                 f"our compiler at level O{level}",
                 partial(_at_level, level=level),
                 Engine("verax", (), {"opt_level": level}),
             )
             for level in LEVELS
         },
-        "reference": Variant(
+        "reference": RunnerVariant(
             "the operators' meaning in float32 NumPy", lambda _: ReferenceRunner(bits=False)
         ),
-        "reference:promised": Variant(
+        "reference:promised": RunnerVariant(
             "the bits that O0 and O1 promise, in NumPy (slow)", lambda _: ReferenceRunner(bits=True)
         ),
     },

@@ -53,7 +53,7 @@ class RunRequest:
 
 
 @dataclass(frozen=True)
-class Variant:
+class RunnerVariant:
     """One name under which a runner is asked for, such as `openvino:bf16`.
 
     description: one line for `verax runners`. make: the Runner. engine: how `verax bench` times it;
@@ -71,9 +71,9 @@ class Variant:
 
 def framework(
     description: str, of_file: Callable[[RunRequest, str], Runner], engine: Engine | None = None
-) -> Variant:
+) -> RunnerVariant:
     """A framework that runs files in its own format; by name alone, that of the network itself."""
-    return Variant(description, lambda request: of_file(request, ""), engine, of_file)
+    return RunnerVariant(description, lambda request: of_file(request, ""), engine, of_file)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class RunnerSpec:
     distributions: what the package may be called where packages are listed, the usual one first.
     """
 
-    variants: Mapping[str, Variant]
+    variants: Mapping[str, RunnerVariant]
     package: str = ""
     distributions: tuple[str, ...] = ()
     timed_only: Mapping[str, Engine] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from verax.runners.engines.tvm import OPT_LEVELS
 from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name
 from verax.runners.onnx_runner import Common, OnnxRunner
-from verax.runners.spec import RunnerSpec, RunRequest, Variant
+from verax.runners.spec import RunnerSpec, RunnerVariant, RunRequest
 
 
 def answer(
@@ -81,14 +81,14 @@ def _make(request: RunRequest, level: int = OPT_LEVELS[-1]) -> TvmRunner:
 
 SPEC = RunnerSpec(
     {
-        "tvm": Variant(
+        "tvm": RunnerVariant(
             "Apache TVM on the CPU, through its ONNX frontend",
             _make,
             Engine("tvm", (".onnx",)),
             runs_onnx=True,
         ),
         **{
-            f"tvm:O{level}": Variant(
+            f"tvm:O{level}": RunnerVariant(
                 f"Apache TVM with opt_level {level}",
                 partial(_make, level=level),
                 Engine("tvm", (".onnx",), {"opt_level": level}),

@@ -81,7 +81,8 @@ def _candidates(
         if counterpart is None:
             continue
         other, found = counterpart
-        begins = all(matches[v].arrangement.axis < 0 for v in node.inputs if v in matches)
+        known = [matches[v] for v in node.inputs if v is not None and v in matches]
+        begins = all(match.arrangement.axis < 0 for match in known)
         if found.arrangement.axis >= 0 and begins:
             plain = replace(found.arrangement, axis=-1, channels=())
             value = plain.apply(second.values[found.second])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -274,6 +275,12 @@ def split(suspect: Suspect) -> Iterator[Hypothesis]:
             )
 
 
+def _rows_off(indices: np.ndarray, *, by: int, size: int) -> np.ndarray:
+    """Indices into a table of `size` rows, each off by `by`, around the end."""
+    shifted: np.ndarray = (indices + by) % max(1, size)
+    return shifted
+
+
 def gather(suspect: Suspect) -> Iterator[Hypothesis]:
     """Rivals of Gather: another axis, indices or rows off by one, negative ones taken as 0."""
     op = suspect.op
@@ -284,7 +291,7 @@ def gather(suspect: Suspect) -> Iterator[Hypothesis]:
                 op, f"axis {axis}", f"it was gathered along axis {axis}", Prior.usual, axis=axis
             )
     size = suspect.x.shape[op.axis]
-    for name, words, change in (
+    changes: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         (
             "indices off by 1",
             "every index was one too large",
@@ -296,7 +303,7 @@ def gather(suspect: Suspect) -> Iterator[Hypothesis]:
                 f"rows of the table off by {by}",
                 f"every index took the row {'after' if by > 0 else 'before'} its own, around the "
                 "end of the table",
-                lambda i, by=by: (i + by) % max(1, size),
+                partial(_rows_off, by=by, size=size),
             )
             for by in (1, -1)
         ),
@@ -307,5 +314,6 @@ def gather(suspect: Suspect) -> Iterator[Hypothesis]:
             lambda i: np.minimum(np.abs(i), size - 1),
         ),
         ("indices reversed", "the indices were read backwards", np.flip),
-    ):
+    )
+    for name, words, change in changes:
         yield Hypothesis(name, words, Prior.usual, inputs=edited(1, change))
