@@ -14,15 +14,20 @@ from verax.ir.graph import Graph
 from verax.judge.align.networks import align
 from verax.records.alignment import Divergence, Relation
 
-RANDOM = np.random.default_rng(83)
+SHAPES = {"w1": (6, 5), "w2": (6, 5), "w3": (4, 12), "w4": (4, 6), "t1": (4, 3, 3), "t2": (5, 4, 1)}
 
 
-def weights(*shape: int) -> np.ndarray:
-    return (RANDOM.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
+def weights() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(83)
+    return {
+        name: (random.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
+        for name, shape in SHAPES.items()
+    }
 
 
-W = {"w1": weights(6, 5), "w2": weights(6, 5), "w3": weights(4, 12), "w4": weights(4, 6)}
-TAPS = {"t1": weights(4, 3, 3), "t2": weights(5, 4, 1)}
+DRAWN = weights()
+W = {name: DRAWN[name] for name in ("w1", "w2", "w3", "w4")}
+TAPS = {name: DRAWN[name] for name in ("t1", "t2")}
 
 
 def concat(order: tuple[str, str], p: str = "") -> Graph:
