@@ -71,7 +71,7 @@ def load(model: str | bytes) -> Source:
 
 
 def prepare() -> Callable[[], None]:
-    """Import what reading a file needs, which starts no threads (see `worker.TASKS`)."""
+    """Import what reading a file needs, which starts no threads (see `worker.main`)."""
     importlib.import_module("onnx")
     return lambda: None
 
