@@ -163,5 +163,5 @@ def test_a_runtime_that_dies_is_said_with_its_signal(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SubjectError, match=r"process died \(signal SIGKILL\)"):
         run_in_child(
-            "onnxruntime", {"model": b""}, {"x": np.zeros((2, 3))}, name="fake", timeout=60
+            "onnx_runtime", {"model": b""}, {"x": np.zeros((2, 3))}, name="fake", timeout=60
         )

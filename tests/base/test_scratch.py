@@ -41,7 +41,7 @@ def test_no_temporary_folder_is_an_error_in_words(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(here / "nowhere"))
     with pytest.raises(UsageError, match="no folder for temporary files can be made") as caught:
-        run_in_child("onnxruntime", {}, {"x": np.zeros((2, 3))}, name="any", timeout=60)
+        run_in_child("onnx_runtime", {}, {"x": np.zeros((2, 3))}, name="any", timeout=60)
     assert "TMPDIR" in caught.value.next_step
 
 
