@@ -89,7 +89,7 @@ def test_a_fourier_network_runs_natively_within_rounding() -> None:
     [
         (lambda m, x: fft.fft(x).exp().real, "complex::exp"),
         (lambda m, x: (x / fft.fft(x)).real, "division by complex"),
-        (lambda m, x: fft.fft(x, n=5000).real, "a transform of 5000 elements"),
+        (lambda m, x: fft.fft(x, n=(1 << 20) + 1).real, "a transform of 1048577 elements"),
     ],
 )
 def test_what_is_lacking_is_refused_by_name(function: Any, said: str) -> None:
