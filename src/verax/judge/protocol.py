@@ -284,15 +284,14 @@ def as_declared(graph: Graph, value: str, array: np.ndarray) -> np.ndarray:
     """A shown or recorded array of a value in its own type, where what stands for it is known.
 
     .npy has no word for the types of `ml_dtypes`: NumPy stores their bytes; others store the codes
-    of floats of 8 bits, or their numbers in a wider type. Integers of 4 and 2 bits are counted in
-    bytes.
+    of floats of 8 bits, or their numbers in a wider type, as `verax.record` does. Integers
+    of 4 and 2 bits are counted in bytes.
     """
     found = graph.types.get(value)
     declared = None if found is None else found.dtype
     if declared is None or not (declared.is_narrow or declared is DType.bfloat16):
         return array
-    if declared.is_narrow or array.dtype.kind == "V":
-        array = in_type(array, declared)
+    array = in_type(array, declared)
     return array.astype(declared.counted) if array.dtype == declared.numpy else array
 
 
