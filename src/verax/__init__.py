@@ -13,9 +13,9 @@ Importing this package loads nothing else; each name below is loaded at its firs
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
+
+from verax.base.lazy import lazy
 
 TYPE_CHECKING = False  # as in typing, which takes its time to import
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ __all__ = [
 ]
 
 
+_load = lazy(__name__, _HOMES)
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         value = import_module("importlib.metadata").version("verax")
@@ -78,24 +81,9 @@ def __getattr__(name: str) -> Any:
         return value
     if name == "torch":
         return import_module("verax.torch")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'verax' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+    return _load(name)
 
 
 def __dir__() -> list[str]:
     """The interface; `verax.torch` is a package of its own, which needs PyTorch."""
     return list(__all__)
-
-
-class _Package(ModuleType):
-    """This package; importing the room `verax.reference` must not hide the function."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -32,7 +32,7 @@ def in_type(array: np.ndarray, declared: DType) -> np.ndarray:
         return array.view(declared.numpy) if fits else array
     if declared in NARROW_FLOATS and array.dtype == np.uint8:
         return array.view(declared.numpy)
-    if array.dtype.kind != "f" if declared.is_float else array.dtype.kind not in "iu":
+    if array.dtype.kind not in ("f" if declared.is_float else "iu"):
         return array
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = array.astype(declared.numpy)

@@ -14,10 +14,9 @@ harness   faults around the network
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from verax.base.lazy import lazy
 
 if TYPE_CHECKING:
     from verax.judge.check import check
@@ -33,21 +32,4 @@ _HOMES = {
 __all__ = ["Runner", "check", "draw_inputs"]
 
 
-def __getattr__(name: str) -> Any:
-    """Loaded at its first use: the child of a subject needs the protocol, not the judge."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-class _Package(ModuleType):
-    """This package; importing the module `verax.judge.check` must not hide the function."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+__getattr__ = lazy(__name__, _HOMES)  # the child of a subject needs the protocol, not the judge

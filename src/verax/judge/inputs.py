@@ -182,9 +182,8 @@ def _bytes(type_: TensorType, random: np.random.Generator) -> tuple[np.ndarray, 
     if last or _is_image(shape):
         image = _image(_channels_first(shape, last), random)
         image = np.rint(image * (info.max - info.min) + info.min)
-        return _laid_out(image, last).astype(
-            info.dtype
-        ), f"smooth random image, {info.min} to {info.max}"
+        words = f"smooth random image, {info.min} to {info.max}"
+        return _laid_out(image, last).astype(info.dtype), words
     numbers = random.integers(info.min, int(info.max) + 1, shape)
     return numbers.astype(info.dtype), f"integers from {info.min} to {info.max}"
 

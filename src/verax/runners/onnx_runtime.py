@@ -223,13 +223,7 @@ class OnnxRuntimeRunner(OnnxRunner):
 
 
 def _make(request: RunRequest, level: str = "all") -> OnnxRuntimeRunner:
-    return OnnxRuntimeRunner(
-        request.onnx,
-        writer=request.writer,
-        level=level,
-        threads=request.threads,
-        timeout=request.timeout,
-    )
+    return OnnxRuntimeRunner(request.onnx, level=level, **request.common)
 
 
 SPEC = RunnerSpec(

@@ -189,13 +189,7 @@ class OpenVinoRunner(OnnxRunner):
 
 
 def _make(request: RunRequest, precision: str = "f32") -> OpenVinoRunner:
-    return OpenVinoRunner(
-        request.onnx,
-        writer=request.writer,
-        precision=precision,
-        threads=request.threads,
-        timeout=request.timeout,
-    )
+    return OpenVinoRunner(request.onnx, precision=precision, **request.common)
 
 
 _CHOSEN = "the precision it chooses itself (bf16 on some processors)"

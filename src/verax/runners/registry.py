@@ -28,18 +28,13 @@ from verax.runners.onnx_session import SessionRunner, model_of_session
 from verax.runners.spec import RunnerSpec, RunRequest, Source
 from verax.runners.torch_objects import Call, ExportedProgramRunner, TorchModuleRunner
 
-PROGRAMS = ("child", "worker")
-"""Modules of this folder that are started as processes, and those that start them."""
-
 
 def _specs() -> Iterator[RunnerSpec]:
     """The specs of all modules of this folder."""
     for module in pkgutil.iter_modules(verax.runners.__path__):
-        if module.name not in (*PROGRAMS, "registry") and not module.ispkg:
-            found = importlib.import_module(f"verax.runners.{module.name}")
-            if hasattr(found, "SPEC"):
-                yield found.SPEC
-            yield from getattr(found, "SPECS", ())
+        found = importlib.import_module(f"verax.runners.{module.name}")
+        if hasattr(found, "SPEC"):
+            yield found.SPEC
 
 
 SPECS = tuple(sorted(_specs(), key=lambda s: (s.package != "", s.package)))

@@ -10,12 +10,15 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from verax.base.errors import UsageError
 from verax.judge.protocol import Runner
 from verax.runners.engines import Engine
-from verax.runners.onnx_files import Writer
+
+if TYPE_CHECKING:  # a child that runs no ONNX file does without
+    from verax.runners.onnx_files import Writer
+    from verax.runners.onnx_runner import Common
 
 Source = str | os.PathLike[str] | bytes | None
 """Where the network under test was read: a path, the content of an ONNX file, or nowhere."""
@@ -39,6 +42,11 @@ class RunRequest:
         if isinstance(self.source, str | os.PathLike) and Path(self.source).suffix != ".onnx":
             return None
         return self.source
+
+    @property
+    def common(self) -> Common:
+        """What every runner of ONNX files takes."""
+        return {"writer": self.writer, "threads": self.threads, "timeout": self.timeout}
 
     def file(self, name: str, path: str) -> str | os.PathLike[str]:
         """`path`, or the source where it is empty. Raises `UsageError` where that is no file; name:

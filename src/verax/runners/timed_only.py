@@ -6,17 +6,13 @@ from __future__ import annotations
 from verax.runners.engines import Engine
 from verax.runners.spec import RunnerSpec
 
-SPECS = (
-    RunnerSpec({}, "ncnn", ("ncnn",), {"ncnn": Engine("ncnn", (".param",))}),
-    RunnerSpec({}, "MNN", ("MNN",), {"mnn": Engine("mnn", (".mnn",))}),
-    RunnerSpec(
-        {},
-        "zentorch",
-        ("zentorch",),
-        {
-            "torch-zentorch": Engine(
-                "torch", (".pt2", ".py"), {"compiled": True, "backend": "zentorch"}
-            )
-        },
-    ),
+SPEC = RunnerSpec(
+    {},
+    timed_only={
+        "torch-zentorch": Engine(
+            "torch", (".pt2", ".py"), {"compiled": True, "backend": "zentorch"}
+        ),
+        "ncnn": Engine("ncnn", (".param",)),
+        "mnn": Engine("mnn", (".mnn",)),
+    },
 )

@@ -70,13 +70,7 @@ class TvmRunner(OnnxRunner):
 
 
 def _make(request: RunRequest, level: int = OPT_LEVELS[-1]) -> TvmRunner:
-    return TvmRunner(
-        request.onnx,
-        writer=request.writer,
-        opt_level=level,
-        threads=request.threads,
-        timeout=request.timeout,
-    )
+    return TvmRunner(request.onnx, opt_level=level, **request.common)
 
 
 SPEC = RunnerSpec(

@@ -77,13 +77,9 @@ def _mirrored(c: Conversion, x: tuple[str, str], axis: int, size: int) -> tuple[
 
 
 def _split(size: int) -> tuple[int, int] | None:
-    """The factors of a size that are nearest to each other; None where the larger one is longer
-    than a matrix and a prime, so that nothing shorter comes of it."""
+    """The factors of a size that are nearest to each other; None for a prime."""
     small = next(d for d in range(math.isqrt(size), 0, -1) if size % d == 0)
-    large = size // small
-    if small == 1:
-        return None
-    return small, large
+    return None if small == 1 else (small, size // small)
 
 
 def _of_rows(c: Conversion, x: Parts, size: int, sign: int) -> tuple[str, str]:

@@ -128,10 +128,8 @@ class TensorFlowImporter(Importer):
         """A complex output is pairs: a last axis of two."""
         if name not in self.parts:
             return super()._output(name)
-        builder, axis = (
-            self.builder,
-            self.builder.constant(np.array([-1]), self.fresh(f"{name}/axis")),
-        )
+        builder = self.builder
+        axis = builder.constant(np.array([-1]), self.fresh(f"{name}/axis"))
         ends = [
             builder.add(Unsqueeze(), [self.names[part], axis], [self.fresh(f"{part}/pair")])
             for part in self.parts[name]

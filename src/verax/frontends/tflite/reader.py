@@ -45,6 +45,8 @@ MAPS = ("TFLite_Detection_PostProcess",)
 """Custom operators whose options are a FlexBuffers map."""
 PACKED = {"int4": DType.int8, "uint4": DType.uint8, "int2": DType.int8}
 """Constants of these types lie two or four to a byte, and are read as whole bytes."""
+MAX_INNER = 16
+"""Intermediate tensors that an operator may state; they say how its inner values are rounded."""
 MAX_RANK = 16
 MAX_NAME = 4096
 KEPT = {"LSTM": 2}
@@ -349,10 +351,6 @@ def _operand(index: int, tensors: list[Tensor]) -> Tensor:
     if not 0 <= index < len(tensors):
         raise damaged(f"the tensor {index} does not exist")
     return tensors[index]
-
-
-MAX_INNER = 16
-"""Intermediate tensors that an operator may state; they say how its inner values are rounded."""
 
 
 def _nodes(

@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from verax.base.errors import VeraxError
 from verax.ir.operator import Inference, Operator
 from verax.ir.types import TensorType
@@ -66,13 +68,20 @@ def by_attributes(suspect: Suspect) -> Iterator[Hypothesis]:
                     op=kind(),
                     attributes={"operator": kind.__name__},
                 )
+    yield from exchanged(suspect, Prior.usual)
+
+
+def exchanged(suspect: Suspect, prior: Prior) -> Iterator[Hypothesis]:
+    """Two inputs of one type, and of other content, exchanged."""
     for i, j in itertools.combinations(range(len(suspect.inputs)), 2):
         a, b = suspect.inputs[i], suspect.inputs[j]
-        if a is not None and b is not None and (a.shape, a.dtype) == (b.shape, b.dtype):
+        if a is None or b is None or (a.shape, a.dtype) != (b.shape, b.dtype):
+            continue
+        if not np.array_equal(a, b):
             yield Hypothesis(
                 f"inputs {i} and {j} exchanged",
                 f"the inputs {i} and {j} were exchanged",
-                Prior.usual,
+                prior,
                 inputs=lambda arrays, i=i, j=j: _exchanged(arrays, i, j),
             )
 

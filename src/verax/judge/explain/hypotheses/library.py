@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from verax.judge.explain.hypotheses.activation import activation
 from verax.judge.explain.hypotheses.attention import attention
-from verax.judge.explain.hypotheses.attributes import by_attributes
-from verax.judge.explain.hypotheses.base import Family, Hypothesis, Suspect
+from verax.judge.explain.hypotheses.attributes import by_attributes, exchanged
+from verax.judge.explain.hypotheses.base import Family, Hypothesis, Prior, Suspect
 from verax.judge.explain.hypotheses.batch_norm import batch_norm
 from verax.judge.explain.hypotheses.control import branch, loop
 from verax.judge.explain.hypotheses.convolution import convolution
@@ -26,7 +26,7 @@ from verax.judge.explain.hypotheses.movement import (
     transpose,
 )
 from verax.judge.explain.hypotheses.normalization import lp_normalization, normalization, response
-from verax.judge.explain.hypotheses.parameters import exchanged, parameters
+from verax.judge.explain.hypotheses.parameters import parameters
 from verax.judge.explain.hypotheses.pooling import global_pool, pool
 from verax.judge.explain.hypotheses.quantization import (
     dequantise,
@@ -90,6 +90,6 @@ def hypotheses(suspect: Suspect) -> Iterator[Hypothesis]:
     family = BY_KIND.get(suspect.op.kind, by_attributes)
     yield from family(suspect)
     if family is not by_attributes and len(suspect.inputs) <= MOST_EXCHANGED:
-        yield from exchanged(suspect)
+        yield from exchanged(suspect, Prior.common)
     yield from generic(suspect)
     yield from parameters(suspect)

@@ -9,9 +9,8 @@ whether the node with the changed parameter is what the subject computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -194,25 +193,3 @@ def _hypothesis(
     name: str, words: str, parameter: _Parameter, values: np.ndarray, fitted: int
 ) -> Hypothesis:
     return Hypothesis(name, words, Prior.rare, inputs=parameter.edit(values), fitted=fitted)
-
-
-def exchanged(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Two inputs of one type exchanged."""
-    inputs: Sequence[Any] = suspect.inputs
-    for i in range(len(inputs)):
-        for j in range(i + 1, len(inputs)):
-            a, b = inputs[i], inputs[j]
-            alike = a is not None and b is not None and (a.shape, a.dtype) == (b.shape, b.dtype)
-            if alike and not np.array_equal(a, b):
-                yield Hypothesis(
-                    f"inputs {i} and {j} exchanged",
-                    f"the inputs {i} and {j} were exchanged",
-                    Prior.common,
-                    inputs=lambda arrays, i=i, j=j: _turned(arrays, i, j),
-                )
-
-
-def _turned(arrays: list[Any], i: int, j: int) -> list[Any]:
-    arrays = list(arrays)
-    arrays[i], arrays[j] = arrays[j], arrays[i]
-    return arrays
