@@ -9,7 +9,9 @@ Each network of the panel is compiled at O1 and O3 for several targets and numbe
 far as the text that LLVM gets: equal text, weights and schedule are equal object code, and without
 LLVM all of it takes a minute or two. Recorded are SHA-256 of the text, of the weights, of the rest
 of the image, of the plan and of what the recipe says of numbers. `--files` keeps the networks'
-files, which are written once. Exit code of `compare`: 1 where a digest differs.
+files, which are written once. With `--operators` every case of every operator is compiled as well,
+its further inputs fed and constant, which reaches the kernels that no network of the panel calls.
+Exit code of `compare`: 1 where a digest differs.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import hashlib
 import json
 import sys
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest import mock
@@ -29,11 +32,14 @@ import numpy as np
 
 import verax
 from panel_files import NAMES, SHAPES, Skipped, source_of
+from verax.base.errors import VeraxError
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.compiler.lower.image import assembly
 from verax.frontends.model import Model
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Builder, Graph, specialise
+from verax.ir.operator import REGISTRY
+from verax.ir.types import TensorType
 
 MODELS = Path("../shared/models")
 SETTINGS: tuple[Settings, ...] = (
@@ -43,6 +49,10 @@ SETTINGS: tuple[Settings, ...] = (
     Settings(3, threads=2, target="avx2"),
 )
 """Both levels, one and two threads, every kind of product of bytes, pairs of bfloat16."""
+OPERATOR_SETTINGS: tuple[Settings, ...] = (
+    Settings(1, threads=1, target="avx512bf16"),
+    Settings(3, threads=2, target="avx2"),
+)
 Digests = dict[str, str]
 
 
@@ -93,6 +103,39 @@ def network_of(name: str, folder: Path, models: Path) -> Graph:
     return specialise(loaded.graph, dict.fromkeys(loaded.graph.symbols(), 1))
 
 
+def operator_graphs(name: str) -> Iterator[tuple[str, Graph]]:
+    """A graph for each case of an operator, the inputs behind the first fed or constant."""
+    seed = zlib.crc32(f"emitted code of {name}".encode())
+    for number, case in enumerate(REGISTRY[name].cases(np.random.default_rng(seed))):
+        for constant in (False, True):
+            builder = Builder(name)
+            values: list[str | None] = []
+            for i, array in enumerate(case.inputs):
+                if array is None:
+                    values.append(None)
+                elif i in case.constant or (constant and i):
+                    values.append(builder.constant(np.array(array), f"c{i}"))
+                else:
+                    values.append(builder.input(f"x{i}", TensorType.of(array)))
+            graph = builder.graph(builder.add_all(case.op, values))
+            yield f"{name} {number}{' constant' * constant}", graph
+
+
+def record_operators() -> dict[str, Digests]:
+    """Digests of every case of every operator; "refused" where it is not compiled."""
+    found: dict[str, Digests] = {}
+    with without_llvm():
+        for name in sorted(n for n, op in REGISTRY.items() if not op.unsupported):
+            for run, graph in operator_graphs(name):
+                for one in OPERATOR_SETTINGS:
+                    try:
+                        digests = digests_of(graph, one)
+                    except VeraxError as error:
+                        digests = {"refused": str(error)}
+                    found[f"{run} O{one.opt_level} {one.target}"] = digests
+    return found
+
+
 def differences(old: dict[str, Digests], new: dict[str, Digests]) -> list[str]:
     """What differs between two recordings, in words."""
     found = [f"{run}: only in one of the two" for run in sorted(old.keys() ^ new.keys())]
@@ -127,7 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recording.add_argument("to", type=Path)
     recording.add_argument("--files", type=Path, required=True, help="where networks are kept")
     recording.add_argument("--models", type=Path, default=MODELS, help="real networks")
-    recording.add_argument("--networks", nargs="+", choices=NAMES, default=NAMES)
+    recording.add_argument("--networks", nargs="*", default=NAMES)
+    recording.add_argument("--operators", action="store_true", help="every operator's cases as well")
     comparing = commands.add_parser("compare")
     comparing.add_argument("old", type=Path)
     comparing.add_argument("new", type=Path)
@@ -135,6 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command == "record":
         print(f"the compiler of {Path(verax.__file__).parent}")
         found = record(given.networks, given.files, given.models)
+        if given.operators:
+            found |= record_operators()
         given.to.write_text(json.dumps(found, indent=1))
         return 0
     old, new = (json.loads(path.read_text()) for path in (given.old, given.new))

@@ -1,5 +1,5 @@
-"""What a lowering rule says besides how to lower shows in some network: which nodes may be fused
-behind it, which of them fit, and which layouts it wants. Taking any of it away must be noticed."""
+"""What a rule plans shows in some network: which nodes may be fused behind it, which of them fit,
+and which layouts it wants. Taking any of it away must be noticed."""
 
 from __future__ import annotations
 
@@ -12,27 +12,64 @@ import verax.compiler.lower.program  # noqa: F401  (registers the rules)
 from tests.compiler.test_bits import bits
 from tests.compiler.test_every_pass import add, as_bytes, byte_weights, calls, network, random
 from verax.base.settings import Settings
+from verax.compiler.decide import graph_plan
+from verax.compiler.decide.choice import RULES, Alternatives, Choice, NoKernel, Planning
+from verax.compiler.decide.epilogues import fits_epilogue
+from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.layouts import Decided
+from verax.compiler.decide.steps import Decisions
 from verax.compiler.driver import compile
-from verax.compiler.lower.lowering import RULES, LoweringRule
-from verax.ir.graph import Builder
+from verax.ir.graph import Builder, Node
 from verax.ir.operator import REGISTRY
 from verax.judge.inputs import draw_inputs
 from verax.reference import promised
 
-DEFAULT = LoweringRule(lambda lowering, group: None)
-HOOKS = ("epilogue", "fits", "layouts")
-
-
-def says(rule: LoweringRule, hook: str) -> bool:
-    """Whether the rule has a hook of its own."""
-    own = getattr(rule, hook)
-    return own is not None and own.__name__ != "<lambda>"
-
-
-CASES = [(hook, name) for hook in HOOKS for name, rule in sorted(RULES.items()) if says(rule, hook)]
-CASES.remove(("fits", "Gemm"))  # a matrix's columns are its channels: the default says the same
-CASES.remove(("epilogue", "AveragePoolInteger"))  # it has none: its rule is that of all pools
+EPILOGUE, FITS, LAYOUTS = "epilogue", "fits", "layouts"
 INTEGERS = ("ConvInteger", "ConvTransposeInteger", "AveragePoolInteger")
+FUSING = (
+    *("Conv", "ConvTranspose", "WinogradConv", "StrassenConv", "MaxPool", "AveragePool", "LpPool"),
+    *("ConvInteger", "ConvTransposeInteger", "MatMul", "Gemm", "Einsum", "StrassenMatMul"),
+    *("InstanceNormalization", "GroupNormalization"),
+)
+"""Operators behind whose kernels elementwise nodes are computed."""
+REDUCED = sorted(name for name in RULES if name.startswith(("Reduce", "Global")))
+BLOCKING = (
+    *FUSING[:9], "AveragePoolInteger", *FUSING[-2:], "Concat", "Resize", "Slice", "Split",
+    "Transpose", *REDUCED,
+)  # fmt: skip
+"""Operators that are computed in blocks of channels."""
+OWN = sorted(name for name, rule in RULES.items() if rule.fits is not fits_epilogue)
+CASES = [
+    *((EPILOGUE, name) for name in FUSING),
+    *((FITS, name) for name in OWN if name != "Gemm"),  # a matrix's columns are its channels
+    *((LAYOUTS, name) for name in BLOCKING),
+]
+
+
+def take_away(hook: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the rule of an operator not say one of the things."""
+    rule = RULES[name]
+    if hook == FITS:
+        monkeypatch.setitem(RULES, name, dataclasses.replace(rule, fits=fits_epilogue))
+        return
+    lay_out = graph_plan._lay_out
+
+    def plan(planning: Planning, node: Node) -> Alternatives:
+        alternatives = rule.plan(planning, node)
+        if isinstance(alternatives, NoKernel):
+            return alternatives
+        return tuple(dataclasses.replace(c, takes_epilogue=False) for c in alternatives)
+
+    def without_layouts(
+        layouts: Decided, group: Group, choice: Choice | NoKernel, decisions: Decisions
+    ) -> None:
+        silent = graph_plan.LOOP if group.root.op.kind == name else choice
+        lay_out(layouts, group, silent, decisions)
+
+    if hook == EPILOGUE:
+        monkeypatch.setitem(RULES, name, dataclasses.replace(rule, plan=plan))
+    else:
+        monkeypatch.setattr(graph_plan, "_lay_out", without_layouts)
 
 
 def made_by(name: str, b: Builder, h: str) -> str:
@@ -142,7 +179,6 @@ def test_a_hook_shows_in_the_kernel_calls(hook: str, name: str) -> None:
 
 @pytest.mark.parametrize(("hook", "name"), CASES)
 def test_deleting_a_hook_is_noticed(hook: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    without = dataclasses.replace(RULES[name], **{hook: getattr(DEFAULT, hook)})
-    monkeypatch.setitem(RULES, name, without)
+    take_away(hook, name, monkeypatch)
     with pytest.raises(AssertionError, match="nothing shows"):
         look(hook, name)

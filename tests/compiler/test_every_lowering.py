@@ -18,7 +18,8 @@ from tests.compiler.test_bits import bits
 from tests.compiler.test_operators import graph_of
 from verax.base.errors import UnsupportedError
 from verax.base.settings import Settings
-from verax.compiler.decide.fusion import group_nodes
+from verax.compiler.decide.choice import MOVING, RULES, Planning
+from verax.compiler.decide.graph_plan import plan_graph
 from verax.compiler.decide.steps import Decisions
 from verax.compiler.driver import Executable, compile
 from verax.compiler.kernels import registry
@@ -45,8 +46,7 @@ from verax.compiler.kernels.search.scatter import ScatterSpec
 from verax.compiler.kernels.search.suppress import SuppressSpec, TakenSpec
 from verax.compiler.kernels.search.top import TopSpec
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.lowering import RULES, KernelCall, Lowering
-from verax.compiler.lower.program import MOVING
+from verax.compiler.lower.lowering import KernelCall, Lowering
 from verax.ir.graph import Graph
 from verax.ir.operator import REGISTRY, Case
 from verax.reference import promised
@@ -159,8 +159,9 @@ def test_calls_are_data_until_all_are_known(monkeypatch: pytest.MonkeyPatch) -> 
     assert found is not None
     lowering = Lowering(found[0], Target.host(), Settings(threads=1))
     monkeypatch.setattr(registry, "emit", None)
-    for group in group_nodes(found[0], lambda *_: False, lambda *_: False, Decisions(frozenset())):
-        RULES[group.root.op.kind].lower(lowering, group)
+    plan = plan_graph(Planning(found[0], Target.host(), Decisions(frozenset())))
+    for step in plan.steps:
+        RULES[step.group.root.op.kind].place(lowering, step.group, step.choice)
     calls = [s for s in lowering.steps if isinstance(s, KernelCall)]
     assert [type(c.spec) for c in calls if isinstance(c.schedule, ConvSchedule)] == [ConvSpec]
     assert all("convolution" in str(c.spec) or "move" in str(c.spec) for c in calls)

@@ -40,7 +40,19 @@ DIVIDE = Step(
     "A large batch goes through the network a few images at a time, so that what lies in between "
     "stays in the cache, where no operator takes anything of one image to another.",
 )
-STEPS = (DIVIDE, FUSE, BLOCK)
+STORE_BYTES = Step(
+    "store_in_bytes",
+    PassClass.exact,
+    "Integers of 16 bits that are bytes in value are stored as bytes, where everything that reads "
+    "them multiplies bytes on the target.",
+)
+STORE_BFLOAT16 = Step(
+    "store_in_bfloat16",
+    PassClass.exact,
+    "A factor that was rounded to bfloat16 is stored in 16 bits, where everything that reads it "
+    "multiplies pairs of bfloat16 on the target.",
+)
+STEPS = (DIVIDE, STORE_BYTES, STORE_BFLOAT16, FUSE, BLOCK)
 """Every step, in the order in which they run, after all passes."""
 
 

@@ -98,6 +98,12 @@ def emitter(spec: Spec, target: Target) -> Emitter:
     return own or EMITTERS[type(spec), ANY_TARGET]
 
 
+def dtypes_of(spec: type, target: Target) -> tuple[str, ...]:
+    """Names of the element types that kernels of this type of spec know on `target`."""
+    own = EMITTERS.get((spec, target.name))
+    return (own or EMITTERS[spec, ANY_TARGET]).dtypes
+
+
 def refusal(spec: Spec, target: Target) -> str:
     """Why the emitter of `spec` cannot make it, in words; empty when it can."""
     return unknown(spec.dtypes, emitter(spec, target).dtypes)

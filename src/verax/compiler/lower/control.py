@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.graph_plan import GraphPlan, plan_graph
 from verax.compiler.lower.copies import copies
 from verax.compiler.lower.lowering import (
     BranchCall,
@@ -19,9 +21,6 @@ from verax.compiler.lower.lowering import (
     LoopCall,
     Lowering,
     Native,
-    NoKernel,
-    ReferenceCall,
-    lowers,
 )
 from verax.compiler.lower.storage import Buffer, MemorySpace, Physical, Placed, Pointer
 from verax.ir.graph import Builder, Graph, Node
@@ -36,20 +35,63 @@ SIZE_LIMIT = 1 << 24
 """Constants with more elements are not made while lowering."""
 
 
-@lowers(If)
-def lower_if(lowering: Lowering, group: Group) -> None:
-    """The branches write to the same places."""
-    node, op, constants = group.root, group.root.op, lowering.graph.constants
+@dataclasses.dataclass(frozen=True)
+class _Body:
+    """A body of a node: the names of its inputs, its graph with the program's constants, and its
+    plan."""
+
+    inputs: tuple[str, ...]
+    graph: Graph
+    plan: GraphPlan
+
+
+def _plan_body(
+    planning: Planning, text: str, given: Sequence[str | TensorType], location: str
+) -> _Body | NoKernel:
+    """A body whose inputs are values of the program, or are of these types. `NoKernel` where a part
+    of it has none."""
+    inner = planning.inside(_graph(planning.graph, text, given), location)
+    before = len(planning.decisions.records)
+    plan = plan_graph(inner)
+    for step in plan.steps:
+        reason = step.choice.reason if isinstance(step.choice, NoKernel) else ""
+        if not all(inner.graph.types[v].is_static for v in step.group.root.outputs):
+            reason = reason or "it counts"
+        if reason:
+            del planning.decisions.records[before:]
+            return NoKernel(f"inside of it, {step.group.root.place}: {reason}")
+    return _Body(body_of(text).inputs, inner.graph, plan)
+
+
+def plan_if(planning: Planning, node: Node) -> Alternatives:
+    """One alternative; its detail: the planned branches, None for one that may not be taken. Of a
+    constant condition the branch that is taken."""
+    op, constants = node.op, planning.graph.constants
     assert isinstance(op, If)
     condition, *given = (v or "" for v in node.inputs)
     texts = [(f"{field} of {node.place}", getattr(op, field)) for field in op.fields]
     if condition in constants:
         texts = [texts[not constants[condition].reshape(-1)[0]]]
         if not texts[0][1]:
-            raise NoKernel(MISFIT)
+            return NoKernel(MISFIT)
+    before = len(planning.decisions.records)
+    branches: list[_Body | None] = []
+    for location, text in texts:
+        branch = _plan_body(planning, text, given, location) if text else None
+        if isinstance(branch, NoKernel):
+            del planning.decisions.records[before:]
+            return branch
+        branches.append(branch)
+    return (Choice("branch", detail=tuple(branches)),)
+
+
+@plans(If, plan=plan_if)
+def place_if(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """The branches write to the same places."""
+    node = group.root
+    condition, *given = (v or "" for v in node.inputs)
     places = [lowering.write_contiguous(v) for v in node.outputs]
-    inputs: list[str | Placed] = list(given)
-    sides = [_calls(lowering, t, inputs, places, what) if t else None for what, t in texts]
+    sides = [_calls(lowering, body, given, places) if body else None for body in choice.detail]
     if len(sides) == 1:
         lowering.steps += sides[0] or ()
         return
@@ -58,8 +100,19 @@ def lower_if(lowering: Lowering, group: Group) -> None:
     lowering.steps.append(BranchCall(truth, sides[0], sides[1], flag, group.label))
 
 
-@lowers(Loop)
-def lower_loop(lowering: Lowering, group: Group) -> None:
+def plan_loop(planning: Planning, node: Node) -> Alternatives:
+    """One alternative; its detail: the planned body."""
+    op, types = node.op, planning.graph.types
+    assert isinstance(op, Loop)
+    carried = [types[v] for v in node.outputs[: op.carried]]
+    outside = [v or "" for v in node.inputs[2 + op.carried :]]
+    given: list[str | TensorType] = [TensorType(DType.int64, ()), *carried, *outside]
+    body = _plan_body(planning, op.body, given, f"body of {node.place}")
+    return body if isinstance(body, NoKernel) else (Choice("loop of a body", detail=body),)
+
+
+@plans(Loop, plan=plan_loop)
+def place_loop(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Carried values are read in one place and written in another, and copied back after a run."""
     node, op, types = group.root, group.root.op, lowering.graph.types
     assert isinstance(op, Loop)
@@ -75,8 +128,7 @@ def lower_loop(lowering: Lowering, group: Group) -> None:
         lowering.copy(lowering.read_contiguous(value), place, f"{group.label}: {value}")
     after = [lowering.allocate(place.physical) for place in carried]
     inputs: list[str | Placed] = [number, *carried, *outside]
-    where = f"body of {node.place}"
-    calls = list(_calls(lowering, op.body, inputs, [going, *after, *made], where))
+    calls = list(_calls(lowering, choice.detail, inputs, [going, *after, *made]))
     for source, place in zip(after, carried):
         calls += _copied(lowering, source, place, place.pointer, group.label)
     for source, place in zip(made, stacked):
@@ -109,22 +161,13 @@ def _copied(
 
 def _calls(
     lowering: Lowering,
-    text: str,
+    body: _Body,
     given: Sequence[str | Placed],
     places: Sequence[Placed],
-    what: str,
 ) -> tuple[Native, ...]:
-    """The calls of a body on values of the program, or what lies in places, writing to `places`.
-
-    `NoKernel` where a part of it has none.
-    """
-    graph = _graph(lowering, text, given)
-    inner = lowering.inside(graph, what)
-    for step in inner.steps:
-        if not isinstance(step, Native):
-            why = step.why if isinstance(step, ReferenceCall) else "it counts"
-            raise NoKernel(f"inside of it, {step.label}: {why}")
-    body = body_of(text)
+    """The calls of a body on values of the program, or what lies in places, writing to `places`."""
+    graph = body.graph
+    inner = lowering.inside(graph, body.plan)
     at: dict[Buffer, Placed] = {}
     slots = dict(zip(graph.inputs, inner.io))
     for name, value in zip(body.inputs, given):
@@ -134,13 +177,13 @@ def _calls(
     return tuple(_moved(step, at) for step in inner.steps if isinstance(step, Native))
 
 
-def _graph(lowering: Lowering, text: str, given: Sequence[str | Placed]) -> Graph:
+def _graph(outer: Graph, text: str, given: Sequence[str | TensorType]) -> Graph:
     """A body with the program's constants, what follows from types and constants computed."""
-    body, outer = body_of(text), lowering.graph
+    body = body_of(text)
     b = Builder(body.name)
     for name, value in zip(body.inputs, given, strict=True):
-        if isinstance(value, Placed):
-            b.input(name, value.physical.type)
+        if isinstance(value, TensorType):
+            b.input(name, value)
         elif value in outer.constants:
             b.constant(outer.constants[value], name)
         else:

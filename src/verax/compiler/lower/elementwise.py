@@ -4,56 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.compiler.decide.expressions import Chain, Operand, chain_expr, operands
+from verax.compiler.decide.expressions import Chain, chain_expr
 from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Decided, Layout, can_block
+from verax.compiler.decide.layouts import Layout
 from verax.compiler.kernels.convolution.pack import pack_channels
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
-from verax.compiler.lower.convolution.epilogues import is_per_channel
 from verax.compiler.lower.copies import broadcast_strides
-from verax.compiler.lower.lowering import Lowering, is_static
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.movement.pixels import place_along_rows, write_pixels
 from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
-from verax.ir.graph import Graph
-from verax.ir.types import TensorType
 
 VIEWS = frozenset({"Identity"})
 
 
-def prefers_blocked(decided: Decided, group: Group) -> bool:
-    """Whether a chain is to be computed in the blocked layout: one operand comes blocked already
-    and the others can be read so."""
-    graph = decided.graph
-    if any(not is_static(graph, n) for n in group.nodes):
-        return False
-    output = graph.types[group.output]
-    if not can_block(output):
-        return False
-    inner = {v for n in group.nodes for v in n.outputs}
-    read = [
-        o
-        for n in group.nodes
-        for o in operands(graph, n).values()
-        if not (isinstance(o, str) and o in inner)
-    ]
-    comes_blocked = any(
-        isinstance(o, str) and o in decided.blocked and graph.types[o].dims == output.dims
-        for o in read
-    )
-    return comes_blocked and all(_blockable(graph, o, output) for o in read)
-
-
-def _blockable(graph: Graph, operand: Operand, output: TensorType) -> bool:
-    if not isinstance(operand, str):
-        return operand.size == 1 or is_per_channel(operand, output.rank)
-    type_ = graph.types[operand]
-    if type_.rank != output.rank:
-        return False
-    # Broadcasting along space is a stride of zero; along channels it would repeat one lane.
-    return type_.shape[1] == output.shape[1] and can_block(type_)
-
-
-def lower_elementwise(lowering: Lowering, group: Group) -> None:
+def place_elementwise(lowering: Lowering, group: Group) -> None:
     """Operands, then the output."""
     graph = lowering.graph
     if len(group.nodes) == 1 and group.root.op.kind in VIEWS and group.root.inputs[0]:

@@ -1,8 +1,8 @@
 """Left factors of products that lie in memory in bfloat16, in pairs that a machine multiplies.
 
 `passes.choose_bfloat16` rounds both factors of a product to 8 bits; what it makes is float32. Where
-the machine adds two products of bfloat16 at a time (`Target.pairs`), `kept_in_halves` has a factor
-lie in memory in 16 bits if all that reads it are kernels of such products. Its type says so, and
+the machine adds two products of bfloat16 at a time (`Target.pairs`), `store_in_bfloat16` stores a
+factor in 16 bits if everything that reads it is a kernel of such products. Its type says so, and
 the sums keep theirs. Nothing here changes a number of the network.
 """
 
@@ -14,7 +14,7 @@ from verax.ir.types import DType, TensorType
 
 def reads_pairs(graph: Graph, node: Node) -> bool:
     """Whether the left factor of a product lies in bfloat16 beside one of float32. In a network the
-    types of both are the same; `kept_in_halves` has parted them."""
+    types of both are the same; `store_in_bfloat16` has parted them."""
     x, w = (graph.types[v or ""].dtype for v in node.inputs[:2])
     return (x, w) == (DType.bfloat16, DType.float32)
 

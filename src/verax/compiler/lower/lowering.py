@@ -1,28 +1,26 @@
-"""Lowering a static graph: groups of nodes become kernel calls on placed values.
+"""Lowering a planned graph: its steps become kernel calls on placed values.
 
-`Lowering` is the state that lowering functions share: where values lie, which buffers exist, which
-calls were made. Files register a `LoweringRule` per operator with `lowers`.
+`Lowering` is the state that placing functions share: where values lie, which buffers exist, which
+calls were made. What is computed how is the plan's (`decide.choice`); nothing here fails.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 
 import numpy as np
 
 from verax.base.settings import Settings
-from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Decided, Layout, Pads, WantedLayouts, can_block, widest
-from verax.compiler.decide.steps import Decisions
+from verax.compiler.decide.graph_plan import GraphPlan
+from verax.compiler.decide.layouts import Decided, Layout, Pads, can_block, widest
 from verax.compiler.kernels.registry import Schedule, Spec, refusal, schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.copies import copies
 from verax.compiler.lower.memory import align
 from verax.compiler.lower.storage import LANES, Buffer, MemorySpace, Physical, Placed, Pointer
 from verax.ir.graph import Graph, Node
-from verax.ir.operator import Evaluation, Operator, as_tuple
+from verax.ir.operator import Evaluation, as_tuple
 from verax.ir.types import TensorType
 from verax.numerics.expr import Expr
 
@@ -97,58 +95,9 @@ class LoopCall:
     label: str
 
 
-class NoKernel(Exception):
-    """Raised by a lowering function: no kernel takes this node, and the message, which the plan
-    prints, says why. What the function did before is undone."""
-
-
 Native = KernelCall | BranchCall | LoopCall
 Step = Native | ReferenceCall | CountedCall
 ScheduleOf = Callable[[Spec], Schedule | None]
-LowerGroup = Callable[["Lowering", Group], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class LoweringRule:
-    """How one operator is lowered.
-
-    lower(lowering, group) emits the calls for a group whose root has this operator, or raises
-    `NoKernel` (dtype, rank, ...): the group's nodes then run on the reference.
-    epilogue(graph, node): whether elementwise nodes may be fused behind this node.
-    fits(graph, value, node): whether elementwise `node` can be fused behind the value that this
-    node made (by default the rules of a blocked result).
-    layouts(decided, node): the layout and borders it wants for its inputs and makes its output in.
-    counts: it makes values whose size is known only when it runs (`Lowering.counted`).
-    """
-
-    lower: LowerGroup
-    epilogue: Callable[[Graph, Node], bool] = lambda graph, node: False
-    layouts: WantedLayouts | None = None
-    fits: Callable[[Graph, str, Node], bool] | None = None
-    counts: bool = False
-
-
-RULES: dict[str, LoweringRule] = {}
-
-
-def lowers(
-    *operators: type[Operator] | str,
-    epilogue: Callable[[Graph, Node], bool] = lambda graph, node: False,
-    layouts: WantedLayouts | None = None,
-    fits: Callable[[Graph, str, Node], bool] | None = None,
-    counts: bool = False,
-) -> Callable[[LowerGroup], LowerGroup]:
-    """Register a lowering function for operators (classes or class names)."""
-
-    def register(function: LowerGroup) -> LowerGroup:
-        for op in operators:
-            name = op if isinstance(op, str) else op.__name__
-            assert name not in RULES, f"{name} is lowered twice"
-            RULES[name] = LoweringRule(function, epilogue, layouts, fits, counts)
-        return function
-
-    return register
-
 
 LATER_BYTES = 1 << 16
 """Weights of fewer bytes are packed at once."""
@@ -162,19 +111,19 @@ class Lowering:
         graph: Graph,
         target: Target,
         settings: Settings,
-        decided: Decided | None = None,
         tuned: ScheduleOf | None = None,
     ) -> None:
         """tuned: the schedule that measuring found for a spec; None for those chosen by rule.
 
-        Where the graph is that of a part of a batch, `whole` is that of all of it, and it is run
-        `parts` times."""
+        place_plan(lowering, plan): gives every step of a plan its calls; set by `program`, as it
+        knows all rules. Where the graph is that of a part of a batch, `whole` is that of all of it,
+        and it is run `parts` times."""
         self.graph, self.target, self.settings = graph, target, settings
         self.whole, self.parts = graph, 1
         self._tuned = tuned
         self.steps: list[Step] = []
         self.weights: list[tuple[Buffer, np.ndarray | Callable[[], np.ndarray]]] = []
-        self.decide(decided or Decided(graph))
+        self.follow(Decided(graph))
         self.placed: dict[str, list[Placed]] = {}
         self._joined: dict[str, Placed] = {}  # concatenations whose parts are made in their place
         self.dynamic: dict[str, Dynamic] = {}
@@ -191,29 +140,24 @@ class Lowering:
             self.io.append(Buffer(MemorySpace.io, nbytes, slot=len(self.io)))
         self.checks: list[str] = []
         self._status = Buffer(MemorySpace.arena, 0, offset=0)
-        self.decisions = Decisions()
-        self.lower_body: Callable[[Lowering, Decisions], None] | None = None
-        self.prepare_body: Callable[[Graph], Graph] = lambda graph: graph
+        self.place_plan: Callable[[Lowering, GraphPlan], None] = lambda lowering, plan: None
         for value, buffer in zip(graph.inputs, self.io):
             self.placed[value] = [Placed(Physical(graph.types[value]), buffer)]
         for value, buffer in zip(graph.outputs, self.io[len(graph.inputs) :]):
             self._output_buffers[value] = buffer
 
-    def decide(self, decided: Decided) -> None:
-        """Follow layouts that were decided."""
-        self.decided = decided
-        self.blocked, self.borders = decided.blocked, decided.borders
+    def follow(self, layouts: Decided) -> None:
+        """Let values lie as the plan has them."""
+        self.decided = layouts
+        self.blocked, self.borders = layouts.blocked, layouts.borders
 
-    def inside(self, graph: Graph, place: str) -> Lowering:
-        """The lowering of a body, whose weights and checks are this program's; `place` names it."""
-        assert self.lower_body is not None, "set by `program.lower`"
-        graph = self.prepare_body(graph)
-        inner = Lowering(graph, self.target, self.settings, None, self._tuned)
+    def inside(self, graph: Graph, plan: GraphPlan) -> Lowering:
+        """The lowering of a body, placed; its weights and checks are this program's."""
+        inner = Lowering(graph, self.target, self.settings, self._tuned)
         inner.weights, inner._buffers = self.weights, self._buffers
         inner.checks, inner._status = self.checks, self._status
-        inner.lower_body, inner.prepare_body = self.lower_body, self.prepare_body
-        inner.decisions = self.decisions.inside(place)
-        self.lower_body(inner, inner.decisions)
+        inner.place_plan = self.place_plan
+        self.place_plan(inner, plan)
         return inner
 
     # --- where values lie
@@ -369,23 +313,6 @@ class Lowering:
 
     # --- what happens
 
-    @contextmanager
-    def attempt(self, group: Group) -> Iterator[None]:
-        """Where `NoKernel` leaves nothing behind: no step, no decision, no placement of values."""
-        values = {v for n in group.nodes for v in (*n.inputs, *n.outputs) if v is not None}
-        before = {v: list(self.placed[v]) for v in values if v in self.placed}
-        steps, centred = len(self.steps), {k: list(v) for k, v in self.centred.items()}
-        made = len(self.decisions.records)
-        try:
-            yield
-        except NoKernel:
-            del self.steps[steps:], self.decisions.records[made:]
-            self.centred = centred
-            for value in values:
-                self.placed.pop(value, None)
-            self.placed.update(before)
-            raise
-
     def schedule(self, spec: Spec) -> Schedule:
         """The schedule that a call of `spec` gets."""
         found = None if self._tuned is None else self._tuned(spec)
@@ -400,11 +327,10 @@ class Lowering:
     ) -> None:
         """Append a kernel call; a Placed argument means its first logical element.
 
-        schedule: by default the one that rules choose. `NoKernel` when no kernel takes the dtypes.
+        schedule: by default the one that rules choose.
         """
-        why = refusal(spec, self.target)
-        if why:
-            raise NoKernel(why)
+        reason = refusal(spec, self.target)
+        assert not reason, f"{label} was planned: {reason}"
         pointers = tuple(a.pointer if isinstance(a, Placed) else a for a in args)
         chosen = self.schedule(spec) if schedule is None else schedule
         self.steps.append(KernelCall(spec, chosen, pointers, label))

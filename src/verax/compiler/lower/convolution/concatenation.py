@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 
-from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
+from verax.compiler.decide.layouts import Layout, can_block
 from verax.compiler.lower.copies import copies
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import LANES
-from verax.ir.graph import Node
+from verax.ir.graph import Graph, Node
 
 
-def joins_blocks(decided: Decided, node: Node) -> Layouts | None:
-    """Blocked, where all that is joined is so, and ends with whole blocks but for the last."""
-    graph, output = decided.graph, decided.graph.types[node.outputs[0]]
+def concatenates_blocks(graph: Graph, node: Node) -> bool:
+    """True for channels of inputs that fill their blocks, but for the last."""
+    output = graph.types[node.outputs[0]]
     if not can_block(output) or node.op.attributes()["axis"] % output.rank != 1:
-        return None
-    values = [v for v in node.inputs if v is not None]
-    whole = all(graph.types[v].shape[1] % LANES == 0 for v in values[:-1])
-    if not whole or not all(v in decided.blocked for v in values):
-        return None
-    return Layouts({i: (Layout.blocked, ()) for i in range(len(values))}, Layout.blocked)
+        return False
+    return all(graph.types[v or ""].shape[1] % LANES == 0 for v in node.inputs[:-1])
 
 
-def join_blocks(lowering: Lowering, node: Node) -> None:
+def concatenate_blocks(lowering: Lowering, node: Node) -> None:
     """A copy of each input that is not in its place already."""
     joined, first = node.outputs[0], 0
     whole = lowering.write(joined, Layout.blocked)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
+from verax.compiler.decide.epilogues import fits_any_type
 from verax.compiler.decide.expressions import element_expr
 from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads, can_block
+from verax.compiler.decide.layouts import Layout, Pads, can_block
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.layout import Strides, calls_function
-from verax.compiler.lower.convolution.epilogues import epilogue, fits_any_type
+from verax.compiler.lower.convolution.epilogues import epilogue
 from verax.compiler.lower.convolution.weights import packed_bias, packed_weights
 from verax.compiler.lower.halves import product_inputs, reads_pairs
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.movement.pixels import come_as_pixels
 from verax.compiler.lower.movement.turned import pixels_of
 from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
@@ -77,11 +79,24 @@ def conv_spec(
     )
 
 
-def layouts(decided: Decided, node: Node) -> Layouts | None:
-    """Few channels are read row-major or as pixels, as images come; others in blocks."""
-    graph = decided.graph
-    if not is_compiled(graph, node):
-        return None
+def plan_convolution(planning: Planning, node: Node) -> Alternatives:
+    """One alternative. Few channels are read row-major or as pixels, as images come; others in
+    blocks."""
+    graph = planning.graph
+    found = data_layout(graph, node) if is_compiled(graph, node) else None
+    if found is None:
+        return NoKernel(
+            "convolutions take float32 or float64, one to three axes and borders that are no "
+            "larger than what they surround"
+        )
+    return planning.refused(node, ConvSpec) or (
+        Choice("convolution", ((0, *found),), output=Layout.blocked, takes_epilogue=True),
+    )
+
+
+def data_layout(graph: Graph, node: Node) -> tuple[Layout, Pads] | None:
+    """The layout and the border in which the kernel reads its data; None for a border out of
+    proportion."""
     nothing = Strides(0, 0, 0, 0)
     x = graph.types[node.inputs[0] or ""]
     border = conv_spec(graph, node, nothing, nothing).border(triple(x.shape[2:], 1))
@@ -93,7 +108,7 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     layout = Layout.blocked
     if x.shape[1] < LANES // 2 and getattr(node.op, "groups", 1) == 1:
         layout = Layout.pixels if come_as_pixels(graph, node.inputs[0] or "") else Layout.plain
-    return Layouts({0: (layout, pads)}, Layout.blocked)
+    return layout, pads
 
 
 MOST_WITH_BORDER = 1 << 25
@@ -119,17 +134,11 @@ def fits(graph: Graph, value: str, node: Node) -> bool:
     return not (pointwise and small and calls_function(expr))
 
 
-@lowers(Conv, ConvTranspose, epilogue=is_compiled, layouts=layouts, fits=fits)
-def lower_convolution(lowering: Lowering, group: Group) -> None:
+@plans(Conv, ConvTranspose, plan=plan_convolution, fits=fits)
+def place_convolution(lowering: Lowering, group: Group, choice: Choice) -> None:
     """x, weights, bias, operands, y."""
     graph, node = lowering.graph, group.root
-    wanted = layouts(lowering.decided, node)
-    if wanted is None:
-        raise NoKernel(
-            "convolutions take float32 or float64, one to three axes and borders that are no "
-            "larger than what they surround"
-        )
-    layout, pads = wanted.inputs[0]
+    ((_, layout, pads),) = choice.inputs
     x = lowering.read(node.inputs[0] or "", layout, pads)
     fused, operands = epilogue(lowering, group)
     pixels = pixels_of(lowering, group.output)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads, can_block, widest
+from verax.compiler.decide.layouts import Decided, Layout, Pads, can_block, widest
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import LANES
 from verax.ir.graph import Graph, Node
@@ -21,11 +21,9 @@ from verax.ir.types import DType
 CUTS = frozenset({"Split", "Slice"})
 
 
-def cut_from_blocks(decided: Decided, node: Node) -> Layouts | None:
-    """Blocked, where every output is whole blocks of an input that is so."""
-    if node.inputs[0] not in decided.blocked or not _begins(decided.graph, node):
-        return None
-    return Layouts({}, Layout.blocked, every_output=True)
+def cuts_whole_blocks(graph: Graph, node: Node) -> bool:
+    """True if every output is whole blocks of channels of the input."""
+    return bool(_begins(graph, node))
 
 
 def _pieces(decided: Decided, node: Node) -> list[tuple[str, int]]:

@@ -10,33 +10,40 @@ import math
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.loops.loop import Access
 from verax.compiler.kernels.reduce.rows import ReduceSpec
 from verax.compiler.lower.copies import copy_view, fill, view
-from verax.compiler.lower.lowering import Lowering, NoKernel
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.reduce.extremes import FARTHEST, INDEX, M, extreme_stages
 from verax.compiler.lower.storage import Physical, Placed
+from verax.ir.graph import Node
 from verax.ir.types import TensorType
 from verax.numerics.expr import Input
 from verax.ops.windows.pooling import MaxPool
 from verax.ops.windows.windows import Windows, lowest
 
-MOST_PADDING, SMALL = 16, 4096
+MAX_PADDING, SMALL = 16, 4096
 """Elements of a padded plane: at most so many times its own, and so many more."""
 
 
-def lower_with_positions(lowering: Lowering, group: Group) -> None:
-    """Input, positions in the plane, first position of each plane, largest elements, positions."""
-    node, op = group.root, group.root.op
+POSITIONS = "max pooling with positions"
+
+
+def plan_with_positions(planning: Planning, node: Node) -> Alternatives:
+    """One alternative; its detail: the padding that windows reach, per spatial axis."""
+    op, x_type = node.op, planning.graph.types[node.inputs[0] or ""]
     assert isinstance(op, MaxPool)
-    x_type = lowering.graph.types[node.inputs[0] or ""]
-    if op.storage_order or not x_type.is_static or 0 in x_type.shape:
-        raise NoKernel("positions are counted row by row, in planes of known size")
-    batch, channels, *space = x_type.shape
+    refused = planning.refused(node, ReduceSpec)
+    if refused is not None:
+        return refused
+    if op.storage_order or 0 in x_type.shape:
+        return NoKernel("positions are counted row by row, in planes of known size")
+    space = x_type.shape[2:]
     windows, size = op.spatial(x_type), math.prod(space)
     if size >= FARTHEST:
-        raise NoKernel("a plane is too large")
+        return NoKernel("a plane is too large")
     behind = [
         max(0, (m - 1) * s + (k - 1) * d + 1 - begin - n)
         for n, m, s, k, d, (begin, _) in zip(
@@ -45,8 +52,18 @@ def lower_with_positions(lowering: Lowering, group: Group) -> None:
         )
     ]  # fmt: skip
     pads = [(begin, end) for (begin, _), end in zip(windows.pads, behind)]
-    if math.prod(a + n + b for n, (a, b) in zip(space, pads)) > MOST_PADDING * size + SMALL:
-        raise NoKernel("windows reach far beyond the plane")
+    if math.prod(a + n + b for n, (a, b) in zip(space, pads)) > MAX_PADDING * size + SMALL:
+        return NoKernel("windows reach far beyond the plane")
+    return (Choice(POSITIONS, detail=pads),)
+
+
+def place_with_positions(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """Input, positions in the plane, first position of each plane, largest elements, positions."""
+    node, op, pads = group.root, group.root.op, choice.detail
+    assert isinstance(op, MaxPool)
+    x_type = lowering.graph.types[node.inputs[0] or ""]
+    batch, channels, *space = x_type.shape
+    windows, size = op.spatial(x_type), math.prod(space)
     inner = np.arange(size, dtype=np.int32).reshape(space)
     table = lowering.constant(np.pad(inner, pads, constant_values=FARTHEST))
     planes = lowering.constant(np.arange(batch * channels, dtype=np.int64) * size)

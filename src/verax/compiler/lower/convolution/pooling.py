@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
+from verax.compiler.decide.layouts import Layout, can_block
 from verax.compiler.kernels.convolution.planar_pooling import PlanarMaxSpec, blocked_cost
 from verax.compiler.kernels.convolution.pooling import KNOWN, PoolSpec
 from verax.compiler.kernels.layout import Epilogue, Strides
 from verax.compiler.lower.convolution.epilogues import epilogue
-from verax.compiler.lower.convolution.pool_positions import lower_with_positions
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.convolution.pool_positions import (
+    POSITIONS,
+    place_with_positions,
+    plan_with_positions,
+)
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
@@ -19,11 +24,12 @@ from verax.numerics.expr import trace
 from verax.ops.quantized.requantization import AveragePoolInteger
 from verax.ops.windows.pooling import AveragePool, LpPool, MaxPool
 
+BLOCKED, PLANAR = "pooling", "planar max pooling"
 MAX_PIECES = 256
 """Pieces of code of one kernel: windows that are cut at the border in more ways take minutes to
 compile and run on the reference."""
 
-MOST_PADDING = 256
+MAX_PADDING = 256
 """Along an axis, of rows that are reduced as they lie: their kernel writes the padding out."""
 
 
@@ -69,40 +75,48 @@ def pool_spec(graph: Graph, node: Node, x: Strides, y: Strides) -> PoolSpec:
     )
 
 
-def layouts(decided: Decided, node: Node) -> Layouts | None:
-    """Blocked in and out, without borders; the largest of some row-major inputs row-major."""
-    if not is_compiled(decided.graph, node):
-        return None
-    if isinstance(node.op, MaxPool) and _stays_row_major(decided, node):
-        return Layouts({0: (Layout.plain, ())}, Layout.plain)
-    return Layouts({0: (Layout.blocked, ())}, Layout.blocked)
-
-
-def takes_epilogue(graph: Graph, node: Node) -> bool:
-    """Of floats; a mean of integers ends by its own."""
-    floats = graph.types[node.outputs[0]].dtype is DType.float32
-    return floats and is_compiled(graph, node)
-
-
-@lowers(
-    *(MaxPool, AveragePool, LpPool, AveragePoolInteger),
-    epilogue=takes_epilogue,
-    layouts=layouts,
-)
-def lower_pool(lowering: Lowering, group: Group) -> None:
-    """x, operands, y."""
-    graph, node = lowering.graph, group.root
+def plan_pool(planning: Planning, node: Node) -> Alternatives:
+    """In blocks, without borders; the largest of some row-major inputs row by row, where that is
+    faster than putting them in blocks. An epilogue is taken of floats: a mean of integers ends by
+    its own."""
+    graph = planning.graph
     if len(node.outputs) > 1:
-        lower_with_positions(lowering, group)
-        return
+        return plan_with_positions(planning, node)
     if not is_compiled(graph, node):
-        raise NoKernel(
+        return NoKernel(
             "pools take one to three axes, norms 1 and 2, of float32 or float64 or, for the "
             "largest, integers up to 32 bits"
         )
-    alone = isinstance(node.op, MaxPool) and len(group.nodes) == 1
-    if alone and _stays_row_major(lowering.decided, node):
-        _lower_planar(lowering, group)
+    refused = planning.refused(node, PoolSpec)
+    floats = graph.types[node.outputs[0]].dtype is DType.float32
+    data = (0, Layout.blocked, ())
+    blocked = Choice(BLOCKED, (data,), output=Layout.blocked, takes_epilogue=floats)
+    planar = _planar_spec(graph, node) if isinstance(node.op, MaxPool) else None
+    channels = graph.types[node.inputs[0] or ""].shape[1]
+    if planar is not None and planar.cost > blocked_cost(planar, channels):
+        planar = None
+    if planar is not None:
+        refused = planning.refused(node, PlanarMaxSpec) or refused
+    if refused is not None:
+        return refused
+    if planar is None:
+        return (blocked,)
+    rows = (0, Layout.plain, ())
+    by_rows = Choice(
+        PLANAR, (rows,), output=Layout.plain, row_major_inputs=(0,), alone=True, detail=planar
+    )
+    return by_rows, blocked
+
+
+@plans(MaxPool, AveragePool, LpPool, AveragePoolInteger, plan=plan_pool)
+def place_pool(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """x, operands, y."""
+    graph, node = lowering.graph, group.root
+    if choice.kernel == POSITIONS:
+        place_with_positions(lowering, group, choice)
+        return
+    if choice.kernel == PLANAR:
+        _place_planar(lowering, group, choice.detail)
         return
     x = lowering.read(node.inputs[0] or "", Layout.blocked)
     fused, operands = epilogue(lowering, group)
@@ -114,32 +128,24 @@ def lower_pool(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [x, *operands, y], group.label)
 
 
-def _stays_row_major(decided: Decided, node: Node) -> bool:
-    """Whether the input is row-major, and faster read so than put in blocks."""
-    if node.inputs[0] in decided.blocked:
-        return False
-    spec = _planar_spec(decided.graph, node)
+def _planar_spec(graph: Graph, node: Node) -> PlanarMaxSpec | None:
+    """The kernel that reduces rows as they lie; None where it would write out too much padding."""
+    nothing = Strides(0, 0, 0, 0)
+    pool = pool_spec(graph, node, nothing, nothing)
+    spec = PlanarMaxSpec(
+        pool.batch * pool.channels, pool.size, pool.output, pool.kernel, pool.strides,
+        pool.dilations, pool.pads, pool.dtype,
+    )  # fmt: skip
     ends = [
         max(before + n, spec.reach(axis, outputs))
         for axis, (before, n, outputs) in enumerate(zip(spec.pads, spec.size, spec.output))
     ]
-    if any(end - n > MOST_PADDING for end, n in zip(ends, spec.size)):
-        return False
-    return spec.cost <= blocked_cost(spec, decided.graph.types[node.inputs[0] or ""].shape[1])
+    too_much = any(end - n > MAX_PADDING for end, n in zip(ends, spec.size))
+    return None if too_much else spec
 
 
-def _planar_spec(graph: Graph, node: Node) -> PlanarMaxSpec:
-    nothing = Strides(0, 0, 0, 0)
-    pool = pool_spec(graph, node, nothing, nothing)
-    return PlanarMaxSpec(
-        pool.batch * pool.channels, pool.size, pool.output, pool.kernel, pool.strides,
-        pool.dilations, pool.pads, pool.dtype,
-    )  # fmt: skip
-
-
-def _lower_planar(lowering: Lowering, group: Group) -> None:
+def _place_planar(lowering: Lowering, group: Group, spec: PlanarMaxSpec) -> None:
     """x, scratch memory, y."""
-    spec = _planar_spec(lowering.graph, group.root)
     x = lowering.read_contiguous(group.root.inputs[0] or "")
     scratch = lowering.scratch(spec.scratch_bytes)
     lowering.call(spec, [x, scratch, lowering.write_contiguous(group.output)], group.label)

@@ -6,12 +6,15 @@ import math
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
+from verax.compiler.decide.epilogues import fits_any_type
 from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
+from verax.compiler.decide.layouts import Layout, can_block
+from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.products.strassen import COLUMNS, Image, StrassenSpec
 from verax.compiler.kernels.sizes import known
-from verax.compiler.lower.convolution.epilogues import epilogue, fits_any_type
-from verax.compiler.lower.lowering import Lowering, NoKernel, is_static, lowers
+from verax.compiler.lower.convolution.epilogues import epilogue
+from verax.compiler.lower.lowering import Lowering, is_static
 from verax.compiler.lower.movement.turned import pixels_of
 from verax.compiler.lower.products.strassen import Piece, multiply
 from verax.compiler.lower.storage import Physical, Placed, Pointer
@@ -29,24 +32,25 @@ def is_compiled(graph: Graph, node: Node) -> bool:
     return all(n % COLUMNS == 0 for n in w.shape[:2]) and can_block(x) and can_block(y)
 
 
-def layouts(decided: Decided, node: Node) -> Layouts | None:
-    """Blocked in and out."""
-    if not is_compiled(decided.graph, node):
-        return None
-    rank = decided.graph.types[node.inputs[0] or ""].rank
-    return Layouts({0: (Layout.blocked, ((0, 0),) * (rank - 2))}, Layout.blocked)
-
-
-@lowers(StrassenConv, epilogue=is_compiled, layouts=layouts, fits=fits_any_type)
-def lower_strassen_convolution(lowering: Lowering, group: Group) -> None:
-    """For each image loops that add up quarters of its pixels and channels, then one kernel."""
-    graph, node = lowering.graph, group.root
-    wanted = layouts(lowering.decided, node)
-    if wanted is None:
-        raise NoKernel(
+def plan_strassen(planning: Planning, node: Node) -> Alternatives:
+    """One alternative, blocked in and out."""
+    if not is_compiled(planning.graph, node):
+        return NoKernel(
             "it needs known sizes and constant weights, multiples of 32 channels and of 32 filters"
         )
-    x = _dense(lowering, lowering.read(node.inputs[0] or "", *wanted.inputs[0]), group.label)
+    no_border = ((0, 0),) * (planning.graph.types[node.inputs[0] or ""].rank - 2)
+    data = (0, Layout.blocked, no_border)
+    return planning.refused(node, StrassenSpec, LoopSpec) or (
+        Choice("Strassen", (data,), output=Layout.blocked, takes_epilogue=True),
+    )
+
+
+@plans(StrassenConv, plan=plan_strassen, fits=fits_any_type)
+def place_strassen(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """For each image loops that add up quarters of its pixels and channels, then one kernel."""
+    graph, node = lowering.graph, group.root
+    ((_, layout, pads),) = choice.inputs
+    x = _dense(lowering, lowering.read(node.inputs[0] or "", layout, pads), group.label)
     fused, operands = epilogue(lowering, group)
     pixels = pixels_of(lowering, group.output)
     y = pixels[0] if pixels else lowering.write(group.output, Layout.blocked)

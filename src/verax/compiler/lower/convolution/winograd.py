@@ -10,10 +10,13 @@ import dataclasses
 import numpy as np
 
 from verax.compiler.decide.bounded import Bounds
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
+from verax.compiler.decide.epilogues import fits_any_type
 from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads
+from verax.compiler.decide.layouts import Layout, Pads
 from verax.compiler.kernels.convolution.pack import direct_elements, direct_order, pack_channels
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.convolution.winograd import (
     STORED,
     WinogradOutput,
@@ -28,8 +31,8 @@ from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
 from verax.compiler.lower.convolution import convolution
-from verax.compiler.lower.convolution.epilogues import epilogue, fits_any_type
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.convolution.epilogues import epilogue
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides
 from verax.ir.graph import Graph, Node
@@ -69,11 +72,23 @@ def zeros_around(windows: Windows, tiling: Tiling) -> Pads:
     )
 
 
-def layouts(decided: Decided, node: Node) -> Layouts | None:
-    """Blocked in and out, with the zeros that the tiles at the edges see."""
-    graph = decided.graph
-    if not is_compiled(graph, node):
-        return None
+def plan_winograd(planning: Planning, node: Node) -> Alternatives:
+    """One alternative: blocked in and out, with the zeros that the tiles at the edges see."""
+    pads = _border(planning.graph, node) if is_compiled(planning.graph, node) else None
+    if pads is None:
+        return NoKernel(
+            "it needs known sizes, constant weights, groups of whole blocks of 16 channels and "
+            "borders that are not too large"
+        )
+    data = (0, Layout.blocked, pads)
+    kernels = WinogradScales, WinogradInput, ConvSpec, WinogradOutput
+    return planning.refused(node, *kernels) or (
+        Choice("Winograd", (data,), output=Layout.blocked, takes_epilogue=True),
+    )
+
+
+def _border(graph: Graph, node: Node) -> Pads | None:
+    """The zeros around the data; None for a border out of proportion."""
     assert isinstance(node.op, WinogradConv)
     x, w = (graph.types[v] for v in node.inputs[:2] if v is not None)
     windows = node.op.spatial(x, w)
@@ -81,7 +96,7 @@ def layouts(decided: Decided, node: Node) -> Layouts | None:
     whole = [n + a + b for n, (a, b) in zip(windows.input, pads, strict=True)]
     if not border_is_modest(x.shape[0] * x.shape[1], windows.input, windows.output, whole):
         return None
-    return Layouts({0: (Layout.blocked, pads)}, Layout.blocked)
+    return pads
 
 
 def fits(graph: Graph, value: str, node: Node) -> bool:
@@ -90,20 +105,15 @@ def fits(graph: Graph, value: str, node: Node) -> bool:
     return made and fits_any_type(graph, value, node)
 
 
-@lowers(WinogradConv, epilogue=is_compiled, layouts=layouts, fits=fits)
-def lower_winograd(lowering: Lowering, group: Group) -> None:
+@plans(WinogradConv, plan=plan_winograd, fits=fits)
+def place_winograd(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Four calls, band by band: magnitudes of x; x to matrices; matrices times weights; sums, bias
     and operands to y."""
     graph, node = lowering.graph, group.root
-    wanted = layouts(lowering.decided, node)
-    if wanted is None:
-        raise NoKernel(
-            "it needs known sizes, constant weights, groups of whole blocks of 16 channels and "
-            "borders that are not too large"
-        )
     assert isinstance(node.op, WinogradConv)
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
-    x = lowering.read(node.inputs[0] or "", *wanted.inputs[0])
+    ((_, layout, pads),) = choice.inputs
+    x = lowering.read(node.inputs[0] or "", layout, pads)
     windows = node.op.spatial(graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""])
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     packed = None if bias is None else lowering.packed(pack_channels(graph.constants[bias]))

@@ -1,7 +1,7 @@
 """Bytes for VNNI, whose instruction takes unsigned bytes of data by signed bytes of weights.
 
 Passes store data minus its zero point in 16 bits, which is what machines without VNNI multiply.
-Where VNNI is, `stored_in_bytes` gives those values one byte again, if none of them is negative and
+Where VNNI is, `store_in_bytes` gives those values one byte again, if none of them is negative and
 all that reads them takes bytes; other data is moved into bytes before a convolution, and what the
 move adds to the sums is known ahead. Nothing here changes a number of the network.
 """
@@ -15,6 +15,7 @@ import numpy as np
 
 from verax.compiler.decide.layouts import Layout, Pads, widest
 from verax.compiler.decide.ranges import Range, range_of
+from verax.compiler.decide.steps import STORE_BYTES, Decisions
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import Physical, Placed
 from verax.ir.graph import Graph, Node
@@ -74,12 +75,22 @@ def starting_sums(weights: np.ndarray, zero: int) -> np.ndarray:
     return (-zero * sums).astype(np.int32)
 
 
-def stored_in_bytes(graph: Graph, takes_bytes: Callable[[Graph, Node], bool]) -> Graph:
+def store_in_bytes(
+    graph: Graph, takes_bytes: Callable[[Graph, Node], bool], decisions: Decisions
+) -> Graph:
     """The graph with int16 values made as uint8 where all that reads them takes bytes.
 
     takes_bytes: whether a convolution's kernel would. Nodes keep their number and their order.
     """
-    narrow = {n.outputs[0] for n in graph.nodes if _may_be_bytes(graph, n, takes_bytes)}
+    if not decisions.runs(STORE_BYTES):
+        return graph
+    narrow = {
+        value
+        for node in graph.nodes
+        if _may_be_bytes(graph, node, takes_bytes)
+        for value in node.outputs[:1]
+        if decisions.allows(STORE_BYTES, f"{value!r} as uint8", value, (value,))
+    }
     if not narrow:
         return graph
     wide = {graph.producers[v].inputs[0] for v in narrow if _clips(graph.producers[v])}

@@ -15,8 +15,10 @@ import dataclasses
 import numpy as np
 
 from verax.compiler.decide.bounded import Bounds
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
+from verax.compiler.decide.epilogues import fits_any_type
 from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Decided, Layout, Layouts, Pads, can_block, widest
+from verax.compiler.decide.layouts import Layout, Pads, can_block, widest
 from verax.compiler.decide.ranges import range_of
 from verax.compiler.kernels.convolution.emit import pack_conv_weights
 from verax.compiler.kernels.convolution.pack import pack_channels
@@ -27,7 +29,7 @@ from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.products.paired_bytes import OFTEN, pack_paired
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
-from verax.compiler.lower.convolution.epilogues import epilogue, fits_any_type
+from verax.compiler.lower.convolution.epilogues import epilogue
 from verax.compiler.lower.integer.beside import beside, lie_beside, spec_beside, weights_beside
 from verax.compiler.lower.integer.bytes import (
     bytes_minus,
@@ -37,7 +39,7 @@ from verax.compiler.lower.integer.bytes import (
 )
 from verax.compiler.lower.integer.weights import WeightFacts, centred, facts_of
 from verax.compiler.lower.integer.winograd import border, lower_tiles, tile_of
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.movement.pixels import come_as_pixels
 from verax.compiler.lower.storage import Physical, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
@@ -213,23 +215,45 @@ def _pairs_up(spec: ConvSpec, facts: WeightFacts) -> bool:
     return whole and facts.share >= OFTEN
 
 
-def layouts(decided: Decided, node: Node) -> Layouts | None:
-    """Blocked. Data that the kernel reads where it lies wants its border."""
-    graph = decided.graph
-    if not is_compiled(graph, node):
-        return None
-    how = decided.byte_products
-    tile, pads = _tile_and_pads(graph, node, how)
+@dataclasses.dataclass(frozen=True)
+class _Way:
+    """How a convolution of integers is computed.
+
+    tile: of Winograd's filtering, 0 for direct summation. pads: the border of zeros around the
+    data. beside_in: what an image is stored in whose pixels are put side by side; None where they
+    are not. in_bytes: data and weights are bytes, the data minus `base`.
+    """
+
+    tile: int
+    pads: Pads
+    beside_in: DType | None
+    in_bytes: bool
+    base: int | None
+
+
+def plan_integer_convolution(planning: Planning, node: Node) -> Alternatives:
+    """One alternative, blocked; its detail is a `_Way`. Data that the kernel reads where it lies
+    wants its border."""
+    graph, how = planning.graph, planning.target.byte_products
+    tile, pads = _tile_and_pads(graph, node, how) if is_compiled(graph, node) else (0, None)
     if pads is None:
-        return None
-    apart = tile != 0 or _beside_in(graph, node, how) is None
-    ready = _is_ready(graph, node) and apart
-    if apart and how and not tile and takes_bytes(graph, node, how):
-        data = graph.types[node.inputs[0] or ""].dtype
-        ready = data is DType.uint8 and _base(graph, node) == 0
-    if not ready and come_as_pixels(graph, node.inputs[0] or ""):  # what moves them reads pixels
-        return Layouts({0: (Layout.pixels, ((0, 0),) * len(pads))}, Layout.blocked)
-    return Layouts({0: (Layout.blocked, pads)} if ready else {}, Layout.blocked)
+        return NoKernel(
+            "convolutions of integers take constant weights and zero points, one to three axes and "
+            "borders that are no larger than what they surround"
+        )
+    beside_in = None if tile else _beside_in(graph, node, how)
+    in_bytes = not tile and (beside_in is DType.uint8 or takes_bytes(graph, node, how))
+    base = _base(graph, node) if in_bytes else None
+    value = node.inputs[0] or ""
+    ready = _is_ready(graph, node) and beside_in is None
+    if beside_in is None and in_bytes:
+        ready = graph.types[value].dtype is DType.uint8 and base == 0
+    inputs: tuple[tuple[int, Layout, Pads], ...] = ((0, Layout.blocked, pads),) if ready else ()
+    if not ready and come_as_pixels(graph, value):  # what moves them reads pixels
+        inputs = ((0, Layout.pixels, ((0, 0),) * len(pads)),)
+    way = _Way(tile, pads, beside_in, in_bytes, base)
+    name = "integer Winograd" if tile else "integer convolution"
+    return (Choice(name, inputs, output=Layout.blocked, takes_epilogue=True, detail=way),)
 
 
 def _is_ready(graph: Graph, node: Node) -> bool:
@@ -238,28 +262,18 @@ def _is_ready(graph: Graph, node: Node) -> bool:
     return data is DType.int16 and not _zero(graph, node, 2)
 
 
-@lowers(
-    ConvInteger, ConvTransposeInteger, epilogue=is_compiled, layouts=layouts, fits=fits_any_type
-)
-def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
+@plans(ConvInteger, ConvTransposeInteger, plan=plan_integer_convolution, fits=fits_any_type)
+def place_integer_convolution(lowering: Lowering, group: Group, choice: Choice) -> None:
     """x, weights, operands, y."""
     graph, node = lowering.graph, group.root
-    how = lowering.target.byte_products
-    tile, pads = _tile_and_pads(graph, node, how) if is_compiled(graph, node) else (0, None)
-    if pads is None:
-        raise NoKernel(
-            "convolutions of integers take constant weights and zero points, one to three axes and "
-            "borders that are no larger than what they surround"
-        )
+    way: _Way = choice.detail
+    pads, beside_in, base = way.pads, way.beside_in, way.base
     weights = _centred_weights(graph, node)
-    if tile:
+    if way.tile:
         x = _centred_data(lowering, node, pads)
         declared = _as_declared(graph, node, "int32")
-        lower_tiles(lowering, group, x, weights, tile, declared, _sums(graph, node, "int32"))
+        lower_tiles(lowering, group, x, weights, way.tile, declared, _sums(graph, node, "int32"))
         return
-    beside_in = _beside_in(graph, node, how)
-    narrow = beside_in is DType.uint8 or takes_bytes(graph, node, how)
-    base = _base(graph, node) if narrow else None
     zero = 0 if base is None else int(_zero(graph, node, 2)) - base
     if beside_in is not None:
         value = node.inputs[0] or ""
@@ -278,7 +292,7 @@ def lower_integer_convolution(lowering: Lowering, group: Group) -> None:
         spec, weights = spec_beside(spec, x), weights_beside(weights)
     if base is not None:
         types = ContractionTypes("uint8", "int8", "int32", str(stored))
-        paired = how == "pairs"
+        paired = lowering.target.byte_products == "pairs"
         spec = dataclasses.replace(spec, types=types, bias=zero != 0, paired=paired)
     total = spec.types.sum
     declared = _as_declared(graph, node, total)

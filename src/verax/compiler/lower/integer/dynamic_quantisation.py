@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.loops.loop import Access
 from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
+from verax.ir.graph import Node
+from verax.ir.types import DType
 from verax.numerics.arith import Arith
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.ops.quantized.dynamic_quantization import HIGH, LOW, DynamicQuantizeGroups
@@ -20,8 +23,18 @@ X, FIRST, SECOND = Input(0, F32), Input(1, F32), Input(2, F32)
 """The element, and what the two stages of its row give."""
 
 
-@lowers("DynamicQuantizeLinear")
-def lower_linear(lowering: Lowering, group: Group) -> None:
+def plan_rows(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    type_ = planning.graph.types[node.inputs[0] or ""]
+    if 0 in type_.shape:
+        return NoKernel("there is nothing to quantise")
+    if type_.dtype is not DType.float32:
+        return NoKernel(f"no kernel takes {type_.dtype}")
+    return planning.refused(node, ReduceSpec) or (Choice("dynamic quantization"),)
+
+
+@plans("DynamicQuantizeLinear", plan=plan_rows)
+def place_linear(lowering: Lowering, group: Group, choice: Choice) -> None:
     """x; scale, zero point, y. One row: the least and the greatest, of which NaN is neither."""
     zero = M.like(0.0, X)
     low = Stage("min", X, M.select(M.lt(FIRST, zero), FIRST, zero))
@@ -35,8 +48,8 @@ def lower_linear(lowering: Lowering, group: Group) -> None:
     _emit(lowering, group, 0, (low, high), {1: scale, 2: point}, y)
 
 
-@lowers("DynamicQuantizeGroups")
-def lower_groups(lowering: Lowering, group: Group) -> None:
+@plans("DynamicQuantizeGroups", plan=plan_rows)
+def place_groups(lowering: Lowering, group: Group, choice: Choice) -> None:
     """x; scale, q: a row for each group."""
     op = group.root.op
     assert isinstance(op, DynamicQuantizeGroups)
@@ -95,8 +108,6 @@ def _emit(
     """One call over rows that are what lies behind `axis`. per_row: by number of the output."""
     node = group.root
     shape = lowering.graph.types[node.inputs[0] or ""].shape
-    if 0 in shape:
-        raise NoKernel("there is nothing to quantise")
     x, out = (
         lowering.read_contiguous(node.inputs[0] or ""),
         lowering.write_contiguous(node.outputs[0]),

@@ -6,11 +6,13 @@ import math
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
 from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import Physical, Placed
+from verax.ir.graph import Node
 from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Input, TracingArith
 from verax.ops.quantized.exponentials import LONGEST, RowSoftmax, TableSoftmax, between
@@ -19,17 +21,25 @@ from verax.ops.quantized.requantization import SoftmaxInteger, exp_table, recipr
 I32 = "int32"
 
 
-@lowers(SoftmaxInteger)
-def lower_softmax(lowering: Lowering, group: Group) -> None:
+def plan_softmax(planning: Planning, node: Node) -> Alternatives:
+    """By tables for 16 bits, else by a series of exponentials."""
+    type_ = planning.graph.types[node.inputs[0] or ""]
+    if type_.shape[-1] >= LONGEST:
+        return NoKernel(f"softmax takes rows shorter than {LONGEST}")
+    in_tables = type_.dtype is DType.int16
+    name = "integer softmax by tables" if in_tables else "integer softmax"
+    return planning.refused(node, ReduceSpec, LoopSpec) or (Choice(name),)
+
+
+@plans(SoftmaxInteger, plan=plan_softmax)
+def place_softmax(lowering: Lowering, group: Group, choice: Choice) -> None:
     """x, y."""
     graph, node = lowering.graph, group.root
     assert isinstance(node.op, SoftmaxInteger)
     type_, to = graph.types[node.inputs[0] or ""], graph.types[node.outputs[0]].dtype
     *rows, length = type_.shape
-    if length >= LONGEST:
-        raise NoKernel(f"softmax takes rows shorter than {LONGEST}")
-    if str(type_.dtype) == "int16":
-        _lower_tables(lowering, group, math.prod(rows), length)
+    if type_.dtype is DType.int16:
+        _place_tables(lowering, group, math.prod(rows), length)
         return
     m, info = TracingArith(), np.iinfo(to.numpy)
     softmax = RowSoftmax(m, node.op.factor, int(info.min), int(info.max), info.bits)
@@ -52,7 +62,7 @@ def lower_softmax(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [source, lowering.write_contiguous(group.output)], group.label)
 
 
-def _lower_tables(lowering: Lowering, group: Group, rows: int, length: int) -> None:
+def _place_tables(lowering: Lowering, group: Group, rows: int, length: int) -> None:
     """Of 16 bits: where each element lies in the table of exponentials; the exponentials; where
     the row's sum lies in the table of reciprocals, and its shift; the reciprocals; the shares."""
     node, label = group.root, group.label

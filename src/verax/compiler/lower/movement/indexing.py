@@ -7,12 +7,14 @@ import math
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
 from verax.compiler.kernels.search.scatter import ScatterSpec
 from verax.compiler.lower.copies import copy_view, fill, view
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import Physical, Placed
+from verax.ir.graph import Node
 from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.ops.movement.gather import GatherElements, GatherND
@@ -26,8 +28,13 @@ CHUNK = 4096
 M = TracingArith()
 
 
-@lowers(GatherElements)
-def lower_gather_elements(lowering: Lowering, group: Group) -> None:
+def plan_gather(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    return planning.refused(node, LoopSpec) or (Choice("gather"),)
+
+
+@plans(GatherElements, plan=plan_gather)
+def place_gather_elements(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Indices, data, output, and the flag that a bad index sets."""
     node, op = group.root, group.root.op
     assert isinstance(op, GatherElements)
@@ -50,8 +57,8 @@ def lower_gather_elements(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [indices, data, y, lowering.flag(node.place)], group.label)
 
 
-@lowers(GatherND)
-def lower_gather_nd(lowering: Lowering, group: Group) -> None:
+@plans(GatherND, plan=plan_gather)
+def place_gather_nd(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Indices once for each axis that they point into, data, output, flag."""
     node, op = group.root, group.root.op
     assert isinstance(op, GatherND)
@@ -76,18 +83,25 @@ def lower_gather_nd(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [*([indices] * depth), data, y, flag], group.label)
 
 
+def plan_scatter(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    op, types = node.op, [planning.graph.types[v or ""] for v in node.inputs]
+    assert isinstance(op, ScatterElements | ScatterND)
+    data, indices, updates = types
+    if isinstance(op, ScatterND):
+        slice_ = data.shape[indices.shape[-1] :]
+        if updates.shape != (*indices.shape[:-1], *slice_):
+            return NoKernel("the shape of the updates does not fit")
+    if op.reduction != "none" and str(data.dtype) in ("float16", "bfloat16", "bool"):
+        return NoKernel(f"{data.dtype} is combined through float64")
+    if any(0 in t.shape for t in types):
+        return NoKernel("nothing to write")
+    return planning.refused(node, ScatterSpec, LoopSpec) or (Choice("scatter"),)
+
+
 def _started(lowering: Lowering, group: Group) -> tuple[Placed, Placed, Placed]:
     """Indices, updates, and the output with the data in it."""
-    graph, node = lowering.graph, group.root
-    op = node.op
-    assert isinstance(op, ScatterElements | ScatterND)
-    type_ = graph.types[node.inputs[0] or ""]
-    if op.reduction != "none":
-        dtype = str(type_.dtype)
-        if dtype in ("float16", "bfloat16", "bool"):
-            raise NoKernel(f"{dtype} is combined through float64")
-    if any(0 in graph.types[v or ""].shape for v in node.inputs):
-        raise NoKernel("nothing to write")
+    node = group.root
     data = lowering.read(node.inputs[0] or "")
     indices, updates = (lowering.read_contiguous(v or "") for v in node.inputs[1:])
     y = lowering.write_contiguous(node.outputs[0])
@@ -95,8 +109,8 @@ def _started(lowering: Lowering, group: Group) -> tuple[Placed, Placed, Placed]:
     return indices, updates, y
 
 
-@lowers(ScatterElements)
-def lower_scatter_elements(lowering: Lowering, group: Group) -> None:
+@plans(ScatterElements, plan=plan_scatter)
+def place_scatter_elements(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Data copied; then indices, updates, output, flag. Along the axis updates keep their order."""
     node, op = group.root, group.root.op
     assert isinstance(op, ScatterElements)
@@ -129,17 +143,11 @@ def lower_scatter_elements(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [indices, updates, y, lowering.flag(node.place)], group.label)
 
 
-@lowers(ScatterND)
-def lower_scatter_nd(lowering: Lowering, group: Group) -> None:
+@plans(ScatterND, plan=plan_scatter)
+def place_scatter_nd(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Data copied; then indices, updates, output, flag. What an index names is shared out."""
     node, op = group.root, group.root.op
     assert isinstance(op, ScatterND)
-    graph = lowering.graph
-    if graph.types[node.inputs[2] or ""].shape != (
-        *graph.types[node.inputs[1] or ""].shape[:-1],
-        *graph.types[node.inputs[0] or ""].shape[graph.types[node.inputs[1] or ""].shape[-1] :],
-    ):
-        raise NoKernel("the shape of the updates does not fit")
     indices, updates, y = _started(lowering, group)
     depth = indices.physical.shape[-1]
     size, to = y.physical.shape, y.physical.strides
@@ -162,8 +170,19 @@ def lower_scatter_nd(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [indices, updates, y, lowering.flag(node.place)], group.label)
 
 
-@lowers(MaxUnpool)
-def lower_unpool(lowering: Lowering, group: Group) -> None:
+def plan_unpool(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    op, type_ = node.op, planning.graph.types[node.inputs[0] or ""]
+    assert isinstance(op, MaxUnpool)
+    inner = TensorType(type_.dtype, op.unpooled_dims(type_.shape)).shape
+    output = planning.graph.types[node.outputs[0]].shape
+    if any(a > b for a, b in zip(inner, output)) or 0 in type_.shape:
+        return NoKernel("the output is too small, or the input is empty")
+    return planning.refused_types([type_], ScatterSpec, LoopSpec) or (Choice("max unpooling"),)
+
+
+@plans(MaxUnpool, plan=plan_unpool)
+def place_unpool(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Zeros; then indices, updates, output, flag; the output in its place where it is larger."""
     node, op = group.root, group.root.op
     assert isinstance(op, MaxUnpool)
@@ -172,8 +191,6 @@ def lower_unpool(lowering: Lowering, group: Group) -> None:
     inner = TensorType(type_.dtype, op.unpooled_dims(type_.shape))
     y = lowering.write_contiguous(node.outputs[0])
     same = inner.shape == y.physical.shape
-    if any(a > b for a, b in zip(inner.shape, y.physical.shape)) or 0 in type_.shape:
-        raise NoKernel("the output is too small, or the input is empty")
     made = y if same else lowering.allocate(Physical(inner))
     dtype, zero = str(type_.dtype), np.zeros(1, type_.dtype.numpy)
     lowering.call(fill(made.physical, zero), [made], f"{group.label}: zeros")
@@ -190,8 +207,20 @@ def lower_unpool(lowering: Lowering, group: Group) -> None:
         lowering.call(copied, [made, part.pointer], f"{group.label}: into its place")
 
 
-@lowers(OneHot)
-def lower_one_hot(lowering: Lowering, group: Group) -> None:
+def plan_one_hot(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    op, kind = node.op, planning.graph.types[node.inputs[0] or ""].dtype
+    assert isinstance(op, OneHot)
+    output = planning.graph.types[node.outputs[0]]
+    depth = output.shape[op.axis % output.rank]
+    if kind is DType.bool_ or (kind.is_integer and kind.itemsize < 4 and depth > 127):
+        return NoKernel("indices of that type cannot name all positions")
+    types = [planning.graph.types[node.inputs[i] or ""] for i in (0, 2)]
+    return planning.refused_types([*types, output], LoopSpec) or (Choice("one-hot"),)
+
+
+@plans(OneHot, plan=plan_one_hot)
+def place_one_hot(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Indices, positions along the new axis, off, on, output."""
     node, op = group.root, group.root.op
     assert isinstance(op, OneHot)
@@ -200,8 +229,6 @@ def lower_one_hot(lowering: Lowering, group: Group) -> None:
     shape = y.physical.shape
     axis, kind = op.axis % len(shape), indices.physical.type.dtype
     depth, dtype = shape[axis], str(y.physical.type.dtype)
-    if kind is DType.bool_ or (kind.is_integer and kind.itemsize < 4 and depth > 127):
-        raise NoKernel("indices of that type cannot name all positions")
     steps = list(indices.physical.strides)
     steps.insert(axis, 0)
     table = lowering.constant(np.arange(depth, dtype=np.int64))

@@ -6,84 +6,141 @@ What moves where is found by applying the operator's meaning to positions (`inde
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
+from verax.compiler.decide.layouts import Layout
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
-from verax.compiler.lower.convolution.concatenation import join_blocks, joins_blocks
-from verax.compiler.lower.convolution.pieces import cut_blocks, cut_from_blocks
+from verax.compiler.lower.convolution.concatenation import concatenate_blocks, concatenates_blocks
+from verax.compiler.lower.convolution.pieces import cut_blocks, cuts_whole_blocks
 from verax.compiler.lower.copies import View, copy_view, fill, view
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.movement.index_maps import StridedMap, beginnings, strided_map
 from verax.compiler.lower.movement.pixels import view_pixels
-from verax.compiler.lower.movement.turned import turn_blocks, turned_to_blocks
+from verax.compiler.lower.movement.turned import turn_blocks, turns
 from verax.compiler.lower.storage import MemorySpace, Physical, Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, Inference, as_tuple
 from verax.ir.types import DType
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.ops.movement.generation import ConstantOfShape, EyeLike, Trilu
+from verax.ops.movement.reshaping import Transpose
 
 LIMIT = 1 << 26
 """Larger tensors are not mapped element by element while compiling."""
+FILLING = ("Pad", "CenterCropPad")
+"""Operators whose output has elements that the input has not."""
 MOST_PARTS = 256
 """Inputs of a concatenation, and outputs of a split, that are copied by code of their own each."""
 
 
-@lowers("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def lower_view(lowering: Lowering, group: Group) -> None:
+def plan_view(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    return (Choice("view"),)
+
+
+@plans("Reshape", "Flatten", "Squeeze", "Unsqueeze", plan=plan_view)
+def place_view(lowering: Lowering, group: Group, choice: Choice) -> None:
     """The same bytes under another shape."""
     source = group.root.inputs[0]
     assert source is not None
     lowering.alias(group.output, source)
 
 
-@lowers("Transpose", layouts=turned_to_blocks)
-def lower_transpose(lowering: Lowering, group: Group) -> None:
+def plan_transpose(planning: Planning, node: Node) -> Alternatives:
+    """To blocks of channels in one go, where everything that reads the image wants blocks; else as
+    any movement."""
+    rows = plan_movement(planning, node)
+    if isinstance(rows, NoKernel) or not turns(planning.graph, node, True):
+        return rows
+    to_blocks = dataclasses.replace(rows[0], output=Layout.blocked, blocked_readers=True)
+    return to_blocks, *rows
+
+
+@plans("Transpose", plan=plan_transpose)
+def place_transpose(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Source, output; from or to blocks of channels in one go, where one of them lies so; nothing
     where pixels are read as they lie."""
     if not (view_pixels(lowering, group.root) or turn_blocks(lowering, group.root)):
-        lower_movement(lowering, group)
+        place_movement(lowering, group, choice)
 
 
-@lowers("Slice", "Split", layouts=cut_from_blocks)
-def lower_cut(lowering: Lowering, group: Group) -> None:
+def plan_cut(planning: Planning, node: Node) -> Alternatives:
+    """Pieces of a blocked input, where the outputs are whole blocks of it; else as any movement."""
+    rows = plan_movement(planning, node)
+    if isinstance(rows, NoKernel) or not cuts_whole_blocks(planning.graph, node):
+        return rows
+    pieces = dataclasses.replace(
+        rows[0], output=Layout.blocked, every_output=True, blocked_inputs=(0,)
+    )
+    return pieces, *rows
+
+
+@plans("Slice", "Split", plan=plan_cut)
+def place_cut(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Nothing where the outputs are whole blocks of the input; else as any movement."""
     if not cut_blocks(lowering, group.root):
-        lower_movement(lowering, group)
+        place_movement(lowering, group, choice)
 
 
-@lowers(
+def plan_movement(planning: Planning, node: Node) -> NoKernel | tuple[Choice]:
+    """One alternative."""
+    refused = planning.refused(node, LoopSpec)
+    if refused is not None:
+        return refused
+    if not _is_mapped(planning.graph, node):
+        return NoKernel("what moves where is computed, or too large to be listed while compiling")
+    if node.op.kind in FILLING:
+        found = _positions(planning.graph, node)
+        if any((p < 0).any() and (p >= 0).any() and _box(p >= 0) is None for p in found):
+            return NoKernel("what is filled is no box")
+    return (Choice("movement"),)
+
+
+@plans(
     "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Pad",
-    "ReverseSequence", "CenterCropPad",
+    "ReverseSequence", "CenterCropPad", plan=plan_movement,
 )  # fmt: skip
-def lower_movement(lowering: Lowering, group: Group) -> None:
+def place_movement(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Source, output; or an index table, source, output."""
-    graph, node = lowering.graph, group.root
-    if not _is_mapped(graph, node):
-        raise NoKernel("what moves where is computed, or too large to be listed while compiling")
-    found = _positions(graph, node)
-    if any((p < 0).any() and (p >= 0).any() and _box(p >= 0) is None for p in found):
-        raise NoKernel("what is filled is no box")
-    for value, positions in zip(node.outputs, found, strict=True):
+    node = group.root
+    if isinstance(node.op, Transpose) and _is_large(lowering.graph, node):
+        _permute(lowering, node, node.op)
+        return
+    for value, positions in zip(node.outputs, _positions(lowering.graph, node), strict=True):
         _move(lowering, node, value, positions)
+
+
+def _permute(lowering: Lowering, node: Node, op: Transpose) -> None:
+    """A transposition of a tensor that is too large for a list of positions: source, output."""
+    x, y = lowering.read_contiguous(node.inputs[0] or ""), lowering.write(node.outputs[0])
+    rank, dtype = len(x.physical.shape), str(x.physical.type.dtype)
+    order = tuple(range(rank))[::-1] if op.perm is None else op.perm
+    read = Access(dtype, tuple(x.physical.strides[axis] for axis in order))
+    written = Access(dtype, y.physical.strides)
+    spec = LoopSpec(y.physical.shape, (read,), (written,), (Input(0, dtype),))
+    lowering.call(spec, [x, y], node.name or node.outputs[0])
 
 
 def _is_mapped(graph: Graph, node: Node) -> bool:
     """Whether only the first input varies, and it is of a size that can be mapped."""
     if len(node.outputs) > MOST_PARTS:
         return False
-    types = [graph.types[v] for v in (node.inputs[0], *node.outputs) if v is not None]
     fixed = all(v is None or v in graph.constants for v in node.inputs[1:])
-    return (
-        fixed
-        and all(math.prod(t.shape) <= LIMIT for t in types)
-        and (node.inputs[0] not in graph.constants)
-    )
+    small = isinstance(node.op, Transpose) or not _is_large(graph, node)
+    return fixed and small and node.inputs[0] not in graph.constants
+
+
+def _is_large(graph: Graph, node: Node) -> bool:
+    """True if its positions are not listed while compiling."""
+    types = [graph.types[v] for v in (node.inputs[0], *node.outputs) if v is not None]
+    return any(math.prod(t.shape) > LIMIT for t in types)
 
 
 def _positions(graph: Graph, node: Node) -> tuple[np.ndarray, ...]:
@@ -194,14 +251,20 @@ def _table(
     lowering.call(spec, [table, source, target.pointer], label)
 
 
-@lowers("Trilu")
-def lower_triangle(lowering: Lowering, group: Group) -> None:
+def plan_triangle(planning: Planning, node: Node) -> Alternatives:
+    """One alternative, where the number of the diagonal is a constant."""
+    k = node.inputs[1] if len(node.inputs) > 1 else None
+    if k is not None and k not in planning.graph.constants:
+        return NoKernel("the diagonal is computed")
+    return planning.refused(node, LoopSpec) or (Choice("triangle"),)
+
+
+@plans("Trilu", plan=plan_triangle)
+def place_triangle(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Row numbers, column numbers, source, output."""
     node, op = group.root, group.root.op
     assert isinstance(op, Trilu)
     k = node.inputs[1] if len(node.inputs) > 1 else None
-    if k is not None and k not in lowering.graph.constants:
-        raise NoKernel("the diagonal is computed")
     x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
     shape, dtype = x.physical.shape, str(x.physical.type.dtype)
     rows, columns = shape[-2:]
@@ -219,8 +282,15 @@ def lower_triangle(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [*tables, x, y], group.label)
 
 
-@lowers("EyeLike")
-def lower_eye(lowering: Lowering, group: Group) -> None:
+def plan_eye(planning: Planning, node: Node) -> Alternatives:
+    """One alternative; the type of the input does not matter."""
+    return planning.refused_types([planning.graph.types[node.outputs[0]]], LoopSpec) or (
+        Choice("identity matrix"),
+    )
+
+
+@plans("EyeLike", plan=plan_eye)
+def place_eye(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Row numbers, column numbers, output; of the input its shape alone matters."""
     node, op = group.root, group.root.op
     assert isinstance(op, EyeLike)
@@ -248,39 +318,53 @@ def _diagonals(
     return tables, (rows, columns), number
 
 
-@lowers("Shape", "Size")
-def lower_shape(lowering: Lowering, group: Group) -> None:
-    """Known already: shapes are static here."""
-    node = group.root
-    types = lowering.graph.input_types(node)
+def plan_shape(planning: Planning, node: Node) -> Alternatives:
+    """A constant: shapes are static here."""
     from_types = getattr(node.op, "from_types", None)
-    known = None if from_types is None else from_types(Inference(types))
+    known = None if from_types is None else from_types(Inference(planning.graph.input_types(node)))
     values = as_tuple(known)
     if values[0] is None or np.asarray(values[0]).dtype == object:
-        raise NoKernel("the shape is known only when it runs")
-    lowering.placed[node.outputs[0]] = [lowering.constant(np.asarray(values[0]))]
+        return NoKernel("the shape is known only when it runs")
+    return (Choice("constant", detail=np.asarray(values[0])),)
 
 
-@lowers("ConstantOfShape")
-def lower_constant_of_shape(lowering: Lowering, group: Group) -> None:
-    """Output; its shape is known, whoever gave it."""
+@plans("Shape", "Size", plan=plan_shape)
+def place_shape(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """No call."""
+    lowering.placed[group.output] = [lowering.constant(choice.detail)]
+
+
+def plan_constant_of_shape(planning: Planning, node: Node) -> Alternatives:
+    """One alternative; the shape is known, whoever gave it."""
+    type_ = planning.graph.types[node.outputs[0]]
+    if type_.dtype.numpy.kind == "V":
+        return NoKernel("constants of bfloat16 have no kernel")
+    return planning.refused_types([type_], LoopSpec) or (Choice("fill"),)
+
+
+@plans("ConstantOfShape", plan=plan_constant_of_shape)
+def place_constant_of_shape(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """Output."""
     node, op = group.root, group.root.op
     assert isinstance(op, ConstantOfShape)
     y = lowering.write(node.outputs[0])
     value = np.array(op.value).astype(y.physical.type.dtype.numpy)
-    if value.dtype.kind == "V":
-        raise NoKernel("constants of bfloat16 have no kernel")
     lowering.call(fill(y.physical, value), [y], group.label)
 
 
-@lowers("Range")
-def lower_range(lowering: Lowering, group: Group) -> None:
+def plan_range(planning: Planning, node: Node) -> Alternatives:
+    """One alternative, for a modest number of elements."""
+    if planning.graph.types[node.outputs[0]].shape[0] > LIMIT:
+        return NoKernel("so many numbers are not listed while compiling")
+    return planning.refused(node, LoopSpec) or (Choice("range"),)
+
+
+@plans("Range", plan=plan_range)
+def place_range(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Start, delta, numbers from 0 on, output: start + round(i * delta); how many is known."""
     node = group.root
     start, _, delta = (lowering.read(v or "") for v in node.inputs)
     y = lowering.write(node.outputs[0])
-    if y.physical.shape[0] > LIMIT:
-        raise NoKernel("so many numbers are not listed while compiling")
     numbers = lowering.constant(np.arange(y.physical.shape[0], dtype=np.int32))
     dtype = str(y.physical.type.dtype)
     wide = "float32" if dtype in ("float16", "bfloat16") else dtype
@@ -295,14 +379,32 @@ def lower_range(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [start, delta, numbers, y], group.label)
 
 
-@lowers("Concat", layouts=joins_blocks)
-def lower_concat(lowering: Lowering, group: Group) -> None:
+def plan_concat(planning: Planning, node: Node) -> Alternatives:
+    """In blocks where all inputs are blocked and fill theirs; else in rows."""
+    if len(node.inputs) > MOST_PARTS:
+        return NoKernel(f"more than {MOST_PARTS} inputs")
+    refused = planning.refused(node, LoopSpec)
+    if refused is not None:
+        return refused
+    rows = Choice("concatenation")
+    if not concatenates_blocks(planning.graph, node):
+        return (rows,)
+    indices = range(len(node.inputs))
+    blocks = Choice(
+        "concatenation",
+        tuple((i, Layout.blocked, ()) for i in indices),
+        output=Layout.blocked,
+        blocked_inputs=tuple(indices),
+    )
+    return blocks, rows
+
+
+@plans("Concat", plan=plan_concat)
+def place_concat(lowering: Lowering, group: Group, choice: Choice) -> None:
     """One copy per input, into its part of the output."""
     graph, node = lowering.graph, group.root
-    if len(node.inputs) > MOST_PARTS:
-        raise NoKernel(f"more than {MOST_PARTS} inputs")
     if node.outputs[0] in lowering.blocked:
-        join_blocks(lowering, node)
+        concatenate_blocks(lowering, node)
         return
     output = graph.types[node.outputs[0]]
     axis = node.op.attributes()["axis"] % output.rank
@@ -321,8 +423,13 @@ def lower_concat(lowering: Lowering, group: Group) -> None:
         lowering.call(copy_view(source, part), [source.pointer, part.pointer], label)
 
 
-@lowers("Gather")
-def lower_gather(lowering: Lowering, group: Group) -> None:
+def plan_gather(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    return planning.refused(node, LoopSpec) or (Choice("gather"),)
+
+
+@plans("Gather", plan=plan_gather)
+def place_gather(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Indices, data, output, and the flag that a bad index sets."""
     graph, node = lowering.graph, group.root
     data, index = (graph.types[v or ""] for v in node.inputs)

@@ -8,10 +8,11 @@ import itertools
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Decided, Layout, Layouts
+from verax.compiler.decide.layouts import Layout
 from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.movement.weighted import weighted_sum
 from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.dim import DimLike
@@ -74,25 +75,32 @@ def _tables(graph: Graph, node: Node) -> Tables | None:
     return None if shows_outside and x.dtype not in (DType.float32, DType.float64) else found
 
 
-def layouts(decided: Decided, node: Node) -> Layouts | None:
-    """Blocked when the input comes so and only spatial axes change."""
-    if node.inputs[0] not in decided.blocked:
-        return None
-    tables = _tables(decided.graph, node)
-    if tables is None or any(axis < 2 for axis, _ in tables):
-        return None
-    return Layouts({0: (Layout.blocked, ())}, Layout.blocked)
-
-
-@lowers(Resize, layouts=layouts)
-def lower_resize(lowering: Lowering, group: Group) -> None:
-    """Tables, source, output."""
-    graph, node = lowering.graph, group.root
-    tables = _tables(graph, node)
+def plan_resize(planning: Planning, node: Node) -> Alternatives:
+    """In blocks when the input comes so and only spatial axes change, else in rows. The detail is
+    the tables."""
+    tables = _tables(planning.graph, node)
     if tables is None:
-        raise NoKernel("resizing takes constant sizes, no bool between pixels, no integers outside")
-    wanted = layouts(lowering.decided, node)
-    layout = Layout.plain if wanted is None else Layout.blocked
+        return NoKernel(
+            "resizing takes constant sizes, no bool between pixels, no integers outside"
+        )
+    refused = planning.refused_types(planning.graph.input_types(node)[:1], LoopSpec)
+    if refused is not None:
+        return refused
+    rows = Choice("resize", detail=tables)
+    if any(axis < 2 for axis, _ in tables):
+        return (rows,)
+    blocked = (0, Layout.blocked, ())
+    blocks = dataclasses.replace(
+        rows, inputs=(blocked,), output=Layout.blocked, blocked_inputs=(0,)
+    )
+    return blocks, rows
+
+
+@plans(Resize, plan=plan_resize)
+def place_resize(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """Tables, source, output."""
+    node, tables = group.root, choice.detail
+    layout = choice.layout_of(0) or Layout.plain
     source = lowering.read(node.inputs[0] or "", layout)
     target = lowering.write(node.outputs[0], layout)
     assert isinstance(node.op, Resize)
@@ -197,25 +205,32 @@ def _along(dtype: str, axis: int, stride: int, rank: int) -> Access:
     return Access(dtype, tuple(stride if a == axis else 0 for a in range(rank)))
 
 
-@lowers(ResizeInteger)
-def lower_resize_integer(lowering: Lowering, group: Group) -> None:
-    """Per axis both neighbours and the weight; the source once per corner; output."""
-    node, op = group.root, group.root.op
+def plan_resize_integer(planning: Planning, node: Node) -> Alternatives:
+    """One alternative; its detail: tables (axis, (low, high, weight)) and the type of sums."""
+    op, type_ = node.op, planning.graph.types[node.inputs[0] or ""]
     assert isinstance(op, ResizeInteger)
+    axes = [a % type_.rank for a in op.axes]
+    tables = [(a, op.table(i, type_.shape[a])) for i, a in enumerate(axes)]
+    largest = float(np.iinfo(str(type_.dtype)).max + 1)
+    for axis, (low, high, weight) in tables:
+        if max(low.max(), high.max()) >= type_.shape[axis]:
+            return NoKernel("a neighbour lies outside")
+        largest *= float(np.max(np.abs((1 << BITS) - weight) + np.abs(weight)))
+    if len(axes) > 2 or largest >= 2.0**62:
+        return NoKernel("it takes one or two axes, and sums within int64")
+    wide = "int32" if largest < 2.0**30 else "int64"
+    return planning.refused(node, LoopSpec) or (Choice("resize", detail=(tables, wide)),)
+
+
+@plans(ResizeInteger, plan=plan_resize_integer)
+def place_resize_integer(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """Per axis both neighbours and the weight; the source once per corner; output."""
+    node = group.root
+    given, wide = choice.detail
+    axes, tables = zip(*given) if given else ((), ())
     x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
     rank, dtype = len(x.physical.shape), str(x.physical.type.dtype)
-    axes = [a % rank for a in op.axes]
-    tables = [op.table(i, x.physical.shape[a]) for i, a in enumerate(axes)]
-    steps = list(x.physical.strides)
-    largest = float(np.iinfo(dtype).max + 1)
-    for axis, (low, high, weight) in zip(axes, tables, strict=True):
-        if max(low.max(), high.max()) >= x.physical.shape[axis]:
-            raise NoKernel("a neighbour lies outside")
-        largest *= float(np.max(np.abs((1 << BITS) - weight) + np.abs(weight)))
-        steps[axis] = 0
-    if len(axes) > 2 or largest >= 2.0**62:
-        raise NoKernel("it takes one or two axes, and sums within int64")
-    wide = "int32" if largest < 2.0**30 else "int64"
+    steps = [0 if a in axes else s for a, s in enumerate(x.physical.strides)]
     inputs: list[Access] = []
     arguments: list[Placed] = []
     for axis, (low, high, weight) in zip(axes, tables, strict=True):

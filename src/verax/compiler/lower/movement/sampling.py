@@ -11,17 +11,21 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.movement.weighted import weighted_sum
 from verax.compiler.lower.storage import Physical, Placed
+from verax.ir.graph import Node
 from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Expr, Input, TracingArith, converted
 from verax.ops.images.sampling import AffineGrid, GridSample
 
 F32, F64 = "float32", "float64"
 M = TracingArith()
+TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
+"""Positions that are read along an axis."""
 MOST_READS = 64
 """Combinations of taps, each of them read by code of its own."""
 
@@ -105,20 +109,28 @@ def _cubic(d: Expr) -> Expr:
     return M.select(M.le(d, _number(1, d)), inner, outer)
 
 
-@lowers(GridSample)
-def lower_grid_sample(lowering: Lowering, group: Group) -> None:
+def plan_grid_sample(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    op, types = node.op, [planning.graph.types[v or ""] for v in node.inputs]
+    assert isinstance(op, GridSample)
+    if not {str(t.dtype) for t in types} <= {F32, F64}:
+        return NoKernel("it takes float32 or float64")
+    sizes = types[0].shape[2:]
+    if TAPS[op.mode] ** len(sizes) > MOST_READS or max(sizes) > 1 << 24:
+        return NoKernel("it takes cubic samples on one or two axes")
+    return planning.refused(node, LoopSpec) or (Choice("grid sample"),)
+
+
+@plans(GridSample, plan=plan_grid_sample)
+def place_grid_sample(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Per axis: grid, tables. Then tables, the image once per combination of taps, output."""
     node, op = group.root, group.root.op
     assert isinstance(op, GridSample)
     types = [lowering.graph.types[v or ""] for v in node.inputs]
     sizes, rank = types[0].shape[2:], types[0].rank - 2
     given = [str(t.dtype) for t in types]
-    if not {*given} <= {F32, F64}:
-        raise NoKernel("it takes float32 or float64")
     stored, dtype = given[0], F64 if F64 in given else F32
     taps = [_taps(op, n, given[1], dtype) for n in sizes]
-    if len(taps[0]) ** rank > MOST_READS or max(sizes) > 1 << 24:
-        raise NoKernel("it takes cubic samples on one or two axes")
     x, grid = (lowering.read(v or "") for v in node.inputs)
     y = lowering.write(node.outputs[0])
     made = [
@@ -207,8 +219,15 @@ def _weighted(
     )
 
 
-@lowers(AffineGrid)
-def lower_affine_grid(lowering: Lowering, group: Group) -> None:
+def plan_affine_grid(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    if str(planning.graph.types[node.inputs[0] or ""].dtype) not in (F32, F64):
+        return NoKernel("it takes float32 or float64")
+    return planning.refused(node, LoopSpec) or (Choice("affine grid"),)
+
+
+@plans(AffineGrid, plan=plan_affine_grid)
+def place_affine_grid(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Every number of a row of theta, a table of positions for each axis, the grid once per
     coordinate."""
     node, op = group.root, group.root.op
@@ -216,8 +235,6 @@ def lower_affine_grid(lowering: Lowering, group: Group) -> None:
     theta = lowering.read_contiguous(node.inputs[0] or "")
     y = lowering.write_contiguous(node.outputs[0])
     dtype = str(theta.physical.type.dtype)
-    if dtype not in (F32, F64):
-        raise NoKernel("it takes float32 or float64")
     batch, *space, rank = y.physical.shape
     steps, places = y.physical.strides, [1 + rank - 1 - k for k in range(rank)]
     inputs: list[Access] = []

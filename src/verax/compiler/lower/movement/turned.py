@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from verax.compiler.decide.expressions import is_elementwise
-from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
+from verax.compiler.decide.layouts import Layout, can_block
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
-from verax.compiler.lower.lowering import RULES, Lowering, is_static
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import LANES, Placed
 from verax.compiler.lower.strides import triple
 from verax.ir.graph import Graph, Node
@@ -35,42 +34,6 @@ def turns(graph: Graph, node: Node, channels_first: bool) -> bool:
         return False
     wanted = (_to_channels_first if channels_first else _to_channels_last)(type_.rank)
     return tuple(p % type_.rank for p in op.perm) == wanted and can_block(type_)
-
-
-def turned_to_blocks(decided: Decided, node: Node) -> Layouts | None:
-    """Blocked where all that reads the image wants blocks."""
-    graph, value = decided.graph, node.outputs[0]
-    readers = graph.consumers.get(value, ())
-    if not turns(graph, node, True) or not readers or value in graph.outputs:
-        return None
-    blocked = all(_reads_blocks(decided, reader, value) for reader in readers)
-    return Layouts({}, Layout.blocked) if blocked else None
-
-
-def _reads_blocks(decided: Decided, reader: Node, value: str) -> bool:
-    """Whether a kernel wants blocks, or an elementwise node has another operand in blocks."""
-    graph = decided.graph
-    if is_elementwise(graph, reader):
-        shape = graph.types[value].dims
-        others = [v for v in reader.inputs if v is not None and v != value]
-        return any(graph.types[v].dims == shape and _in_blocks(decided, v) for v in others)
-    wanted = _wanted(decided, reader)
-    places = [i for i, v in enumerate(reader.inputs) if v == value]
-    layouts = [wanted.inputs.get(i) for i in places] if wanted else []
-    return bool(layouts) and all(found and found[0] is Layout.blocked for found in layouts)
-
-
-def _in_blocks(decided: Decided, value: str) -> bool:
-    """Whether a value is blocked, or will be, by a kernel that may take the sum as its epilogue."""
-    made = decided.graph.producers.get(value)
-    wanted = None if made is None or isinstance(made.op, Transpose) else _wanted(decided, made)
-    return value in decided.blocked or (wanted is not None and wanted.output is Layout.blocked)
-
-
-def _wanted(decided: Decided, node: Node) -> Layouts | None:
-    rule = RULES.get(node.op.kind)
-    known = rule is not None and rule.layouts is not None and is_static(decided.graph, node)
-    return rule.layouts(decided, node) if known and rule and rule.layouts else None
 
 
 def turn_blocks(lowering: Lowering, node: Node) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
@@ -20,9 +21,10 @@ from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
 from verax.compiler.lower.copies import broadcast_strides
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.reduce.reduction import one_float
 from verax.compiler.lower.storage import Placed, Pointer
+from verax.ir.graph import Node
 from verax.numerics.expr import Input
 from verax.ops.sums.attention import PARTS, Attention
 
@@ -49,20 +51,36 @@ def _operand(shape: tuple[int, ...], inside: bool) -> _Operand:
     return _Operand(outer, heads, rows, columns, at)
 
 
-@lowers(Attention)
-def lower_attention(lowering: Lowering, group: Group) -> None:
+def plan_attention(planning: Planning, node: Node) -> Alternatives:
+    """One alternative; its detail: queries, keys, values and output by their axes."""
+    graph, op = planning.graph, node.op
+    assert isinstance(op, Attention)
+    types = [graph.types[v or ""] for v in node.inputs[:3]]
+    if not one_float([*types, graph.types[node.outputs[0]]]) or any(0 in t.shape for t in types):
+        return NoKernel("attention takes float32 or float64, at least one query and one key")
+    shapes = [t.shape for t in types] + [graph.types[node.outputs[0]].shape]
+    parts = tuple(_operand(s, part in op.heads_inside) for s, part in zip(shapes, PARTS))
+    batches = 1, parts[-1].outer
+    if any(p.outer not in batches for p in parts):
+        return NoKernel("attention takes batches that are whole or one for all")
+    mask = node.inputs[3] if len(node.inputs) > 3 else None
+    if mask is not None and math.prod(graph.types[mask].shape[:-3]) not in batches:
+        return NoKernel("attention takes masks that are for each batch or one for all")
+    masks = [] if mask is None else [graph.types[mask]]
+    refused = planning.refused_types([*types, *masks], AttentionSpec)
+    return (
+        refused or planning.refused_types(types, PackSpec) or (Choice("attention", detail=parts),)
+    )
+
+
+@plans(Attention, plan=plan_attention)
+def place_attention(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Two packings, and the kernel on q, keys, values, the mask, scratch memory, y."""
     graph, node, op = lowering.graph, group.root, group.root.op
     assert isinstance(op, Attention)
     types = [graph.types[v or ""] for v in node.inputs[:3]]
-    dtype = one_float([*types, graph.types[node.outputs[0]]])
-    if not dtype or any(0 in t.shape for t in types):
-        raise NoKernel("attention takes float32 or float64, at least one query and one key")
-    shapes = [t.shape for t in types] + [graph.types[node.outputs[0]].shape]
-    parts = [_operand(s, part in op.heads_inside) for s, part in zip(shapes, PARTS)]
-    q, k, v, y = parts
-    if any(p.outer not in (1, y.outer) for p in parts):
-        raise NoKernel("attention takes batches that are whole or one for all")
+    dtype = str(types[0].dtype)
+    q, k, v, y = choice.detail
     mask, masks = _mask(lowering, group, y, k.rows)
     number = types[0].dtype.numpy.type
     spec = AttentionSpec(
@@ -126,8 +144,6 @@ def _mask(
     placed = lowering.read_contiguous(value)
     shape, dtype = placed.physical.shape, str(placed.physical.type.dtype)
     *batch, heads, rows, columns = (1,) * (3 - len(shape)) + shape
-    if math.prod(batch) not in (1, y.outer):
-        raise NoKernel("attention takes masks that are for each batch or one for all")
     dims, pitch = (math.prod(batch), heads, rows, columns), columns
     argument: Pointer | Placed = placed
     if columns > 1 and columns % LANES:

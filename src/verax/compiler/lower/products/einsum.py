@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.dtypes import contraction
@@ -22,10 +23,10 @@ from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
 from verax.compiler.kernels.sizes import known
-from verax.compiler.lower.lowering import Lowering, NoKernel, is_static, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.products.linear import fits, packed_factor, product_epilogue
-from verax.compiler.lower.storage import Physical, Placed, Pointer
-from verax.ir.graph import Graph, Node
+from verax.compiler.lower.storage import Physical, Placed
+from verax.ir.graph import Node
 from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.ops.sums.einsum import Einsum, products_in_order, summed_labels
@@ -40,61 +41,180 @@ Steps = dict[str, int]
 class _Tensor:
     """Where an operand lies."""
 
-    at: Placed | Pointer
+    at: Placed
     steps: Steps
 
 
-def is_product(graph: Graph, node: Node) -> bool:
-    """Whether it may be a product whose kernel can apply an expression to its result."""
-    if not isinstance(node.op, Einsum) or not is_static(graph, node) or len(node.inputs) != 2:
-        return False
-    return all(graph.types[v or ""].dtype in WIDE for v in node.inputs)
+@dataclasses.dataclass(frozen=True)
+class _Labels:
+    """terms, output: the labels of every axis of the inputs and of the output. kept, summed: those
+    of the output, and those that are summed, whose size is not 1. How the product is arranged; None
+    of what is no product."""
+
+    sizes: dict[str, int]
+    terms: Sequence[Sequence[str]]
+    output: Sequence[str]
+    kept: Sequence[str]
+    summed: Sequence[str]
+    product: _Arrangement | None = None
+
+    def steps(self, term: Sequence[str], type_: TensorType) -> Steps:
+        """Strides by label of a row-major tensor; a diagonal walks along all its axes, an axis of 1
+        repeats."""
+        steps: Steps = {}
+        for label, size, stride in zip(term, type_.shape, Physical(type_).strides, strict=True):
+            if size > 1:
+                steps[label] = steps.get(label, 0) + stride
+        return steps
 
 
-@lowers(Einsum, epilogue=is_product, fits=fits)
-def lower_einsum(lowering: Lowering, group: Group) -> None:
-    """Copies, packing, the product, a copy. What is fused wants a product that is written at once
-    in its place."""
-    graph, node = lowering.graph, group.root
-    op = node.op
+@dataclasses.dataclass(frozen=True)
+class _Arrangement:
+    """A sum of products as a batch of products of matrices.
+
+    swapped: the second input is the left factor. batch, rows, columns: labels of the output. left,
+    right: the order in which a factor is copied first; None where it is read as it lies. in_place:
+    the result is written as the output lies, else in the order batch, rows, columns and then put in
+    order. outer, inner: sizes of the batch; steps: of left, right and result in it.
+    """
+
+    swapped: bool
+    batch: Sequence[str]
+    rows: Sequence[str]
+    columns: Sequence[str]
+    left: Sequence[str] | None
+    right: Sequence[str] | None
+    in_place: bool
+    outer: int
+    inner: int
+    steps: Sequence[tuple[int, int]]
+
+
+def _size(sizes: dict[str, int], labels: Sequence[str]) -> int:
+    return math.prod(sizes[n] for n in labels)
+
+
+def _stride(sizes: dict[str, int], labels: Sequence[str], steps: Steps) -> int | None:
+    """The one stride in which `labels`, row-major, are walked; None if there is none."""
+    found = [steps.get(n, 0) for n in labels]
+    for outer, inner, n in zip(found, found[1:], labels[1:]):
+        if outer != inner * sizes[n]:
+            return None
+    return found[-1] if found else 0
+
+
+def _batches(
+    sizes: dict[str, int], labels: Sequence[str], tensors: Sequence[Steps]
+) -> tuple[tuple[int, int], list[tuple[int, int]]] | None:
+    """Batches as two axes that all walk through in one stride each; None if over two."""
+    merged: list[tuple[int, list[int]]] = []
+    for n in labels:
+        steps, size = [t.get(n, 0) for t in tensors], sizes[n]
+        if merged and merged[-1][1] == [s * size for s in steps]:
+            merged[-1] = (merged[-1][0] * size, steps)
+        else:
+            merged.append((size, steps))
+    if len(merged) > 2:
+        return None
+    (p, outer), (q, inner) = ([(1, [0] * len(tensors))] * 2 + merged)[-2:]
+    return (p, q), list(zip(outer, inner, strict=True))
+
+
+def _dense(sizes: dict[str, int], labels: Sequence[str]) -> Steps:
+    """Strides by label of a new tensor with its axes in this order."""
+    shape = tuple(sizes[n] for n in labels)
+    return dict(zip(labels, Physical(TensorType(DType.float32, shape)).strides))
+
+
+def _arranged(labels: _Labels, left: Steps, right: Steps, output: Steps) -> _Arrangement:
+    """How to go about a sum of products of two tensors that lie so."""
+    sizes, kept, summed = labels.sizes, labels.kept, labels.summed
+    last = kept[-1] if kept else ""
+    rows = [n for n in kept if n not in right]
+    columns = [n for n in kept if n not in left]
+    few = last not in columns and _size(sizes, columns) < _size(sizes, rows)
+    swapped = last in rows or few  # columns of the result are neighbors; else the more the better
+    if swapped:
+        left, right, rows, columns = right, left, columns, rows
+    batch = [n for n in kept if n not in rows and n not in columns]
+    orders = [*batch, *rows, *summed], [*batch, *summed, *columns], [*batch, *rows, *columns]
+    down, across = _stride(sizes, rows, output), _stride(sizes, columns, output)
+    in_place = down is not None and across is not None and (not columns or across == 1)
+    in_place = in_place and _batches(sizes, batch, [output]) is not None
+    y = output if in_place else _dense(sizes, orders[2])
+    whole = all(n in left for n in summed)
+    copied_left = not whole or None in (_stride(sizes, rows, left), _stride(sizes, summed, left))
+    copied_right = None in (_stride(sizes, summed, right), _stride(sizes, columns, right))
+    left = _dense(sizes, orders[0]) if copied_left else left
+    right = _dense(sizes, orders[1]) if copied_right else right
+    found = _batches(sizes, batch, [left, right, y])
+    if found is None:  # each walks through the batches in another way
+        copied_left, copied_right, in_place = True, True, False
+        found = _batches(sizes, batch, [_dense(sizes, order) for order in orders])
+    assert found is not None
+    (outer, inner), steps = found
+    return _Arrangement(
+        swapped, batch, rows, columns, orders[0] if copied_left else None,
+        orders[1] if copied_right else None, in_place, outer, inner, steps,
+    )  # fmt: skip
+
+
+def plan_einsum(planning: Planning, node: Node) -> Alternatives:
+    """A product, or a copy or product of elements; its detail: the labels. An epilogue is taken by
+    a product that is written at once in its place."""
+    graph, op = planning.graph, node.op
     assert isinstance(op, Einsum)
     types = [graph.types[v or ""] for v in node.inputs]
     if any(0 in t.shape for t in types):
-        raise NoKernel("nothing to add")
-    terms, kept = op.axis_labels([t.rank for t in types])
+        return NoKernel("nothing to add")
+    terms, output = op.axis_labels([t.rank for t in types])
     sizes: dict[str, int] = {}
     for term, type_ in zip(terms, types, strict=True):
         for label, size in zip(term, type_.shape, strict=True):
             sizes[label] = max(size, sizes.get(label, 1))
-    moves = len(terms) == 1 and set(terms[0]) == set(kept)
+    moves = len(terms) == 1 and set(terms[0]) == set(output)
     if not moves and (types[0].dtype not in WIDE or not products_in_order(terms)):
-        raise NoKernel(
+        return NoKernel(
             "the order of its sums is free: two inputs of float32 or float64, no label twice in one"
         )
-    inputs = [
-        _Tensor(p := lowering.read(v or ""), _steps(t, p.physical, sizes))
-        for v, t in zip(node.inputs, terms, strict=True)
-    ]
-    y = lowering.write_contiguous(group.output)
-    output = _Tensor(y, _steps(kept, y.physical, sizes))
-    kept = [label for label in kept if sizes[label] > 1]
+    kept = [label for label in output if sizes[label] > 1]
     summed = [label for label in summed_labels(terms, kept) if sizes[label] > 1]
-    if group.fused and (moves or not summed):
-        raise NoKernel("it is no product")
+    labels = _Labels(sizes, terms, output, kept, summed)
     if moves or not summed:
-        _loop(lowering, kept, sizes, inputs, output, str(types[0].dtype), group.label)
+        return planning.refused(node, LoopSpec) or (Choice("loop over labels", detail=labels),)
+    left, right = (labels.steps(term, type_) for term, type_ in zip(terms, types, strict=True))
+    result = labels.steps(output, graph.types[node.outputs[0]])
+    product = _arranged(labels, left, right, result)
+    refused = planning.refused(node, GemmSpec, PackSpec)
+    if refused is not None:
+        return refused
+    fuses = product.in_place and len(product.columns) == 1
+    return (
+        Choice(
+            "product", takes_epilogue=fuses, detail=dataclasses.replace(labels, product=product)
+        ),
+    )
+
+
+@plans(Einsum, plan=plan_einsum, fits=fits)
+def place_einsum(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """Copies, packing, the product, a copy."""
+    node, labels = group.root, choice.detail
+    types = [lowering.graph.types[v or ""] for v in node.inputs]
+    inputs = [
+        _Tensor(lowering.read_contiguous(v or ""), labels.steps(term, type_))
+        for v, term, type_ in zip(node.inputs, labels.terms, types, strict=True)
+    ]
+    output_type = lowering.graph.types[group.output]
+    output = _Tensor(
+        lowering.write_contiguous(group.output), labels.steps(labels.output, output_type)
+    )
+    if labels.product is None:
+        dtype = str(types[0].dtype)
+        _loop(lowering, labels.kept, labels.sizes, inputs, output, dtype, group.label)
     else:
         given = [lowering.graph.constants.get(v or "") for v in node.inputs]
-        _Product(lowering, sizes, kept, summed, group).emit(inputs, given, output)
-
-
-def _steps(term: Sequence[str], physical: Physical, sizes: dict[str, int]) -> Steps:
-    """Strides by label; a diagonal walks along all its axes, an axis of 1 repeats."""
-    steps: Steps = {}
-    for label, size, stride in zip(term, physical.shape, physical.strides, strict=True):
-        if size > 1:
-            steps[label] = steps.get(label, 0) + stride
-    return steps
+        _Product(lowering, labels, labels.product, group).emit(inputs, given, output)
 
 
 def _loop(
@@ -119,19 +239,14 @@ def _loop(
 
 
 class _Product:
-    """A sum of products: labels in groups, each to be walked in one stride by who has it."""
+    """A sum of products, placed: labels in groups, each walked in one stride by who has it."""
 
     def __init__(
-        self,
-        lowering: Lowering,
-        sizes: dict[str, int],
-        kept: Sequence[str],
-        summed: Sequence[str],
-        group: Group,
+        self, lowering: Lowering, labels: _Labels, arrangement: _Arrangement, group: Group
     ) -> None:
-        self.lowering, self.sizes, self.group = lowering, sizes, group
-        self.what = group.label
-        self.kept, self.summed = kept, summed
+        self.lowering, self.sizes, self.group = lowering, labels.sizes, group
+        self.what, self.kept, self.summed = group.label, labels.kept, labels.summed
+        self.arrangement = arrangement
         types = lowering.graph.types
         self.kind = str(types[group.root.outputs[0]].dtype)
         self.stored = str(types[group.output].dtype)
@@ -140,47 +255,28 @@ class _Product:
         self, inputs: Sequence[_Tensor], given: Sequence[np.ndarray | None], output: _Tensor
     ) -> None:
         """The calls. given: the inputs' values where they are constants."""
-        left, right = inputs
-        last = self.kept[-1] if self.kept else ""
-        rows = [n for n in self.kept if n not in right.steps]
-        columns = [n for n in self.kept if n not in left.steps]
-        few = last not in columns and self._size(columns) < self._size(rows)
-        if last in rows or few:  # columns of the result are neighbours; else the more the better
-            left, right, rows, columns, given = right, left, columns, rows, given[::-1]
-        batch = [n for n in self.kept if n not in rows and n not in columns]
-        constant = None if batch else self._constant(right, given[1], [*self.summed, *columns])
-        y, down, across = output, self._stride(rows, output), self._stride(columns, output)
-        apart = down is None or across is None or (columns and across != 1)
-        if apart or self._batches(batch, [y]) is None:
-            y = self._dense([*batch, *rows, *columns])
-        whole = all(n in left.steps for n in self.summed)
-        if not whole or self._stride(rows, left) is None or self._stride(self.summed, left) is None:
-            left = self._copied(left, [*batch, *rows, *self.summed])
-        if self._stride(self.summed, right) is None or self._stride(columns, right) is None:
-            right = self._copied(right, [*batch, *self.summed, *columns])
-        found = self._batches(batch, [left, right, y])
-        if found is None:  # each walks through the batches in another way
-            left = self._copied(left, [*batch, *rows, *self.summed])
-            right = self._copied(right, [*batch, *self.summed, *columns])
-            y = self._dense([*batch, *rows, *columns])
-            found = self._batches(batch, [left, right, y])
-        assert found is not None
-        (outer, inner), by = found
+        how = self.arrangement
+        rows, columns = how.rows, how.columns
+        left, right = inputs[::-1] if how.swapped else inputs
+        value = given[0] if how.swapped else given[1]
+        constant = None if how.batch else self._constant(right, value, [*self.summed, *columns])
+        y = output if how.in_place else self._dense([*how.batch, *rows, *columns])
+        left = left if how.left is None else self._copied(left, how.left)
+        right = right if how.right is None else self._copied(right, how.right)
 
         def matrix(t: _Tensor, down: Sequence[str], across: Sequence[str], which: int) -> Matrix:
-            return Matrix(self._stride(down, t) or 0, self._stride(across, t) or 0, *by[which])
+            row, col = (_stride(self.sizes, labels, t.steps) or 0 for labels in (down, across))
+            return Matrix(row, col, *how.steps[which])
 
-        stored = self.stored if y is output else self.kind
+        stored = self.stored if how.in_place else self.kind
         written = dataclasses.replace(matrix(y, rows, columns, 2), col=1)
+        m, n, k = (_size(self.sizes, labels) for labels in (rows, columns, self.summed))
         spec = GemmSpec(
-            self._size(rows), self._size(columns), self._size(self.summed),
-            matrix(left, rows, self.summed, 0), written, outer, inner,
+            m, n, k, matrix(left, rows, self.summed, 0), written, how.outer, how.inner,
             constant_b=constant is not None, types=contraction(self.kind, self.kind, stored),
         )  # fmt: skip
-        if self.group.fused and (y is not output or len(columns) != 1):
-            raise NoKernel("the product is put in order afterwards")
         self._call(spec, left, right, matrix(right, self.summed, columns, 1), constant, y)
-        if y is not output:
+        if not how.in_place:
             _loop(
                 self.lowering, self.kept, self.sizes, [y], output, self.kind, f"{self.what}: order"
             )
@@ -207,38 +303,11 @@ class _Product:
             lowering.call(PackSpec(spec, b), [right.at, packed], f"{self.what}: pack", schedule)
         lowering.call(spec, [left.at, packed, *values, y.at], self.what, schedule)
 
-    def _size(self, labels: Sequence[str]) -> int:
-        return math.prod(self.sizes[n] for n in labels)
-
-    def _stride(self, labels: Sequence[str], t: _Tensor) -> int | None:
-        """The one stride in which `labels`, row-major, are walked; None if there is none."""
-        steps = [t.steps.get(n, 0) for n in labels]
-        for outer, inner, n in zip(steps, steps[1:], labels[1:]):
-            if outer != inner * self.sizes[n]:
-                return None
-        return steps[-1] if steps else 0
-
-    def _batches(
-        self, labels: Sequence[str], tensors: Sequence[_Tensor]
-    ) -> tuple[tuple[int, int], list[tuple[int, int]]] | None:
-        """Batches as two axes that all walk through in one stride each; None if over two."""
-        joined: list[tuple[int, list[int]]] = []
-        for n in labels:
-            steps, size = [t.steps.get(n, 0) for t in tensors], self.sizes[n]
-            if joined and joined[-1][1] == [s * size for s in steps]:
-                joined[-1] = (joined[-1][0] * size, steps)
-            else:
-                joined.append((size, steps))
-        if len(joined) > 2:
-            return None
-        (p, outer), (q, inner) = ([(1, [0] * len(tensors))] * 2 + joined)[-2:]
-        return (p, q), list(zip(outer, inner, strict=True))
-
     def _dense(self, labels: Sequence[str]) -> _Tensor:
         """A new tensor with its axes in this order."""
         shape = tuple(self.sizes[n] for n in labels)
         placed = self.lowering.allocate(Physical(TensorType(DType(self.kind), shape)))
-        return _Tensor(placed, dict(zip(labels, placed.physical.strides)))
+        return _Tensor(placed, _dense(self.sizes, labels))
 
     def _copied(self, t: _Tensor, labels: Sequence[str]) -> _Tensor:
         made = self._dense(labels)

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.expressions import chain_expr, operands
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.ranges import range_of
@@ -28,7 +29,7 @@ from verax.compiler.kernels.products.stored import MOST_ROWS
 from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.halves import product_inputs, reads_pairs
 from verax.compiler.lower.integer.bytes import starting_sums, subtracted
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.products.stored_weights import few_rows, stored_factor, widened
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
@@ -169,17 +170,29 @@ def _fold_batch(
     return (p, s), ((q, t), (r, u))
 
 
-@lowers(MatMul, Gemm, epilogue=is_compiled, fits=fits)
-def lower_product(lowering: Lowering, group: Group) -> None:
-    """a, packed b, bias or start, operands, y."""
-    graph, node = lowering.graph, group.root
+def plan_product(planning: Planning, node: Node) -> Alternatives:
+    """One alternative; its detail: the sizes and steps of the product."""
+    graph = planning.graph
     if not is_compiled(graph, node):
-        raise NoKernel(
+        return NoKernel(
             "products take factors of float32 or float64, or of MatMul integers, with at most two "
             "axes of batches"
         )
-    product = _product(graph, node)
-    assert product is not None
+    third = node.inputs[2] if len(node.inputs) > 2 else None
+    if isinstance(node.op, Gemm) and third is not None:
+        scaled = node.op.beta != 1 and third not in graph.constants
+        if scaled or node.op.alpha != 1:
+            return NoKernel("a third matrix with alpha, or with beta when it is computed")
+    return planning.refused(node, GemmSpec, PackSpec) or (
+        Choice("product", takes_epilogue=True, detail=_product(graph, node)),
+    )
+
+
+@plans(MatMul, Gemm, plan=plan_product, fits=fits)
+def place_product(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """a, packed b, bias or start, operands, y."""
+    graph, node = lowering.graph, group.root
+    product: _Product = choice.detail
     constant = graph.constants.get(node.inputs[1] or "")
     turned = isinstance(node.op, Gemm) and node.op.trans_b
     stored = None
@@ -205,10 +218,7 @@ def lower_product(lowering: Lowering, group: Group) -> None:
         spec = dataclasses.replace(spec, bias="column")
     extra: Expr | None = None
     if isinstance(node.op, Gemm):
-        found = _gemm_terms(lowering, node, spec, arguments)
-        if found is None:
-            raise NoKernel("a third matrix with alpha, or with beta when it is computed")
-        spec, extra = found
+        spec, extra = _gemm_terms(lowering, node, spec, arguments)
     epilogue, values = product_epilogue(lowering, group, spec, extra)
     spec = dataclasses.replace(spec, epilogue=epilogue)
     schedule = lowering.schedule(spec)
@@ -274,7 +284,7 @@ def _shortened(
 
 def _gemm_terms(
     lowering: Lowering, node: Node, spec: GemmSpec, arguments: list[Pointer | Placed]
-) -> tuple[GemmSpec, Expr | None] | None:
+) -> tuple[GemmSpec, Expr | None]:
     """alpha and beta * c: as the sums' start when alpha is 1, else as a part of the epilogue."""
     op = node.op
     assert isinstance(op, Gemm)
@@ -285,8 +295,6 @@ def _gemm_terms(
     if value is None:
         return spec, scale
     c = lowering.graph.constants.get(value)
-    if scale is not None or (c is None and op.beta != 1):
-        return None
     if c is not None:
         c = c if op.beta == 1 else c * c.dtype.type(op.beta)
         n = known(spec.n)

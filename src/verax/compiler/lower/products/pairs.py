@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from verax.compiler.decide.expressions import is_elementwise
-from verax.compiler.decide.layouts import Decided, Layout
+from verax.compiler.decide.layouts import Layout
+from verax.compiler.decide.steps import STORE_BFLOAT16, Decisions
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.products.stored import MOST_ROWS
 from verax.compiler.lower.convolution import convolution
@@ -39,12 +40,20 @@ class HalfFactor(Bfloat16Factor):
         )
 
 
-def kept_in_halves(graph: Graph) -> Graph:
+def store_in_bfloat16(graph: Graph, decisions: Decisions) -> Graph:
     """The graph with left factors in bfloat16 where all that reads them multiplies such pairs.
 
     Nodes keep their number and their order.
     """
-    kept = {n.outputs[0] for n in graph.nodes if _is_kept(graph, n)}
+    if not decisions.runs(STORE_BFLOAT16):
+        return graph
+    kept = {
+        value
+        for node in graph.nodes
+        if _is_kept(graph, node)
+        for value in node.outputs[:1]
+        if decisions.allows(STORE_BFLOAT16, f"{value!r} in 16 bits", value, (value,))
+    }
     if not kept:
         return graph
     halves = {v: graph.types[v].with_dtype(DType.bfloat16) for v in kept}
@@ -85,8 +94,8 @@ def _convolves(graph: Graph, node: Node) -> bool:
         return False
     nothing = Strides(0, 0, 0, 0)
     spec = convolution.conv_spec(graph, node, nothing, nothing)
-    wanted = convolution.layouts(Decided(graph), node)
-    blocked = wanted is not None and wanted.inputs[0][0] is Layout.blocked
+    found = convolution.data_layout(graph, node)
+    blocked = found is not None and found[0] is Layout.blocked
     even = isinstance(spec.group_channels, int) and spec.group_channels % 2 == 0
     return blocked and even and spec.aligned and spec.types.sum == "float32"
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.convolution.pack import pack_channels
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
@@ -20,9 +21,10 @@ from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, pack_b
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.reduce.reduction import one_float
 from verax.compiler.lower.storage import Placed, Pointer
+from verax.ir.graph import Node
 from verax.ir.types import TensorType
 from verax.numerics.expr import Expr, Input, TracingArith, compose
 from verax.ops.pointwise.elementwise import Elementwise
@@ -211,26 +213,39 @@ def _merged(values: Sequence[Value]) -> tuple[list[Expr], tuple[Spot, ...]]:
     return exprs, spots
 
 
-@lowers(RNN, GRU, LSTM)
-def lower_recurrent(lowering: Lowering, group: Group) -> None:
+def plan_recurrent(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    graph, op, names = planning.graph, node.op, _all_inputs(node)
+    assert isinstance(op, Recurrent)
+    if names[LENGTHS] is not None:
+        return NoKernel("sequences of lengths of their own run on the reference")
+    types = [t for t in graph.input_types(node) if t is not None]
+    if not one_float([*types, *graph.output_types(node)]):
+        return NoKernel("recurrent layers take float32 or float64, throughout")
+    if any(names[i] is not None and names[i] not in graph.constants for i in WEIGHTS):
+        return NoKernel("weights that are computed run on the reference")
+    steps = graph.types[str(names[X])].shape[1 if op.layout else 0]
+    if steps > MOST_STEPS:
+        return NoKernel(f"a sequence of more than {MOST_STEPS} steps runs on the reference")
+    return planning.refused(node, GemmSpec, LoopSpec) or (Choice("recurrent layer"),)
+
+
+def _all_inputs(node: Node) -> tuple[str | None, ...]:
+    """The inputs, None for those that are left out at the end."""
+    return (*node.inputs, *[None] * (PROJECTION_BIAS + 1 - len(node.inputs)))
+
+
+@plans(RNN, GRU, LSTM, plan=plan_recurrent)
+def place_recurrent(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Each direction in turn; outputs serve as the memory of the states."""
     graph, node = lowering.graph, group.root
     op = node.op
     assert isinstance(op, Recurrent)
-    names = (*node.inputs, *[None] * (PROJECTION_BIAS + 1 - len(node.inputs)))
+    names = _all_inputs(node)
     constants = {i: graph.constants.get(v or "") for i, v in enumerate(names)}
-    types = [t for t in graph.input_types(node) if t is not None]
-    if names[LENGTHS] is not None:
-        raise NoKernel("sequences of lengths of their own run on the reference")
-    dtype = one_float([*types, *graph.output_types(node)])
-    if not dtype:
-        raise NoKernel("recurrent layers take float32 or float64, throughout")
-    if any(names[i] is not None and constants[i] is None for i in WEIGHTS):
-        raise NoKernel("weights that are computed run on the reference")
+    dtype = str(graph.types[node.outputs[0]].dtype)
     shape = graph.types[str(names[X])].shape
     batch, steps = shape[:2] if op.layout else shape[1::-1]
-    if steps > MOST_STEPS:
-        raise NoKernel(f"a sequence of more than {MOST_STEPS} steps runs on the reference")
     x = lowering.read_contiguous(str(names[X]))
     initial = [_initial(lowering, names[i], graph.types[node.outputs[s + 1]])
                for s, i in enumerate((HIDDEN, CELL)[: op.states])]  # fmt: skip

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.convolution.pack import direct_order
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.products.strassen import (
     COLUMNS,
     StrassenSpec,
@@ -19,7 +21,7 @@ from verax.compiler.kernels.products.strassen import (
     right_elements,
     room_elements,
 )
-from verax.compiler.lower.lowering import Lowering, NoKernel, is_static, lowers
+from verax.compiler.lower.lowering import Lowering, is_static
 from verax.compiler.lower.products import linear
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
@@ -35,12 +37,19 @@ def is_compiled(graph: Graph, node: Node) -> bool:
     return 0 not in a and w[1] % COLUMNS == 0
 
 
-@lowers(StrassenMatMul, epilogue=is_compiled, fits=linear.fits)
-def lower_strassen(lowering: Lowering, group: Group) -> None:
+def plan_strassen(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    if not is_compiled(planning.graph, node):
+        return NoKernel("it needs known sizes and constant weights of a multiple of 32 columns")
+    return planning.refused(node, StrassenSpec, LoopSpec) or (
+        Choice("Strassen", takes_epilogue=True),
+    )
+
+
+@plans(StrassenMatMul, plan=plan_strassen, fits=linear.fits)
+def place_strassen(lowering: Lowering, group: Group, choice: Choice) -> None:
     """What scales and adds up the left factor's quarters; one kernel for all else."""
     graph, node = lowering.graph, group.root
-    if not is_compiled(graph, node):
-        raise NoKernel("it needs known sizes and constant weights of a multiple of 32 columns")
     shape = graph.types[node.inputs[0] or ""].shape
     items, rows = (shape[0], math.prod(shape[1:-1])) if len(shape) > 2 else (1, shape[0])
     weights = np.asarray(graph.constants[node.inputs[1] or ""])

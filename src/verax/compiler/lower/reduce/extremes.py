@@ -10,11 +10,13 @@ import math
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.loops.loop import Access
 from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.kernels.search.top import TopSpec
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
+from verax.ir.graph import Node
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.numerics.formats import FLOATS
 from verax.ops.sums.arg import ArgExtremum, TopK
@@ -45,15 +47,30 @@ def extreme_stages(
     )
 
 
+def _refused(
+    planning: Planning, node: Node, axes: tuple[int, ...], *specs: type
+) -> NoKernel | None:
+    """`NoKernel` for lines over `axes` that are too long or empty, and unknown element types."""
+    shape = planning.graph.types[node.inputs[0] or ""].shape
+    if math.prod(shape[a] for a in axes) > FARTHEST or 0 in shape:
+        return NoKernel("a line is too long, or there is none")
+    return planning.refused_types(planning.graph.input_types(node)[:1], *specs)
+
+
 def _positions(axes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
-    length = math.prod(shape[a] for a in axes)
-    if length > FARTHEST or 0 in shape:
-        raise NoKernel("a line is too long, or there is none")
-    return np.arange(length, dtype=np.int32)
+    """Positions along a line over `axes`."""
+    return np.arange(math.prod(shape[a] for a in axes), dtype=np.int32)
 
 
-@lowers("ArgMax", "ArgMin")
-def lower_arg(lowering: Lowering, group: Group) -> None:
+def plan_arg(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    assert isinstance(node.op, ArgExtremum)
+    axis = node.op.axis % planning.graph.types[node.inputs[0] or ""].rank
+    return _refused(planning, node, (axis,), ReduceSpec) or (Choice("position of an extreme"),)
+
+
+@plans("ArgMax", "ArgMin", plan=plan_arg)
+def place_arg(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, positions, output."""
     node, op = group.root, group.root.op
     assert isinstance(op, ArgExtremum)
@@ -78,16 +95,23 @@ def lower_arg(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [x, table, y], group.label)
 
 
-@lowers("Hardmax")
-def lower_hardmax(lowering: Lowering, group: Group) -> None:
+def plan_hardmax(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    assert isinstance(node.op, AlongAxis)
+    axes = node.op.axes(planning.graph.types[node.inputs[0] or ""].rank)
+    if not axes:
+        return NoKernel("lines of one element")
+    return _refused(planning, node, axes, ReduceSpec) or (Choice("hardmax"),)
+
+
+@plans("Hardmax", plan=plan_hardmax)
+def place_hardmax(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, positions, output."""
     node, op = group.root, group.root.op
     assert isinstance(op, AlongAxis)
     x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
     shape, dtype = x.physical.shape, str(x.physical.type.dtype)
     axes = op.axes(len(shape))
-    if not axes:
-        raise NoKernel("lines of one element")
     table = lowering.constant(_positions(axes, shape))
     order = [*(a for a in range(len(shape)) if a not in axes), *axes]
     kept = len(order) - len(axes)
@@ -111,19 +135,26 @@ def lower_hardmax(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [x, table, y], group.label)
 
 
-@lowers(TopK)
-def lower_top(lowering: Lowering, group: Group) -> None:
+def plan_top(planning: Planning, node: Node) -> Alternatives:
+    """One alternative, where k is a constant."""
+    assert isinstance(node.op, TopK)
+    if node.inputs[1] not in planning.graph.constants:
+        return NoKernel("k is computed")
+    type_ = planning.graph.types[node.inputs[0] or ""]
+    if type_.shape[node.op.axis % type_.rank] > FARTHEST:
+        return NoKernel("a line is too long")
+    return planning.refused_types([type_], TopSpec) or (Choice("top k"),)
+
+
+@plans(TopK, plan=plan_top)
+def place_top(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, scratch memory, values, positions."""
     node, op = group.root, group.root.op
     assert isinstance(op, TopK)
-    if node.inputs[1] not in lowering.graph.constants:
-        raise NoKernel("k is computed")
     x = lowering.read(node.inputs[0] or "")
     values, indices = (lowering.write_contiguous(v) for v in node.outputs)
     shape = x.physical.shape
     axis = op.axis % len(shape)
-    if shape[axis] > FARTHEST:
-        raise NoKernel("a line is too long")
     kept = [a for a in range(len(shape)) if a != axis]
     steps, to = x.physical.strides, values.physical.strides
     spec = TopSpec(

@@ -8,20 +8,22 @@ of a channel are taken where it lies. The loop reads and writes blocks where its
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.expressions import chain_expr
 from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
+from verax.compiler.decide.layouts import Layout, can_block
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.reduce.rows import ReduceSpec
 from verax.compiler.lower.copies import broadcast_strides
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.reduce.reduction import (
-    lower_normalisation,
     moments,
     narrow,
     one_float,
+    place_normalization,
     standardised,
 )
 from verax.compiler.lower.storage import LANES, Physical, Placed
@@ -39,31 +41,35 @@ def is_compiled(graph: Graph, node: Node) -> bool:
     return bool(one_float(types)) and all(t.is_static and 0 not in t.shape for t in types)
 
 
-def layouts(decided: Decided, node: Node) -> Layouts | None:
-    """Blocked when the input comes so and channels fill their blocks."""
-    if not is_compiled(decided.graph, node):
-        return None
-    value = node.inputs[0] or ""
-    type_ = decided.graph.types[value]
-    blocks = value in decided.blocked and can_block(type_) and type_.shape[1] % LANES == 0
-    return Layouts({}, Layout.blocked if blocks else Layout.plain)
+def plan_group_normalization(planning: Planning, node: Node) -> Alternatives:
+    """In blocks when the input comes so and channels fill theirs, else in rows."""
+    if not is_compiled(planning.graph, node):
+        return NoKernel("normalisations take float32 or float64, throughout")
+    refused = planning.refused(node, ReduceSpec, LoopSpec)
+    if refused is not None:
+        return refused
+    type_ = planning.graph.types[node.inputs[0] or ""]
+    if isinstance(node.op, InstanceNormalization) and type_.rank < 3:
+        return NoKernel("there is no axis to normalise over")
+    rows = Choice("group normalization", output=Layout.plain, takes_epilogue=True)
+    if not can_block(type_) or type_.shape[1] % LANES:
+        return (rows,)
+    return dataclasses.replace(rows, output=Layout.blocked, blocked_inputs=(0,)), rows
 
 
-@lowers(InstanceNormalization, epilogue=is_compiled, layouts=layouts)
-def lower_instance_normalization(lowering: Lowering, group: Group) -> None:
+@plans(InstanceNormalization, plan=plan_group_normalization)
+def place_instance_normalization(lowering: Lowering, group: Group, choice: Choice) -> None:
     """In rows and alone: one kernel, which meets each row while it is in cache."""
     if group.fused or group.output in lowering.blocked:
-        lower_group_normalization(lowering, group)
+        place_group_normalization(lowering, group, choice)
     else:
-        lower_normalisation(lowering, group)
+        place_normalization(lowering, group, choice)
 
 
-@lowers(GroupNormalization, epilogue=is_compiled, layouts=layouts)
-def lower_group_normalization(lowering: Lowering, group: Group) -> None:
+@plans(GroupNormalization, plan=plan_group_normalization)
+def place_group_normalization(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Reduction: x, near, inverse, shift. Loop: x, those three, scale, bias, operands, y."""
     graph, node = lowering.graph, group.root
-    if not is_compiled(graph, node):
-        raise NoKernel("normalisations take float32 or float64, throughout")
     shape = graph.types[node.inputs[0] or ""].shape
     dtype = str(graph.types[node.inputs[0] or ""].dtype)
     op = node.op

@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Decided, Layout, Layouts, can_block
+from verax.compiler.decide.layouts import Layout, can_block
 from verax.compiler.kernels.loops.loop import Access
 from verax.compiler.kernels.reduce.pairwise import PairwiseSpec
 from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.lower.copies import broadcast_strides
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import LANES, Physical, Placed
 from verax.ir.graph import Graph, Node
+from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.numerics.expr import Expr, Input, TracingArith, compose, converted, trace
 from verax.numerics.formats import FLOATS
@@ -160,30 +162,41 @@ def _fits(op: Reduction, count: int, dtype: str) -> bool:
     return op.kind != "ReduceMean" or count <= np.iinfo(dtype).max
 
 
-def layouts(decided: Decided, node: Node) -> Layouts | None:
-    """Blocked when the input comes so and the reduction is over all spatial axes, kept as 1."""
-    graph = decided.graph
-    value = node.inputs[0] or ""
-    rows = _reduced_rows(graph, node)
-    output = graph.types[node.outputs[0]]
-    rank = graph.types[value].rank
-    if rows is None or value not in decided.blocked:
-        return None
-    if rows.axes == tuple(range(2, rank)) and output.rank == rank and can_block(output):
-        return Layouts({0: (Layout.blocked, ())}, Layout.blocked)
-    return None
+PAIRWISE, IN_BLOCKS, IN_ROWS = "pairwise sum", "reduction in blocks", "reduction"
 
 
-@lowers(
-    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
-    "ReduceLogSum", "ReduceSumSquare", "ReduceLogSumExp", "GlobalAveragePool", "GlobalMaxPool",
-    "GlobalLpPool", layouts=layouts,
-)  # fmt: skip
-def lower_reduction(lowering: Lowering, group: Group) -> None:
-    """Input, output."""
-    graph, node = lowering.graph, group.root
+def plan_reduction(planning: Planning, node: Node) -> Alternatives:
+    """In blocks when the input comes so and the reduction is over all spatial axes, kept as 1; else
+    in rows. Sums of float64 are added in pairs, as NumPy does. The detail is what is evaluated."""
+    graph = planning.graph
     pairwise = _pairwise(graph, node)
     if pairwise is not None:
+        return planning.refused(node, PairwiseSpec) or (Choice(PAIRWISE, detail=pairwise),)
+    rows = _reduced_rows(graph, node)
+    if rows is None:
+        return NoKernel("the axes are computed, or the element type is not reduced in its own")
+    refused = planning.refused_types(planning.graph.input_types(node)[:1], ReduceSpec)
+    if refused is not None:
+        return refused
+    output, rank = graph.types[node.outputs[0]], graph.types[node.inputs[0] or ""].rank
+    in_rows = Choice(IN_ROWS, detail=rows)
+    if rows.axes != tuple(range(2, rank)) or output.rank != rank or not can_block(output):
+        return (in_rows,)
+    data = (0, Layout.blocked, ())
+    in_blocks = Choice(IN_BLOCKS, (data,), output=Layout.blocked, blocked_inputs=(0,), detail=rows)
+    return in_blocks, in_rows
+
+
+@plans(
+    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
+    "ReduceLogSum", "ReduceSumSquare", "ReduceLogSumExp", "GlobalAveragePool", "GlobalMaxPool",
+    "GlobalLpPool", plan=plan_reduction,
+)  # fmt: skip
+def place_reduction(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """Input, output."""
+    node = group.root
+    if choice.kernel == PAIRWISE:
+        pairwise = choice.detail
         x, y = (
             lowering.read_contiguous(node.inputs[0] or ""),
             lowering.write_contiguous(node.outputs[0]),
@@ -191,11 +204,9 @@ def lower_reduction(lowering: Lowering, group: Group) -> None:
         table, scratch = lowering.constant(pairwise.table), lowering.scratch(pairwise.scratch_bytes)
         lowering.call(pairwise, [x, table, scratch, y], group.label)
         return
-    rows = _reduced_rows(graph, node)
-    if rows is None:
-        raise NoKernel("the axes are computed, or the element type is not reduced in its own")
+    rows = choice.detail
     value, dtype = node.inputs[0] or "", rows.dtype
-    if layouts(lowering.decided, node) is not None:
+    if choice.kernel == IN_BLOCKS:
         x = lowering.read(value, Layout.blocked)
         y = lowering.write(node.outputs[0], Layout.blocked)
         batch, block, *space, lane = x.physical.strides
@@ -271,16 +282,23 @@ def _emit_lines(
     lowering.call(spec, arguments, group.label)
 
 
-@lowers("Softmax", "LogSoftmax")
-def lower_softmax(lowering: Lowering, group: Group) -> None:
+def plan_softmax(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    graph, op, shape = planning.graph, node.op, planning.graph.types[node.inputs[0] or ""].shape
+    assert isinstance(op, AlongAxis)
+    if not _line_float(graph, node) or not op.axes(len(shape)) or 0 in shape:
+        return NoKernel("softmax takes float32 or float64")
+    return planning.refused(node, ReduceSpec) or (Choice("softmax"),)
+
+
+@plans("Softmax", "LogSoftmax", plan=plan_softmax)
+def place_softmax(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, output."""
     graph, node = lowering.graph, group.root
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
     assert isinstance(op, AlongAxis)
     axes = op.axes(len(shape))
     dtype = _line_float(graph, node)
-    if not dtype or not axes or 0 in shape:
-        raise NoKernel("softmax takes float32 or float64")
     x, top, total = (Input(i, dtype) for i in range(3))
     shift, divisor = (op.shift(M, top), op.divisor(M, total)) if isinstance(op, Softmax) else (
         (top, total)
@@ -291,23 +309,34 @@ def lower_softmax(lowering: Lowering, group: Group) -> None:
     _emit_lines(lowering, group, axes, (Stage("max", x), Stage("sum", e)), result)
 
 
-@lowers("LayerNormalization", "RMSNormalization")
-def lower_normalisation(lowering: Lowering, group: Group) -> None:
+def plan_normalization(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    graph, op, shape = planning.graph, node.op, planning.graph.types[node.inputs[0] or ""].shape
+    dtype = one_float([*graph.input_types(node), *graph.output_types(node)])
+    if not dtype or 0 in shape:
+        return NoKernel("normalisations take float32 or float64, throughout")
+    if isinstance(op, LayerNormalization) and not op.keeps_type(dtype):
+        return NoKernel(f"statistics in {op.stash_type}")
+    if not _normalized_axes(op, len(shape)):
+        return NoKernel("there is no axis to normalise over")
+    return planning.refused(node, ReduceSpec) or (Choice("normalization"),)
+
+
+def _normalized_axes(op: Operator, rank: int) -> tuple[int, ...]:
+    """The axes over which a normalization takes its statistics."""
+    if isinstance(op, InstanceNormalization):
+        return tuple(range(2, rank))
+    assert isinstance(op, LayerNormalization | RMSNormalization)
+    return tuple(range(op.axis % rank, rank))
+
+
+@plans("LayerNormalization", "RMSNormalization", plan=plan_normalization)
+def place_normalization(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, scale, bias if there is one, output."""
     graph, node = lowering.graph, group.root
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
     dtype = one_float([*graph.input_types(node), *graph.output_types(node)])
-    if not dtype or 0 in shape:
-        raise NoKernel("normalisations take float32 or float64, throughout")
-    if isinstance(op, InstanceNormalization):
-        axes = tuple(range(2, len(shape)))
-    else:
-        assert isinstance(op, LayerNormalization | RMSNormalization)
-        if isinstance(op, LayerNormalization) and not op.keeps_type(dtype):
-            raise NoKernel(f"statistics in {op.stash_type}")
-        axes = tuple(range(op.axis % len(shape), len(shape)))
-    if not axes:
-        raise NoKernel("there is no axis to normalise over")
+    axes = _normalized_axes(op, len(shape))
     extra = []
     for value in node.inputs[1:]:
         if value is not None:
@@ -381,16 +410,23 @@ def standardised(x: Expr, near: Expr, inverse: Expr, shift: Expr) -> Expr:
     return M.fma(M.sub(x, near), inverse, M.neg(shift))
 
 
-@lowers("MeanVarianceNormalization")
-def lower_mean_variance(lowering: Lowering, group: Group) -> None:
+def plan_mean_variance(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    assert isinstance(node.op, MeanVarianceNormalization)
+    empty = 0 in planning.graph.types[node.inputs[0] or ""].shape
+    if not _line_float(planning.graph, node) or empty or not node.op.axes:
+        return NoKernel("normalisations take float32 or float64, and an axis at least")
+    return planning.refused(node, ReduceSpec) or (Choice("mean-variance normalization"),)
+
+
+@plans("MeanVarianceNormalization", plan=plan_mean_variance)
+def place_mean_variance(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, output."""
     graph, node = lowering.graph, group.root
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
     assert isinstance(op, MeanVarianceNormalization)
     axes = tuple(sorted({a % len(shape) for a in op.axes}))
     dtype = _line_float(graph, node)
-    if not dtype or 0 in shape or not axes:
-        raise NoKernel("normalisations take float32 or float64, and an axis at least")
     count = math.prod(shape[a] for a in axes)
 
     found = moments(dtype, count, lambda v: guarded_inverse_of(M, v, MVN_EPSILON))
@@ -399,15 +435,21 @@ def lower_mean_variance(lowering: Lowering, group: Group) -> None:
     _emit_lines(lowering, group, axes, found.stages, result)
 
 
-@lowers("LpNormalization")
-def lower_lp_normalization(lowering: Lowering, group: Group) -> None:
+def plan_lp_normalization(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    empty = 0 in planning.graph.types[node.inputs[0] or ""].shape
+    if not _line_float(planning.graph, node) or empty:
+        return NoKernel("normalisations take float32 or float64")
+    return planning.refused(node, ReduceSpec) or (Choice("Lp normalization"),)
+
+
+@plans("LpNormalization", plan=plan_lp_normalization)
+def place_lp_normalization(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, output."""
     graph, node = lowering.graph, group.root
     op, shape = node.op, graph.types[node.inputs[0] or ""].shape
     assert isinstance(op, LpNormalization)
     dtype = _line_float(graph, node)
-    if not dtype or 0 in shape:
-        raise NoKernel("normalisations take float32 or float64")
     x, total = Input(0, dtype), Input(1, dtype)
     zero, one = M.const(0.0, dtype), M.const(1.0, dtype)
     guarded = M.add(total, M.like(op.epsilon, total))

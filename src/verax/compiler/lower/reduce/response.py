@@ -10,21 +10,34 @@ import math
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.lower.copies import copy_view, fill, view
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import Physical
+from verax.ir.graph import Node
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.ops.sums.response_normalization import LRN
 
 M = TracingArith()
-MOST = 64
-"""Neighbours that are added by code of their own each."""
+MAX_NEIGHBORS = 64
+"""Neighbors that are added by code of their own each."""
 
 
-@lowers(LRN)
-def lower_response(lowering: Lowering, group: Group) -> None:
+def plan_response(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    op, type_ = node.op, planning.graph.types[node.inputs[0] or ""]
+    assert isinstance(op, LRN)
+    neighbors = sum(min(n, type_.shape[1] - 1) for n in op.reach)
+    floats = str(type_.dtype) in ("float32", "float64")
+    if not floats or neighbors >= MAX_NEIGHBORS or 0 in type_.shape:
+        return NoKernel("it takes float32 or float64, and a few neighbours")
+    return planning.refused(node, LoopSpec) or (Choice("local response normalization"),)
+
+
+@plans(LRN, plan=plan_response)
+def place_response(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Zeros, a copy among them, then one loop over its channels and their neighbours."""
     node, op = group.root, group.root.op
     assert isinstance(op, LRN)
@@ -33,8 +46,6 @@ def lower_response(lowering: Lowering, group: Group) -> None:
     before, after = (min(n, shape[1] - 1) for n in op.reach)
     type_ = x.physical.type
     dtype = str(type_.dtype)
-    if dtype not in ("float32", "float64") or before + after >= MOST or 0 in shape:
-        raise NoKernel("it takes float32 or float64, and a few neighbours")
     batch, channels, space = shape[0], shape[1], math.prod(shape[2:])
     wide = channels + before + after
     padded = lowering.allocate(Physical(type_.with_dims((batch, wide, space))))

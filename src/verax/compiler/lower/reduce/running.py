@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.loops.loop import Access
 from verax.compiler.kernels.reduce.running import RunningSpec
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import Physical
+from verax.ir.graph import Node
 from verax.ops.sums.cumulative import Cumulative
 
 
-@lowers("CumSum", "CumProd")
-def lower_running(lowering: Lowering, group: Group) -> None:
+def plan_running(planning: Planning, node: Node) -> Alternatives:
+    """One alternative; its detail: the axis, which may be negative."""
+    axis = planning.graph.constants.get(node.inputs[1] or "")
+    if axis is None:
+        return NoKernel("the axis is computed")
+    types = planning.graph.input_types(node)[:1]
+    return planning.refused_types(types, RunningSpec) or (
+        Choice("running", detail=int(axis.reshape(-1)[0])),
+    )
+
+
+@plans("CumSum", "CumProd", plan=plan_running)
+def place_running(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, output; backwards by a negative stride."""
     node, op = group.root, group.root.op
     assert isinstance(op, Cumulative)
-    given = lowering.graph.constants.get(node.inputs[1] or "")
-    if given is None:
-        raise NoKernel("the axis is computed")
     x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
     shape = x.physical.shape
-    axis = int(given.reshape(-1)[0]) % len(shape)
+    axis = choice.detail % len(shape)
     order = [*(a for a in range(len(shape)) if a != axis), axis]
 
     def access(physical: Physical) -> Access:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import math
 
+from verax.compiler.decide.choice import (
+    MOVING,
+    Alternatives,
+    Choice,
+    NoKernel,
+    Planning,
+    plans,
+)
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.search.chosen import KeptSpec, PlacesSpec, UniqueSpec
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
-from verax.compiler.lower.movement.movement import lower_movement
+from verax.compiler.lower.lowering import Lowering
+from verax.compiler.lower.movement.movement import place_movement, plan_movement
 from verax.compiler.lower.storage import Physical, Placed
+from verax.ir.graph import Node
 from verax.ir.types import DType, TensorType
 from verax.ops.movement.gather import Compress, NonZero, Unique
 
@@ -25,23 +34,30 @@ def _name(dtype: DType) -> str:
     return "uint8" if dtype is DType.bool_ else str(dtype)
 
 
-def _of_known_size(lowering: Lowering, value: str) -> tuple[int, ...]:
-    shape = lowering.graph.types[value].shape
-    if not math.prod(shape):
-        raise NoKernel("nothing to compute")
-    if math.prod(shape) > FARTHEST:
-        raise NoKernel("there are too many elements")
-    return shape
+def _refused(planning: Planning, node: Node, spec: type) -> NoKernel | None:
+    """`NoKernel` for inputs that are empty or too large, or of unknown element types."""
+    type_ = planning.graph.types[node.inputs[0] or ""]
+    if not math.prod(type_.shape):
+        return NoKernel("nothing to compute")
+    if math.prod(type_.shape) > FARTHEST:
+        return NoKernel("there are too many elements")
+    return planning.refused_names([_name(type_.dtype), str(DType.int64)], spec)
 
 
-@lowers(NonZero, counts=True)
-def lower_non_zero(lowering: Lowering, group: Group) -> None:
+def plan_non_zero(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    refused = _refused(planning, node, PlacesSpec)
+    if refused is None and not planning.graph.types[node.inputs[0] or ""].shape:
+        return NoKernel("a scalar has no places")
+    return refused or (Choice("nonzero"),)
+
+
+@plans(NonZero, plan=plan_non_zero, counts=True)
+def place_non_zero(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, places, how many."""
     node = group.root
     source = node.inputs[0] or ""
-    shape = _of_known_size(lowering, source)
-    if not shape:
-        raise NoKernel("a scalar has no places")
+    shape = lowering.graph.types[source].shape
     x = lowering.read_contiguous(source)
     places = _room(lowering, DType.int64, len(shape), math.prod(shape))
     count = _room(lowering, DType.int64, 1)
@@ -50,23 +66,37 @@ def lower_non_zero(lowering: Lowering, group: Group) -> None:
     lowering.counted(node.outputs[0], places, count, group.label, axis=1)
 
 
-@lowers(Compress, counts=True)
-def lower_compress(lowering: Lowering, group: Group) -> None:
-    """Input, conditions, rows, how many; a movement like others where the conditions are known."""
-    node, op = group.root, group.root.op
+def plan_compress(planning: Planning, node: Node) -> Alternatives:
+    """A movement like others where the conditions are known; else counted. The detail of the latter
+    is the shape, flat where no axis is given, and the axis."""
+    op, (source, condition) = node.op, (v or "" for v in node.inputs[:2])
     assert isinstance(op, Compress)
+    if condition in planning.graph.constants:
+        outputs = planning.graph.output_types(node)
+        if not all(t.is_static for t in outputs):
+            return NoKernel(MOVING)
+        return plan_movement(planning, node)
+    refused = _refused(planning, node, KeptSpec)
+    if refused is not None:
+        return refused
+    shape, (conditions,) = (planning.graph.types[v].shape for v in (source, condition))
+    axis = 0 if op.axis is None else op.axis % len(shape)
+    shape = (math.prod(shape),) if op.axis is None else shape
+    if not 0 < conditions <= shape[axis]:
+        return NoKernel("there are more conditions than rows, or none")
+    return (Choice("compress", detail=(shape, axis)),)
+
+
+@plans(Compress, plan=plan_compress, counts=True)
+def place_compress(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """Input, conditions, rows, how many; a movement like others where the conditions are known."""
+    node = group.root
     source, condition = (v or "" for v in node.inputs[:2])
     if condition in lowering.graph.constants:
-        lower_movement(lowering, group)
+        place_movement(lowering, group, choice)
         return
-    shape = _of_known_size(lowering, source)
+    shape, axis = choice.detail
     (conditions,) = lowering.graph.types[condition].shape
-    if op.axis is None:
-        shape, axis = (math.prod(shape),), 0
-    else:
-        axis = op.axis % len(shape)
-    if not 0 < conditions <= shape[axis]:
-        raise NoKernel("there are more conditions than rows, or none")
     x, holds = lowering.read_contiguous(source), lowering.read_contiguous(condition)
     dtype = x.physical.type.dtype
     rows = _room(lowering, dtype, *shape[:axis], conditions, *shape[axis + 1 :])
@@ -77,15 +107,23 @@ def lower_compress(lowering: Lowering, group: Group) -> None:
     lowering.counted(node.outputs[0], rows, count, group.label, axis=axis)
 
 
-@lowers(Unique, counts=True)
-def lower_unique(lowering: Lowering, group: Group) -> None:
+def plan_unique(planning: Planning, node: Node) -> Alternatives:
+    """One alternative, for elements and not for rows."""
+    assert isinstance(node.op, Unique)
+    refused = _refused(planning, node, UniqueSpec)
+    rank = planning.graph.types[node.inputs[0] or ""].rank
+    if refused is None and node.op.axis is not None and rank != 1:
+        return NoKernel("rows are compared")
+    return refused or (Choice("unique"),)
+
+
+@plans(Unique, plan=plan_unique, counts=True)
+def place_unique(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, scratch memory, values, first places, numbers, frequencies, how many."""
     node, op = group.root, group.root.op
     assert isinstance(op, Unique)
     source = node.inputs[0] or ""
-    shape = _of_known_size(lowering, source)
-    if op.axis is not None and len(shape) != 1:
-        raise NoKernel("rows are compared")
+    shape = lowering.graph.types[source].shape
     x = lowering.read_contiguous(source)
     size, dtype = math.prod(shape), x.physical.type.dtype
     spec = UniqueSpec(size, op.sorted, _name(dtype))

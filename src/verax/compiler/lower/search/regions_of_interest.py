@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.search.regions_of_interest import AlignSpec, RoiPoolSpec
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
+from verax.ir.graph import Node
 from verax.ir.types import DType, TensorType
 from verax.ops.images.detection import MaxRoiPool, RoiAlign
 
 
-@lowers(RoiAlign)
-def lower_roi_align(lowering: Lowering, group: Group) -> None:
+def plan_roi_align(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    op, types = node.op, [planning.graph.types[v or ""] for v in node.inputs]
+    assert isinstance(op, RoiAlign)
+    if op.sampling_ratio > 4 * (min(types[0].shape[2:]) + 2):
+        return NoKernel("more samples than pixels")
+    refused = _not_floats(types[:2]) or planning.refused(node, AlignSpec)
+    return refused or (Choice("RoI align"),)
+
+
+@plans(RoiAlign, plan=plan_roi_align)
+def place_roi_align(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Image, regions, numbers of images, scratch memory, output, flag."""
     node, op = group.root, group.root.op
     assert isinstance(op, RoiAlign)
     types = [lowering.graph.types[v or ""] for v in node.inputs]
-    dtypes = _floats(types[0], types[1])
+    dtypes = [str(t.dtype) for t in types[:2]]
     batch, channels, height, width = types[0].shape
-    if op.sampling_ratio > 4 * (min(height, width) + 2):
-        raise NoKernel("more samples than pixels")
     spec = AlignSpec(
         batch,
         channels,
@@ -41,13 +53,20 @@ def lower_roi_align(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [x, rois, images, scratch, y, flag], group.label)
 
 
-@lowers(MaxRoiPool)
-def lower_max_roi_pool(lowering: Lowering, group: Group) -> None:
+def plan_max_roi_pool(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    types = [planning.graph.types[v or ""] for v in node.inputs]
+    refused = _not_floats(types) or planning.refused(node, RoiPoolSpec)
+    return refused or (Choice("RoI max pooling"),)
+
+
+@plans(MaxRoiPool, plan=plan_max_roi_pool)
+def place_max_roi_pool(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Image, regions, output, flag."""
     node, op = group.root, group.root.op
     assert isinstance(op, MaxRoiPool)
     types = [lowering.graph.types[v or ""] for v in node.inputs]
-    dtypes = _floats(*types)
+    dtypes = [str(t.dtype) for t in types]
     batch, channels, height, width = types[0].shape
     scale, regions = float(np.float32(op.spatial_scale)), types[1].shape[0]
     bins = op.pooled_shape[0], op.pooled_shape[1]
@@ -57,7 +76,7 @@ def lower_max_roi_pool(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [x, rois, y, lowering.flag(node.place)], group.label)
 
 
-def _floats(*types: TensorType) -> tuple[str, ...]:
-    if any(t.dtype not in (DType.float32, DType.float64) for t in types):
-        raise NoKernel("it takes float32 or float64")
-    return tuple(str(t.dtype) for t in types)
+def _not_floats(types: Sequence[TensorType]) -> NoKernel | None:
+    """`NoKernel` for element types other than float32 and float64."""
+    floats = all(t.dtype in (DType.float32, DType.float64) for t in types)
+    return None if floats else NoKernel("it takes float32 or float64")

@@ -6,12 +6,14 @@ import math
 
 import numpy as np
 
+from verax.compiler.decide.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.decide.fusion import Group
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.search.detect import DetectSpec
 from verax.compiler.kernels.search.suppress import SuppressSpec, TakenSpec
-from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
+from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.storage import Physical, Placed, Pointer
+from verax.ir.graph import Node
 from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Input, TracingArith
 from verax.ops.images.detection import NonMaxSuppression
@@ -22,16 +24,23 @@ LIMIT = 1 << 22
 """Boxes that may be found, in all."""
 
 
-@lowers(BoxNMS)
-def lower_box_nms(lowering: Lowering, group: Group) -> None:
+def plan_box_nms(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    op, dtype = node.op, planning.graph.types[node.inputs[0] or ""].dtype
+    assert isinstance(op, BoxNMS)
+    if dtype is not DType.float32:
+        return NoKernel(f"boxes of {dtype} have no kernel")
+    if op.topk == 0:
+        return NoKernel("none is looked at")
+    return planning.refused(node, SuppressSpec) or (Choice("suppression"),)
+
+
+@plans(BoxNMS, plan=plan_box_nms)
+def place_box_nms(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Coordinates, scores, scratch memory, rows, output."""
     node, op = group.root, group.root.op
     assert isinstance(op, BoxNMS)
     type_ = lowering.graph.types[node.inputs[0] or ""]
-    if type_.dtype is not DType.float32:
-        raise NoKernel(f"boxes of {type_.dtype} have no kernel")
-    if op.topk == 0:
-        raise NoKernel("none is looked at")
     *outer, boxes, width = type_.shape
     x = lowering.read_contiguous(node.inputs[0] or "")
     y = lowering.write_contiguous(node.outputs[0])
@@ -61,24 +70,23 @@ def lower_box_nms(lowering: Lowering, group: Group) -> None:
     lowering.call(spec, [*columns, scratch, x, y], group.label)
 
 
-@lowers(NonMaxSuppression, counts=True)
-def lower_non_max_suppression(lowering: Lowering, group: Group) -> None:
-    """Boxes, scores, scratch memory, numbers found, counts; then these, rows, how many."""
-    graph, node, op = lowering.graph, group.root, group.root.op
+def plan_non_max_suppression(planning: Planning, node: Node) -> Alternatives:
+    """One alternative; its detail: what the kernel computes."""
+    graph, op = planning.graph, node.op
     assert isinstance(op, NonMaxSuppression)
-    given = [*node.inputs[2:], None, None, None][:3]
-    if any(v is not None and v not in graph.constants for v in given):
-        raise NoKernel("its limits are computed")
+    limits = [*node.inputs[2:], None, None, None][:3]
+    if any(v is not None and v not in graph.constants for v in limits):
+        return NoKernel("its limits are computed")
     limit, overlap, lowest = (
-        None if v is None else graph.constants[v].reshape(-1)[0] for v in given
+        None if v is None else graph.constants[v].reshape(-1)[0] for v in limits
     )
     batch, classes, boxes = graph.types[node.inputs[1] or ""].shape
     most = 0 if limit is None else min(int(limit), boxes)
     allowed = 0.0 if overlap is None else float(overlap)
     if most < 1 or not 0 <= allowed <= 1 or not batch * classes * boxes:
-        raise NoKernel("none is kept, or the limits are refused")
+        return NoKernel("none is kept, or the limits are refused")
     if batch * classes * most > LIMIT:
-        raise NoKernel("more boxes than there is room for might be found")
+        return NoKernel("more boxes than there is room for might be found")
     spec = SuppressSpec(
         problems=batch * classes,
         boxes=boxes,
@@ -95,6 +103,19 @@ def lower_non_max_suppression(lowering: Lowering, group: Group) -> None:
         ordered=False,
         strict=True,
     )
+    refused = planning.refused_types(planning.graph.input_types(node)[:2], SuppressSpec)
+    return (
+        refused
+        or planning.refused_names([str(DType.int64)], TakenSpec)
+        or (Choice("suppression", detail=(spec, classes)),)
+    )
+
+
+@plans(NonMaxSuppression, plan=plan_non_max_suppression, counts=True)
+def place_non_max_suppression(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """Boxes, scores, scratch memory, numbers found, counts; then these, rows, how many."""
+    node, (spec, classes) = group.root, choice.detail
+    most = spec.most
 
     def table(*shape: int) -> Placed:
         return lowering.allocate(Physical(TensorType(DType.int64, shape)))
@@ -109,15 +130,23 @@ def lower_non_max_suppression(lowering: Lowering, group: Group) -> None:
     lowering.counted(node.outputs[0], rows, count, group.label)
 
 
-@lowers(MultiBoxDetection)
-def lower_multi_box_detection(lowering: Lowering, group: Group) -> None:
+def plan_multi_box_detection(planning: Planning, node: Node) -> Alternatives:
+    """One alternative."""
+    scores = planning.graph.types[node.inputs[0] or ""]
+    images, _, count = scores.shape
+    if scores.dtype is not DType.float32 or not images * count:
+        return NoKernel("it takes float32 and some anchors")
+    names = [str(DType.float32), str(DType.float64)]
+    return planning.refused_names(names, LoopSpec, DetectSpec) or (Choice("detection"),)
+
+
+@plans(MultiBoxDetection, plan=plan_multi_box_detection)
+def place_multi_box_detection(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Offsets, anchors, boxes of a loop; scores, these, scratch memory, rows."""
     node, op = group.root, group.root.op
     assert isinstance(op, MultiBoxDetection)
     scores = lowering.graph.types[node.inputs[0] or ""]
     images, classes, count = scores.shape
-    if scores.dtype is not DType.float32 or not images * count:
-        raise NoKernel("it takes float32 and some anchors")
     given = [Input(k, "float32") for k in range(8)]
     wide = [M.convert(v, "float64") for v in given]
     boxes = lowering.allocate(Physical(TensorType(DType.float64, (images, 4, count))))
