@@ -171,7 +171,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recording.add_argument("--files", type=Path, required=True, help="where networks are kept")
     recording.add_argument("--models", type=Path, default=MODELS, help="real networks")
     recording.add_argument("--networks", nargs="*", default=NAMES)
-    recording.add_argument("--operators", action="store_true", help="every operator's cases as well")
+    recording.add_argument(
+        "--operators", action="store_true", help="every operator's cases as well"
+    )
     comparing = commands.add_parser("compare")
     comparing.add_argument("old", type=Path)
     comparing.add_argument("new", type=Path)

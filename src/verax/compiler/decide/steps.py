@@ -15,11 +15,13 @@ from verax.records.trace import Rewrite
 
 @dataclass(frozen=True)
 class Step:
-    """A kind of decision. kind: what it may do to numbers, as for passes; help: what it does."""
+    """A kind of decision. kind: what it may do to numbers, as for passes; help: what it does;
+    by_target: what the target multiplies decides whether there is anything to do."""
 
     name: str
     kind: PassClass
     help: str
+    by_target: bool = False
 
 
 FUSE = Step(
@@ -45,12 +47,14 @@ STORE_BYTES = Step(
     PassClass.exact,
     "Integers of 16 bits that are bytes in value are stored as bytes, where everything that reads "
     "them multiplies bytes on the target.",
+    by_target=True,
 )
 STORE_BFLOAT16 = Step(
     "store_in_bfloat16",
     PassClass.exact,
     "A factor that was rounded to bfloat16 is stored in 16 bits, where everything that reads it "
     "multiplies pairs of bfloat16 on the target.",
+    by_target=True,
 )
 STEPS = (DIVIDE, STORE_BYTES, STORE_BFLOAT16, FUSE, BLOCK)
 """Every step, in the order in which they run, after all passes."""
