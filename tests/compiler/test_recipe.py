@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -99,11 +100,44 @@ def test_one_that_cannot_be_followed_is_refused() -> None:
     changed = dataclasses.replace(fold, digest="0" * 64)
     with pytest.raises(CompileError, match="fold_scales differs: it makes other numbers"):
         compile(network(), recipe=dataclasses.replace(recipe, rewritings=(changed, choose)))
-    fewer = dataclasses.replace(choose, notes=choose.notes[:1])
+    fewer = dataclasses.replace(choose, ids=choose.ids[:1], notes=choose.notes[:1])
     with pytest.raises(CompileError, match=r"choose_winograd differs: .*conv1"):
         compile(network(), recipe=dataclasses.replace(recipe, rewritings=(fold, fewer)))
     with pytest.raises(CompileError, match="choose_winograd rewrites nothing in it"):
         compile(network(), recipe=dataclasses.replace(recipe, rewritings=(fold,)))
+
+
+def reworded(recipe: Recipe) -> Recipe:
+    """The same recipe by a version that describes its rewrites otherwise."""
+    done = [
+        dataclasses.replace(r, notes=tuple(f"{n}, said otherwise" for n in r.notes))
+        for r in recipe.rewritings
+    ]
+    return dataclasses.replace(recipe, rewritings=tuple(done))
+
+
+def test_the_words_for_a_rewrite_decide_nothing() -> None:
+    recipe = compile(network(), Settings(opt_level=3)).recipe
+    assert all(r.ids and len({*r.ids}) == len(r.ids) for r in recipe.rewritings)
+    other = reworded(recipe)
+    assert other.sha256 == recipe.sha256 and not recipe.differs(other)
+    assert compile(network(), recipe=other).recipe == recipe
+
+
+def test_a_record_of_before_there_were_ids_is_followed() -> None:
+    recipe = compile(network(), Settings(opt_level=3)).recipe
+    data = json.loads(recipe.to_json())
+    assert data["schema"] == "verax.recipe/2"
+    for one in data["rewritings"]:
+        del one["ids"]
+    old = Recipe.from_json(json.dumps({**data, "schema": "verax.recipe/1"}))
+    assert not any(r.ids for r in old.rewritings)
+    assert compile(network(), recipe=old).recipe == recipe
+    with pytest.raises(CompileError, match="fold_scales differs: fold_scales: node .norm0"):
+        compile(network(), recipe=reworded(old))
+    without = json.dumps({**data, "schema": "verax.recipe/2"})
+    with pytest.raises(UsageError, match="no ids"):
+        Recipe.from_json(without)
 
 
 def test_open_shapes_are_held_to_it_when_they_are_known() -> None:

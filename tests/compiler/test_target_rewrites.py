@@ -4,6 +4,7 @@ left out or stopped at. Programs are made for processors that this machine need 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,8 +56,8 @@ def floats() -> Graph:
 GRAPHS = {"store_in_bytes": integers, "store_in_bfloat16": floats}
 
 
-def lowered(name: str, level: int = 3, limit: int | None = None, **more: object) -> LoweredProgram:
-    settings = Settings(level, threads=1, allow=("bf16",), target=TARGETS[name])
+def lowered(name: str, limit: int | None = None, **more: Any) -> LoweredProgram:
+    settings = Settings(3, threads=1, allow=("bf16",), target=TARGETS[name])
     graph, _ = run_passes(GRAPHS[name](), settings)
     decisions = dataclasses.replace(Decisions(), limit=limit, **more)
     return lower(graph, Target.named(TARGETS[name]), settings, decisions=decisions)

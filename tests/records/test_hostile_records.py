@@ -22,7 +22,7 @@ from verax.report import render_verdict
 RECIPE = Recipe(
     "ab" * 32,
     6,
-    (Rewriting("fold_scales", ("fold_scales: a into b", "c"), "cd" * 32),),
+    (Rewriting("fold_scales", ("fold_scales@a", "d"), ("fold_scales: a into b", "c"), "cd" * 32),),
     {"conv0": "Winograd F(4x4, 3x3)"},
     3,
     disable=("a",),

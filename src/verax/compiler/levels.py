@@ -44,7 +44,7 @@ from verax.compiler.passes.trim_kernels import trim_kernels
 from verax.compiler.passes.widen_halves import widen_halves
 from verax.ir import checker
 from verax.ir.graph import Graph, walk_values
-from verax.records.trace import Trace
+from verax.records.trace import Rewrite, Trace
 
 SIMPLE = ("fold_constants", "remove_identity", "cancel_transposes")
 """What makes the parts of a decomposition stand next to each other."""
@@ -195,12 +195,12 @@ def decisions_only(settings: Settings) -> Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What one pass did that may change numbers: the graph before and after it, its notes."""
+    """What one pass did that may change numbers: the graph before and after it, its rewrites."""
 
     name: str
     before: Graph
     after: Graph
-    notes: tuple[str, ...]
+    rewrites: tuple[Rewrite, ...]
 
 
 def run_passes(
@@ -228,7 +228,7 @@ def run_passes(
         if inner:
             change = change.then(Trace({v: v for v in graph.types}, tuple(inner)))
         if change.rewrites and step.kind is not PassClass.exact and changes is not None:
-            changes.append(Change(step.name, before, graph, change.notes))
+            changes.append(Change(step.name, before, graph, change.records))
         trace = trace.then(change)
     if settings.checked:
         checker.check(graph)

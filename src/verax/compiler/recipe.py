@@ -42,7 +42,7 @@ def recipe_of(
     return Recipe(
         network=network or network_hash(graph),
         arithmetic=ARITHMETIC,
-        rewritings=tuple(Rewriting(c.name, c.notes, _digest(c)) for c in changes),
+        rewritings=tuple(map(_rewriting, changes)),
         algorithms={
             node.name or node.outputs[0]: algorithm
             for node in optimised.nodes
@@ -111,6 +111,12 @@ def network_hash(graph: Graph) -> str:
     for node in graph.nodes:
         digest.update(_line(node, hashes).encode())
     return digest.hexdigest()
+
+
+def _rewriting(change: Change) -> Rewriting:
+    """What a recipe says of one pass."""
+    ids = tuple(one.id for one in change.rewrites)
+    return Rewriting(change.name, ids, tuple(map(str, change.rewrites)), _digest(change))
 
 
 def _digest(change: Change) -> str:

@@ -13,7 +13,7 @@ import json
 import math
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -153,10 +153,18 @@ def write_json(record: Any, schema: str) -> str:
     return json.dumps({"schema": schema, **to_plain(record)}, indent=1, allow_nan=False)
 
 
-def read_json(kind: type[T], text: str | bytes, schema: str) -> T:
-    """The record that `write_json` wrote. Raises `UsageError` for anything else."""
+def read_json(
+    kind: type[T],
+    text: str | bytes,
+    schema: str,
+    older: Mapping[str, Callable[[Any], Any]] = types.MappingProxyType({}),
+) -> T:
+    """The record that `write_json` wrote. older: schemas of before, and what makes the plain form
+    of this one out of theirs. Raises `UsageError` for anything else."""
     data = _expected(read_plain(text), dict, "an object", "")
     found = data.pop("schema", None)
+    if isinstance(found, str) and found in older:
+        data, found = older[found](data), schema
     if found != schema:
         raise UsageError(
             f"the record is {str(found)[:LONGEST_PLACE]!a}, this version reads {schema!r}",

@@ -10,11 +10,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from verax.base.printing import OneLine
-from verax.records.codec import read_json, to_plain, write_json
+from verax.records.codec import read_json, write_json
 
-SCHEMA = "verax.recipe/1"
+SCHEMA = "verax.recipe/2"
+WITHOUT_IDS = "verax.recipe/1"
+"""The record of before, in which the texts of rewrites decided instead of their ids."""
 BFLOAT16_PRODUCTS = "bfloat16 products"
 """The algorithm of a node whose factors are rounded to bfloat16."""
 
@@ -23,12 +26,26 @@ BFLOAT16_PRODUCTS = "bfloat16 products"
 class Rewriting:
     """What one pass did that may change numbers.
 
-    notes: its rewrites in words, in order. digest: SHA-256 of the nodes and constants that it made.
+    ids: of its rewrites, in order. notes: the same in words, which decide nothing. digest: SHA-256
+    of the nodes and constants that it made. A record that has no ids is one of before.
     """
 
     name: str
+    ids: tuple[str, ...]
     notes: tuple[str, ...]
     digest: str
+
+    def differs(self, other: Rewriting) -> str:
+        """The rewrite that only one of two recipes has, in words; empty if both make the same."""
+        texts = sorted({*self.notes} ^ {*other.notes})
+        if self.ids and other.ids:
+            apart = {*self.ids} ^ {*other.ids}
+            words = dict(zip((*self.ids, *other.ids), (*self.notes, *other.notes)))
+            texts = sorted(words[one] for one in apart)
+        elif not texts and self.digest == other.digest:
+            return ""
+        same = self.ids == other.ids and self.digest == other.digest
+        return "" if same else (texts[0] if texts else "it makes other numbers")
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,7 +76,8 @@ class Recipe(OneLine):
     @property
     def sha256(self) -> str:
         """Of what decides numbers: not of the options that led to it, nor of who wrote it."""
-        decides = [self.network, self.arithmetic, to_plain(self.rewritings), dict(self.algorithms)]
+        done = [[r.name, r.ids or r.notes, r.digest] for r in self.rewritings]
+        decides = [self.network, self.arithmetic, done, dict(self.algorithms)]
         text = json.dumps(decides, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -95,12 +113,11 @@ class Recipe(OneLine):
         theirs = {r.name: r for r in other.rewritings}
         for name in dict.fromkeys([*mine, *theirs]):
             a, b = mine.get(name), theirs.get(name)
-            if a == b:
-                continue
             if a is None or b is None:
                 return f"the pass {name} rewrites {'nothing' if a is None else 'something'} in it"
-            apart = sorted({*a.notes} ^ {*b.notes})
-            return f"the pass {name} differs: {apart[0] if apart else 'it makes other numbers'}"
+            apart = a.differs(b)
+            if apart:
+                return f"the pass {name} differs: {apart}"
         if dict(self.algorithms) != dict(other.algorithms):
             return "other algorithms were chosen"
         return ""
@@ -111,5 +128,13 @@ class Recipe(OneLine):
 
     @staticmethod
     def from_json(text: str) -> Recipe:
-        """Read `to_json`'s text. Raises `UsageError` when it is something else."""
-        return read_json(Recipe, text, SCHEMA)
+        """Read `to_json`'s text, or that of version 1. Raises `UsageError` for anything else."""
+        return read_json(Recipe, text, SCHEMA, {WITHOUT_IDS: _with_ids})
+
+
+def _with_ids(data: Any) -> Any:
+    """The plain form of a record of version 1 in that of this one."""
+    done = data.get("rewritings")
+    if isinstance(done, list) and all(isinstance(one, dict) for one in done):
+        data = {**data, "rewritings": [{"ids": [], **one} for one in done]}
+    return data
