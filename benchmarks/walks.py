@@ -1,5 +1,5 @@
-"""How far the four roads through the house lead: files and rooms that loading, compiling, running and
-checking a network enter, and the doors between them.
+"""How far the four roads through the house lead: files and rooms that loading, compiling, running
+and checking a network enter, and the doors between them.
 
     PYTHONPATH=old/src python benchmarks/walks.py record old.json
     PYTHONPATH=new/src python benchmarks/walks.py record new.json
