@@ -47,7 +47,7 @@ class Writing(Steps[Any]):
     def named(self, value: Any) -> str:
         return value if isinstance(value, str) else self.number(value)
 
-    def given(self, x: Any) -> Any:
+    def exact_input(self, x: Any) -> Any:
         return x
 
     def bias(self, first: Any, second: Any) -> Any:
@@ -70,11 +70,11 @@ class Writing(Steps[Any]):
     def add(self, a: str, b: str) -> str:
         return self.g.add("Add", a, b)
 
-    def rest(self, a: str) -> str:
+    def complement(self, a: str) -> str:
         return self.g.add("Sub", self.number(1), a)
 
     def blend(self, z: str, a: str, b: str) -> str:
-        return self.add(self.mul(self.rest(z), a), self.mul(z, b))
+        return self.add(self.mul(self.complement(z), a), self.mul(z, b))
 
     def curve(self, op: Elementwise, x: str) -> str:
         numbers = {name: getattr(op, name) for name in takes(op.kind)}

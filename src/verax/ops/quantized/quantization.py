@@ -61,15 +61,17 @@ def _check_scale(ctx: Inference, axis: int, block_size: int) -> None:
     axis = normalize_axis(ctx, axis, x.rank)
     if block_size == 0:
         ctx.require(scale.rank == 1, f"the scale {scale} is neither a scalar nor one-dimensional")
-        size, wanted = scale.dims[0], x.dims[axis]
+        size, expected = scale.dims[0], x.dims[axis]
     else:
         ctx.require(block_size > 0, f"block_size is {block_size}")
         ctx.require(scale.rank == x.rank, f"the scale {scale} has another rank than {x}")
-        size, wanted = scale.dims[axis], ceildiv(x.dims[axis], block_size)
-        others = [tuple(d for a, d in enumerate(t.dims) if a != axis) for t in (scale, x)]
-        ctx.require(not _differ(*others), f"the scale {scale} does not fit {x} beside axis {axis}")
-    if isinstance(size, int) and isinstance(wanted, int) and size != wanted:
-        ctx.fail(f"the scale {scale} has {size} numbers along axis {axis} of {x}, not {wanted}")
+        size, expected = scale.dims[axis], ceildiv(x.dims[axis], block_size)
+        other_dims = [tuple(d for a, d in enumerate(t.dims) if a != axis) for t in (scale, x)]
+        ctx.require(
+            not _differ(*other_dims), f"the scale {scale} does not fit {x} beside axis {axis}"
+        )
+    if isinstance(size, int) and isinstance(expected, int) and size != expected:
+        ctx.fail(f"the scale {scale} has {size} numbers along axis {axis} of {x}, not {expected}")
 
 
 def _differ(left: Sequence[DimLike], right: Sequence[DimLike]) -> bool:
@@ -89,25 +91,25 @@ def _spread(parameter: Any, shape: tuple[int, ...], axis: int, block_size: int) 
 
 
 def _aligned(parameter: TensorType, x: TensorType, axis: int, block_size: int) -> bool:
-    """Whether scale or zero point broadcast with `x` as they are: one number, numbers of the last
-    axis, or blocks that are the whole axis."""
+    """True if a scale or zero point broadcasts with `x` as it is: a scalar, one number per index of
+    the last axis, or one block that is the full axis."""
     if parameter.rank == 0 or not x.rank:
         return parameter.rank == 0
     axis %= x.rank
     if parameter.rank == 1 and (parameter.dims[0] == 1 or not block_size):
         return parameter.dims[0] == 1 or axis == x.rank - 1
-    others = [tuple(d for a, d in enumerate(t.dims) if a != axis) for t in (parameter, x)]
-    return bool(block_size and parameter.dims[axis] == 1 and others[0] == others[1])
+    other_dims = [tuple(d for a, d in enumerate(t.dims) if a != axis) for t in (parameter, x)]
+    return bool(block_size and parameter.dims[axis] == 1 and other_dims[0] == other_dims[1])
 
 
 def _quantise(
-    x: Any, scale: Any, zero: Any, to: DType, precision: DType, halves: str = "even"
+    x: Any, scale: Any, zero: Any, to: DType, precision: DType, tie_rule: str = "even"
 ) -> np.ndarray:
     """saturate(round(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero."""
     quotient = np.asarray(x, np.float64) / np.asarray(scale, np.float64)
     quotient = round_to(quotient, FORMATS[str(precision)])
-    whole = HALVES[halves](np.nan_to_num(quotient, nan=0.0)) + np.asarray(zero, np.float64)
-    return np.clip(whole, *to.ends).astype(to.numpy)
+    rounded = HALVES[tie_rule](np.nan_to_num(quotient, nan=0.0)) + np.asarray(zero, np.float64)
+    return np.clip(rounded, *to.ends).astype(to.numpy)
 
 
 def _quantise_to_float(
@@ -120,8 +122,8 @@ def _quantise_to_float(
         quotient = np.asarray(x, np.float64) / np.asarray(scale, np.float64)
         quotient = round_to(quotient, form)
         quotient = np.where(zero == 0, quotient, round_to(quotient + zero, form))
-        found = clipped(_NUMPY, quotient, str(to)) if saturate else quotient
-        return _NUMPY.convert(found, str(to)).astype(np.float64)
+        clipped_quotient = clipped(_NUMPY, quotient, str(to)) if saturate else quotient
+        return _NUMPY.convert(clipped_quotient, str(to)).astype(np.float64)
 
 
 def _quantity(x: Any, scale: Any, zero: Any, units: float, ends: tuple[int, int]) -> Quantity:
@@ -133,8 +135,8 @@ def _quantity(x: Any, scale: Any, zero: Any, units: float, ends: tuple[int, int]
     return Quantity(quotient + zero, slack, low, high, zero=zero)
 
 
-def _is_zero(known: np.ndarray | None) -> bool:
-    return known is not None and not known.astype(np.float64).any()
+def _is_zero(content: np.ndarray | None) -> bool:
+    return content is not None and not content.astype(np.float64).any()
 
 
 @operator
@@ -185,20 +187,24 @@ class QuantizeLinear(Parametrised):
         )
         precision, to = self._precision(declared.dtype), ev.outputs[0].dtype
         if to.is_float:
-            found = _quantise_to_float(x, scale, zero, to, precision, self.saturate)
-            return as_exact(found, ev.work)
+            quantized = _quantise_to_float(x, scale, zero, to, precision, self.saturate)
+            return as_exact(quantized, ev.work)
         return _quantise(x, scale, zero, to, precision, self.halves)
 
     def _precision(self, scale: DType) -> DType:
         return self.precision or (DType.float32 if scale is POWER else scale)
 
-    def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
+    def per_element(self, m: Arith[Any], to: str, constants: Constants, *xs: Any) -> Any:
         x, scale, zero = (*xs, None)[:3]
         precision = str(self._precision(DType(m.dtype(scale))))
         if DType(to).is_float:
-            zero = None if known[2:] and _is_zero(known[2]) else zero
+            zero = None if constants[2:] and _is_zero(constants[2]) else zero
             return quantised_to_float(m, x, scale, zero, to, precision, self.saturate)
-        if known[1] is not None and (known[1] == 1).all() and precision == m.dtype(x) == "float32":
+        if (
+            constants[1] is not None
+            and (constants[1] == 1).all()
+            and precision == m.dtype(x) == "float32"
+        ):
             scale = None
         return quantised(m, x, scale, zero, to, precision, self.halves)
 
@@ -331,9 +337,9 @@ class DequantizeLinear(Parametrised):
         )
         return ((x if declared.dtype.is_float else x.astype(np.int64)) - zero) * scale
 
-    def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
+    def per_element(self, m: Arith[Any], to: str, constants: Constants, *xs: Any) -> Any:
         x, scale, zero = (*xs, None)[:3]
-        if known[2:] and DType(m.dtype(x)).is_float and _is_zero(known[2]):
+        if constants[2:] and DType(m.dtype(x)).is_float and _is_zero(constants[2]):
             zero = None
         return dequantised(m, x, scale, zero, to)
 
@@ -359,15 +365,19 @@ class DequantizeLinear(Parametrised):
         """One product; int32 values may be rounded to float first, and those of fewer bits may be
         counted from the low end of their range: q scale + (low - zero) scale."""
         x, scale = inputs[:2]
-        found = rounding(ev.outputs[0].dtype, outputs[0], 2 * KAPPA, 2.01)
+        product_rounding = rounding(ev.outputs[0].dtype, outputs[0], 2 * KAPPA, 2.01)
         declared = ev.inputs[0]
         assert declared is not None
-        if found is None or declared.dtype.is_float or declared.dtype.itemsize > 2:
-            return (found,)
+        if product_rounding is None or declared.dtype.is_float or declared.dtype.itemsize > 2:
+            return (product_rounding,)
         low, high = map(float, declared.dtype.ends)
         width = np.abs(np.asarray(_spread(scale, x.shape, self.axis, self.block_size), np.float64))
         added = U * width * (high - low)
-        return (Rounding(np.hypot(found.sigma, KAPPA * added), found.bound + 2 * added),)
+        return (
+            Rounding(
+                np.hypot(product_rounding.sigma, KAPPA * added), product_rounding.bound + 2 * added
+            ),
+        )
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -433,9 +443,9 @@ class DynamicQuantizeLinear(Operator):
         # The scale's own two roundings come on top of those of a given scale.
         zero = _quantity(np.float64(-low), scale, 0.0, (UNITS + 2) * unit, ends)
         first, last = (int(e) for e in zero.ends())
-        whole = float(np.rint(zero.real))
-        values = _quantity(x, scale, whole, (UNITS + 2) * unit, ends)
-        shifts = tuple(n - int(whole) for n in range(first, last + 1))
+        zero_point = float(np.rint(zero.real))
+        values = _quantity(x, scale, zero_point, (UNITS + 2) * unit, ends)
+        shifts = tuple(n - int(zero_point) for n in range(first, last + 1))
         return (dataclasses.replace(values, shifts=shifts), None, zero)
 
     @classmethod

@@ -32,7 +32,7 @@ class Steps(ABC, Generic[V]):
     """What one step of a recurrent operator is made of. Values are [..., batch, features]."""
 
     @abstractmethod
-    def given(self, x: Array) -> V:
+    def exact_input(self, x: Array) -> V:
         """An input of the operator: exact."""
 
     @abstractmethod
@@ -58,7 +58,7 @@ class Steps(ABC, Generic[V]):
     def add(self, a: V, b: V) -> V: ...
 
     @abstractmethod
-    def rest(self, a: V) -> V:
+    def complement(self, a: V) -> V:
         """1 - a."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Plain(Steps[Array]):
     def __init__(self, ev: Evaluation) -> None:
         self.ev = ev
 
-    def given(self, x: Array) -> Array:
+    def exact_input(self, x: Array) -> Array:
         return x
 
     def bias(self, first: Array, second: Array) -> Array:
@@ -105,11 +105,11 @@ class Plain(Steps[Array]):
     def add(self, a: Array, b: Array) -> Array:
         return a + b
 
-    def rest(self, a: Array) -> Array:
+    def complement(self, a: Array) -> Array:
         return 1 - a
 
     def blend(self, z: Array, a: Array, b: Array) -> Array:
-        return self.add(self.mul(self.rest(z), a), self.mul(z, b))
+        return self.add(self.mul(self.complement(z), a), self.mul(z, b))
 
     def curve(self, op: Elementwise, x: Array) -> Array:
         return op.reference(self.ev, x)
@@ -134,7 +134,7 @@ class Promised(Plain):
     def along(self, total: Array, vector: Array, x: Array) -> Array:
         return fma(vector, x, total)
 
-    def rest(self, a: Array) -> Array:
+    def complement(self, a: Array) -> Array:
         return a.dtype.type(1) - a
 
     def curve(self, op: Elementwise, x: Array) -> Array:
@@ -145,8 +145,8 @@ class Promised(Plain):
     def clip(self, x: Array, limit: float | None) -> Array:
         if limit is None:
             return x
-        most = x.dtype.type(limit)
-        return np.clip(x, -most, most)
+        bound = x.dtype.type(limit)
+        return np.clip(x, -bound, bound)
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ class Sum:
     bounded: Array
 
     def __getitem__(self, index: Any) -> Sum:
-        parts = (self.absolute, self.squares, self.bias, self.carried, self.bounded)
-        absolute, squares, bias, carried, bounded = (p[index] for p in parts)
+        terms = (self.absolute, self.squares, self.bias, self.carried, self.bounded)
+        absolute, squares, bias, carried, bounded = (p[index] for p in terms)
         return Sum(absolute, squares, self.count, bias, carried, bounded)
 
 
@@ -195,32 +195,32 @@ class Noisy(Steps[Spread]):
     def __init__(self, ev: Evaluation) -> None:
         self.ev = ev
 
-    def given(self, x: Array) -> Spread:
+    def exact_input(self, x: Array) -> Spread:
         return Spread.exact(x)
 
     def bias(self, first: Array, second: Array) -> Spread:
         """A sum of two terms, which products will join."""
         total, none = first + second, np.zeros(np.shape(first))
-        found = Sum(np.abs(first) + np.abs(second), none, 1, total, none, none)
-        return _summed(total, found)
+        terms = Sum(np.abs(first) + np.abs(second), none, 1, total, none, none)
+        return _summed(total, terms)
 
     def take(self, x: Spread, index: Any) -> Spread:
-        parts = (x.value[index], x.variance[index], x.bound[index])
-        return Spread(*parts, None if x.sum is None else x.sum[index])
+        selected = (x.value[index], x.variance[index], x.bound[index])
+        return Spread(*selected, None if x.sum is None else x.sum[index])
 
     def product(self, x: Spread, matrix: Array, start: Spread) -> Spread:
         """The terms join those of the start: runtimes add them in any order."""
-        turned, before = matrix.T, start.sum
+        transposed, before = matrix.T, start.sum
         assert before is not None
-        sizes, value = np.abs(turned), start.value + x.value @ turned
+        sizes, value = np.abs(transposed), start.value + x.value @ transposed
         return _summed(
             value,
             Sum(
                 before.absolute + np.abs(x.value) @ sizes,
-                before.squares + (x.value * x.value) @ (turned * turned),
-                before.count + len(turned),
+                before.squares + (x.value * x.value) @ (transposed * transposed),
+                before.count + len(transposed),
                 np.broadcast_to(before.bias, value.shape),
-                before.carried + x.variance @ (turned * turned),
+                before.carried + x.variance @ (transposed * transposed),
                 before.bounded + x.bound @ sizes,
             ),
         )
@@ -242,13 +242,13 @@ class Noisy(Steps[Spread]):
 
     def mul(self, a: Spread, b: Spread) -> Spread:
         carried = a.value**2 * b.variance + b.value**2 * a.variance + a.variance * b.variance
-        moved = np.abs(a.value) * b.bound + np.abs(b.value) * a.bound + a.bound * b.bound
-        return _rounded(a.value * b.value, carried, moved)
+        bound = np.abs(a.value) * b.bound + np.abs(b.value) * a.bound + a.bound * b.bound
+        return _rounded(a.value * b.value, carried, bound)
 
     def add(self, a: Spread, b: Spread) -> Spread:
         return _rounded(a.value + b.value, a.variance + b.variance, a.bound + b.bound)
 
-    def rest(self, a: Spread) -> Spread:
+    def complement(self, a: Spread) -> Spread:
         return _rounded(1 - a.value, a.variance, a.bound)
 
     def blend(self, z: Spread, a: Spread, b: Spread) -> Spread:
@@ -261,14 +261,14 @@ class Noisy(Steps[Spread]):
             + apart**2 * z.variance
             + z.variance * (a.variance + b.variance)
         )
-        moved = (
+        bound = (
             (np.abs(1 - z.value) + z.bound) * a.bound
             + (np.abs(z.value) + z.bound) * b.bound
             + np.abs(apart) * z.bound
         )
         size = np.abs(a.value) + np.abs(b.value)
         own = KAPPA * U * np.sqrt(value**2 + 2 * (z.value * apart) ** 2 + 0.5 * a.value**2)
-        return Spread(value, carried + own**2, 1.01 * moved + 4 * U * (size + moved) + 4 * TINY)
+        return Spread(value, carried + own**2, 1.01 * bound + 4 * U * (size + bound) + 4 * TINY)
 
     def curve(self, op: Elementwise, x: Spread) -> Spread:
         """An error as large as the activation makes one standard deviation to either side."""
@@ -279,18 +279,18 @@ class Noisy(Steps[Spread]):
         ends = [op.reference(self.ev, x.value + side * root) for side in (-1, 1)]
         carried = np.maximum(np.abs(ends[0] - y), np.abs(ends[1] - y)) ** 2
         far = [op.reference(self.ev, x.value + side * x.bound) for side in (-1, 1)]
-        moved = np.maximum(np.abs(far[0] - y), np.abs(far[1] - y))
+        bound = np.maximum(np.abs(far[0] - y), np.abs(far[1] - y))
         # Between its ends an activation may turn: at 0, or where it has its minimum.
         kink = np.abs(op.reference(self.ev, np.zeros(())) - y)
-        moved = np.maximum(moved, np.where(np.abs(x.value) <= x.bound, kink, 0.0))
+        bound = np.maximum(bound, np.where(np.abs(x.value) <= x.bound, kink, 0.0))
         if op.kind in ("Gelu", "Swish", "Mish", "HardSwish"):
-            moved = np.maximum(moved, MOST_SLOPE * x.bound)
+            bound = np.maximum(bound, MOST_SLOPE * x.bound)
         if own is None:
-            return Spread(y, carried, moved)
+            return Spread(y, carried, bound)
         # ONNX Runtime's RNN computes tanh x as 2 sigmoid(2 x) - 1.
         absolute = U * abs(getattr(op, "alpha", 1.0)) if op.kind.endswith("Tanh") else 0.0
         variance = carried + own.sigma**2 + (0.5 * absolute) ** 2
-        return Spread(y, variance, moved + own.bound + 4 * absolute + 32 * U * moved)
+        return Spread(y, variance, bound + own.bound + 4 * absolute + 32 * U * bound)
 
     def clip(self, x: Spread, limit: float | None) -> Spread:
         if limit is None:
@@ -319,13 +319,13 @@ def _summed(value: Array, total: Sum) -> Spread:
     return Spread(value, own.sigma**2 + total.carried, bound, total)
 
 
-def _rounded(value: Array, carried: Array, moved: Array) -> Spread:
+def _rounded(value: Array, carried: Array, bound: Array) -> Spread:
     """One rounded operation on what brings errors along."""
     own = (KAPPA * U * np.abs(value)) ** 2
-    return Spread(value, carried + own, moved + 1.001 * U * (np.abs(value) + moved) + TINY)
+    return Spread(value, carried + own, bound + 1.001 * U * (np.abs(value) + bound) + TINY)
 
 
-def joined(parts: Sequence[Spread], axis: int) -> Rounding:
-    """The roundings of values laid side by side along a new axis."""
-    sigma = np.stack([np.sqrt(p.variance) for p in parts], axis)
-    return Rounding(sigma, np.stack([p.bound for p in parts], axis))
+def stacked_roundings(spreads: Sequence[Spread], axis: int) -> Rounding:
+    """`Rounding` of the values stacked along a new axis."""
+    sigma = np.stack([np.sqrt(p.variance) for p in spreads], axis)
+    return Rounding(sigma, np.stack([p.bound for p in spreads], axis))

@@ -58,13 +58,13 @@ class LRN(Operator):
         """
         if x.dtype not in ORDERED:
             return super().canonical(ev, x)
-        m, channels, number = NumpyArith(), x.shape[1], x.dtype.type
+        m, channels, scalar_type = NumpyArith(), x.shape[1], x.dtype.type
         total = np.zeros(x.shape, x.dtype)
         for here, there in _neighbours(channels, *self.reach):
-            at, neighbour = (slice(None), here), (slice(None), there)
-            total[at] = fma(x[neighbour], x[neighbour], total[at])
-        share = number(self.alpha) / number(self.size)
-        base = fma(share, total, number(self.bias))
+            at, neighbor = (slice(None), here), (slice(None), there)
+            total[at] = fma(x[neighbor], x[neighbor], total[at])
+        share = scalar_type(self.alpha) / scalar_type(self.size)
+        base = fma(share, total, scalar_type(self.bias))
         return x / m.pow(base, m.like(self.beta, base))
 
     @declared_units
@@ -80,10 +80,14 @@ class LRN(Operator):
         power = np.abs(self.beta * np.log(np.maximum(np.abs(base), U)))
         beta = abs(self.beta)
         terms = min(self.size, sums.shape[1])
-        found = relative(outputs[0], 2.0 + beta, 24.0 + beta * (terms + 4))
+        output_error = relative(outputs[0], 2.0 + beta, 24.0 + beta * (terms + 4))
         before = np.maximum.accumulate(sums, axis=1) * (sums.shape[1] + terms)
         running = U * np.abs(outputs[0]) * beta * abs(self.alpha) / self.size * before / base
-        return [Rounding(found.sigma * (1 + power), found.bound * (1 + 8 * power) + 2 * running)]
+        return [
+            Rounding(
+                output_error.sigma * (1 + power), output_error.bound * (1 + 8 * power) + 2 * running
+            )
+        ]
 
     def _base(self, ev: Evaluation, squares: Any) -> Any:
         return constant(ev, self.bias) + constant(ev, self.alpha) / self.size * squares

@@ -136,8 +136,8 @@ class Conv(Operator):
             columns = seen[0][:, :, None] if len(seen) == 1 else np.stack(seen, axis=2)
             spatial = seen[0].shape[2:]
             columns = columns.reshape(n, g, weights.shape[2], int(np.prod(spatial)))
-            part = np.matmul(weights, columns)
-            y[:, :, :, rows] = part.reshape(*part.shape[:3], *spatial)
+            product = np.matmul(weights, columns)
+            y[:, :, :, rows] = product.reshape(*product.shape[:3], *spatial)
         return y.reshape(n, w.shape[0], *windows.output)
 
     @classmethod

@@ -115,12 +115,12 @@ class MaxPool(Pool):
         inside = np.arange(int(np.prod(spatial))).reshape(spatial, order=order)  # type: ignore[call-overload]
         planes = np.arange(int(np.prod(batch))).reshape(*batch, *(1,) * windows.rank)
         numbers = np.broadcast_to(inside, x.shape) + planes * inside.size
-        found = np.full(y.shape, -1, np.int64)
+        indices = np.full(y.shape, -1, np.int64)
         for tap in windows.overlaps():
-            value, largest, old = x[tap.input], y[tap.output], found[tap.output]
+            value, largest, old = x[tap.input], y[tap.output], indices[tap.output]
             hit = (value == largest) | ((value != value) & (largest != largest))
-            found[tap.output] = np.where((old < 0) & hit, numbers[tap.input], old)
-        return found
+            indices[tap.output] = np.where((old < 0) & hit, numbers[tap.input], old)
+        return indices
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

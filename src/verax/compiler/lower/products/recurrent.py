@@ -124,7 +124,7 @@ class Emitting(Steps[Any]):
         pointers = [s.pointer for s in (*spots, *(target for _, target in pairs))]
         self.lowering.call(spec, pointers, self.label)
 
-    def given(self, x: Any) -> Any:
+    def exact_input(self, x: Any) -> Any:
         return x
 
     def bias(self, first: Any, second: Any) -> Bias:
@@ -179,12 +179,12 @@ class Emitting(Steps[Any]):
     def add(self, a: Value, b: Value) -> Value:
         return self._apply("add", a, b)
 
-    def rest(self, a: Value) -> Value:
+    def complement(self, a: Value) -> Value:
         one = self.arith.const(1, self.dtype)
         return dataclasses.replace(a, expr=self.arith.sub(one, a.expr))
 
     def blend(self, z: Value, a: Value, b: Value) -> Value:
-        return self.add(self.mul(self.rest(z), a), self.mul(z, b))
+        return self.add(self.mul(self.complement(z), a), self.mul(z, b))
 
     def curve(self, op: Elementwise, x: Value) -> Value:
         expression = op.expression([self.dtype])
