@@ -73,7 +73,7 @@ from verax.compiler.lower.search import (  # noqa: F401
 )
 from verax.ir.graph import Graph, Node, walk_values
 from verax.ops.pointwise.elementwise import Elementwise
-from verax.ops.quantized.per_element import Parametrised
+from verax.ops.quantized.per_element import Parametrized
 from verax.ops.quantized.quantization import DequantizeLinear
 from verax.records.trace import Trace, numbered
 from verax.runtime.image import Image
@@ -268,7 +268,7 @@ def _lower_natively(lowering: Lowering, group: Group) -> None:
 
 def _unregistered(graph: Graph, node: Node) -> str:
     op = node.op
-    if isinstance(op, Parametrised):
+    if isinstance(op, Parametrized):
         return "computed parameters that do not broadcast, or types of which it has no expression"
     if op.no_kernel or not isinstance(op, Elementwise):
         return op.no_kernel or "no lowering is registered"

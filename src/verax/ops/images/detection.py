@@ -31,7 +31,7 @@ class NonMaxSuppression(Operator):
     kept when its score is above the threshold and its intersection over union with each box kept
     before is at most iou_threshold; the lower index wins between equal scores, and a box scored
     NaN comes last. Boxes are (y1, x1, y2, x2) with corners in any order, or (x, y, width, height)
-    about the centre if `center_point_box`. Areas are compared in the arithmetic of the evaluation.
+    about the center if `center_point_box`. Areas are compared in the arithmetic of the evaluation.
     """
 
     gains = (Gain.unbounded,)
@@ -96,14 +96,14 @@ class NonMaxSuppression(Operator):
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
         corners = rng.uniform(0, 4, (2, 9, 4)).astype(np.float32)
         corners[:, 3] = corners[:, 5]
-        centres = corners + np.array([0, 0, 1, 1], np.float32)
+        centers = corners + np.array([0, 0, 1, 1], np.float32)
         scores = rng.uniform(0, 1, (2, 3, 9)).astype(np.float32)
         scores[0, 1, 2] = scores[0, 1, 7]
         max_boxes, overlap = np.array([4]), np.array([0.3], np.float32)
         score_threshold = np.array([0.25], np.float32)
         yield Case(cls(), (corners, scores, max_boxes, overlap, score_threshold))
         yield Case(
-            cls(center_point_box=True), (centres, scores, max_boxes, overlap, score_threshold)
+            cls(center_point_box=True), (centers, scores, max_boxes, overlap, score_threshold)
         )
         yield Case(cls(), (corners, scores, np.array([9])), (), "no thresholds")
         yield Case(
@@ -292,7 +292,7 @@ class RoiAlign(Operator):
 
 
 def _corner_weights(at: Array, size: int) -> tuple[Array, Array, tuple[Array, Array]]:
-    """Lower and upper neighbour of coordinates and their weights, 0 beyond one pixel outside."""
+    """Lower and upper neighbor of coordinates and their weights, 0 beyond one pixel outside."""
     scalar_type = at.dtype.type
     is_inside = (at >= -1) & (at <= size)
     clipped = np.clip(at, scalar_type(0), scalar_type(size - 1))

@@ -198,7 +198,7 @@ class BoxNMS(Operator):
     """Rows of data [..., boxes, width] that survive, by falling score, then rows of -1.
 
     A row holds a score at score_index, four coordinates from coord_start on (x1, y1, x2, y2, or x,
-    y, width, height about the centre with `center`), a class at id_index (-1: there is none), and
+    y, width, height about the center with `center`), a class at id_index (-1: there is none), and
     whatever else. Rows stay that score above valid_thresh and are not of class background_id; of
     these the `topk` best (if positive; 0 leaves data as it is). Of two of the same class (of any
     with force_suppress; classes are compared as whole numbers) whose intersection over union is

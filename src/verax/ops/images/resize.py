@@ -352,7 +352,7 @@ def _saturated(x: Array, dtype: np.dtype) -> Array:
 
 
 def _widened(positions: Array, size: int) -> Array:
-    """Positions with one neighbour more at either end: a coordinate may round into them."""
+    """Positions with one neighbor more at either end: a coordinate may round into them."""
     ends = np.stack([positions[:, 0] - 1, positions[:, -1] + 1], axis=1)
     return np.concatenate([positions, ends], axis=1).clip(0, size - 1)
 

@@ -14,11 +14,11 @@ from verax.ops.windows.windows import Ints
 
 TYPES = (DType.int8, DType.int16)
 BITS = 10
-"""Of the weight of a neighbour, along each axis."""
+"""Of the weight of a neighbor, along each axis."""
 MAX_SIZE = 1 << 20
 """Positions along one axis up to which their table is made."""
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Of each position its lower neighbour, its upper one, and the weight of that; all int64 [size]."""
+"""Of each position its lower neighbor, its upper one, and the weight of that; all int64 [size]."""
 
 
 @operator

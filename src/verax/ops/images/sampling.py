@@ -28,7 +28,7 @@ Fused = Callable[[Any, Any, Any], Any]
 
 @operator
 class GridSample(Operator):
-    """X (N, C, D1, ...) at the normalised positions grid (N, E1, ..., r), innermost axis first.
+    """X (N, C, D1, ...) at the normalized positions grid (N, E1, ..., r), innermost axis first.
 
     NaN positions are taken as -1; positions beyond int32 as its ends.
     """
@@ -106,7 +106,7 @@ class GridSample(Operator):
         return self._reflected(x, size)
 
     def _reflected(self, x: Array, size: int) -> Array:
-        """Reflection at the outer pixels' centres (align_corners) or outer borders."""
+        """Reflection at the outer pixels' centers (align_corners) or outer borders."""
         if size == 1:
             return x * 0
         double = 2 * (size - 1) if self.align_corners else 2 * size
@@ -237,7 +237,7 @@ def _if_any(model: Rounding) -> Rounding | None:
 
 @operator
 class AffineGrid(Operator):
-    """Grid for GridSample: theta (N, r, r + 1) applied to the normalised positions of `size`.
+    """Grid for GridSample: theta (N, r, r + 1) applied to the normalized positions of `size`.
 
     size: (N, C, D1, ..., Dr) as int64. Result (N, D1, ..., Dr, r). With `align_corners` an axis of
     size 1 lies at 0, as in PyTorch; ONNX's formula divides by zero there.
@@ -305,7 +305,7 @@ class AffineGrid(Operator):
             return total.astype(ev.outputs[0].dtype.numpy)
 
     def axis_positions(self, n: int) -> Array:
-        """Normalised positions of an axis of n, float64."""
+        """Normalized positions of an axis of n, float64."""
         return self._positions(n, np.dtype(np.float64))
 
     def error(

@@ -237,7 +237,7 @@ class Concat(Movement):
 
 @operator
 class CenterCropPad(Movement):
-    """Crop or zero-pad `axes` (default: all) around the centre to the sizes in input `shape`.
+    """Crop or zero-pad `axes` (default: all) around the center to the sizes in input `shape`.
 
     The window starts at floor(difference / 2): of an odd difference, the one element more is
     cropped or padded at the end.

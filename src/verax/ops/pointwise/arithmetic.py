@@ -313,7 +313,7 @@ class Sqrt(Unary):
 
     gains = (Gain.unbounded,)
     dtypes = FLOATS
-    bound_units = 2.01  # vectorised roots are not always rounded correctly
+    bound_units = 2.01  # vectorized roots are not always rounded correctly
     case_dtypes = ("float32", "float64", "float16")
     case_range = (0.0, 9.0)
 

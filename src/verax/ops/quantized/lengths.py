@@ -24,8 +24,8 @@ class RowLength:
 
     def square(self, x: Any) -> Any:
         """What the row's sum is made of. x and result: int32."""
-        centred = self.m.sub(x, self.m.const(self.zero_point, "int32"))
-        return self.m.mul(centred, centred)
+        centered = self.m.sub(x, self.m.const(self.zero_point, "int32"))
+        return self.m.mul(centered, centered)
 
     def inverse(self, total: Any) -> Any:
         """1 / sqrt(total) as multiplier and shift to the right in one int64; total: int32."""

@@ -1,4 +1,4 @@
-"""Quantisation per element in the arithmetic of kernels: the same integers as the meanings.
+"""Quantization per element in the arithmetic of kernels: the same integers as the meanings.
 
 Operators of this room have parameters that belong to indices of an axis, which no broadcasting
 aligns. They state the meaning of an element over its own parameters here, and how a parameter is
@@ -34,7 +34,7 @@ Constants = Sequence[np.ndarray | None]
 """Inputs that are known, by number."""
 
 
-class Parametrised(Operator):
+class Parametrized(Operator):
     """Base of operators whose element depends on one element of the first input and on parameters,
     the further inputs, which `spread` brings to a shape that broadcasts with it."""
 
@@ -66,7 +66,7 @@ class Parametrised(Operator):
             return None
 
 
-def quantised(
+def quantized(
     m: Arith[Any], x: Any, scale: Any, zero: Any, to: str, precision: str, tie_rule: str
 ) -> Any:
     """saturate(round(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero.
@@ -87,7 +87,7 @@ def quantised(
     return m.convert(m.add(rounded, offset), to)
 
 
-def quantised_to_float(
+def quantized_to_float(
     m: Arith[Any], x: Any, scale: Any, zero: Any, to: str, precision: str, saturate: bool
 ) -> Any:
     """x / scale + zero as a narrow float, quotient and sum rounded to `precision` first.
@@ -136,11 +136,11 @@ def halves_away(m: Arith[Any], x: Any) -> Any:
     return m.select(m.lt(x, m.like(0.0, x)), m.neg(rounded), rounded)
 
 
-def dequantised(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) -> Any:
+def dequantized(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) -> Any:
     """(x - zero) scale, rounded once to `to`."""
     scale = _computable(m, scale)
     if m.dtype(x) in NARROW_FLOATS:
-        return _dequantised_float(m, widened(m, x), scale, _computable(m, zero), to)
+        return _dequantized_float(m, widened(m, x), scale, _computable(m, zero), to)
     x, zero = _computable(m, x), _computable(m, zero)
     if m.dtype(x) in SMALL and m.dtype(scale) in NARROW and to in ("float32", "float64"):
         integer = m.convert(x, "int32")
@@ -157,7 +157,7 @@ def dequantised(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) -> Any:
     return m.convert(product, to)
 
 
-def _dequantised_float(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) -> Any:
+def _dequantized_float(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) -> Any:
     if zero is None and to == "float32" and m.dtype(scale) in NARROW:
         return m.mul(x, m.convert(scale, "float32"))
     if to not in FLOATS:
@@ -168,7 +168,7 @@ def _dequantised_float(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) ->
     return m.convert(m.mul(wide, m.convert(scale, "float64")), to)
 
 
-def requantised(
+def requantized(
     m: Arith[Any],
     x: Any,
     factor: tuple[Any, Any],

@@ -1,4 +1,4 @@
-"""Quantisation: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
+"""Quantization: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
 
 Quotients are rounded to the element type of the scale before they are rounded to integers: that is
 the meaning. Other honest kernels divide in float64, or multiply with a rounded reciprocal, or add
@@ -27,10 +27,10 @@ from verax.numerics.narrow import clipped
 from verax.ops.common import FLOATS, as_dtype, as_exact, draw, normalize_axis, rounding, same_dtype
 from verax.ops.quantized.per_element import (
     Constants,
-    Parametrised,
-    dequantised,
-    quantised,
-    quantised_to_float,
+    Parametrized,
+    dequantized,
+    quantized,
+    quantized_to_float,
 )
 
 HALVES: dict[str, Callable[[Any], Any]] = {"even": np.rint, "away": nearest}
@@ -102,7 +102,7 @@ def _aligned(parameter: TensorType, x: TensorType, axis: int, block_size: int) -
     return bool(block_size and parameter.dims[axis] == 1 and other_dims[0] == other_dims[1])
 
 
-def _quantise(
+def _quantize(
     x: Any, scale: Any, zero: Any, to: DType, precision: DType, tie_rule: str = "even"
 ) -> np.ndarray:
     """saturate(round(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero."""
@@ -112,7 +112,7 @@ def _quantise(
     return np.clip(rounded, *to.ends).astype(to.numpy)
 
 
-def _quantise_to_float(
+def _quantize_to_float(
     x: Any, scale: Any, zero: Any, to: DType, precision: DType, saturate: bool
 ) -> np.ndarray:
     """x / scale + zero rounded to the narrow float `to`; quotient and sum to `precision` before."""
@@ -140,7 +140,7 @@ def _is_zero(content: np.ndarray | None) -> bool:
 
 
 @operator
-class QuantizeLinear(Parametrised):
+class QuantizeLinear(Parametrized):
     """saturate(round(x / y_scale) + y_zero_point).
 
     axis: of one-dimensional scales. block_size: elements of `axis` that share a scale, or 0.
@@ -187,9 +187,9 @@ class QuantizeLinear(Parametrised):
         )
         precision, to = self._precision(declared.dtype), ev.outputs[0].dtype
         if to.is_float:
-            quantized = _quantise_to_float(x, scale, zero, to, precision, self.saturate)
+            quantized = _quantize_to_float(x, scale, zero, to, precision, self.saturate)
             return as_exact(quantized, ev.work)
-        return _quantise(x, scale, zero, to, precision, self.halves)
+        return _quantize(x, scale, zero, to, precision, self.halves)
 
     def _precision(self, scale: DType) -> DType:
         return self.precision or (DType.float32 if scale is POWER else scale)
@@ -199,14 +199,14 @@ class QuantizeLinear(Parametrised):
         precision = str(self._precision(DType(m.dtype(scale))))
         if DType(to).is_float:
             zero = None if constants[2:] and _is_zero(constants[2]) else zero
-            return quantised_to_float(m, x, scale, zero, to, precision, self.saturate)
+            return quantized_to_float(m, x, scale, zero, to, precision, self.saturate)
         if (
             constants[1] is not None
             and (constants[1] == 1).all()
             and precision == m.dtype(x) == "float32"
         ):
             scale = None
-        return quantised(m, x, scale, zero, to, precision, self.halves)
+        return quantized(m, x, scale, zero, to, precision, self.halves)
 
     def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return np.asarray(_spread(parameter, shape, self.axis, self.block_size))
@@ -250,7 +250,7 @@ class QuantizeLinear(Parametrised):
             real = np.asarray(x, np.float64) / scale + zero
             slack = UNITS * unit * (np.abs(real) + 2 * np.abs(zero))
             ends = [
-                _quantise_to_float(real + side, 1.0, 0.0, to, DType.float64, self.saturate)
+                _quantize_to_float(real + side, 1.0, 0.0, to, DType.float64, self.saturate)
                 for side in (-slack, slack)
             ]
             width = np.nan_to_num(ends[1] - ends[0], nan=0.0, posinf=np.inf)
@@ -306,7 +306,7 @@ class QuantizeLinear(Parametrised):
 
 
 @operator
-class DequantizeLinear(Parametrised):
+class DequantizeLinear(Parametrized):
     """(x - x_zero_point) x_scale. Attributes as in `QuantizeLinear`."""
 
     gains = (Gain.none, Gain.bounded)
@@ -341,7 +341,7 @@ class DequantizeLinear(Parametrised):
         x, scale, zero = (*xs, None)[:3]
         if constants[2:] and DType(m.dtype(x)).is_float and _is_zero(constants[2]):
             zero = None
-        return dequantised(m, x, scale, zero, to)
+        return dequantized(m, x, scale, zero, to)
 
     def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return np.asarray(_spread(parameter, shape, self.axis, self.block_size))
@@ -424,7 +424,7 @@ class DynamicQuantizeLinear(Operator):
         low, high = np.float32(min(0.0, x.min(initial=0))), np.float32(max(0.0, x.max(initial=0)))
         scale = (high - low) / np.float32(255) if high > low else np.float32(1)
         zero = np.rint(np.clip(-low / scale, 0, 255)).astype(np.uint8)
-        return _quantise(x, scale, zero, DType.uint8, DType.float32), scale, zero
+        return _quantize(x, scale, zero, DType.uint8, DType.float32), scale, zero
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]

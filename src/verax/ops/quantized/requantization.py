@@ -1,4 +1,4 @@
-"""Integer arithmetic between quantised values: Requantize, AveragePoolInteger, SoftmaxInteger.
+"""Integer arithmetic between quantized values: Requantize, AveragePoolInteger, SoftmaxInteger.
 
 All are exact: they mean the integers that LiteRT's reference kernels compute, roundings included.
 """
@@ -31,7 +31,7 @@ from verax.numerics.fixed_point import (
     wrap32,
 )
 from verax.ops.common import as_dtype, draw, normalize_axis
-from verax.ops.quantized.per_element import Constants, Parametrised, requantised
+from verax.ops.quantized.per_element import Constants, Parametrized, requantized
 from verax.ops.windows.pooling import AveragePool, window_cases, window_sums
 from verax.ops.windows.windows import Ints, Pads, expect_dims
 
@@ -45,7 +45,7 @@ SUM_BITS = 12
 
 
 @operator
-class Requantize(Parametrised):
+class Requantize(Parametrized):
     """saturate(zero_point + round(x multiplier 2^(shift - 31))), clipped to low .. high.
 
     Inputs: x int32 or int64, multiplier int32, shift int32; the last two are scalars or one number
@@ -99,7 +99,7 @@ class Requantize(Parametrised):
         x, multiplier, shift = xs
         factors = constants[1], constants[2]
         ends = self.ends()
-        rounded = requantised(
+        rounded = requantized(
             m, x, (multiplier, shift), factors, self.rounding, self.zero_point, ends
         )
         return m.convert(rounded, to)
@@ -296,12 +296,12 @@ class L2NormalizeInteger(Operator):
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         info = np.iinfo(x.dtype)
-        centred = x.astype(np.int64) - self.zero_point
-        multiplier, shift = inverse_root((centred * centred).sum(axis=-1, keepdims=True))
+        centered = x.astype(np.int64) - self.zero_point
+        multiplier, shift = inverse_root((centered * centered).sum(axis=-1, keepdims=True))
         if info.min:
-            rounded = scaled(centred, multiplier, shift + 7)
+            rounded = scaled(centered, multiplier, shift + 7)
         else:
-            rounded = scaled(centred * 128, multiplier, shift) + 128
+            rounded = scaled(centered * 128, multiplier, shift) + 128
         return np.clip(rounded, info.min, info.max).astype(x.dtype)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Sums of quantised numbers with factors, rounded once: what several roundings can come to."""
+"""Sums of quantized numbers with factors, rounded once: what several roundings can come to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalisation over the trailing axes (layer, RMS), and over chosen axes without parameters."""
+"""Normalization over the trailing axes (layer, RMS), and over chosen axes without parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from verax.ops.sums.moments import (
     inverse_error,
     mean_error,
     moments,
-    normalised_error,
+    normalized_error,
     promised_inverse,
     promised_moments,
     root_of,
@@ -61,10 +61,10 @@ def expect_broadcast(ctx: Inference, index: int, dims: Sequence[DimLike], name: 
 
 @operator
 class LayerNormalization(Operator):
-    """Normalises over the axes from `axis` on; scale and the optional bias broadcast to x.
+    """Normalizes over the axes from `axis` on; scale and the optional bias broadcast to x.
 
     with_statistics: two more outputs, mean and 1 / sqrt(variance + epsilon), of element type
-    `stash_type`, with the normalised axes of size 1.
+    `stash_type`, with the normalized axes of size 1.
     """
 
     axis: int = -1
@@ -109,11 +109,11 @@ class LayerNormalization(Operator):
         return (y, np.mean(x, axis=axes, keepdims=True), inverse) if self.with_statistics else y
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any = None) -> Any:
-        """`promised_moments`, normalised."""
+        """`promised_moments`, normalized."""
         if x.dtype not in ORDERED or not self.keeps_type(str(x.dtype)):
             return super().canonical(ev, x, scale, b)
         statistics = promised_moments(x, self._axes(x))
-        y = statistics.normalised(self.epsilon, scale, b)
+        y = statistics.normalized(self.epsilon, scale, b)
         return (y, statistics.mean, statistics.inverse(self.epsilon)) if self.with_statistics else y
 
     @declared_units
@@ -122,7 +122,7 @@ class LayerNormalization(Operator):
     ) -> Sequence[Rounding | None]:
         x, scale, b = (*inputs, None)[:3]
         statistics = moments(x, self._axes(x))
-        y = normalised_error(
+        y = normalized_error(
             x, statistics, self.epsilon, scale, 0.0 if b is None else b, outputs[0]
         )
         if not self.with_statistics:
@@ -248,7 +248,7 @@ class MeanVarianceNormalization(Operator):
     ) -> Sequence[Rounding | None]:
         (x,) = inputs
         statistics = moments(x, self._axes(x))
-        return [normalised_error(x, statistics, MVN_EPSILON**2, 1.0, 0.0, outputs[0])]
+        return [normalized_error(x, statistics, MVN_EPSILON**2, 1.0, 0.0, outputs[0])]
 
     def _axes(self, x: np.ndarray) -> Axes:
         return tuple(sorted(a % x.ndim for a in self.axes))

@@ -1,4 +1,4 @@
-"""Mean and variance over axes, as all normalisations use them: values, promised bits, errors.
+"""Mean and variance over axes, as all normalizations use them: values, promised bits, errors.
 
 Not a family. The errors are those of stable algorithms (two passes, Welford's, sums of shifted
 numbers), whose variance errs by a few u |mean| / deviation at most. E[x^2] - E[x]^2 errs by
@@ -24,7 +24,7 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Moments:
-    """What the errors of a normalisation follow from; float64, reduced axes kept as 1.
+    """What the errors of a normalization follow from; float64, reduced axes kept as 1.
 
     absolute = E|x|, second = E[x^2], fourth = E[x^4], central = E[(x - mean)^4]; n elements each.
     """
@@ -59,7 +59,7 @@ class PromisedMoments:
         inverse = inverse_of(NumpyArith(), self.variance, epsilon)
         return np.asarray(inverse.astype(self.near.dtype))
 
-    def normalised(self, epsilon: float, scale: Any, bias: Any = None) -> np.ndarray:
+    def normalized(self, epsilon: float, scale: Any, bias: Any = None) -> np.ndarray:
         """fma(unit, scale, bias), without a bias a plain product, where unit is (x - mean) *
         inverse: fma(deviation, inverse, -(mean_deviation * inverse))."""
         with np.errstate(all="ignore"):
@@ -231,15 +231,15 @@ def affine_error(y: np.ndarray, absolute: np.ndarray, bias: Any) -> Rounding:
     return Rounding(sigma, bound)
 
 
-def normalised_error(
+def normalized_error(
     x: np.ndarray, m: Moments, epsilon: float, scale: Any, bias: Any, y: np.ndarray
 ) -> Rounding:
     """Error of y = (x - mean) / sqrt(variance + epsilon) scale + bias with computed moments."""
     mean, inverse = mean_error(m), inverse_error(m.variance, variance_error(m), epsilon)
     k = np.abs(scale) / np.sqrt(m.variance + epsilon)
-    centred = k * np.abs(x - m.mean)
+    centered = k * np.abs(x - m.mean)
     own = affine_error(y, k * (np.abs(x) + np.abs(m.mean)), bias)
     with np.errstate(all="ignore"):
-        sigma = np.sqrt(own.sigma**2 + (k * mean.sigma) ** 2 + (centred * inverse.sigma) ** 2)
-        bound = own.bound + (k * mean.bound + centred) * (1 + inverse.bound) - centred
+        sigma = np.sqrt(own.sigma**2 + (k * mean.sigma) ** 2 + (centered * inverse.sigma) ** 2)
+        bound = own.bound + (k * mean.bound + centered) * (1 + inverse.bound) - centered
     return Rounding(sigma, np.nan_to_num(bound, nan=np.inf, posinf=np.inf))
