@@ -88,7 +88,7 @@ class Attributes:
     def integer(self, name: str, default: Any = None) -> Any:
         return self._typed(name, default, "an integer", lambda v: type(v) is int)
 
-    def number(self, name: str, default: Any = None) -> Any:
+    def scalar(self, name: str, default: Any = None) -> Any:
         """A number; as in the file, it is a float32 (the default is rounded to one, too)."""
         value = self._typed(name, default, "a number", lambda v: type(v) in (float, int))
         return value if value is None else float(np.float32(value))
@@ -126,18 +126,18 @@ class Attributes:
         if name in self.values:
             self._enter(name, Outcome.irrelevant, reason)
 
-    def expect(self, name: str, *allowed: Any, why: str = "") -> None:
+    def expect(self, name: str, *allowed: Any, reason: str = "") -> None:
         """Consume an attribute that may only have one of the `allowed` values; refuse others."""
         if name in self.values:
             if self.values[name] not in allowed:
-                self.refuse(name, why)
-            self._enter(name, Outcome.consumed, why)
+                self.refuse(name, reason)
+            self._enter(name, Outcome.consumed, reason)
 
-    def refuse(self, name: str, why: str = "") -> None:
+    def refuse(self, name: str, reason: str = "") -> None:
         """Raise `UnsupportedError` naming node, attribute and value."""
         raise UnsupportedError(
             f"{self.operator}: the attribute {name} = {show(self.values.get(name))} is not "
-            f"supported{': ' + why if why else ''}",
+            f"supported{': ' + reason if reason else ''}",
             place=self.node,
             next_step="export the model without it, or report the model to Verax",
         )
@@ -148,13 +148,13 @@ class Attributes:
             if name not in self.done:
                 self.refuse(name, "no rule of the importer reads it")
 
-    def _typed(self, name: str, default: Any, wanted: str, fits: Any) -> Any:
+    def _typed(self, name: str, default: Any, expected: str, fits: Any) -> Any:
         if name not in self.values:
             return default
         value = self.values[name]
         if not fits(value):
             raise ModelError(
-                f"{self.operator}: the attribute {name} = {show(value)} should be {wanted}",
+                f"{self.operator}: the attribute {name} = {show(value)} should be {expected}",
                 place=self.node,
             )
         self._enter(name, Outcome.consumed, "")

@@ -150,9 +150,9 @@ def non_maximum_suppression(c: Mil) -> Result:
         c.refuse("boxes that are not float32")
     if not 0 < rows <= MAX_MADE:
         raise ModelError(f"{rows} boxes", place=c.node.place)
-    overlap = c.like(c.number("iou_threshold"), scores)
+    overlap = c.like(c.scalar("iou_threshold"), scores)
     lowest = float(np.finfo(np.float32).min)
-    least = lowest if is_new else c.number("score_threshold")
+    least = lowest if is_new else c.scalar("score_threshold")
     if is_new:
         boxes, scores = (c.add("Transpose", [v], perm=(0, 2, 1)) for v in (boxes, scores))
     boxes, scores, places, count = suppressed(

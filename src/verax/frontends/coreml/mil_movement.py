@@ -184,7 +184,7 @@ def range_1d(c: Mil) -> Result:
     if any(v is None or isinstance(v, str) for v in (start, end, step)):
         raise ModelError("start, end and step must be given", place=c.node.place)
     count = max(0, int(np.ceil((float(end) - float(start)) / float(step))))
-    c.must_be_few(count)
+    c.check_count(count)
     return c.named_constant(np.asarray(start + np.arange(count) * step, np.asarray(start).dtype))
 
 

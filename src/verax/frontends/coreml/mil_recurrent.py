@@ -82,7 +82,7 @@ def lstm(c: Mil) -> Result:
         _curve(c, "cell_activation", "tanh"),
         _curve(c, "activation", "tanh"),
     ]
-    limit = None if c.fixed("clip") is None else c.number("clip")
+    limit = None if c.fixed("clip") is None else c.scalar("clip")
     if not both:
         for name in ("weight_ih", "weight_hh", "bias", "peephole"):
             c.attributes.irrelevant(f"{name}_back", "there is one direction")

@@ -63,7 +63,7 @@ class Mil(Conversion):
         found = [self.required(i) for i, n in enumerate(self.bound) if n == name]
         return found or [self.tensor(name)]
 
-    def given(self, names: Sequence[str]) -> list[str | None]:
+    def named_inputs(self, names: Sequence[str]) -> list[str | None]:
         """Graph values by name, one with a question mark being optional."""
         return [self.maybe(n[:-1]) if n.endswith("?") else self.tensor(n) for n in names]
 
@@ -78,7 +78,7 @@ class Mil(Conversion):
         """
         if name not in self.bound:
             return self.attributes.get(name, default)
-        value = self.known(self.bound.index(name))
+        value = self.known_value(self.bound.index(name))
         if value is None or value.dtype == object:
             raise ValueNeededError(
                 f"the argument {name!r} is computed while the network runs",
@@ -117,7 +117,7 @@ class Mil(Conversion):
     def flag(self, name: str, default: bool = False) -> bool:
         return bool(self.integer(name, int(default)))
 
-    def number(self, name: str, default: Any = None) -> Any:
+    def scalar(self, name: str, default: Any = None) -> Any:
         """A constant number; absent, `default`."""
         value = self.fixed(name)
         if value is None and default is not None:

@@ -40,7 +40,7 @@ def _grid(c: Mil) -> str:
 
 def _scales(c: Mil, x: str) -> tuple[int, int]:
     """Height and width after scaling: the whole part of size times factor."""
-    factors = [c.number(f"scale_factor_{n}", 1.0) for n in ("height", "width")]
+    factors = [c.scalar(f"scale_factor_{n}", 1.0) for n in ("height", "width")]
     dims = c.known_sizes(x, (-2, -1), "the new size")
     found = [int(np.floor(f * d)) for f, d in zip(factors, dims)]
     return found[0], found[1]
@@ -122,7 +122,7 @@ def crop_resize(c: Mil) -> Result:
         if c.fixed("box_indices") is not None or "box_indices" in c.attributes.get("inputs", ()):
             batches = c.positions("box_indices")
         elif isinstance(count, int):
-            c.must_be_few(count)
+            c.check_count(count)
             batches = c.ints(range(count))
         else:
             c.refuse("boxes in an unknown number without box_indices")
@@ -132,8 +132,8 @@ def crop_resize(c: Mil) -> Result:
         lift = None if batches is None else (1,)
     found = crops(
         c, x, boxes, batches, size, _grid(c), order=order,
-        normalized=c.flag("normalized_coordinates"), scale=c.number("spatial_scale", 1.0),
-        outside=c.number("pad_value", 0.0),
+        normalized=c.flag("normalized_coordinates"), scale=c.scalar("spatial_scale", 1.0),
+        outside=c.scalar("pad_value", 0.0),
     )  # fmt: skip
     if lift is None:
         return c.result("Identity", [found])
@@ -158,7 +158,7 @@ def resample(c: Mil) -> Result:
     x, at = c.tensor("x"), c.tensor("coordinates")
     sampling, padding = c.text("sampling_mode", ""), c.text("padding_mode", "")
     coordinates, corners = c.text("coordinates_mode", ""), c.flag("align_corners")
-    if padding == "constant" and c.number("padding_value"):
+    if padding == "constant" and c.scalar("padding_value"):
         c.attributes.refuse("padding_value", "only 0 is supported")
     c.attributes.irrelevant("padding_value", f"padding_mode is {padding}")
     if c.type(at).dtype != c.type(x).dtype:
@@ -200,13 +200,13 @@ def affine(c: Mil) -> Result:
     for name, value in wanted.items():
         if c.text(name, "") != value:
             c.attributes.refuse(name, "the format has no other value")
-    if c.number("padding_value"):
+    if c.scalar("padding_value"):
         c.attributes.refuse("padding_value", "only 0 is supported")
     if not c.flag("align_corners"):
         c.attributes.refuse("align_corners", "the format has no other value")
     if min(height, width) < 2:
         c.refuse(f"an output of {height} x {width}")
-    c.must_be_few(height * width)
+    c.check_count(height * width)
     batch, rows = c.type(x).dims[0], c.type(matrix).dims[0]
     if rows == 1 and batch != 1:
         if not isinstance(batch, int):

@@ -15,7 +15,7 @@ from verax.base.errors import ModelError
 from verax.frontends.common import formulas
 from verax.frontends.common.context import MAX_MADE, Result
 from verax.frontends.common.shapes import Pads, resolved, same_transposed
-from verax.frontends.common.table import Fields, integer, number
+from verax.frontends.common.table import Fields, integer, scalar
 from verax.frontends.coreml.mil_rows import OPERATIONS, Mil, mil
 
 RULES = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER"}
@@ -38,7 +38,7 @@ def _pads(c: Mil, rank: int) -> Pads | str:
 
 @mil("conv")
 def conv(c: Mil) -> Result:
-    inputs = c.given(("x", "weight", "bias?"))
+    inputs = c.named_inputs(("x", "weight", "bias?"))
     x, weights = (c.type(str(v)) for v in inputs[:2])
     rank = x.rank - 2
     strides, dilations = c.counted("strides", rank, 1), c.counted("dilations", rank, 1)
@@ -55,7 +55,7 @@ def conv(c: Mil) -> Result:
 @mil("conv_transpose")
 def conv_transpose(c: Mil) -> Result:
     """Its output_shape, with batch and channels, adds to the end; SAME crops half at the start."""
-    inputs = c.given(("x", "weight", "bias?"))
+    inputs = c.named_inputs(("x", "weight", "bias?"))
     weights = c.builder.types[str(inputs[1])]
     rank = weights.rank - 2
     strides, dilations = c.counted("strides", rank, 1), c.counted("dilations", rank, 1)
@@ -126,7 +126,7 @@ def _per_channel(c: Mil, name: str, x: str, default: float) -> str:
     if found is not None:
         return found
     channels = c.known_size(x, 1, "the scale")
-    c.must_be_few(channels)
+    c.check_count(channels)
     return c.like(np.full(channels, default), x)
 
 
@@ -135,20 +135,20 @@ def batch_norm(c: Mil) -> Result:
     x = c.tensor("x")
     scale, shift = (_per_channel(c, n, x, d) for n, d in (("gamma", 1.0), ("beta", 0.0)))
     inputs = [x, scale, shift, c.tensor("mean"), c.tensor("variance")]
-    return c.result("BatchNormalization", inputs, epsilon=c.number("epsilon", 1e-5))
+    return c.result("BatchNormalization", inputs, epsilon=c.scalar("epsilon", 1e-5))
 
 
 @mil("instance_norm")
 def instance_norm(c: Mil) -> Result:
     x = c.tensor("x")
     scale, shift = (_per_channel(c, n, x, d) for n, d in (("gamma", 1.0), ("beta", 0.0)))
-    return c.result("InstanceNormalization", [x, scale, shift], epsilon=c.number("epsilon", 1e-5))
+    return c.result("InstanceNormalization", [x, scale, shift], epsilon=c.scalar("epsilon", 1e-5))
 
 
 @mil("layer_norm")
 def layer_norm(c: Mil) -> Result:
     """(x - mean) / sqrt(variance + epsilon) over some axes, times gamma plus beta on these."""
-    x, epsilon = c.tensor("x"), c.number("epsilon", 1e-5)
+    x, epsilon = c.tensor("x"), c.scalar("epsilon", 1e-5)
     rank = c.rank(x)
     axes = sorted(a % rank for a in c.integers("axes", tuple(range(rank))))
     scale, shift = c.maybe("gamma"), c.maybe("beta")
@@ -233,8 +233,8 @@ def l2_norm(c: Mil) -> Result:
     """x / sqrt(sum of squares + epsilon) over the last three axes."""
     x = c.tensor("x")
     axes = range(c.rank(x) - 3, c.rank(x))
-    return formulas.over_length(c, x, axes, c.number("epsilon", 1e-6))
+    return formulas.over_length(c, x, axes, c.scalar("epsilon", 1e-6))
 
 
-LRN: Fields = {"alpha": number(1e-4), "beta": number(0.75), "bias": number(1.0, "k")}
+LRN: Fields = {"alpha": scalar(1e-4), "beta": scalar(0.75), "bias": scalar(1.0, "k")}
 OPERATIONS.operator("LRN", "local_response_norm", size=integer(), **LRN)

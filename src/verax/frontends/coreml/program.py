@@ -172,7 +172,7 @@ class _Reader:
         if len(inputs) != 1:
             raise ModelError(f"it has {len(inputs)} conditions", place=place)
         self.nodes.append(
-            Branch("cond", inputs, outputs, {}, name, "mil", then=first, other=second)
+            Branch("cond", inputs, outputs, {}, name, "mil", then=first, otherwise=second)
         )
 
     def _block(self, block: Any, hidden: set[str], place: str) -> Subgraph:

@@ -46,7 +46,7 @@ def suppress(
     never_empty: the best box stays, whatever its score, where none would.
     Raises `UnsupportedError` while the sizes are not known.
     """
-    batch, count, classes = c.known_sizes(scores, what="which boxes overlap")
+    batch, count, classes = c.known_sizes(scores, dependent="which boxes overlap")
     if not (batch and count and classes):
         c.refuse(f"the scores are {c.type(scores)}")
     rows = min(rows, count)

@@ -13,7 +13,7 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.common.table import flag, integer, number, text
+from verax.frontends.common.table import flag, integer, scalar, text
 from verax.frontends.coreml.mil_elementwise import CURVES, REDUCTIONS
 from verax.frontends.coreml.mil_rows import Value, cast_to, layer, operation
 from verax.frontends.coreml.rows import TABLE, or_default, row, weights
@@ -23,8 +23,8 @@ TABLE.operators({"maxBroadcastable": "Max", "minBroadcastable": "Min", "addBroad
 TABLE.operators({"subtractBroadcastable": "Sub", "multiplyBroadcastable": "Mul"})
 TABLE.operators({"divideBroadcastable": "Div", "powBroadcastable": "Pow"})
 TABLE.operators({**CURVES, "asinh": "Asinh", "acosh": "Acosh"})
-layer("clip", "clip", alpha=number(0.0, "minVal"), beta=number(0.0, "maxVal"))
-layer("clampedReLU", "clamped_relu", alpha=number(0.0), beta=number(0.0))
+layer("clip", "clip", alpha=scalar(0.0, "minVal"), beta=scalar(0.0, "maxVal"))
+layer("clampedReLU", "clamped_relu", alpha=scalar(0.0), beta=scalar(0.0))
 layer("gelu", "gelu", mode=text("EXACT"))
 layer("exp2", "exp2")
 layer("softmax", "softmax", axis=lambda c: c.rank() - 3)
@@ -48,7 +48,7 @@ def activation(c: Conversion) -> Result:
     kind = c.text("NonlinearityType", "")
     if kind in ACTIVATIONS:
         found, names = ACTIVATIONS[kind]
-        numbers = {n: c.number(f"{kind}.{n}", 0.0) for n in names}
+        numbers = {n: c.scalar(f"{kind}.{n}", 0.0) for n in names}
         return operation(c, found, x=Value(c.required(0)), **numbers)
     if kind == "PReLU":
         return c.apply("PRelu", [c.required(0), _per_channel(c, "PReLU.alpha")])
@@ -81,14 +81,14 @@ def unary(c: Conversion) -> Result:
     found, name = UNARY[kind]
     more: dict[str, Any] = {"epsilon": 0.0} if kind == "LOG" else {}
     if name == "epsilon":
-        more = {name: or_default(c.number("epsilon", 0.0), 1e-6)}
+        more = {name: or_default(c.scalar("epsilon", 0.0), 1e-6)}
     elif name:
-        more = {name: c.number("alpha", 0.0)}
+        more = {name: c.scalar("alpha", 0.0)}
     for unread in ("epsilon", "alpha"):
         c.attributes.irrelevant(unread, f"{kind} does not read it")
-    x, scale = c.required(0), or_default(c.number("scale", 0.0), 1.0)
+    x, scale = c.required(0), or_default(c.scalar("scale", 0.0), 1.0)
     x = x if scale == 1 else c.add("Mul", [x, c.like(scale)])
-    shift = c.number("shift", 0.0)
+    shift = c.scalar("shift", 0.0)
     x = c.add("Add", [x, c.like(shift)]) if shift else x
     return operation(c, found, x=Value(x), **more)
 
@@ -96,7 +96,7 @@ def unary(c: Conversion) -> Result:
 def _sides(c: Conversion) -> list[str]:
     """The inputs, or the one input and the number alpha."""
     if len(c.inputs) == 1:
-        return [c.required(0), c.like(c.number("alpha", 0.0))]
+        return [c.required(0), c.like(c.scalar("alpha", 0.0))]
     c.attributes.irrelevant("alpha", "it is used only where there is one input")
     return c.operands
 
@@ -196,7 +196,7 @@ def reduce(c: Conversion) -> Result:
     """Reduced axes stay, with size 1. LOGSUM adds logarithms of x + epsilon."""
     x, mode = c.required(0), c.text("mode", "SUM")
     axes = tuple(c.rank() - i for i in AXES[c.text("axis", "CHW")])
-    epsilon = or_default(c.number("epsilon", 0.0), 1e-6) if mode == "LOGSUM" else 0.0
+    epsilon = or_default(c.scalar("epsilon", 0.0), 1e-6) if mode == "LOGSUM" else 0.0
     c.attributes.irrelevant("epsilon", f"{mode} does not read it")
     if mode == "ARGMAX":
         if len(axes) != 1:

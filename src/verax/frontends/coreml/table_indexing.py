@@ -9,7 +9,7 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.common import shapes
 from verax.frontends.common.context import MAX_MADE, Conversion, Result
-from verax.frontends.common.table import Fields, flag, integer, number
+from verax.frontends.common.table import Fields, flag, integer, scalar
 from verax.frontends.coreml.mil_rows import Value, layer
 from verax.frontends.coreml.rows import bias, row, weights
 from verax.frontends.coreml.suppression import suppressed, threshold_above
@@ -71,8 +71,8 @@ layer(
     indices=lambda c: _index(c, 0),
     one_hot_vector_size=_stated("oneHotVectorSize", "the size of the vectors"),
     axis=integer(0),
-    on_value=number(0.0, "onValue"),
-    off_value=number(0.0, "offValue"),
+    on_value=scalar(0.0, "onValue"),
+    off_value=scalar(0.0, "offValue"),
 )
 layer(
     "cumSum",
@@ -124,7 +124,7 @@ def slice_by_size(c: Conversion) -> Result:
     axis, size = (c.integer(n, 0) for n in ("axis", "size"))
     if not 0 < size <= MAX_MADE or c.type(1).size != 1:
         raise ModelError(f"{size} elements from {c.type(1)}", place=c.node.place)
-    if c.known(1) is not None:
+    if c.known_value(1) is not None:
         begin = _one(c, 1, "the position")
         if begin < 0 < begin + size:
             raise ModelError(f"{size} elements from {begin}", place=c.node.place)
@@ -176,8 +176,8 @@ def non_maximum_suppression(c: Conversion) -> Result:
         rows = _one(c, 4, "the number of boxes")
     if not 0 < rows <= MAX_MADE:
         raise ModelError(f"{rows} boxes", place=c.node.place)
-    overlap = c.like(a.number("iouThreshold", 0.0))
-    least = c.constant(threshold_above(a.number("scoreThreshold", 0.0)))
+    overlap = c.like(a.scalar("iouThreshold", 0.0))
+    least = c.constant(threshold_above(a.scalar("scoreThreshold", 0.0)))
     overlap, least = (c.input(i) or default for i, default in ((2, overlap), (3, least)))
     boxes, scores, places, count = suppressed(
         c, c.required(0), c.required(1), overlap, least,

@@ -60,7 +60,7 @@ def preprocessing_scaler(c: Conversion) -> Result:
     c.irrelevant(
         "redBias", "greenBias", "blueBias", "grayBias", reason="the image has no such channel"
     )
-    product = c.add("Mul", [c.required(0), c.like(a.number("channelScale", 0.0))])
+    product = c.add("Mul", [c.required(0), c.like(a.scalar("channelScale", 0.0))])
     return c.result("Add", [product, c.constant(bias.reshape(-1, 1, 1))])
 
 
@@ -90,7 +90,7 @@ PADDINGS = {"constant": "constant", "reflection": "reflect", "replication": "rep
 @row("padding")
 def padding(c: Conversion) -> Result:
     mode = PADDINGS[c.text("PaddingType", "constant")]
-    value = c.number("constant.value", 0.0) if mode == "constant" else None
+    value = c.scalar("constant.value", 0.0) if mode == "constant" else None
     flat = np.ravel(amounts(c, "paddingAmounts"))
     return operation(c, "pad", x=Value(c.required(0)), pad=flat, mode=mode, constant_val=value)
 

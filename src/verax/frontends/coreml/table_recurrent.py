@@ -35,7 +35,7 @@ def _curve(c: Conversion, prefix: str) -> Curve:
         c.refuse(f"the activation {kind or 'is missing'}: recurrent layers have no such one")
     name, *numbers = KINDS[kind]
     for part, wanted in zip(("alpha", "beta"), numbers):
-        said = c.number(f"{prefix}{kind}.{part}", 0.0)
+        said = c.scalar(f"{prefix}{kind}.{part}", 0.0)
         if said and np.float32(said) != np.float32(wanted):
             c.attributes.refuse(f"{prefix}{kind}.{part}", f"it can only be {wanted:g} here")
     return CURVES[name]
@@ -134,7 +134,7 @@ def _lstm(c: Conversion, prefix: str) -> Cell:
 
 def _bounds(c: Conversion) -> dict[str, Any]:
     a = c.attributes
-    limit = or_default(a.number("params.cellClipThreshold", 0.0), LIMIT)
+    limit = or_default(a.scalar("params.cellClipThreshold", 0.0), LIMIT)
     coupled = a.flag("params.coupledInputAndForgetGate")
     return {"cell_clip": limit, "input_forget": coupled}
 

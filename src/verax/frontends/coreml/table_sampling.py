@@ -75,7 +75,7 @@ def crop_resize(c: Conversion) -> Result:
     """Images [1, B, C, H, W] and boxes [N, 1, 4, 1, 1], or 5 numbers, the first a batch's."""
     a, x = c.attributes, c.type(0)
     order = a.text("boxIndicesMode.boxMode", "CORNERS_HEIGHT_FIRST")
-    scale = a.number("spatialScale", 0.0)
+    scale = a.scalar("spatialScale", 0.0)
     if not scale:
         a.refuse("spatialScale", "a scale of 0, or none, has no stated meaning")
     if c.version <= LEGACY or x.rank != 5 or x.dims[0] != 1:

@@ -27,7 +27,7 @@ def _shape_of(c: Conversion, position: int) -> str:
 
 def _computed(c: Conversion, position: int) -> str:
     """The sizes that an input holds as numbers."""
-    value = c.known(position)
+    value = c.known_value(position)
     if value is not None and value.dtype != object:
         return c.ints([int(v) for v in value.ravel()])
     return c.add("Cast", [c.required(position)], to="int64")
@@ -48,7 +48,7 @@ def _to_shape(way: str, shape: Callable[[Conversion, int], str]) -> None:
         return found
 
     def fill(c: Conversion) -> Result:
-        value = c.constant(c.number("value", 0.0), np.float32)
+        value = c.constant(c.scalar("value", 0.0), np.float32)
         return c.apply("Expand", [value, shape(c, 0)])
 
     row(f"reshape{way}")(reshape)
@@ -71,7 +71,7 @@ def rank_preserving_reshape(c: Conversion) -> Result:
 @row("rangeStatic")
 def range_static(c: Conversion) -> Result:
     names = ("startValue", "endValue", "stepSizeValue")
-    start, end, step = (c.number(n, 0.0) for n in names)
+    start, end, step = (c.scalar(n, 0.0) for n in names)
     count = int(np.ceil((end - start) / step)) if step else 0
     if not 0 < count <= MAX_MADE:
         raise ModelError(f"a range from {start} to {end} by {step}", place=c.node.place)
@@ -88,7 +88,7 @@ def range_dynamic(c: Conversion) -> Result:
                 c.attributes.irrelevant(name, "an input gives it")
             parts.append(c.add("Reshape", [c.required(position), c.ints(())]))
         else:
-            parts.append(c.constant(c.number(name, 0.0), np.float32))
+            parts.append(c.constant(c.scalar(name, 0.0), np.float32))
     return c.result("Range", parts)
 
 
@@ -96,7 +96,7 @@ def range_dynamic(c: Conversion) -> Result:
 def constant_pad(c: Conversion) -> Result:
     """Amounts (b0, e0, b1, e1, ...), or the sizes to reach, at one end of each axis."""
     a, rank = c.attributes, c.rank()
-    value = c.like(a.number("value", 0.0))
+    value = c.like(a.scalar("value", 0.0))
     flat = a.integers("padAmounts", ())
     if len(c.inputs) == 2:
         flat = tuple(int(v) for v in c.constant_input(1, "the padding").ravel())
@@ -104,7 +104,7 @@ def constant_pad(c: Conversion) -> Result:
         raise ModelError(f"padAmounts {flat} for {rank} axes", place=c.node.place)
     begins, ends = list(flat[::2]), list(flat[1::2])
     if a.flag("padToGivenOutputSizeMode"):
-        for i, size in enumerate(c.known_sizes(0, what="the padding")):
+        for i, size in enumerate(c.known_sizes(0, dependent="the padding")):
             if begins[i] and ends[i]:
                 raise ModelError(f"padAmounts {flat}: two sizes of an axis", place=c.node.place)
             begins[i], ends[i] = (max(0, n - size) if n else 0 for n in (begins[i], ends[i]))

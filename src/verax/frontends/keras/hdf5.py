@@ -48,10 +48,10 @@ class File(Bytes):
                 f"HDF5 with superblock {version} or addresses of other sizes is not supported",
                 next_step="save the model with h5py's default libver",
             )
-        if self.number("<Q", start):
+        if self.unpack("<Q", start):
             raise UnsupportedError("an HDF5 file inside of another file is not supported")
         root = start + (40 if version < 2 else 24)
-        self.root = Object(self, self.number("<Q", root), "/")
+        self.root = Object(self, self.unpack("<Q", root), "/")
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class Object:
 
     def _classic_messages(self) -> Iterator[Message]:
         file = self.file
-        if file.number("<B", self.at) != 1:
+        if file.unpack("<B", self.at) != 1:
             raise ModelError("the file is damaged: no object here", place=self.name)
-        left = file.number("<H", self.at + 2)
-        blocks = [(self.at + 16, file.number("<I", self.at + 8))]
+        left = file.unpack("<H", self.at + 2)
+        blocks = [(self.at + 16, file.unpack("<I", self.at + 8))]
         while blocks and left > 0:
             at, size = blocks.pop(0)
             end = at + size
@@ -100,7 +100,7 @@ class Object:
 
     def _newer_messages(self) -> Iterator[Message]:
         """Blocks with a checksum at their ends; further ones start with a tag."""
-        file, flags = self.file, self.file.number("<B", self.at + 5)
+        file, flags = self.file, self.file.unpack("<B", self.at + 5)
         start = self.at + 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
         width, head = 1 << (flags & 3), 6 if flags & 4 else 4
         blocks = [(start + width, little(file.piece(start, width)))]
@@ -172,12 +172,12 @@ class Object:
             at = pending.pop()
             if bytes(file.piece(at, 4)) == b"TREE":
                 file.step()
-                count = file.number("<H", at + 6)
+                count = file.unpack("<H", at + 6)
                 children = struct.unpack(f"<{2 * count}Q", file.piece(at + 32 - 8, 16 * count))
                 pending.extend(children[1::2])
                 continue
             file.tagged(at, b"SNOD")
-            for i in range(file.number("<H", at + 6)):
+            for i in range(file.unpack("<H", at + 6)):
                 file.step()
                 entry = file.piece(at + 8 + 40 * i, 40)
                 offset, header, cache = struct.unpack_from("<QQI", entry)

@@ -36,7 +36,7 @@ class Bytes:
             )
         return self.data[start : start + size]
 
-    def number(self, kind: str, at: int) -> int:
+    def unpack(self, kind: str, at: int) -> int:
         found: int = struct.unpack(kind, self.piece(at, struct.calcsize(kind)))[0]
         return found
 
@@ -56,12 +56,12 @@ class Bytes:
         """An object of a global heap: where strings of any length lie."""
         if address not in self.heaps:
             self.tagged(address, b"GCOL")
-            end = address + self.number("<Q", address + 8)
+            end = address + self.unpack("<Q", address + 8)
             self.piece(address, end - address)
             found, at = {}, address + 16
             while at + 16 <= end:
                 self.step()
-                key, size = self.number("<H", at), self.number("<Q", at + 8)
+                key, size = self.unpack("<H", at), self.unpack("<Q", at + 8)
                 if key == 0:
                     break
                 found[key] = self.piece(at + 16, size)
@@ -118,7 +118,7 @@ class Tree:
             start += count * self.record_size
             few, many = self.step_sizes[level]
             for _ in range(count + 1 if level else 0):
-                child = self.file.number("<Q", start)
+                child = self.file.unpack("<Q", start)
                 pending.append((child, little(self.file.piece(start + 8, few)), level - 1))
                 start += 8 + few + many
 
@@ -131,8 +131,8 @@ class FractalHeap:
         (self.id_length, filters) = struct.unpack("<HH", file.piece(at + 5, 4))
         if filters:
             raise UnsupportedError("compressed HDF5 groups are not supported")
-        largest = file.number("<I", at + 10)
-        self.file, self.huge = file, file.number("<Q", at + 22)
+        largest = file.unpack("<I", at + 10)
+        self.file, self.huge = file, file.unpack("<Q", at + 22)
         table = file.piece(at + 110, 32)
         self.width, self.first, self.largest, bits, _, self.root, self.rows = struct.unpack(
             "<HQQHHQH", table
@@ -183,7 +183,7 @@ class FractalHeap:
                 raise ModelError("the file is damaged: a heap object outside of its heap")
             column = (offset - before) // self._size(row)
             entry = at + 13 + self.offset_size + 8 * (row * self.width + column)
-            at, start = self.file.number("<Q", entry), before + column * self._size(row)
+            at, start = self.file.unpack("<Q", entry), before + column * self._size(row)
             size = self._size(row)
             rows = 0
             if size > self.largest:

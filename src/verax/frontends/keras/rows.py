@@ -58,7 +58,7 @@ def _with_common(function: Row) -> Row:
             for ending, reason in IRRELEVANT_ENDINGS.items():
                 if name.endswith(ending):
                     a.irrelevant(name, reason)
-        a.expect("dtype", "float32", why="only float32 layers are supported")
+        a.expect("dtype", "float32", reason="only float32 layers are supported")
         return function(c)
 
     return convert

@@ -69,7 +69,7 @@ def causal(c: Conversion, scores: str, below: float) -> str:
     queries, keys = c.type(scores).dims[-2:]
     if not isinstance(queries, int) or not isinstance(keys, int):
         c.refuse("a causal mask needs known lengths: give shapes")
-    c.must_be_few(queries * keys // 64, MAX_PIECES, "times 64 pairs of positions")
+    c.check_count(queries * keys // 64, MAX_PIECES, "times 64 pairs of positions")
     allowed = np.tri(queries, keys, dtype=bool)
     mask = np.where(allowed, 0.0, below)
     return c.add("Add", [scores, c.constant(mask, np.float32)])
@@ -81,7 +81,7 @@ def multi_head_attention(c: Conversion) -> Result:
     class has two names: the public one, and in .h5 files its own."""
     a, grouped = c.attributes, c.node.op_type != "MultiHeadAttention"
     c.irrelevant("dropout", "flash_attention", reason=TRAINING)
-    a.expect("attention_axes", (1,), why="only one axis, the first, is supported")
+    a.expect("attention_axes", (1,), reason="only one axis, the first, is supported")
     a.expect("call.use_causal_mask", False, True)
     (q, k, *gate, v, out), gated = multi_head_weights(c)
     query, value, key = tensors(c, ("query", "value", "key"))
@@ -116,7 +116,7 @@ def _agree(c: Conversion, grouped: bool, heads: int, depth: int, values: tuple[i
     if grouped:
         expected = {"num_query_heads": heads, "head_dim": depth, "num_key_value_heads": values[0]}
     for name, size in expected.items():
-        c.attributes.expect(name, size, why=why)
+        c.attributes.expect(name, size, reason=why)
 
 
 def _joined(c: Conversion, y: str, kernel: Sequence[str]) -> str:
@@ -125,7 +125,7 @@ def _joined(c: Conversion, y: str, kernel: Sequence[str]) -> str:
     if array.ndim != 3:
         c.refuse(f"an output of several axes, {array.shape[2:]}")
     heads, depth, size = array.shape
-    c.attributes.expect("output_shape", (size,), size, why="the weights have another")
+    c.attributes.expect("output_shape", (size,), size, reason="the weights have another")
     y = c.add("Reshape", [y, c.ints((0, 0, heads * depth))])
     y = c.add("MatMul", [y, c.constant(array.reshape(heads * depth, size))])
     return c.add("Add", [y, kernel[1]]) if len(kernel) > 1 else y

@@ -72,7 +72,7 @@ SECOND = ("y", "b")
 def _common(c: Conversion) -> None:
     for name in ("name", "trainable", "call.name"):
         c.attributes.irrelevant(name, IRRELEVANT.get(name, IRRELEVANT["name"]))
-    c.attributes.expect("dtype", "float32", why="only float32 layers are supported")
+    c.attributes.expect("dtype", "float32", reason="only float32 layers are supported")
     weights(c, 0)
 
 

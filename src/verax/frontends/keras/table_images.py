@@ -109,7 +109,7 @@ def adaptive_pool(c: Conversion) -> Result:
     if c.rank() != rank + 2 or min(wanted) < 1:
         raise ModelError(f"{wanted} pieces of {c.type(0)}", place=c.node.place)
     axes = range(first, first + rank)
-    c.must_be_few(sum(wanted), MAX_PIECES, "pieces")
+    c.check_count(sum(wanted), MAX_PIECES, "pieces")
     for axis, count, size in zip(axes, wanted, c.known_sizes(0, axes)):
         pieces = []
         for i in range(count):

@@ -37,8 +37,8 @@ def relu(c: Conversion) -> Result:
     """max_value caps it; up to threshold, which must not be negative, it is
     negative_slope (x - threshold)."""
     a = c.attributes
-    top, slope = a.number("max_value"), a.number("negative_slope", 0.0)
-    threshold = a.number("threshold", 0.0)
+    top, slope = a.scalar("max_value"), a.scalar("negative_slope", 0.0)
+    threshold = a.scalar("threshold", 0.0)
     x = only_input(c)
     if threshold < 0:
         a.refuse("threshold", "Keras has no negative one")
@@ -57,7 +57,7 @@ def relu(c: Conversion) -> Result:
 def leaky_relu(c: Conversion) -> Result:
     """The slope is `alpha` in Keras 2."""
     a = c.attributes
-    slope = a.number("negative_slope", 0.3) if a.has("negative_slope") else a.number("alpha", 0.3)
+    slope = a.scalar("negative_slope", 0.3) if a.has("negative_slope") else a.scalar("alpha", 0.3)
     return c.result("LeakyRelu", [only_input(c)], alpha=slope)
 
 
@@ -74,12 +74,12 @@ def prelu(c: Conversion) -> Result:
 
 @row("ELU")
 def elu(c: Conversion) -> Result:
-    return c.result("Elu", [only_input(c)], alpha=c.number("alpha", 1.0))
+    return c.result("Elu", [only_input(c)], alpha=c.scalar("alpha", 1.0))
 
 
 @row("ThresholdedReLU")
 def thresholded_relu(c: Conversion) -> Result:
-    theta = c.number("theta", 1.0)
+    theta = c.scalar("theta", 1.0)
     return c.result("ThresholdedRelu", [only_input(c)], alpha=theta)
 
 
@@ -107,7 +107,7 @@ def dense(c: Conversion) -> Result:
     """x [..., in] @ kernel [in, units] + bias."""
     biased = c.flag("use_bias", True)
     kernel, *bias = weights(c, 1 + biased)
-    c.attributes.expect("units", array_of(c, kernel).shape[-1], why="the weights have another")
+    c.attributes.expect("units", array_of(c, kernel).shape[-1], reason="the weights have another")
     x = data_input(c, 1 + biased)
     if c.rank() == 2:
         y = c.add("Gemm", [x, kernel, *bias])
@@ -121,8 +121,8 @@ def dense(c: Conversion) -> Result:
 def embedding(c: Conversion) -> Result:
     a = c.attributes
     (table,) = weights(c, 1)
-    a.expect("output_dim", array_of(c, table).shape[-1], why="the weights have another")
-    a.expect("mask_zero", False, why="masks are not supported")
+    a.expect("output_dim", array_of(c, table).shape[-1], reason="the weights have another")
+    a.expect("mask_zero", False, reason="masks are not supported")
     index = c.add("Cast", [data_input(c, 1)], to="int64")
     return c.result("Gather", [table, index], axis=0)
 
@@ -248,7 +248,7 @@ def layer_scale(c: Conversion) -> Result:
     c.attributes.irrelevant("init_values", "the file has the values")
     (gamma,) = weights(c, 1)
     size = array_of(c, gamma).shape[-1]
-    c.attributes.expect("projection_dim", size, why="the weights have another")
+    c.attributes.expect("projection_dim", size, reason="the weights have another")
     return c.result("Mul", [data_input(c, 1), gamma])
 
 
@@ -258,5 +258,5 @@ def custom_scale(c: Conversion) -> Result:
     weights(c, 0)
     if len(c.inputs) != 2:
         raise ModelError(f"it is called on {len(c.inputs)} tensors", place=c.node.place)
-    scale = c.constant(c.number("scale", 1.0), np.float32)
+    scale = c.constant(c.scalar("scale", 1.0), np.float32)
     return c.result("Add", [c.required(0), c.add("Mul", [c.required(1), scale])])

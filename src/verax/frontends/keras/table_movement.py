@@ -45,7 +45,7 @@ def swap_axes(c: Conversion) -> Result:
 @operation("Moveaxis")
 def move_axis(c: Conversion) -> Result:
     source, target = axes_of(c, "source") or (), axes_of(c, "destination") or ()
-    return shapes.moved(c, operand(c), source, target)
+    return shapes.move_axes(c, operand(c), source, target)
 
 
 @operation("ExpandDims")
@@ -83,7 +83,7 @@ def split(c: Conversion) -> Result:
     if type(given) is int:
         if given < 1 or size % given:
             raise ModelError(f"{size} positions in {given} pieces", place=c.node.place)
-        c.must_be_few(given, MAX_PIECES, "pieces")
+        c.check_count(given, MAX_PIECES, "pieces")
         cuts = tuple(range(0, size + 1, size // given)) if size else (0,) * (given + 1)
     else:
         cuts = (0, *a.integers("indices_or_sections"), size)
@@ -95,7 +95,7 @@ def split(c: Conversion) -> Result:
 def unstack(c: Conversion) -> Result:
     axis = c.integer("axis", 0)
     size = c.known_size(0, axis, "the number of pieces")
-    c.must_be_few(size, MAX_PIECES, "pieces")
+    c.check_count(size, MAX_PIECES, "pieces")
     c.attributes.expect("num", size)
     pick = [c.constant(i, np.int64) for i in range(size)]
     return c.named([c.add("Gather", [*operands(c, 1), i], axis=axis) for i in pick])
@@ -160,7 +160,7 @@ def pad(c: Conversion) -> Result:
     a = c.attributes
     mode, value = (
         c.choice("mode", ("constant", "reflect"), "constant"),
-        a.number("call.constant_values", 0.0),
+        a.scalar("call.constant_values", 0.0),
     )
     given = a.get("pad_width", ())
     width = np.broadcast_to(np.array(given), (c.rank(), 2))

@@ -40,7 +40,7 @@ def batch_normalization(c: Conversion) -> Result:
     perm = (0, axis, *(i for i in range(1, rank) if i != axis))
     moved = x if axis == 1 else c.add("Transpose", [x], perm=perm)
     inputs = [moved, gamma, beta, mean, variance]
-    epsilon = a.number("epsilon", 1e-3)
+    epsilon = a.scalar("epsilon", 1e-3)
     y = c.add("BatchNormalization", inputs, epsilon=epsilon)
     if axis == 1:
         return c.same(y)
@@ -93,7 +93,7 @@ def layer_normalization(c: Conversion) -> Result:
     scale, center = a.flag("scale", True) or scaled, a.flag("center", True) and not scaled
     given = weights(c, scale + center)
     data_input(c, scale + center)
-    epsilon, shape = a.number("epsilon", 1e-3), _sizes(c)
+    epsilon, shape = a.scalar("epsilon", 1e-3), _sizes(c)
     for value in given:
         if array_of(c, value).shape != shape:
             raise ModelError(f"weights {array_of(c, value).shape} for {shape}", place=c.node.place)
@@ -123,7 +123,7 @@ def rms_normalization(c: Conversion) -> Result:
     data_input(c, 1)
     if array_of(c, given[0]).shape != _sizes(c):
         raise ModelError(f"weights {array_of(c, given[0]).shape}", place=c.node.place)
-    epsilon = c.number("epsilon", 1e-6)
+    epsilon = c.scalar("epsilon", 1e-6)
     return _over_axes(c, "RMSNormalization", given, epsilon=epsilon)
 
 
@@ -181,7 +181,7 @@ def group_normalization(c: Conversion) -> Result:
         "GroupNormalization",
         [x if axis == 1 else c.add("Transpose", [x], perm=perm), gamma, beta],
         num_groups=size if groups == -1 else groups,
-        epsilon=a.number("epsilon", 1e-3),
+        epsilon=a.scalar("epsilon", 1e-3),
     )
     if axis == 1:
         return c.same(y)

@@ -12,7 +12,7 @@ import numpy as np
 
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Applied, Conversion, Result
-from verax.frontends.common.table import Reader, fields_of, number
+from verax.frontends.common.table import Reader, fields_of, scalar
 from verax.frontends.keras.rows import OPERATIONS, operation
 from verax.ir.types import DType
 
@@ -131,7 +131,7 @@ _floating(formulas.relu6, "Relu6")
 _floating(formulas.hard_tanh, "HardTanh")
 _floating(formulas.log_sigmoid, "LogSigmoid")
 _floating(formulas.tanh_shrink, "TanhShrink")
-_floating(formulas.clipped, "Clip", low=number(name="x_min"), high=number(name="x_max"))
+_floating(formulas.clipped, "Clip", low=scalar(name="x_min"), high=scalar(name="x_max"))
 
 
 def _curve(kind: str, name: str, **fields: Any) -> None:
@@ -143,9 +143,9 @@ for _name, _kind in FLOATING.items():
     _curve(_kind, _name)
 _curve("HardSigmoid", "HardSigmoid", alpha=1 / 6, beta=0.5)
 _curve("Swish", "Silu", alpha=1.0)
-_curve("Elu", "Elu", alpha=number(1.0))
-_curve("Celu", "Celu", alpha=number(1.0))
-_curve("LeakyRelu", "LeakyRelu", alpha=number(0.2, "negative_slope"))
+_curve("Elu", "Elu", alpha=scalar(1.0))
+_curve("Celu", "Celu", alpha=scalar(1.0))
+_curve("LeakyRelu", "LeakyRelu", alpha=scalar(0.2, "negative_slope"))
 
 
 @operation("Round")
@@ -172,7 +172,7 @@ def softmax(c: Conversion) -> Result:
 def normalize(c: Conversion) -> Result:
     """x / max(norm, epsilon), the norm of order 1 or 2."""
     a = c.attributes
-    axes, epsilon = axes_of(c, "axis", -1), a.number("epsilon", 1e-12)
+    axes, epsilon = axes_of(c, "axis", -1), a.scalar("epsilon", 1e-12)
     a.expect("order", 1, 2)
     kind = "ReduceL1" if a.values.get("order", 2) == 1 else "ReduceL2"
     return formulas.over_norm(c, floating(c), axes or (), epsilon, kind)

@@ -53,7 +53,7 @@ def recurrent(c: Conversion) -> Result:
     biased = a.flag("use_bias", True)
     kernel, matrix, *bias = (array_of(c, w) for w in weights(c, 2 + biased))
     gates, units = len(ORDERS[kind]), len(matrix)
-    a.expect("units", units, why="the weights have another number")
+    a.expect("units", units, reason="the weights have another number")
     if matrix.shape != (units, gates * units) or kernel.shape[1:] != matrix.shape[1:]:
         raise ModelError(f"weights {kernel.shape} and {matrix.shape}", place=c.node.place)
     if not a.has("activation") or (kind != "SimpleRNN" and not a.has("recurrent_activation")):

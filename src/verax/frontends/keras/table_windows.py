@@ -53,7 +53,7 @@ def check_kernel(c: Conversion, kernel: np.ndarray, rank: int) -> tuple[int, ...
 
 
 def check_filters(c: Conversion, channels: int) -> None:
-    c.attributes.expect("filters", channels, why="the weights have another number of filters")
+    c.attributes.expect("filters", channels, reason="the weights have another number of filters")
 
 
 def to_oi(kernel: np.ndarray) -> np.ndarray:
@@ -94,7 +94,7 @@ def depthwise(c: Conversion, kernel: np.ndarray) -> str:
     """Weights of a depthwise convolution, from [*kernel, channels, multiplier]."""
     rank = kernel.ndim - 2
     channels, multiplier = kernel.shape[-2:]
-    c.attributes.expect("depth_multiplier", multiplier, why="the weights have another")
+    c.attributes.expect("depth_multiplier", multiplier, reason="the weights have another")
     moved = kernel.transpose(rank, rank + 1, *range(rank))
     return c.constant(moved.reshape(channels * multiplier, 1, *kernel.shape[:rank]))
 

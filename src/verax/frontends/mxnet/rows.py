@@ -34,7 +34,7 @@ def floats(c: Conversion, name: str, default: tuple[float, ...]) -> tuple[float,
     """A parameter of one number or several. An empty one is an error."""
     a = c.attributes
     if a.has(name) and not isinstance(a.values[name], tuple):
-        return (a.number(name),)
+        return (a.scalar(name),)
     found: tuple[float, ...] = a.numbers(name, default)
     if not found or (len(default) > 1 and len(found) != len(default)):
         raise ModelError(f"{name} = {found}", place=c.node.place)

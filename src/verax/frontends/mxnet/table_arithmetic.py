@@ -6,7 +6,7 @@ import numpy as np
 
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Applied, Conversion, Result
-from verax.frontends.common.table import number
+from verax.frontends.common.table import scalar
 from verax.frontends.mxnet.rows import TABLE, dtype_named, row
 from verax.ir.types import DType
 
@@ -54,7 +54,7 @@ TABLE.operator("Hypot", "broadcast_hypot", "_hypot")
 def number_beside(c: Conversion) -> str:
     """The number in the place of a second input, in the first one's element type."""
     c.attributes.irrelevant("is_int", "it only says how the number was written")
-    return c.like(c.number("scalar", 1.0))
+    return c.like(c.scalar("scalar", 1.0))
 
 
 def _scalar(kind: str, *names: str, swapped: bool = False) -> None:
@@ -121,7 +121,7 @@ def fix(c: Conversion) -> Result:
 @row("smooth_l1")
 def smooth_l1(c: Conversion) -> Result:
     """(scalar x)^2 / 2 near 0, |x| - 1 / (2 scalar^2) beyond 1 / scalar^2."""
-    x, sharpness = c.required(0), c.number("scalar", 1.0)
+    x, sharpness = c.required(0), c.scalar("scalar", 1.0)
     if not 0 < sharpness * sharpness < np.finfo(np.float32).max:
         c.attributes.refuse("scalar", "its square is no float32 above 0")
     square = np.float32(sharpness) * np.float32(sharpness)
@@ -169,7 +169,7 @@ def _logic(kind: str, *names: str) -> None:
         sides = [c.add("Cast", [v], to="bool") for v in c.inputs]
         if len(sides) == 1 and kind != "Not":
             c.attributes.irrelevant("is_int", "it only says how the number was written")
-            sides.append(c.constant(c.number("scalar", 1.0) != 0, np.bool_))
+            sides.append(c.constant(c.scalar("scalar", 1.0) != 0, np.bool_))
         return c.result("Cast", [c.add(kind, sides)], to=c.type(0).dtype)
 
     row(*names)(convert)
@@ -186,7 +186,7 @@ def cast(c: Conversion) -> Result:
     return c.operator("Cast", to=dtype_named(c, "dtype"))
 
 
-TABLE.formula(formulas.clipped, "clip", low=number(name="a_min"), high=number(name="a_max"))
+TABLE.formula(formulas.clipped, "clip", low=scalar(name="a_min"), high=scalar(name="a_max"))
 
 
 @row("where")

@@ -45,8 +45,8 @@ def box_nms(c: Conversion) -> Result:
     was, wanted = _format(c, "in_format"), _format(c, "out_format")
     start = a.integer("coord_start", 2)
     fields = {
-        "overlap_thresh": a.number("overlap_thresh", 0.5),
-        "valid_thresh": a.number("valid_thresh", 0.0),
+        "overlap_thresh": a.scalar("overlap_thresh", 0.5),
+        "valid_thresh": a.scalar("valid_thresh", 0.0),
         "topk": a.integer("topk", -1),
         "coord_start": start,
         "score_index": a.integer("score_index", 1),
@@ -113,10 +113,10 @@ def box_decode(c: Conversion) -> Result:
         middle = [c.add("Add", [p, _halved(c, s)]) for p, s in zip(anchors, size)]
         anchors = [*middle, *size]
     offsets = [
-        c.add("Mul", [part, c.like(a.number(f"std{i}", 1.0))])
+        c.add("Mul", [part, c.like(a.scalar(f"std{i}", 1.0))])
         for i, part in enumerate(_parts(c, c.required(0)))
     ]
-    limit = a.number("clip", -1.0)
+    limit = a.scalar("clip", -1.0)
     if limit > 0:
         offsets[2:] = [c.add("Min", [v, c.like(limit)]) for v in offsets[2:]]
     low, high = [], []
@@ -132,7 +132,7 @@ def box_decode(c: Conversion) -> Result:
 def roi_pooling(c: Conversion) -> Result:
     a = c.attributes
     return c.operator(
-        "MaxRoiPool", pooled_shape=_pooled(c), spatial_scale=a.number("spatial_scale")
+        "MaxRoiPool", pooled_shape=_pooled(c), spatial_scale=a.scalar("spatial_scale")
     )
 
 
@@ -140,7 +140,7 @@ def roi_pooling(c: Conversion) -> Result:
 def roi_align(c: Conversion) -> Result:
     """Regions (batch, x1, y1, x2, y2); without `aligned` they are at least a pixel wide."""
     a = c.attributes
-    a.expect("position_sensitive", False, why="channels by position are not supported")
+    a.expect("position_sensitive", False, reason="channels by position are not supported")
     height, width = _pooled(c)
     samples = a.integer("sample_ratio", -1)
     begin, end, axis = c.ints((0,)), c.ints((1,)), c.ints((1,))
@@ -154,7 +154,7 @@ def roi_align(c: Conversion) -> Result:
         output_height=height,
         output_width=width,
         sampling_ratio=max(samples, 0),
-        spatial_scale=a.number("spatial_scale"),
+        spatial_scale=a.scalar("spatial_scale"),
     )
 
 

@@ -14,7 +14,7 @@ def multi_box_prior(c: Conversion) -> Result:
     a = c.attributes
     height, width = known_dims(c, 0, "the number of anchors", 2)
     sizes, ratios = floats(c, "sizes", (1.0,)), floats(c, "ratios", (1.0,))
-    c.must_be_few(4 * height * width * (len(sizes) + len(ratios) - 1))
+    c.check_count(4 * height * width * (len(sizes) + len(ratios) - 1))
     boxes = prior_boxes(
         height,
         width,
@@ -59,12 +59,12 @@ def prior_boxes(
 @row("_contrib_MultiBoxDetection", "MultiBoxDetection")
 def multi_box_detection(c: Conversion) -> Result:
     a = c.attributes
-    a.expect("background_id", 0, why="MXNet itself takes class 0, whatever it says")
+    a.expect("background_id", 0, reason="MXNet itself takes class 0, whatever it says")
     return c.operator(
         "MultiBoxDetection",
         clip=a.flag("clip", True),
-        threshold=a.number("threshold", 0.01),
-        nms_threshold=a.number("nms_threshold", 0.5),
+        threshold=a.scalar("threshold", 0.01),
+        nms_threshold=a.scalar("nms_threshold", 0.5),
         force_suppress=a.flag("force_suppress", False),
         nms_topk=a.integer("nms_topk", -1),
         variances=floats(c, "variances", (0.1, 0.1, 0.2, 0.2)),

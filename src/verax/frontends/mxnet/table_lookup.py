@@ -79,8 +79,8 @@ def one_hot(c: Conversion) -> Result:
     """A number outside of [0, depth) gives a row without on_value."""
     a, rank = c.attributes, c.rank()
     depth, dtype = a.integer("depth"), dtype_named(c, "dtype", "float32")
-    on = c.constant(a.number("on_value", 1.0), dtype.numpy)
-    off = c.constant(a.number("off_value", 0.0), dtype.numpy)
+    on = c.constant(a.scalar("on_value", 1.0), dtype.numpy)
+    off = c.constant(a.scalar("off_value", 0.0), dtype.numpy)
     if not 0 < depth <= 1 << 24:
         a.refuse("depth", "it is no number of classes")
     places = c.add("Unsqueeze", [_whole(c, 0), c.ints((rank,))])
@@ -197,18 +197,18 @@ def sequence_mask(c: Conversion) -> Result:
         a.refuse("axis", "it is 0 or 1")
     rank = c.rank()
     size = known_dims(c, 0, "the positions")[axis]
-    c.must_be_few(size)
+    c.check_count(size)
     places = np.arange(size).reshape([-1 if i == axis else 1 for i in range(rank)])
     axes = c.ints([i for i in range(rank) if i != 1 - axis])
     lengths = c.add("Unsqueeze", [_whole(c, 1), axes])
     is_kept = c.add("Less", [c.constant(places, np.int64), lengths])
-    return c.result("Where", [is_kept, c.required(0), c.like(a.number("value", 0.0))])
+    return c.result("Where", [is_kept, c.required(0), c.like(a.scalar("value", 0.0))])
 
 
 @row("SequenceReverse")
 def sequence_reverse(c: Conversion) -> Result:
     a = c.attributes
-    a.expect("axis", 0, why="MXNet has no other")
+    a.expect("axis", 0, reason="MXNet has no other")
     if not a.flag("use_sequence_length", False):
         starts, ends = c.ints((-1,)), c.ints((-(2**31),))
         return c.result("Slice", [c.required(0), starts, ends, c.ints((0,)), c.ints((-1,))])
@@ -227,7 +227,7 @@ def sequence_last(c: Conversion) -> Result:
     one = c.constant(1, np.int64)
     last = c.add("Sub", [_whole(c, 1), one])
     batch = known_dims(c, 1, "the number of sequences")[0]
-    c.must_be_few(batch)
+    c.check_count(batch)
     numbers = c.constant(np.arange(batch), np.int64)
     pair = [last, numbers] if axis == 0 else [numbers, last]
     places = [c.add("Unsqueeze", [v, c.ints((1,))]) for v in pair]

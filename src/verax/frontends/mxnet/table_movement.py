@@ -145,7 +145,7 @@ def pad(c: Conversion) -> Result:
     if mode != "constant":
         a.irrelevant("constant_value", f"mode {mode} does not read it")
         return c.result("Pad", [c.required(0), pads], mode=mode)
-    value = c.like(a.number("constant_value", 0.0))
+    value = c.like(a.scalar("constant_value", 0.0))
     return c.result("Pad", [c.required(0), pads, value], mode=mode)
 
 
@@ -235,7 +235,7 @@ def bilinear_resize(c: Conversion) -> Result:
     """To a size that `mode` says, with the corner pixels in place by default."""
     a = c.attributes
     whole = known_dims(c, 0, "the new size", 2)
-    mode, scales = a.text("mode", "size"), [a.number(f"scale_{n}") for n in ("height", "width")]
+    mode, scales = a.text("mode", "size"), [a.scalar(f"scale_{n}") for n in ("height", "width")]
     named = [a.integer(name, 1) for name in ("height", "width")]
     if mode == "like":
         sizes = list(known_dims(c, 1, "the new size", 2))

@@ -47,7 +47,7 @@ def batch_norm(c: Conversion) -> Result:
         scale = c.type(1)
         gamma = c.constant(np.ones(scale.shape, scale.dtype.numpy))
     inputs = [gamma, *(c.required(i) for i in (2, 3, 4))]
-    epsilon, rank = a.number("eps", 1e-3), c.rank()
+    epsilon, rank = a.scalar("eps", 1e-3), c.rank()
     if axis % rank == 1:
         return c.result("BatchNormalization", [c.required(0), *inputs], epsilon=epsilon)
     perm = list(range(rank))
@@ -59,16 +59,16 @@ def batch_norm(c: Conversion) -> Result:
 
 @row("InstanceNorm")
 def instance_norm(c: Conversion) -> Result:
-    return c.operator("InstanceNormalization", epsilon=c.number("eps", 1e-3))
+    return c.operator("InstanceNormalization", epsilon=c.scalar("eps", 1e-3))
 
 
 @row("LayerNorm")
 def layer_norm(c: Conversion) -> Result:
     """Over one axis; another than the last is brought there and back."""
     a = c.attributes
-    a.expect("output_mean_var", False, why="the statistics as outputs are not supported")
+    a.expect("output_mean_var", False, reason="the statistics as outputs are not supported")
     axis, rank = a.integer("axis", -1) % c.rank(), c.rank()
-    op = c.operator("LayerNormalization", axis=-1, epsilon=a.number("eps", 1e-5))
+    op = c.operator("LayerNormalization", axis=-1, epsilon=a.scalar("eps", 1e-5))
     if axis == rank - 1:
         return op
     perm = [i for i in range(rank) if i != axis] + [axis]
@@ -87,9 +87,9 @@ def lrn(c: Conversion) -> Result:
     return c.operator(
         "LRN",
         size=size,
-        alpha=a.number("alpha", 1e-4),
-        beta=a.number("beta", 0.75),
-        bias=a.number("knorm", 2.0),
+        alpha=a.scalar("alpha", 1e-4),
+        beta=a.scalar("beta", 0.75),
+        bias=a.scalar("knorm", 2.0),
     )
 
 
@@ -99,19 +99,19 @@ def l2_normalization(c: Conversion) -> Result:
     rank = c.rank()
     over = {"instance": range(1, rank), "channel": range(1, 2), "spatial": range(2, rank)}
     axes = over[c.choice("mode", over, "instance")]
-    return formulas.over_length(c, c.required(0), axes, c.number("eps", 1e-10))
+    return formulas.over_length(c, c.required(0), axes, c.scalar("eps", 1e-10))
 
 
 @row("GroupNorm")
 def group_norm(c: Conversion) -> Result:
     """Scale and shift are per group."""
     a = c.attributes
-    a.expect("output_mean_var", False, why="the statistics as outputs are not supported")
+    a.expect("output_mean_var", False, reason="the statistics as outputs are not supported")
     groups = a.integer("num_groups", 1)
     per_group = c.type(1).dims == (groups,)
     return c.operator(
         "GroupNormalization",
         num_groups=groups,
-        epsilon=a.number("eps", 1e-5),
+        epsilon=a.scalar("eps", 1e-5),
         per_group=per_group,
     )

@@ -110,7 +110,7 @@ def _reduce(kind: str, *names: str) -> None:
     def convert(c: Conversion) -> Result:
         a, rank = c.attributes, c.rank()
         _floats(c)
-        a.expect("initial", None, why="a first value is not supported")
+        a.expect("initial", None, reason="a first value is not supported")
         keep_dtype(c)
         given = ints(c, "axis")
         axes = range(rank) if given is None else sorted({axis % rank for axis in given})
@@ -150,7 +150,7 @@ _position("_npi_argmin", "ArgMin")
 def reshape(c: Conversion) -> Result:
     """As NumPy's: every size is given, one of them perhaps as -1."""
     a = c.attributes
-    a.expect("order", "C", why="only C order is supported")
+    a.expect("order", "C", reason="only C order is supported")
     shape = ints(c, "newshape")
     if shape is None or min(shape, default=0) < -1:
         a.refuse("newshape", "only sizes and -1 are supported")
@@ -163,8 +163,8 @@ def reshape(c: Conversion) -> Result:
 def coded_reshape(c: Conversion) -> Result:
     """Codes: -1 infers, -2 copies, -3 drops a 1, -4 copies the rest, -5 joins two, -6 splits."""
     a = c.attributes
-    a.expect("order", "C", why="only C order is supported")
-    a.expect("reverse", False, why="only reading from the first axis on is supported")
+    a.expect("order", "C", reason="only C order is supported")
+    a.expect("reverse", False, reason="only reading from the first axis on is supported")
     codes = list(ints(c, "newshape", ()))
     sizes = coded(c, codes)
     parts = [
@@ -248,7 +248,7 @@ TABLE["", "_npi_stack"] = TABLE["", "stack"]
 
 @row("_np_moveaxis")
 def move_axis(c: Conversion) -> Result:
-    return shapes.moved(c, c.required(0), ints(c, "source"), ints(c, "destination"))
+    return shapes.move_axes(c, c.required(0), ints(c, "source"), ints(c, "destination"))
 
 
 @row("_npi_flip")
@@ -290,12 +290,12 @@ def pad(c: Conversion) -> Result:
         a.refuse("pad_width", "it must hold two sizes per axis")
     mode = c.choice("mode", ("constant", "edge", "reflect"), "constant")
     if mode == "reflect":
-        a.expect("reflect_type", "even", why="only even is supported")
+        a.expect("reflect_type", "even", reason="only even is supported")
     else:
         a.irrelevant("reflect_type", f"mode {mode} does not read it")
     pads = c.ints([*flat[::2], *flat[1::2]])
     if mode != "constant":
         a.irrelevant("constant_value", f"mode {mode} does not read it")
         return c.result("Pad", [c.required(0), pads], mode=mode)
-    value = c.like(a.number("constant_value", 0.0))
+    value = c.like(a.scalar("constant_value", 0.0))
     return c.result("Pad", [c.required(0), pads, value], mode=mode)

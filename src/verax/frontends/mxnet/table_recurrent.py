@@ -60,9 +60,9 @@ def recurrent(c: Conversion) -> Result:
     mode = c.choice("mode", KINDS)
     a.irrelevant("p", "nothing is dropped while evaluating")
     a.irrelevant("state_outputs", "who reads the states says whether they are outputs")
-    a.expect("use_sequence_length", False, why="lengths are not supported")
+    a.expect("use_sequence_length", False, reason="lengths are not supported")
     for name in ("lstm_state_clip_min", "lstm_state_clip_max"):
-        a.expect(name, None, why="MXNet has it on GPUs only")
+        a.expect(name, None, reason="MXNet has it on GPUs only")
     a.irrelevant("lstm_state_clip_nan", "without bounds it does nothing")
     count_inputs(c, 4 if mode == "lstm" else 3)
     units, layers = a.integer("state_size"), a.integer("num_layers")

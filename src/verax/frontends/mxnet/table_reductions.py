@@ -62,7 +62,7 @@ def cumsum(c: Conversion) -> Result:
 def dot(c: Conversion) -> Result:
     """Over the last axis of the first input and the first of the second."""
     a = c.attributes
-    a.expect("forward_stype", None, "default", why="sparse results are not supported")
+    a.expect("forward_stype", None, "default", reason="sparse results are not supported")
     left, right = a.flag("transpose_a", False), a.flag("transpose_b", False)
     if c.rank(0) == 2 and c.rank(1) == 2:
         return c.operator("Gemm", trans_a=left, trans_b=right)
@@ -81,15 +81,15 @@ def dot(c: Conversion) -> Result:
 @row("_linalg_gemm2", "linalg_gemm2")
 def linalg_gemm2(c: Conversion) -> Result:
     a = c.attributes
-    a.expect("axis", -2, why="only the last two axes are supported")
-    factor = a.number("alpha", 1.0)
+    a.expect("axis", -2, reason="only the last two axes are supported")
+    factor = a.scalar("alpha", 1.0)
     product = _product(c)
     return product if factor == 1 else c.apply("Mul", [c.append(product), c.like(factor)])
 
 
 @row("batch_dot")
 def batch_dot(c: Conversion) -> Result:
-    c.attributes.expect("forward_stype", None, "default", why="sparse results are not supported")
+    c.attributes.expect("forward_stype", None, "default", reason="sparse results are not supported")
     return _product(c)
 
 

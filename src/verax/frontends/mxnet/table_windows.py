@@ -293,7 +293,7 @@ def adaptive_average_pool(c: Conversion) -> Result:
     if not any(n % m for n, m in zip(sizes, wanted)):
         kernel = tuple(n // m for n, m in zip(sizes, wanted))
         return c.operator("AveragePool", kernel_shape=kernel, strides=kernel)
-    c.must_be_few(sum(n * m for n, m in zip(sizes, wanted)))
+    c.check_count(sum(n * m for n, m in zip(sizes, wanted)))
     rows, columns = (_averaging(n, m) for n, m in zip(sizes, wanted))
     wide = c.add("MatMul", [c.required(0), c.like(columns)])
     return c.result("MatMul", [c.like(rows.T), wide])

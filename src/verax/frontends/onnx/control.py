@@ -35,7 +35,7 @@ def _branch(node: ForeignNode, attributes: Attributes) -> ForeignNode:
     if len(node.inputs) != 1 or not node.inputs[0]:
         raise ModelError("it has no condition", place=node.place)
     return Branch(
-        "If", node.inputs, node.outputs, {}, node.name, depth=node.depth, then=then, other=other
+        "If", node.inputs, node.outputs, {}, node.name, depth=node.depth, then=then, otherwise=other
     )
 
 
@@ -66,6 +66,7 @@ def _scan(node: ForeignNode, attributes: Attributes) -> ForeignNode:
     if any(len(found) != wanted for found, wanted in lists):
         raise ModelError("its axes or directions do not fit its inputs", place=node.place)
     return Scan(
-        "Scan", node.inputs, node.outputs, {}, node.name, depth=node.depth, body=body, kept=kept,
-        axes=axes, backwards=backwards, out_axes=out_axes, out_backwards=out_backwards,
+        "Scan", node.inputs, node.outputs, {}, node.name, depth=node.depth, body=body,
+        carried_count=kept, axes=axes, backwards=backwards,
+        out_axes=out_axes, out_backwards=out_backwards,
     )  # fmt: skip

@@ -105,7 +105,7 @@ def _items(importer: Importing, node: ForeignNode, name: str) -> tuple[str, ...]
 
 
 def _known(importer: Importing, node: ForeignNode, name: str, what: str) -> np.ndarray:
-    found = importer.scope.known(name)
+    found = importer.scope.known_value(name)
     if found is None:
         raise RunningDecidesError(
             f"{what} is decided only while running", place=node.place, next_step=GIVE
@@ -151,7 +151,7 @@ def _at(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNo
     """One tensor; a place that running decides is a row of equal tensors, stacked."""
     sequence, position = node.inputs
     items = _items(importer, node, sequence)
-    if importer.scope.known(position) is None and items:
+    if importer.scope.known_value(position) is None and items:
         types = {importer.scope.type(v) for v in items}
         if len(types) == 1 and not importer.scope.type(position).rank:
             stacked = importer.scope.fresh(f"{node.outputs[0]}/stacked")

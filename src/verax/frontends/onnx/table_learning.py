@@ -22,7 +22,7 @@ TRAINING = "ai.onnx.preview.training"
 @row("Binarizer", domain=ML)
 def binarizer(c: Conversion) -> Result:
     """1 above the threshold, 0 elsewhere."""
-    above = c.add("Greater", [c.required(0), c.like(c.number("threshold", 0.0))])
+    above = c.add("Greater", [c.required(0), c.like(c.scalar("threshold", 0.0))])
     return c.apply("Cast", [above], to=c.type(0).dtype)
 
 
@@ -64,7 +64,7 @@ def n_grams(c: Conversion) -> Result:
     ]
     found = c.add("Concat", [*counts, _never(c, x, 1)], axis=-1)
     width = max(places) + 1
-    c.must_be_few(width)
+    c.check_count(width)
     source = np.full(width, count)
     source[list(places)] = np.arange(count)
     y = c.add("Gather", [found, c.ints(source.tolist())], axis=-1)
@@ -103,7 +103,7 @@ def _counted(c: Conversion, x: str, grams: np.ndarray, size: int, skips: int) ->
         windows = size - (n - 1) * gap
         if windows < 1:
             break
-        c.must_be_few(windows * count * n)
+        c.check_count(windows * count * n)
         places = np.arange(windows)[:, None] + gap * np.arange(n)
         taken = c.add("Gather", [x, c.constant(places, np.int64)], axis=-1)
         taken = c.add("Unsqueeze", [taken, c.ints([-2])])
@@ -140,8 +140,8 @@ def _mixed(c: Conversion, a: float | str, x: str, b: float | str, y: str) -> str
 
 @row("Adagrad", domain=TRAINING)
 def adagrad(c: Conversion) -> Result:
-    decay, epsilon = c.number("decay_factor", 0.0), c.number("epsilon", 1e-6)
-    norm = c.number("norm_coefficient", 0.0)
+    decay, epsilon = c.scalar("decay_factor", 0.0), c.scalar("epsilon", 1e-6)
+    norm = c.scalar("norm_coefficient", 0.0)
 
     def step(rate: str, updates: str, x: str, g: str, h: str) -> tuple[str, ...]:
         slower = c.add("Add", [c.like(1, x), c.add("Mul", [updates, c.like(decay, x)])])
@@ -156,9 +156,9 @@ def adagrad(c: Conversion) -> Result:
 
 @row("Adam", domain=TRAINING)
 def adam(c: Conversion) -> Result:
-    alpha, beta = c.number("alpha", 0.9), c.number("beta", 0.999)
-    epsilon, norm = c.number("epsilon", 1e-6), c.number("norm_coefficient", 0.0)
-    after = c.number("norm_coefficient_post", 0.0)
+    alpha, beta = c.scalar("alpha", 0.9), c.scalar("beta", 0.999)
+    epsilon, norm = c.scalar("epsilon", 1e-6), c.scalar("norm_coefficient", 0.0)
+    after = c.scalar("norm_coefficient_post", 0.0)
 
     def step(rate: str, updates: str, x: str, g: str, v: str, h: str) -> tuple[str, ...]:
         g = _regularized(c, x, g, norm)
@@ -180,8 +180,8 @@ def adam(c: Conversion) -> Result:
 
 @row("Momentum", domain=TRAINING)
 def momentum(c: Conversion) -> Result:
-    alpha, beta = c.number("alpha", math.nan), c.number("beta", math.nan)
-    norm = c.number("norm_coefficient", math.nan)
+    alpha, beta = c.scalar("alpha", math.nan), c.scalar("beta", math.nan)
+    norm = c.scalar("norm_coefficient", math.nan)
     mode = c.choice("mode", ("standard", "nesterov"))
     if math.isnan(alpha + beta + norm):
         raise ModelError("alpha, beta or norm_coefficient is missing", place=c.node.place)

@@ -12,7 +12,7 @@ import numpy as np
 
 from verax.frontends.common.context import Applied, Conversion, Result
 from verax.frontends.common.formulas import clipped
-from verax.frontends.common.table import fields_of, number
+from verax.frontends.common.table import fields_of, scalar
 from verax.frontends.onnx.rows import MICROSOFT, row
 from verax.frontends.onnx.table_windows import CONVOLUTION
 from verax.frontends.onnx.tensors import dtype_of
@@ -44,7 +44,7 @@ def _activated(
         c.attributes.refuse("activation", f"supported: {', '.join(GIVEN)}")
     wanted = GIVEN[kind]
     if given is None:
-        numbers = [c.number(f"activation_{name}", default) for name, default in wanted]
+        numbers = [c.scalar(f"activation_{name}", default) for name, default in wanted]
     else:
         if len(given) > len(wanted):
             c.attributes.refuse("activation_params", f"{kind} has {len(wanted)}")
@@ -88,8 +88,8 @@ def fused_gemm(c: Conversion) -> Result:
     y = c.apply(
         "Gemm",
         list(c.inputs),
-        alpha=a.number("alpha", 1.0),
-        beta=a.number("beta", 1.0),
+        alpha=a.scalar("alpha", 1.0),
+        beta=a.scalar("beta", 1.0),
         trans_a=a.flag("transA"),
         trans_b=a.flag("transB"),
     )
@@ -103,7 +103,7 @@ def fused_mat_mul(c: Conversion) -> Result:
         _transposed(c, c.required(i), c.flag(f"trans{name}"), c.flag(f"transBatch{name}"))
         for i, name in enumerate("AB")
     ]
-    alpha = c.number("alpha", 1.0)
+    alpha = c.scalar("alpha", 1.0)
     if alpha == 1.0:
         return c.result("MatMul", factors)
     product = c.add("MatMul", factors)
@@ -163,7 +163,7 @@ def _skipped(c: Conversion, kind: str, scales: list[str | None], bias: str | Non
         c.refuse("the statistics, which only training uses, are not supported")
     total = c.add("Add", [c.required(0), c.required(1)])
     total = total if bias is None else c.add("Add", [total, bias])
-    y = c.apply(kind, [total, *scales], axis=-1, epsilon=c.number("epsilon", 1e-12))
+    y = c.apply(kind, [total, *scales], axis=-1, epsilon=c.scalar("epsilon", 1e-12))
     return with_more(c, y, None, None, total)
 
 
@@ -183,7 +183,7 @@ def simplified_layer_normalization(c: Conversion) -> Result:
         c.refuse("the statistics, which only training uses, are not supported")
     if dtype_of(a.integer("stash_type", 1), c.node.place) is not DType.float32:
         a.refuse("stash_type", "statistics in another type than float32")
-    fields = {"axis": a.integer("axis", -1), "epsilon": a.number("epsilon", 1e-5)}
+    fields = {"axis": a.integer("axis", -1), "epsilon": a.scalar("epsilon", 1e-5)}
     return c.result("RMSNormalization", c.operands, **fields)
 
 
@@ -204,7 +204,7 @@ def embed_layer_normalization(c: Conversion) -> Result:
     if c.input(1) is not None:
         total = c.add("Add", [total, c.add("Gather", [c.required(4), c.required(1)], axis=0)])
     scales = [c.required(5), c.required(6)]
-    y = c.apply("LayerNormalization", [total, *scales], axis=-1, epsilon=c.number("epsilon", 1e-12))
+    y = c.apply("LayerNormalization", [total, *scales], axis=-1, epsilon=c.scalar("epsilon", 1e-12))
     return with_more(c, y, _words(c, ids) if c.output_used(1) else None, total)
 
 
@@ -223,7 +223,7 @@ def _grouped(c: Conversion, value: str, scales: list[str]) -> Applied:
     a = c.attributes
     last = a.flag("channels_last", True)
     fields: dict[str, Any] = {"num_groups": a.integer("groups", 0)}
-    fields |= fields_of(c, {"epsilon": number(1e-5)})
+    fields |= fields_of(c, {"epsilon": scalar(1e-5)})
     inputs = [turned(c, value, last), *(c.cast(s, c.type(value).dtype) for s in scales)]
     y = c.apply("GroupNormalization", inputs, **fields, per_group=False)
     activation = a.integer("activation", 0)

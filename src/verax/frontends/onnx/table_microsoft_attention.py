@@ -65,7 +65,7 @@ def swapped(c: Conversion, value: str) -> str:
 
 
 def scale(c: Conversion, q: str) -> float:
-    given = c.number("scale", 0.0)
+    given = c.scalar("scale", 0.0)
     return given or 1 / math.sqrt(c.known_size(q, -1, "the scale"))
 
 
@@ -117,7 +117,7 @@ def _padding(c: Conversion, index: int, heads: Heads) -> str | None:
     mask = c.input(index)
     if mask is None:
         return None
-    low = c.number("mask_filter_value", -10000.0)
+    low = c.scalar("mask_filter_value", -10000.0)
     rank, like = c.rank(mask), heads.q
     if rank == 1:
         return added(c, _between(c, mask, heads), like, low)
@@ -155,7 +155,7 @@ def _merged(c: Conversion, qkv: str, sizes: tuple[int, ...], past: int, mask: in
     """Attention and QAttention, from the merged projections [batch, length, sizes of q, k, v]."""
     a = c.attributes
     for name in ("do_rotary", "past_present_share_buffer"):
-        a.expect(name, 0, why="it is CUDA's alone")
+        a.expect(name, 0, reason="it is CUDA's alone")
     a.irrelevant("rotary_embedding_dim", "nothing is rotated")
     count = a.integer("num_heads", 0)
     parts = c.add_all("Split", [qkv, c.ints(sizes)], num_outputs=3, axis=2)

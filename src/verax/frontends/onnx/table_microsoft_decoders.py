@@ -76,8 +76,8 @@ def rotary_embedding(c: Conversion) -> Result:
     """x [batch, length, features] or [batch, heads, length, features]; where it begins, int64[1],
     or the places [batch, length]; cosines and sines [places, half the features]."""
     a = c.attributes
-    a.expect("scale", 1.0, why="ONNX Runtime's kernels ignore it")
-    a.expect("is_packed_batching", 0, why="it is CUDA's alone")
+    a.expect("scale", 1.0, reason="ONNX Runtime's kernels ignore it")
+    a.expect("is_packed_batching", 0, reason="it is CUDA's alone")
     count, rotated = a.integer("num_heads", 0), a.integer("rotary_embedding_dim", 0)
     x, ids = c.required(0), c.required(1)
     half = c.known_size(2, 1, "the features of a head")
@@ -109,11 +109,11 @@ def group_query_attention(c: Conversion) -> Result:
     """
     a = c.attributes
     for name in ("k_quant_type", "v_quant_type"):
-        a.expect(name, "NONE", why="caches of integers are not supported")
+        a.expect(name, "NONE", reason="caches of integers are not supported")
     a.irrelevant("kv_cache_bit_width", "the cache is not quantised")
     a.irrelevant("qk_norm_epsilon", "queries and keys are not normalised")
-    a.expect("qk_output", 0, why="the scores, its output 3, are not supported")
-    a.expect("sliding_window_cache", 0, why="caches that forget are not supported")
+    a.expect("qk_output", 0, reason="the scores, its output 3, are not supported")
+    a.expect("sliding_window_cache", 0, reason="caches that forget are not supported")
     if any(c.input(i) is not None for i in range(12, 16)):
         c.refuse("inputs 12 to 15 (scales of the cache, norms of queries and keys)")
     q, k, v = _grouped_heads(c, a.integer("num_heads", 0), a.integer("kv_num_heads", 0))
@@ -227,7 +227,7 @@ def _sunk(c: Conversion, heads: Heads, mask: str) -> str:
     """Attention whose scores are bounded by `softcap`, and whose shares leave room for a sink. A
     query that sees nothing gives zeros, but NaN where scores are bounded."""
     a = c.attributes
-    cap = a.number("softcap", 0.0)
+    cap = a.scalar("softcap", 0.0)
     smooth, sink = a.integer("smooth_softmax", -1) == 1, c.input(11)
     if not cap and not smooth and sink is None:
         return attended(c, heads, mask, masked_to_zero=True)

@@ -31,7 +31,7 @@ def qgemm(c: Conversion) -> Result:
         as_floats(c, 3, axis=0 if by_rows else 1),
         as_bias(c, c.input(6), 1, 4),
     ]
-    fields = {"alpha": a.number("alpha", 1.0), "trans_a": a.flag("transA"), "trans_b": by_rows}
+    fields = {"alpha": a.scalar("alpha", 1.0), "trans_a": a.flag("transA"), "trans_b": by_rows}
     if c.input(7) is None:
         return c.result("Gemm", inputs, **fields)
     return as_integers(c, c.add("Gemm", inputs, **fields), 7)
@@ -50,7 +50,7 @@ def qlinear_sigmoid(c: Conversion) -> Result:
 
 @row("QLinearLeakyRelu", domain=MICROSOFT)
 def qlinear_leaky_relu(c: Conversion) -> Result:
-    alpha = c.number("alpha", 0.01)
+    alpha = c.scalar("alpha", 0.01)
     return as_integers(c, c.add("LeakyRelu", [as_floats(c, 0)], alpha=alpha), 3)
 
 

@@ -35,7 +35,7 @@ def as_bias(c: Conversion, value: str | None, data: int, weights: int) -> str | 
     """An int32 bias in units of both factors' scales, as floats."""
     if value is None:
         return None
-    scales = [c.known(i) for i in (data, weights)]
+    scales = [c.known_value(i) for i in (data, weights)]
     if all(s is not None and s.dtype != object for s in scales):
         product = np.ravel(scales[0]) * np.ravel(scales[1])  # type: ignore[arg-type]
         unit = c.constant(product if product.size > 1 else product.reshape(()), np.float32)

@@ -49,7 +49,7 @@ def _recurrent(c: Conversion, **more: Any) -> Result:
         activations=names,
         activation_alpha=_numbers(c, names, "alpha"),
         activation_beta=_numbers(c, names, "beta"),
-        clip=a.number("clip"),
+        clip=a.scalar("clip"),
         layout=a.integer("layout", 0),
         **more,
     )

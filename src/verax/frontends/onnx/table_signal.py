@@ -99,7 +99,7 @@ def mel_weights(c: Conversion) -> Result:
     count, size, rate = (int(v) for v in given[:3])
     if min(count, size, rate) < 1:
         raise ModelError(f"{count} Mel bins of {size} at {rate} Hz", place=c.node.place)
-    c.must_be_few((size // 2 + 1) * count)
+    c.check_count((size // 2 + 1) * count)
     low, high = (2595 * np.log10(1 + hertz / 700) for hertz in given[3:])
     mel = low + np.arange(count + 2) * ((high - low) / (count + 2))
     corners = np.floor((size + 1) * (700 * (10 ** (mel / 2595) - 1)) / rate)

@@ -95,7 +95,7 @@ def col2im(c: Conversion) -> Result:
     size = math.prod(kernel)
     if not isinstance(total, int) or total % size or windows != math.prod(counts) or min(room) < 0:
         c.refuse(f"{c.type(0)} is not what windows of {kernel} on an image of {image} give")
-    c.must_be_few(total * size)
+    c.check_count(total * size)
     places = np.tile(np.eye(size).reshape(size, 1, *kernel), (total // size, *(1,) * (rank + 1)))
     batch = c.add("Shape", [c.required(0)], end=1)
     shape = c.add("Concat", [batch, c.ints([total, *counts])], axis=0)

@@ -210,7 +210,7 @@ def _branch(reader: Any, name: str, ends: dict[str, set[str]]) -> bool:
     then, other = (
         Subgraph(tuple(leaves), (sides[way][0],), {}, tuple(sides[way][1])) for way in (True, False)
     )
-    nodes[name] = Branch("If", (truth, *outer), (name,), {}, name, then=then, other=other)
+    nodes[name] = Branch("If", (truth, *outer), (name,), {}, name, then=then, otherwise=other)
     if {_source(reader, v) for v in outer} <= {truth} and not reader._is_read(name):
         reader.dead.add(name)  # it only marks that a branch ran
     ends.setdefault(truth, set()).add(name)

@@ -57,7 +57,7 @@ def _hands_on(node: ForeignNode) -> bool:
 
 
 def _known(importer: Importing, node: ForeignNode, name: str) -> np.ndarray:
-    found = importer.scope.known(name)
+    found = importer.scope.known_value(name)
     if found is None or found.dtype == object:
         raise UnsupportedError(
             "a place in a list of tensors, or its length, is decided only while running",

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.reading import companion, open_bytes
-from verax.frontends.common.control import Branch, Call, While, chosen_by
+from verax.frontends.common.control import Branch, Call, While, switch
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
 from verax.frontends.tensorflow.branches import SWITCH, taken_branches
 from verax.frontends.tensorflow.bundle import Bundle
@@ -231,7 +231,7 @@ class _Reader:
             raise ModelError("the name is used twice", place=place)
         if node.op in BRANCHES:
             self.nodes[name] = Branch(
-                node.op, inputs, outputs, {}, name, then=parts[0], other=parts[1]
+                node.op, inputs, outputs, {}, name, then=parts[0], otherwise=parts[1]
             )
         else:
             self.nodes[name] = While(
@@ -247,7 +247,7 @@ class _Reader:
             raise ModelError("it has no branches, or nothing chooses one", place=place)
         outputs = (name, *(f"{name}:{port}" for port in range(1, len(parts[0].outputs))))
         made = ForeignNode(node.op, inputs, outputs, {}, name)
-        for part in chosen_by(inputs[0], inputs[1:], parts, made):
+        for part in switch(inputs[0], inputs[1:], parts, made):
             if part.outputs[0] in self.nodes:
                 raise ModelError("the name is used twice", place=place)
             self.nodes[part.outputs[0]] = replace(part, name=part.outputs[0])

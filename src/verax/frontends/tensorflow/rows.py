@@ -53,7 +53,7 @@ row = TABLE.row
 
 def known_sizes(c: Conversion, index: int, what: str) -> tuple[Any, ...]:
     """An operand that holds sizes: numbers, and expressions where they are open."""
-    value = c.known(index)
+    value = c.known_value(index)
     if value is None:
         return constant_ints(c, index, what)
     return tuple(v if value.dtype == object else int(v) for v in value.reshape(-1))

@@ -33,7 +33,7 @@ def _types(c: Conversion, **stated: bool) -> None:
         c.refuse(f"complex numbers of {real}")
     for name, is_complex in stated.items():
         wanted = COMPLEX_OF[real] if is_complex else real
-        c.attributes.expect(name, wanted, why="it repeats a type")
+        c.attributes.expect(name, wanted, reason="it repeats a type")
 
 
 def _pair(c: Conversion, first: int = 0) -> tuple[str, str]:
@@ -93,9 +93,9 @@ def of_parts(c: Conversion) -> Result:
 def cast(c: Conversion) -> Result:
     """Real to complex numbers, complex ones to others, or to their real parts."""
     a, pair = c.attributes, len(c.inputs) == 2
-    a.expect("Truncate", False, why="it changes how numbers are rounded")
+    a.expect("Truncate", False, reason="it changes how numbers are rounded")
     given = str(c.type(0).dtype)
-    a.expect("SrcT", COMPLEX_OF.get(given, given) if pair else given, why="it repeats a type")
+    a.expect("SrcT", COMPLEX_OF.get(given, given) if pair else given, reason="it repeats a type")
     target = a.text("DstT")
     if target not in REAL:
         return c.result("Cast", [c.required(0)], to=DType(target))
@@ -164,7 +164,9 @@ def exponential(c: Conversion) -> Result:
 
 @row("Equal", "NotEqual")
 def equal(c: Conversion) -> Result:
-    c.attributes.expect("incompatible_shape_error", True, why="it changes what unequal shapes mean")
+    c.attributes.expect(
+        "incompatible_shape_error", True, reason="it changes what unequal shapes mean"
+    )
     (a, b), (p, q) = _pair(c), _pair(c, 2)
     same = c.add("And", [c.add("Equal", [a, p]), c.add("Equal", [b, q])])
     return c.result("Not" if c.node.op_type == "NotEqual" else "Identity", [same])

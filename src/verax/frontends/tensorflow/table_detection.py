@@ -24,7 +24,7 @@ def non_max_suppression(c: Conversion) -> Result:
     """Operands: boxes [n, 4], scores [n], count; then IoU and score thresholds where the version
     has them as operands. Places of the boxes kept, int32."""
     if c.node.op_type == "NonMaxSuppression":
-        overlap = c.constant([c.number("iou_threshold", 0.5)], np.float32)
+        overlap = c.constant([c.scalar("iou_threshold", 0.5)], np.float32)
     else:
         overlap = _scalar(c, 3)
     lowest = _scalar(c, 4) if c.node.op_type.endswith("V3") else c.constant([LOWEST], np.float32)
@@ -36,7 +36,7 @@ def padded_suppression(c: Conversion) -> Result:
     """As V3, and how many were kept; V5 their scores too. Padded places and scores are zero."""
     scored = c.node.op_type.endswith("V5")
     if scored:
-        sigma = c.known(5)
+        sigma = c.known_value(5)
         if sigma is None or np.any(sigma != 0):
             c.refuse("soft suppression (soft_nms_sigma other than 0)")
     kept = _kept(c, _scalar(c, 3), _scalar(c, 4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from verax.base.errors import ModelError
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.common.table import number
+from verax.frontends.common.table import scalar
 from verax.frontends.tensorflow.rows import TABLE, row
 from verax.ir.types import COMPUTED, DType
 
@@ -39,7 +39,9 @@ SAME = {
 
 @row(*SAME)
 def same(c: Conversion) -> Result:
-    c.attributes.expect("incompatible_shape_error", True, why="it changes what unequal shapes mean")
+    c.attributes.expect(
+        "incompatible_shape_error", True, reason="it changes what unequal shapes mean"
+    )
     return c.operator(SAME[c.node.op_type])
 
 
@@ -77,7 +79,7 @@ def ensure_shape(c: Conversion) -> Result:
 def identities(c: Conversion) -> Result:
     """All the values themselves; networks with gradients of their own pass through it."""
     c.attributes.expect(
-        "T", tuple(str(c.type(i).dtype) for i in range(len(c.inputs))), why="it repeats types"
+        "T", tuple(str(c.type(i).dtype) for i in range(len(c.inputs))), reason="it repeats types"
     )
     if len(c.node.outputs) > len(c.inputs):
         raise ModelError(f"it has {len(c.inputs)} outputs", place=c.node.place)
@@ -93,7 +95,9 @@ def default(c: Conversion) -> Result:
 
 @row("NotEqual")
 def not_equal(c: Conversion) -> Result:
-    c.attributes.expect("incompatible_shape_error", True, why="it changes what unequal shapes mean")
+    c.attributes.expect(
+        "incompatible_shape_error", True, reason="it changes what unequal shapes mean"
+    )
     return formulas.not_equal(c, c.required(0), c.required(1))
 
 
@@ -130,7 +134,7 @@ def no_nan(c: Conversion) -> Result:
     return c.result("Where", [is_zero, zero, found])
 
 
-TABLE.operator("LeakyRelu", alpha=number(0.2))
+TABLE.operator("LeakyRelu", alpha=scalar(0.2))
 TABLE.operator("Elu", alpha=1.0)
 TABLE.operator("Div")  # of integers it truncates as C does; the others round down
 
@@ -154,7 +158,7 @@ TABLE.formula(formulas.filled_like, "OnesLike", value=1)
 
 @row("AddN")
 def add_n(c: Conversion) -> Result:
-    c.attributes.expect("N", len(c.inputs), why="it counts the operands")
+    c.attributes.expect("N", len(c.inputs), reason="it counts the operands")
     return c.operator("Sum")
 
 
@@ -171,7 +175,7 @@ def select(c: Conversion) -> Result:
 def cast(c: Conversion) -> Result:
     """Floats become integers by cutting off."""
     a = c.attributes
-    a.expect("Truncate", False, why="it changes how numbers are rounded")
-    a.expect("SrcT", str(c.type(0).dtype), why="it repeats the operand's type")
+    a.expect("Truncate", False, reason="it changes how numbers are rounded")
+    a.expect("SrcT", str(c.type(0).dtype), reason="it repeats the operand's type")
     target = c.choice("DstT", COMPUTED)
     return c.result("Cast", [c.required(0)], to=DType(target))

@@ -50,8 +50,8 @@ def crop_and_resize(c: Conversion) -> Result:
     method = {"bilinear": "linear", "nearest": "nearest"}.get(a.text("method", "bilinear"))
     if method is None:
         a.refuse("method")
-    fill = a.number("extrapolation_value", 0.0)
-    boxes, images = c.known(1), c.known(2)
+    fill = a.scalar("extrapolation_value", 0.0)
+    boxes, images = c.known_value(1), c.known_value(2)
     if boxes is None or images is None:
         c.refuse("boxes that the network computes")
     sizes = constant_ints(c, 3, "the size")

@@ -44,13 +44,13 @@ def concat(c: Conversion) -> Result:
     new = c.node.op_type == "ConcatV2"
     (axis,) = constant_ints(c, len(c.inputs) - 1 if new else 0, "the axis")
     parts = c.inputs[:-1] if new else c.inputs[1:]
-    c.attributes.expect("N", len(parts), why="it counts the operands")
+    c.attributes.expect("N", len(parts), reason="it counts the operands")
     return c.result("Concat", parts, axis=axis)
 
 
 @row("Pack")
 def pack(c: Conversion) -> Result:
-    c.attributes.expect("N", len(c.inputs), why="it counts the operands")
+    c.attributes.expect("N", len(c.inputs), reason="it counts the operands")
     parts = c.operands
     return shapes.stacked(c, parts, c.integer("axis", 0))
 
@@ -83,7 +83,7 @@ def mirror_pad(c: Conversion) -> Result:
 
 @row("Fill")
 def fill(c: Conversion) -> Result:
-    c.attributes.expect("index_type", str(c.type(0).dtype), why="it repeats an operand's type")
+    c.attributes.expect("index_type", str(c.type(0).dtype), reason="it repeats an operand's type")
     return moves.fill(c)
 
 
@@ -98,7 +98,7 @@ def gather(c: Conversion) -> Result:
 
 @row("GatherNd")
 def gather_nd(c: Conversion) -> Result:
-    c.attributes.expect("bad_indices_policy", "", "DEFAULT", "ERROR", why="what is out of range")
+    c.attributes.expect("bad_indices_policy", "", "DEFAULT", "ERROR", reason="what is out of range")
     return c.result("GatherND", [c.required(0), as_long(c, 1)])
 
 
@@ -109,7 +109,7 @@ TABLE.formula(shapes.positions, "Where")
 def scatter(c: Conversion) -> Result:
     """Operands of ScatterNd: indices, updates, shape; it adds to zeros. Of the others: data,
     indices, updates."""
-    c.attributes.expect("bad_indices_policy", "", "DEFAULT", "ERROR", why="what is out of range")
+    c.attributes.expect("bad_indices_policy", "", "DEFAULT", "ERROR", reason="what is out of range")
     if c.node.op_type != "ScatterNd":
         reduction = "add" if c.node.op_type.endswith("Add") else "none"
         given = [c.required(0), as_long(c, 1), c.required(2)]
@@ -129,7 +129,7 @@ def roll(c: Conversion) -> Result:
 @row("ReverseSequence")
 def reverse_sequence(c: Conversion) -> Result:
     a = c.attributes
-    a.expect("Tlen", str(c.type(1).dtype), why="it repeats an operand's type")
+    a.expect("Tlen", str(c.type(1).dtype), reason="it repeats an operand's type")
     time, batch = stated_integer(c, "seq_dim"), a.integer("batch_dim", 0)
     given = [c.required(0), as_long(c, 1)]
     return c.result("ReverseSequence", given, batch_axis=batch, time_axis=time)

@@ -28,7 +28,7 @@ def fake_quant(c: Conversion) -> Result:
         )
     else:
         low, high = (
-            np.asarray(a.number(n, d), np.float32) for n, d in (("min", -6.0), ("max", 6.0))
+            np.asarray(a.scalar(n, d), np.float32) for n, d in (("min", -6.0), ("max", 6.0))
         )
     if low.ndim != int(c.node.op_type.endswith("PerChannel")) or low.shape != high.shape:
         raise ModelError(f"the range is {low.shape} and {high.shape}", place=c.node.place)

@@ -56,7 +56,7 @@ row("Cumprod")(lambda c: running_sum(c, "CumProd"))
 @row("TopKV2")
 def top_k(c: Conversion) -> Result:
     """Places are int32. k may be computed: detectors sort as many boxes as were kept."""
-    k = c.known(1)
+    k = c.known_value(1)
     if k is None or k.dtype == object:
         count = c.add("Reshape", [longs(c, 1), c.ints((1,))])
     else:

@@ -113,7 +113,7 @@ def strided_slice(c: Conversion) -> Result:
 
 def _entries(c: Conversion, index: int, what: str) -> list[Bound]:
     """The entries of an operand that holds bounds."""
-    known = c.known(index)
+    known = c.known_value(index)
     if known is None:
         (count,) = static_dims(c, index, what)
         flat: Sequence[object] = [None] * count
@@ -152,7 +152,7 @@ def split(c: Conversion) -> Result:
         sizes = list(constant_ints(c, 1, "the sizes"))
         if stated_integer(c, "num_split") != len(sizes):
             c.attributes.refuse("num_split", f"there are {len(sizes)} sizes")
-        sizes = shapes.part_sizes(c, data, axis, sizes)
+        sizes = shapes.split_sizes(c, data, axis, sizes)
     names = [n or c.fresh(f"{c.node.name}.{i}") for i, n in enumerate(c.node.outputs)]
     names += [c.fresh(f"{c.node.name}.{i}") for i in range(len(names), len(sizes))]
     op = c.operator("Split", num_outputs=len(sizes), axis=axis)

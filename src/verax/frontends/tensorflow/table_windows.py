@@ -135,7 +135,7 @@ def batch_norm(c: Conversion) -> Result:
     return layout.finish(
         "BatchNormalization",
         [layout.first(c.required(0)), *(c.required(i) for i in range(1, 5))],
-        epsilon=c.number("epsilon", 1e-4),
+        epsilon=c.scalar("epsilon", 1e-4),
     )
 
 
@@ -149,9 +149,9 @@ def lrn(c: Conversion) -> Result:
         "LRN",
         [layout.first(c.required(0))],
         size=2 * radius + 1,
-        alpha=a.number("alpha", 1.0) * (2 * radius + 1),
-        beta=a.number("beta", 0.5),
-        bias=a.number("bias", 1.0),
+        alpha=a.scalar("alpha", 1.0) * (2 * radius + 1),
+        beta=a.scalar("beta", 0.5),
+        bias=a.scalar("bias", 1.0),
     )
 
 
@@ -179,6 +179,6 @@ def batch_matmul(c: Conversion) -> Result:
 
 @row("Einsum")
 def einsum(c: Conversion) -> Result:
-    c.attributes.expect("N", len(c.inputs), why="it counts the operands")
+    c.attributes.expect("N", len(c.inputs), reason="it counts the operands")
     equation = c.text("equation", "").replace(" ", "")
     return c.result("Einsum", list(c.inputs), equation=equation)

@@ -178,7 +178,9 @@ class Bodies:
         if node.op_type == "CALL":
             return Call("CALL", *ends, {}, node.name, "", node.version, body=first)
         if node.op_type == "IF":
-            return Branch("IF", *ends, {}, node.name, "", node.version, then=first, other=more[0])
+            return Branch(
+                "IF", *ends, {}, node.name, "", node.version, then=first, otherwise=more[0]
+            )
         return While("WHILE", *ends, {}, node.name, "", node.version, test=first, body=more[0])
 
     def _body(self, node: ForeignNode, index: int) -> Subgraph:

@@ -141,7 +141,7 @@ def _outputs(c: Conversion, found: list[Shown], missing: int, count: str) -> Res
 
 def _decoded(c: Conversion, encodings: str, anchors: str) -> str:
     """Corners [1, n, 4]: centres move by parts of the anchor, sizes are multiples of it."""
-    scales = [c.number(name, 0.0) for name in SCALES]
+    scales = [c.scalar(name, 0.0) for name in SCALES]
     if min(scales) <= 0:
         raise ModelError(f"the scales are {scales}", place=c.node.place)
     codes = c.add("Div", [encodings, c.constant(scales, np.float32)])
@@ -156,8 +156,8 @@ def _decoded(c: Conversion, encodings: str, anchors: str) -> str:
 def _suppressed(c: Conversion, corners: str, scores: str, most: int) -> str:
     """(image, class, box) of what is kept of scores [1, classes, n], by class, best first. A score
     at the threshold counts."""
-    threshold = np.float32(c.number("nms_score_threshold", 0.0))
-    overlap = np.float32(c.number("nms_iou_threshold", 0.0))
+    threshold = np.float32(c.scalar("nms_score_threshold", 0.0))
+    overlap = np.float32(c.scalar("nms_iou_threshold", 0.0))
     if not 0 < overlap <= 1:
         raise ModelError(f"nms_iou_threshold is {overlap}", place=c.node.place)
     limits = [c.ints((most,)), c.constant([overlap]), c.constant([_below(threshold)])]

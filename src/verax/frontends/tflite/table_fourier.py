@@ -24,7 +24,7 @@ def rfft2d(c: Conversion) -> Result:
             "of its own size is"
         )
     size = int(sizes[1])
-    c.must_be_few(size, LONGEST)
+    c.check_count(size, LONGEST)
     j, k = np.arange(size)[:, None], np.arange(size // 2 + 1)
     angle = 2 * np.pi * ((j * k) % size) / size
     made = []

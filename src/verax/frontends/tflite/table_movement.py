@@ -50,7 +50,7 @@ def concatenation(c: Conversion) -> Result:
 
 @row("PACK", moves=True)
 def pack(c: Conversion) -> Result:
-    c.attributes.expect("values_count", len(c.inputs), why="it counts the operands")
+    c.attributes.expect("values_count", len(c.inputs), reason="it counts the operands")
     parts = c.operands
     return shapes.stacked(c, parts, c.integer("axis", 0))
 
@@ -82,8 +82,8 @@ def split(c: Conversion) -> Result:
 def split_v(c: Conversion) -> Result:
     """Operands: data, sizes (-1: what is left), axis."""
     sizes, (axis,) = list(constant_ints(c, 1, "the sizes")), constant_ints(c, 2, "the axis")
-    c.attributes.expect("num_splits", len(sizes), why="it counts the sizes")
-    sizes = shapes.part_sizes(c, c.required(0), axis, sizes)
+    c.attributes.expect("num_splits", len(sizes), reason="it counts the sizes")
+    sizes = shapes.split_sizes(c, c.required(0), axis, sizes)
     inputs = [c.required(0), c.ints(sizes)]
     return _split(c, inputs, c.node.outputs, num_outputs=len(sizes), axis=axis)
 
@@ -149,7 +149,7 @@ def strided_slice(c: Conversion) -> Result:
     element and drops the axis."""
     a = c.attributes
     for name in ("ellipsis_mask", "new_axis_mask", "offset"):
-        a.expect(name, 0, why="it changes which axes the bounds mean")
+        a.expect(name, 0, reason="it changes which axes the bounds mean")
     begin_mask, end_mask = a.integer("begin_mask", 0), a.integer("end_mask", 0)
     shrink = a.integer("shrink_axis_mask", 0)
     bounds = [constant_ints(c, i, what) for i, what in ((1, "begins"), (2, "ends"), (3, "strides"))]

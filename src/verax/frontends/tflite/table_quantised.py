@@ -92,7 +92,7 @@ def _clipped(c: Conversion, value: str, limits: dict[str, int]) -> str:
 def softmax(c: Conversion) -> Result:
     c.attributes.irrelevant("input0.zero_point", "only differences of the input count")
     (scale, _), (out_scale, out_zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
-    dtype, beta = c.type(0).dtype, c.number("beta", 0.0)
+    dtype, beta = c.type(0).dtype, c.scalar("beta", 0.0)
     if dtype == "int16":
         demanded, factor = (2.0**-15, 0), float(np.float32(beta) * scale)
     else:
@@ -116,7 +116,7 @@ def pad(c: Conversion) -> Result:
 @row("CONCATENATION", quantised=True)
 def quantised_concatenation(c: Conversion) -> Result:
     """Parts quantised otherwise than the result are converted, which LiteRT does for uint8 only."""
-    c.attributes.expect("fused_activation_function", "NONE", why="LiteRT demands it")
+    c.attributes.expect("fused_activation_function", "NONE", reason="LiteRT demands it")
     axis, target = c.integer("axis", 0), of_tensor(c, "output0")
     parts = [_converted(c, i, target) for i in range(len(c.inputs))]
     return c.result("Concat", parts, axis=axis)
@@ -160,7 +160,7 @@ def negative(c: Conversion) -> Result:
 def leaky_relu(c: Conversion) -> Result:
     """Both sides have a factor of their own."""
     (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
-    alpha = np.float32(c.number("alpha", 0.0))
+    alpha = np.float32(c.scalar("alpha", 0.0))
     if alpha < 0:
         c.attributes.refuse("alpha", "factors are not negative")
     x, fields = centred(c, 0, x_zero), {"zero_point": zero, "output_dtype": str(c.type(0).dtype)}

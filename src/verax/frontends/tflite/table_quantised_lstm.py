@@ -27,7 +27,7 @@ MAX_STEPS = 1000
 @row("UNIDIRECTIONAL_SEQUENCE_LSTM", quantised=True)
 def sequence_lstm(c: Conversion) -> Result:
     """Operands as on floats. Intermediate tensor 4 says how the cell's output is rounded."""
-    c.attributes.expect("diagonal_recurrent_tensors", False, why="weights are taken as matrices")
+    c.attributes.expect("diagonal_recurrent_tensors", False, reason="weights are taken as matrices")
     c.choice("fused_activation_function", ("TANH",), "NONE")
     if any(c.input(i) is not None for i in range(20, 24)):
         c.refuse("layer normalisation inside of a quantised cell is not supported")
@@ -44,7 +44,7 @@ def sequence_lstm(c: Conversion) -> Result:
     cell = _Cell(c)
     steps = 0 if time_major else 1
     count = c.known_size(0, steps, "the number of steps")
-    c.must_be_few(count, MAX_STEPS, "steps")
+    c.check_count(count, MAX_STEPS, "steps")
     x = centred(c, 0, of_tensor(c, "input0")[1])
     h, memory = states
     given = cell.of_input(x)  # [.., .., gates units], int32 within 16 bits
@@ -125,7 +125,7 @@ class _Cell:
 
     def _clip(self, name: str, scale: np.float32, most: int) -> int:
         """A bound in units of a scale; 0: none."""
-        bound = self.c.number(name, 0.0)
+        bound = self.c.scalar(name, 0.0)
         return int(np.clip(bound / scale, -most - 1, most)) if bound else 0
 
     def _table(self, values: np.ndarray) -> str:

@@ -38,7 +38,7 @@ def svdf(c: Conversion) -> Result:
         )
     for key in [k for k in c.attributes.values if k.startswith("input3.")]:
         c.attributes.irrelevant(key, "the bias is added to sums as it is")
-    filters, memory = c.known_sizes(2, what="the state")
+    filters, memory = c.known_sizes(2, dependent="the state")
     (batch,) = c.known_sizes(0, (0,))
     if rank < 1 or filters % rank:
         raise ModelError(f"{filters} filters of rank {rank}", place=c.node.place)

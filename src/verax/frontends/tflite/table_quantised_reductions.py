@@ -60,7 +60,7 @@ def total(c: Conversion) -> Result:
 def l2_normalization(c: Conversion) -> Result:
     """x over its Euclidean length along the last axis, in units of 1/128."""
     c.attributes.expect(
-        "fused_activation_function", "NONE", why="only None is known to be honoured"
+        "fused_activation_function", "NONE", reason="only None is known to be honoured"
     )
     c.attributes.irrelevant("input0.scale", "it cancels")
     (_, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")

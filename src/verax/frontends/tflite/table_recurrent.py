@@ -13,7 +13,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.common.recurrent import Direction, in_order, joined, layer
+from verax.frontends.common.recurrent import Direction, concatenated, in_order, layer
 from verax.frontends.tflite.rows import row
 from verax.frontends.tflite.state import VARIABLES
 
@@ -121,12 +121,12 @@ def _gates(c: Conversion, first: int, optional: bool = False) -> str | None:
     parts = [c.input(first + g) for g in range(4)]
     if parts[0] is None:
         parts[0] = c.like(_zeros(c, first + 1), first + 1)
-    return joined(c, [c.value(parts[g] or first + g) for g in GATES])
+    return concatenated(c, [c.value(parts[g] or first + g) for g in GATES])
 
 
 def _zeros(c: Conversion, position: int) -> Any:
     """Zeros in the shape of an operand."""
-    sizes = c.known_sizes(position, what="the weights of the missing gate")
+    sizes = c.known_sizes(position, dependent="the weights of the missing gate")
     return np.zeros(sizes)
 
 
@@ -134,12 +134,12 @@ def _lstm_direction(c: Conversion, first: int, aux: int | None) -> Direction:
     """Weights behind the position `first`; aux: where those of the auxiliary input begin."""
     w, r, bias = (str(_gates(c, first + i)) for i in (1, 5, 12))
     if aux is not None:
-        w = joined(c, [w, str(_gates(c, aux))], axis=1)
+        w = concatenated(c, [w, str(_gates(c, aux))], axis=1)
     peepholes = None
     if c.input(first + 11) is not None:
         parts = [c.input(first + 9), c.required(first + 11), c.required(first + 10)]
         parts[0] = parts[0] or c.like(_zeros(c, first + 10), first + 10)
-        peepholes = joined(c, [str(p) for p in parts])
+        peepholes = concatenated(c, [str(p) for p in parts])
     projection, its_bias = c.input(first + 16), c.input(first + 17)
     return Direction(w, r, bias, None, peepholes, projection, its_bias if projection else None)
 
@@ -150,12 +150,12 @@ def _lstm_fields(c: Conversion, first: int) -> dict[str, Any]:
     if act == CURVES["NONE"]:
         why = "LiteRT's LSTM then multiplies the output gate with the cell gate, not with the cell"
         c.attributes.refuse("fused_activation_function", why)
-    fields = {**_numbers(SIGMOID, act, act), "cell_clip": c.number("cell_clip", 0.0) or None}
+    fields = {**_numbers(SIGMOID, act, act), "cell_clip": c.scalar("cell_clip", 0.0) or None}
     fields["input_from_forget"] = c.input(first + 1) is None
     if c.input(first + 16) is None:
         c.attributes.irrelevant("proj_clip", "there is no projection")
     else:
-        fields["projection_clip"] = c.number("proj_clip", 0.0) or None
+        fields["projection_clip"] = c.scalar("proj_clip", 0.0) or None
     return fields
 
 
@@ -169,7 +169,7 @@ def _must_be_full(c: Conversion) -> None:
 
 @row("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def sequence_lstm(c: Conversion) -> Result:
-    c.attributes.expect("diagonal_recurrent_tensors", False, why="weights are taken as matrices")
+    c.attributes.expect("diagonal_recurrent_tensors", False, reason="weights are taken as matrices")
     _must_be_full(c)
     time_major = c.flag("time_major")
     states = _states(c, 1 if time_major else 0, 18, 19)
@@ -190,9 +190,9 @@ def lstm_cell(c: Conversion) -> Result:
 
 def _basic_cell(c: Conversion) -> Result:
     a = c.attributes
-    a.expect("fused_activation_function", "TANH", why="the basic kernel has no other")
+    a.expect("fused_activation_function", "TANH", reason="the basic kernel has no other")
     for name in ("cell_clip", "proj_clip"):
-        a.expect(name, 0.0, why="the basic kernel has no bounds")
+        a.expect(name, 0.0, reason="the basic kernel has no bounds")
     h, memory = _states(c, 0, 1, 4)
     weights, size = c.constant_input(2, "the weights"), c.known_size(0, 1, "the weights")
     parts = (c.constant(weights[:, :size]), c.constant(weights[:, size:]), c.required(3))
@@ -265,7 +265,7 @@ def _both(
 def _rnn_direction(c: Conversion, first: int, aux: int | None) -> Direction:
     w = c.required(first)
     if aux is not None:
-        w = joined(c, [w, c.required(aux)], axis=1)
+        w = concatenated(c, [w, c.required(aux)], axis=1)
     return Direction(w, c.required(first + 1), c.required(first + 2))
 
 
@@ -313,7 +313,7 @@ def svdf(c: Conversion) -> Result:
     memory], bias [units], state [batch, filters memory]. Each filter remembers its last `memory`
     features; a unit adds up those of `rank` filters, weighted by their age."""
     x, (state,), rank = c.required(0), _states(c, 0, 4), c.integer("rank", 0)
-    filters, memory = c.known_sizes(2, what="the state")
+    filters, memory = c.known_sizes(2, dependent="the state")
     (batch,) = c.known_sizes(0, (0,))
     if rank < 1 or filters % rank:
         raise ModelError(f"{filters} filters of rank {rank}", place=c.node.place)

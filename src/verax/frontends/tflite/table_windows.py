@@ -42,7 +42,7 @@ def depth_multiplier(c: Conversion) -> int:
     channels, out = static_dims(c, 1, "the weights")[-1], c.type(0).dims[-1]
     if not isinstance(out, int) or out < 1 or channels % out:
         raise ModelError(f"{channels} filters do not fit {out} channels", place=c.node.place)
-    c.attributes.expect("depth_multiplier", 0, channels // out, why="the shapes contradict it")
+    c.attributes.expect("depth_multiplier", 0, channels // out, reason="the shapes contradict it")
     return channels // out
 
 
@@ -135,7 +135,7 @@ def transpose_conv_bias(c: Conversion) -> Result:
 def conv_3d_transpose(c: Conversion) -> Result:
     """Operands: output shape, weights [*kernel, out, in], data, bias."""
     for axis in "dhw":
-        c.attributes.expect(f"dilation_{axis}_factor", 1, why="LiteRT has no dilation here")
+        c.attributes.expect(f"dilation_{axis}_factor", 1, reason="LiteRT has no dilation here")
     return _transposed(c, transposed(c, c.required(1), (4, 3, 0, 1, 2)), "dhw")
 
 
@@ -157,7 +157,7 @@ def transposed_fields(c: Conversion, axes: str = "hw") -> dict[str, object]:
 
 def _sizes(c: Conversion, rank: int, what: str) -> tuple[int, ...]:
     """Spatial sizes in the shape that operand 0 holds, which is known but perhaps for its batch."""
-    shape = c.known(0)
+    shape = c.known_value(0)
     if shape is not None and shape.dtype == object and shape.shape == (rank,):
         inner = shape[1:-1].tolist()
         if all(isinstance(n, int) for n in inner):
@@ -209,7 +209,7 @@ def fully_connected(c: Conversion) -> Result:
 
 def flat_rows(c: Conversion) -> tuple[str, tuple[int, ...] | None]:
     """The data as rows, and the shape that the result must get (None: [rows, out])."""
-    c.attributes.expect("weights_format", "DEFAULT", why="shuffled weights are not supported")
+    c.attributes.expect("weights_format", "DEFAULT", reason="shuffled weights are not supported")
     keep = c.flag("keep_num_dims")
     data, (out, width) = c.type(0), static_dims(c, 1, "the weights")
     x = c.required(0)
@@ -246,7 +246,7 @@ def local_response_normalization(c: Conversion) -> Result:
     """x / (bias + alpha sum(x^2))^beta over 2 radius + 1 channels; LRN divides alpha by size."""
     a = c.attributes
     size = 2 * a.integer("radius", 0) + 1
-    fields = {k: a.number(k, 0.0) for k in ("bias", "alpha", "beta")}
+    fields = {k: a.scalar(k, 0.0) for k in ("bias", "alpha", "beta")}
     fields["alpha"] *= size
     y = c.add("LRN", [channels_first(c, c.required(0))], size=size, **fields)
     return finish_channels_last(c, y)
