@@ -97,8 +97,8 @@ DTYPES = {"fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
 @mil("cast")
 def cast(c: Mil) -> Result:
-    wanted = c.text("dtype", "")
-    return c.apply("Cast", [c.tensor("x")], to=DTYPES.get(wanted, wanted))
+    dtype = c.text("dtype", "")
+    return c.apply("Cast", [c.tensor("x")], to=DTYPES.get(dtype, dtype))
 
 
 @mil("cumsum")
@@ -138,8 +138,8 @@ for _name, _kind in REDUCTIONS.items():
 def _position(name: str, kind: str) -> None:
     def convert(c: Mil) -> Result:
         axis, keep = c.integer("axis", -1), c.flag("keep_dims")
-        found = c.add(kind, [c.tensor("x")], axis=axis, keepdims=keep)
-        return c.apply("Cast", [found], to=c.text("output_dtype", "int32"))
+        index = c.add(kind, [c.tensor("x")], axis=axis, keepdims=keep)
+        return c.apply("Cast", [index], to=c.text("output_dtype", "int32"))
 
     mil(name)(convert)
 

@@ -1,4 +1,4 @@
-"""ML program operations with weights or windows: convolution, pooling, dense, normalisation.
+"""ML program operations with weights or windows: convolution, pooling, dense, normalization.
 
 Meanings and defaults: coremltools, converters/mil/mil/ops/defs.
 """
@@ -62,21 +62,21 @@ def conv_transpose(c: Mil) -> Result:
     fields: dict[str, Any] = {"strides": strides, "dilations": dilations}
     fields["groups"] = c.integer("groups", 1)
     reach = [(int(k) - 1) * d + 1 for k, d in zip(weights.shape[2:], dilations)]
-    wanted, pads = c.integers("output_shape"), _pads(c, rank)
+    output_shape, pads = c.integers("output_shape"), _pads(c, rank)
     if isinstance(pads, str):
-        shape: Sequence[int] | None = None if wanted is None else wanted[2:]
+        shape: Sequence[int] | None = None if output_shape is None else output_shape[2:]
         if shape is not None:
             return c.result("ConvTranspose", inputs, output_shape=shape, pads=pads, **fields)
         cropped, more = same_transposed(reach, strides, pads)
         return c.result("ConvTranspose", inputs, pads=cropped, output_padding=more, **fields)
-    if wanted is None:
+    if output_shape is None:
         return c.result("ConvTranspose", inputs, pads=pads, **fields)
     x = c.builder.types[str(inputs[0])]
     sizes = [d for d in x.dims[2:] if isinstance(d, int)]
-    if len(wanted) != x.rank or len(sizes) != rank:
+    if len(output_shape) != x.rank or len(sizes) != rank:
         c.attributes.refuse("output_shape", f"the input is {x}")
     plain = [s * (n - 1) + e - sum(p) for n, s, e, p in zip(sizes, strides, reach, pads)]
-    extra = tuple(w - n for w, n in zip(wanted[2:], plain))
+    extra = tuple(w - n for w, n in zip(output_shape[2:], plain))
     if min(extra) < 0:
         c.attributes.refuse("output_shape", f"without it the output has the sizes {plain}")
     return c.result("ConvTranspose", inputs, pads=pads, output_padding=extra, **fields)
@@ -122,9 +122,9 @@ def matmul(c: Mil) -> Result:
 
 def _per_channel(c: Mil, name: str, x: str, default: float) -> str:
     """A constant per channel; `default` everywhere when the operation gives none."""
-    found = c.maybe(name)
-    if found is not None:
-        return found
+    value = c.maybe(name)
+    if value is not None:
+        return value
     channels = c.known_size(x, 1, "the scale")
     c.check_count(channels)
     return c.like(np.full(channels, default), x)
@@ -167,14 +167,14 @@ def _normalized(
     c: Mil, x: str, axes: list[int], epsilon: float, scale: str | None, shift: str | None
 ) -> Result:
     """Over axes that are not the last ones."""
-    found = c.append(formulas.standardised(c, x, axes, epsilon))
-    others = c.ints([i for i in range(c.rank(x)) if i not in axes])
+    normalized = c.append(formulas.standardised(c, x, axes, epsilon))
+    other_axes = c.ints([i for i in range(c.rank(x)) if i not in axes])
     for kind, values in (("Mul", scale), ("Add", shift)):
         if values is not None:
             if c.rank(values) != len(axes):
                 raise ModelError(f"{c.type(values)} on axes {axes}", place=c.node.place)
-            found = c.add(kind, [found, c.add("Unsqueeze", [values, others])])
-    return c.result("Identity", [found])
+            normalized = c.add(kind, [normalized, c.add("Unsqueeze", [values, other_axes])])
+    return c.result("Identity", [normalized])
 
 
 @mil("scaled_dot_product_attention")
@@ -184,9 +184,9 @@ def attention(c: Mil) -> Result:
     rank, size = c.rank(query), c.type(query).dims[-1]
     if not isinstance(size, int):
         c.refuse(f"queries {c.type(query)} of unknown size")
-    turned = c.add("Transpose", [key], perm=(*range(rank - 2), rank - 1, rank - 2))
+    transposed_keys = c.add("Transpose", [key], perm=(*range(rank - 2), rank - 1, rank - 2))
     root = c.add("Sqrt", [c.like(size, query)])
-    scores = c.add("Div", [c.add("MatMul", [query, turned]), root])
+    scores = c.add("Div", [c.add("MatMul", [query, transposed_keys]), root])
     mask = c.maybe("attn_mask")
     if mask is not None and c.type(mask).dtype == "bool":
         scores = c.add("Where", [mask, scores, c.like(-np.inf, query)])
@@ -215,10 +215,10 @@ def quantize(c: Mil) -> Result:
 
 
 def _shape(c: Mil, value: str) -> tuple[int, ...]:
-    found = c.builder.known.get(value)
-    if found is None:
+    content = c.builder.known.get(value)
+    if content is None:
         c.refuse("scales that are computed while the network runs")
-    return tuple(found.shape)
+    return tuple(content.shape)
 
 
 @mil("dequantize")

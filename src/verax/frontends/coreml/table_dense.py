@@ -1,4 +1,4 @@
-"""CoreML layers of matrix products and normalisations.
+"""CoreML layers of matrix products and normalizations.
 
 Formulas: apple/coremltools, mlmodel/format/NeuralNetwork.proto.
 """
@@ -19,8 +19,8 @@ def inner_product(c: Conversion) -> Result:
     """x times weights [out, in]; of rank 4 and more the last three axes are taken as one."""
     a = c.attributes
     a.expect("int8DynamicQuantize", False, reason="inputs quantised while running")
-    taken, out = a.integer("inputChannels", 0), a.integer("outputChannels", 0)
-    w = c.constant(weights(c, "weights", (out, taken)))
+    in_channels, out = a.integer("inputChannels", 0), a.integer("outputChannels", 0)
+    w = c.constant(weights(c, "weights", (out, in_channels)))
     if c.rank() < 4:
         return formulas.dense(c, c.required(0), w, _bias(c, out))
     require_rank(c, 4)
@@ -30,8 +30,8 @@ def inner_product(c: Conversion) -> Result:
 
 
 def _bias(c: Conversion, out: int) -> str | None:
-    found = bias(c, out)
-    return None if found is None else c.constant(found)
+    array = bias(c, out)
+    return None if array is None else c.constant(array)
 
 
 @row("batchedMatmul")
@@ -47,8 +47,8 @@ def batched_matmul(c: Conversion) -> Result:
         return formulas.matrix_product(c, c.required(0), c.required(1), *flips)
     for name in names:
         a.irrelevant(name, "CoreML ignores it for one input")
-    taken, out = (a.integer(f"weightMatrix{name}Dimension", 0) for name in sizes)
-    w = weights(c, "weights", (out, taken))
+    in_size, out = (a.integer(f"weightMatrix{name}Dimension", 0) for name in sizes)
+    w = weights(c, "weights", (out, in_size))
     product = c.apply("MatMul", [c.required(0), c.constant(np.ascontiguousarray(w.T))])
     more = _bias(c, out)
     return product if more is None else c.apply("Add", [c.append(product), more])

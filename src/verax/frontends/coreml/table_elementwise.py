@@ -47,9 +47,9 @@ ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
 def activation(c: Conversion) -> Result:
     kind = c.text("NonlinearityType", "")
     if kind in ACTIVATIONS:
-        found, names = ACTIVATIONS[kind]
+        operation_name, names = ACTIVATIONS[kind]
         numbers = {n: c.scalar(f"{kind}.{n}", 0.0) for n in names}
-        return operation(c, found, x=Value(c.required(0)), **numbers)
+        return operation(c, operation_name, x=Value(c.required(0)), **numbers)
     if kind == "PReLU":
         return c.apply("PRelu", [c.required(0), _per_channel(c, "PReLU.alpha")])
     if kind != "parametricSoftplus":
@@ -60,8 +60,8 @@ def activation(c: Conversion) -> Result:
 
 def _per_channel(c: Conversion, name: str) -> str:
     """Weights of length 1 or of the channels, which are the third axis from the end."""
-    found = c.node.attributes.get(name)
-    is_one = isinstance(found, np.ndarray) and found.size == 1
+    stored = c.node.attributes.get(name)
+    is_one = isinstance(stored, np.ndarray) and stored.size == 1
     count = 1 if is_one else c.known_size(0, -3, "the number of channels")
     return c.constant(weights(c, name, (count, 1, 1)))
 
@@ -78,7 +78,7 @@ UNARY: dict[str, tuple[str, str]] = {
 def unary(c: Conversion) -> Result:
     """A function of scale * x + shift; a scale of 0 means 1, an epsilon of 0 means 1e-6."""
     kind = c.text("type", "SQRT")
-    found, name = UNARY[kind]
+    operation_name, name = UNARY[kind]
     more: dict[str, Any] = {"epsilon": 0.0} if kind == "LOG" else {}
     if name == "epsilon":
         more = {name: or_default(c.scalar("epsilon", 0.0), 1e-6)}
@@ -90,7 +90,7 @@ def unary(c: Conversion) -> Result:
     x = x if scale == 1 else c.add("Mul", [x, c.like(scale)])
     shift = c.scalar("shift", 0.0)
     x = c.add("Add", [x, c.like(shift)]) if shift else x
-    return operation(c, found, x=Value(x), **more)
+    return operation(c, operation_name, x=Value(x), **more)
 
 
 def _sides(c: Conversion) -> list[str]:
@@ -105,9 +105,9 @@ def _combined(kind: str) -> Callable[[Conversion], Result]:
     """A row that joins all inputs, from left to right."""
 
     def convert(c: Conversion) -> Result:
-        x, *others, last = _sides(c)
-        for other in others:
-            x = c.add(kind, [x, other])
+        x, *values, last = _sides(c)
+        for value in values:
+            x = c.add(kind, [x, value])
         return c.apply(kind, [x, last])
 
     return convert
@@ -142,7 +142,7 @@ def logic(c: Conversion) -> Result:
 
 
 @row("whereBroadcastable")
-def where(c: Conversion) -> Result:
+def select(c: Conversion) -> Result:
     condition = c.add("Cast", [c.required(0)], to="bool")
     return c.apply("Where", [condition, c.required(1), c.required(2)])
 
@@ -152,8 +152,8 @@ def _broadcast_weights(c: Conversion, name: str, shape_name: str) -> str:
     shape = c.integers(shape_name, ())
     if len(shape) not in (1, 3):
         raise ModelError(f"{shape_name} = {shape}", place=c.node.place)
-    found = weights(c, name, shape)
-    return c.constant(found.reshape(-1, 1, 1) if len(shape) == 1 else found)
+    array = weights(c, name, shape)
+    return c.constant(array.reshape(-1, 1, 1) if len(shape) == 1 else array)
 
 
 @row("scale")

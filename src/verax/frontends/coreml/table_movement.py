@@ -135,8 +135,8 @@ def reshape(c: Conversion) -> Result:
     if a.text("mode", "CHANNEL_FIRST") == "CHANNEL_FIRST":
         return c.result("Reshape", [c.required(0), c.ints((0, *shape))])
     channels, height, width = shape
-    turned = c.add("Reshape", [_last(c), c.ints((0, height, width, channels))])
-    return c.result("Transpose", [turned], perm=(0, 3, 1, 2))
+    channels_last = c.add("Reshape", [_last(c), c.ints((0, height, width, channels))])
+    return c.result("Transpose", [channels_last], perm=(0, 3, 1, 2))
 
 
 @row("permute")
@@ -216,14 +216,14 @@ PARAMETERS = ("beginIds", "endIds", "strides", "beginMasks", "endMasks", "squeez
 def slice_static(c: Conversion) -> Result:
     """Per axis; a mask means from the first element, or to the last; squeezed axes go. The dynamic
     one has inputs in the place of parameters, which must follow from the shapes."""
-    given: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
     for i, (name, bound) in enumerate(zip(PARAMETERS, BOUNDS), 1):
         if c.input(i) is None:
-            given[bound] = c.attributes.get(name, ()) or None
+            bounds[bound] = c.attributes.get(name, ()) or None
         else:
             c.attributes.irrelevant(name, "an input gives it")
-            given[bound] = c.constant_input(i, name).astype(np.int64)
-    return operation(c, "slice_by_index", x=Value(c.required(0)), **given)
+            bounds[bound] = c.constant_input(i, name).astype(np.int64)
+    return operation(c, "slice_by_index", x=Value(c.required(0)), **bounds)
 
 
 layer("transpose", "transpose", perm=integers(name="axes"))

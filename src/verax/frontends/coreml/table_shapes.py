@@ -33,8 +33,10 @@ def _computed(c: Conversion, position: int) -> str:
     return c.add("Cast", [c.required(position)], to="int64")
 
 
-def _to_shape(way: str, shape: Callable[[Conversion, int], str]) -> None:
-    """Rows of reshape, broadcastTo and fill to a shape that is said in some way."""
+def _to_shape(source: str, shape: Callable[[Conversion, int], str]) -> None:
+    """Rows of reshape, broadcastTo and fill to the shape that `shape` reads.
+
+    source: suffix of the layers' names, "Like", "Static" or "Dynamic"."""
 
     def reshape(c: Conversion) -> Result:
         if 0 in c.attributes.values.get("targetShape", ()):
@@ -42,18 +44,18 @@ def _to_shape(way: str, shape: Callable[[Conversion, int], str]) -> None:
         return c.apply("Reshape", [c.required(0), shape(c, 1)])
 
     def broadcast(c: Conversion) -> Result:
-        found = c.result("Expand", [c.required(0), shape(c, 1)])
-        if way == "Like" and c.type(found[0]).dims != c.type(1).dims:
+        expanded = c.result("Expand", [c.required(0), shape(c, 1)])
+        if source == "Like" and c.type(expanded[0]).dims != c.type(1).dims:
             raise ModelError(f"{c.type(0)} does not broadcast to {c.type(1)}", place=c.node.place)
-        return found
+        return expanded
 
     def fill(c: Conversion) -> Result:
         value = c.constant(c.scalar("value", 0.0), np.float32)
         return c.apply("Expand", [value, shape(c, 0)])
 
-    row(f"reshape{way}")(reshape)
-    row(f"broadcastTo{way}")(broadcast)
-    row(f"fill{way}")(fill)
+    row(f"reshape{source}")(reshape)
+    row(f"broadcastTo{source}")(broadcast)
+    row(f"fill{source}")(fill)
 
 
 _to_shape("Static", _stated)
@@ -81,15 +83,15 @@ def range_static(c: Conversion) -> Result:
 @row("rangeDynamic")
 def range_dynamic(c: Conversion) -> Result:
     """Inputs are the end and, if present, the start and the step."""
-    parts = []
+    bounds = []
     for position, name in ((1, "startValue"), (0, ""), (2, "stepSizeValue")):
         if c.input(position) is not None:
             if name:
                 c.attributes.irrelevant(name, "an input gives it")
-            parts.append(c.add("Reshape", [c.required(position), c.ints(())]))
+            bounds.append(c.add("Reshape", [c.required(position), c.ints(())]))
         else:
-            parts.append(c.constant(c.scalar(name, 0.0), np.float32))
-    return c.result("Range", parts)
+            bounds.append(c.constant(c.scalar(name, 0.0), np.float32))
+    return c.result("Range", bounds)
 
 
 @row("constantPad")
