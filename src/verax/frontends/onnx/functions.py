@@ -61,9 +61,11 @@ def body_of(
         }
     else:
         defaults = {}
-        known = [v for v in schema.context_dependent_function_opset_versions if v <= node.version]
+        versions_up_to = [
+            v for v in schema.context_dependent_function_opset_versions if v <= node.version
+        ]
         data = schema.get_context_dependent_function_with_opset_version(
-            max(known, default=schema.since_version),
+            max(versions_up_to, default=schema.since_version),
             _as_proto(node).SerializeToString(),
             [_type_proto(t).SerializeToString() for t in types],
         )
@@ -116,12 +118,12 @@ def inline(
         raise ModelError("functions call each other too deeply", place=node.place)
     names = dict.fromkeys(function.inputs, "")
     names.update(zip(function.inputs, node.inputs))
-    given = {name: attributes.get(name) for name in function.attributes if attributes.has(name)}
+    stated = {name: attributes.get(name) for name in function.attributes if attributes.has(name)}
     for name in function.defaults:
         if attributes.has(name):
-            given[name] = attributes.get(name)
+            stated[name] = attributes.get(name)
     attributes.close()
-    values = {**function.defaults, **given}
+    values = {**function.defaults, **stated}
     scope = f"{node.name or next((o for o in node.outputs if o), node.op_type)}/"
     results = {f: a for f, a in zip(function.outputs, node.outputs) if a}
     nodes = []

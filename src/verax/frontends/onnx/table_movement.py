@@ -95,14 +95,14 @@ def tensor_scatter(c: Conversion) -> Result:
     count = c.known_size(1, axis)
     along = [1] * rank
     along[axis] = count
-    places = c.constant(np.arange(count).reshape(along), np.int64)
+    indices = c.constant(np.arange(count).reshape(along), np.int64)
     if (first := c.input(2)) is not None:
         behind = c.ints(range(1, rank))
-        places = c.add("Add", [c.add("Unsqueeze", [first, behind]), places])
+        indices = c.add("Add", [c.add("Unsqueeze", [first, behind]), indices])
     if mode == "circular":
-        places = c.add("Mod", [places, c.constant(c.known_size(0, axis), np.int64)])
-    places = c.add("Expand", [places, c.add("Shape", [update])])
-    return c.result("ScatterElements", [cache, places, update], axis=axis)
+        indices = c.add("Mod", [indices, c.constant(c.known_size(0, axis), np.int64)])
+    indices = c.add("Expand", [indices, c.add("Shape", [update])])
+    return c.result("ScatterElements", [cache, indices, update], axis=axis)
 
 
 @row("ConstantOfShape")

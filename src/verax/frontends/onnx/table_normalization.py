@@ -1,4 +1,4 @@
-"""ONNX normalisations."""
+"""ONNX normalizations."""
 
 from __future__ import annotations
 
