@@ -57,7 +57,7 @@ TYPES = ("T", "Tparams")
 class Importing(Protocol):
     """What complex tensors need of an import."""
 
-    parts: dict[str, Parts]
+    components: dict[str, Parts]
     names: dict[str, str]
     builder: Builder
     table: dict[tuple[str, str], Row]
@@ -77,12 +77,12 @@ def in_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None
 
     Raises `UnsupportedError` for what is not done to complex numbers.
     """
-    parts = importer.parts
+    components = importer.components
     if node.domain == DOMAIN:
         return None
-    taken = [v for v in node.inputs if v in parts]
+    complex_inputs = [v for v in node.inputs if v in components]
     makes = not node.domain and _makes(node)
-    if not taken and not makes:
+    if not complex_inputs and not makes:
         return _constant_parts(importer, node)
     if isinstance(node, KeptBranch | KeptRepeat):
         _refuse(node, "a branch or loop that running decides")
@@ -90,7 +90,9 @@ def in_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None
         return None  # written out, or kept, which is refused then
     if (node.domain, node.op_type) in SIZES:
         node = _real_types(importer, node)
-        return [dataclasses.replace(node, inputs=tuple(parts.get(v, (v,))[0] for v in node.inputs))]
+        return [
+            dataclasses.replace(node, inputs=tuple(components.get(v, (v,))[0] for v in node.inputs))
+        ]
     if node.domain == CONTROL and node.op_type in CONTROL_BY_PART:
         return _by_part(importer, node)
     if not node.domain and node.op_type in BY_PART:
@@ -100,10 +102,10 @@ def in_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None
     if node.domain or (DOMAIN, node.op_type) not in importer.table:
         _refuse(node, node.op_type)
     node = _real_types(importer, node)
-    inputs = tuple(p for v in node.inputs for p in parts.get(v, (v,)))
+    inputs = tuple(p for v in node.inputs for p in components.get(v, (v,)))
     outputs = node.outputs
     if makes or node.op_type not in TO_REAL:
-        parts[outputs[0]] = outputs = named(importer, outputs[0])
+        components[outputs[0]] = outputs = named(importer, outputs[0])
     return [dataclasses.replace(node, domain=DOMAIN, inputs=inputs, outputs=outputs)]
 
 
@@ -128,42 +130,42 @@ def _constant_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode]
     array: Any = node.attributes["value"]
     if array.dtype.kind != "c":
         return None
-    importer.parts[node.outputs[0]] = made = named(importer, node.outputs[0])
+    importer.components[node.outputs[0]] = names = named(importer, node.outputs[0])
     real, imaginary = np.ascontiguousarray(array.real), np.ascontiguousarray(array.imag)
-    return [constant(made[0], real), constant(made[1], imaginary)]
+    return [constant(names[0], real), constant(names[1], imaginary)]
 
 
 def _real_types(importer: Importing, node: ForeignNode) -> ForeignNode:
     """The node with the type of the parts where it states that of complex operands."""
-    real = [importer.parts[v][0] for v in node.inputs if v in importer.parts]
+    real = [importer.components[v][0] for v in node.inputs if v in importer.components]
     names = [importer.names[v] for v in real if v in importer.names]  # the others were refused
-    found = {str(importer.builder.types[name].dtype) for name in names}
+    component_types = {str(importer.builder.types[name].dtype) for name in names}
     changed = {}
     for name in TYPES:
         stated = node.attributes.get(name)
-        if not found or not isinstance(stated, str):
+        if not component_types or not isinstance(stated, str):
             continue
-        if REAL.get(stated) not in found:
-            given = ", ".join(COMPLEX_OF[real] for real in sorted(found))
-            importer.attributes(node).refuse(name, f"the operands are {given}")
+        if REAL.get(stated) not in component_types:
+            operand_types = ", ".join(COMPLEX_OF[real] for real in sorted(component_types))
+            importer.attributes(node).refuse(name, f"the operands are {operand_types}")
         changed[name] = REAL[stated]
     return dataclasses.replace(node, attributes={**node.attributes, **changed})
 
 
 def _by_part(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
     """The node on the real and on the imaginary parts."""
-    parts = importer.parts
+    components = importer.components
     outputs = [named(importer, o) if o else ("", "") for o in node.outputs]
-    made = [
+    copies = [
         dataclasses.replace(
             node,
-            inputs=tuple(parts[v][i] if v in parts else v for v in node.inputs),
+            inputs=tuple(components[v][i] if v in components else v for v in node.inputs),
             outputs=tuple(o[i] for o in outputs),
         )
         for i in (0, 1)
     ]
-    parts.update((o, pair) for o, pair in zip(node.outputs, outputs) if o)
-    return made
+    components.update((o, pair) for o, pair in zip(node.outputs, outputs) if o)
+    return copies
 
 
 def _one_by_one(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
@@ -174,9 +176,9 @@ def _one_by_one(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
     ]
 
 
-def _refuse(node: ForeignNode, what: str) -> NoReturn:
+def _refuse(node: ForeignNode, description: str) -> NoReturn:
     raise UnsupportedError(
-        f"{what} of complex numbers is not supported",
+        f"{description} of complex numbers is not supported",
         place=node.place,
         next_step="export the network with this written in real and imaginary parts (tf.math.real, "
         "tf.math.imag, tf.complex), or the part behind it",

@@ -66,12 +66,14 @@ def ensure_shape(c: Conversion) -> Result:
     """The value itself, whose shape is what the file says."""
     if not c.attributes.has("shape"):
         raise ModelError("the attribute shape is missing", place=c.node.place)
-    said, found = c.attributes.get("shape"), c.type(0).dims
-    if said is not None and (
-        len(said) != len(found)
-        or any(isinstance(d, int) and isinstance(n, int) and d != n for d, n in zip(said, found))
+    declared, inferred = c.attributes.get("shape"), c.type(0).dims
+    if declared is not None and (
+        len(declared) != len(inferred)
+        or any(
+            isinstance(d, int) and isinstance(n, int) and d != n for d, n in zip(declared, inferred)
+        )
     ):
-        raise ModelError(f"{c.type(0)} should be of shape {list(said)}", place=c.node.place)
+        raise ModelError(f"{c.type(0)} should be of shape {list(declared)}", place=c.node.place)
     return c.required(0)
 
 
@@ -113,9 +115,9 @@ def clip(c: Conversion) -> Result:
 @row("TruncateDiv", "TruncateMod", "Mod")
 def truncated(c: Conversion) -> Result:
     """Quotients towards zero, and what they leave, as in C."""
-    whole = not c.type(0).dtype.is_float
+    is_integer = not c.type(0).dtype.is_float
     if c.node.op_type == "TruncateDiv":
-        if not whole:
+        if not is_integer:
             c.refuse("of floating-point numbers")
         return c.operator("Div")
     return c.operator("Mod", fmod=True)
@@ -128,10 +130,10 @@ def no_nan(c: Conversion) -> Result:
     zero, one = (c.like(v) for v in (0, 1))
     is_zero = c.add("Equal", [y, zero])
     if c.node.op_type == "DivNoNan":
-        found = c.add("Div", [x, c.add("Where", [is_zero, one, y])])
+        guarded = c.add("Div", [x, c.add("Where", [is_zero, one, y])])
     else:
-        found = c.add("Mul", [x, y])
-    return c.result("Where", [is_zero, zero, found])
+        guarded = c.add("Mul", [x, y])
+    return c.result("Where", [is_zero, zero, guarded])
 
 
 TABLE.operator("LeakyRelu", alpha=scalar(0.2))

@@ -1,4 +1,4 @@
-"""TensorFlow convolutions, pools, normalisations and matrix products.
+"""TensorFlow convolutions, pools, normalizations and matrix products.
 
 Filters lie as [*kernel, in, out], depthwise ones as [*kernel, channels, multiplier], those of
 transposed convolutions as [*kernel, out, in].
