@@ -110,14 +110,14 @@ class KerasWeights:
             group = layers and self._layer(layers, name, step)
         if group is None:
             return []
-        parts = [
-            group.child(f"{part}/vars") or group.child(f"_{part}/vars")
-            for part in PARTS.get(kind, ())
+        groups = [
+            group.child(f"{group_name}/vars") or group.child(f"_{group_name}/vars")
+            for group_name in PARTS.get(kind, ())
         ]
-        place = f"weights of {'/'.join(path)!r}"
+        location = f"weights of {'/'.join(path)!r}"
         return [
-            _array(variables.child(f"{i}"), place)
-            for variables in (group.child("vars"), *parts)
+            _array(variables.child(f"{i}"), location)
+            for variables in (group.child("vars"), *groups)
             if variables is not None
             for i in range(len(variables.members))
         ]
@@ -127,9 +127,9 @@ class KerasWeights:
             self.named[layers.at] = {_own_name(group): group for group in layers.members.values()}
         if name in self.named[layers.at]:
             return self.named[layers.at][name]
-        found = layers.child(stored)
+        layer = layers.child(stored)
         return (
-            None if found is None or _own_name(found) else found
+            None if layer is None or _own_name(layer) else layer
         )  # a named one is another layer's
 
 
@@ -139,10 +139,10 @@ def _own_name(group: Object) -> str:
     return "".join(texts(variables.attributes.get("name", ()))[:1]) if variables else ""
 
 
-def _array(found: Object | None, place: str) -> np.ndarray:
-    if found is None:
-        raise ModelError("the file stores no array here", place=place)
-    return found.array()
+def _array(stored: Object | None, location: str) -> np.ndarray:
+    if stored is None:
+        raise ModelError("the file stores no array here", place=location)
+    return stored.array()
 
 
 def texts(attribute: Any) -> list[str]:
@@ -222,10 +222,10 @@ def _member(archive: zipfile.ZipFile, name: str, data: memoryview) -> memoryview
 def _json(text: str | bytes) -> Mapping[str, Any]:
     if len(text) > MAX_CONFIG:
         raise ModelError("the configuration is too large")
-    found = json.loads(text)
-    if not isinstance(found, dict):
+    config = json.loads(text)
+    if not isinstance(config, dict):
         raise ModelError("the configuration is no JSON object")
-    return found
+    return config
 
 
 CHOKED = (

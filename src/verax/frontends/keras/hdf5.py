@@ -110,9 +110,9 @@ class Object:
             file.piece(at, size)
             while at + head <= end:
                 file.step()
-                kind, length, how = struct.unpack("<BHB", file.piece(at, 4))
+                kind, length, message_flags = struct.unpack("<BHB", file.piece(at, 4))
                 content = file.piece(at + head, length)
-                self._not_shared(how)
+                self._not_shared(message_flags)
                 if kind == CONTINUATION:
                     address, room = struct.unpack_from("<QQ", content)
                     file.tagged(address, b"OCHK")
@@ -188,12 +188,12 @@ class Object:
 
     def child(self, path: str) -> Object | None:
         """A member by path, None when there is none."""
-        found: Object = self
-        for part in path.split("/"):
-            if part not in found.members:
+        group: Object = self
+        for name in path.split("/"):
+            if name not in group.members:
                 return None
-            found = found.members[part]
-        return found
+            group = group.members[name]
+        return group
 
     # Attributes
 
@@ -210,12 +210,12 @@ class Object:
             self._not_shared(2 if flags & 3 else 0)
         if version not in (1, 2, 3):
             raise UnsupportedError(f"attributes of version {version}", place=self.name)
-        at, parts = 9 if version == 3 else 8, []
+        at, sections = 9 if version == 3 else 8, []
         for size in sizes:
-            parts.append(message[at : at + size])
+            sections.append(message[at : at + size])
             at += -(-size // 8) * 8 if version == 1 else size
-        name = bytes(parts[0]).partition(b"\0")[0].decode()
-        kind, dims = element_type(parts[1]), dimensions(parts[2])
+        name = bytes(sections[0]).partition(b"\0")[0].decode()
+        kind, dims = element_type(sections[1]), dimensions(sections[2])
         count = math.prod(dims)
         content = message[at : at + count * kind.size]
         if len(content) != count * kind.size:
@@ -275,8 +275,8 @@ def dimensions(message: memoryview) -> tuple[int, ...]:
     version, rank = message[0], message[1]
     if version not in (1, 2) or rank > MAX_RANK:
         raise UnsupportedError(f"a dataspace of version {version} and rank {rank}")
-    found: tuple[int, ...] = struct.unpack_from(f"<{rank}Q", message, 8 if version == 1 else 4)
-    return found
+    sizes: tuple[int, ...] = struct.unpack_from(f"<{rank}Q", message, 8 if version == 1 else 4)
+    return sizes
 
 
 FLOATS = {2: (15, 10, 5, 0, 10, 15), 4: (31, 23, 8, 0, 23, 127), 8: (63, 52, 11, 0, 52, 1023)}
@@ -292,8 +292,8 @@ def element_type(message: memoryview) -> Type:
     if kind == 0 and size in (1, 2, 4, 8):
         return Type(np.dtype(f"{order}{'i' if bits & 8 else 'u'}{size}"), size)
     if kind == 1 and size in FLOATS and not bits & 64:
-        *parts, bias = struct.unpack_from("<4BI", message, 12)
-        if (message[2], *parts, bias) == FLOATS[size]:
+        *bit_fields, bias = struct.unpack_from("<4BI", message, 12)
+        if (message[2], *bit_fields, bias) == FLOATS[size]:
             return Type(np.dtype(f"{order}f{size}"), size)
         raise UnsupportedError(f"a float of {size} bytes that is none of IEEE's, such as bfloat16")
     if kind == 3 and size:

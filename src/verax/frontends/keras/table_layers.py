@@ -1,4 +1,4 @@
-"""Keras layers other than windows: activations, normalisation, merging, shapes."""
+"""Keras layers other than windows: activations, normalization, merging, shapes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from verax.frontends.keras.rows import (
     Layout,
     activated,
     array_of,
+    begins_and_ends,
     data_input,
     only_input,
-    pairs,
     row,
     sizes,
     spatial_rank,
@@ -192,7 +192,7 @@ def repeat_vector(c: Conversion) -> Result:
 
 @row("UpSampling1D", "UpSampling2D", "UpSampling3D")
 def upsampling(c: Conversion) -> Result:
-    """Repeats elements, or interpolates between pixel centres. Of cubic ones TensorFlow rounds
+    """Repeats elements, or interpolates between pixel centers. Of cubic ones TensorFlow rounds
     positions to one of 1024 between two pixels: factors that this moves need known sizes."""
     rank, layout = spatial_rank(c), Layout(c)
     factors = sizes(c, "size", rank)
@@ -217,19 +217,19 @@ def upsampling(c: Conversion) -> Result:
 
 @row("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
 def zero_padding(c: Conversion) -> Result:
-    return _padded(c, pairs(c, "padding", spatial_rank(c)))
+    return _padded(c, begins_and_ends(c, "padding", spatial_rank(c)))
 
 
 @row("Cropping1D", "Cropping2D", "Cropping3D")
 def cropping(c: Conversion) -> Result:
-    return _padded(c, [(-a, -b) for a, b in pairs(c, "cropping", spatial_rank(c))])
+    return _padded(c, [(-a, -b) for a, b in begins_and_ends(c, "cropping", spatial_rank(c))])
 
 
 def _padded(c: Conversion, ends: Sequence[tuple[int, int]]) -> Result:
     """Zeros around the spatial axes; negative numbers crop."""
     none = [(0, 0)]
-    every = [*none, *ends, *none] if Layout(c).last else [*none, *none, *ends]
-    flat = [begin for begin, _ in every] + [end for _, end in every]
+    all_ends = [*none, *ends, *none] if Layout(c).last else [*none, *none, *ends]
+    flat = [begin for begin, _ in all_ends] + [end for _, end in all_ends]
     return c.result("Pad", [only_input(c), c.ints(flat)])
 
 

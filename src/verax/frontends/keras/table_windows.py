@@ -85,8 +85,8 @@ def activated_channels(c: Conversion, value: str, layout: Layout) -> str:
     if name in ("softmax", "log_softmax") and layout.last:
         rank = c.rank(value)
         there, again = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
-        moved = activated(c, c.add("Transpose", [value], perm=there))
-        return c.add("Transpose", [moved], perm=again)
+        channels_last = activated(c, c.add("Transpose", [value], perm=there))
+        return c.add("Transpose", [channels_last], perm=again)
     return activated(c, value)
 
 
@@ -95,8 +95,8 @@ def depthwise(c: Conversion, kernel: np.ndarray) -> str:
     rank = kernel.ndim - 2
     channels, multiplier = kernel.shape[-2:]
     c.attributes.expect("depth_multiplier", multiplier, reason="the weights have another")
-    moved = kernel.transpose(rank, rank + 1, *range(rank))
-    return c.constant(moved.reshape(channels * multiplier, 1, *kernel.shape[:rank]))
+    channels_first = kernel.transpose(rank, rank + 1, *range(rank))
+    return c.constant(channels_first.reshape(channels * multiplier, 1, *kernel.shape[:rank]))
 
 
 @row("DepthwiseConv1D", "DepthwiseConv2D")
@@ -152,16 +152,16 @@ def _transposed_window(c: Conversion, rank: int, kernel: tuple[int, ...]) -> dic
     a, same = c.attributes, padding(c) != ()
     strides = sizes(c, "strides", rank, (1,) * rank)
     dilations = sizes(c, "dilation_rate", rank, (1,) * rank)
-    given = sizes(c, "output_padding", rank) if a.has("output_padding") else None
+    stated = sizes(c, "output_padding", rank) if a.has("output_padding") else None
     if max(strides) > 1 < max(dilations):
         a.refuse("dilation_rate", "together with strides")
     pads, extra = [], []
     for i, (k, s, d) in enumerate(zip(kernel, strides, dilations)):
         reach = (k - 1) * d + 1
-        if given is None:
+        if stated is None:
             last = s if same else max(reach, s)
         else:
-            last = reach + given[i] - (2 * (reach // 2) if same else 0)
+            last = reach + stated[i] - (2 * (reach // 2) if same else 0)
             if same and not 1 <= last <= s:
                 a.refuse("output_padding", "TensorFlow refuses the output's size")
         begin = max(reach - last, 0) // 2 if same else 0

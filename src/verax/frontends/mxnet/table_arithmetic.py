@@ -82,8 +82,8 @@ _scalar("Min", "_minimum_scalar", "_MinimumScalar")
 def remainder(c: Conversion, left: str, right: str) -> Result:
     """Of the divisor's sign; 0 where the divisor is 0."""
     none = c.add("Equal", [right, c.like(0)])
-    found = c.add("Mod", [left, c.add("Where", [none, c.like(1), right])])
-    return c.apply("Where", [none, c.like(0), found])
+    modulo = c.add("Mod", [left, c.add("Where", [none, c.like(1), right])])
+    return c.apply("Where", [none, c.like(0), modulo])
 
 
 row("broadcast_mod", "_mod", "_Mod")(lambda c: remainder(c, c.required(0), c.required(1)))
@@ -106,8 +106,8 @@ def round_(c: Conversion) -> Result:
     size = c.add("Abs", [c.required(0)])
     low = c.add("Floor", [size])
     is_up = c.add("GreaterOrEqual", [c.add("Sub", [size, low]), c.like(0.5)])
-    found = c.add("Where", [is_up, c.add("Ceil", [size]), low])
-    return c.result("Mul", [found, c.add("Sign", [c.required(0)])])
+    rounded = c.add("Where", [is_up, c.add("Ceil", [size]), low])
+    return c.result("Mul", [rounded, c.add("Sign", [c.required(0)])])
 
 
 @row("fix", "trunc")
@@ -190,7 +190,7 @@ TABLE.formula(formulas.clipped, "clip", low=scalar(name="a_min"), high=scalar(na
 
 
 @row("where")
-def where(c: Conversion) -> Result:
+def select(c: Conversion) -> Result:
     """The condition is a number; whatever is not 0 counts. A vector chooses along axis 0."""
     condition = c.add("Cast", [c.required(0)], to="bool")
     rank = c.rank(1)
@@ -220,10 +220,10 @@ def amp_multicast(c: Conversion) -> Result:
     order = [t for t in MIXED if t in types]
     if set(order) >= set(MIXED[:2]) or (order and types[0] not in MIXED):
         c.refuse(f"casting {', '.join(types)} is not supported")
-    wanted = order[0 if a.flag("cast_narrow", False) else -1] if order else None
-    made = []
+    common = order[0 if a.flag("cast_narrow", False) else -1] if order else None
+    outputs = []
     for i, own in enumerate(types):
-        op = c.operator("Cast", to=wanted if own in MIXED else own)
+        op = c.operator("Cast", to=common if own in MIXED else own)
         name = c.node.outputs[i] if c.output_used(i) else c.fresh(f"{c.first_output}/cast")
-        made.append(c.builder.add(op, [c.required(i)], [name], c.node.name))
-    return tuple(made)
+        outputs.append(c.builder.add(op, [c.required(i)], [name], c.node.name))
+    return tuple(outputs)

@@ -42,16 +42,18 @@ def prior_boxes(
     step of 0 or less means 1 / height (1 / width). Source: src/operator/contrib/multibox_prior.cc.
     """
     f = np.float32
-    centre = []
+    center = []
     for count, step, offset in zip((height, width), steps, offsets):
         wide = f(step) if step > 0 else f(1) / f(count)
-        centre.append((np.arange(count, dtype=f) + f(offset)) * wide)
-    halves = [(f(size) * f(height) / f(width) / f(2), f(size) / f(2)) for size in sizes]
+        center.append((np.arange(count, dtype=f) + f(offset)) * wide)
+    half_sizes = [(f(size) * f(height) / f(width) / f(2), f(size) / f(2)) for size in sizes]
     for ratio in ratios[1:]:
         root = np.sqrt(f(ratio))
-        halves.append((f(sizes[0]) * f(height) / f(width) * root / f(2), f(sizes[0]) / root / f(2)))
-    half = np.array(halves, f)
-    y, x = (v[..., None] for v in np.meshgrid(*centre, indexing="ij"))
+        half_sizes.append(
+            (f(sizes[0]) * f(height) / f(width) * root / f(2), f(sizes[0]) / root / f(2))
+        )
+    half = np.array(half_sizes, f)
+    y, x = (v[..., None] for v in np.meshgrid(*center, indexing="ij"))
     w, h = half[:, 0], half[:, 1]
     return np.stack([x - w, y - h, x + w, y + h], axis=-1).reshape(-1, 4).astype(f)
 

@@ -1,4 +1,4 @@
-"""MXNet normalisations and its dense layer, on a CPU as of MXNet 1.9.1."""
+"""MXNet normalizations and its dense layer, on a CPU as of MXNet 1.9.1."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def fully_connected(c: Conversion) -> Result:
     a = c.attributes
     has_bias = not a.flag("no_bias", False)
     count_inputs(c, 3 if has_bias else 2)
-    said, weight = a.integer("num_hidden"), c.type(1)
-    if weight.rank != 2 or said != weight.dims[0]:
-        raise ModelError(f"num_hidden is {said}, the weights are {weight}", place=c.node.place)
+    stated, weight = a.integer("num_hidden"), c.type(1)
+    if weight.rank != 2 or stated != weight.dims[0]:
+        raise ModelError(f"num_hidden is {stated}, the weights are {weight}", place=c.node.place)
     data, bias = c.required(0), ([c.required(2)] if has_bias else [])
     if a.flag("flatten", True):
         flat = data if c.rank() == 2 else c.add("Flatten", [data], axis=1)
         return c.result("Gemm", [flat, c.required(1), *bias], trans_b=True)
-    turned = c.add("Transpose", [c.required(1)], perm=(1, 0))
-    product = c.apply("MatMul", [data, turned])
+    transposed_weight = c.add("Transpose", [c.required(1)], perm=(1, 0))
+    product = c.apply("MatMul", [data, transposed_weight])
     return c.apply("Add", [c.append(product), *bias]) if has_bias else product
 
 
@@ -72,9 +72,11 @@ def layer_norm(c: Conversion) -> Result:
     if axis == rank - 1:
         return op
     perm = [i for i in range(rank) if i != axis] + [axis]
-    turned = c.add("Transpose", [c.required(0)], perm=tuple(perm))
+    axis_last = c.add("Transpose", [c.required(0)], perm=tuple(perm))
     names = [c.fresh(f"{c.first_output}/normal")]
-    (normal, *_) = c.builder.add_all(op, [turned, c.required(1), c.required(2)], names, c.node.name)
+    (normal, *_) = c.builder.add_all(
+        op, [axis_last, c.required(1), c.required(2)], names, c.node.name
+    )
     return c.result("Transpose", [normal], perm=inverse(perm))
 
 

@@ -22,8 +22,8 @@ def _sampled(c: Conversion, data: str, grid: str) -> Result:
 def _affine(c: Conversion, data: str, size: tuple[int, int]) -> str:
     """The grid [n, h, w, 2] of transformations [n, 6]."""
     theta = c.add("Reshape", [data, c.ints((-1, 2, 3))])
-    whole = c.add("Shape", [data])
-    batch = c.add("Slice", [whole, c.ints((0,)), c.ints((1,))])
+    data_shape = c.add("Shape", [data])
+    batch = c.add("Slice", [data_shape, c.ints((0,)), c.ints((1,))])
     shape = c.add("Concat", [batch, c.ints((1, *size))], axis=0)
     return c.add("AffineGrid", [theta, shape], align_corners=True)
 
@@ -57,10 +57,10 @@ def grid_generator(c: Conversion) -> Result:
     a.irrelevant("target_shape", "a warp has the size of its input")
     height, width = known_dims(c, 0, "where each pixel lies", 2)
     c.check_count(2 * height * width)
-    places = np.stack(np.meshgrid(np.arange(width), np.arange(height)))
+    positions = np.stack(np.meshgrid(np.arange(width), np.arange(height)))
     half = np.array([width - 1, height - 1]).reshape(2, 1, 1) / 2
-    moved = c.add("Add", [c.required(0), c.like(places[None])])
-    return c.result("Sub", [c.add("Div", [moved, c.like(half[None])]), c.like(1)])
+    shifted = c.add("Add", [c.required(0), c.like(positions[None])])
+    return c.result("Sub", [c.add("Div", [shifted, c.like(half[None])]), c.like(1)])
 
 
 @row("SpatialTransformer")

@@ -28,9 +28,11 @@ SCALARS = {
 _U16, _U32, _I32 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<i")
 
 
-def damaged(what: str) -> ModelError:
+def damaged(description: str) -> ModelError:
     """The error for a buffer that contradicts itself."""
-    return ModelError(f"the file is damaged: {what}", next_step="copy or export the file again")
+    return ModelError(
+        f"the file is damaged: {description}", next_step="copy or export the file again"
+    )
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,16 @@ class Table:
     at: int
 
     def slots(self) -> tuple[int, ...]:
-        """Where each field lies, relative to the table; 0 for an absent one."""
+        """Byte offset of each field, relative to the table; 0 for an absent one."""
         vtable = self.at - self._unpack(_I32, self.at)
         size = self._unpack(_U16, vtable)
         table_size = self._unpack(_U16, vtable + 2)
         if size < 4 or size % 2 or vtable + size > len(self.data):
             raise damaged(f"the vtable at byte {vtable} is {size} bytes long")
-        found = struct.unpack_from(f"<{size // 2 - 2}H", self.data, vtable + 4)
-        if any(slot and not 4 <= slot < table_size for slot in found):
+        offsets = struct.unpack_from(f"<{size // 2 - 2}H", self.data, vtable + 4)
+        if any(slot and not 4 <= slot < table_size for slot in offsets):
             raise damaged(f"a field of the table at byte {self.at} lies outside of it")
-        return found
+        return offsets
 
     def has(self, slot: int) -> bool:
         """Whether the field is stored."""

@@ -104,27 +104,27 @@ class Resources:
 
     @property
     def inputs(self) -> list[ForeignValue]:
-        return [self._value(key, self.names[key]) for key in self._kept()]
+        return [self._value(key, self.names[key]) for key in self._assigned_keys()]
 
     @property
     def outputs(self) -> list[ForeignValue]:
-        return [self._value(key, self.current[key]) for key in self._kept()]
+        return [self._value(key, self.current[key]) for key in self._assigned_keys()]
 
     @property
     def initial(self) -> dict[str, np.ndarray]:
-        return {self.names[key]: self.filled[key] for key in self._kept()}
+        return {self.names[key]: self.filled[key] for key in self._assigned_keys()}
 
     @property
     def untouched(self) -> dict[str, np.ndarray]:
         """Variables that are read and never assigned."""
-        kept = set(self._kept())
+        assigned = set(self._assigned_keys())
         return {
             self.names[k]: array
             for k, array in self.filled.items()
-            if k not in kept and self.current.get(k) == self.names.get(k, "")
+            if k not in assigned and self.current.get(k) == self.names.get(k, "")
         }
 
-    def _kept(self) -> list[Key]:
+    def _assigned_keys(self) -> list[Key]:
         return [k for k, name in self.names.items() if name in self.updates]
 
     def _value(self, key: Key, name: str) -> ForeignValue:

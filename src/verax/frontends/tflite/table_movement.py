@@ -1,4 +1,4 @@
-"""TFLite operators that only move data. Quantised data moves alike (see `rows`)."""
+"""TFLite operators that only move data. Quantized data moves alike (see `rows`)."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def concatenation(c: Conversion) -> Result:
 @row("PACK", moves=True)
 def pack(c: Conversion) -> Result:
     c.attributes.expect("values_count", len(c.inputs), reason="it counts the operands")
-    parts = c.operands
-    return shapes.stacked(c, parts, c.integer("axis", 0))
+    tensors = c.operands
+    return shapes.stacked(c, tensors, c.integer("axis", 0))
 
 
 @row("UNPACK", moves=True)
 def unpack(c: Conversion) -> Result:
     axis, count = c.integer("axis", 0), c.integer("num", 0)
-    parts = _split(c, [c.required(0)], [], num_outputs=count, axis=axis)
+    slices = _split(c, [c.required(0)], [], num_outputs=count, axis=axis)
     at = c.ints((axis,))
     squeeze_ = c.operator("Squeeze")
     return tuple(
-        c.builder.add(squeeze_, [part, at], [name])
-        for part, name in zip(parts, c.node.outputs, strict=True)
+        c.builder.add(squeeze_, [slice_, at], [name])
+        for slice_, name in zip(slices, c.node.outputs, strict=True)
     )
 
 
@@ -130,8 +130,8 @@ def mirror_pad(c: Conversion) -> Result:
         size = c.known_size(0, axis, "what is mirrored")
         if not (0 <= begin <= size <= MAX_POSITIONS and 0 <= end <= size):
             raise ModelError(f"{begin} and {end} around {size} elements", place=c.node.place)
-        rest = range(size - 1, size - 1 - end, -1)
-        index = c.ints((*range(begin - 1, -1, -1), *range(size), *rest))
+        end_indices = range(size - 1, size - 1 - end, -1)
+        index = c.ints((*range(begin - 1, -1, -1), *range(size), *end_indices))
         value = c.add("Gather", [value, index], axis=axis)
     return c.result("Identity", [value])
 
@@ -152,7 +152,10 @@ def strided_slice(c: Conversion) -> Result:
         a.expect(name, 0, reason="it changes which axes the bounds mean")
     begin_mask, end_mask = a.integer("begin_mask", 0), a.integer("end_mask", 0)
     shrink = a.integer("shrink_axis_mask", 0)
-    bounds = [constant_ints(c, i, what) for i, what in ((1, "begins"), (2, "ends"), (3, "strides"))]
+    bounds = [
+        constant_ints(c, i, description)
+        for i, description in ((1, "begins"), (2, "ends"), (3, "strides"))
+    ]
     bits = (begin_mask, end_mask, shrink)
     if min(bits) < 0 or max(bits) >> len(bounds[0]):
         raise ModelError("a mask names an axis that has no bounds", place=c.node.place)
@@ -172,7 +175,7 @@ def resize_nearest(c: Conversion) -> Result:
 
 @row("SPACE_TO_BATCH_ND", moves=True)
 def space_to_batch(c: Conversion) -> Result:
-    """Operands: data, block, (begin, end) pads. Quantised data is padded by its zero point."""
+    """Operands: data, block, (begin, end) pads. Quantized data is padded by its zero point."""
     zero = c.attributes.tensor("input0.zero_point")
     value = None if zero is None else c.like(zero[0])
     return shapes.space_to_batch(c, c.required(0), *_block(c), value)
