@@ -19,7 +19,7 @@ from verax.frontends.keras.archive import open_archive
 from verax.frontends.keras.reader import read_model as read_keras
 from verax.frontends.keras.table import TABLE as KERAS
 from verax.frontends.tflite.reader import read_model as read_tflite
-from verax.frontends.tflite.rows import DATA, FLOAT, HYBRID, QUANTISED
+from verax.frontends.tflite.rows import DATA, FLOAT, HYBRID, QUANTIZED
 from verax.frontends.tflite.table import TABLE as TFLITE
 
 
@@ -42,12 +42,12 @@ def kind_of(node: ForeignNode) -> str:
     if not any("." in key for key in node.attributes):
         return "FLOAT"
     is_hybrid = name in HYBRID and f"input{DATA.get(name, 0)}.scale" not in node.attributes
-    return "HYBRID" if is_hybrid else "QUANTISED"
+    return "HYBRID" if is_hybrid else "QUANTIZED"
 
 
 def test_every_row_of_tflite_has_a_case() -> None:
     seen = {(kind_of(node), node.op_type) for node in tflite_nodes()}
-    tables = {"FLOAT": FLOAT, "HYBRID": HYBRID, "QUANTISED": QUANTISED}
+    tables = {"FLOAT": FLOAT, "HYBRID": HYBRID, "QUANTIZED": QUANTIZED}
     assert not {(kind, name) for kind, rows in tables.items() for name in rows} - seen
     assert {name for _, name in TFLITE} == {name for _, name in seen}
 

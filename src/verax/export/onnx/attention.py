@@ -20,8 +20,8 @@ def attention(node: Node, graph: Graph, version: int) -> OnnxEmission:
     rank, dtype = g.type(0).rank, g.type(0).dtype
     swapped = [*range(rank - 3), rank - 2, rank - 3, rank - 1]
     operands, heads = [], []
-    for i, part in enumerate("qkv"):
-        inside = part in op.heads_inside
+    for i, operand in enumerate("qkv"):
+        inside = operand in op.heads_inside
         x = g.input(i)
         operands.append(g.add("Transpose", x, perm=swapped) if inside else x)
         heads.append(g.type(i).dims[-2 if inside else -3] if rank > 2 else 1)
@@ -30,12 +30,12 @@ def attention(node: Node, graph: Graph, version: int) -> OnnxEmission:
             continue
         if not all(isinstance(h, int) for h in heads):
             return g.refuse("shares heads, whose number is not known")
-        own, wanted = int(heads[i]), int(heads[0])  # type: ignore[arg-type]
-        index = g.constant(np.repeat(np.arange(own), wanted // own))
+        own, query_heads = int(heads[i]), int(heads[0])  # type: ignore[arg-type]
+        index = g.constant(np.repeat(np.arange(own), query_heads // own))
         operands[i] = g.add("Gather", operands[i], index, axis=rank - 3)
     q, k, v = operands
-    turned = g.add("Transpose", k, perm=[*range(rank - 2), rank - 1, rank - 2])
-    scores = g.add("MatMul", q, turned)
+    transposed_keys = g.add("Transpose", k, perm=[*range(rank - 2), rank - 1, rank - 2])
+    scores = g.add("MatMul", q, transposed_keys)
     if op.scale != 1:
         scores = g.add("Mul", scores, g.constant(op.scale, dtype.numpy))
     if op.divisor != 1:

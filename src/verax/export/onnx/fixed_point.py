@@ -1,4 +1,4 @@
-"""Fixed-point arithmetic of quantised networks in ONNX's operators, with exactly the same integers.
+"""Fixed-point arithmetic of quantized networks in ONNX's operators, with exactly the same integers.
 
 A runtime that gets DequantizeLinear and QuantizeLinear around a float operator rounds otherwise,
 so every integer step of `numerics.fixed_point` is spelled out, in int64. Casting an integer to a
@@ -39,7 +39,7 @@ def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The products and shifts in int64."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, Requantize)
-    multiplier, shift = g.known(1), g.known(2)
+    multiplier, shift = g.constant_input(1), g.constant_input(2)
     if multiplier is None or shift is None:
         return g.refuse("by a factor that is computed while the network runs has no ONNX form")
     if multiplier.min(initial=0) < 0:
@@ -51,7 +51,7 @@ def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
     )
     x = g.cast(g.input(0), DType.int64)
     if op.rounding == "twice":
-        found = _scaled(g, x, factor, shift)
+        scaled = _scaled(g, x, factor, shift)
     else:
         is_short = op.rounding == "short"
         if is_short:
@@ -60,18 +60,18 @@ def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
         if total.min(initial=1) < 1:
             return g.refuse("by a factor of 2^30 or more has no ONNX form")
         half = g.constant(np.int64(1) << (total - 1))
-        found = g.add("Mul", x, g.constant(factor))
+        scaled = g.add("Mul", x, g.constant(factor))
         if not is_short:  # halves go away from zero
-            half = g.add("Sub", half, g.cast(g.add("Less", found, g.constant(0)), DType.int64))
-        found = g.add("Add", found, half)
-        found = _wrap32(g, _floor_divide(g, found, g.constant(np.int64(1) << total)))
+            half = g.add("Sub", half, g.cast(g.add("Less", scaled, g.constant(0)), DType.int64))
+        scaled = g.add("Add", scaled, half)
+        scaled = _wrap32(g, _floor_divide(g, scaled, g.constant(np.int64(1) << total)))
     info = np.iinfo(op.output_dtype.numpy)
     low = int(info.min) if op.low is None else max(op.low, int(info.min))
     high = int(info.max) if op.high is None else min(op.high, int(info.max))
     if op.zero_point:
-        found = g.add("Add", found, g.constant(op.zero_point))
-    found = g.add("Clip", found, g.constant(low), g.constant(max(low, high)))
-    return g.finish(g.cast(found, op.output_dtype))
+        scaled = g.add("Add", scaled, g.constant(op.zero_point))
+    scaled = g.add("Clip", scaled, g.constant(low), g.constant(max(low, high)))
+    return g.finish(g.cast(scaled, op.output_dtype))
 
 
 def weighted_sum(node: Node, graph: Graph, version: int) -> OnnxEmission:
@@ -82,26 +82,26 @@ def weighted_sum(node: Node, graph: Graph, version: int) -> OnnxEmission:
     for i, factor in enumerate(op.factors):
         term = g.add("Mul", g.cast(g.input(i), DType.int64), g.constant(factor))
         total = g.add("Add", total, term)
-    found = _shifted(g, _wrap32(g, total), op.shift, 40)
-    found = g.add("Clip", found, g.constant(op.low), g.constant(op.high))
-    return g.finish(g.cast(found, op.output_dtype))
+    shifted = _shifted(g, _wrap32(g, total), op.shift, 40)
+    shifted = g.add("Clip", shifted, g.constant(op.low), g.constant(op.high))
+    return g.finish(g.cast(shifted, op.output_dtype))
 
 
 def _scaled(g: Group, x: str, multiplier: np.ndarray, shift: np.ndarray) -> str:
     """`numerics.fixed_point.scaled` for multipliers that are not negative."""
     if shift.max(initial=0) > 0:
         x = _wrap32(g, g.add("Mul", x, g.constant(np.int64(1) << np.maximum(shift, 0))))
-    found = _doubling_high_product(g, x, g.constant(multiplier))
+    scaled = _doubling_high_product(g, x, g.constant(multiplier))
     if shift.min(initial=0) == 0:
-        return found
+        return scaled
     exponent = np.maximum(-shift, 0)
     half = (np.int64(1) << exponent) >> 1
     # Halves go away from zero: of a negative number one half less is added (nothing is shifted
     # by 0 bits, and no number lies below -2^31).
     below = g.constant(np.where(exponent > 0, 0, np.int64(INT32.min)))
-    is_negative = g.cast(g.add("Less", found, below), DType.int64)
-    found = g.add("Sub", g.add("Add", found, g.constant(half)), is_negative)
-    return _shifted(g, found, exponent, 40)
+    is_negative = g.cast(g.add("Less", scaled, below), DType.int64)
+    scaled = g.add("Sub", g.add("Add", scaled, g.constant(half)), is_negative)
+    return _shifted(g, scaled, exponent, 40)
 
 
 def _doubling_high_product(g: Group, a: str, b: str) -> str:
@@ -148,9 +148,9 @@ def softmax_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     product = _doubling_high_product(g, reciprocal, exponential)
     rounded = g.add("Add", product, g.add("Div", divisor, g.constant(2)))
     info = np.iinfo(op.output_dtype.numpy)
-    found = g.add("Add", g.add("Div", rounded, divisor), g.constant(info.min))
-    found = g.add("Clip", found, g.constant(info.min), g.constant(info.max))
-    return g.finish(g.cast(found, op.output_dtype))
+    shares = g.add("Add", g.add("Div", rounded, divisor), g.constant(info.min))
+    shares = g.add("Clip", shares, g.constant(info.min), g.constant(info.max))
+    return g.finish(g.cast(shares, op.output_dtype))
 
 
 def _leading_zeros(g: Group, x: str) -> str:
@@ -175,8 +175,8 @@ def _softmax_by_tables(g: Group, factor: float, version: int) -> OnnxEmission:
     divisor = _power(g, g.add("Sub", g.constant(31), lead))
     half = g.add("Div", divisor, g.constant(2))
     rounded = g.add("Add", g.add("Mul", terms, reciprocal), half)
-    found = g.add("Clip", g.add("Div", rounded, divisor), g.constant(0), g.constant(2**15 - 1))
-    return g.finish(g.cast(found, DType.int16))
+    shares = g.add("Clip", g.add("Div", rounded, divisor), g.constant(0), g.constant(2**15 - 1))
+    return g.finish(g.cast(shares, DType.int16))
 
 
 def _interpolated(g: Group, x: str, table: np.ndarray) -> str:
@@ -185,9 +185,11 @@ def _interpolated(g: Group, x: str, table: np.ndarray) -> str:
     index = _shifted(g, g.add("Add", x, g.constant(2**15)), 7, 20)
     base = g.add("Gather", g.constant(table), index)
     step = g.add("Gather", g.constant(np.diff(table)), index)
-    rest = g.add("Sub", g.add("Add", x, g.constant(2**15)), g.add("Mul", index, g.constant(128)))
-    moved = g.add("Add", g.add("Mul", step, rest), g.constant(64))
-    return g.add("Add", base, _shifted(g, moved, 7, 40))
+    remainder = g.add(
+        "Sub", g.add("Add", x, g.constant(2**15)), g.add("Mul", index, g.constant(128))
+    )
+    scaled_step = g.add("Add", g.add("Mul", step, remainder), g.constant(64))
+    return g.add("Add", base, _shifted(g, scaled_step, 7, 40))
 
 
 def _tables(factor: float) -> tuple[np.ndarray, np.ndarray]:
@@ -210,8 +212,8 @@ def _reciprocal_of_one_plus(g: Group, a: str) -> str:
     x = _doubling_high_product(g, half, g.constant(-1010580540))
     x = g.add("Add", x, g.constant(1515870810))
     for _ in range(3):
-        rest = g.add("Sub", g.constant(2**29), _doubling_high_product(g, half, x))
-        x = g.add("Add", x, _saturating_product(g, _doubling_high_product(g, x, rest), 4))
+        residual = g.add("Sub", g.constant(2**29), _doubling_high_product(g, half, x))
+        x = g.add("Add", x, _saturating_product(g, _doubling_high_product(g, x, residual), 4))
     return _saturating_product(g, x, 2)
 
 
@@ -226,19 +228,19 @@ def quantize_linear(node: Node, graph: Graph, version: int) -> OnnxEmission:
     assert isinstance(op, QuantizeLinear)
     to = graph.output_types(node)[0].dtype
     if op.halves == "even" or to.is_float:
-        said = {} if has_saturation(to) else {"saturate": None}
-        return plain(node, graph, version, halves=None, **said)
+        changed = {} if has_saturation(to) else {"saturate": None}
+        return plain(node, graph, version, halves=None, **changed)
     if to.is_narrow:
         return g.refuse(f"to {to} with halves rounded away from zero has no ONNX form")
     single = all(g.type(i).size == 1 and g.type(i).rank <= 1 for i in range(1, len(node.inputs)))
     if not single or op.precision not in (None, DType.float32) or g.type(0).dtype != "float32":
         return g.refuse("with halves rounded away from zero is written for one float32 scale only")
-    found = _nearest(g, g.add("Div", g.input(0), g.input(1)))
+    rounded = _nearest(g, g.add("Div", g.input(0), g.input(1)))
     if len(node.inputs) > 2:
-        found = g.add("Add", found, g.cast(g.input(2), DType.float64))
+        rounded = g.add("Add", rounded, g.cast(g.input(2), DType.float64))
     info = np.iinfo(to.numpy)
     ends = (g.constant(end, float) for end in (info.min, info.max))
-    return g.finish(g.cast(g.add("Clip", found, *ends), to))
+    return g.finish(g.cast(g.add("Clip", rounded, *ends), to))
 
 
 def l2_normalize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
@@ -255,37 +257,37 @@ def l2_normalize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission
         x = _wrap32(g, g.add("Mul", x, _power(g, left)))
     else:
         x = g.add("Mul", x, g.constant(128))
-    found = _doubling_high_product(g, x, multiplier)
+    product = _doubling_high_product(g, x, multiplier)
     divisor = _power(g, right)
-    size = g.add("Add", g.add("Abs", found), g.add("Div", divisor, g.constant(2)))
-    found = g.add("Mul", g.add("Sign", found), g.add("Div", size, divisor))
+    size = g.add("Add", g.add("Abs", product), g.add("Div", divisor, g.constant(2)))
+    product = g.add("Mul", g.add("Sign", product), g.add("Div", size, divisor))
     if not info.min:
-        found = g.add("Add", found, g.constant(128))
-    found = g.add("Clip", found, g.constant(info.min), g.constant(info.max))
-    return g.finish(g.cast(found, g.type(0).dtype))
+        product = g.add("Add", product, g.constant(128))
+    product = g.add("Clip", product, g.constant(info.min), g.constant(info.max))
+    return g.finish(g.cast(product, g.type(0).dtype))
 
 
 def resize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
-    """Neighbours gathered along one axis after the other, and their weighted sums in int64."""
+    """Neighbors gathered along one axis after the other, and their weighted sums in int64."""
     op, g = node.op, Group(node, graph)
     assert isinstance(op, ResizeInteger)
     rank, value = g.type(0).rank, g.cast(g.input(0), DType.int64)
     for index, axis in enumerate(op.axes):
-        whole = g.type(0).dims[axis]
-        if not isinstance(whole, int):
+        in_size = g.type(0).dims[axis]
+        if not isinstance(in_size, int):
             return g.refuse("of an unknown size is not written")
-        low, high, weight = op.table(index, whole)
+        low, high, weight = op.table(index, in_size)
         lanes = [-1 if a == axis % rank else 1 for a in range(rank)]
         terms = []
-        for places, factor in ((low, (1 << BITS) - weight), (high, weight)):
-            seen = g.add("Gather", value, g.constant(places), axis=axis)
+        for indices, factor in ((low, (1 << BITS) - weight), (high, weight)):
+            seen = g.add("Gather", value, g.constant(indices), axis=axis)
             terms.append(g.add("Mul", seen, g.constant(factor.reshape(lanes))))
         value = g.add("Add", *terms)
     one = 1 << len(op.axes) * BITS
     size = g.add("Div", g.add("Add", g.add("Abs", value), g.constant(one // 2)), g.constant(one))
     above = g.add("Greater", value, g.constant(0))  # ONNX Runtime's Sign is wrong beyond 32 bits
-    found = g.add("Where", above, size, g.add("Neg", size))
-    return g.finish(g.cast(found, g.type(0).dtype))
+    rounded = g.add("Where", above, size, g.add("Neg", size))
+    return g.finish(g.cast(rounded, g.type(0).dtype))
 
 
 def _inverse_root(g: Group, x: str) -> tuple[str, str]:
@@ -295,24 +297,24 @@ def _inverse_root(g: Group, x: str) -> tuple[str, str]:
     """
     bits = np.arange(63)
     down = np.maximum(-(-(bits - 29) // 2), 0)
-    pairs = (31 - np.maximum(bits - 2 * down, 1)) // 2 - 1
-    places = g.add("GreaterOrEqual", x, g.constant(2 ** bits[:-1]))
-    length = g.add("ReduceSum", g.cast(places, DType.int64), g.constant([-1]))
+    bit_pairs = (31 - np.maximum(bits - 2 * down, 1)) // 2 - 1
+    reached = g.add("GreaterOrEqual", x, g.constant(2 ** bits[:-1]))
+    length = g.add("ReduceSum", g.cast(reached, DType.int64), g.constant([-1]))
 
     def by_length(table: np.ndarray) -> str:
         return g.add("Gather", g.constant(table), length)
 
-    whole = g.add("Div", x, by_length(4**down))
-    value = g.add("Div", g.add("Mul", whole, by_length(4**pairs)), g.constant(2))
+    scaled_down = g.add("Div", x, by_length(4**down))
+    value = g.add("Div", g.add("Mul", scaled_down, by_length(4**bit_pairs)), g.constant(2))
     half = g.add("Div", g.add("Add", value, g.constant(1)), g.constant(2))
     root = g.constant(2**28)
     for _ in range(5):
         cube = _doubling_high_product(g, _doubling_high_product(g, root, root), root)
-        rest = _doubling_high_product(g, g.constant(3 * 2**27), root)
+        residual = _doubling_high_product(g, g.constant(3 * 2**27), root)
         less = _doubling_high_product(g, half, _saturating_product(g, cube, 64))
-        root = _saturating_product(g, g.add("Sub", rest, less), 8)
+        root = _saturating_product(g, g.add("Sub", residual, less), 8)
     root = _doubling_high_product(g, root, g.constant(1518500250))
-    right = 11 + down - pairs
+    right = 11 + down - bit_pairs
     root = g.add("Mul", root, by_length(2 ** np.maximum(-right, 0)))
     is_one = g.add("LessOrEqual", x, g.constant(1))
     multiplier = g.add("Where", is_one, g.constant(INT32.max), root)
@@ -354,8 +356,8 @@ def dynamic_quantize_groups(node: Node, graph: Graph, version: int) -> OnnxEmiss
         scale = g.cast(step, DType.float32)
         q = g.add("Add", _nearest(g, g.add("Mul", x, g.add("Div", one, scale))), start)
         q = g.add("Sub", g.add("Clip", q, bottom, top), start)
-    whole = g.cast(g.add("Where", empty, g.constant(0, float), q), DType.int16)
-    return g.finish(whole, g.add("Where", empty, one, scale))
+    integers = g.cast(g.add("Where", empty, g.constant(0, float), q), DType.int16)
+    return g.finish(integers, g.add("Where", empty, one, scale))
 
 
 def _nearest(g: Group, x: str) -> str:

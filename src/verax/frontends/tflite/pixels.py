@@ -16,7 +16,7 @@ from verax.ir.pixels import Pixels
 ENTRY, IDENTIFIER = "TFLITE_METADATA", b"M001"
 IMAGE, NORMALIZATION = 2, 1
 """Numbers in the unions of contents and of process units."""
-COLOURS = {1: "RGB", 2: "GRAY"}
+COLORS = {1: "RGB", 2: "GRAY"}
 MOST = 64
 """Process units of an input, and channels, that are looked at."""
 
@@ -40,7 +40,7 @@ def _pixels(metadata: Table, inputs: Sequence[str]) -> dict[str, str]:
         if content is None or content.integer(0, "uint8") != IMAGE:
             continue
         properties = content.table(1)
-        color = COLOURS.get(properties.integer(0, "int8")) if properties else None
+        color = COLORS.get(properties.integer(0, "int8")) if properties else None
         mean, std = _normalization(tensor)
         pixels = Pixels("NHWC", color, 0.0, 255.0, mean, std)
         lines[f"input {name}"] = pixels.to_text()

@@ -1,6 +1,6 @@
 """The table's registry, and what rows of several families share.
 
-A row is entered for floating-point operands, for quantized ones (`quantised=True`), for quantized
+A row is entered for floating-point operands, for quantized ones (`quantized=True`), for quantized
 weights on floating-point data (`hybrid=True`), or for both of the first two when it only moves data
 (`moves=True`: both sides must then be quantized alike). Which one applies is told by the attributes
 `input0.scale` and the like, which the reader adds to quantized operands.
@@ -19,7 +19,7 @@ from verax.frontends.tflite.state import WRITERS
 TABLE: dict[tuple[str, str], Row] = {}
 """Rows by (domain, operator)."""
 FLOAT: dict[str, Row] = {}
-QUANTISED: dict[str, Row] = {}
+QUANTIZED: dict[str, Row] = {}
 HYBRID: dict[str, Row] = {}
 MAX_POSITIONS = 1 << 20
 """Positions that a row may list one by one in a constant; what needs more is refused."""
@@ -41,11 +41,11 @@ def row(
     """Enter a function as the row of TFLite operators."""
 
     def enter(function: Row) -> Row:
-        rows = HYBRID if hybrid else QUANTISED if quantized else FLOAT
+        rows = HYBRID if hybrid else QUANTIZED if quantized else FLOAT
         for name in operators:
             _enter(rows, name, function, domain)
             if moves:
-                _enter(QUANTISED, name, _moving(function), domain)
+                _enter(QUANTIZED, name, _moving(function), domain)
         return function
 
     return enter
@@ -71,7 +71,7 @@ def _dispatch(c: Conversion) -> Result:
     """The row for the operands' kind."""
     name = c.node.op_type
     is_quantized = any("." in key for key in c.attributes.values)
-    convert = (QUANTISED if is_quantized else FLOAT).get(name)
+    convert = (QUANTIZED if is_quantized else FLOAT).get(name)
     if is_quantized and name in HYBRID and c.type(DATA.get(name, 0)).dtype.is_float:
         convert = HYBRID[name]
     if convert is None:

@@ -40,7 +40,7 @@ range, its reciprocal, the product, and the sum. Some kernels count from the low
 so that every number is as large as that."""
 POWER = DType.float8_e8m0fnu
 """A type of scales alone."""
-QUANTISED = (
+QUANTIZED = (
     *(DType.int8, DType.uint8, DType.int16, DType.uint16),
     *(d for d in DType if d in NARROW and d is not POWER),
 )
@@ -173,7 +173,7 @@ class QuantizeLinear(Parametrized):
         _check_scale(ctx, self.axis, self.block_size)
         ctx.require(self.precision in (None, *FLOATS), f"precision is {self.precision}")
         to = ctx.type(2).dtype if ctx.has(2) else self.output_dtype or DType.uint8
-        ctx.require(to in QUANTISED, f"{to} is no quantised type, only {', '.join(QUANTISED)}")
+        ctx.require(to in QUANTIZED, f"{to} is no quantised type, only {', '.join(QUANTIZED)}")
         if self.output_dtype not in (None, to):
             ctx.fail(f"output_dtype is {self.output_dtype}, the zero point is {to}")
         return (ctx.type(0).with_dtype(to),)
@@ -294,7 +294,7 @@ class QuantizeLinear(Parametrized):
         blocks = draw(rng, (2, 3, 3), low=0.125, high=0.5)
         yield Case(cls(axis=2, block_size=3), (x, blocks, np.full((2, 3, 3), 9, np.uint16)))
         wide = draw(rng, (2, 3, 7), low=-900.0, high=900.0)
-        for to in (d for d in QUANTISED if d.is_narrow):
+        for to in (d for d in QUANTIZED if d.is_narrow):
             zero = np.ones((3,), to.numpy)
             yield Case(cls(), (wide, lines[0], zero), label=str(to))
         yield Case(cls(output_dtype=DType.float8_e4m3fn, saturate=False), (wide, scalar))
@@ -322,7 +322,7 @@ class DequantizeLinear(Parametrized):
             object.__setattr__(self, "output_dtype", as_dtype(self.output_dtype))
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
-        same_dtype(ctx, (0, 2) if ctx.has(2) else (0,), (*QUANTISED, DType.int32))
+        same_dtype(ctx, (0, 2) if ctx.has(2) else (0,), (*QUANTIZED, DType.int32))
         _check_scale(ctx, self.axis, self.block_size)
         to = self.output_dtype or ctx.type(1).dtype
         ctx.require(to in FLOATS, f"output_dtype is {to}, not a float type")
@@ -391,7 +391,7 @@ class DequantizeLinear(Parametrized):
         blocks = draw(rng, (2, 3, 3), low=0.125, high=0.5)
         yield Case(cls(axis=2, block_size=3), (x, blocks, np.full((2, 3, 3), 9, np.uint8)))
         yield Case(cls(), (draw(rng, (4, 5), "int32", -(2**30), 2**30), scalar))
-        for stored in (d for d in QUANTISED if d.is_narrow):
+        for stored in (d for d in QUANTIZED if d.is_narrow):
             codes = draw(rng, (2, 3, 7), stored, -9.0, 9.0)
             yield Case(cls(), (codes, lines[0], np.ones((3,), stored.numpy)), label=str(stored))
             yield Case(cls(axis=2, block_size=3), (codes, blocks), label=f"blocks of {stored}")
