@@ -11,8 +11,8 @@ from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.onnx_format.dtypes import CODES
 from verax.onnx_format.package import helper, numpy_helper, onnx
-from verax.ops.control.bodies import body_of
 from verax.ops.control.control import If, Loop
+from verax.ops.control.subgraphs import body_of
 
 
 def branches(emission_of: Maker) -> Maker:

@@ -11,8 +11,8 @@ from typing import Any
 from verax.export.onnx.emission import Group, OnnxEmission, onnx_node_of, spelled
 from verax.export.onnx.unrolled import step_by_step
 from verax.ir.graph import Graph, Node
+from verax.ops.recurrent.activations import ONNX_CURVES, takes
 from verax.ops.recurrent.recurrent import CELL, HIDDEN, PROJECTION, R, Recurrent, X
-from verax.ops.recurrent.recurrent_curves import ONNX_CURVES, takes
 
 TURN, OUTPUT_TURN = (1, 0, 2), (2, 0, 1, 3)
 """Of the sequence and the states, both ways; of the outputs, from [T, D, N, H]."""

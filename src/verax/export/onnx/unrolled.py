@@ -12,6 +12,7 @@ import numpy as np
 
 from verax.export.onnx.emission import Group, OnnxEmission
 from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.recurrent.activations import takes
 from verax.ops.recurrent.recurrent import (
     CELL,
     HIDDEN,
@@ -22,7 +23,6 @@ from verax.ops.recurrent.recurrent import (
     X,
 )
 from verax.ops.recurrent.recurrent_arithmetic import Steps
-from verax.ops.recurrent.recurrent_curves import takes
 
 MOST_STEPS = 512
 """Steps that are written out; each is a dozen nodes or more."""

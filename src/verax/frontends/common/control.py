@@ -3,7 +3,7 @@
 A format's reader or importer says what its own nodes are (`Branch`, `Repeat`, `Scan`). A branch
 whose condition is known while the model is read (it depends on sizes, say) is taken and the other
 one dropped; loops whose number of runs is known are unrolled. What only running decides is kept
-(`KeptBranch`, `KeptRepeat`) and becomes an operator of the graph (`bodies`).
+(`KeptBranch`, `KeptRepeat`) and becomes an operator of the graph (`subgraphs`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from verax.base.errors import GraphError, ModelError, UnknownNameError, UnsupportedError, UsageError
-from verax.frontends.common.bodies import keep, scope_of
 from verax.frontends.common.context import (
     Conversion,
     Row,
@@ -35,6 +34,7 @@ from verax.frontends.common.control_nodes import ROWS
 from verax.frontends.common.foreign import MAX_NODES, ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.ledger import Attributes, Ledger
 from verax.frontends.common.open_sizes import advice
+from verax.frontends.common.subgraphs import keep, scope_of
 from verax.frontends.common.wide_borders import take_wide_borders
 from verax.frontends.model import Model
 from verax.ir.dim import DimLike, parse_dim, substitute, symbol, symbols

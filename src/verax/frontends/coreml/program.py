@@ -17,7 +17,7 @@ from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.common.control import Branch, While
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
 from verax.frontends.coreml.blob import Blobs
-from verax.frontends.coreml.compressed import COMPRESSED, decompressed
+from verax.frontends.coreml.compressed_weights import COMPRESSED, decompressed
 from verax.frontends.coreml.features import allowed_sizes
 from verax.frontends.coreml.messages import enum_name, refuse_unknown
 from verax.frontends.coreml.network import metadata_of

@@ -26,7 +26,7 @@ from verax.frontends.keras.rows import (
 from verax.ir.graph import Builder
 from verax.ir.types import DType, TensorType
 from verax.ops.pointwise.elementwise import Elementwise
-from verax.ops.recurrent.recurrent_curves import curve
+from verax.ops.recurrent.activations import curve
 
 ORDERS = {"SimpleRNN": (0,), "GRU": (0, 1, 2), "LSTM": (0, 3, 1, 2)}
 """Which of Keras's gates lies at each place of the operator's weights."""

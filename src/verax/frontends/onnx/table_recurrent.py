@@ -8,7 +8,7 @@ import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.onnx.rows import row
-from verax.ops.recurrent.recurrent_curves import ONNX_CURVES, curve, takes
+from verax.ops.recurrent.activations import ONNX_CURVES, curve, takes
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
 CASES = {name.lower(): name for name in ONNX_CURVES}

@@ -61,7 +61,7 @@ MESSAGES: dict[str, str] = {
     "SavedObjects": "nodes=1:*SavedObject",
 }
 """Message -> fields: `name=number:type`, * for repeated, @ for a map from text. `lifted` is
-written by `lifting`, not by TensorFlow."""
+written by `large_tensors`, not by TensorFlow."""
 ONE_OF = ("Attribute",)
 """Messages of which one field is set, `WhichOneof("value")`, even to 0."""
 

@@ -23,7 +23,7 @@ from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignVal
 from verax.frontends.tensorflow.branches import SWITCH, taken_branches
 from verax.frontends.tensorflow.bundle import Bundle
 from verax.frontends.tensorflow.frames import structured
-from verax.frontends.tensorflow.lifting import lifted
+from verax.frontends.tensorflow.large_tensors import lifted
 from verax.frontends.tensorflow.messages import CLASSES
 from verax.frontends.tensorflow.names import in_function, node_of, plain, port_of
 from verax.frontends.tensorflow.signatures import (

@@ -13,7 +13,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import of_tensor
+from verax.frontends.tflite.quantization import of_tensor
 from verax.frontends.tflite.rows import MAX_POSITIONS, row
 
 SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")

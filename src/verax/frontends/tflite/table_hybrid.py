@@ -16,7 +16,7 @@ from verax.frontends.common.channels_last import (
     transposed,
 )
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import quantization
+from verax.frontends.tflite.quantization import quantization
 from verax.frontends.tflite.rows import activated, activation, row
 from verax.frontends.tflite.table_windows import (
     convolution_fields,

@@ -21,7 +21,7 @@ from verax.frontends.common.foreign import ForeignModel
 from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
 from verax.frontends.torch.archive import Archive
-from verax.frontends.torch.decomposing import (
+from verax.frontends.torch.decomposition import (
     MEANINGS,
     ROUNDS,
     decomposed,
@@ -32,10 +32,10 @@ from verax.frontends.torch.decomposing import (
     unwrapped,
 )
 from verax.frontends.torch.examples import arguments_of
-from verax.frontends.torch.lines import with_line
 from verax.frontends.torch.named_tuples import as_dictionaries
 from verax.frontends.torch.reader import read_program
 from verax.frontends.torch.rows import COMPOSITE
+from verax.frontends.torch.source_lines import with_line
 from verax.frontends.torch.table import TABLE
 
 RANDOM = frozenset((

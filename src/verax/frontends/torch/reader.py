@@ -41,7 +41,7 @@ from verax.frontends.torch.mutation import (
     with_changes,
 )
 from verax.frontends.torch.output_names import output_keys, with_keys
-from verax.frontends.torch.single_numbers import lengthened
+from verax.frontends.torch.scalar_tensors import lengthened
 
 SCHEMA = 8
 """Major version of the program's schema that is understood."""

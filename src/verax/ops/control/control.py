@@ -1,7 +1,7 @@
 """If and Loop: a network chooses between two bodies, or repeats one, by what it computes.
 
 Both are pure functions of their inputs, the values among them that the bodies read from outside
-(`bodies`). How far rounding moves their results is measured: the bodies are run with noise of the
+(`subgraphs`). How far rounding moves their results is measured: the bodies are run with noise of the
 size of every node's rounding. Where such noise makes another choice, nobody can say which results
 are right, and the judge is told so.
 """
@@ -23,7 +23,7 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding
 from verax.ops.common import declared_units, draw
-from verax.ops.control.bodies import Noise, Runner, body_of, instantiated
+from verax.ops.control.subgraphs import Noise, Runner, body_of, instantiated
 
 MOST_RUNS = 1 << 20
 """A loop that is not done after so many runs is taken for one without end."""

@@ -22,6 +22,7 @@ from verax.numerics.error_model import Rounding
 from verax.numerics.fma import ORDERED
 from verax.ops.common import FLOATS, declared_units, draw, same_dtype
 from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.recurrent.activations import curve
 from verax.ops.recurrent.recurrent_arithmetic import (
     Noisy,
     Plain,
@@ -29,7 +30,6 @@ from verax.ops.recurrent.recurrent_arithmetic import (
     Steps,
     stacked_roundings,
 )
-from verax.ops.recurrent.recurrent_curves import curve
 
 V = TypeVar("V")
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}

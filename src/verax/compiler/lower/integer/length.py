@@ -11,8 +11,8 @@ from verax.compiler.kernels.loops.loop import Access
 from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.lower.lowering import Lowering, NoKernel, lowers
 from verax.numerics.expr import Input, TracingArith
-from verax.ops.quantized.lengths import LONGEST, RowLength
 from verax.ops.quantized.requantization import L2NormalizeInteger
+from verax.ops.quantized.row_lengths import LONGEST, RowLength
 
 
 @lowers(L2NormalizeInteger)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from verax.frontends.common.context import Result
-from verax.frontends.common.looping import looped
+from verax.frontends.common.loops import looped
 from verax.frontends.torch.rows import Aten, row
 from verax.frontends.torch.tables.elementwise import in_type, operand, promoted
 from verax.ir.types import DType

@@ -13,8 +13,8 @@ from verax.ir.graph import Graph, Node
 from verax.ir.printer import print_graph
 from verax.ir.types import DType, TensorType
 from verax.judge.explain.hypotheses.base import Arrays, Edit, Hypothesis, Prior, Suspect, edited
-from verax.ops.control.bodies import Runner, body_of
 from verax.ops.control.control import If, Loop
+from verax.ops.control.subgraphs import Runner, body_of
 from verax.ops.pointwise.comparison import Equal
 
 MOST_PAIRS = 12

@@ -16,7 +16,7 @@ from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.table import fields_of
 from verax.frontends.onnx.rows import MICROSOFT, row, window_pads
 from verax.frontends.onnx.table_microsoft import channels_first, channels_last
-from verax.frontends.onnx.table_quantised import as_bias, as_floats, as_integers
+from verax.frontends.onnx.table_quantized import as_bias, as_floats, as_integers
 from verax.frontends.onnx.table_windows import CONVOLUTION, POOL
 from verax.ir.types import DType
 

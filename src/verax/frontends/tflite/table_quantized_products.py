@@ -9,7 +9,7 @@ import numpy as np
 
 from verax.frontends.common.channels_last import channels_first, finish_channels_last, transposed
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import (
+from verax.frontends.tflite.quantization import (
     activation_range,
     factors,
     of_tensor,

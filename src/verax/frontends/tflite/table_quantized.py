@@ -12,7 +12,7 @@ from verax.frontends.common.channels_last import (
     pads,
 )
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import (
+from verax.frontends.tflite.quantization import (
     activation_range,
     centered,
     factors,

@@ -10,7 +10,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import centered, factors, of_tensor
+from verax.frontends.tflite.quantization import centered, factors, of_tensor
 from verax.frontends.tflite.rows import row
 from verax.frontends.tflite.table_recurrent import _named, _states
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import of_tensor
+from verax.frontends.tflite.quantization import of_tensor
 from verax.frontends.tflite.rows import row
 from verax.numerics.fixed_point import (
     interpolated,

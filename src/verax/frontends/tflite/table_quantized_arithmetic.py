@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import activation_range, centered, factors, of_tensor
+from verax.frontends.tflite.quantization import activation_range, centered, factors, of_tensor
 from verax.frontends.tflite.rows import activation, row
 from verax.numerics.fixed_point import (
     doubling_high_product,

@@ -8,7 +8,7 @@ import numpy as np
 
 from verax.frontends.common.channels_last import constant_ints
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import centered, factors, of_tensor
+from verax.frontends.tflite.quantization import centered, factors, of_tensor
 from verax.frontends.tflite.rows import row
 from verax.frontends.tflite.table_elementwise import arg as position
 from verax.frontends.tflite.table_elementwise import shape

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import centered, factors, of_tensor
+from verax.frontends.tflite.quantization import centered, factors, of_tensor
 from verax.frontends.tflite.rows import row
 from verax.frontends.tflite.table_recurrent import _named, _states
 from verax.numerics.fixed_point_words import stepped_sigmoid, stepped_tanh
