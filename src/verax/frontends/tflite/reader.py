@@ -227,15 +227,11 @@ def _name(table: Table, slot: int) -> str:
 
 def _operator_name(code: Table) -> tuple[str, str, int]:
     """(domain, operator, version): the larger of the old and the new code field counts."""
-    code_number = max(code.integer(0, "int8"), code.integer(3))
+    index = max(code.integer(0, "int8"), code.integer(3))
     version = code.integer(2, default=1)
-    if code_number == CUSTOM:
+    if index == CUSTOM:
         return "custom", _name(code, 1) or "unnamed", version
-    return (
-        "",
-        OPERATORS[code_number] if 0 <= code_number < len(OPERATORS) else f"{code_number}",
-        version,
-    )
+    return "", OPERATORS[index] if 0 <= index < len(OPERATORS) else f"{index}", version
 
 
 def _buffer(table: Table, data: memoryview) -> memoryview:
@@ -287,18 +283,9 @@ def _tensor(table: Table, name: str, buffers: list[memoryview]) -> Tensor:
         dtype = PACKED[str(kind)]
     scale, zero, axis = _quantization(table.table(4), location)
     return Tensor(
-        name,
-        dtype,
-        str(kind),
-        tuple(dims.tolist()),
-        tuple(signature.tolist()),
-        data,
-        scale,
-        zero,
-        axis,
-        is_variable,
-        table.table(6),
-    )
+        name, dtype, str(kind), tuple(dims.tolist()), tuple(signature.tolist()), data,
+        scale, zero, axis, is_variable, table.table(6),
+    )  # fmt: skip
 
 
 def _quantization(
@@ -499,12 +486,10 @@ def _metadata(model: Table, graphs: int, tensors: list[Tensor]) -> dict[str, str
     for entry in _limited(model.tables(7), "signatures"):
         if entry.integer(4, "uint32") == 0:
             sides = (_limited(entry.tables(slot), "names of a signature") for slot in (0, 1))
-            input_names, output_names = (
+            ins, outs = (
                 [f"{_name(t, 0)} = {_operand(t.integer(1, 'uint32'), tensors).name}" for t in side]
                 for side in sides
             )
-            entries[f"signature {_name(entry, 2)}"] = (
-                f"{', '.join(input_names)} -> {', '.join(output_names)}"
-            )
+            entries[f"signature {_name(entry, 2)}"] = f"{', '.join(ins)} -> {', '.join(outs)}"
     names = [_name(entry, 0) for entry in _limited(model.tables(6), "metadata entries")]
     return {**{k: v for k, v in entries.items() if v}, "metadata": ", ".join(names)}

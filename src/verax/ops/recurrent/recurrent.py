@@ -23,13 +23,7 @@ from verax.numerics.fma import ORDERED
 from verax.ops.common import FLOATS, declared_units, draw, same_dtype
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.recurrent.activations import curve
-from verax.ops.recurrent.recurrent_arithmetic import (
-    Noisy,
-    Plain,
-    Promised,
-    Steps,
-    stacked_roundings,
-)
+from verax.ops.recurrent.recurrent_arithmetic import Noisy, Plain, Promised, Steps, stack_roundings
 
 V = TypeVar("V")
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -228,8 +222,8 @@ class Recurrent(Operator):
         if not outcomes[0].outputs:
             none = [np.zeros(np.shape(y)) for y in outputs]
             return [Rounding(z, z) for z in none]
-        over_time = [stacked_roundings(o.outputs, 0) for o in outcomes]
-        ends = [stacked_roundings([o.states[i] for o in outcomes], 0) for i in range(self.states)]
+        over_time = [stack_roundings(o.outputs, 0) for o in outcomes]
+        ends = [stack_roundings([o.states[i] for o in outcomes], 0) for i in range(self.states)]
         fields = []
         for field in ("sigma", "bound"):
             y = np.stack([getattr(r, field) for r in over_time], 1)
@@ -303,16 +297,9 @@ class Recurrent(Operator):
         biases = np.zeros((2 * rows,), w.dtype) if b is None else b[d]
         p, projection, bias = (None if a is None else a[d] for a in more)
         return Weights(
-            w[d],
-            r[d],
-            biases[:rows],
-            biases[rows:],
-            p,
-            projection,
-            bias,
-            curves,
+            w[d], r[d], biases[:rows], biases[rows:], p, projection, bias, curves,
             rows // self.gates,
-        )
+        )  # fmt: skip
 
     def _empty(self, inputs: Sequence[Any], dtype: Any) -> np.ndarray:
         """The outputs of no step at all."""
@@ -420,11 +407,8 @@ class GRU(Recurrent):
 
     def step(self, m: Steps[V], w: Weights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
         (h,), (f, g) = state, w.curves
-        update_and_reset, new = w.gate(0, 1), w.gate(2)
-        gates = m.curve(
-            f,
-            m.clip(m.product(h, w.r[update_and_reset[1]], m.take(x, update_and_reset)), self.clip),
-        )
+        zr_rows, new = w.gate(0, 1), w.gate(2)
+        gates = m.curve(f, m.clip(m.product(h, w.r[zr_rows[1]], m.take(x, zr_rows)), self.clip))
         z, r = m.take(gates, w.gate(0)), m.take(gates, w.gate(1))
         if self.linear_before_reset:
             bias = m.bias(w.rb[new[1]], w.rb[new[1]] * 0)

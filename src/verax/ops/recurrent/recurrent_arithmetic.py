@@ -325,7 +325,7 @@ def _rounded(value: Array, carried: Array, bound: Array) -> Spread:
     return Spread(value, carried + own, bound + 1.001 * U * (np.abs(value) + bound) + TINY)
 
 
-def stacked_roundings(spreads: Sequence[Spread], axis: int) -> Rounding:
+def stack_roundings(spreads: Sequence[Spread], axis: int) -> Rounding:
     """`Rounding` of the values stacked along a new axis."""
     sigma = np.stack([np.sqrt(p.variance) for p in spreads], axis)
     return Rounding(sigma, np.stack([p.bound for p in spreads], axis))
