@@ -13,7 +13,7 @@ from tests.frontends.from_keras.test_keras_answers import stored
 from tests.frontends.from_tflite.resource_cases import resource_cases
 from tests.frontends.from_tflite.test_tflite_ledger import CASES
 
-from verax.frontends.common.control import Call
+from verax.frontends.common.control import SubgraphCall
 from verax.frontends.common.foreign import ForeignNode
 from verax.frontends.keras.archive import open_archive
 from verax.frontends.keras.reader import read_model as read_keras
@@ -26,7 +26,9 @@ from verax.frontends.tflite.table import TABLE as TFLITE
 def tflite_nodes() -> Iterator[ForeignNode]:
     """Calls aside: whose graph they run is in no table."""
     for data in (*CASES.values(), *dict(resource_cases()).values()):
-        yield from (n for n in read_tflite(memoryview(data)).nodes if not isinstance(n, Call))
+        yield from (
+            n for n in read_tflite(memoryview(data)).nodes if not isinstance(n, SubgraphCall)
+        )
 
 
 def keras_nodes() -> Iterator[ForeignNode]:

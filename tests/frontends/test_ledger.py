@@ -6,7 +6,7 @@ from onnx import helper
 from onnx_models import model, one_node
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.common.ledger import Ledger, Outcome
+from verax.frontends.common.ledger import AttributeOutcome, Ledger
 from verax.frontends.onnx import load_onnx
 
 X = np.zeros((2, 3, 5), np.float32)
@@ -33,8 +33,8 @@ def test_read_attributes_and_irrelevant_ones_are_entered_once_with_reason():
     a.close()
     found = [(e.attribute, e.outcome, e.value, e.reason) for e in a.ledger.entries]
     assert found == [
-        ("axis", Outcome.consumed, "1", ""),
-        ("seed", Outcome.irrelevant, "7", "nothing is drawn"),
+        ("axis", AttributeOutcome.consumed, "1", ""),
+        ("seed", AttributeOutcome.irrelevant, "7", "nothing is drawn"),
     ]
     assert a.ledger.counts() == {"consumed": 1, "irrelevant": 1}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.export.onnx.emission import Group, OnnxEmission, reduced
+from verax.export.onnx.emission import NodeGroup, OnnxEmission, reduced
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.sums.attention import PARTS, Attention
@@ -15,7 +15,7 @@ from verax.ops.sums.attention import PARTS, Attention
 
 def attention(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """MatMul, Mul, Add or Where, Softmax, MatMul. Shared heads are gathered."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, Attention)
     rank, dtype = g.type(0).rank, g.type(0).dtype
     swapped = [*range(rank - 3), rank - 2, rank - 3, rank - 1]
@@ -59,7 +59,7 @@ def attention(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Transpose", y, perm=swapped) if "y" in op.heads_inside else y)
 
 
-def safe_softmax(g: Group, scores: str, axis: int, dtype: DType, version: int) -> str:
+def safe_softmax(g: NodeGroup, scores: str, axis: int, dtype: DType, version: int) -> str:
     """Softmax along an axis, and zeros for a line that is -inf throughout: Softmax with a Where
     that asks the line's maximum. IsNaN would be shorter, and would make zeros of other NaN, too."""
     top = reduced(g, "ReduceMax", scores, [axis], version)

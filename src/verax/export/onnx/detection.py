@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.export.onnx.emission import Group, OnnxEmission
+from verax.export.onnx.emission import NodeGroup, OnnxEmission
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.images.multibox import BoxNMS, MultiBoxDetection
@@ -23,7 +23,7 @@ FLOAT = np.float32
 
 def multibox_detection(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Decoded boxes, the best class of each, sorted and suppressed class by class."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, MultiBoxDetection)
     classes = g.type(0).dims[1]
     if g.type(0).dtype is not DType.float32:
@@ -68,7 +68,7 @@ def multibox_detection(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Concat", *columns, axis=2))
 
 
-def _best_class(g: Group, threshold: float) -> tuple[str, str, str]:
+def _best_class(g: NodeGroup, threshold: float) -> tuple[str, str, str]:
     """Score and number of each anchor's best class, the background aside, and whether it counts."""
     scores = g.add("Slice", g.input(0), g.constant([1]), g.constant([2**31 - 1]), g.constant([1]))
     scores = g.add("Where", g.add("IsNaN", scores), _float32(g, NEVER), scores)
@@ -80,7 +80,7 @@ def _best_class(g: Group, threshold: float) -> tuple[str, str, str]:
     return best, label, g.add("And", is_score, is_high)
 
 
-def _decoded(g: Group, op: MultiBoxDetection) -> str:
+def _decoded(g: NodeGroup, op: MultiBoxDetection) -> str:
     """Boxes [n, anchors, 4]: the anchors moved and scaled by the offsets."""
     shape = g.add("Concat", _size(g, g.input(0), 0), g.constant([-1, 4]), axis=0)
     offsets = g.add("Reshape", g.input(1), shape)
@@ -97,7 +97,7 @@ def _decoded(g: Group, op: MultiBoxDetection) -> str:
 
 def box_nms(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Rows that survive, moved to the front by falling score."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, BoxNMS)
     if g.type(0).dtype is not DType.float32:
         return g.refuse("has no ONNX form for other types than float32")
@@ -140,7 +140,7 @@ def box_nms(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 
 def _survivors(
-    g: Group, boxes: str, scores: str, valid: str, count: str, limit: Any, center: bool = False
+    g: NodeGroup, boxes: str, scores: str, valid: str, count: str, limit: Any, center: bool = False
 ) -> str:
     """Bool [n, boxes]: which boxes no better one of their class overlaps by more than `limit`.
 
@@ -161,7 +161,7 @@ def _survivors(
     return g.add("And", marked, valid)
 
 
-def _in_order(g: Group, rows: str, order: str, present: str) -> str:
+def _in_order(g: NodeGroup, rows: str, order: str, present: str) -> str:
     """rows [n, boxes, width] taken in `order` [n, boxes], -1 where none is present."""
     shape = g.add("Shape", rows)
     index = g.add("Expand", g.add("Unsqueeze", order, g.constant([2])), shape)
@@ -169,41 +169,41 @@ def _in_order(g: Group, rows: str, order: str, present: str) -> str:
     return g.add("Where", g.add("Unsqueeze", present, g.constant([2])), ordered, _float32(g, -1))
 
 
-def _sorted(g: Group, key: str, count: str) -> list[str]:
+def _sorted(g: NodeGroup, key: str, count: str) -> list[str]:
     """Values and places of `key` [n, boxes] from the largest on."""
     return g.add_all("TopK", [key, count], 2, axis=1)
 
 
-def _scattered(g: Group, order: str, flags: str, like: str) -> str:
+def _scattered(g: NodeGroup, order: str, flags: str, like: str) -> str:
     """`flags` along `order`, put back to the places that `order` names, [n, boxes]."""
     none = g.add("Mul", g.cast(like, DType.int64), g.constant(0))
     spread = g.add("Add", g.cast(flags, DType.int64), none)
     return g.cast(g.add("ScatterElements", none, order, spread, axis=1), DType.bool_)
 
 
-def _positions(g: Group, count: str) -> str:
+def _positions(g: NodeGroup, count: str) -> str:
     """0, 1, ... count - 1."""
     end = g.add("Squeeze", count)
     return g.add("Range", g.constant(0), end, g.constant(1))
 
 
-def _size(g: Group, value: str, axis: int) -> str:
+def _size(g: NodeGroup, value: str, axis: int) -> str:
     """The size of an axis, [1]."""
     return g.add("Gather", g.add("Shape", value), g.constant([axis]))
 
 
-def _first_and_last_two(g: Group, value: str) -> list[str]:
+def _first_and_last_two(g: NodeGroup, value: str) -> list[str]:
     """The first and the second two numbers of the last axis of four."""
     return [_columns(g, value, 0, 2), _columns(g, value, 2, 4)]
 
 
-def _columns(g: Group, value: str, begin: int, end: int) -> str:
+def _columns(g: NodeGroup, value: str, begin: int, end: int) -> str:
     return g.add("Slice", value, g.constant([begin]), g.constant([end]), g.constant([-1]))
 
 
-def _column(g: Group, value: str, index: int) -> str:
+def _column(g: NodeGroup, value: str, index: int) -> str:
     return g.add("Gather", value, g.constant(index), axis=2)
 
 
-def _float32(g: Group, value: float) -> str:
+def _float32(g: NodeGroup, value: float) -> str:
     return g.constant(value, FLOAT)

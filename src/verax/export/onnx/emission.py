@@ -90,7 +90,7 @@ def onnx_node_of(
     return onnx_node
 
 
-class Group:
+class NodeGroup:
     """Collects the ONNX nodes that together are one node of the graph."""
 
     def __init__(self, node: Node, graph: Graph) -> None:
@@ -162,7 +162,7 @@ class Group:
         return name
 
 
-def reduced(g: Group, kind: str, value: str, axes: Sequence[int], version: int) -> str:
+def reduced(g: NodeGroup, kind: str, value: str, axes: Sequence[int], version: int) -> str:
     """A reduction that keeps its axes; which ones it takes as an input since opset 18."""
     if version < 18:
         return g.add(kind, value, axes=list(axes))
@@ -187,7 +187,7 @@ def numbered_pads(op: Any, kernel: Sequence[DimLike], sizes: Sequence[DimLike]) 
 def widened(node: Node, graph: Graph, version: int, **changed: Any) -> OnnxEmission:
     """An operator that only chooses among 16-bit integers, between casts: ONNX or ONNX Runtime has
     it for other types only."""
-    kind, g = node.op.kind, Group(node, graph)
+    kind, g = node.op.kind, NodeGroup(node, graph)
     narrow = graph.types[node.outputs[0]].dtype
     if narrow not in WORDS:
         return plain(node, graph, version, **changed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.export.onnx.emission import Group, OnnxEmission, plain, reduced
+from verax.export.onnx.emission import NodeGroup, OnnxEmission, plain, reduced
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.fixed_point import (
@@ -37,7 +37,7 @@ from verax.ops.quantized.weighted_sum import WeightedSumInteger
 
 def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The products and shifts in int64."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, Requantize)
     multiplier, shift = g.constant_input(1), g.constant_input(2)
     if multiplier is None or shift is None:
@@ -76,7 +76,7 @@ def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def weighted_sum(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The sum and the shift in int64."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, WeightedSumInteger)
     total = g.constant(op.offset)
     for i, factor in enumerate(op.factors):
@@ -87,7 +87,7 @@ def weighted_sum(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.cast(shifted, op.output_dtype))
 
 
-def _scaled(g: Group, x: str, multiplier: np.ndarray, shift: np.ndarray) -> str:
+def _scaled(g: NodeGroup, x: str, multiplier: np.ndarray, shift: np.ndarray) -> str:
     """`numerics.fixed_point.scaled` for multipliers that are not negative."""
     if shift.max(initial=0) > 0:
         x = _wrap32(g, g.add("Mul", x, g.constant(np.int64(1) << np.maximum(shift, 0))))
@@ -104,13 +104,13 @@ def _scaled(g: Group, x: str, multiplier: np.ndarray, shift: np.ndarray) -> str:
     return _shifted(g, scaled, exponent, 40)
 
 
-def _doubling_high_product(g: Group, a: str, b: str) -> str:
+def _doubling_high_product(g: NodeGroup, a: str, b: str) -> str:
     """floor((a b + 2^30) / 2^31) of int64 values whose product lies within 2^62 of zero."""
     raised = g.add("Add", g.add("Mul", a, b), g.constant(2**30))
     return _shifted(g, raised, 31, 62)
 
 
-def _shifted(g: Group, x: str, exponent: int | np.ndarray, bits: int) -> str:
+def _shifted(g: NodeGroup, x: str, exponent: int | np.ndarray, bits: int) -> str:
     """floor(x / 2^exponent) of int64 values from -2^bits on. ONNX shifts unsigned values."""
     raised = g.cast(g.add("Add", x, g.constant(2**bits)), DType.uint64)
     shifted = g.add("BitShift", raised, g.constant(exponent, np.uint64), direction="RIGHT")
@@ -118,18 +118,18 @@ def _shifted(g: Group, x: str, exponent: int | np.ndarray, bits: int) -> str:
     return g.add("Sub", g.cast(shifted, DType.int64), g.constant(less))
 
 
-def _floor_divide(g: Group, a: str, divisor: str) -> str:
+def _floor_divide(g: NodeGroup, a: str, divisor: str) -> str:
     """floor(a / divisor), the divisor being positive."""
     return g.add("Div", g.add("Sub", a, g.add("Mod", a, divisor)), divisor)
 
 
-def _wrap32(g: Group, value: str) -> str:
+def _wrap32(g: NodeGroup, value: str) -> str:
     return g.cast(g.cast(value, DType.int32), DType.int64)
 
 
 def softmax_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Exponentials from a table of the 256 differences of two bytes, the rest in int64."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, SoftmaxInteger)
     if g.type(0).dtype.itemsize > 1:
         return _softmax_by_tables(g, op.factor, version)
@@ -153,13 +153,13 @@ def softmax_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.cast(shares, op.output_dtype))
 
 
-def _leading_zeros(g: Group, x: str) -> str:
+def _leading_zeros(g: NodeGroup, x: str) -> str:
     """Of numbers of 32 bits above 0, whose last axis has the size 1."""
     bits = g.cast(g.add("GreaterOrEqual", x, g.constant(2 ** np.arange(1, 32))), DType.int64)
     return g.add("Sub", g.constant(31), g.add("ReduceSum", bits, g.constant([-1])))
 
 
-def _softmax_by_tables(g: Group, factor: float, version: int) -> OnnxEmission:
+def _softmax_by_tables(g: NodeGroup, factor: float, version: int) -> OnnxEmission:
     """Softmax of 16 bits: two interpolated tables."""
     multiplier, shift = quantised_factor(factor / (10.0 / (2**16 - 1)))
     x = g.cast(g.input(0), DType.int64)
@@ -179,7 +179,7 @@ def _softmax_by_tables(g: Group, factor: float, version: int) -> OnnxEmission:
     return g.finish(g.cast(shares, DType.int16))
 
 
-def _interpolated(g: Group, x: str, table: np.ndarray) -> str:
+def _interpolated(g: NodeGroup, x: str, table: np.ndarray) -> str:
     """`numerics.fixed_point.interpolated` of x cut to 16 bits."""
     x = g.add("Clip", x, g.constant(-(2**15)), g.constant(2**15 - 1))
     index = _shifted(g, g.add("Add", x, g.constant(2**15)), 7, 20)
@@ -206,7 +206,7 @@ def _tables(factor: float) -> tuple[np.ndarray, np.ndarray]:
     return exponentials, rounded_shift(exponentials, SUM_BITS)
 
 
-def _reciprocal_of_one_plus(g: Group, a: str) -> str:
+def _reciprocal_of_one_plus(g: NodeGroup, a: str) -> str:
     """`numerics.fixed_point.reciprocal_of_one_plus`."""
     half = g.add("Div", g.add("Add", a, g.constant(2**31)), g.constant(2))
     x = _doubling_high_product(g, half, g.constant(-1010580540))
@@ -217,14 +217,14 @@ def _reciprocal_of_one_plus(g: Group, a: str) -> str:
     return _saturating_product(g, x, 2)
 
 
-def _saturating_product(g: Group, x: str, factor: int) -> str:
+def _saturating_product(g: NodeGroup, x: str, factor: int) -> str:
     product = g.add("Mul", x, g.constant(factor))
     return g.add("Clip", product, g.constant(INT32.min), g.constant(INT32.max))
 
 
 def quantize_linear(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX rounds halves to even; others by their steps, the quotient being rounded to float32."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, QuantizeLinear)
     to = graph.output_types(node)[0].dtype
     if op.halves == "even" or to.is_float:
@@ -245,7 +245,7 @@ def quantize_linear(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def l2_normalize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The inverse root's steps in int64, with exponents from tables over the number of bits."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, L2NormalizeInteger)
     info = np.iinfo(g.type(0).dtype.numpy)
     x = g.add("Sub", g.cast(g.input(0), DType.int64), g.constant(op.zero_point))
@@ -269,7 +269,7 @@ def l2_normalize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission
 
 def resize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Neighbors gathered along one axis after the other, and their weighted sums in int64."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, ResizeInteger)
     rank, value = g.type(0).rank, g.cast(g.input(0), DType.int64)
     for index, axis in enumerate(op.axes):
@@ -290,7 +290,7 @@ def resize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.cast(rounded, g.type(0).dtype))
 
 
-def _inverse_root(g: Group, x: str) -> tuple[str, str]:
+def _inverse_root(g: NodeGroup, x: str) -> tuple[str, str]:
     """Multiplier and bits to shift right of `numerics.fixed_point.inverse_root`.
 
     How far its steps shift follows from the number of bits of x, here up to 62.
@@ -321,14 +321,14 @@ def _inverse_root(g: Group, x: str) -> tuple[str, str]:
     return multiplier, g.add("Where", is_one, g.constant(0), by_length(np.maximum(right, 0)))
 
 
-def _power(g: Group, exponent: str) -> str:
+def _power(g: NodeGroup, exponent: str) -> str:
     """2^exponent for 0 .. 62."""
     return g.add("Gather", g.constant(2 ** np.arange(63)), exponent)
 
 
 def dynamic_quantize_groups(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The same steps in float32, and in float64 where the operator takes it."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, DynamicQuantizeGroups)
     x, axes = g.input(0), list(range(op.axis, g.type(0).rank))
     zero, one = (g.constant(v, np.float32) for v in (0, 1))
@@ -360,7 +360,7 @@ def dynamic_quantize_groups(node: Node, graph: Graph, version: int) -> OnnxEmiss
     return g.finish(integers, g.add("Where", empty, one, scale))
 
 
-def _nearest(g: Group, x: str) -> str:
+def _nearest(g: NodeGroup, x: str) -> str:
     """`numerics.fixed_point.nearest`: halves away from zero, in float64."""
     wide = g.cast(x, DType.float64)
     size = g.add("Floor", g.add("Add", g.add("Abs", wide), g.constant(0.5, float)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.export.onnx.emission import Group, OnnxEmission, numbered_pads, plain, spelled
+from verax.export.onnx.emission import NodeGroup, OnnxEmission, numbered_pads, plain, spelled
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.onnx_format.package import numpy_helper
@@ -31,7 +31,7 @@ def conv_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     ONNX Runtime multiplies signed weights by an instruction that saturates on processors without
     VNNI; products of two unsigned operands are exact everywhere.
     """
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     in_32_bits = node.op.attributes()["output_dtype"] is DType.int32
     one_zero = not g.has(3) or g.type(3).rank == 0
     if in_32_bits and one_zero and g.type(0).dtype is DType.uint8:
@@ -49,7 +49,7 @@ def conv_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
 def conv_transpose_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Float sums: there is no such operator for integers."""
     assert isinstance(node.op, ConvTransposeInteger)
-    return _float_sums(Group(node, graph), "ConvTranspose", 1)
+    return _float_sums(NodeGroup(node, graph), "ConvTranspose", 1)
 
 
 def _window(op: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _window(op: Any) -> dict[str, Any]:
     return attributes
 
 
-def _unsigned(g: Group, index: int) -> str:
+def _unsigned(g: NodeGroup, index: int) -> str:
     """Input `index`, bytes with sign raised by 128 into uint8."""
     if g.type(index).dtype is DType.uint8:
         return g.input(index)
@@ -72,12 +72,12 @@ def _unsigned(g: Group, index: int) -> str:
     return g.cast(raised, DType.uint8)
 
 
-def _byte_zero(g: Group, index: int) -> str:
+def _byte_zero(g: NodeGroup, index: int) -> str:
     """What zero of input `index` is in `_unsigned`."""
     return g.constant(0 if g.type(index).dtype is DType.uint8 else 128, np.uint8)
 
 
-def _unsigned_weights(g: Group) -> tuple[str, str] | None:
+def _unsigned_weights(g: NodeGroup) -> tuple[str, str] | None:
     """Weights as uint8 and their one zero point; None when one does not suffice."""
     if not g.has(3) or g.type(3).rank == 0:
         return _unsigned(g, 1), _unsigned(g, 3) if g.has(3) else _byte_zero(g, 1)
@@ -87,7 +87,7 @@ def _unsigned_weights(g: Group) -> tuple[str, str] | None:
     return g.constant(centered + 128, np.uint8), g.constant(128, np.uint8)
 
 
-def _known_weights(g: Group, axis: int) -> np.ndarray | None:
+def _known_weights(g: NodeGroup, axis: int) -> np.ndarray | None:
     """Weights less their zero points, int64, when both are constants. axis: of output channels."""
     weights = g.constant_input(1)
     zero = g.constant_input(3) if g.has(3) else np.zeros((), np.int64)
@@ -97,7 +97,7 @@ def _known_weights(g: Group, axis: int) -> np.ndarray | None:
     return weights.astype(np.int64) - zero.astype(np.int64).reshape(lanes)
 
 
-def _float_sums(g: Group, kind: str, axis: int) -> OnnxEmission:
+def _float_sums(g: NodeGroup, kind: str, axis: int) -> OnnxEmission:
     """The float operator `kind` on centered data and weights, cut into digits where sums of whole
     numbers could exceed 2^24. axis: of the output channels in the weights."""
     largest = _largest_sum(g, axis)
@@ -116,7 +116,7 @@ def _float_sums(g: Group, kind: str, axis: int) -> OnnxEmission:
     return g.finish(g.cast(_from_digits(g, sums, bits), to))
 
 
-def _largest_sum(g: Group, axis: int) -> int | None:
+def _largest_sum(g: NodeGroup, axis: int) -> int | None:
     """A bound on the sum of magnitudes of the weights that meet in one result."""
     weights = _known_weights(g, axis)
     if not g.type(1).is_static:
@@ -133,7 +133,7 @@ def _largest_sum(g: Group, axis: int) -> int | None:
     return int(sums.max(initial=0))
 
 
-def _magnitude(g: Group, index: int, zero: int) -> int:
+def _magnitude(g: NodeGroup, index: int, zero: int) -> int:
     """A bound on input `index` less its zero point."""
     info = np.iinfo(g.type(index).dtype.numpy)
     zero_point = g.constant_input(zero) if g.has(zero) else np.zeros(1, np.int64)
@@ -142,7 +142,7 @@ def _magnitude(g: Group, index: int, zero: int) -> int:
     return max(int(info.max) - int(zero_point.min()), int(zero_point.max()) - int(info.min))
 
 
-def _centered(g: Group, index: int, zero: int, lanes: list[int]) -> str:
+def _centered(g: NodeGroup, index: int, zero: int, lanes: list[int]) -> str:
     """Input `index` less its zero point, float32. lanes: shape of a zero point per channel."""
     value = g.cast(g.input(index), DType.float32)
     zero_point = g.constant_input(zero) if g.has(zero) else np.zeros((), np.int64)
@@ -154,7 +154,7 @@ def _centered(g: Group, index: int, zero: int, lanes: list[int]) -> str:
     return g.add("Sub", value, less)
 
 
-def _digits(g: Group, value: str, magnitude: int, bits: int) -> list[str]:
+def _digits(g: NodeGroup, value: str, magnitude: int, bits: int) -> list[str]:
     """Whole numbers in float32 as digits of `bits` bits, the lowest first, the last one signed."""
     digits = []
     base = g.constant(2.0**bits, np.float32)
@@ -165,7 +165,7 @@ def _digits(g: Group, value: str, magnitude: int, bits: int) -> list[str]:
     return [*digits, value]
 
 
-def _from_digits(g: Group, digits: list[str], bits: int) -> str:
+def _from_digits(g: NodeGroup, digits: list[str], bits: int) -> str:
     """Digits (whole numbers in float32) put together: one of them as it is, several as int64."""
     total = digits[-1]
     for digit in reversed(digits[:-1]):
@@ -178,7 +178,7 @@ def _from_digits(g: Group, digits: list[str], bits: int) -> str:
 
 def average_pool_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Sums from the float mean times the window's size, then the division of integers."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, AveragePoolInteger)
     taps = int(np.prod(op.kernel_shape, dtype=np.int64))
     bits = (EXACT_MEAN // taps).bit_length() - 1
@@ -203,7 +203,7 @@ def average_pool_integer(node: Node, graph: Graph, version: int) -> OnnxEmission
     return g.finish(g.cast(quotient, g.type(0).dtype))
 
 
-def _window_sum(g: Group, value: str, taps: int) -> str:
+def _window_sum(g: NodeGroup, value: str, taps: int) -> str:
     """Sums over the windows of small whole numbers, float32; padding counts as zero."""
     op = g.node.op
     attributes = _window(op) | spelled(

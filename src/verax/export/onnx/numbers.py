@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from verax.export.onnx.emission import Group, OnnxEmission
+from verax.export.onnx.emission import NodeGroup, OnnxEmission
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.inverse_error import (
@@ -22,13 +22,13 @@ from verax.numerics.inverse_error import (
 )
 
 
-def _scalar(g: Group, value: float) -> str:
+def _scalar(g: NodeGroup, value: float) -> str:
     return g.constant(value, g.type(0).dtype.numpy)
 
 
 def floor_div(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """By the remainder, of which ONNX has C's for all types; integers as int64."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     a, b, dtype = g.input(0), g.input(1), g.type(0).dtype
     if dtype is DType.uint64:
         return g.finish(g.add("Div", a, b))
@@ -47,14 +47,14 @@ def floor_div(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Where", g.add("Equal", b, zero), quotient, signed))
 
 
-def _is_negative(g: Group, x: str) -> str:
+def _is_negative(g: NodeGroup, x: str) -> str:
     """Bool: where the sign bit is set, of zeros too."""
     zero = _scalar(g, 0)
     with_sign = g.add("Where", g.add("Equal", x, zero), g.add("Reciprocal", x), x)
     return g.add("Less", with_sign, zero)
 
 
-def _ratio(g: Group, a: str, b: str) -> tuple[str, str]:
+def _ratio(g: NodeGroup, a: str, b: str) -> tuple[str, str]:
     """The larger of two sizes, and the smaller as a part of it, 0 where both are."""
     large = g.add("Max", a, b)
     nothing = g.add("Equal", large, _scalar(g, 0))
@@ -64,7 +64,7 @@ def _ratio(g: Group, a: str, b: str) -> tuple[str, str]:
 
 def atan2(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The arc tangent of the smaller over the larger, turned into its octant."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     a, b, zero, one = g.input(0), g.input(1), _scalar(g, 0), _scalar(g, 1)
     height, width = g.add("Abs", a), g.add("Abs", b)
     endless = g.add("And", *(g.add("Equal", v, _scalar(g, np.inf)) for v in (height, width)))
@@ -79,7 +79,7 @@ def atan2(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def hypot(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The larger times the root of 1 + ratio^2."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     a, b = (g.add("Abs", g.input(i)) for i in (0, 1))
     large, ratio = _ratio(g, a, b)
     root = g.add("Sqrt", g.add("Add", _scalar(g, 1), g.add("Mul", ratio, ratio)))
@@ -91,7 +91,7 @@ def hypot(node: Node, graph: Graph, version: int) -> OnnxEmission:
 def log1p(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """log(u) x / (u - 1) with u = 1 + x rounded: its error and that of the quotient cancel
     (W. Kahan)."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     x, one = g.input(0), _scalar(g, 1)
     u = g.add("Add", x, one)
     apart = g.add("Sub", u, one)
@@ -104,7 +104,7 @@ def log1p(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def expm1(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """2 t / (1 - t) with t = tanh(x / 2) near 0, exp(x) - 1 elsewhere."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     x, one = g.input(0), _scalar(g, 1)
     t = g.add("Tanh", g.add("Mul", x, _scalar(g, 0.5)))
     near = g.add("Div", g.add("Add", t, t), g.add("Sub", one, t))
@@ -114,7 +114,7 @@ def expm1(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def erfinv(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The polynomials of `numerics.inverse_error`, which have too few digits for float64."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     if g.type(0).dtype is DType.float64:
         return g.refuse("of float64 needs more digits than its polynomials have")
     x, one = g.input(0), _scalar(g, 1)
@@ -133,7 +133,7 @@ def erfinv(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Where", at_end, ends, g.add("Mul", x, factor)))
 
 
-def _series(g: Group, x: str, coefficients: tuple[float, ...]) -> str:
+def _series(g: NodeGroup, x: str, coefficients: tuple[float, ...]) -> str:
     total = _scalar(g, coefficients[-1])
     for c in reversed(coefficients[:-1]):
         total = g.add("Add", g.add("Mul", total, x), _scalar(g, c))

@@ -11,8 +11,8 @@ from verax.export.onnx.attention import attention, safe_softmax
 from verax.export.onnx.control import branches, loops
 from verax.export.onnx.detection import box_nms, multibox_detection
 from verax.export.onnx.emission import (
-    Group,
     Maker,
+    NodeGroup,
     OnnxEmission,
     numbered_pads,
     onnx_node_of,
@@ -113,7 +113,7 @@ def _flattening(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def _safe_softmax(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Softmax that gives zeros for a masked line."""
-    op, g = node.op.attributes(), Group(node, graph)
+    op, g = node.op.attributes(), NodeGroup(node, graph)
     x, dtype, rank = g.input(0), g.type(0).dtype, g.type(0).rank
     if not op["flatten"]:
         return g.finish(safe_softmax(g, x, op["axis"], dtype, version))
@@ -155,7 +155,7 @@ def _lp_normalization(node: Node, graph: Graph, version: int) -> OnnxEmission:
         return plain(node, graph, version, epsilon=None, floor=None)
     if version < 13:
         return OnnxEmission(problem="epsilon or a floor")
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     x, dtype = g.input(0), g.type(0).dtype.numpy
     powers = g.add("Mul", x, x) if op.p == 2 else g.add("Abs", x)
     norm = g.add("ReduceSum", powers, g.constant([op.axis]))
@@ -186,7 +186,7 @@ def _resize(node: Node, graph: Graph, version: int) -> OnnxEmission:
 def _resize_integers(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """With the sizes of all axes: ONNX Runtime moves transpositions through a Resize of
     integers and loses the sizes of some axes there (1.31)."""
-    g, dims = Group(node, graph), graph.types[node.outputs[0]].dims
+    g, dims = NodeGroup(node, graph), graph.types[node.outputs[0]].dims
     op = node.op.attributes()
     is_plain_stretch = op["keep_aspect_ratio_policy"] == "stretch"
     is_plain_stretch &= (
@@ -207,7 +207,7 @@ def _resize_integers(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def _gather_nd(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX's indices are int64."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     if g.type(1).dtype is DType.int64:
         return plain(node, graph, version)
     at = g.cast(g.input(1), DType.int64)
@@ -242,7 +242,7 @@ def _mean_variance(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def _mod(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX has the remainder with the sign of the divisor for integers only."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     if node.op.attributes()["fmod"] or not graph.types[node.outputs[0]].dtype.is_float:
         return plain(node, graph, version)
     divisor = g.input(1)
@@ -254,13 +254,13 @@ def _mod(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def _rsqrt(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX has the root and the reciprocal."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     return g.finish(g.add("Reciprocal", g.add("Sqrt", g.input(0))))
 
 
 def _select(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX Runtime chooses between numbers only: between truths it is logic."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     if g.type(1).dtype is not DType.bool_:
         return widened(node, graph, version)
     both_true = g.add("And", g.input(0), g.input(1))
@@ -286,7 +286,7 @@ def _strassen(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 
 def _bfloat16_factor(node: Node, graph: Graph, version: int) -> OnnxEmission:
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     rounded = g.cast(g.cast(g.input(0), DType.bfloat16), DType.float32)
     zero, smallest = (g.constant(v, np.float32) for v in (0, SMALLEST_FACTOR))
     return g.finish(g.add("Where", g.add("Less", g.add("Abs", rounded), smallest), zero, rounded))
@@ -307,7 +307,7 @@ def _cast(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def _one_hot(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX Runtime marks with float32 or int64 at int64 places."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     to = g.type(2).dtype
     types = [g.type(i).dtype for i in range(3)]
     if to.is_float or all(t is DType.int64 for t in types):
@@ -319,7 +319,7 @@ def _one_hot(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def _space_to_depth(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Its mode is as young as opset 28: before, a reshaping."""
-    op, g = node.op.attributes(), Group(node, graph)
+    op, g = node.op.attributes(), NodeGroup(node, graph)
     channels, height, width = g.type(0).dims[1:]
     b = op["blocksize"]
     sizes = all(isinstance(d, int) for d in (channels, height, width))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verax.export.onnx.emission import Group, OnnxEmission, onnx_node_of, spelled
+from verax.export.onnx.emission import NodeGroup, OnnxEmission, onnx_node_of, spelled
 from verax.export.onnx.unrolled import step_by_step
 from verax.ir.graph import Graph, Node
 from verax.ops.recurrent.activations import ONNX_CURVES, takes
@@ -20,7 +20,7 @@ TURN, OUTPUT_TURN = (1, 0, 2), (2, 0, 1, 3)
 
 def recurrent(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """RNN, GRU or LSTM."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, Recurrent)
     lacking = _lacking(op, len(node.inputs))
     if lacking:

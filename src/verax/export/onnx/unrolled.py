@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.export.onnx.emission import Group, OnnxEmission
+from verax.export.onnx.emission import NodeGroup, OnnxEmission
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.recurrent.activations import takes
 from verax.ops.recurrent.recurrent import (
@@ -22,7 +22,7 @@ from verax.ops.recurrent.recurrent import (
     Recurrent,
     X,
 )
-from verax.ops.recurrent.recurrent_arithmetic import Steps
+from verax.ops.recurrent.recurrent_arithmetic import StepOps
 
 MOST_STEPS = 512
 """Steps that are written out; each is a dozen nodes or more."""
@@ -35,10 +35,10 @@ MADE = ("Affine", "ScaledTanh", "Clamped")
 """Activations that take several nodes."""
 
 
-class Writing(Steps[Any]):
+class Writing(StepOps[Any]):
     """A step as ONNX nodes; biases and weights are arrays."""
 
-    def __init__(self, g: Group) -> None:
+    def __init__(self, g: NodeGroup) -> None:
         self.g = g
 
     def scalar(self, array: Any) -> str:
@@ -96,7 +96,7 @@ class Writing(Steps[Any]):
         raise NotImplementedError
 
 
-def step_by_step(g: Group, missing: str) -> OnnxEmission:
+def step_by_step(g: NodeGroup, missing: str) -> OnnxEmission:
     """The layer of `g`, written out. missing: what ONNX's operator lacks, for the refusal."""
     op = g.node.op
     assert isinstance(op, Recurrent)

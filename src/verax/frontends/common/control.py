@@ -1,9 +1,9 @@
 """Branches and loops of every format, as the nodes that they stand for.
 
-A format's reader or importer says what its own nodes are (`Branch`, `Repeat`, `Scan`). A branch
-whose condition is known while the model is read (it depends on sizes, say) is taken and the other
-one dropped; loops whose number of runs is known are unrolled. What only running decides is kept
-(`KeptBranch`, `KeptRepeat`) and becomes an operator of the graph (`subgraphs`).
+A format's reader or importer says what its own nodes are (`Branch`, `CountedLoop`, `Scan`). A
+branch whose condition is known while the model is read (it depends on sizes, say) is taken and the
+other one dropped; loops whose number of runs is known are unrolled. What only running decides is
+kept (`KeptBranch`, `KeptRepeat`) and becomes an operator of the graph (`subgraphs`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Branch(ForeignNode):
 
 
 @dataclass(frozen=True)
-class Repeat(ForeignNode):
+class CountedLoop(ForeignNode):
     """A loop as ONNX has it. inputs: how often at most or "", whether at all or "", the carried
     values. The body takes the number of the run, a truth, the carried values, and gives whether it
     goes on, the carried values, rows.
@@ -66,7 +66,7 @@ class While(ForeignNode):
 
 
 @dataclass(frozen=True)
-class Call(ForeignNode):
+class SubgraphCall(ForeignNode):
     """A graph that runs once. inputs: what it takes."""
 
     body: Subgraph = NOTHING
@@ -86,7 +86,7 @@ class Scan(ForeignNode):
     out_backwards: tuple[int, ...] = ()
 
 
-Control = Branch | Repeat | While | Call | Scan
+Control = Branch | CountedLoop | While | SubgraphCall | Scan
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class KeptBranch(Branch):
 
 
 @dataclass(frozen=True)
-class KeptRepeat(Repeat):
+class KeptRepeat(CountedLoop):
     """Repeated as running decides."""
 
 
@@ -124,11 +124,11 @@ def unfold(node: ForeignNode, scope: Scope) -> list[ForeignNode] | None:
         raise ModelError("bodies of If and Loop lie too deep in each other", place=node.place)
     if isinstance(node, Branch):
         return _branch(node, scope)
-    if isinstance(node, Call):
+    if isinstance(node, SubgraphCall):
         return placed(node, node.body, node.inputs, node.outputs, scope, "call")
     if isinstance(node, While):
         return _while(node, scope)
-    return _repeat(node, scope) if isinstance(node, Repeat) else _scan(node, scope)
+    return _repeat(node, scope) if isinstance(node, CountedLoop) else _scan(node, scope)
 
 
 def renamed(value: Any, names: Mapping[str, str]) -> Any:
@@ -234,7 +234,7 @@ def _while(node: While, scope: Scope) -> list[ForeignNode]:
         node.body.constants,
         (*node.body.nodes, *after),
     )
-    loop = Repeat(
+    loop = CountedLoop(
         node.op_type, ("", first, *node.inputs), node.outputs, {}, node.name, depth=node.depth,
         body=body,
     )  # fmt: skip
@@ -258,7 +258,7 @@ def invariant(body: Subgraph) -> set[int]:
     return {i for i, (formal, result) in formals_and_results if source(result) == formal}
 
 
-def _repeat(node: Repeat, scope: Scope) -> list[ForeignNode]:
+def _repeat(node: CountedLoop, scope: Scope) -> list[ForeignNode]:
     limit_name, goes_on, *carried = node.inputs
     stacked = len(node.outputs) - len(carried)
     if stacked < 0 or len(node.body.outputs) != 1 + len(node.outputs):
@@ -293,7 +293,7 @@ def _repeat(node: Repeat, scope: Scope) -> list[ForeignNode]:
     return [*nodes, step]
 
 
-def _runs_again(node: Repeat, limit_name: str, goes_on: str, scope: Scope) -> bool | None:
+def _runs_again(node: CountedLoop, limit_name: str, goes_on: str, scope: Scope) -> bool | None:
     """True if the loop runs once more; None where that is computed at run time, or the loop runs
     too often to be unrolled."""
     again = condition(goes_on, node, scope) if goes_on else True
@@ -309,7 +309,7 @@ def _runs_again(node: Repeat, limit_name: str, goes_on: str, scope: Scope) -> bo
     return None if total_runs > MAX_RUNS or total_runs * nodes_per_run > MAX_COPIES else True
 
 
-def _kept_repeat(node: Repeat, scope: Scope) -> list[ForeignNode]:
+def _kept_repeat(node: CountedLoop, scope: Scope) -> list[ForeignNode]:
     """The loop of the remaining runs, its rows appended to those of the unrolled runs."""
     fields = {k: getattr(node, k) for k in node.__dataclass_fields__}
     carried = len(node.inputs) - 2
@@ -326,7 +326,7 @@ def _kept_repeat(node: Repeat, scope: Scope) -> list[ForeignNode]:
     return nodes
 
 
-def _finished(node: Repeat, carried: Sequence[str], scope: Scope) -> list[ForeignNode]:
+def _finished(node: CountedLoop, carried: Sequence[str], scope: Scope) -> list[ForeignNode]:
     nodes = [identity(v, o) for v, o in zip(carried, node.outputs) if o]
     for values, result in zip(node.collected, node.outputs[len(carried) :]):
         if result and not values:
@@ -451,4 +451,4 @@ def switch(
             then=first[0], otherwise=otherwise,
         )  # fmt: skip
         return [*nodes, choice]
-    return [Call(node.op_type, operands, node.outputs, {}, node.name, body=otherwise)]
+    return [SubgraphCall(node.op_type, operands, node.outputs, {}, node.name, body=otherwise)]

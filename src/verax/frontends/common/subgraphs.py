@@ -37,7 +37,7 @@ NEVER = ""
 """The text of a branch that does not fit the sizes: whoever chooses it is told so."""
 
 
-class Importing(Protocol):
+class SubgraphImporter(Protocol):
     """What converting a body needs of an import (`importing.Importer`)."""
 
     builder: Builder
@@ -101,7 +101,7 @@ class _Body:
         return text
 
 
-def keep(importer: Importing, node: KeptBranch | KeptRepeat) -> dict[str, str]:
+def keep(importer: SubgraphImporter, node: KeptBranch | KeptRepeat) -> dict[str, str]:
     """Append the operator of what running decides; returns its outputs by the file's names.
 
     Raises `UnsupportedError` where it cannot be expressed.
@@ -114,7 +114,7 @@ def keep(importer: Importing, node: KeptBranch | KeptRepeat) -> dict[str, str]:
         raise RunningDecidesError(error.cause, place=node.place, next_step=GIVE) from error
 
 
-def _keep_branch(importer: Importing, node: KeptBranch) -> dict[str, str]:
+def _keep_branch(importer: SubgraphImporter, node: KeptBranch) -> dict[str, str]:
     outside = importer.builder
     condition, *operands = (importer.names[i] for i in node.inputs)
     branches: list[_Body | None] = []
@@ -151,7 +151,7 @@ def _keep_branch(importer: Importing, node: KeptBranch) -> dict[str, str]:
     return {o: v for o, v in zip(node.outputs, results) if o}
 
 
-def _keep_repeat(importer: Importing, node: KeptRepeat) -> dict[str, str]:
+def _keep_repeat(importer: SubgraphImporter, node: KeptRepeat) -> dict[str, str]:
     outside, body = importer.builder, node.body
     limit_name, goes_on, *carried = node.inputs
     same = invariant(body) - {-1}
@@ -189,7 +189,7 @@ def _keep_repeat(importer: Importing, node: KeptRepeat) -> dict[str, str]:
     return results
 
 
-def _limit(importer: Importing, node: KeptRepeat, limit_name: str) -> str | None:
+def _limit(importer: SubgraphImporter, node: KeptRepeat, limit_name: str) -> str | None:
     """Name of the value that holds the number of runs that are left; None without a limit."""
     if not limit_name or not node.run:
         return importer.names[limit_name] if limit_name else None
@@ -205,12 +205,16 @@ def _limit(importer: Importing, node: KeptRepeat, limit_name: str) -> str | None
     return importer.names[f"{left}/sum"]
 
 
-def _names(importer: Importing, node: ForeignNode) -> list[str]:
+def _names(importer: SubgraphImporter, node: ForeignNode) -> list[str]:
     return [o or importer.fresh(f"{node.name}.unused") for o in node.outputs]
 
 
 def _converted(
-    importer: Importing, node: ForeignNode, graph: Subgraph, operands: Sequence[str], label: str
+    importer: SubgraphImporter,
+    node: ForeignNode,
+    graph: Subgraph,
+    operands: Sequence[str],
+    label: str,
 ) -> _Body:
     """The body of a branch on `operands`, values of the outer graph."""
     names = [importer.fresh(f"{node.outputs[0]}/{label}/given") for _ in operands]
@@ -219,7 +223,7 @@ def _converted(
 
 
 def _built(
-    importer: Importing,
+    importer: SubgraphImporter,
     node: ForeignNode,
     graph: Subgraph,
     operands: Sequence[str],

@@ -179,7 +179,7 @@ def _in_one_type(c: Mil, function: Callable[[Mil], Result]) -> Result:
 # Layers of neural networks as operations
 
 
-class Value(str):
+class GraphValue(str):
     """A value of the graph, as an argument."""
 
 
@@ -190,7 +190,7 @@ def operation(c: Conversion, kind: str, /, **arguments: Any) -> Result:
     bound: list[tuple[str, str]] = []
     constants: dict[str, Any] = {}
     for name, argument in arguments.items():
-        if isinstance(argument, Value):
+        if isinstance(argument, GraphValue):
             bound.append((name, argument))
         elif isinstance(argument, list):
             bound += [(name, value) for value in argument]
@@ -206,9 +206,9 @@ def operation(c: Conversion, kind: str, /, **arguments: Any) -> Result:
     return result
 
 
-def inputs(c: Conversion) -> list[Value]:
+def inputs(c: Conversion) -> list[GraphValue]:
     """All inputs of a layer, as an argument."""
-    return [Value(c.required(i)) for i in range(len(c.inputs))]
+    return [GraphValue(c.required(i)) for i in range(len(c.inputs))]
 
 
 def cast_to(c: Conversion, dtype: str, make: Callable[[Conversion], Result]) -> Result:
@@ -228,7 +228,7 @@ def layer(
     the node, or constants."""
 
     def convert(c: Conversion) -> Result:
-        tied = {n: Value(c.required(i)) for i, n in enumerate(bound)}
+        tied = {n: GraphValue(c.required(i)) for i, n in enumerate(bound)}
         return operation(c, kind, **tied, **fields_of(c, arguments))
 
     TABLE.row(name)(lambda c: cast_to(c, to, convert) if to else convert(c))

@@ -27,10 +27,10 @@ def read_network(model: Any, name: str) -> ForeignModel:
 
     Raises `ModelError`, `UnsupportedError`.
     """
-    return _Reader(model).read(name)
+    return _NetworkReader(model).read(name)
 
 
-class _Reader:
+class _NetworkReader:
     def __init__(self, model: Any) -> None:
         self.model = model
         self.kind = model.WhichOneof("Type")

@@ -45,10 +45,10 @@ def read_program(model: Any, name: str, blobs: Blobs) -> ForeignModel:
     if not digits.isdecimal() or len(digits) > 2:
         raise UnsupportedError(f"operations of {function.opset!r}, which is no CoreML version")
     block = function.block_specializations[function.opset]
-    return _Reader(model, block, blobs, int(digits)).read(name, function)
+    return _ProgramReader(model, block, blobs, int(digits)).read(name, function)
 
 
-class _Reader:
+class _ProgramReader:
     """version: of the operation set, 5 for CoreML5 (iOS 15). depth: of the block that is read."""
 
     def __init__(self, model: Any, block: Any, blobs: Blobs, version: int) -> None:

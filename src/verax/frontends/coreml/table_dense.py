@@ -10,7 +10,7 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.coreml.mil_rows import Value, operation
+from verax.frontends.coreml.mil_rows import GraphValue, operation
 from verax.frontends.coreml.rows import bias, or_default, require_rank, row, weights
 
 
@@ -90,7 +90,7 @@ def mean_variance_normalize(c: Conversion) -> Result:
 @row("l2normalize")
 def l2_normalize(c: Conversion) -> Result:
     epsilon = or_default(c.scalar("epsilon", 0.0), 1e-6)
-    return operation(c, "l2_norm", x=Value(c.required(0)), epsilon=epsilon)
+    return operation(c, "l2_norm", x=GraphValue(c.required(0)), epsilon=epsilon)
 
 
 @row("lrn")
@@ -110,7 +110,7 @@ def layer_normalization(c: Conversion) -> Result:
     return operation(
         c,
         "layer_norm",
-        x=Value(c.required(0)),
+        x=GraphValue(c.required(0)),
         axes=tuple(range(-len(shape), 0)),
         gamma=weights(c, "gamma", shape),
         beta=weights(c, "beta", shape),

@@ -15,7 +15,7 @@ from verax.frontends.common import formulas
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.table import flag, integer, scalar, text
 from verax.frontends.coreml.mil_elementwise import CURVES, REDUCTIONS
-from verax.frontends.coreml.mil_rows import Value, cast_to, layer, operation
+from verax.frontends.coreml.mil_rows import GraphValue, cast_to, layer, operation
 from verax.frontends.coreml.rows import TABLE, or_default, row, weights
 
 TABLE.operators({"copy": "Identity", "average": "Mean", "max": "Max", "min": "Min"})
@@ -49,7 +49,7 @@ def activation(c: Conversion) -> Result:
     if kind in ACTIVATIONS:
         operation_name, names = ACTIVATIONS[kind]
         numbers = {n: c.scalar(f"{kind}.{n}", 0.0) for n in names}
-        return operation(c, operation_name, x=Value(c.required(0)), **numbers)
+        return operation(c, operation_name, x=GraphValue(c.required(0)), **numbers)
     if kind == "PReLU":
         return c.apply("PRelu", [c.required(0), _per_channel(c, "PReLU.alpha")])
     if kind != "parametricSoftplus":
@@ -90,7 +90,7 @@ def unary(c: Conversion) -> Result:
     x = x if scale == 1 else c.add("Mul", [x, c.like(scale)])
     shift = c.scalar("shift", 0.0)
     x = c.add("Add", [x, c.like(shift)]) if shift else x
-    return operation(c, operation_name, x=Value(x), **more)
+    return operation(c, operation_name, x=GraphValue(x), **more)
 
 
 def _sides(c: Conversion) -> list[str]:
@@ -120,7 +120,7 @@ row("multiply")(_combined("Mul"))
 def _compared(name: str, kind: str) -> None:
     def compare(c: Conversion) -> Result:
         x, y = _sides(c)
-        return operation(c, kind, x=Value(x), y=Value(y))
+        return operation(c, kind, x=GraphValue(x), y=GraphValue(y))
 
     row(name)(lambda c: cast_to(c, "float32", compare))
 

@@ -10,13 +10,13 @@ from verax.base.errors import ModelError
 from verax.frontends.common import shapes
 from verax.frontends.common.context import MAX_MADE, Conversion, Result
 from verax.frontends.common.table import Fields, flag, integer, scalar
-from verax.frontends.coreml.mil_rows import Value, layer
+from verax.frontends.coreml.mil_rows import GraphValue, layer
 from verax.frontends.coreml.rows import bias, row, weights
 from verax.frontends.coreml.suppression import suppressed, threshold_above
 
 
-def _index(c: Conversion, position: int = 1) -> Value:
-    return Value(c.add("Cast", [c.required(position)], to="int64"))
+def _index(c: Conversion, position: int = 1) -> GraphValue:
+    return GraphValue(c.add("Cast", [c.required(position)], to="int64"))
 
 
 def _one(c: Conversion, position: int, description: str) -> int:
@@ -41,7 +41,7 @@ layer("gatherND", "gather_nd", indices=_index)
 layer("gatherAlongAxis", "gather_along_axis", indices=_index, axis=integer(0))
 SCATTERED: Fields = {
     "indices": _index,
-    "updates": lambda c: Value(c.required(2)),
+    "updates": lambda c: GraphValue(c.required(2)),
     "mode": lambda c: _mode(c),
 }
 layer("scatterND", "scatter_nd", ("data",), **SCATTERED)

@@ -10,7 +10,7 @@ from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.shapes import sliced
 from verax.frontends.common.table import integer, integers
-from verax.frontends.coreml.mil_rows import Value, inputs, layer, operation
+from verax.frontends.coreml.mil_rows import GraphValue, inputs, layer, operation
 from verax.frontends.coreml.rows import LEGACY, amounts, require_rank, row, two, weights
 
 
@@ -81,7 +81,7 @@ def crop(c: Conversion) -> Result:
         return sliced(c, c.required(0), axes, start, [s + n for s, n in zip(start, size)])
     c.attributes.irrelevant("offset", "it is used only where there are two inputs")
     height, width = amounts(c, "cropAmounts")
-    return operation(c, "crop", x=Value(c.required(0)), crop_height=height, crop_width=width)
+    return operation(c, "crop", x=GraphValue(c.required(0)), crop_height=height, crop_width=width)
 
 
 PADDINGS = {"constant": "constant", "reflection": "reflect", "replication": "replicate"}
@@ -92,7 +92,7 @@ def padding(c: Conversion) -> Result:
     mode = PADDINGS[c.text("PaddingType", "constant")]
     value = c.scalar("constant.value", 0.0) if mode == "constant" else None
     flat = np.ravel(amounts(c, "paddingAmounts"))
-    return operation(c, "pad", x=Value(c.required(0)), pad=flat, mode=mode, constant_val=value)
+    return operation(c, "pad", x=GraphValue(c.required(0)), pad=flat, mode=mode, constant_val=value)
 
 
 @row("loadConstant")
@@ -166,7 +166,11 @@ def concat_nd(c: Conversion) -> Result:
 @row("split")
 def split(c: Conversion) -> Result:
     return operation(
-        c, "split", x=Value(c.required(0)), num_splits=c.integer("nOutputs", 0), axis=c.rank() - 3
+        c,
+        "split",
+        x=GraphValue(c.required(0)),
+        num_splits=c.integer("nOutputs", 0),
+        axis=c.rank() - 3,
     )
 
 
@@ -176,7 +180,7 @@ def split_nd(c: Conversion) -> Result:
     return operation(
         c,
         "split",
-        x=Value(c.required(0)),
+        x=GraphValue(c.required(0)),
         axis=c.integer("axis", 0),
         split_sizes=sizes,
         num_splits=count,
@@ -194,7 +198,7 @@ REORDERED = {
 def reorganize_data(c: Conversion) -> Result:
     """Blocks go first in the channels (as TensorFlow has it); pixel shuffle puts them last."""
     kind, size = REORDERED[c.text("mode", "SPACE_TO_DEPTH")]
-    return operation(c, kind, x=Value(c.required(0)), **{size: c.integer("blockSize", 0)})
+    return operation(c, kind, x=GraphValue(c.required(0)), **{size: c.integer("blockSize", 0)})
 
 
 @row("slice")
@@ -223,7 +227,7 @@ def slice_static(c: Conversion) -> Result:
         else:
             c.attributes.irrelevant(name, "an input gives it")
             bounds[bound] = c.constant_input(i, name).astype(np.int64)
-    return operation(c, "slice_by_index", x=Value(c.required(0)), **bounds)
+    return operation(c, "slice_by_index", x=GraphValue(c.required(0)), **bounds)
 
 
 layer("transpose", "transpose", perm=integers(name="axes"))
@@ -235,7 +239,7 @@ layer(
     "gather",
     "gather",
     ("x",),
-    indices=lambda c: Value(c.add("Cast", [c.required(1)], to="int64")),
+    indices=lambda c: GraphValue(c.add("Cast", [c.required(1)], to="int64")),
     axis=integer(0),
 )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.coreml.mil_rows import Value, operation
+from verax.frontends.coreml.mil_rows import GraphValue, operation
 from verax.frontends.coreml.rows import bias, require_rank, row, weights
 
 AXES = ("Depth", "Height", "Width")
@@ -63,7 +63,7 @@ def convolution3d(c: Conversion) -> Result:
             a.refuse("outputShape", "of a deconvolution padded SAME")
         if output_shape and output_shape != (plain := _plain(c, kernel, fields)):
             a.refuse("outputShape", f"the padding gives {plain}")
-    x, w = Value(c.required(0)), np.ascontiguousarray(w)
+    x, w = GraphValue(c.required(0)), np.ascontiguousarray(w)
     return operation(c, kind, x=x, weight=w, bias=bias(c, out), **fields)
 
 
@@ -86,7 +86,7 @@ def pooling3d(c: Conversion) -> Result:
     else:
         fields["exclude_padding_from_average"] = c.flag("countExcludePadding")
     name = "max_pool" if kind == "MAX" else "avg_pool"
-    return operation(c, name, x=Value(c.required(0)), **fields)
+    return operation(c, name, x=GraphValue(c.required(0)), **fields)
 
 
 @row("globalPooling3d")

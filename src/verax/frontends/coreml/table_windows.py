@@ -11,7 +11,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.coreml.mil_rows import Value, operation
+from verax.frontends.coreml.mil_rows import GraphValue, operation
 from verax.frontends.coreml.rows import amounts, bias, require_rank, row, two, weights
 
 SAME = {"BOTTOM_RIGHT_HEAVY": "same", "TOP_LEFT_HEAVY": "same_lower"}
@@ -31,7 +31,7 @@ def convolution(c: Conversion) -> Result:
     return operation(
         c,
         "conv",
-        x=Value(c.required(0)),
+        x=GraphValue(c.required(0)),
         weight=weights(c, "weights", (out, in_channels, *kernel)),
         bias=bias(c, out),
         strides=strides,
@@ -64,7 +64,7 @@ def _deconvolution(
     return operation(
         c,
         "conv_transpose",
-        x=Value(c.required(0)),
+        x=GraphValue(c.required(0)),
         weight=weights(c, "weights", (in_channels, out // groups, *kernel), axis=1),
         bias=bias(c, out),
         strides=strides,
@@ -109,7 +109,7 @@ def pooling(c: Conversion) -> Result:
     return operation(
         c,
         {"MAX": "max_pool", "AVERAGE": "avg_pool", "L2": "l2_pool"}[kind],
-        x=Value(c.required(0)),
+        x=GraphValue(c.required(0)),
         kernel_sizes=kernel,
         strides=strides,
         ceil_mode=hangs_over,

@@ -31,12 +31,12 @@ MAX_CONFIG = 1 << 28
 
 
 @dataclass(frozen=True)
-class Archive:
+class KerasArchive:
     """An open file. config: of the model. version: of Keras. weights: where they are."""
 
     config: Mapping[str, Any]
     version: str
-    weights: Weights
+    weights: StoredWeights
 
 
 PROJECTIONS = ("query_dense", "key_dense", "gate_dense", "value_dense", "output_dense")
@@ -52,7 +52,7 @@ PARTS = {
 write the names with an underscore."""
 
 
-class Weights(Protocol):
+class StoredWeights(Protocol):
     """The weights of a file."""
 
     def of_layer(
@@ -164,7 +164,7 @@ def stored_names(classes: list[str]) -> list[str]:
     return names
 
 
-def open_archive(source: str | os.PathLike[str] | bytes) -> Archive:
+def open_archive(source: str | os.PathLike[str] | bytes) -> KerasArchive:
     """Open a .h5 or .keras file; which one it is, its first bytes say."""
     with damage_told():
         data = open_bytes(source)
@@ -178,7 +178,7 @@ def open_archive(source: str | os.PathLike[str] | bytes) -> Archive:
     )
 
 
-def _open_h5(data: memoryview) -> Archive:
+def _open_h5(data: memoryview) -> KerasArchive:
     root = File(data).root
     config = texts(root.attributes.get("model_config", ()))
     version = texts(root.attributes.get("keras_version", ())) or ["2"]
@@ -187,15 +187,15 @@ def _open_h5(data: memoryview) -> Archive:
             "the file holds weights and no model",
             next_step="save the whole model with model.save(), not its weights",
         )
-    return Archive(_json(config[0]), version[0], H5Weights(root.child("model_weights")))
+    return KerasArchive(_json(config[0]), version[0], H5Weights(root.child("model_weights")))
 
 
-def _open_zip(data: memoryview) -> Archive:
+def _open_zip(data: memoryview) -> KerasArchive:
     with zipfile.ZipFile(BytesFile(data)) as archive:
         config = _json(bytes(_member(archive, "config.json", data)))
         metadata = _json(bytes(_member(archive, "metadata.json", data)))
         weights = File(_member(archive, "model.weights.h5", data))
-    return Archive(config, str(metadata.get("keras_version", "3")), KerasWeights(weights.root))
+    return KerasArchive(config, str(metadata.get("keras_version", "3")), KerasWeights(weights.root))
 
 
 def _member(archive: zipfile.ZipFile, name: str, data: memoryview) -> memoryview:

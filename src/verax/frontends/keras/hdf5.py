@@ -55,7 +55,7 @@ class File(Bytes):
 
 
 @dataclass(frozen=True)
-class Type:
+class ElementType:
     """An element type: NumPy's, or None for strings of any length."""
 
     numpy: np.dtype | None
@@ -284,20 +284,20 @@ FLOATS = {2: (15, 10, 5, 0, 10, 15), 4: (31, 23, 8, 0, 23, 127), 8: (63, 52, 11,
 exponent bias."""
 
 
-def element_type(message: memoryview) -> Type:
+def element_type(message: memoryview) -> ElementType:
     """Integers, IEEE floats, strings of fixed or any length."""
     kind, bits = message[0] & 15, message[1]
     size = struct.unpack_from("<I", message, 4)[0]
     order = ">" if bits & 1 else "<"
     if kind == 0 and size in (1, 2, 4, 8):
-        return Type(np.dtype(f"{order}{'i' if bits & 8 else 'u'}{size}"), size)
+        return ElementType(np.dtype(f"{order}{'i' if bits & 8 else 'u'}{size}"), size)
     if kind == 1 and size in FLOATS and not bits & 64:
         *bit_fields, bias = struct.unpack_from("<4BI", message, 12)
         if (message[2], *bit_fields, bias) == FLOATS[size]:
-            return Type(np.dtype(f"{order}f{size}"), size)
+            return ElementType(np.dtype(f"{order}f{size}"), size)
         raise UnsupportedError(f"a float of {size} bytes that is none of IEEE's, such as bfloat16")
     if kind == 3 and size:
-        return Type(np.dtype(f"S{size}"), size)
+        return ElementType(np.dtype(f"S{size}"), size)
     if kind == 9 and bits & 15 == 1 and size == 16:
-        return Type(None, 16)
+        return ElementType(None, 16)
     raise UnsupportedError(f"the HDF5 type {kind} of {size} bytes is not supported")

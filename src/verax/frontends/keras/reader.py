@@ -20,11 +20,11 @@ import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
-from verax.frontends.keras.archive import Archive, Weights, damage_told, stored_names
+from verax.frontends.keras.archive import KerasArchive, StoredWeights, damage_told, stored_names
 from verax.frontends.keras.calls import (
     MODELS,
-    Call,
     Json,
+    LayerCall,
     Operand,
     Reference,
     calls_of,
@@ -68,11 +68,11 @@ class LayerPath:
         return "/".join(self.names)
 
 
-def read_model(archive: Archive) -> ForeignModel:
+def read_model(archive: KerasArchive) -> ForeignModel:
     """The model of an archive. Raises `ModelError` when it contradicts itself, `UnsupportedError`
     for classes of models that are not built of layers."""
     with damage_told():
-        reader = _Reader(archive.weights, int(archive.version.partition(".")[0]))
+        reader = _KerasReader(archive.weights, int(archive.version.partition(".")[0]))
         outputs = reader.model(archive.config, LayerPath(), None)
         return ForeignModel(
             name=str(config_of(archive.config).get("name", "graph")),
@@ -87,8 +87,8 @@ def read_model(archive: Archive) -> ForeignModel:
 
 
 @dataclass
-class _Reader:
-    weights: Weights
+class _KerasReader:
+    weights: StoredWeights
     version: int
     inputs: list[ForeignValue] = field(default_factory=list)
     nodes: list[ForeignNode] = field(default_factory=list)
@@ -170,7 +170,7 @@ class _Reader:
         for layer, name in zip(layers, names):
             if layer["class_name"] == "InputLayer":
                 continue
-            call = Call(layer, 0, (), {})
+            call = LayerCall(layer, 0, (), {})
             values = self.call(layer, call, values, path.step(name_of(layer), name), suffix)
         return values
 
@@ -199,7 +199,7 @@ class _Reader:
     def call(
         self,
         layer: Json,
-        call: Call,
+        call: LayerCall,
         operands: Sequence[str],
         path: LayerPath,
         suffix: str,

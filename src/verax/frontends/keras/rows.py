@@ -104,7 +104,7 @@ MAX_PIECES = 100_000
 """Most nodes or indices that one layer may be written out in."""
 
 
-class Layout:
+class LayerLayout:
     """Where a layer has its channels, by `data_format`; moves values to channels-first and back."""
 
     def __init__(self, c: Conversion) -> None:

@@ -10,7 +10,7 @@ from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
     MAX_PIECES,
     TRAINING,
-    Layout,
+    LayerLayout,
     only_input,
     operation,
     row,
@@ -39,7 +39,7 @@ def random(c: Conversion) -> Result:
 
 def resized(c: Conversion, size: Sequence[int]) -> Result:
     """A picture or a batch of them, by half-pixel centers."""
-    a, layout = c.attributes, Layout(c)
+    a, layout = c.attributes, LayerLayout(c)
     mode = c.choice("interpolation", ("bilinear", "nearest"), "bilinear")
     a.expect("pad_to_aspect_ratio", False)
     a.irrelevant("fill_value", "nothing is filled")
@@ -88,7 +88,7 @@ def resize_operation(c: Conversion) -> Result:
 @row("CenterCrop")
 def center_crop(c: Conversion) -> Result:
     """The middle; a picture that is too small would be resized and is refused."""
-    layout = Layout(c)
+    layout = LayerLayout(c)
     crop_size = [c.integer(n, 0) for n in ("height", "width")]
     x, axes = only_input(c), (1, 2) if layout.last else (2, 3)
     sides = c.known_sizes(0, axes)
@@ -102,7 +102,7 @@ def center_crop(c: Conversion) -> Result:
 @row(*(f"Adaptive{k}Pooling{i}D" for k in ("Average", "Max") for i in (1, 2, 3)))
 def adaptive_pool(c: Conversion) -> Result:
     """Along every axis, piece i covers floor(i n / pieces) to ceil((i + 1) n / pieces)."""
-    rank, layout = spatial_rank(c), Layout(c)
+    rank, layout = spatial_rank(c), LayerLayout(c)
     kind = "ReduceMax" if "Max" in c.node.op_type else "ReduceMean"
     counts, y = sizes(c, "output_size", rank), only_input(c)
     first = 1 if layout.last else 2

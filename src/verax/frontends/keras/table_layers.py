@@ -13,7 +13,7 @@ from verax.frontends.common.channels_last import channels_back, channels_first
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
     TRAINING,
-    Layout,
+    LayerLayout,
     activated,
     array_of,
     begins_and_ends,
@@ -164,7 +164,7 @@ def concatenate(c: Conversion) -> Result:
 @row("Flatten")
 def flatten(c: Conversion) -> Result:
     """In channels-last order, whatever the layout."""
-    layout = Layout(c)
+    layout = LayerLayout(c)
     x = only_input(c)
     if not layout.last and c.rank() > 2:
         x = c.add("Transpose", [x], perm=(0, *range(2, c.rank()), 1))
@@ -194,7 +194,7 @@ def repeat_vector(c: Conversion) -> Result:
 def upsampling(c: Conversion) -> Result:
     """Repeats elements, or interpolates between pixel centers. Of cubic ones TensorFlow rounds
     positions to one of 1024 between two pixels: factors that this moves need known sizes."""
-    rank, layout = spatial_rank(c), Layout(c)
+    rank, layout = spatial_rank(c), LayerLayout(c)
     factors = sizes(c, "size", rank)
     modes = ("nearest", "bilinear", "bicubic") if rank == 2 else ("nearest", "bilinear")
     mode = c.choice("interpolation", modes, "nearest")
@@ -228,7 +228,7 @@ def cropping(c: Conversion) -> Result:
 def _padded(c: Conversion, ends: Sequence[tuple[int, int]]) -> Result:
     """Zeros around the spatial axes; negative numbers crop."""
     none = [(0, 0)]
-    all_ends = [*none, *ends, *none] if Layout(c).last else [*none, *none, *ends]
+    all_ends = [*none, *ends, *none] if LayerLayout(c).last else [*none, *none, *ends]
     flat = [begin for begin, _ in all_ends] + [end for _, end in all_ends]
     return c.result("Pad", [only_input(c), c.ints(flat)])
 

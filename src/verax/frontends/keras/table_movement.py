@@ -12,7 +12,7 @@ from verax.base.errors import ModelError
 from verax.frontends.common import shapes
 from verax.frontends.common.channels_last import static_dims
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.keras.rows import MAX_PIECES, Layout, operation
+from verax.frontends.keras.rows import MAX_PIECES, LayerLayout, operation
 from verax.frontends.keras.table_operations import axes_of, operand, operands, promoted
 
 END = np.iinfo(np.int64).max
@@ -217,6 +217,6 @@ def indexed(c: Conversion, x: str, key: Any) -> str:
 
 @operation("DepthToSpace", "SpaceToDepth")
 def blocks(c: Conversion) -> Result:
-    layout = Layout(c)
+    layout = LayerLayout(c)
     size = c.integer("block_size")
     return c.same(layout.back(c.add(c.node.op_type, [layout.first(operand(c))], blocksize=size)))

@@ -9,7 +9,7 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
-    Layout,
+    LayerLayout,
     activated,
     array_of,
     data_input,
@@ -66,7 +66,7 @@ def to_oi(kernel: np.ndarray) -> np.ndarray:
 def convolution(c: Conversion) -> Result:
     rank, biased = spatial_rank(c), c.flag("use_bias", True)
     kernel, *bias = weights(c, 1 + biased)
-    array, layout = array_of(c, kernel), Layout(c)
+    array, layout = array_of(c, kernel), LayerLayout(c)
     shape = check_kernel(c, array, rank)
     check_filters(c, array.shape[-1])
     x = layout.first(data_input(c, 1 + biased))
@@ -79,7 +79,7 @@ def convolution(c: Conversion) -> Result:
     return c.same(layout.back(activated_channels(c, y, layout)))
 
 
-def activated_channels(c: Conversion, value: str, layout: Layout) -> str:
+def activated_channels(c: Conversion, value: str, layout: LayerLayout) -> str:
     """The activation of channels-first values; one along the last axis is done where that is."""
     name = c.attributes.values.get("activation")
     if name in ("softmax", "log_softmax") and layout.last:
@@ -105,7 +105,7 @@ def depthwise_convolution(c: Conversion) -> Result:
     rank, biased = spatial_rank(c), c.flag("use_bias", True)
     c.irrelevant("groups", "filters", reason="a depthwise layer has a group per channel")
     kernel, *bias = weights(c, 1 + biased)
-    array, layout = array_of(c, kernel), Layout(c)
+    array, layout = array_of(c, kernel), LayerLayout(c)
     shape = check_kernel(c, array, rank)
     y = c.add(
         "Conv",
@@ -122,7 +122,7 @@ def separable_convolution(c: Conversion) -> Result:
     rank, biased = spatial_rank(c), c.flag("use_bias", True)
     c.attributes.expect("groups", 1)
     kernel, pointwise, *bias = weights(c, 2 + biased)
-    array, points, layout = array_of(c, kernel), array_of(c, pointwise), Layout(c)
+    array, points, layout = array_of(c, kernel), array_of(c, pointwise), LayerLayout(c)
     shape = check_kernel(c, array, rank)
     check_filters(c, points.shape[-1])
     x = layout.first(data_input(c, 2 + biased))
@@ -137,7 +137,7 @@ def transposed_convolution(c: Conversion) -> Result:
     rank, biased = spatial_rank(c), c.flag("use_bias", True)
     c.attributes.expect("groups", 1)
     kernel, *bias = weights(c, 1 + biased)
-    array, layout = array_of(c, kernel), Layout(c)
+    array, layout = array_of(c, kernel), LayerLayout(c)
     shape = check_kernel(c, array, rank)
     check_filters(c, array.shape[-2])
     x = layout.first(data_input(c, 1 + biased))
@@ -187,7 +187,7 @@ def average_pool(c: Conversion) -> Result:
 
 
 def _pool(c: Conversion, kind: str) -> Result:
-    rank, layout = spatial_rank(c), Layout(c)
+    rank, layout = spatial_rank(c), LayerLayout(c)
     shape = sizes(c, "pool_size", rank)
     strides = sizes(c, "strides", rank, shape)
     x = layout.first(only_input(c))
@@ -197,7 +197,7 @@ def _pool(c: Conversion, kind: str) -> Result:
 
 @row(*(f"Global{k}Pooling{i}D" for k in ("Max", "Average") for i in (1, 2, 3)))
 def global_pool(c: Conversion) -> Result:
-    rank, layout = spatial_rank(c), Layout(c)
+    rank, layout = spatial_rank(c), LayerLayout(c)
     kind = "ReduceMax" if "Max" in c.node.op_type else "ReduceMean"
     axes = range(1, rank + 1) if layout.last else range(2, rank + 2)
     keep = c.flag("keepdims")

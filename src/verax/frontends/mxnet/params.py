@@ -45,15 +45,15 @@ def read_params(source: str | os.PathLike[str] | bytes) -> dict[str, np.ndarray]
     `UnsupportedError` for sparse arrays.
     """
     if isinstance(source, bytes):
-        return _Reader(memoryview(source), "params").read()
+        return _ParamsReader(memoryview(source), "params").read()
     location = os.fspath(source)
     data = private_bytes(source, "params file")
     if not data:
         raise ModelError("the params file is empty", place=location)
-    return _Reader(data, location).read()
+    return _ParamsReader(data, location).read()
 
 
-class _Reader:
+class _ParamsReader:
     def __init__(self, data: memoryview, location: str) -> None:
         self.data, self.location, self.at = data, location, 0
 

@@ -61,7 +61,7 @@ _LITERAL = re.compile(r"(?:[\d\s.,()\[\]eE+\-L]|True|False|None)+")
 
 
 @dataclass
-class Entry:
+class SymbolNode:
     """A node of the symbol: its operator ("null" for a variable) and (node, output) inputs."""
 
     op: str
@@ -144,7 +144,7 @@ def _lacking(missing: Sequence[str], unread: Sequence[str], location: str) -> Mo
 
 def parse_symbol(
     text: str | bytes, location: str
-) -> tuple[list[Entry], list[tuple[int, int]], int]:
+) -> tuple[list[SymbolNode], list[tuple[int, int]], int]:
     """Nodes, heads and MXNet's version (10901 for 1.9.1; 0 when it is not stated)."""
     if len(text) > MAX_BYTES:
         raise ModelError(f"the symbol has {len(text)} bytes", place=location)
@@ -173,7 +173,7 @@ def parse_symbol(
     return entries, heads, version[1] if is_stated else 0  # type: ignore[index]
 
 
-def _entry(index: int, node: Any) -> Entry:
+def _entry(index: int, node: Any) -> SymbolNode:
     location = f"node {index} of the symbol"
     if not isinstance(node, dict) or not all(isinstance(node.get(k), str) for k in ("op", "name")):
         raise ModelError("a node has no operator or no name", place=location)
@@ -186,7 +186,7 @@ def _entry(index: int, node: Any) -> Entry:
             raise ModelError(f"{key} is not a table", place=location)
         for name, value in table.items():
             attributes[name] = literal(value) if isinstance(value, str) else value
-    return Entry(
+    return SymbolNode(
         node["op"], node["name"], _references(node.get("inputs"), index, location), attributes
     )
 
@@ -225,7 +225,7 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
-def _add_states(entries: list[Entry], arrays: Mapping[str, np.ndarray]) -> None:
+def _add_states(entries: list[SymbolNode], arrays: Mapping[str, np.ndarray]) -> None:
     """Symbols written before MXNet 0.9 leave BatchNorm's moving statistics out of its inputs."""
     for entry in list(entries):
         if entry.op in AUX and len(entry.inputs) == 3:
@@ -234,10 +234,10 @@ def _add_states(entries: list[Entry], arrays: Mapping[str, np.ndarray]) -> None:
                 if name not in arrays:
                     raise ModelError(f"the params lack {name!r}", place=f"node {entry.name!r}")
                 entry.inputs.append((len(entries), 0))
-                entries.append(Entry("null", name, []))
+                entries.append(SymbolNode("null", name, []))
 
 
-def _drop_labels(entries: list[Entry]) -> None:
+def _drop_labels(entries: list[SymbolNode]) -> None:
     for entry in entries:
         input_count = LOSSES.get(entry.op)
         if input_count is not None and len(entry.inputs) > input_count:
@@ -246,7 +246,9 @@ def _drop_labels(entries: list[Entry]) -> None:
             del entry.inputs[input_count:]
 
 
-def _reachable(entries: Sequence[Entry], heads: Sequence[tuple[int, int]]) -> dict[int, set[int]]:
+def _reachable(
+    entries: Sequence[SymbolNode], heads: Sequence[tuple[int, int]]
+) -> dict[int, set[int]]:
     """Nodes that the heads need, with those of their outputs that are read."""
     used: dict[int, set[int]] = {}
     pending = list(heads)
@@ -259,7 +261,7 @@ def _reachable(entries: Sequence[Entry], heads: Sequence[tuple[int, int]]) -> di
 
 
 def _value_names(
-    entries: Sequence[Entry], used: Mapping[int, set[int]], heads: Sequence[tuple[int, int]]
+    entries: Sequence[SymbolNode], used: Mapping[int, set[int]], heads: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], str]:
     """Names of values as MXNet lists them: `name_output`, `name_output2`, or the variable's."""
     names: dict[tuple[int, int], str] = {}
@@ -285,14 +287,16 @@ def _value_names(
     return names
 
 
-def _is_single(entry: Entry) -> bool:
+def _is_single(entry: SymbolNode) -> bool:
     """Whether an operator that may have several outputs has one."""
     if entry.op == "topk":
         return entry.attributes.get("ret_typ", "indices") in ("indices", "mask")
     return entry.attributes.get("num_outputs") == 1
 
 
-def _input(index: int, entries: Sequence[Entry], arrays: Mapping[str, np.ndarray]) -> ForeignValue:
+def _input(
+    index: int, entries: Sequence[SymbolNode], arrays: Mapping[str, np.ndarray]
+) -> ForeignValue:
     """A variable without an array, with what can be known of its type."""
     entry = entries[index]
     dims, dtype = _from_weights(index, entries, arrays)
@@ -306,7 +310,7 @@ def _input(index: int, entries: Sequence[Entry], arrays: Mapping[str, np.ndarray
 
 
 def _from_weights(
-    index: int, entries: Sequence[Entry], arrays: Mapping[str, np.ndarray]
+    index: int, entries: Sequence[SymbolNode], arrays: Mapping[str, np.ndarray]
 ) -> tuple[tuple[int | None, ...] | None, np.dtype]:
     """Dims of an input that a convolution reads, and the dtype of that convolution's weights (or
     of a dense layer's, which say nothing of ranks)."""

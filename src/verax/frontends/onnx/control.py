@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.common.control import Branch, Repeat, Scan
+from verax.frontends.common.control import Branch, CountedLoop, Scan
 from verax.frontends.common.foreign import ForeignNode, Subgraph
 from verax.frontends.common.ledger import Attributes
 
@@ -49,7 +49,7 @@ def _branch(node: ForeignNode, attributes: Attributes) -> ForeignNode:
 def _loop(node: ForeignNode, attributes: Attributes) -> ForeignNode:
     body = _graph(node, attributes, "body")
     inputs = (*node.inputs, "", "")[: max(2, len(node.inputs))]
-    return Repeat("Loop", inputs, node.outputs, {}, node.name, depth=node.depth, body=body)
+    return CountedLoop("Loop", inputs, node.outputs, {}, node.name, depth=node.depth, body=body)
 
 
 def _scan(node: ForeignNode, attributes: Attributes) -> ForeignNode:

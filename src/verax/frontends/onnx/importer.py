@@ -19,10 +19,10 @@ from verax.frontends.common.importing import Importer, Shapes, is_fresh
 from verax.frontends.model import Model
 from verax.frontends.onnx.control import control_of, is_control
 from verax.frontends.onnx.functions import body_of, check_size, has_body, inline
-from verax.frontends.onnx.reader import Function, parse, read_model
+from verax.frontends.onnx.reader import FunctionBody, parse, read_model
 from verax.frontends.onnx.records import NOTE, inferred_otherwise, note
 from verax.frontends.onnx.sequences import (
-    Spread,
+    SequenceExpansion,
     expand_sequences,
     item_name,
     note_outputs,
@@ -76,11 +76,11 @@ class _OnnxImporter(Importer):
     def __init__(
         self,
         foreign: ForeignModel,
-        functions: Mapping[tuple[str, str], Function],
+        functions: Mapping[tuple[str, str], FunctionBody],
         shapes: Shapes | None,
         values: Mapping[str, np.ndarray] | None,
     ) -> None:
-        spread = Spread(foreign, shapes, values)
+        spread = SequenceExpansion(foreign, shapes, values)
         super().__init__(spread.foreign, TABLE, spread.shapes, values)
         self.sequences, self.empty = spread.sequences, spread.empty
         self.functions = functions

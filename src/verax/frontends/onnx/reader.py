@@ -31,7 +31,7 @@ from verax.onnx_format.dtypes import DTYPES, OLDEST, dtype_name, newest_opset
 
 
 @dataclass(frozen=True)
-class Reference:
+class AttributeReference:
     """An attribute inside a function that takes its value from the calling node."""
 
     name: str
@@ -45,7 +45,7 @@ class Opaque:
 
 
 @dataclass(frozen=True)
-class Function:
+class FunctionBody:
     """A function: nodes that stand for one operator. `defaults` are attributes' default values."""
 
     inputs: tuple[str, ...]
@@ -78,13 +78,13 @@ def parse(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Mode
 
 def read_model(
     proto: onnx.ModelProto, folder: Path | None
-) -> tuple[ForeignModel, dict[tuple[str, str], Function]]:
+) -> tuple[ForeignModel, dict[tuple[str, str], FunctionBody]]:
     """The content of a model and its own functions by (domain, name).
 
     folder: where external data may lie. Raises `ModelError`, `UnsupportedError`.
     """
     try:
-        return _Reader(proto, TensorReader(folder)).read()
+        return _OnnxReader(proto, TensorReader(folder)).read()
     except (UnicodeDecodeError, DecodeError, OverflowError, RecursionError) as error:
         raise ModelError(f"the model is damaged: {error}") from error
 
@@ -137,11 +137,11 @@ def opset_versions(
     return versions
 
 
-class _Reader:
+class _OnnxReader:
     def __init__(self, proto: onnx.ModelProto, tensors: TensorReader) -> None:
         self.proto, self.tensors = proto, tensors
 
-    def read(self) -> tuple[ForeignModel, dict[tuple[str, str], Function]]:
+    def read(self) -> tuple[ForeignModel, dict[tuple[str, str], FunctionBody]]:
         proto, graph = self.proto, self.proto.graph
         versions = opset_versions(proto.opset_import, "model", graph.node)
         refuse_many(len(graph.node))
@@ -302,7 +302,7 @@ def read_attribute(
     """An attribute's value: number, string, array, tuple of these, `Subgraph`, `Reference` or
     `Opaque`. versions: of operator sets, for the nodes of a graph."""
     if proto.ref_attr_name:
-        return Reference(text(proto.ref_attr_name))
+        return AttributeReference(text(proto.ref_attr_name))
     location = f"attribute {proto.name!r} of {location}"
     match proto.type:
         case AttributeProto.INT:
@@ -349,7 +349,7 @@ def read_function(
     proto: onnx.FunctionProto,
     tensors: TensorReader,
     default: Mapping[str, int] = MappingProxyType({}),
-) -> Function:
+) -> FunctionBody:
     """A function's body. Its names are checked when it is inlined.
 
     default: versions of operator sets that the function does not import itself.
@@ -363,4 +363,4 @@ def read_function(
     nodes = tuple(read_node(n, versions, tensors) for n in proto.node)
     names = (tuple(map(text, side)) for side in (proto.input, proto.output, proto.attribute))
     inputs, outputs, attributes = names
-    return Function(inputs, outputs, attributes, defaults, nodes)
+    return FunctionBody(inputs, outputs, attributes, defaults, nodes)

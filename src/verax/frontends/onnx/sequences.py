@@ -37,7 +37,7 @@ CONCAT_VERSION = 13
 """Operator set of the nodes that sequences are written out into."""
 
 
-class Importing(Protocol):
+class SequenceImporter(Protocol):
     """What sequences need of an import.
 
     sequences: names of a sequence's tensors, by its own; empty: optionals that hold nothing.
@@ -50,7 +50,7 @@ class Importing(Protocol):
     def attributes(self, node: ForeignNode) -> Attributes: ...
 
 
-Rule = Callable[[Importing, ForeignNode, Attributes], list[ForeignNode]]
+Rule = Callable[[SequenceImporter, ForeignNode, Attributes], list[ForeignNode]]
 
 
 def uses_sequences(node: ForeignNode) -> bool:
@@ -58,7 +58,7 @@ def uses_sequences(node: ForeignNode) -> bool:
     return type(node) is ForeignNode and not node.domain and node.op_type in RULES
 
 
-def expand_sequences(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None:
+def expand_sequences(importer: SequenceImporter, node: ForeignNode) -> list[ForeignNode] | None:
     """The nodes that one on sequences or optionals stands for, None for another one.
 
     Raises `RunningDecidesError` where inputs decide what only the import can follow,
@@ -91,21 +91,23 @@ def expand_sequences(importer: Importing, node: ForeignNode) -> list[ForeignNode
     )
 
 
-def _alias(importer: Importing, source: str, result: str) -> None:
+def _alias(importer: SequenceImporter, source: str, result: str) -> None:
     if source in importer.empty:
         importer.empty.add(result)
     else:
         importer.sequences[result] = importer.sequences[source]
 
 
-def _items(importer: Importing, node: ForeignNode, name: str) -> tuple[str, ...]:
+def _items(importer: SequenceImporter, node: ForeignNode, name: str) -> tuple[str, ...]:
     if name not in importer.sequences:
         description = "an optional that holds nothing" if name in importer.empty else "no sequence"
         raise ModelError(f"{name!r} is {description}", place=node.place)
     return importer.sequences[name]
 
 
-def _known_value(importer: Importing, node: ForeignNode, name: str, description: str) -> np.ndarray:
+def _known_value(
+    importer: SequenceImporter, node: ForeignNode, name: str, description: str
+) -> np.ndarray:
     content = importer.scope.known_value(name)
     if content is None:
         raise RunningDecidesError(
@@ -115,7 +117,11 @@ def _known_value(importer: Importing, node: ForeignNode, name: str, description:
 
 
 def _position(
-    importer: Importing, node: ForeignNode, name: str, count: int, description: str = "a place"
+    importer: SequenceImporter,
+    node: ForeignNode,
+    name: str,
+    count: int,
+    description: str = "a place",
 ) -> int:
     content = _known_value(importer, node, name, f"{description} in a sequence").reshape(-1)
     if content.size != 1 or not -count <= int(content[0]) < count:
@@ -126,7 +132,7 @@ def _position(
 
 
 def _set(
-    importer: Importing, node: ForeignNode, items: Sequence[str], result: int = 0
+    importer: SequenceImporter, node: ForeignNode, items: Sequence[str], result: int = 0
 ) -> list[ForeignNode]:
     if len(items) > MAX_LENGTH:
         raise UnsupportedError(
@@ -136,21 +142,21 @@ def _set(
     return []
 
 
-def _construct(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _construct(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     return _set(importer, node, node.inputs)
 
 
-def _no_items(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _no_items(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     a.irrelevant("dtype", "the tensors that are put into it say theirs")
     return _set(importer, node, ())
 
 
-def _length(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _length(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     count = len(_items(importer, node, node.inputs[0]))
     return [constant(node.outputs[0], np.array(count, np.int64))]
 
 
-def _at(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _at(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     """One tensor; a place that running decides is a row of equal tensors, stacked."""
     sequence, position = node.inputs
     items = _items(importer, node, sequence)
@@ -163,7 +169,7 @@ def _at(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNo
     return [identity(items[index], node.outputs[0])]
 
 
-def _insert(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _insert(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     sequence, tensor, *position = node.inputs
     items = list(_items(importer, node, sequence))
     index = len(items)
@@ -178,7 +184,7 @@ def _insert(importer: Importing, node: ForeignNode, a: Attributes) -> list[Forei
     return _set(importer, node, items)
 
 
-def _erase(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _erase(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     sequence, *position = node.inputs
     items = list(_items(importer, node, sequence))
     if not items:
@@ -190,7 +196,7 @@ def _erase(importer: Importing, node: ForeignNode, a: Attributes) -> list[Foreig
     return _set(importer, node, items)
 
 
-def _split(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _split(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     data, *sizes = node.inputs
     axis, keep = a.integer("axis", 0), a.flag("keepdims", True)
     type_ = importer.scope.type(data)
@@ -230,7 +236,7 @@ def _split(importer: Importing, node: ForeignNode, a: Attributes) -> list[Foreig
     ]  # fmt: skip
 
 
-def _concatenate(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _concatenate(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     items = _items(importer, node, node.inputs[0])
     axis, new = a.integer("axis"), a.flag("new_axis")
     if not items or axis is None:
@@ -244,7 +250,7 @@ def _concatenate(importer: Importing, node: ForeignNode, a: Attributes) -> list[
     ]
 
 
-def _map(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _map(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     """The body once for each tensor of the first input, and of others that are sequences."""
     body = a.get("body")
     if not isinstance(body, Subgraph):
@@ -275,7 +281,7 @@ def _map(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignN
     return nodes
 
 
-def _optional(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _optional(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     a.irrelevant("type", "what is put into it says its own")
     if not any(node.inputs):
         importer.empty.add(node.outputs[0])
@@ -283,13 +289,13 @@ def _optional(importer: Importing, node: ForeignNode, a: Attributes) -> list[For
     return [identity(node.inputs[0], node.outputs[0])]
 
 
-def _element(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _element(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     if node.inputs[0] in importer.empty:
         raise ModelError("the optional holds nothing", place=node.place)
     return [identity(node.inputs[0], node.outputs[0])]
 
 
-def _has_element(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _has_element(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     is_present = any(node.inputs) and node.inputs[0] not in importer.empty
     return [constant(node.outputs[0], np.array(is_present))]
 
@@ -318,10 +324,11 @@ def item_name(sequence: str, index: int) -> str:
     return f"{sequence}[{index}]"
 
 
-class Spread:
+class SequenceExpansion:
     """A model's inputs with tensors in place of sequences and optionals.
 
-    foreign: the model; shapes: what is left of the caller's; sequences, empty: see `Importing`.
+    foreign: the model; shapes: what is left of the caller's; sequences, empty: as of
+    `SequenceImporter`.
     Raises `ValueNeededError` while `shapes` does not say how many tensors a sequence has, or
     whether an optional holds anything.
     """

@@ -54,7 +54,7 @@ TYPES = ("T", "Tparams")
 """Attributes that name the type of the operands that may be complex."""
 
 
-class Importing(Protocol):
+class ComplexImporter(Protocol):
     """What complex tensors need of an import."""
 
     components: dict[str, Parts]
@@ -67,12 +67,12 @@ class Importing(Protocol):
     def attributes(self, node: ForeignNode) -> Attributes: ...
 
 
-def named(importer: Importing, value: str) -> Parts:
+def named(importer: ComplexImporter, value: str) -> Parts:
     """Names for the parts of a value."""
     return importer.fresh(f"{value}.real"), importer.fresh(f"{value}.imag")
 
 
-def in_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None:
+def in_parts(importer: ComplexImporter, node: ForeignNode) -> list[ForeignNode] | None:
     """The nodes on real numbers that one on complex tensors stands for; None for another node.
 
     Raises `UnsupportedError` for what is not done to complex numbers.
@@ -86,7 +86,7 @@ def in_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None
         return _constant_parts(importer, node)
     if isinstance(node, KeptBranch | KeptRepeat):
         _refuse(node, "a branch or loop that running decides")
-    if type(node).__name__ in ("Branch", "Call", "While", "Repeat"):
+    if type(node).__name__ in ("Branch", "SubgraphCall", "While", "CountedLoop"):
         return None  # written out, or kept, which is refused then
     if (node.domain, node.op_type) in SIZES:
         node = _real_types(importer, node)
@@ -109,7 +109,7 @@ def in_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None
     return [dataclasses.replace(node, domain=DOMAIN, inputs=inputs, outputs=outputs)]
 
 
-def must_not_be_real(importer: Importing, node: ForeignNode) -> None:
+def must_not_be_real(importer: ComplexImporter, node: ForeignNode) -> None:
     """Refuse an operator that has a row on complex numbers alone, where none is given."""
     here = not node.domain and node.op_type not in MAKERS and (DOMAIN, node.op_type)
     if here and here in importer.table and ("", node.op_type) not in importer.table:
@@ -123,7 +123,7 @@ def _makes(node: ForeignNode) -> bool:
     return node.op_type in MAKERS
 
 
-def _constant_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None:
+def _constant_parts(importer: ComplexImporter, node: ForeignNode) -> list[ForeignNode] | None:
     """A complex constant of a loop's or branch's body."""
     if node.domain != CONTROL or node.op_type != "Constant":
         return None
@@ -135,7 +135,7 @@ def _constant_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode]
     return [constant(names[0], real), constant(names[1], imaginary)]
 
 
-def _real_types(importer: Importing, node: ForeignNode) -> ForeignNode:
+def _real_types(importer: ComplexImporter, node: ForeignNode) -> ForeignNode:
     """The node with the type of the parts where it states that of complex operands."""
     real = [importer.components[v][0] for v in node.inputs if v in importer.components]
     names = [importer.names[v] for v in real if v in importer.names]  # the others were refused
@@ -152,7 +152,7 @@ def _real_types(importer: Importing, node: ForeignNode) -> ForeignNode:
     return dataclasses.replace(node, attributes={**node.attributes, **changed})
 
 
-def _by_part(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _by_part(importer: ComplexImporter, node: ForeignNode) -> list[ForeignNode]:
     """The node on the real and on the imaginary parts."""
     components = importer.components
     outputs = [named(importer, o) if o else ("", "") for o in node.outputs]
@@ -168,7 +168,7 @@ def _by_part(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
     return copies
 
 
-def _one_by_one(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _one_by_one(importer: ComplexImporter, node: ForeignNode) -> list[ForeignNode]:
     importer.attributes(node).irrelevant("T", "each value is handed on in its own type")
     return [
         ForeignNode("Identity", (v,), (o,), {}, node.name, depth=node.depth)

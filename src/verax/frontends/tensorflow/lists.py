@@ -23,7 +23,7 @@ List = tuple[str | None, ...]
 """Names of the tensors, None where none was put yet."""
 
 
-class Importing(Protocol):
+class ListImporter(Protocol):
     """What lists need of an import."""
 
     lists: dict[str, List]
@@ -32,10 +32,10 @@ class Importing(Protocol):
     def attributes(self, node: ForeignNode) -> Attributes: ...
 
 
-Rule = Callable[[Importing, ForeignNode], list[ForeignNode]]
+Rule = Callable[[ListImporter, ForeignNode], list[ForeignNode]]
 
 
-def of_lists(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None:
+def of_lists(importer: ListImporter, node: ForeignNode) -> list[ForeignNode] | None:
     """The nodes that one on lists stands for, None for another one."""
     passes = node.op_type == "Identity" and node.domain in ("", DOMAIN)
     if passes and node.inputs[0] in importer.lists:
@@ -53,10 +53,10 @@ def of_lists(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None
 
 
 def _hands_on(node: ForeignNode) -> bool:
-    return type(node).__name__ in ("Branch", "Call", "While", "Repeat")
+    return type(node).__name__ in ("Branch", "SubgraphCall", "While", "CountedLoop")
 
 
-def _known_value(importer: Importing, node: ForeignNode, name: str) -> np.ndarray:
+def _known_value(importer: ListImporter, node: ForeignNode, name: str) -> np.ndarray:
     content = importer.scope.known_value(name)
     if content is None or content.dtype == object:
         raise UnsupportedError(
@@ -67,13 +67,13 @@ def _known_value(importer: Importing, node: ForeignNode, name: str) -> np.ndarra
     return content.reshape(-1)
 
 
-def _list(importer: Importing, node: ForeignNode, name: str) -> List:
+def _list(importer: ListImporter, node: ForeignNode, name: str) -> List:
     if name not in importer.lists:
         raise ModelError(f"{name!r} is no list of tensors", place=node.place)
     return importer.lists[name]
 
 
-def _item(importer: Importing, node: ForeignNode, name: str, index: int) -> str:
+def _item(importer: ListImporter, node: ForeignNode, name: str, index: int) -> str:
     items = _list(importer, node, name)
     item = items[index] if 0 <= index < len(items) else None
     if item is None:
@@ -81,7 +81,9 @@ def _item(importer: Importing, node: ForeignNode, name: str, index: int) -> str:
     return item
 
 
-def _new_list(importer: Importing, node: ForeignNode, count: str, output: str) -> list[ForeignNode]:
+def _new_list(
+    importer: ListImporter, node: ForeignNode, count: str, output: str
+) -> list[ForeignNode]:
     size = int(_known_value(importer, node, count)[0])
     if not 0 <= size <= MOST:
         raise UnsupportedError(f"a list of {size} tensors is not supported", place=node.place)
@@ -89,17 +91,17 @@ def _new_list(importer: Importing, node: ForeignNode, count: str, output: str) -
     return []
 
 
-def _reserve(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _reserve(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     return _new_list(importer, node, node.inputs[1], node.outputs[0])
 
 
-def _array(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _array(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     importer.lists[node.outputs[0]] = ()
     return _new_list(importer, node, node.inputs[0], node.outputs[-1])
 
 
 def _sliced(
-    importer: Importing, node: ForeignNode, source: str, indices: Sequence[int], into: List
+    importer: ListImporter, node: ForeignNode, source: str, indices: Sequence[int], into: List
 ) -> list[ForeignNode]:
     items, nodes = list(into), []
     for row, index in enumerate(indices):
@@ -113,7 +115,7 @@ def _sliced(
     return nodes
 
 
-def _from_tensor(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _from_tensor(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     size = importer.scope.type(node.inputs[0]).dims[0]
     if not isinstance(size, int) or size > MOST:
         raise UnsupportedError(
@@ -122,24 +124,24 @@ def _from_tensor(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
     return _sliced(importer, node, node.inputs[0], range(size), (None,) * size)
 
 
-def _scatter(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _scatter(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     _, indices, value, flow = node.inputs
     positions = [int(i) for i in _known_value(importer, node, indices)]
     return _sliced(importer, node, value, positions, _list(importer, node, flow))
 
 
-def _get(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _get(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     index = int(_known_value(importer, node, node.inputs[1])[0])
     return [identity(_item(importer, node, node.inputs[0], index), node.outputs[0])]
 
 
-def _read(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _read(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     index = int(_known_value(importer, node, node.inputs[1])[0])
     return [identity(_item(importer, node, node.inputs[2], index), node.outputs[0])]
 
 
 def _put(
-    importer: Importing, node: ForeignNode, source: str, index: str, item: str
+    importer: ListImporter, node: ForeignNode, source: str, index: str, item: str
 ) -> list[ForeignNode]:
     items, slot = list(_list(importer, node, source)), int(_known_value(importer, node, index)[0])
     if not 0 <= slot < len(items):
@@ -149,15 +151,15 @@ def _put(
     return []
 
 
-def _set(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _set(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     return _put(importer, node, node.inputs[0], node.inputs[1], node.inputs[2])
 
 
-def _write(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _write(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     return _put(importer, node, node.inputs[3], node.inputs[1], node.inputs[2])
 
 
-def _stack(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _stack(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     size = len(_list(importer, node, node.inputs[0]))
     items = [_item(importer, node, node.inputs[0], i) for i in range(size)]
     if not items:
@@ -165,7 +167,7 @@ def _stack(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
     return [stack(items, node.outputs[0])]
 
 
-def _gather(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _gather(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     indices = _known_value(importer, node, node.inputs[1])
     items = [_item(importer, node, node.inputs[2], int(i)) for i in indices]
     if not items:
@@ -173,7 +175,7 @@ def _gather(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
     return [stack(items, node.outputs[0])]
 
 
-def _length(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _length(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     size = len(_list(importer, node, node.inputs[-1]))
     return [constant(node.outputs[0], np.array(size, np.int32))]
 

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.reading import companion, open_bytes
-from verax.frontends.common.control import Branch, Call, While, switch
+from verax.frontends.common.control import Branch, SubgraphCall, While, switch
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
 from verax.frontends.tensorflow.branches import SWITCH, taken_branches
 from verax.frontends.tensorflow.bundle import Bundle
@@ -27,7 +27,7 @@ from verax.frontends.tensorflow.large_tensors import lifted
 from verax.frontends.tensorflow.messages import CLASSES
 from verax.frontends.tensorflow.names import in_function, node_of, plain, port_of
 from verax.frontends.tensorflow.signatures import (
-    Signature,
+    ServingSignature,
     select_signature,
     serving_graph,
     signature_of,
@@ -60,7 +60,7 @@ def read_graph(data: bytes | memoryview, location: str) -> ForeignModel:
         raise ModelError(
             "the file holds no graph", place=location, next_step="is it a frozen GraphDef?"
         )
-    return _Reader(graph, contents, None, location).model(None, {})
+    return _GraphReader(graph, contents, None, location).model(None, {})
 
 
 def read_saved_model(folder: Path, signature: str | None = None) -> ForeignModel:
@@ -78,7 +78,7 @@ def read_saved_model(folder: Path, signature: str | None = None) -> ForeignModel
     meta = serving_graph(saved, location)
     index = folder / "variables" / "variables"
     bundle = Bundle(index) if index.with_suffix(".index").exists() else None
-    reader = _Reader(meta.graph_def, contents, bundle, location)
+    reader = _GraphReader(meta.graph_def, contents, bundle, location)
     selected = select_signature(meta.signature_def, signature, location)
     metadata = {"tensorflow": meta.meta_info_def.tensorflow_version, "signature": selected}
     return reader.model(signature_of(meta.signature_def[selected]), metadata)
@@ -95,7 +95,7 @@ def _parse(kind: str, data: memoryview, location: str) -> tuple[Any, Sequence[me
         raise ModelError(f"the file is damaged ({error})", place=location) from error
 
 
-class _Reader:
+class _GraphReader:
     def __init__(
         self, graph: Any, contents: Sequence[memoryview], bundle: Bundle | None, location: str
     ) -> None:
@@ -111,7 +111,9 @@ class _Reader:
         self.controls: dict[str, tuple[str, ...]] = {}
         self.dead: set[str] = set()
 
-    def model(self, signature: Signature | None, metadata: Mapping[str, str]) -> ForeignModel:
+    def model(
+        self, signature: ServingSignature | None, metadata: Mapping[str, str]
+    ) -> ForeignModel:
         self._add(self.graph.node, "", plain, {}, 0)
         branches, self.dead = taken_branches(
             self.nodes, self.constants, self.controls, self._resolved
@@ -259,7 +261,7 @@ class _Reader:
         function = self.functions.get(called)
         if function is None or depth > MAX_DEPTH:
             raise ModelError(f"there is no function {called!r}", place=f"node {name!r}")
-        inside = _Reader(self.graph, self.contents, self.bundle, self.location)
+        inside = _GraphReader(self.graph, self.contents, self.bundle, self.location)
         inside.keys = self.keys
         arguments = tuple(a.name for a in function.signature.input_arg)
         operators = {n.name: n.op for n in function.node_def}
@@ -374,7 +376,7 @@ class _Reader:
             node = self.nodes[name]
             inputs = [self._resolved(v) for v in node.inputs]
             outputs = (name, *(f"{name}:{p}" for p in range(1, ports.get(name, 0) + 1)))
-            if isinstance(node, Branch | Call | While):
+            if isinstance(node, Branch | SubgraphCall | While):
                 outputs = node.outputs
             ordered.append(
                 replace(node, inputs=tuple(public.get(v, v) for v in inputs), outputs=outputs)

@@ -86,7 +86,7 @@ def as_long(c: Conversion, index: int) -> str:
     return value if c.type(index).dtype is DType.int64 else c.add("Cast", [value], to=DType.int64)
 
 
-class Layout:
+class NodeLayout:
     """Where a node's channels lie, `data_format`, and the moves to channels-first and back."""
 
     def __init__(self, c: Conversion, default: str) -> None:

@@ -18,7 +18,7 @@ INNER = "__saved_model"
 
 
 @dataclass(frozen=True)
-class Signature:
+class ServingSignature:
     """What goes in and out: (public name, value) pairs; types by public name."""
 
     inputs: tuple[tuple[str, str], ...]
@@ -73,7 +73,7 @@ def select_signature(signatures: Mapping[str, Any], requested: str | None, locat
     )
 
 
-def signature_of(stored: Any) -> Signature:
+def signature_of(stored: Any) -> ServingSignature:
     """A stored signature's names, values and types, in the order of their names."""
     inputs = tuple((k, plain(i.name)) for k, i in sorted(stored.inputs.items()))
     outputs = tuple((k, plain(o.name)) for k, o in sorted(stored.outputs.items()))
@@ -81,4 +81,4 @@ def signature_of(stored: Any) -> Signature:
         k: ForeignValue(k, DTYPES.get(i.dtype), dims_of(i.tensor_shape), f"type {i.dtype}")
         for k, i in [*stored.inputs.items(), *stored.outputs.items()]
     }
-    return Signature(inputs, outputs, types)
+    return ServingSignature(inputs, outputs, types)

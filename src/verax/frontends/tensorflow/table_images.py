@@ -15,7 +15,7 @@ from verax.frontends.common.channels_last import (
     static_dims,
 )
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tensorflow.rows import MAX_COMPUTED, Layout, bounded, row
+from verax.frontends.tensorflow.rows import MAX_COMPUTED, NodeLayout, bounded, row
 from verax.ir.types import DType
 
 
@@ -78,7 +78,7 @@ def crop_and_resize(c: Conversion) -> Result:
 def extract_patches(c: Conversion) -> Result:
     """[b, rows, columns, ksize * channels]: the pixels of each window, row by row. A convolution
     with weights of 0 and 1 would do; slices are exact for every value."""
-    layout = Layout(c, "NHWC")
+    layout = NodeLayout(c, "NHWC")
     kernel, strides = layout.spatial("ksizes"), layout.spatial("strides")
     rates = layout.spatial("rates")
     rule, dims = layout.pads(), static_dims(c, 0, "the image")

@@ -17,7 +17,7 @@ from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tensorflow.rows import (
     MAX_COMPUTED,
     TABLE,
-    Layout,
+    NodeLayout,
     as_long,
     bounded,
     row,
@@ -186,7 +186,7 @@ TABLE.operator("Range")
 
 @row("SpaceToDepth", "DepthToSpace")
 def space_to_depth(c: Conversion) -> Result:
-    layout = Layout(c, "NHWC")
+    layout = NodeLayout(c, "NHWC")
     size = stated_integer(c, "block_size")
     return layout.finish(c.node.op_type, [layout.first(c.required(0))], blocksize=size)
 

@@ -36,7 +36,7 @@ def damaged(description: str) -> ModelError:
 
 
 @dataclass(frozen=True)
-class Table:
+class FlatbufferTable:
     """One table: `at` is its position in `data`."""
 
     data: memoryview
@@ -86,18 +86,18 @@ class Table:
             raise damaged(f"{count} numbers at byte {start} reach beyond the end of the file")
         return np.frombuffer(self.data, kind, count, start)
 
-    def table(self, slot: int) -> Table | None:
+    def table(self, slot: int) -> FlatbufferTable | None:
         """A sub-table, None when absent."""
         at = self._field(slot)
-        return None if at is None else Table(self.data, self._follow(at))
+        return None if at is None else FlatbufferTable(self.data, self._follow(at))
 
-    def tables(self, slot: int) -> Iterator[Table]:
+    def tables(self, slot: int) -> Iterator[FlatbufferTable]:
         """A vector of sub-tables."""
         start, count = self._vector(slot)
         if start + 4 * count > len(self.data):
             raise damaged(f"{count} tables at byte {start} reach beyond the end of the file")
         for i in range(count):
-            yield Table(self.data, self._follow(start + 4 * i))
+            yield FlatbufferTable(self.data, self._follow(start + 4 * i))
 
     def _field(self, slot: int) -> int | None:
         """Position of a stored field."""
@@ -122,11 +122,11 @@ class Table:
         return value
 
 
-def root(data: memoryview, identifier: bytes) -> Table:
+def root(data: memoryview, identifier: bytes) -> FlatbufferTable:
     """The root table of a buffer whose bytes 4 to 8 must be `identifier`."""
     if len(data) < 8 or bytes(data[4:8]) != identifier:
         raise ModelError(
             f"the file does not start as a {identifier.decode()} FlatBuffer",
             next_step="check that this is the model and not, say, a page that links to it",
         )
-    return Table(data, int(_U32.unpack_from(data, 0)[0]))
+    return FlatbufferTable(data, int(_U32.unpack_from(data, 0)[0]))

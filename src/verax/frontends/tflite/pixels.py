@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verax.base.errors import ModelError
-from verax.frontends.tflite.flatbuffer import Table, root
+from verax.frontends.tflite.flatbuffer import FlatbufferTable, root
 from verax.ir.pixels import Pixels
 
 ENTRY, IDENTIFIER = "TFLITE_METADATA", b"M001"
@@ -32,7 +32,7 @@ def read_pixels(data: memoryview, inputs: Sequence[str]) -> dict[str, str]:
         return {ENTRY: f"cannot be read: {error.cause}"}
 
 
-def _pixels(metadata: Table, inputs: Sequence[str]) -> dict[str, str]:
+def _pixels(metadata: FlatbufferTable, inputs: Sequence[str]) -> dict[str, str]:
     graph = next(iter(metadata.tables(3)), None)
     lines = {}
     for name, tensor in zip(inputs, graph.tables(2) if graph else ()):
@@ -47,7 +47,7 @@ def _pixels(metadata: Table, inputs: Sequence[str]) -> dict[str, str]:
     return lines
 
 
-def _normalization(tensor: Table) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _normalization(tensor: FlatbufferTable) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """(mean, std) of the first normalization among the process units; empty without one."""
     for _, unit in zip(range(MOST), tensor.tables(4)):
         options = unit.table(1)

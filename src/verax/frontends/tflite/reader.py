@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.common.control import Branch, Call, While
+from verax.frontends.common.control import Branch, SubgraphCall, While
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
 from verax.frontends.tflite.complex_parts import in_parts
-from verax.frontends.tflite.flatbuffer import Table, damaged, root
+from verax.frontends.tflite.flatbuffer import FlatbufferTable, damaged, root
 from verax.frontends.tflite.flexbuffer import read_map
 from verax.frontends.tflite.pixels import ENTRY, read_pixels
 from verax.frontends.tflite.resources import Resources
@@ -35,7 +35,7 @@ from verax.frontends.tflite.schema import (
     Options,
 )
 from verax.frontends.tflite.sparse import dense
-from verax.frontends.tflite.state import State
+from verax.frontends.tflite.state import VariableTensors
 from verax.ir.types import DType
 from verax.onnx_format.packing import stored_bytes, unpacked
 
@@ -65,7 +65,7 @@ TYPED_BY_OUTPUT = ("CAST", "QUANTIZE")
 
 
 @dataclass(frozen=True)
-class Tensor:
+class FileTensor:
     """A tensor of the file. scale, zero_point: None unless quantized. is_variable: it outlives a
     call."""
 
@@ -79,7 +79,7 @@ class Tensor:
     zero_point: np.ndarray | None
     axis: int
     is_variable: bool = False
-    sparsity: Table | None = None
+    sparsity: FlatbufferTable | None = None
 
     @property
     def value(self) -> ForeignValue:
@@ -124,8 +124,8 @@ def read_model(data: memoryview) -> ForeignModel:
         for t in variables
         if t.kind == "int8" and t.zero_point is not None
     }
-    state = State([t.value for t in variables], {t.name for t in tensors}, zeros)
-    bodies = Bodies(graphs, codes, buffers)
+    state = VariableTensors([t.value for t in variables], {t.name for t in tensors}, zeros)
+    bodies = SubgraphReader(graphs, codes, buffers)
     resources = Resources(state.named)
     placed = (bodies.placed(n) for n in state.threaded(_nodes(graph, codes, tensors)))
     nodes = tuple(in_parts(resources.threaded(placed), state.named))
@@ -157,12 +157,12 @@ def read_model(data: memoryview) -> ForeignModel:
     )
 
 
-class Bodies:
+class SubgraphReader:
     """The further subgraphs of a file, which branches and loops run."""
 
     def __init__(
         self,
-        graphs: list[Table],
+        graphs: list[FlatbufferTable],
         codes: list[tuple[str, str, int]],
         buffers: list[memoryview],
         depth: int = 0,
@@ -178,7 +178,7 @@ class Bodies:
         if node.op_type == "CALL_ONCE":
             return _made_once(node, first)
         if node.op_type == "CALL":
-            return Call("CALL", *ends, {}, node.name, "", node.version, body=first)
+            return SubgraphCall("CALL", *ends, {}, node.name, "", node.version, body=first)
         if node.op_type == "IF":
             return Branch(
                 "IF", *ends, {}, node.name, "", node.version, then=first, otherwise=more[0]
@@ -192,7 +192,7 @@ class Bodies:
         tensors = _tensors(graph, self.buffers)
         if any(t.is_variable for t in tensors):
             raise UnsupportedError("a branch or loop has variable tensors", place=node.place)
-        inside = Bodies(self.graphs, self.codes, self.buffers, self.depth + 1)
+        inside = SubgraphReader(self.graphs, self.codes, self.buffers, self.depth + 1)
         nodes = tuple(inside.placed(n) for n in _nodes(graph, self.codes, tensors))
         inputs, outputs = (
             tuple(_operand(i, tensors).name for i in graph.array(slot, "int32")) for slot in (1, 2)
@@ -209,23 +209,23 @@ def _made_once(node: ForeignNode, graph: Subgraph) -> ForeignNode:
     """A graph that runs before the first call, for what it writes to (see `resources`)."""
     if node.inputs or node.outputs:
         raise damaged("CALL_ONCE has operands")
-    return Call("CALL_ONCE", (), (), {}, node.name, "", node.version, body=graph)
+    return SubgraphCall("CALL_ONCE", (), (), {}, node.name, "", node.version, body=graph)
 
 
-def _limited(tables: Iterable[Table], description: str) -> Iterator[Table]:
+def _limited(tables: Iterable[FlatbufferTable], description: str) -> Iterator[FlatbufferTable]:
     for i, table in enumerate(tables):
         if i >= MAX_ITEMS:
             raise ModelError(f"the file has more than {MAX_ITEMS} {description}")
         yield table
 
 
-def _name(table: Table, slot: int) -> str:
+def _name(table: FlatbufferTable, slot: int) -> str:
     if len(table.array(slot, "uint8")) > MAX_NAME:
         raise damaged(f"a name is longer than {MAX_NAME} bytes")
     return table.text(slot)
 
 
-def _operator_name(code: Table) -> tuple[str, str, int]:
+def _operator_name(code: FlatbufferTable) -> tuple[str, str, int]:
     """(domain, operator, version): the larger of the old and the new code field counts."""
     index = max(code.integer(0, "int8"), code.integer(3))
     version = code.integer(2, default=1)
@@ -234,7 +234,7 @@ def _operator_name(code: Table) -> tuple[str, str, int]:
     return "", OPERATORS[index] if 0 <= index < len(OPERATORS) else f"{index}", version
 
 
-def _buffer(table: Table, data: memoryview) -> memoryview:
+def _buffer(table: FlatbufferTable, data: memoryview) -> memoryview:
     """A buffer's bytes; those of large files lie behind the FlatBuffer, at an offset."""
     offset, size = table.integer(1, "uint64"), table.integer(2, "uint64")
     if offset > 1:
@@ -244,7 +244,7 @@ def _buffer(table: Table, data: memoryview) -> memoryview:
     return memoryview(table.array(0, "uint8"))  # type: ignore[arg-type]
 
 
-def _tensors(graph: Table, buffers: list[memoryview]) -> list[Tensor]:
+def _tensors(graph: FlatbufferTable, buffers: list[memoryview]) -> list[FileTensor]:
     tables = list(_limited(graph.tables(0), "tensors"))
     names = [_name(table, 3) for table in tables]
     counts, used_names = Counter(names), set(names)
@@ -259,7 +259,7 @@ def _tensors(graph: Table, buffers: list[memoryview]) -> list[Tensor]:
     return tensors
 
 
-def _tensor(table: Table, name: str, buffers: list[memoryview]) -> Tensor:
+def _tensor(table: FlatbufferTable, name: str, buffers: list[memoryview]) -> FileTensor:
     location = f"tensor {name!r}"
     code, buffer = table.integer(1, "int8"), table.integer(2, "uint32")
     dims, signature = table.array(0, "int32"), table.array(7, "int32")
@@ -282,14 +282,14 @@ def _tensor(table: Table, name: str, buffers: list[memoryview]) -> Tensor:
     if data is not None and kind in PACKED:
         dtype = PACKED[str(kind)]
     scale, zero, axis = _quantization(table.table(4), location)
-    return Tensor(
+    return FileTensor(
         name, dtype, str(kind), tuple(dims.tolist()), tuple(signature.tolist()), data,
         scale, zero, axis, is_variable, table.table(6),
     )  # fmt: skip
 
 
 def _quantization(
-    table: Table | None, location: str
+    table: FlatbufferTable | None, location: str
 ) -> tuple[np.ndarray | None, np.ndarray | None, int]:
     """Scales, zero points, and the axis that they run along.
 
@@ -309,14 +309,14 @@ def _quantization(
     return scale, np.broadcast_to(zero, scale.shape), table.integer(6)
 
 
-def _is_constant(tensor: Tensor, computed: set[str]) -> bool:
+def _is_constant(tensor: FileTensor, computed: set[str]) -> bool:
     """True if the file holds the tensor's content: bytes, or none for a tensor without stored
     elements that is in no operator's outputs, `computed`."""
     empty = 0 in tensor.dims or tensor.sparsity is not None
     return bool(tensor.data) or (empty and not tensor.is_variable and tensor.name not in computed)
 
 
-def _constant(tensor: Tensor) -> np.ndarray:
+def _constant(tensor: FileTensor) -> np.ndarray:
     """The array of a constant, as a view of the file."""
     location = f"tensor {tensor.name!r}"
     if tensor.dtype is None:
@@ -344,14 +344,14 @@ def _constant(tensor: Tensor) -> np.ndarray:
     return array if array.flags.aligned else array.copy()
 
 
-def _operand(index: int, tensors: list[Tensor]) -> Tensor:
+def _operand(index: int, tensors: list[FileTensor]) -> FileTensor:
     if not 0 <= index < len(tensors):
         raise damaged(f"the tensor {index} does not exist")
     return tensors[index]
 
 
 def _nodes(
-    graph: Table, codes: list[tuple[str, str, int]], tensors: list[Tensor]
+    graph: FlatbufferTable, codes: list[tuple[str, str, int]], tensors: list[FileTensor]
 ) -> Iterator[ForeignNode]:
     operands = 0
     for table in _limited(graph.tables(3), "operators"):
@@ -389,7 +389,7 @@ def _nodes(
         )
 
 
-def _must_fill_bytes(table: Tensor) -> None:
+def _must_fill_bytes(table: FileTensor) -> None:
     """Refuse a packed table whose rows end within a byte: LiteRT reads other numbers there."""
     size = math.prod(table.dims[1:])
     if table.kind in PACKED and size * int(table.kind[-1]) % 8:
@@ -399,7 +399,7 @@ def _must_fill_bytes(table: Tensor) -> None:
         )
 
 
-def _custom_options(table: Table, op_type: str) -> dict[str, Any]:
+def _custom_options(table: FlatbufferTable, op_type: str) -> dict[str, Any]:
     """Entries of a map where that is known to be the form, else the bytes."""
     if table.integer(9, "uint64") > 1:
         return {"options behind the FlatBuffer": table.integer(10, "uint64")}
@@ -407,7 +407,7 @@ def _custom_options(table: Table, op_type: str) -> dict[str, Any]:
     return dict(read_map(options.tobytes())) if op_type in MAPS else {"custom_options": options}
 
 
-def _options(table: Table, op_type: str) -> dict[str, Any]:
+def _options(table: FlatbufferTable, op_type: str) -> dict[str, Any]:
     """The operator's options, with defaults; a field that the schema lacks keeps its slot."""
     type_code, body = table.integer(3, "uint8"), table.table(4)
     expected = OPTIONS.get(op_type, Options(0, ()))
@@ -439,7 +439,7 @@ def _default(field: Field) -> Any:
     return float(field.default) if field.kind == "float32" else field.default
 
 
-def _field(body: Table, slot: int, field: Field) -> Any:
+def _field(body: FlatbufferTable, slot: int, field: Field) -> Any:
     if field.kind == "ints":
         values = body.array(slot, "int32")
         if len(values) > MAX_RANK:
@@ -455,7 +455,7 @@ def _field(body: Table, slot: int, field: Field) -> Any:
 
 
 def _check_names(
-    inputs: list[Tensor], outputs: list[Tensor], nodes: tuple[ForeignNode, ...]
+    inputs: list[FileTensor], outputs: list[FileTensor], nodes: tuple[ForeignNode, ...]
 ) -> None:
     """No tensor is written twice: by the caller, by the file, or by two operators."""
     writers = Counter(t.name for t in inputs)
@@ -471,7 +471,9 @@ def _check_names(
         raise UnsupportedError("a variable tensor is an input or output of the graph")
 
 
-def _image_lines(model: Table, buffers: list[memoryview], inputs: list[str]) -> dict[str, str]:
+def _image_lines(
+    model: FlatbufferTable, buffers: list[memoryview], inputs: list[str]
+) -> dict[str, str]:
     """Lines on image inputs from the buffer with TFLite's metadata, where there is one."""
     for entry in _limited(model.tables(6), "metadata entries"):
         buffer = entry.integer(1, "uint32")
@@ -480,7 +482,7 @@ def _image_lines(model: Table, buffers: list[memoryview], inputs: list[str]) -> 
     return {}
 
 
-def _metadata(model: Table, graphs: int, tensors: list[Tensor]) -> dict[str, str]:
+def _metadata(model: FlatbufferTable, graphs: int, tensors: list[FileTensor]) -> dict[str, str]:
     """The file's description and metadata entries, and its signatures: further names of tensors."""
     entries = {"description": _name(model, 3), "subgraphs": str(graphs)}
     for entry in _limited(model.tables(7), "signatures"):

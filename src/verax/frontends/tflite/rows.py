@@ -51,14 +51,14 @@ def row(
     return enter
 
 
-class _Floats(Table):
+class _FloatRows(Table):
     """Enters rows of floating-point operands."""
 
     def row(self, *operators: str, domain: str | None = None) -> Callable[[Any], Any]:
         return row(*operators, domain=domain or "")
 
 
-FLOATS = _Floats()
+FLOATS = _FloatRows()
 
 
 def _enter(rows: dict[str, Row], name: str, function: Row, domain: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.tflite.flatbuffer import Table
+from verax.frontends.tflite.flatbuffer import FlatbufferTable
 
 VECTORS = {1: "int32", 2: "uint16", 3: "uint8"}
 """Element types of a level's lists, by their number in the union."""
@@ -22,7 +22,9 @@ MAX_ELEMENTS = 1 << 30
 """Numbers that a dense constant may have: the file states its size, a few bytes may claim any."""
 
 
-def dense(values: np.ndarray, dims: Sequence[int], sparsity: Table, location: str) -> np.ndarray:
+def dense(
+    values: np.ndarray, dims: Sequence[int], sparsity: FlatbufferTable, location: str
+) -> np.ndarray:
     """The dense constant. values: as they lie in the file. Raises `ModelError` where the levels
     contradict the shape or the number of values."""
     rank, order, blocks = len(dims), sparsity.array(0, "int32"), sparsity.array(1, "int32")
@@ -52,7 +54,7 @@ def dense(values: np.ndarray, dims: Sequence[int], sparsity: Table, location: st
 
 
 def _positions(
-    level: Table, above: np.ndarray, size: int, limit: int, location: str
+    level: FlatbufferTable, above: np.ndarray, size: int, limit: int, location: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of every entry of a level: which of the entries above it belongs to, its position along the
     level, and its number for the level below."""
@@ -76,7 +78,7 @@ def _positions(
     return parents, indices[below], below
 
 
-def _vector(level: Table, slot: int, location: str) -> np.ndarray:
+def _vector(level: FlatbufferTable, slot: int, location: str) -> np.ndarray:
     kind, table = level.integer(slot, "uint8"), level.table(slot + 1)
     if kind not in VECTORS or table is None:
         raise _contradicts(location)

@@ -27,7 +27,7 @@ MAX_ELEMENTS = 1 << 28
 """Numbers that a variable tensor may hold; zeros are made of a size that the file states."""
 
 
-class State:
+class VariableTensors:
     """The variable tensors of a graph. values: as inputs; taken: every name of the file; zeros:
     zero points of those of bytes, which LiteRT clears to these."""
 

@@ -26,7 +26,7 @@ from verax.frontends.tflite.table_windows import (
 )
 
 
-class _Product:
+class _QuantizedProduct:
     """What a product's operands say: sums in the scale x w, results in the scale of output 0.
 
     data, weights: indices of the operands. weight_axis: the one that scales per channel must run
@@ -118,7 +118,7 @@ def depthwise_conv_2d(c: Conversion) -> Result:
 
 
 def _convolution(c: Conversion, weights: str, groups: int, weight_axis: int) -> Result:
-    product = _Product(c, 0, 1, weight_axis)
+    product = _QuantizedProduct(c, 0, 1, weight_axis)
     x = channels_first(c, c.required(0))
     sums = c.add(
         "ConvInteger",
@@ -133,7 +133,7 @@ def _convolution(c: Conversion, weights: str, groups: int, weight_axis: int) -> 
 @row("TRANSPOSE_CONV", quantized=True)
 def transpose_conv(c: Conversion) -> Result:
     """Operands: output shape, weights [out, *kernel, in], data, bias."""
-    product = _Product(c, 2, 1, weight_axis=0)
+    product = _QuantizedProduct(c, 2, 1, weight_axis=0)
     x = channels_first(c, c.required(2))
     weights = transposed(c, c.required(1), (3, 0, 1, 2))
     fields = {**product.sums(), **transposed_fields(c)}
@@ -145,7 +145,7 @@ def transpose_conv(c: Conversion) -> Result:
 @row("FULLY_CONNECTED", quantized=True)
 def fully_connected(c: Conversion) -> Result:
     c.attributes.irrelevant("asymmetric_quantize_inputs", "the data is quantised already")
-    product = _Product(c, 0, 1, weight_axis=0)
+    product = _QuantizedProduct(c, 0, 1, weight_axis=0)
     rows, shape = flat_rows(c)
     x = c.add("Cast", [rows], to=product.sums()["output_dtype"])
     if product.x_zero:

@@ -39,7 +39,7 @@ VIEWS = SAME_ORDER | TURNED | PARTS | CUTS | READ_ONLY
 
 
 @dataclass
-class View:
+class TensorView:
     """How a value shows memory of `parent`: the node's output `index`; `names` are all of these."""
 
     parent: str
@@ -60,7 +60,7 @@ class Aliases:
     last_read: Mapping[str, int]
     emit: Callable[[ForeignNode], None]
     current: dict[str, str] = field(default_factory=dict)
-    views: dict[str, View] = field(default_factory=dict)
+    views: dict[str, TensorView] = field(default_factory=dict)
     members: dict[str, list[str]] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Aliases:
             return
         for i, output in enumerate(node.outputs):
             if output and self._shares(kind, node, operands[0], output):
-                self.views[output] = View(operands[0], node, i, names)
+                self.views[output] = TensorView(operands[0], node, i, names)
                 root = self.root(output)
                 self.members.setdefault(root, []).append(output)
                 self.seen[output] = self.written.get(root, 0)
@@ -127,7 +127,7 @@ class Aliases:
         self.assign(target, output, node, position)
         if node.outputs[0]:
             # The result is another name of what was written to.
-            self.views[node.outputs[0]] = View(
+            self.views[node.outputs[0]] = TensorView(
                 target, _alias(target, node.outputs[0]), 0, node.outputs
             )
             self.members.setdefault(root, []).append(node.outputs[0])
@@ -155,7 +155,7 @@ class Aliases:
         for name in chain:
             self.seen[name] = self.written[root]
 
-    def _filled(self, view: View, parent: str, content: str, writer: ForeignNode) -> str:
+    def _filled(self, view: TensorView, parent: str, content: str, writer: ForeignNode) -> str:
         """`parent` with the elements that `view` shows replaced by `content`."""
         result = f"{view.parent}.{self.written.get(self.root(view.parent), 0) + 1}.{writer.name}"
         kind, arguments = view.node.op_type.partition(".")[0], view.node.attributes
@@ -176,7 +176,7 @@ class Aliases:
         return result
 
     def _inverse_view(
-        self, view: View, content: str, result: str, writer: ForeignNode
+        self, view: TensorView, content: str, result: str, writer: ForeignNode
     ) -> ForeignNode:
         kind, arguments = view.node.op_type.partition(".")[0], dict(view.node.attributes)
         arguments["self"] = Ref(0, content)
@@ -191,7 +191,7 @@ class Aliases:
         return _node(view.node.op_type, (content,), (result,), arguments, writer)
 
     def _scatter_operator(
-        self, view: View, kind: str, arguments: Mapping[str, Any]
+        self, view: TensorView, kind: str, arguments: Mapping[str, Any]
     ) -> tuple[str, dict[str, Any]]:
         """(operator that writes the elements which the view reads, arguments for the location)."""
         location = {k: _shifted_ref(v) for k, v in arguments.items() if k != "self"}
@@ -207,7 +207,7 @@ class Aliases:
             start, length = sum(sizes[: view.index]), sizes[view.index]
         return "slice_scatter.default", {"dim": axis, "start": start, "end": start + length}
 
-    def _refuse(self, view: View, writer: ForeignNode) -> None:
+    def _refuse(self, view: TensorView, writer: ForeignNode) -> None:
         raise UnsupportedError(
             f"{writer.op_type} writes through {view.node.op_type} into memory that is read later",
             place=writer.place,

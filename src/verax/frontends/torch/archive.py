@@ -55,7 +55,7 @@ def type_name(code: Any) -> str:
     return str(SCALAR_TYPES.get(code, f"number {code}"))
 
 
-class Archive:
+class Pt2Archive:
     """One `.pt2` file, from a path or bytes. Raises `ModelError` when it is damaged."""
 
     def __init__(self, source: str | os.PathLike[str] | bytes) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from verax.base.errors import UnsupportedError
 from verax.base.optional import optional
-from verax.frontends.common.ledger import Entry, Ledger, Outcome
+from verax.frontends.common.ledger import AttributeOutcome, Ledger, LedgerEntry
 
 ROUNDS = 8
 """How often what decompositions give may be decomposed again."""
@@ -126,9 +126,9 @@ def unwrapped(program: Any) -> Any:
 def enter_unwrapped(ledger: Ledger) -> None:
     """Write down that weights were taken apart."""
     ledger.entries.append(
-        Entry(
+        LedgerEntry(
             *("the program", "weights", "their type", "a type of tensor of its own"),
-            *(Outcome.consumed, "given as the tensors inside"),
+            *(AttributeOutcome.consumed, "given as the tensors inside"),
         )
     )
 
@@ -138,12 +138,12 @@ def enter(ledger: Ledger, counts: Counter[str]) -> None:
     for operator, count in sorted(counts.items()):
         times = "once" if count == 1 else f"{count} times"
         ledger.entries.append(
-            Entry(
+            LedgerEntry(
                 "the program",
                 operator,
                 "the operator itself",
                 f"called {times}",
-                Outcome.consumed,
+                AttributeOutcome.consumed,
                 f"decomposed into simpler operators, {HOW.get(operator, 'as PyTorch does it')}",
             )
         )

@@ -20,7 +20,7 @@ from verax.base.optional import optional
 from verax.frontends.common.foreign import ForeignModel
 from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
-from verax.frontends.torch.archive import Archive
+from verax.frontends.torch.archive import Pt2Archive
 from verax.frontends.torch.decomposition import (
     MEANINGS,
     ROUNDS,
@@ -65,7 +65,7 @@ def load_torch(
     if isinstance(source, str | os.PathLike | bytes):
         _no_examples(inputs, "a file")
         name = "bytes" if isinstance(source, bytes) else os.fspath(source)
-        return _read(Archive(source), name, shapes, values)
+        return _read(Pt2Archive(source), name, shapes, values)
     return _of_program(_program(source, inputs), type(source).__name__, shapes, values)
 
 
@@ -79,7 +79,7 @@ def _of_program(
     taken_apart = program is not original
     for _ in range(ROUNDS):
         try:
-            model = _read(Archive(_saved(program)), name, shapes, values)
+            model = _read(Pt2Archive(_saved(program)), name, shapes, values)
         except UnsupportedError as error:
             error = with_line(error, program)
             first = first or error
@@ -111,7 +111,7 @@ def _with_parts(first: UnsupportedError, last: UnsupportedError) -> UnsupportedE
 
 
 def _read(
-    archive: Archive, name: str, shapes: Shapes | None, values: Mapping[str, np.ndarray] | None
+    archive: Pt2Archive, name: str, shapes: Shapes | None, values: Mapping[str, np.ndarray] | None
 ) -> Model:
     foreign = read_program(archive)
     _nothing_drawn(foreign)

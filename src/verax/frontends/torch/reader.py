@@ -25,7 +25,7 @@ from verax.frontends.torch.aliasing import Aliases
 from verax.frontends.torch.archive import (
     COMPLEX_TYPES,
     SCALAR_TYPES,
-    Archive,
+    Pt2Archive,
     type_name,
 )
 from verax.frontends.torch.arguments import Ref, dim, name_in, names_of, output_names
@@ -52,11 +52,11 @@ FIXED = ("as_none", "as_int", "as_float", "as_bool", "as_string")
 """Arguments and results whose values were fixed when the program was exported."""
 
 
-def read_program(archive: Archive) -> ForeignModel:
+def read_program(archive: Pt2Archive) -> ForeignModel:
     """The foreign model of an archive. Raises `ModelError`, `UnsupportedError`."""
     program = archive.program()
     try:
-        return _Reader(archive, program).model()
+        return _Pt2Reader(archive, program).model()
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise ModelError(
             f"the program is damaged ({type(error).__name__}: {str(error)[:200]})",
@@ -64,8 +64,8 @@ def read_program(archive: Archive) -> ForeignModel:
         ) from error
 
 
-class _Reader:
-    def __init__(self, archive: Archive, program: Any) -> None:
+class _Pt2Reader:
+    def __init__(self, archive: Pt2Archive, program: Any) -> None:
         self.archive = archive
         version = program["schema_version"]
         if version["major"] != SCHEMA:

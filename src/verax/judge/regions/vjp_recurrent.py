@@ -14,7 +14,7 @@ from verax.judge.regions.vjp_step import Array, Step
 from verax.numerics.statistics import DERIVATIVE_FLOOR, DERIVATIVE_STEP
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.recurrent.recurrent import CELL, HIDDEN, Recurrent, X
-from verax.ops.recurrent.recurrent_arithmetic import Plain, Steps
+from verax.ops.recurrent.recurrent_arithmetic import Plain, StepOps
 
 
 class Value:
@@ -35,7 +35,7 @@ class Value:
         return self._gradient is not None
 
 
-class Remembering(Steps[Value]):
+class Remembering(StepOps[Value]):
     """The float64 meaning, every result of which knows how to hand its sensitivity back."""
 
     def __init__(self, ev: Any) -> None:

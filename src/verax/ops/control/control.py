@@ -1,7 +1,7 @@
 """If and Loop: a network chooses between two bodies, or repeats one, by what it computes.
 
 Both are pure functions of their inputs, the values among them that the bodies read from outside
-(`subgraphs`). How far rounding moves their results is measured: the bodies are run with noise of the
+(`subgraphs`). How far rounding moves their results is measured: the bodies run with noise of the
 size of every node's rounding. Where such noise makes another choice, nobody can say which results
 are right, and the judge is told so.
 """
@@ -23,7 +23,7 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding
 from verax.ops.common import declared_units, draw
-from verax.ops.control.subgraphs import Noise, Runner, body_of, instantiated
+from verax.ops.control.subgraphs import Noise, SubgraphEvaluator, body_of, instantiated
 
 MOST_RUNS = 1 << 20
 """A loop that is not done after so many runs is taken for one without end."""
@@ -49,7 +49,7 @@ class Control(Operator):
     fields: ClassVar[tuple[str, ...]] = ()
     """Attributes that are bodies."""
 
-    def run_bodies(self, runner: Runner, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def run_bodies(self, runner: SubgraphEvaluator, inputs: Sequence[Any]) -> tuple[Any, ...]:
         raise NotImplementedError
 
     @property
@@ -84,23 +84,23 @@ class Control(Operator):
         return {}
 
     def reference(self, ev: Evaluation, *inputs: Any) -> Any:
-        return self.run_bodies(Runner(ev.work), inputs)
+        return self.run_bodies(SubgraphEvaluator(ev.work), inputs)
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         """Every node of the bodies with the bits that it promises."""
-        return self.run_bodies(Runner(np.dtype(np.float32), is_promised=True), inputs)
+        return self.run_bodies(SubgraphEvaluator(np.dtype(np.float32), is_promised=True), inputs)
 
     @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
         """Raises `OpenChoiceError` where rounding alone would choose otherwise."""
-        exact = Runner(np.dtype(np.float64))
+        exact = SubgraphEvaluator(np.dtype(np.float64))
         meant = self.run_bodies(exact, inputs)
         random, noisy_results = np.random.default_rng(0), []
         for scale, count in DRAWS:
             for _ in range(count):
-                noisy = Runner(np.dtype(np.float64), noise=Noise(scale, random))
+                noisy = SubgraphEvaluator(np.dtype(np.float64), noise=Noise(scale, random))
                 results = self.run_bodies(noisy, inputs)
                 if noisy.decisions != exact.decisions:
                     raise OpenChoiceError(
@@ -202,7 +202,7 @@ class If(Control):
             return either, (None,) * len(either)
         return branch_types[0], tuple(built[0].known.get(v) for v in outputs[0])
 
-    def run_bodies(self, runner: Runner, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def run_bodies(self, runner: SubgraphEvaluator, inputs: Sequence[Any]) -> tuple[Any, ...]:
         text = self.then_branch if runner.decide(inputs[0]) else self.else_branch
         if not text:
             raise InputError(MISFIT, next_step="load the network for other sizes")
@@ -302,7 +302,7 @@ class Loop(Control):
             0, limit.reshape(-1)[0] if limit.dtype == object else int(limit.reshape(-1)[0])
         )
 
-    def run_bodies(self, runner: Runner, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def run_bodies(self, runner: SubgraphEvaluator, inputs: Sequence[Any]) -> tuple[Any, ...]:
         limit, first, *values_in = inputs
         max_runs = None if limit is None else int(np.asarray(limit).reshape(-1)[0])
         going = True if first is None else runner.decide(first)
@@ -323,7 +323,7 @@ class Loop(Control):
         runner.runs = run
         return (*values, *(self._stacked(runner, body, i, r) for i, r in enumerate(rows)))
 
-    def _stacked(self, runner: Runner, body: Any, index: int, rows: list[Any]) -> Any:
+    def _stacked(self, runner: SubgraphEvaluator, body: Any, index: int, rows: list[Any]) -> Any:
         if rows:
             return np.stack(rows)
         row = body.types[body.outputs[1 + self.carried + index]]

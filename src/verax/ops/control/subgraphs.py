@@ -76,7 +76,7 @@ def instantiated(
 class Repeating(Protocol):
     """An operator that has bodies (`control.Control`)."""
 
-    def run_bodies(self, runner: Runner, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def run_bodies(self, runner: SubgraphEvaluator, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Outputs, the bodies evaluated by `runner`."""
 
 
@@ -89,7 +89,7 @@ class Noise:
 
 
 @dataclasses.dataclass
-class Runner:
+class SubgraphEvaluator:
     """Evaluates bodies. work: dtype that carries floats; is_promised: with the promised bits, in
     declared dtypes. decisions: every choice that was made, in order."""
 

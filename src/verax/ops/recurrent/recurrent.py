@@ -1,6 +1,6 @@
 """Recurrent layers: RNN, GRU and LSTM as ONNX defines them, with PyTorch's projection.
 
-One step is written once, over `recurrent_arithmetic.Steps`, from which come the float64 meaning,
+One step is written once, over `recurrent_arithmetic.StepOps`, which gives the float64 reference,
 the promised float32 bits and the error model. Gates lie one after the other in the weights, in
 ONNX's order: update, reset, new (GRU); input, output, forget, cell (LSTM).
 """
@@ -23,7 +23,13 @@ from verax.numerics.fma import ORDERED
 from verax.ops.common import FLOATS, declared_units, draw, same_dtype
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.recurrent.activations import curve
-from verax.ops.recurrent.recurrent_arithmetic import Noisy, Plain, Promised, Steps, stack_roundings
+from verax.ops.recurrent.recurrent_arithmetic import (
+    Noisy,
+    Plain,
+    Promised,
+    StepOps,
+    stack_roundings,
+)
 
 V = TypeVar("V")
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -35,7 +41,7 @@ WEIGHTS = (W, R, B, PEEPHOLES, PROJECTION, PROJECTION_BIAS)
 
 
 @dataclasses.dataclass(frozen=True)
-class Weights:
+class CellWeights:
     """One direction's: w [gates hidden, input], r [gates hidden, output], b and rb [gates hidden],
     p [3 hidden], projection [output, hidden] and its bias or None; curves: its activations."""
 
@@ -56,7 +62,7 @@ class Weights:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome(Generic[V]):
+class CellOutputs(Generic[V]):
     """One direction's: outputs [batch, output] in the order of time, and the states after all."""
 
     outputs: list[V]
@@ -230,7 +236,7 @@ class Recurrent(Operator):
             fields.append(self._laid_out(y, [getattr(e, field) for e in ends]))
         return [Rounding(sigma, bound) for sigma, bound in zip(*fields)]
 
-    def run(self, m: Steps[V], inputs: Sequence[Any]) -> list[Outcome[V]]:
+    def run(self, m: StepOps[V], inputs: Sequence[Any]) -> list[CellOutputs[V]]:
         """Every direction over the sequence, in any arithmetic. Inputs as of `reference`."""
         x = np.swapaxes(inputs[X], 0, 1) if self.layout else inputs[X]
         sequence = m.exact_input(x)
@@ -245,8 +251,9 @@ class Recurrent(Operator):
         return outcomes
 
     def _direction(
-        self, m: Steps[V], weights: Weights, x: V, state: tuple[V, ...], masks: Any, backwards: bool
-    ) -> Outcome[V]:
+        self, m: StepOps[V], weights: CellWeights, x: V, state: tuple[V, ...], masks: Any,
+        backwards: bool,
+    ) -> CellOutputs[V]:  # fmt: skip
         start = m.bias(weights.b, self.joined_bias(weights))
         projected = m.product(x, weights.w, start)
         outputs: list[V] = []
@@ -258,13 +265,13 @@ class Recurrent(Operator):
             else:
                 state = tuple(m.choose(masks[t], new, old) for new, old in zip(new_state, state))
                 outputs.append(m.choose(masks[t], new_state[0], None))
-        return Outcome(outputs[::-1] if backwards else outputs, state)
+        return CellOutputs(outputs[::-1] if backwards else outputs, state)
 
-    def step(self, m: Steps[V], w: Weights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
+    def step(self, m: StepOps[V], w: CellWeights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
         """The states after a step; the first one is the output. x: what the input gives."""
         raise NotImplementedError
 
-    def joined_bias(self, weights: Weights) -> Any:
+    def joined_bias(self, weights: CellWeights) -> Any:
         """The state's bias, as far as it is added to what the input gives."""
         return weights.rb
 
@@ -291,12 +298,12 @@ class Recurrent(Operator):
 
     def _weights(
         self, d: int, curves: tuple[Elementwise, ...], w: Any, r: Any, b: Any, *more: Any
-    ) -> Weights:
+    ) -> CellWeights:
         """Arrays as `WEIGHTS` names them, None where there are none; d: which direction."""
         rows = r.shape[1]
         biases = np.zeros((2 * rows,), w.dtype) if b is None else b[d]
         p, projection, bias = (None if a is None else a[d] for a in more)
-        return Weights(
+        return CellWeights(
             w[d], r[d], biases[:rows], biases[rows:], p, projection, bias, curves,
             rows // self.gates,
         )  # fmt: skip
@@ -385,7 +392,7 @@ class RNN(Recurrent):
     gates: ClassVar[int] = 1
     usual: ClassVar[tuple[str, ...]] = ("Tanh",)
 
-    def step(self, m: Steps[V], w: Weights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
+    def step(self, m: StepOps[V], w: CellWeights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
         total = m.product(state[0], w.r, x)
         return (m.curve(w.curves[0], m.clip(total, self.clip)),)
 
@@ -400,12 +407,12 @@ class GRU(Recurrent):
     gates: ClassVar[int] = 3
     usual: ClassVar[tuple[str, ...]] = ("Sigmoid", "Tanh")
 
-    def joined_bias(self, weights: Weights) -> Any:
+    def joined_bias(self, weights: CellWeights) -> Any:
         if not self.linear_before_reset:
             return weights.rb
         return np.where(np.arange(len(weights.rb)) < 2 * weights.hidden, weights.rb, weights.rb * 0)
 
-    def step(self, m: Steps[V], w: Weights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
+    def step(self, m: StepOps[V], w: CellWeights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
         (h,), (f, g) = state, w.curves
         zr_rows, new = w.gate(0, 1), w.gate(2)
         gates = m.curve(f, m.clip(m.product(h, w.r[zr_rows[1]], m.take(x, zr_rows)), self.clip))
@@ -454,7 +461,7 @@ class LSTM(Recurrent):
             ctx.require(not alone, "a bias or bound of a projection that is not there")
         return super().infer(ctx)
 
-    def step(self, m: Steps[V], w: Weights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
+    def step(self, m: StepOps[V], w: CellWeights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
         (h, c), (f, g, k) = state, w.curves
         total = m.product(h, w.r, x)
 

@@ -1,6 +1,6 @@
 """The arithmetics in which recurrent operators state one step: float64, promised bits, rounding.
 
-A step is written once, over `Steps`; the value type differs. `Plain` is NumPy in the working dtype,
+A step is written once, over `StepOps`; value types differ. `Plain` is NumPy in the working dtype,
 `Promised` the canonical order, `Noisy` carries the spread of honest rounding along: each
 result's variance and hard bound, errors of different values taken as independent. Matrices and
 vectors are arrays; only what depends on the sequence is a value.
@@ -28,7 +28,7 @@ V = TypeVar("V")
 Array = Any
 
 
-class Steps(ABC, Generic[V]):
+class StepOps(ABC, Generic[V]):
     """What one step of a recurrent operator is made of. Values are [..., batch, features]."""
 
     @abstractmethod
@@ -78,7 +78,7 @@ class Steps(ABC, Generic[V]):
         """a where mask, else b (None: 0)."""
 
 
-class Plain(Steps[Array]):
+class Plain(StepOps[Array]):
     """The meaning, in the working dtype of an evaluation."""
 
     def __init__(self, ev: Evaluation) -> None:
@@ -150,7 +150,7 @@ class Promised(Plain):
 
 
 @dataclass(frozen=True)
-class Sum:
+class ProductSum:
     """A sum of products that further terms may join, as one sum: its own rounding is not yet in.
 
     absolute, squares: of all terms, the bias among the absolute ones; carried, bounded: variance
@@ -164,10 +164,10 @@ class Sum:
     carried: Array
     bounded: Array
 
-    def __getitem__(self, index: Any) -> Sum:
+    def __getitem__(self, index: Any) -> ProductSum:
         terms = (self.absolute, self.squares, self.bias, self.carried, self.bounded)
         absolute, squares, bias, carried, bounded = (p[index] for p in terms)
-        return Sum(absolute, squares, self.count, bias, carried, bounded)
+        return ProductSum(absolute, squares, self.count, bias, carried, bounded)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Spread:
     value: Array
     variance: Array
     bound: Array
-    sum: Sum | None = None
+    sum: ProductSum | None = None
 
     @classmethod
     def exact(cls, value: Array) -> Spread:
@@ -188,7 +188,7 @@ MOST_SLOPE = 1.2
 """No activation that has a minimum between its ends (Gelu, Swish, Mish, ...) is steeper."""
 
 
-class Noisy(Steps[Spread]):
+class Noisy(StepOps[Spread]):
     """The meaning in float64 with the rounding of float32 beside it (see NUMERICS: the sum of
     products, one rounded operation, an elementwise operator's own model)."""
 
@@ -201,7 +201,7 @@ class Noisy(Steps[Spread]):
     def bias(self, first: Array, second: Array) -> Spread:
         """A sum of two terms, which products will join."""
         total, none = first + second, np.zeros(np.shape(first))
-        terms = Sum(np.abs(first) + np.abs(second), none, 1, total, none, none)
+        terms = ProductSum(np.abs(first) + np.abs(second), none, 1, total, none, none)
         return _summed(total, terms)
 
     def take(self, x: Spread, index: Any) -> Spread:
@@ -215,7 +215,7 @@ class Noisy(Steps[Spread]):
         sizes, value = np.abs(transposed), start.value + x.value @ transposed
         return _summed(
             value,
-            Sum(
+            ProductSum(
                 before.absolute + np.abs(x.value) @ sizes,
                 before.squares + (x.value * x.value) @ (transposed * transposed),
                 before.count + len(transposed),
@@ -230,7 +230,7 @@ class Noisy(Steps[Spread]):
         assert before is not None
         return _summed(
             total.value + term,
-            Sum(
+            ProductSum(
                 before.absolute + np.abs(term),
                 before.squares + term * term,
                 before.count + 1,
@@ -312,7 +312,7 @@ class Noisy(Steps[Spread]):
         )
 
 
-def _summed(value: Array, total: Sum) -> Spread:
+def _summed(value: Array, total: ProductSum) -> Spread:
     own = sum_of_products(value, total.absolute, total.squares, total.count, total.bias)
     growth = 1.001 * (total.count + 2) * U
     bound = own.bound + total.bounded * (1 + growth)

@@ -17,7 +17,7 @@ from verax.ops.movement.padding import Pad
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.integer_convolution import ConvInteger
 from verax.ops.windows.pooling import AveragePool, LpPool, MaxPool, Pool
-from verax.ops.windows.windows import Geometry, Pads, lowest
+from verax.ops.windows.windows import Pads, WindowGeometry, lowest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,5 +94,5 @@ def with_border(
     return new if same_windows else None
 
 
-def _dims(form: Geometry, sizes: Sequence[DimLike]) -> tuple[DimLike, ...]:
+def _dims(form: WindowGeometry, sizes: Sequence[DimLike]) -> tuple[DimLike, ...]:
     return form.output_dims(sizes)

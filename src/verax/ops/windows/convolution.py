@@ -17,9 +17,9 @@ from verax.numerics.reductions import CHANNEL_BLOCK
 from verax.ops.common import declared_units
 from verax.ops.windows.windows import (
     Fail,
-    Geometry,
     Ints,
     Pads,
+    WindowGeometry,
     Windows,
     expect_dims,
     geometry,
@@ -51,7 +51,7 @@ class Conv(Operator):
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 3
 
-    def geometry(self, kernel: Sequence[DimLike], fail: Fail = raise_graph_error) -> Geometry:
+    def geometry(self, kernel: Sequence[DimLike], fail: Fail = raise_graph_error) -> WindowGeometry:
         """The completed attributes for weights whose spatial dimensions are `kernel`."""
         kernel = kernel_dims(self.kernel_shape, kernel, fail)
         return geometry(kernel, self.strides, self.pads, self.dilations, fail=fail)

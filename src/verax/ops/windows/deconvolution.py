@@ -30,10 +30,10 @@ from verax.ops.windows.convolution import (
 )
 from verax.ops.windows.windows import (
     Fail,
-    Geometry,
     Ints,
     Pads,
     Slices,
+    WindowGeometry,
     Windows,
     expect_dims,
     geometry,
@@ -68,7 +68,7 @@ class ConvTranspose(Operator):
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 3
 
-    def geometry(self, kernel: Sequence[DimLike], fail: Fail = raise_graph_error) -> Geometry:
+    def geometry(self, kernel: Sequence[DimLike], fail: Fail = raise_graph_error) -> WindowGeometry:
         """The completed attributes for weights whose spatial dimensions are `kernel`."""
         kernel = kernel_dims(self.kernel_shape, kernel, fail)
         if self.output_shape and self.pads and not isinstance(self.pads, str):
@@ -80,7 +80,7 @@ class ConvTranspose(Operator):
         return self._windows(x.shape[2:], w.dims[2:])
 
     def output_dims(
-        self, sizes: Sequence[DimLike], form: Geometry, fail: Fail = raise_graph_error
+        self, sizes: Sequence[DimLike], form: WindowGeometry, fail: Fail = raise_graph_error
     ) -> tuple[DimLike, ...]:
         """Spatial sizes of the output."""
         extra = per_axis("output_padding", self.output_padding, len(sizes), 0, fail)

@@ -17,9 +17,9 @@ from verax.numerics.fma import ORDERED, fma
 from verax.ops.common import declared_units
 from verax.ops.windows.windows import (
     Fail,
-    Geometry,
     Ints,
     Pads,
+    WindowGeometry,
     Windows,
     geometry,
     lowest,
@@ -45,7 +45,7 @@ class Pool(Operator):
 
     integers: ClassVar[bool] = False
 
-    def geometry(self, rank: int, fail: Fail = raise_graph_error) -> Geometry:
+    def geometry(self, rank: int, fail: Fail = raise_graph_error) -> WindowGeometry:
         """The completed attributes for an input with `rank` spatial axes."""
         if len(self.kernel_shape) != rank:
             fail(f"kernel_shape is {self.kernel_shape}, the input has {rank} spatial axes")

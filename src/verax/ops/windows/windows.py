@@ -1,7 +1,7 @@
 """Sliding windows over spatial axes: what convolutions, transposed convolutions and pools share.
 
-`Geometry` is what an operator's attributes say once they are completed for a rank; its sizes may
-be symbols. `Windows` is the same with every number known: the compiler lowers from it and the
+`WindowGeometry` has an operator's attributes, completed for a rank; its sizes may be symbols.
+`Windows` is the same with every number known: the compiler lowers from it and the
 references walk over its taps. Spatial axes are all axes after batch and channels, in any number.
 """
 
@@ -264,7 +264,7 @@ def _axis_overlaps(
 
 
 @dataclass(frozen=True)
-class Geometry:
+class WindowGeometry:
     """Completed attributes of a windowed operator, one entry per spatial axis.
 
     pads: numbers, or "SAME_UPPER" or "SAME_LOWER" while the input's size may be a symbol.
@@ -343,7 +343,7 @@ def geometry(
     dilations: Ints = (),
     ceil_mode: bool = False,
     fail: Fail = raise_graph_error,
-) -> Geometry:
+) -> WindowGeometry:
     """Check and complete attributes: empty strides and dilations mean 1, empty pads mean 0."""
     rank = len(kernel_shape)
     if not all(isinstance(k, int) for k in kernel_shape):
@@ -366,7 +366,7 @@ def geometry(
     numbers = tuple(int(k) for k in kernel_shape)  # type: ignore[arg-type]
     if math.prod(numbers) > MAX_TAPS:
         fail(f"a window of {numbers} is absurdly large")
-    return Geometry(numbers, strides, dilations, pads, ceil_mode)
+    return WindowGeometry(numbers, strides, dilations, pads, ceil_mode)
 
 
 def kernel_dims(kernel_shape: Ints, weights: Sequence[DimLike], fail: Fail) -> Sequence[DimLike]:

@@ -38,7 +38,7 @@ from verax.ops.recurrent.recurrent import (
     Recurrent,
     X,
 )
-from verax.ops.recurrent.recurrent_arithmetic import Steps
+from verax.ops.recurrent.recurrent_arithmetic import StepOps
 
 MOST_STEPS = 2048
 """Steps whose kernel calls are written out."""
@@ -85,7 +85,7 @@ class Bias:
     array: np.ndarray
 
 
-class Emitting(Steps[Any]):
+class Emitting(StepOps[Any]):
     """A step as kernel calls; `batch` rows of `dtype`, float32 or float64."""
 
     def __init__(self, lowering: Lowering, batch: int, dtype: str, label: str) -> None:
