@@ -17,7 +17,7 @@ from verax.base.errors import InputError, ModelError, UsageError
 from verax.export.onnx.writer import to_bytes
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.pytrees import leaf_names
-from verax.frontends.torch.module_calls import calls_of, given_by_modules
+from verax.frontends.torch.module_calls import calls_of, module_of_value
 from verax.frontends.torch.output_names import with_keys
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
@@ -179,6 +179,6 @@ def test_what_leaves_one_call_is_what_the_module_gave() -> None:
     stacks = [(block0, ("block.f", 0)), (block0,), (block1, ("block.f", 1)), (block1,), ()]
     # The second call gives two values (r and s are read outside): which of them is not told.
     expected = {"p": ("block.f", 0), "q": block0, "r": ("block.f", 1)}
-    assert given_by_modules(nodes, stacks, ["t"]) == expected
-    assert given_by_modules(nodes, stacks, ["t"], sizes={"s"})["r"] == ("block.f", 1)
-    assert "t" not in given_by_modules(nodes, stacks, ["t"])
+    assert module_of_value(nodes, stacks, ["t"]) == expected
+    assert module_of_value(nodes, stacks, ["t"], sizes={"s"})["r"] == ("block.f", 1)
+    assert "t" not in module_of_value(nodes, stacks, ["t"])

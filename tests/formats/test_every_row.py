@@ -13,20 +13,22 @@ from tests.frontends.from_keras.test_keras_answers import stored
 from tests.frontends.from_tflite.resource_cases import resource_cases
 from tests.frontends.from_tflite.test_tflite_ledger import CASES
 
-from verax.frontends.common.control import Call
+from verax.frontends.common.control import SubgraphCall
 from verax.frontends.common.foreign import ForeignNode
 from verax.frontends.keras.archive import open_archive
 from verax.frontends.keras.reader import read_model as read_keras
 from verax.frontends.keras.table import TABLE as KERAS
 from verax.frontends.tflite.reader import read_model as read_tflite
-from verax.frontends.tflite.rows import DATA, FLOAT, HYBRID, QUANTISED
+from verax.frontends.tflite.rows import DATA, FLOAT, HYBRID, QUANTIZED
 from verax.frontends.tflite.table import TABLE as TFLITE
 
 
 def tflite_nodes() -> Iterator[ForeignNode]:
     """Calls aside: whose graph they run is in no table."""
     for data in (*CASES.values(), *dict(resource_cases()).values()):
-        yield from (n for n in read_tflite(memoryview(data)).nodes if not isinstance(n, Call))
+        yield from (
+            n for n in read_tflite(memoryview(data)).nodes if not isinstance(n, SubgraphCall)
+        )
 
 
 def keras_nodes() -> Iterator[ForeignNode]:
@@ -42,12 +44,12 @@ def kind_of(node: ForeignNode) -> str:
     if not any("." in key for key in node.attributes):
         return "FLOAT"
     is_hybrid = name in HYBRID and f"input{DATA.get(name, 0)}.scale" not in node.attributes
-    return "HYBRID" if is_hybrid else "QUANTISED"
+    return "HYBRID" if is_hybrid else "QUANTIZED"
 
 
 def test_every_row_of_tflite_has_a_case() -> None:
     seen = {(kind_of(node), node.op_type) for node in tflite_nodes()}
-    tables = {"FLOAT": FLOAT, "HYBRID": HYBRID, "QUANTISED": QUANTISED}
+    tables = {"FLOAT": FLOAT, "HYBRID": HYBRID, "QUANTIZED": QUANTIZED}
     assert not {(kind, name) for kind, rows in tables.items() for name in rows} - seen
     assert {name for _, name in TFLITE} == {name for _, name in seen}
 

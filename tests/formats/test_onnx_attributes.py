@@ -20,7 +20,7 @@ from tests.frontends.onnx_models import model as onnx_model
 
 from verax.base.errors import VeraxError
 from verax.frontends.common.context import ValueNeededError
-from verax.frontends.common.ledger import Outcome
+from verax.frontends.common.ledger import AttributeOutcome
 from verax.frontends.model import Model
 from verax.frontends.onnx import load_onnx
 from verax.frontends.onnx.table import TABLE
@@ -217,7 +217,9 @@ def told(model: onnx.ModelProto, arrays: Arrays, attribute: Any) -> Iterator[boo
             after = results(other, arrays)
         except VeraxError:
             continue
-        said = {e.attribute for e in other.ledger.entries if e.outcome is Outcome.irrelevant}
+        said = {
+            e.attribute for e in other.ledger.entries if e.outcome is AttributeOutcome.irrelevant
+        }
         yield name in said or differ(before, after)
 
 

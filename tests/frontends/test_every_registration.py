@@ -30,7 +30,7 @@ def tables(name: str) -> dict[str, MutableMapping[Any, Any]]:
     """The tables of a format: one, and with TFLite one more for every kind of operands."""
     found = {"": importlib.import_module(f"verax.frontends.{name}.table").TABLE}
     if name == "tflite":
-        found |= {k: getattr(tflite_rows, k) for k in ("FLOAT", "QUANTISED", "HYBRID")}
+        found |= {k: getattr(tflite_rows, k) for k in ("FLOAT", "QUANTIZED", "HYBRID")}
     return found
 
 

@@ -6,7 +6,7 @@ from onnx import helper
 from onnx_models import model, one_node
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.common.ledger import Ledger, Outcome
+from verax.frontends.common.ledger import AttributeOutcome, Ledger
 from verax.frontends.onnx import load_onnx
 
 X = np.zeros((2, 3, 5), np.float32)
@@ -33,8 +33,8 @@ def test_read_attributes_and_irrelevant_ones_are_entered_once_with_reason():
     a.close()
     found = [(e.attribute, e.outcome, e.value, e.reason) for e in a.ledger.entries]
     assert found == [
-        ("axis", Outcome.consumed, "1", ""),
-        ("seed", Outcome.irrelevant, "7", "nothing is drawn"),
+        ("axis", AttributeOutcome.consumed, "1", ""),
+        ("seed", AttributeOutcome.irrelevant, "7", "nothing is drawn"),
     ]
     assert a.ledger.counts() == {"consumed": 1, "irrelevant": 1}
 
@@ -44,7 +44,7 @@ def test_read_attributes_and_irrelevant_ones_are_entered_once_with_reason():
     [
         ("integer", 1.5),
         ("integer", (1,)),
-        ("number", "1"),
+        ("scalar", "1"),
         ("text", 3),
         ("flag", 2),
         ("integers", 3),
@@ -59,14 +59,14 @@ def test_a_value_of_another_type_is_an_error_that_names_it(reader, value):
 
 
 def test_numbers_are_those_that_the_file_holds():
-    assert attributes().number("alpha", 0.01) == float(np.float32(0.01))
-    assert attributes(alpha=0.01).number("alpha") == float(np.float32(0.01))
+    assert attributes().scalar("alpha", 0.01) == float(np.float32(0.01))
+    assert attributes(alpha=0.01).scalar("alpha") == float(np.float32(0.01))
 
 
 def test_expected_values_pass_and_others_are_refused():
     attributes(mode=0).expect("mode", 0, 1)
     with pytest.raises(UnsupportedError, match=r"mode = 2.*not built"):
-        attributes(mode=2).expect("mode", 0, 1, why="not built")
+        attributes(mode=2).expect("mode", 0, 1, reason="not built")
 
 
 def test_an_unknown_attribute_in_a_model_is_refused():

@@ -10,7 +10,7 @@ from tests.frontends.onnx_models import model
 
 from verax.base.errors import UnsupportedError
 from verax.export.onnx import to_onnx
-from verax.frontends.common.ledger import Outcome
+from verax.frontends.common.ledger import AttributeOutcome
 from verax.frontends.onnx import load_onnx
 from verax.ir.graph import Builder
 from verax.ir.operator import Operator
@@ -42,7 +42,11 @@ def test_an_attribute_is_used_or_stated_irrelevant(to: str, like: bool) -> None:
     proto = model(nodes, {"x": [2, 3]}, {"y": None}, opset=25)
     proto.graph.output[0].ClearField("type")
     read = load_onnx(proto)
-    said = {e.attribute: e.reason for e in read.ledger.entries if e.outcome is Outcome.irrelevant}
+    said = {
+        e.attribute: e.reason
+        for e in read.ledger.entries
+        if e.outcome is AttributeOutcome.irrelevant
+    }
     unused = set() if to == "float8_e8m0fnu" else {"round_mode"}
     assert set(said) == unused | (set() if to in SATURATED else {"saturate"})
     assert all(to in reason for reason in said.values())
@@ -65,7 +69,11 @@ def test_saturate_of_quantization_is_used_or_stated_irrelevant(to: str, zero: bo
     proto = model(nodes, {"x": [2, 3]}, {"y": None}, values, opset=25)
     proto.graph.output[0].ClearField("type")
     read = load_onnx(proto)
-    said = {e.attribute: e.reason for e in read.ledger.entries if e.outcome is Outcome.irrelevant}
+    said = {
+        e.attribute: e.reason
+        for e in read.ledger.entries
+        if e.outcome is AttributeOutcome.irrelevant
+    }
     op = read.graph.nodes[-1].op
     assert isinstance(op, QuantizeLinear)
     assert op.saturate == (to not in SATURATED)

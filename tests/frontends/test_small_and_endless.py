@@ -9,7 +9,7 @@ from onnx import GraphProto, ModelProto, TensorProto, helper
 
 import verax
 from verax.base.errors import GraphError, UnsupportedError
-from verax.frontends.common import bodies
+from verax.frontends.common import subgraphs
 from verax.ir.dim import MAX_WRITTEN, DimLike, ceildiv, floordiv, maximum, symbol
 from verax.ops.control.control import If
 
@@ -61,8 +61,8 @@ def test_branches_within_branches_are_inferred_once_for_each(
 
 def test_branches_within_branches_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a text in a text every quote takes twice as much."""
-    assert bodies.LONGEST <= 1 << 23
-    monkeypatch.setattr(bodies, "LONGEST", 1 << 17)
+    assert subgraphs.LONGEST <= 1 << 23
+    monkeypatch.setattr(subgraphs, "LONGEST", 1 << 17)
     verax.load(nested(10))
     with pytest.raises(UnsupportedError, match="too deep in each other"):
         verax.load(nested(20))

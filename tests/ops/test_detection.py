@@ -70,7 +70,7 @@ def test_boxes_are_compared_in_pairs_or_one_by_one(
     settings = np.array([most]), np.array([0.3], np.float32)
     found = []
     for pairs in (True, False):
-        monkeypatch.setattr(detection, "_in_pairs", lambda *_, pairs=pairs: pairs)
+        monkeypatch.setattr(detection, "_cheaper_at_once", lambda *_, pairs=pairs: pairs)
         found.append(meaning(NonMaxSuppression(), boxes, scores, *settings)[0].tolist())
     assert found[0] == found[1]
 

@@ -14,8 +14,8 @@ from verax.base.errors import GraphError, InputError
 from verax.ir.operator import REGISTRY, Case, Inference, as_tuple
 from verax.ir.types import TensorType
 from verax.judge.decide.criterion import decide
+from verax.ops.recurrent.activations import ONNX_CURVES, curve, takes
 from verax.ops.recurrent.recurrent import GRU, LSTM, RNN, Recurrent
-from verax.ops.recurrent.recurrent_curves import ONNX_CURVES, curve, takes
 from verax.records.verdict import Kind
 
 KINDS: tuple[type[Recurrent], ...] = (RNN, GRU, LSTM)

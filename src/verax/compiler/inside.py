@@ -19,8 +19,8 @@ from verax.compiler.passes.base import Pass, PassClass
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.printer import print_graph
 from verax.ir.types import TensorType
-from verax.ops.control.bodies import body_of
 from verax.ops.control.control import Control
+from verax.ops.control.subgraphs import body_of
 from verax.records.trace import Rewrite, body_suffix, body_text
 
 Key = tuple[object, ...]

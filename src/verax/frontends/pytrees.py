@@ -55,9 +55,9 @@ def _leaves(tree: Mapping[str, Any], path: tuple[Step, ...]) -> Iterator[tuple[S
 def _keys(context: Any, count: int) -> list[Any] | None:
     """The keys of a container: a list of them, a dataclass's fields with those that are None, or
     what a defaultdict keeps beside its factory. None for tuples and lists."""
-    found = json.loads(context) if isinstance(context, str) else context
-    if isinstance(found, Mapping):
-        found = found.get("dict_context")
-    if isinstance(found, list) and found and isinstance(found[0], list):
-        found = found[0]
-    return found if isinstance(found, list) and len(found) == count else None
+    keys = json.loads(context) if isinstance(context, str) else context
+    if isinstance(keys, Mapping):
+        keys = keys.get("dict_context")
+    if isinstance(keys, list) and keys and isinstance(keys[0], list):
+        keys = keys[0]
+    return keys if isinstance(keys, list) and len(keys) == count else None

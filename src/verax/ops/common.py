@@ -36,10 +36,10 @@ def normalize_axes(
     ctx: Inference, axes: Iterable[int], rank: int, name: str = "axes"
 ) -> tuple[int, ...]:
     """`axes` in [0, rank), in the order given; fails when one is out of range or given twice."""
-    found = tuple(normalize_axis(ctx, int(a), rank, name) for a in axes)
-    if len(set(found)) != len(found):
-        ctx.fail(f"{name} {found} names an axis twice")
-    return found
+    normalized = tuple(normalize_axis(ctx, int(a), rank, name) for a in axes)
+    if len(set(normalized)) != len(normalized):
+        ctx.fail(f"{name} {normalized} names an axis twice")
+    return normalized
 
 
 def broadcast_dims(ctx: Inference, shapes: Sequence[tuple[DimLike, ...]]) -> tuple[DimLike, ...]:
@@ -69,9 +69,9 @@ def broadcast_dims(ctx: Inference, shapes: Sequence[tuple[DimLike, ...]]) -> tup
     return tuple(result)
 
 
-def aligned_axes(axes: frozenset[int], given: TensorType, output: TensorType) -> frozenset[int]:
-    """Where axes of an operand that is broadcast lie in the result."""
-    return frozenset(a + output.rank - given.rank for a in axes)
+def aligned_axes(axes: frozenset[int], operand: TensorType, output: TensorType) -> frozenset[int]:
+    """The axes of `output` that `axes` of `operand`, which is broadcast to it, become."""
+    return frozenset(a + output.rank - operand.rank for a in axes)
 
 
 def same_dtype(ctx: Inference, indices: Iterable[int], allowed: Sequence[DType]) -> DType:
@@ -139,10 +139,12 @@ def sum_rounding(dtype: DType, y: Any, absolute: Any, squares: Any, n: Any) -> R
 
     absolute, squares: sums of the terms' sizes and squares.
     """
-    found = sum_of_products(np.asarray(y), np.asarray(absolute), np.asarray(squares), n)
+    float32_rounding = sum_of_products(np.asarray(y), np.asarray(absolute), np.asarray(squares), n)
     ratio = unit_roundoff(dtype) / U
     tiny = (n + 2) * FORMATS[str(dtype)].smallest_subnormal
-    return Rounding(found.sigma * ratio + 0.3 * tiny, found.bound * ratio + tiny)
+    return Rounding(
+        float32_rounding.sigma * ratio + 0.3 * tiny, float32_rounding.bound * ratio + tiny
+    )
 
 
 def sum_error(dtype: DType, y: Any, xs: Sequence[Any], scale: float) -> Rounding:
@@ -164,14 +166,14 @@ def declared_units(model: ErrorModel) -> ErrorModel:
     def scaled(
         self: Any, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
-        found: list[Rounding | None] = []
+        roundings: list[Rounding | None] = []
         for error, type_ in zip(model(self, ev, inputs, outputs), ev.outputs):
             if error is not None and type_.dtype is not DType.float32:
                 ratio = unit_roundoff(type_.dtype) / U
                 spacing = FORMATS[str(type_.dtype)].smallest_subnormal
                 error = Rounding(error.sigma * ratio + spacing / 2, error.bound * ratio + spacing)
-            found.append(error)
-        return found
+            roundings.append(error)
+        return roundings
 
     return scaled
 
@@ -188,8 +190,8 @@ def draw(
     if dtype is DType.bool_:
         return np.asarray(rng.random(shape) < 0.5)
     if dtype.is_integer:
-        least, most = dtype.ends
-        lo, hi = max(int(np.ceil(low)), least), min(int(high), most)
+        min_value, max_value = dtype.ends
+        lo, hi = max(int(np.ceil(low)), min_value), min(int(high), max_value)
         if dtype.is_narrow:
             return rng.integers(lo, hi, shape, np.int8, endpoint=True).astype(dtype.numpy)
         return rng.integers(lo, hi, shape, dtype=dtype.numpy, endpoint=True)

@@ -21,7 +21,7 @@ up, what it adds and their sum, and whoever asked for it the result."""
 
 
 def inferred_outputs(
-    op: Operator, types: Sequence[TensorType | None], arrays: Sequence[Any], place: str = ""
+    op: Operator, types: Sequence[TensorType | None], arrays: Sequence[Any], location: str = ""
 ) -> tuple[TensorType, ...] | None:
     """Output types of an operator on these arrays, None where its type rule cannot tell."""
     contents = tuple(
@@ -29,7 +29,7 @@ def inferred_outputs(
         for x in arrays
     )
     try:
-        return tuple(op.infer(Inference(tuple(types), contents, place)))
+        return tuple(op.infer(Inference(tuple(types), contents, location)))
     except (VeraxError, ArithmeticError, ValueError, TypeError, LookupError):
         return None  # the reference says it better
 

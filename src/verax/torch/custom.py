@@ -22,7 +22,7 @@ import numpy as np
 from verax.base.arrays import as_array
 from verax.base.errors import UsageError
 from verax.base.optional import optional
-from verax.frontends.torch.decomposing import meant
+from verax.frontends.torch.decomposition import meant
 from verax.runners.functions import called
 from verax.torch.tensors import array_of, tensor_of
 

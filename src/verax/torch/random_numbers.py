@@ -10,7 +10,7 @@ from typing import Any
 
 from verax.base.errors import UnsupportedError
 from verax.base.optional import optional
-from verax.frontends.torch.lines import line_of
+from verax.frontends.torch.source_lines import line_of
 
 torch: Any = optional("torch", "to use verax.torch")
 FUNCTIONS = frozenset((

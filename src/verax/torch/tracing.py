@@ -19,7 +19,7 @@ from verax.base.errors import UnsupportedError
 from verax.base.optional import optional
 from verax.frontends.model import Model
 from verax.frontends.torch import load_torch
-from verax.frontends.torch.lines import line_of
+from verax.frontends.torch.source_lines import line_of
 from verax.torch.tensors import array_of
 
 torch: Any = optional("torch", "to use verax.torch")

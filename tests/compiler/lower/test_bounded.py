@@ -12,7 +12,7 @@ from verax.compiler.decide.expressions import Chain, _fold_constants
 from verax.numerics.arith import Arith
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Apply, Expr, evaluate, nodes, trace
-from verax.ops.quantized.per_element import MAGIC, MAGIC_BITS, dequantised, quantised
+from verax.ops.quantized.per_element import MAGIC, MAGIC_BITS, dequantized, quantized
 
 SUMS = (-70_000, 70_000)
 SCALE = (np.float32(-0.011), np.float32(0.013))
@@ -27,7 +27,7 @@ def _folded(expr: Expr) -> Expr:
 def _requantised(to: str, zero: int) -> Expr:
     def meaning(m: Arith[Any], total: Any, scale: Any, bias: Any) -> Any:
         x = m.add(m.mul(m.convert(total, "float32"), scale), bias)
-        return quantised(m, x, None, m.const(zero, to), to, "float32", "even")
+        return quantized(m, x, None, m.const(zero, to), to, "float32", "even")
 
     return _folded(trace(meaning, ["int32", "float32", "float32"]))
 
@@ -38,10 +38,10 @@ def _with_residual(first: int, factor: float) -> Expr:
     def meaning(m: Arith[Any], total: Any, scale: Any, bias: Any, other: Any) -> Any:
         x = m.add(m.mul(m.convert(total, "float32"), scale), bias)
         zero = m.const(first, "uint8")
-        narrow = quantised(m, x, None, zero, "uint8", "float32", "even")
-        left = dequantised(m, narrow, m.const(factor, "float32"), zero, "float32")
-        right = dequantised(m, other, m.const(0.75, "float32"), None, "float32")
-        return quantised(m, m.add(left, right), None, None, "uint8", "float32", "even")
+        narrow = quantized(m, x, None, zero, "uint8", "float32", "even")
+        left = dequantized(m, narrow, m.const(factor, "float32"), zero, "float32")
+        right = dequantized(m, other, m.const(0.75, "float32"), None, "float32")
+        return quantized(m, m.add(left, right), None, None, "uint8", "float32", "even")
 
     return _folded(trace(meaning, ["int32", "float32", "float32", "uint8"]))
 

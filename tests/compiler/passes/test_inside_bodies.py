@@ -16,8 +16,8 @@ from verax.ir import checker
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
-from verax.ops.control.bodies import body_of
 from verax.ops.control.control import If, Loop
+from verax.ops.control.subgraphs import body_of
 from verax.records.verdict import Kind
 from verax.reference.evaluate import promised
 from verax.runners.executables import ExecutableRunner

@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from verax.frontends.coreml.compressed import COMPRESSED
+from verax.frontends.coreml.compressed_weights import COMPRESSED
 from verax.frontends.coreml.messages import model_messages
 from verax.frontends.coreml.pipeline import SUPPORTED
 from verax.frontends.coreml.program import CONTROL

@@ -24,8 +24,8 @@ from tests.frontends.from_keras.test_keras_answers import holds
 
 import verax
 from verax import load
-from verax.frontends.keras.refused import REFUSED
 from verax.frontends.keras.table import TABLE
+from verax.frontends.keras.unsupported import REFUSED
 from verax.frontends.keras.wrappers import WRAPPERS
 from verax.frontends.model import Model
 from verax.ops.common import draw

@@ -14,7 +14,7 @@ from tests.frontends.from_keras.test_keras_answers import LABELS, slow_if_long, 
 from verax.base.errors import VeraxError
 from verax.frontends.common.foreign import ForeignModel
 from verax.frontends.common.importing import Importer
-from verax.frontends.common.ledger import Outcome
+from verax.frontends.common.ledger import AttributeOutcome
 from verax.frontends.keras.archive import open_archive
 from verax.frontends.keras.reader import read_model
 from verax.frontends.keras.rows import ACTIVATION_FIELDS, COMPOSED, PLAIN_ACTIVATIONS
@@ -93,7 +93,7 @@ def test_every_attribute_matters_or_is_said_not_to(label: str) -> None:
     assert set(outcomes) == {(n.place, name) for n in foreign.nodes for name in n.attributes}
     for i, node in enumerate(foreign.nodes):
         for name, value in node.attributes.items():
-            if outcomes[node.place, name] is Outcome.irrelevant:
+            if outcomes[node.place, name] is AttributeOutcome.irrelevant:
                 continue
             rivals = mutants(value, label.startswith("graph"))
             silent = [m for m in rivals if not told(foreign, i, name, m, want, inputs)]

@@ -15,7 +15,7 @@ from tf_graphs import node
 
 from verax.base.errors import ModelError, UnsupportedError, VeraxError
 from verax.frontends.tensorflow import load_tensorflow
-from verax.frontends.tensorflow.lifting import lifted
+from verax.frontends.tensorflow.large_tensors import lifted
 from verax.frontends.tensorflow.messages import CLASSES
 
 

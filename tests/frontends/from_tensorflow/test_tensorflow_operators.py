@@ -15,7 +15,7 @@ import pytest
 
 import verax
 from verax.base.errors import VeraxError
-from verax.frontends.common.ledger import Outcome
+from verax.frontends.common.ledger import AttributeOutcome
 from verax.frontends.tensorflow import load_tensorflow
 from verax.frontends.tensorflow.messages import CLASSES
 from verax.frontends.tensorflow.names import OUTPUTS
@@ -98,7 +98,7 @@ def test_no_attribute_is_ignored_in_silence(name: str) -> None:
 
 def said_irrelevant(model: Any, node: Any, attribute: str) -> bool:
     return any(
-        e.outcome is Outcome.irrelevant
+        e.outcome is AttributeOutcome.irrelevant
         for e in model.ledger.entries
         if e.node.startswith(f"node {node.name!r} ") and e.attribute == attribute
     )

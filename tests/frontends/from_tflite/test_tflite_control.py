@@ -12,7 +12,7 @@ from tests.frontends.from_tflite.tflite_writer import Op, T, const, model
 import verax
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.tflite import load_tflite
-from verax.frontends.tflite.reader import CONTROL, Bodies
+from verax.frontends.tflite.reader import CONTROL, SubgraphReader
 
 STORED = Path(__file__).with_name("control.npz")
 KEPT = {"choice": {"If"}, "until": {"Loop"}, "counted": set(), "nested": {"Loop"}}
@@ -47,11 +47,11 @@ def test_a_subgraph_that_is_not_there_is_damage(
     """A branch that runs what the file lacks, or itself without end."""
     assert set(CONTROL) == {"IF", "WHILE", "CALL", "CALL_ONCE"}
 
-    def made(self: Bodies, given: list, codes: list, buffers: list, level: int = 0) -> None:
+    def made(self: SubgraphReader, given: list, codes: list, buffers: list, level: int = 0) -> None:
         self.graphs = given[:graphs]
         self.codes, self.buffers, self.depth = codes, buffers, depth + level
 
-    monkeypatch.setattr(Bodies, "__init__", made)
+    monkeypatch.setattr(SubgraphReader, "__init__", made)
     with pytest.raises(ModelError, match="runs the subgraph"):
         load_tflite(stored()["choice"].tobytes())
 

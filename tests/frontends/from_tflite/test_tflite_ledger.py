@@ -19,7 +19,7 @@ from tests.frontends.from_tflite.tflite_peer import drawn
 from verax.base.errors import VeraxError
 from verax.frontends.common.foreign import ForeignModel
 from verax.frontends.common.importing import Importer
-from verax.frontends.common.ledger import Outcome
+from verax.frontends.common.ledger import AttributeOutcome
 from verax.frontends.model import Model
 from verax.frontends.tflite.reader import read_model
 from verax.frontends.tflite.schema import ENUMS
@@ -81,7 +81,7 @@ def mutations(label: str) -> Iterator[tuple[tuple[str, str], bool]]:
     model = imported(foreign)
     inputs = drawn(model)
     want = evaluate(model.graph, inputs)
-    idle = {e.attribute for e in model.ledger.entries if e.outcome is Outcome.irrelevant}
+    idle = {e.attribute for e in model.ledger.entries if e.outcome is AttributeOutcome.irrelevant}
     assert {e.attribute for e in model.ledger.entries} == set(node.attributes)
     for name in set(node.attributes) - idle:
         for mutant in mutants(node.attributes[name]):

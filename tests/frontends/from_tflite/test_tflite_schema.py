@@ -60,7 +60,7 @@ def test_element_types_and_enumerations() -> None:
 @pytest.mark.parametrize("operator", OPTIONS)
 def test_options(operator: str) -> None:
     options = OPTIONS[operator]
-    table = names_of(tflite.BuiltinOptions)[options.number]
+    table = names_of(tflite.BuiltinOptions)[options.type_code]
     known = operator.replace("_", "").lower()
     assert (
         table.lower() == f"{known}options"

@@ -266,7 +266,7 @@ def _operator(b: Any, op: Op, code: int) -> int:
     if known is not None:
         slots = {f.name: (i, f.kind) for i, f in enumerate(known.fields) if f is not None}
         body = {slots[k][0]: _value(b, slots[k][1], v) for k, v in op.options.items()}
-        fields[3] = ("uint8", known.number)
+        fields[3] = ("uint8", known.type_code)
         fields[4] = ("offset", _table(b, body))
     return _table(b, fields)
 

@@ -17,7 +17,7 @@ from torch_programs import agree, arrays, export, saved, torch
 
 import verax
 from verax.base.errors import VeraxError
-from verax.frontends.common.ledger import Outcome
+from verax.frontends.common.ledger import AttributeOutcome
 from verax.frontends.model import Model
 from verax.frontends.torch import load_torch
 from verax.frontends.torch.rows import OTHER_NAMES
@@ -155,7 +155,7 @@ NEUTRAL = {
 
 def _explained(model: Model, node: str, argument: str) -> bool:
     entries = [e for e in model.ledger.entries if f"{node!r}" in e.node and e.attribute == argument]
-    if any(e.outcome is Outcome.irrelevant for e in entries):
+    if any(e.outcome is AttributeOutcome.irrelevant for e in entries):
         return True
     operators = {e.operator.rpartition("::")[2].partition(".")[0] for e in entries}
     return any((operator, argument) in NEUTRAL for operator in operators)

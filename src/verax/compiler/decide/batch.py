@@ -19,7 +19,7 @@ from verax.base.errors import GraphError
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import TensorType
 from verax.ops.pointwise.elementwise import Elementwise
-from verax.ops.quantized.per_element import Parametrised
+from verax.ops.quantized.per_element import Parametrized
 from verax.ops.sums.reduction import Reduction
 
 
@@ -212,7 +212,7 @@ def _resize(given: _Inputs) -> bool:
 
 def _allowed(given: _Inputs) -> bool:
     op = given.node.op
-    if isinstance(op, Parametrised):
+    if isinstance(op, Parametrized):
         flat = all(given.type(i).size == 1 for i in range(1, len(given.mine)) if given.has(i))
         axis: int = op.axis  # type: ignore[attr-defined]
         return given.only(0) and (flat or _behind_first(axis, given.type(0).rank))

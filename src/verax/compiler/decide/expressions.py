@@ -21,7 +21,7 @@ from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Apply, Const, Expr, Input, compose, evaluate, nodes, trace
 from verax.numerics.formats import numpy_dtype
 from verax.ops.pointwise.elementwise import Elementwise
-from verax.ops.quantized.per_element import Parametrised
+from verax.ops.quantized.per_element import Parametrized
 from verax.ops.sums.normalization import BatchNormalization
 
 Operand = str | np.ndarray
@@ -51,7 +51,7 @@ def element_expr(graph: Graph, node: Node) -> Expr | None:
             kind: Any = type(node.op)
             return _of_class(kind, dtypes)
         return node.op.expression(dtypes)
-    if isinstance(node.op, Parametrised):
+    if isinstance(node.op, Parametrized):
         return _parametrised(graph, node)
     fixed = all(v in graph.constants for v in node.inputs[1:])
     if isinstance(node.op, BatchNormalization) and not node.op.training_mode and fixed:
@@ -69,7 +69,7 @@ def _of_class(kind: type[Elementwise], dtypes: tuple[DType | None, ...]) -> Expr
 
 def _parametrised(graph: Graph, node: Node) -> Expr | None:
     """None where a parameter is computed that nothing spreads and that does not broadcast."""
-    assert isinstance(node.op, Parametrised)
+    assert isinstance(node.op, Parametrized)
     types, y = graph.input_types(node), graph.types[node.outputs[0]]
     known = [None if v is None else graph.constants.get(v) for v in node.inputs]
     if not y.is_static or types[0] is None:
@@ -94,7 +94,7 @@ def operands(graph: Graph, node: Node) -> dict[int, Operand]:
         constant = graph.constants.get(value)
         if constant is None:
             found[i] = value
-        elif isinstance(node.op, Parametrised) and i > 0:
+        elif isinstance(node.op, Parametrized) and i > 0:
             found[i] = node.op.spread(constant, graph.types[node.outputs[0]].shape)
         elif isinstance(node.op, BatchNormalization) and i > 0:
             found[i] = constant.reshape(-1, *(1,) * (graph.types[node.outputs[0]].rank - 2))

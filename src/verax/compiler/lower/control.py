@@ -27,8 +27,8 @@ from verax.ir.graph import Builder, Graph, Node
 from verax.ir.operator import Evaluation, as_tuple
 from verax.ir.types import DType, TensorType
 from verax.ops.control import control
-from verax.ops.control.bodies import body_of
 from verax.ops.control.control import ENDLESS, MISFIT, If, Loop
+from verax.ops.control.subgraphs import body_of
 from verax.ops.pointwise.identity import Identity
 
 SIZE_LIMIT = 1 << 24

@@ -15,7 +15,7 @@ from verax.ir.types import DType, TensorType
 from verax.ops.pointwise.activation import Clip, Relu
 from verax.ops.pointwise.arithmetic import Add, Mul, Neg, Sub
 from verax.ops.pointwise.cast import Cast
-from verax.ops.quantized.per_element import Parametrised
+from verax.ops.quantized.per_element import Parametrized
 from verax.ops.quantized.quantization import DequantizeLinear, QuantizeLinear
 from verax.ops.quantized.requantization import Requantize
 from verax.ops.quantized.weighted_sum import WeightedSumInteger
@@ -149,7 +149,7 @@ def _part_of(graph: Graph, last: Node) -> Part | None:
 
 def _is_fixed(graph: Graph, node: Node) -> bool:
     """Whether scales, zero points and ends are constants."""
-    if not isinstance(node.op, Parametrised | Clip):
+    if not isinstance(node.op, Parametrized | Clip):
         return True
     return all(v is None or v in graph.constants for v in node.inputs[1:])
 

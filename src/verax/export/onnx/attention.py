@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.export.onnx.emission import Group, OnnxEmission, reduced
+from verax.export.onnx.emission import NodeGroup, OnnxEmission, reduced
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.sums.attention import PARTS, Attention
@@ -15,13 +15,13 @@ from verax.ops.sums.attention import PARTS, Attention
 
 def attention(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """MatMul, Mul, Add or Where, Softmax, MatMul. Shared heads are gathered."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, Attention)
     rank, dtype = g.type(0).rank, g.type(0).dtype
     swapped = [*range(rank - 3), rank - 2, rank - 3, rank - 1]
     operands, heads = [], []
-    for i, part in enumerate("qkv"):
-        inside = part in op.heads_inside
+    for i, operand in enumerate("qkv"):
+        inside = operand in op.heads_inside
         x = g.input(i)
         operands.append(g.add("Transpose", x, perm=swapped) if inside else x)
         heads.append(g.type(i).dims[-2 if inside else -3] if rank > 2 else 1)
@@ -30,12 +30,12 @@ def attention(node: Node, graph: Graph, version: int) -> OnnxEmission:
             continue
         if not all(isinstance(h, int) for h in heads):
             return g.refuse("shares heads, whose number is not known")
-        own, wanted = int(heads[i]), int(heads[0])  # type: ignore[arg-type]
-        index = g.constant(np.repeat(np.arange(own), wanted // own))
+        own, query_heads = int(heads[i]), int(heads[0])  # type: ignore[arg-type]
+        index = g.constant(np.repeat(np.arange(own), query_heads // own))
         operands[i] = g.add("Gather", operands[i], index, axis=rank - 3)
     q, k, v = operands
-    turned = g.add("Transpose", k, perm=[*range(rank - 2), rank - 1, rank - 2])
-    scores = g.add("MatMul", q, turned)
+    transposed_keys = g.add("Transpose", k, perm=[*range(rank - 2), rank - 1, rank - 2])
+    scores = g.add("MatMul", q, transposed_keys)
     if op.scale != 1:
         scores = g.add("Mul", scores, g.constant(op.scale, dtype.numpy))
     if op.divisor != 1:
@@ -59,7 +59,7 @@ def attention(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Transpose", y, perm=swapped) if "y" in op.heads_inside else y)
 
 
-def safe_softmax(g: Group, scores: str, axis: int, dtype: DType, version: int) -> str:
+def safe_softmax(g: NodeGroup, scores: str, axis: int, dtype: DType, version: int) -> str:
     """Softmax along an axis, and zeros for a line that is -inf throughout: Softmax with a Where
     that asks the line's maximum. IsNaN would be shorter, and would make zeros of other NaN, too."""
     top = reduced(g, "ReduceMax", scores, [axis], version)

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from verax.export.onnx.emission import Maker, OnnxEmission, made_node
+from verax.export.onnx.emission import Maker, OnnxEmission, onnx_node_of
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.onnx_format.dtypes import CODES
 from verax.onnx_format.package import helper, numpy_helper, onnx
-from verax.ops.control.bodies import body_of
 from verax.ops.control.control import If, Loop
+from verax.ops.control.subgraphs import body_of
 
 
 def branches(emission_of: Maker) -> Maker:
@@ -21,16 +21,16 @@ def branches(emission_of: Maker) -> Maker:
     def spell(node: Node, graph: Graph, version: int) -> OnnxEmission:
         op = node.op
         assert isinstance(op, If)
-        made = {}
+        subgraphs = {}
         for name, text in (("then_branch", op.then_branch), ("else_branch", op.else_branch)):
             if not text:
                 return OnnxEmission(problem="If has a branch that does not fit its sizes")
-            given = [v or "" for v in node.inputs[1:]]
-            found = _body(node, graph, version, text, given, {}, name, emission_of)
-            if isinstance(found, str):
-                return OnnxEmission(problem=found)
-            made[name] = found
-        return OnnxEmission([made_node(node, "If", node.inputs[:1], node.outputs, **made)])
+            operands = [v or "" for v in node.inputs[1:]]
+            subgraph = _body(node, graph, version, text, operands, {}, name, emission_of)
+            if isinstance(subgraph, str):
+                return OnnxEmission(problem=subgraph)
+            subgraphs[name] = subgraph
+        return OnnxEmission([onnx_node_of(node, "If", node.inputs[:1], node.outputs, **subgraphs)])
 
     return spell
 
@@ -42,19 +42,19 @@ def loops(emission_of: Maker) -> Maker:
         op = node.op
         assert isinstance(op, Loop)
         start, outside = node.inputs[2 : 2 + op.carried], node.inputs[2 + op.carried :]
-        names = [f"{node.outputs[0]}/loop/{part}" for part in ("run", "go")]
+        names = [f"{node.outputs[0]}/loop/{suffix}" for suffix in ("run", "go")]
         types = {names[0]: TensorType(DType.int64, ())}
         carried = [f"{node.outputs[0]}/loop/carried{i}" for i in range(op.carried)]
         types |= {name: graph.types[v or ""] for name, v in zip(carried, start)}
-        given = [names[0], *carried, *(v or "" for v in outside)]
-        found = _body(node, graph, version, op.body, given, types, "body", emission_of)
-        if isinstance(found, str):
-            return OnnxEmission(problem=found)
-        found.input.insert(1, _declared(names[1], TensorType(DType.bool_, ())))
+        operands = [names[0], *carried, *(v or "" for v in outside)]
+        subgraph = _body(node, graph, version, op.body, operands, types, "body", emission_of)
+        if isinstance(subgraph, str):
+            return OnnxEmission(problem=subgraph)
+        subgraph.input.insert(1, _declared(names[1], TensorType(DType.bool_, ())))
         inputs = [v or "" for v in (*node.inputs[:2], *start)]
-        made = helper.make_node("Loop", inputs, list(node.outputs), name=node.name)
-        made.attribute.append(helper.make_attribute("body", found))
-        return OnnxEmission([made])
+        loop = helper.make_node("Loop", inputs, list(node.outputs), name=node.name)
+        loop.attribute.append(helper.make_attribute("body", subgraph))
+        return OnnxEmission([loop])
 
     return spell
 
@@ -64,24 +64,25 @@ def _body(
     graph: Graph,
     version: int,
     text: str,
-    given: Sequence[str],
+    operands: Sequence[str],
     formal: Mapping[str, TensorType],
-    part: str,
+    attribute: str,
     emission_of: Maker,
 ) -> onnx.GraphProto | str:
-    """A body on values of the graph around it and its own `formal` inputs, or why there is none."""
-    body, prefix = body_of(text), f"{node.outputs[0]}/{part}/"
-    names = dict(zip(body.inputs, given))
+    """The ONNX graph of a body on outer values `operands` and its own `formal` inputs; a text with
+    the reason where there is none."""
+    body, prefix = body_of(text), f"{node.outputs[0]}/{attribute}/"
+    names = dict(zip(body.inputs, operands))
     b = Builder(f"{prefix}graph")
-    for value in dict.fromkeys(given):
+    for value in dict.fromkeys(operands):
         if value in graph.constants:
             b.constant(graph.constants[value], value)
         else:
             b.input(value, formal[value] if value in formal else graph.types[value])
-    for number, inner in enumerate(body.nodes):
+    for index, inner in enumerate(body.nodes):
         names |= {v: f"{prefix}{v}" for v in inner.outputs}
         inputs = [v and names[v] for v in inner.inputs]
-        b.add_all(inner.op, inputs, [names[v] for v in inner.outputs], f"{prefix}{number}")
+        b.add_all(inner.op, inputs, [names[v] for v in inner.outputs], f"{prefix}{index}")
     inside = b.graph([])
     nodes: list[onnx.NodeProto] = []
     constants: dict[str, np.ndarray] = {}
@@ -89,9 +90,9 @@ def _body(
         emission = emission_of(inner, inside, version)
         if emission.problem:
             return f"inside of it, {inner.place}: {emission.problem}"
-        for i, made in enumerate(emission.nodes):
-            made.name = f"{inner.name}.{i}"
-            nodes.append(made)
+        for i, emitted in enumerate(emission.nodes):
+            emitted.name = f"{inner.name}.{i}"
+            nodes.append(emitted)
         constants |= emission.constants
     outputs = []
     for i, value in enumerate(body.outputs):
@@ -100,7 +101,7 @@ def _body(
         outputs.append(_declared(name, b.types[names[value]]))
     stored = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     inputs = [_declared(name, type_) for name, type_ in formal.items()]
-    return helper.make_graph(nodes, body.name or part, inputs, outputs, stored)
+    return helper.make_graph(nodes, body.name or attribute, inputs, outputs, stored)
 
 
 def _declared(name: str, type_: TensorType) -> onnx.ValueInfoProto:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.export.onnx.emission import Group, OnnxEmission
+from verax.export.onnx.emission import NodeGroup, OnnxEmission
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.images.multibox import BoxNMS, MultiBoxDetection
@@ -23,7 +23,7 @@ FLOAT = np.float32
 
 def multibox_detection(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Decoded boxes, the best class of each, sorted and suppressed class by class."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, MultiBoxDetection)
     classes = g.type(0).dims[1]
     if g.type(0).dtype is not DType.float32:
@@ -35,67 +35,69 @@ def multibox_detection(node: Node, graph: Graph, version: int) -> OnnxEmission:
         nothing = g.add("Concat", _size(g, g.input(0), 0), count, g.constant([6]), axis=0)
         return g.finish(g.add("Expand", g.constant(-1, FLOAT), nothing))
     boxes = _decoded(g, op)
-    best, label, found = _best_class(g, op.threshold)
+    best, label, detected = _best_class(g, op.threshold)
     rank = _positions(g, count)
-    sequence = g.add("Where", found, g.cast(g.add("Neg", rank), DType.float32), _number(g, NEVER))
+    sequence = g.add(
+        "Where", detected, g.cast(g.add("Neg", rank), DType.float32), _float32(g, NEVER)
+    )
     _, by_index = _sorted(g, sequence, count)
-    total = g.add("ReduceSum", g.cast(found, DType.int64), g.constant([1]))
+    total = g.add("ReduceSum", g.cast(detected, DType.int64), g.constant([1]))
     present = g.add("Less", rank, total)
     if not 0 < op.nms_threshold <= 1:
-        order, kept, has_class = by_index, label, present
+        order, final_label, has_class = by_index, label, present
     else:
-        taken, has_class = found, present
-        _, order = _sorted(g, g.add("Where", found, best, _number(g, NEVER)), count)
+        candidates, has_class = detected, present
+        _, order = _sorted(g, g.add("Where", detected, best, _float32(g, NEVER)), count)
         if op.nms_topk > 0:
             is_first = g.add("Less", rank, g.constant(op.nms_topk))
-            taken = g.add("And", found, _scattered(g, order, is_first, found))
+            candidates = g.add("And", detected, _scattered(g, order, is_first, detected))
             order = g.add("Where", is_first, order, by_index)
             has_class = g.add("And", present, is_first)
-        key = g.add("Where", taken, best, _number(g, NEVER))
+        key = g.add("Where", candidates, best, _float32(g, NEVER))
         scores = g.add("Unsqueeze", key, g.constant([1]))
         if not op.force_suppress:
-            each = g.constant(np.arange(classes - 1).reshape(1, -1, 1))
-            of_class = g.add("Equal", g.add("Unsqueeze", label, g.constant([1])), each)
-            scores = g.add("Where", of_class, scores, _number(g, NEVER))
+            class_indices = g.constant(np.arange(classes - 1).reshape(1, -1, 1))
+            of_class = g.add("Equal", g.add("Unsqueeze", label, g.constant([1])), class_indices)
+            scores = g.add("Where", of_class, scores, _float32(g, NEVER))
         limit = np.nextafter(FLOAT(op.nms_threshold), FLOAT(-np.inf))
-        stays = _survivors(g, boxes, scores, taken, count, limit)
-        kept = g.add("Where", stays, label, g.constant(-1))
-    column = g.add("Unsqueeze", g.cast(kept, DType.float32), g.constant([2]))
+        stays = _survivors(g, boxes, scores, candidates, count, limit)
+        final_label = g.add("Where", stays, label, g.constant(-1))
+    column = g.add("Unsqueeze", g.cast(final_label, DType.float32), g.constant([2]))
     rows = g.add("Concat", g.add("Unsqueeze", best, g.constant([2])), boxes, axis=2)
-    parts = [_in_order(g, column, order, has_class), _in_order(g, rows, order, present)]
-    return g.finish(g.add("Concat", *parts, axis=2))
+    columns = [_in_order(g, column, order, has_class), _in_order(g, rows, order, present)]
+    return g.finish(g.add("Concat", *columns, axis=2))
 
 
-def _best_class(g: Group, threshold: float) -> tuple[str, str, str]:
+def _best_class(g: NodeGroup, threshold: float) -> tuple[str, str, str]:
     """Score and number of each anchor's best class, the background aside, and whether it counts."""
     scores = g.add("Slice", g.input(0), g.constant([1]), g.constant([2**31 - 1]), g.constant([1]))
-    scores = g.add("Where", g.add("IsNaN", scores), _number(g, NEVER), scores)
+    scores = g.add("Where", g.add("IsNaN", scores), _float32(g, NEVER), scores)
     label = g.add("ArgMax", scores, axis=1, keepdims=0)
     at = g.add("Unsqueeze", label, g.constant([1]))
     best = g.add("Squeeze", g.add("GatherElements", scores, at, axis=1), g.constant([1]))
-    is_score = g.add("Greater", best, _number(g, -1.0))
-    is_high = g.add("GreaterOrEqual", best, _number(g, threshold))
+    is_score = g.add("Greater", best, _float32(g, -1.0))
+    is_high = g.add("GreaterOrEqual", best, _float32(g, threshold))
     return best, label, g.add("And", is_score, is_high)
 
 
-def _decoded(g: Group, op: MultiBoxDetection) -> str:
+def _decoded(g: NodeGroup, op: MultiBoxDetection) -> str:
     """Boxes [n, anchors, 4]: the anchors moved and scaled by the offsets."""
     shape = g.add("Concat", _size(g, g.input(0), 0), g.constant([-1, 4]), axis=0)
     offsets = g.add("Reshape", g.input(1), shape)
     shift = g.add("Mul", offsets, g.constant(op.variances, FLOAT))
-    low, high = _halves(g, g.input(2))
-    move, grow = _halves(g, shift)
+    low, high = _first_and_last_two(g, g.input(2))
+    move, grow = _first_and_last_two(g, shift)
     size = g.add("Sub", high, low)
-    centre = g.add("Div", g.add("Add", low, high), _number(g, 2))
-    middle = g.add("Add", g.add("Mul", move, size), centre)
-    half = g.add("Div", g.add("Mul", g.add("Exp", grow), size), _number(g, 2))
+    center = g.add("Div", g.add("Add", low, high), _float32(g, 2))
+    middle = g.add("Add", g.add("Mul", move, size), center)
+    half = g.add("Div", g.add("Mul", g.add("Exp", grow), size), _float32(g, 2))
     boxes = g.add("Concat", g.add("Sub", middle, half), g.add("Add", middle, half), axis=2)
-    return g.add("Clip", boxes, _number(g, 0), _number(g, 1)) if op.clip else boxes
+    return g.add("Clip", boxes, _float32(g, 0), _float32(g, 1)) if op.clip else boxes
 
 
 def box_nms(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Rows that survive, moved to the front by falling score."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, BoxNMS)
     if g.type(0).dtype is not DType.float32:
         return g.refuse("has no ONNX form for other types than float32")
@@ -108,27 +110,29 @@ def box_nms(node: Node, graph: Graph, version: int) -> OnnxEmission:
     flat = g.add("Concat", g.constant([-1]), count, width, axis=0)
     data = g.add("Reshape", g.input(0), flat)
     score = _column(g, data, op.score_index)
-    valid = g.add("Greater", score, _number(g, op.valid_thresh))
+    valid = g.add("Greater", score, _float32(g, op.valid_thresh))
     if op.id_index >= 0:
         label = _column(g, data, op.id_index)
-        other = g.add("Not", g.add("Equal", label, _number(g, op.background_id)))
-        valid = g.add("And", valid, other)
+        not_background = g.add("Not", g.add("Equal", label, _float32(g, op.background_id)))
+        valid = g.add("And", valid, not_background)
     if op.topk > 0:
-        key = g.add("Where", valid, score, _number(g, NEVER))
+        key = g.add("Where", valid, score, _float32(g, NEVER))
         _, order = _sorted(g, key, count)
         is_first = g.add("Less", _positions(g, count), g.constant(op.topk))
         valid = g.add("And", valid, _scattered(g, order, is_first, valid))
-    key = g.add("Where", valid, score, _number(g, NEVER))
+    key = g.add("Where", valid, score, _float32(g, NEVER))
     scores = g.add("Unsqueeze", key, g.constant([1]))
     if op.id_index >= 0 and not op.force_suppress:
-        whole = g.add("Unsqueeze", g.cast(label, DType.int64), g.constant([1]))
-        every = g.add("Reshape", g.add("Unique", whole), g.constant([1, -1, 1]))
-        scores = g.add("Where", g.add("Equal", whole, every), scores, _number(g, NEVER))
+        class_index = g.add("Unsqueeze", g.cast(label, DType.int64), g.constant([1]))
+        all_classes = g.add("Reshape", g.add("Unique", class_index), g.constant([1, -1, 1]))
+        scores = g.add(
+            "Where", g.add("Equal", class_index, all_classes), scores, _float32(g, NEVER)
+        )
     box = (op.coord_start, op.coord_start + 4)
     boxes = _columns(g, data, *box)
     limit = min(op.overlap_thresh, 1.0)
     stays = _survivors(g, boxes, scores, valid, count, limit, op.center)
-    key = g.add("Where", stays, score, _number(g, NEVER))
+    key = g.add("Where", stays, score, _float32(g, NEVER))
     _, order = _sorted(g, key, count)
     total = g.add("ReduceSum", g.cast(stays, DType.int64), g.constant([1]))
     rows = _in_order(g, data, order, g.add("Less", _positions(g, count), total))
@@ -136,70 +140,70 @@ def box_nms(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 
 def _survivors(
-    g: Group, boxes: str, scores: str, valid: str, count: str, limit: Any, centre: bool = False
+    g: NodeGroup, boxes: str, scores: str, valid: str, count: str, limit: Any, center: bool = False
 ) -> str:
-    """Which boxes [n, boxes] no better one of their class covers by more than `limit`.
+    """Bool [n, boxes]: which boxes no better one of their class overlaps by more than `limit`.
 
     scores: [n, classes, boxes], minus infinity where a box is not of the class or not to be had.
     """
-    if not centre:
-        low, high = _halves(g, boxes)
+    if not center:
+        low, high = _first_and_last_two(g, boxes)
         boxes = g.add("Concat", low, g.add("Max", low, high), axis=2)
     lowest = g.constant([np.finfo(FLOAT).min], FLOAT)
-    chosen = g.add(
+    selected = g.add(
         "NonMaxSuppression", boxes, scores, count, g.constant([limit], FLOAT), lowest,
-        center_point_box=int(centre),
+        center_point_box=int(center),
     )  # fmt: skip
-    at = g.add("Gather", chosen, g.constant([0, 2]), axis=1)
-    ones = g.add("Expand", g.constant(1), _size(g, chosen, 0))
+    at = g.add("Gather", selected, g.constant([0, 2]), axis=1)
+    ones = g.add("Expand", g.constant(1), _size(g, selected, 0))
     none = g.add("Mul", g.cast(valid, DType.int64), g.constant(0))
     marked = g.cast(g.add("ScatterND", none, at, ones), DType.bool_)
     return g.add("And", marked, valid)
 
 
-def _in_order(g: Group, rows: str, order: str, present: str) -> str:
+def _in_order(g: NodeGroup, rows: str, order: str, present: str) -> str:
     """rows [n, boxes, width] taken in `order` [n, boxes], -1 where none is present."""
     shape = g.add("Shape", rows)
     index = g.add("Expand", g.add("Unsqueeze", order, g.constant([2])), shape)
-    taken = g.add("GatherElements", rows, index, axis=1)
-    return g.add("Where", g.add("Unsqueeze", present, g.constant([2])), taken, _number(g, -1))
+    ordered = g.add("GatherElements", rows, index, axis=1)
+    return g.add("Where", g.add("Unsqueeze", present, g.constant([2])), ordered, _float32(g, -1))
 
 
-def _sorted(g: Group, key: str, count: str) -> list[str]:
+def _sorted(g: NodeGroup, key: str, count: str) -> list[str]:
     """Values and places of `key` [n, boxes] from the largest on."""
     return g.add_all("TopK", [key, count], 2, axis=1)
 
 
-def _scattered(g: Group, order: str, flags: str, like: str) -> str:
+def _scattered(g: NodeGroup, order: str, flags: str, like: str) -> str:
     """`flags` along `order`, put back to the places that `order` names, [n, boxes]."""
     none = g.add("Mul", g.cast(like, DType.int64), g.constant(0))
     spread = g.add("Add", g.cast(flags, DType.int64), none)
     return g.cast(g.add("ScatterElements", none, order, spread, axis=1), DType.bool_)
 
 
-def _positions(g: Group, count: str) -> str:
+def _positions(g: NodeGroup, count: str) -> str:
     """0, 1, ... count - 1."""
     end = g.add("Squeeze", count)
     return g.add("Range", g.constant(0), end, g.constant(1))
 
 
-def _size(g: Group, value: str, axis: int) -> str:
+def _size(g: NodeGroup, value: str, axis: int) -> str:
     """The size of an axis, [1]."""
     return g.add("Gather", g.add("Shape", value), g.constant([axis]))
 
 
-def _halves(g: Group, value: str) -> list[str]:
+def _first_and_last_two(g: NodeGroup, value: str) -> list[str]:
     """The first and the second two numbers of the last axis of four."""
     return [_columns(g, value, 0, 2), _columns(g, value, 2, 4)]
 
 
-def _columns(g: Group, value: str, begin: int, end: int) -> str:
+def _columns(g: NodeGroup, value: str, begin: int, end: int) -> str:
     return g.add("Slice", value, g.constant([begin]), g.constant([end]), g.constant([-1]))
 
 
-def _column(g: Group, value: str, index: int) -> str:
+def _column(g: NodeGroup, value: str, index: int) -> str:
     return g.add("Gather", value, g.constant(index), axis=2)
 
 
-def _number(g: Group, value: float) -> str:
+def _float32(g: NodeGroup, value: float) -> str:
     return g.constant(value, FLOAT)

@@ -43,15 +43,19 @@ Maker = Callable[[Node, Graph, int], OnnxEmission]
 def plain(node: Node, graph: Graph, version: int, **changed: Any) -> OnnxEmission:
     """Same name, same attributes, same inputs. `changed` attributes replace the node's own."""
     attributes: dict[str, Any] = {}
-    known = schema(node.op.kind, version)
+    onnx_schema = schema(node.op.kind, version)
     for name, value in {**node.op.attributes(), **changed}.items():
         if name in MEANS_OUTPUTS:
             continue
         for key, item in spelled(name, value).items():
             # A default that an older operator set has no attribute for needs no saying.
-            if known is None or key in known.attributes or not _is_default(node, name, value):
+            if (
+                onnx_schema is None
+                or key in onnx_schema.attributes
+                or not _is_default(node, name, value)
+            ):
                 attributes[key] = item
-    return OnnxEmission([made_node(node, node.op.kind, node.inputs, node.outputs, **attributes)])
+    return OnnxEmission([onnx_node_of(node, node.op.kind, node.inputs, node.outputs, **attributes)])
 
 
 def _is_default(node: Node, name: str, value: Any) -> bool:
@@ -73,20 +77,20 @@ def spelled(name: str, value: Any) -> dict[str, Any]:
     return {RENAMED.get(name, name): value}
 
 
-def made_node(
+def onnx_node_of(
     node: Node, kind: str, inputs: Sequence[str | None], outputs: Sequence[str], **attributes: Any
 ) -> onnx.NodeProto:
     """An ONNX node under the name of `node`; inputs omitted at the end are left out."""
     names = [v or "" for v in inputs]
     while names and not names[-1]:
         names.pop()
-    made = helper.make_node(kind, names, list(outputs), name=node.name)
+    onnx_node = helper.make_node(kind, names, list(outputs), name=node.name)
     for key, value in attributes.items():
-        made.attribute.append(helper.make_attribute(key, value))
-    return made
+        onnx_node.attribute.append(helper.make_attribute(key, value))
+    return onnx_node
 
 
-class Group:
+class NodeGroup:
     """Collects the ONNX nodes that together are one node of the graph."""
 
     def __init__(self, node: Node, graph: Graph) -> None:
@@ -109,7 +113,7 @@ class Group:
         """Type of input `index` of the node, which is given."""
         return self.graph.types[self.input(index)]
 
-    def known(self, index: int) -> np.ndarray | None:
+    def constant_input(self, index: int) -> np.ndarray | None:
         """Value of input `index` if it is a constant of the graph."""
         return self.graph.constants.get(self.input(index))
 
@@ -131,7 +135,7 @@ class Group:
     ) -> list[str]:
         """Append a node of `count` outputs; returns their names."""
         names = [self._fresh(kind) for _ in range(count)]
-        self.emission.nodes.append(made_node(self.node, kind, inputs, names, **attributes))
+        self.emission.nodes.append(onnx_node_of(self.node, kind, inputs, names, **attributes))
         return names
 
     def cast(self, value: str, to: DType | str) -> str:
@@ -140,25 +144,25 @@ class Group:
     def finish(self, *values: str) -> OnnxEmission:
         """The emission; `values`, each the output of an added node, are the node's outputs."""
         renamed = dict(zip(values, self.node.outputs, strict=True))
-        for made in self.emission.nodes:
-            made.input[:] = [renamed.get(v, v) for v in made.input]
-            made.output[:] = [renamed.get(v, v) for v in made.output]
+        for added in self.emission.nodes:
+            added.input[:] = [renamed.get(v, v) for v in added.input]
+            added.output[:] = [renamed.get(v, v) for v in added.output]
         return self.emission
 
-    def refuse(self, why: str) -> OnnxEmission:
+    def refuse(self, reason: str) -> OnnxEmission:
         """No emission, for this reason."""
-        return OnnxEmission(problem=f"{self.node.op.kind} {why}")
+        return OnnxEmission(problem=f"{self.node.op.kind} {reason}")
 
-    def _fresh(self, part: str) -> str:
+    def _fresh(self, suffix: str) -> str:
         """A name that no value of the graph and no other part of this group has."""
         name = ""
         while not name or name in self.graph.types:
             self._count += 1
-            name = f"{self.node.outputs[0]}/{part}{self._count}"
+            name = f"{self.node.outputs[0]}/{suffix}{self._count}"
         return name
 
 
-def reduced(g: Group, kind: str, value: str, axes: Sequence[int], version: int) -> str:
+def reduced(g: NodeGroup, kind: str, value: str, axes: Sequence[int], version: int) -> str:
     """A reduction that keeps its axes; which ones it takes as an input since opset 18."""
     if version < 18:
         return g.add(kind, value, axes=list(axes))
@@ -172,18 +176,18 @@ def numbered_pads(op: Any, kernel: Sequence[DimLike], sizes: Sequence[DimLike]) 
     """
     if not isinstance(op.pads, str) or not all(isinstance(d, int) for d in (*kernel, *sizes)):
         return op.pads
-    found = geometry(kernel, op.strides, op.pads, getattr(op, "dilations", ()))
-    if all(s <= k for s, k in zip(found.strides, found.kernel_shape)) and set(found.dilations) <= {
-        1
-    }:
+    window = geometry(kernel, op.strides, op.pads, getattr(op, "dilations", ()))
+    if all(s <= k for s, k in zip(window.strides, window.kernel_shape)) and set(
+        window.dilations
+    ) <= {1}:
         return op.pads
-    return found.resolved_pads([int(d) for d in sizes])
+    return window.resolved_pads([int(d) for d in sizes])
 
 
 def widened(node: Node, graph: Graph, version: int, **changed: Any) -> OnnxEmission:
     """An operator that only chooses among 16-bit integers, between casts: ONNX or ONNX Runtime has
     it for other types only."""
-    kind, g = node.op.kind, Group(node, graph)
+    kind, g = node.op.kind, NodeGroup(node, graph)
     narrow = graph.types[node.outputs[0]].dtype
     if narrow not in WORDS:
         return plain(node, graph, version, **changed)
@@ -200,6 +204,6 @@ def widened(node: Node, graph: Graph, version: int, **changed: Any) -> OnnxEmiss
     problem = fits(inner, types, version)
     g.emission.nodes += [
         inner,
-        made_node(node, "Cast", [result], node.outputs[:1], to=CODES[narrow]),
+        onnx_node_of(node, "Cast", [result], node.outputs[:1], to=CODES[narrow]),
     ]
     return OnnxEmission(problem=problem) if problem else g.emission

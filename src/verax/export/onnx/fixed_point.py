@@ -1,4 +1,4 @@
-"""Fixed-point arithmetic of quantised networks in ONNX's operators, with exactly the same integers.
+"""Fixed-point arithmetic of quantized networks in ONNX's operators, with exactly the same integers.
 
 A runtime that gets DequantizeLinear and QuantizeLinear around a float operator rounds otherwise,
 so every integer step of `numerics.fixed_point` is spelled out, in int64. Casting an integer to a
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.export.onnx.emission import Group, OnnxEmission, plain, reduced
+from verax.export.onnx.emission import NodeGroup, OnnxEmission, plain, reduced
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.fixed_point import (
@@ -37,9 +37,9 @@ from verax.ops.quantized.weighted_sum import WeightedSumInteger
 
 def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The products and shifts in int64."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, Requantize)
-    multiplier, shift = g.known(1), g.known(2)
+    multiplier, shift = g.constant_input(1), g.constant_input(2)
     if multiplier is None or shift is None:
         return g.refuse("by a factor that is computed while the network runs has no ONNX form")
     if multiplier.min(initial=0) < 0:
@@ -51,7 +51,7 @@ def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
     )
     x = g.cast(g.input(0), DType.int64)
     if op.rounding == "twice":
-        found = _scaled(g, x, factor, shift)
+        scaled = _scaled(g, x, factor, shift)
     else:
         is_short = op.rounding == "short"
         if is_short:
@@ -60,57 +60,57 @@ def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
         if total.min(initial=1) < 1:
             return g.refuse("by a factor of 2^30 or more has no ONNX form")
         half = g.constant(np.int64(1) << (total - 1))
-        found = g.add("Mul", x, g.constant(factor))
+        scaled = g.add("Mul", x, g.constant(factor))
         if not is_short:  # halves go away from zero
-            half = g.add("Sub", half, g.cast(g.add("Less", found, g.constant(0)), DType.int64))
-        found = g.add("Add", found, half)
-        found = _wrap32(g, _floor_divide(g, found, g.constant(np.int64(1) << total)))
+            half = g.add("Sub", half, g.cast(g.add("Less", scaled, g.constant(0)), DType.int64))
+        scaled = g.add("Add", scaled, half)
+        scaled = _wrap32(g, _floor_divide(g, scaled, g.constant(np.int64(1) << total)))
     info = np.iinfo(op.output_dtype.numpy)
     low = int(info.min) if op.low is None else max(op.low, int(info.min))
     high = int(info.max) if op.high is None else min(op.high, int(info.max))
     if op.zero_point:
-        found = g.add("Add", found, g.constant(op.zero_point))
-    found = g.add("Clip", found, g.constant(low), g.constant(max(low, high)))
-    return g.finish(g.cast(found, op.output_dtype))
+        scaled = g.add("Add", scaled, g.constant(op.zero_point))
+    scaled = g.add("Clip", scaled, g.constant(low), g.constant(max(low, high)))
+    return g.finish(g.cast(scaled, op.output_dtype))
 
 
 def weighted_sum(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The sum and the shift in int64."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, WeightedSumInteger)
     total = g.constant(op.offset)
     for i, factor in enumerate(op.factors):
         term = g.add("Mul", g.cast(g.input(i), DType.int64), g.constant(factor))
         total = g.add("Add", total, term)
-    found = _shifted(g, _wrap32(g, total), op.shift, 40)
-    found = g.add("Clip", found, g.constant(op.low), g.constant(op.high))
-    return g.finish(g.cast(found, op.output_dtype))
+    shifted = _shifted(g, _wrap32(g, total), op.shift, 40)
+    shifted = g.add("Clip", shifted, g.constant(op.low), g.constant(op.high))
+    return g.finish(g.cast(shifted, op.output_dtype))
 
 
-def _scaled(g: Group, x: str, multiplier: np.ndarray, shift: np.ndarray) -> str:
+def _scaled(g: NodeGroup, x: str, multiplier: np.ndarray, shift: np.ndarray) -> str:
     """`numerics.fixed_point.scaled` for multipliers that are not negative."""
     if shift.max(initial=0) > 0:
         x = _wrap32(g, g.add("Mul", x, g.constant(np.int64(1) << np.maximum(shift, 0))))
-    found = _doubling_high_product(g, x, g.constant(multiplier))
+    scaled = _doubling_high_product(g, x, g.constant(multiplier))
     if shift.min(initial=0) == 0:
-        return found
+        return scaled
     exponent = np.maximum(-shift, 0)
     half = (np.int64(1) << exponent) >> 1
     # Halves go away from zero: of a negative number one half less is added (nothing is shifted
     # by 0 bits, and no number lies below -2^31).
     below = g.constant(np.where(exponent > 0, 0, np.int64(INT32.min)))
-    is_negative = g.cast(g.add("Less", found, below), DType.int64)
-    found = g.add("Sub", g.add("Add", found, g.constant(half)), is_negative)
-    return _shifted(g, found, exponent, 40)
+    is_negative = g.cast(g.add("Less", scaled, below), DType.int64)
+    scaled = g.add("Sub", g.add("Add", scaled, g.constant(half)), is_negative)
+    return _shifted(g, scaled, exponent, 40)
 
 
-def _doubling_high_product(g: Group, a: str, b: str) -> str:
+def _doubling_high_product(g: NodeGroup, a: str, b: str) -> str:
     """floor((a b + 2^30) / 2^31) of int64 values whose product lies within 2^62 of zero."""
     raised = g.add("Add", g.add("Mul", a, b), g.constant(2**30))
     return _shifted(g, raised, 31, 62)
 
 
-def _shifted(g: Group, x: str, exponent: int | np.ndarray, bits: int) -> str:
+def _shifted(g: NodeGroup, x: str, exponent: int | np.ndarray, bits: int) -> str:
     """floor(x / 2^exponent) of int64 values from -2^bits on. ONNX shifts unsigned values."""
     raised = g.cast(g.add("Add", x, g.constant(2**bits)), DType.uint64)
     shifted = g.add("BitShift", raised, g.constant(exponent, np.uint64), direction="RIGHT")
@@ -118,18 +118,18 @@ def _shifted(g: Group, x: str, exponent: int | np.ndarray, bits: int) -> str:
     return g.add("Sub", g.cast(shifted, DType.int64), g.constant(less))
 
 
-def _floor_divide(g: Group, a: str, divisor: str) -> str:
+def _floor_divide(g: NodeGroup, a: str, divisor: str) -> str:
     """floor(a / divisor), the divisor being positive."""
     return g.add("Div", g.add("Sub", a, g.add("Mod", a, divisor)), divisor)
 
 
-def _wrap32(g: Group, value: str) -> str:
+def _wrap32(g: NodeGroup, value: str) -> str:
     return g.cast(g.cast(value, DType.int32), DType.int64)
 
 
 def softmax_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Exponentials from a table of the 256 differences of two bytes, the rest in int64."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, SoftmaxInteger)
     if g.type(0).dtype.itemsize > 1:
         return _softmax_by_tables(g, op.factor, version)
@@ -148,18 +148,18 @@ def softmax_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     product = _doubling_high_product(g, reciprocal, exponential)
     rounded = g.add("Add", product, g.add("Div", divisor, g.constant(2)))
     info = np.iinfo(op.output_dtype.numpy)
-    found = g.add("Add", g.add("Div", rounded, divisor), g.constant(info.min))
-    found = g.add("Clip", found, g.constant(info.min), g.constant(info.max))
-    return g.finish(g.cast(found, op.output_dtype))
+    shares = g.add("Add", g.add("Div", rounded, divisor), g.constant(info.min))
+    shares = g.add("Clip", shares, g.constant(info.min), g.constant(info.max))
+    return g.finish(g.cast(shares, op.output_dtype))
 
 
-def _leading_zeros(g: Group, x: str) -> str:
+def _leading_zeros(g: NodeGroup, x: str) -> str:
     """Of numbers of 32 bits above 0, whose last axis has the size 1."""
     bits = g.cast(g.add("GreaterOrEqual", x, g.constant(2 ** np.arange(1, 32))), DType.int64)
     return g.add("Sub", g.constant(31), g.add("ReduceSum", bits, g.constant([-1])))
 
 
-def _softmax_by_tables(g: Group, factor: float, version: int) -> OnnxEmission:
+def _softmax_by_tables(g: NodeGroup, factor: float, version: int) -> OnnxEmission:
     """Softmax of 16 bits: two interpolated tables."""
     multiplier, shift = quantised_factor(factor / (10.0 / (2**16 - 1)))
     x = g.cast(g.input(0), DType.int64)
@@ -175,19 +175,21 @@ def _softmax_by_tables(g: Group, factor: float, version: int) -> OnnxEmission:
     divisor = _power(g, g.add("Sub", g.constant(31), lead))
     half = g.add("Div", divisor, g.constant(2))
     rounded = g.add("Add", g.add("Mul", terms, reciprocal), half)
-    found = g.add("Clip", g.add("Div", rounded, divisor), g.constant(0), g.constant(2**15 - 1))
-    return g.finish(g.cast(found, DType.int16))
+    shares = g.add("Clip", g.add("Div", rounded, divisor), g.constant(0), g.constant(2**15 - 1))
+    return g.finish(g.cast(shares, DType.int16))
 
 
-def _interpolated(g: Group, x: str, table: np.ndarray) -> str:
+def _interpolated(g: NodeGroup, x: str, table: np.ndarray) -> str:
     """`numerics.fixed_point.interpolated` of x cut to 16 bits."""
     x = g.add("Clip", x, g.constant(-(2**15)), g.constant(2**15 - 1))
     index = _shifted(g, g.add("Add", x, g.constant(2**15)), 7, 20)
     base = g.add("Gather", g.constant(table), index)
     step = g.add("Gather", g.constant(np.diff(table)), index)
-    rest = g.add("Sub", g.add("Add", x, g.constant(2**15)), g.add("Mul", index, g.constant(128)))
-    moved = g.add("Add", g.add("Mul", step, rest), g.constant(64))
-    return g.add("Add", base, _shifted(g, moved, 7, 40))
+    remainder = g.add(
+        "Sub", g.add("Add", x, g.constant(2**15)), g.add("Mul", index, g.constant(128))
+    )
+    scaled_step = g.add("Add", g.add("Mul", step, remainder), g.constant(64))
+    return g.add("Add", base, _shifted(g, scaled_step, 7, 40))
 
 
 def _tables(factor: float) -> tuple[np.ndarray, np.ndarray]:
@@ -204,46 +206,46 @@ def _tables(factor: float) -> tuple[np.ndarray, np.ndarray]:
     return exponentials, rounded_shift(exponentials, SUM_BITS)
 
 
-def _reciprocal_of_one_plus(g: Group, a: str) -> str:
+def _reciprocal_of_one_plus(g: NodeGroup, a: str) -> str:
     """`numerics.fixed_point.reciprocal_of_one_plus`."""
     half = g.add("Div", g.add("Add", a, g.constant(2**31)), g.constant(2))
     x = _doubling_high_product(g, half, g.constant(-1010580540))
     x = g.add("Add", x, g.constant(1515870810))
     for _ in range(3):
-        rest = g.add("Sub", g.constant(2**29), _doubling_high_product(g, half, x))
-        x = g.add("Add", x, _saturating_product(g, _doubling_high_product(g, x, rest), 4))
+        residual = g.add("Sub", g.constant(2**29), _doubling_high_product(g, half, x))
+        x = g.add("Add", x, _saturating_product(g, _doubling_high_product(g, x, residual), 4))
     return _saturating_product(g, x, 2)
 
 
-def _saturating_product(g: Group, x: str, factor: int) -> str:
+def _saturating_product(g: NodeGroup, x: str, factor: int) -> str:
     product = g.add("Mul", x, g.constant(factor))
     return g.add("Clip", product, g.constant(INT32.min), g.constant(INT32.max))
 
 
 def quantize_linear(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX rounds halves to even; others by their steps, the quotient being rounded to float32."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, QuantizeLinear)
     to = graph.output_types(node)[0].dtype
     if op.halves == "even" or to.is_float:
-        said = {} if has_saturation(to) else {"saturate": None}
-        return plain(node, graph, version, halves=None, **said)
+        changed = {} if has_saturation(to) else {"saturate": None}
+        return plain(node, graph, version, halves=None, **changed)
     if to.is_narrow:
         return g.refuse(f"to {to} with halves rounded away from zero has no ONNX form")
     single = all(g.type(i).size == 1 and g.type(i).rank <= 1 for i in range(1, len(node.inputs)))
     if not single or op.precision not in (None, DType.float32) or g.type(0).dtype != "float32":
         return g.refuse("with halves rounded away from zero is written for one float32 scale only")
-    found = _nearest(g, g.add("Div", g.input(0), g.input(1)))
+    rounded = _nearest(g, g.add("Div", g.input(0), g.input(1)))
     if len(node.inputs) > 2:
-        found = g.add("Add", found, g.cast(g.input(2), DType.float64))
+        rounded = g.add("Add", rounded, g.cast(g.input(2), DType.float64))
     info = np.iinfo(to.numpy)
     ends = (g.constant(end, float) for end in (info.min, info.max))
-    return g.finish(g.cast(g.add("Clip", found, *ends), to))
+    return g.finish(g.cast(g.add("Clip", rounded, *ends), to))
 
 
 def l2_normalize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The inverse root's steps in int64, with exponents from tables over the number of bits."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, L2NormalizeInteger)
     info = np.iinfo(g.type(0).dtype.numpy)
     x = g.add("Sub", g.cast(g.input(0), DType.int64), g.constant(op.zero_point))
@@ -255,78 +257,78 @@ def l2_normalize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission
         x = _wrap32(g, g.add("Mul", x, _power(g, left)))
     else:
         x = g.add("Mul", x, g.constant(128))
-    found = _doubling_high_product(g, x, multiplier)
+    product = _doubling_high_product(g, x, multiplier)
     divisor = _power(g, right)
-    size = g.add("Add", g.add("Abs", found), g.add("Div", divisor, g.constant(2)))
-    found = g.add("Mul", g.add("Sign", found), g.add("Div", size, divisor))
+    size = g.add("Add", g.add("Abs", product), g.add("Div", divisor, g.constant(2)))
+    product = g.add("Mul", g.add("Sign", product), g.add("Div", size, divisor))
     if not info.min:
-        found = g.add("Add", found, g.constant(128))
-    found = g.add("Clip", found, g.constant(info.min), g.constant(info.max))
-    return g.finish(g.cast(found, g.type(0).dtype))
+        product = g.add("Add", product, g.constant(128))
+    product = g.add("Clip", product, g.constant(info.min), g.constant(info.max))
+    return g.finish(g.cast(product, g.type(0).dtype))
 
 
 def resize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
-    """Neighbours gathered along one axis after the other, and their weighted sums in int64."""
-    op, g = node.op, Group(node, graph)
+    """Neighbors gathered along one axis after the other, and their weighted sums in int64."""
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, ResizeInteger)
     rank, value = g.type(0).rank, g.cast(g.input(0), DType.int64)
     for index, axis in enumerate(op.axes):
-        whole = g.type(0).dims[axis]
-        if not isinstance(whole, int):
+        in_size = g.type(0).dims[axis]
+        if not isinstance(in_size, int):
             return g.refuse("of an unknown size is not written")
-        low, high, weight = op.table(index, whole)
+        low, high, weight = op.table(index, in_size)
         lanes = [-1 if a == axis % rank else 1 for a in range(rank)]
         terms = []
-        for places, factor in ((low, (1 << BITS) - weight), (high, weight)):
-            seen = g.add("Gather", value, g.constant(places), axis=axis)
+        for indices, factor in ((low, (1 << BITS) - weight), (high, weight)):
+            seen = g.add("Gather", value, g.constant(indices), axis=axis)
             terms.append(g.add("Mul", seen, g.constant(factor.reshape(lanes))))
         value = g.add("Add", *terms)
     one = 1 << len(op.axes) * BITS
     size = g.add("Div", g.add("Add", g.add("Abs", value), g.constant(one // 2)), g.constant(one))
     above = g.add("Greater", value, g.constant(0))  # ONNX Runtime's Sign is wrong beyond 32 bits
-    found = g.add("Where", above, size, g.add("Neg", size))
-    return g.finish(g.cast(found, g.type(0).dtype))
+    rounded = g.add("Where", above, size, g.add("Neg", size))
+    return g.finish(g.cast(rounded, g.type(0).dtype))
 
 
-def _inverse_root(g: Group, x: str) -> tuple[str, str]:
+def _inverse_root(g: NodeGroup, x: str) -> tuple[str, str]:
     """Multiplier and bits to shift right of `numerics.fixed_point.inverse_root`.
 
     How far its steps shift follows from the number of bits of x, here up to 62.
     """
     bits = np.arange(63)
     down = np.maximum(-(-(bits - 29) // 2), 0)
-    pairs = (31 - np.maximum(bits - 2 * down, 1)) // 2 - 1
-    places = g.add("GreaterOrEqual", x, g.constant(2 ** bits[:-1]))
-    length = g.add("ReduceSum", g.cast(places, DType.int64), g.constant([-1]))
+    bit_pairs = (31 - np.maximum(bits - 2 * down, 1)) // 2 - 1
+    reached = g.add("GreaterOrEqual", x, g.constant(2 ** bits[:-1]))
+    length = g.add("ReduceSum", g.cast(reached, DType.int64), g.constant([-1]))
 
     def by_length(table: np.ndarray) -> str:
         return g.add("Gather", g.constant(table), length)
 
-    whole = g.add("Div", x, by_length(4**down))
-    value = g.add("Div", g.add("Mul", whole, by_length(4**pairs)), g.constant(2))
+    scaled_down = g.add("Div", x, by_length(4**down))
+    value = g.add("Div", g.add("Mul", scaled_down, by_length(4**bit_pairs)), g.constant(2))
     half = g.add("Div", g.add("Add", value, g.constant(1)), g.constant(2))
     root = g.constant(2**28)
     for _ in range(5):
         cube = _doubling_high_product(g, _doubling_high_product(g, root, root), root)
-        rest = _doubling_high_product(g, g.constant(3 * 2**27), root)
+        residual = _doubling_high_product(g, g.constant(3 * 2**27), root)
         less = _doubling_high_product(g, half, _saturating_product(g, cube, 64))
-        root = _saturating_product(g, g.add("Sub", rest, less), 8)
+        root = _saturating_product(g, g.add("Sub", residual, less), 8)
     root = _doubling_high_product(g, root, g.constant(1518500250))
-    right = 11 + down - pairs
+    right = 11 + down - bit_pairs
     root = g.add("Mul", root, by_length(2 ** np.maximum(-right, 0)))
     is_one = g.add("LessOrEqual", x, g.constant(1))
     multiplier = g.add("Where", is_one, g.constant(INT32.max), root)
     return multiplier, g.add("Where", is_one, g.constant(0), by_length(np.maximum(right, 0)))
 
 
-def _power(g: Group, exponent: str) -> str:
+def _power(g: NodeGroup, exponent: str) -> str:
     """2^exponent for 0 .. 62."""
     return g.add("Gather", g.constant(2 ** np.arange(63)), exponent)
 
 
 def dynamic_quantize_groups(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The same steps in float32, and in float64 where the operator takes it."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, DynamicQuantizeGroups)
     x, axes = g.input(0), list(range(op.axis, g.type(0).rank))
     zero, one = (g.constant(v, np.float32) for v in (0, 1))
@@ -354,11 +356,11 @@ def dynamic_quantize_groups(node: Node, graph: Graph, version: int) -> OnnxEmiss
         scale = g.cast(step, DType.float32)
         q = g.add("Add", _nearest(g, g.add("Mul", x, g.add("Div", one, scale))), start)
         q = g.add("Sub", g.add("Clip", q, bottom, top), start)
-    whole = g.cast(g.add("Where", empty, g.constant(0, float), q), DType.int16)
-    return g.finish(whole, g.add("Where", empty, one, scale))
+    integers = g.cast(g.add("Where", empty, g.constant(0, float), q), DType.int16)
+    return g.finish(integers, g.add("Where", empty, one, scale))
 
 
-def _nearest(g: Group, x: str) -> str:
+def _nearest(g: NodeGroup, x: str) -> str:
     """`numerics.fixed_point.nearest`: halves away from zero, in float64."""
     wide = g.cast(x, DType.float64)
     size = g.add("Floor", g.add("Add", g.add("Abs", wide), g.constant(0.5, float)))

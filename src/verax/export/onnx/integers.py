@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.export.onnx.emission import Group, OnnxEmission, numbered_pads, plain, spelled
+from verax.export.onnx.emission import NodeGroup, OnnxEmission, numbered_pads, plain, spelled
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.onnx_format.package import numpy_helper
@@ -31,7 +31,7 @@ def conv_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     ONNX Runtime multiplies signed weights by an instruction that saturates on processors without
     VNNI; products of two unsigned operands are exact everywhere.
     """
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     in_32_bits = node.op.attributes()["output_dtype"] is DType.int32
     one_zero = not g.has(3) or g.type(3).rank == 0
     if in_32_bits and one_zero and g.type(0).dtype is DType.uint8:
@@ -49,56 +49,56 @@ def conv_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
 def conv_transpose_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Float sums: there is no such operator for integers."""
     assert isinstance(node.op, ConvTransposeInteger)
-    return _float_sums(Group(node, graph), "ConvTranspose", 1)
+    return _float_sums(NodeGroup(node, graph), "ConvTranspose", 1)
 
 
 def _window(op: Any) -> dict[str, Any]:
     """Attributes of a window operator as ONNX spells them."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for name, value in op.attributes().items():
         if name in WINDOW:
-            found |= spelled(name, value)
-    return found
+            attributes |= spelled(name, value)
+    return attributes
 
 
-def _unsigned(g: Group, index: int) -> str:
+def _unsigned(g: NodeGroup, index: int) -> str:
     """Input `index`, bytes with sign raised by 128 into uint8."""
     if g.type(index).dtype is DType.uint8:
         return g.input(index)
-    known = g.known(index)
-    if known is not None:
-        return g.constant(known.astype(np.int16) + 128, np.uint8)
+    content = g.constant_input(index)
+    if content is not None:
+        return g.constant(content.astype(np.int16) + 128, np.uint8)
     raised = g.add("Add", g.cast(g.input(index), DType.int32), g.constant(128, np.int32))
     return g.cast(raised, DType.uint8)
 
 
-def _byte_zero(g: Group, index: int) -> str:
+def _byte_zero(g: NodeGroup, index: int) -> str:
     """What zero of input `index` is in `_unsigned`."""
     return g.constant(0 if g.type(index).dtype is DType.uint8 else 128, np.uint8)
 
 
-def _unsigned_weights(g: Group) -> tuple[str, str] | None:
+def _unsigned_weights(g: NodeGroup) -> tuple[str, str] | None:
     """Weights as uint8 and their one zero point; None when one does not suffice."""
     if not g.has(3) or g.type(3).rank == 0:
         return _unsigned(g, 1), _unsigned(g, 3) if g.has(3) else _byte_zero(g, 1)
-    centred = _known_weights(g, 0)
-    if centred is None or centred.min(initial=0) < -128 or centred.max(initial=0) > 127:
+    centered = _known_weights(g, 0)
+    if centered is None or centered.min(initial=0) < -128 or centered.max(initial=0) > 127:
         return None
-    return g.constant(centred + 128, np.uint8), g.constant(128, np.uint8)
+    return g.constant(centered + 128, np.uint8), g.constant(128, np.uint8)
 
 
-def _known_weights(g: Group, axis: int) -> np.ndarray | None:
+def _known_weights(g: NodeGroup, axis: int) -> np.ndarray | None:
     """Weights less their zero points, int64, when both are constants. axis: of output channels."""
-    weights = g.known(1)
-    zero = g.known(3) if g.has(3) else np.zeros((), np.int64)
+    weights = g.constant_input(1)
+    zero = g.constant_input(3) if g.has(3) else np.zeros((), np.int64)
     if weights is None or zero is None:
         return None
     lanes = [-1 if a == axis else 1 for a in range(weights.ndim)] if zero.ndim else []
     return weights.astype(np.int64) - zero.astype(np.int64).reshape(lanes)
 
 
-def _float_sums(g: Group, kind: str, axis: int) -> OnnxEmission:
-    """The float operator `kind` on centred data and weights, cut into digits where sums of whole
+def _float_sums(g: NodeGroup, kind: str, axis: int) -> OnnxEmission:
+    """The float operator `kind` on centered data and weights, cut into digits where sums of whole
     numbers could exceed 2^24. axis: of the output channels in the weights."""
     largest = _largest_sum(g, axis)
     if largest is None:
@@ -106,47 +106,47 @@ def _float_sums(g: Group, kind: str, axis: int) -> OnnxEmission:
     bits = (EXACT_SUM // max(largest, 1)).bit_length() - 1
     if bits < 1:
         return g.refuse(f"adds up to {largest} weights per number: ONNX has no exact sum of those")
-    data = _centred(g, 0, 2, [])
+    data = _centered(g, 0, 2, [])
     lanes = [-1 if a == axis else 1 for a in range(g.type(1).rank)]
-    weights = _centred(g, 1, 3, lanes)
+    weights = _centered(g, 1, 3, lanes)
     attributes = _window(g.node.op)
     to: DType = g.node.op.attributes()["output_dtype"]
-    parts = _digits(g, data, _magnitude(g, 0, 2), bits)
-    sums = [g.add(kind, part, weights, **attributes) for part in parts]
-    return g.finish(g.cast(_joined(g, sums, bits), to))
+    digits = _digits(g, data, _magnitude(g, 0, 2), bits)
+    sums = [g.add(kind, digit, weights, **attributes) for digit in digits]
+    return g.finish(g.cast(_from_digits(g, sums, bits), to))
 
 
-def _largest_sum(g: Group, axis: int) -> int | None:
+def _largest_sum(g: NodeGroup, axis: int) -> int | None:
     """A bound on the sum of magnitudes of the weights that meet in one result."""
-    known = _known_weights(g, axis)
+    weights = _known_weights(g, axis)
     if not g.type(1).is_static:
         return None
     dims = g.type(1).shape
-    if known is None:
+    if weights is None:
         return _magnitude(g, 1, 3) * int(np.prod(dims)) // max(dims[axis], 1)
     groups = g.node.op.attributes()["groups"]
     if axis == 0:
-        found = np.abs(known).reshape(len(known), -1).sum(1)
+        sums = np.abs(weights).reshape(len(weights), -1).sum(1)
     else:
-        found = np.abs(known).reshape(groups, -1, known.shape[1], int(np.prod(dims[2:])))
-        found = found.sum((1, 3))
-    return int(found.max(initial=0))
+        sums = np.abs(weights).reshape(groups, -1, weights.shape[1], int(np.prod(dims[2:])))
+        sums = sums.sum((1, 3))
+    return int(sums.max(initial=0))
 
 
-def _magnitude(g: Group, index: int, zero: int) -> int:
+def _magnitude(g: NodeGroup, index: int, zero: int) -> int:
     """A bound on input `index` less its zero point."""
     info = np.iinfo(g.type(index).dtype.numpy)
-    known = g.known(zero) if g.has(zero) else np.zeros(1, np.int64)
-    if known is None:
+    zero_point = g.constant_input(zero) if g.has(zero) else np.zeros(1, np.int64)
+    if zero_point is None:
         return int(info.max) - int(info.min)
-    return max(int(info.max) - int(known.min()), int(known.max()) - int(info.min))
+    return max(int(info.max) - int(zero_point.min()), int(zero_point.max()) - int(info.min))
 
 
-def _centred(g: Group, index: int, zero: int, lanes: list[int]) -> str:
+def _centered(g: NodeGroup, index: int, zero: int, lanes: list[int]) -> str:
     """Input `index` less its zero point, float32. lanes: shape of a zero point per channel."""
     value = g.cast(g.input(index), DType.float32)
-    known = g.known(zero) if g.has(zero) else np.zeros((), np.int64)
-    if known is not None and not known.any():
+    zero_point = g.constant_input(zero) if g.has(zero) else np.zeros((), np.int64)
+    if zero_point is not None and not zero_point.any():
         return value
     less = g.cast(g.input(zero), DType.float32)
     if g.type(zero).rank:
@@ -154,31 +154,31 @@ def _centred(g: Group, index: int, zero: int, lanes: list[int]) -> str:
     return g.add("Sub", value, less)
 
 
-def _digits(g: Group, value: str, magnitude: int, bits: int) -> list[str]:
+def _digits(g: NodeGroup, value: str, magnitude: int, bits: int) -> list[str]:
     """Whole numbers in float32 as digits of `bits` bits, the lowest first, the last one signed."""
-    found = []
+    digits = []
     base = g.constant(2.0**bits, np.float32)
     while magnitude > 2**bits:
         high = g.add("Floor", g.add("Div", value, base))
-        found.append(g.add("Sub", value, g.add("Mul", high, base)))
+        digits.append(g.add("Sub", value, g.add("Mul", high, base)))
         value, magnitude = high, -(-magnitude // 2**bits)
-    return [*found, value]
+    return [*digits, value]
 
 
-def _joined(g: Group, parts: list[str], bits: int) -> str:
+def _from_digits(g: NodeGroup, digits: list[str], bits: int) -> str:
     """Digits (whole numbers in float32) put together: one of them as it is, several as int64."""
-    total = parts[-1]
-    for part in reversed(parts[:-1]):
-        if total is parts[-1]:
+    total = digits[-1]
+    for digit in reversed(digits[:-1]):
+        if total is digits[-1]:
             total = g.cast(total, DType.int64)
         total = g.add("Mul", total, g.constant(2**bits))
-        total = g.add("Add", total, g.cast(part, DType.int64))
+        total = g.add("Add", total, g.cast(digit, DType.int64))
     return total
 
 
 def average_pool_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Sums from the float mean times the window's size, then the division of integers."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, AveragePoolInteger)
     taps = int(np.prod(op.kernel_shape, dtype=np.int64))
     bits = (EXACT_MEAN // taps).bit_length() - 1
@@ -186,9 +186,9 @@ def average_pool_integer(node: Node, graph: Graph, version: int) -> OnnxEmission
         return g.refuse(f"over windows of {taps} numbers has no ONNX form")
     data = g.cast(g.input(0), DType.float32)
     info = np.iinfo(g.type(0).dtype.numpy)
-    parts = _digits(g, data, max(int(info.max), -int(info.min)), bits)
-    sums = [_window_sum(g, part, taps) for part in parts]
-    total = g.cast(_joined(g, sums, bits), DType.int64)
+    digits = _digits(g, data, max(int(info.max), -int(info.min)), bits)
+    sums = [_window_sum(g, digit, taps) for digit in digits]
+    total = g.cast(_from_digits(g, sums, bits), DType.int64)
     if op.pads:
         one = numpy_helper.from_array(np.ones(1, np.float32))
         ones = g.add("ConstantOfShape", g.add("Shape", g.input(0)), value=one)
@@ -196,14 +196,14 @@ def average_pool_integer(node: Node, graph: Graph, version: int) -> OnnxEmission
     else:
         counts = g.constant(taps)
     size = g.add("Add", g.add("Abs", total), g.add("Div", counts, g.constant(2)))
-    found = g.add("Mul", g.add("Sign", total), g.add("Div", size, counts))
+    quotient = g.add("Mul", g.add("Sign", total), g.add("Div", size, counts))
     low = int(info.min) if op.low is None else op.low
     high = int(info.max) if op.high is None else op.high
-    found = g.add("Clip", found, g.constant(low), g.constant(high))
-    return g.finish(g.cast(found, g.type(0).dtype))
+    quotient = g.add("Clip", quotient, g.constant(low), g.constant(high))
+    return g.finish(g.cast(quotient, g.type(0).dtype))
 
 
-def _window_sum(g: Group, value: str, taps: int) -> str:
+def _window_sum(g: NodeGroup, value: str, taps: int) -> str:
     """Sums over the windows of small whole numbers, float32; padding counts as zero."""
     op = g.node.op
     attributes = _window(op) | spelled(

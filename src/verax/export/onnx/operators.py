@@ -11,11 +11,11 @@ from verax.export.onnx.attention import attention, safe_softmax
 from verax.export.onnx.control import branches, loops
 from verax.export.onnx.detection import box_nms, multibox_detection
 from verax.export.onnx.emission import (
-    Group,
     Maker,
+    NodeGroup,
     OnnxEmission,
-    made_node,
     numbered_pads,
+    onnx_node_of,
     plain,
     widened,
 )
@@ -68,10 +68,10 @@ def emission_of(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 
 def _constant_of_shape(node: Node, graph: Graph, version: int) -> OnnxEmission:
-    given = node.op.attributes()
-    value = numpy_helper.from_array(np.array([given["value"]], given["dtype"].numpy))
+    attributes = node.op.attributes()
+    value = numpy_helper.from_array(np.array([attributes["value"]], attributes["dtype"].numpy))
     return OnnxEmission(
-        [made_node(node, "ConstantOfShape", node.inputs, node.outputs, value=value)]
+        [onnx_node_of(node, "ConstantOfShape", node.inputs, node.outputs, value=value)]
     )
 
 
@@ -80,14 +80,14 @@ def _split(node: Node, graph: Graph, version: int) -> OnnxEmission:
     op = node.op.attributes()
     axis = {"axis": op["axis"]}
     if len(node.inputs) > 1 and node.inputs[1] is not None:
-        return OnnxEmission([made_node(node, "Split", node.inputs, node.outputs, **axis)])
+        return OnnxEmission([onnx_node_of(node, "Split", node.inputs, node.outputs, **axis)])
     if version >= 18:
         axis["num_outputs"] = op["num_outputs"]
     else:
         size = graph.types[node.outputs[0]].dims[op["axis"]]
         if any(graph.types[v].dims[op["axis"]] != size for v in node.outputs):
             return OnnxEmission(problem="Split into uneven parts needs opset 18")
-    return OnnxEmission([made_node(node, "Split", node.inputs, node.outputs, **axis)])
+    return OnnxEmission([onnx_node_of(node, "Split", node.inputs, node.outputs, **axis)])
 
 
 def _flattening(node: Node, graph: Graph, version: int) -> OnnxEmission:
@@ -98,22 +98,22 @@ def _flattening(node: Node, graph: Graph, version: int) -> OnnxEmission:
     if not op["flatten"]:
         return plain(node, graph, version, flatten=None, masked_to_zero=None)
     x, y = node.inputs[0], node.outputs[0]
-    flat, done, shape = (f"{y}/{part}" for part in ("flat", "done", "shape"))
+    flat, done, shape = (f"{y}/{suffix}" for suffix in ("flat", "done", "shape"))
     rank = graph.types[str(x)].rank
     axis = op["axis"] % rank if rank else 0
     return OnnxEmission(
         [
-            made_node(node, "Flatten", [x], [flat], axis=axis),
-            made_node(node, node.op.kind, [flat], [done], axis=-1),
-            made_node(node, "Shape", [x], [shape]),
-            made_node(node, "Reshape", [done, shape], [y]),
+            onnx_node_of(node, "Flatten", [x], [flat], axis=axis),
+            onnx_node_of(node, node.op.kind, [flat], [done], axis=-1),
+            onnx_node_of(node, "Shape", [x], [shape]),
+            onnx_node_of(node, "Reshape", [done, shape], [y]),
         ]
     )
 
 
 def _safe_softmax(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Softmax that gives zeros for a masked line."""
-    op, g = node.op.attributes(), Group(node, graph)
+    op, g = node.op.attributes(), NodeGroup(node, graph)
     x, dtype, rank = g.input(0), g.type(0).dtype, g.type(0).rank
     if not op["flatten"]:
         return g.finish(safe_softmax(g, x, op["axis"], dtype, version))
@@ -138,7 +138,7 @@ def _group_normalization(node: Node, graph: Graph, version: int) -> OnnxEmission
     index = np.repeat(np.arange(groups), channels // groups)
     spread = [f"{y}/scale", f"{y}/bias"]
     gathers = [
-        made_node(node, "Gather", [v, f"{y}/groups"], [s], axis=0)
+        onnx_node_of(node, "Gather", [v, f"{y}/groups"], [s], axis=0)
         for v, s in zip(node.inputs[1:], spread)
     ]
     inner = plain(node, graph, version, per_group=None).nodes[0]
@@ -155,17 +155,17 @@ def _lp_normalization(node: Node, graph: Graph, version: int) -> OnnxEmission:
         return plain(node, graph, version, epsilon=None, floor=None)
     if version < 13:
         return OnnxEmission(problem="epsilon or a floor")
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     x, dtype = g.input(0), g.type(0).dtype.numpy
     powers = g.add("Mul", x, x) if op.p == 2 else g.add("Abs", x)
-    found = g.add("ReduceSum", powers, g.constant([op.axis]))
+    norm = g.add("ReduceSum", powers, g.constant([op.axis]))
     if op.epsilon:
-        found = g.add("Add", found, g.constant(op.epsilon, dtype))
+        norm = g.add("Add", norm, g.constant(op.epsilon, dtype))
     if op.p == 2:
-        found = g.add("Sqrt", found)
+        norm = g.add("Sqrt", norm)
     if op.floor:
-        found = g.add("Max", found, g.constant(op.floor, dtype))
-    return g.finish(g.add("Div", x, found))
+        norm = g.add("Max", norm, g.constant(op.floor, dtype))
+    return g.finish(g.add("Div", x, norm))
 
 
 def _pad(node: Node, graph: Graph, version: int) -> OnnxEmission:
@@ -186,18 +186,20 @@ def _resize(node: Node, graph: Graph, version: int) -> OnnxEmission:
 def _resize_integers(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """With the sizes of all axes: ONNX Runtime moves transpositions through a Resize of
     integers and loses the sizes of some axes there (1.31)."""
-    g, dims = Group(node, graph), graph.types[node.outputs[0]].dims
+    g, dims = NodeGroup(node, graph), graph.types[node.outputs[0]].dims
     op = node.op.attributes()
-    whole = op["keep_aspect_ratio_policy"] == "stretch"
-    whole &= op["coordinate_transformation_mode"] != "tf_crop_and_resize"  # has a roi per axis
+    is_plain_stretch = op["keep_aspect_ratio_policy"] == "stretch"
+    is_plain_stretch &= (
+        op["coordinate_transformation_mode"] != "tf_crop_and_resize"
+    )  # has a roi per axis
     has_sizes = len(node.inputs) > 3 and node.inputs[3] is not None
-    if not (whole and has_sizes and all(isinstance(d, int) for d in dims)):
+    if not (is_plain_stretch and has_sizes and all(isinstance(d, int) for d in dims)):
         return widened(node, graph, version)
     sizes = g.constant(np.array(dims, np.int64))
-    every = replace(node.op, axes=None)  # type: ignore[call-arg]
-    full = replace(node, inputs=(*node.inputs[:3], sizes), op=every)
-    known = replace(graph, types={**graph.types, sizes: TensorType(DType.int64, (len(dims),))})
-    emission = widened(full, known, version)
+    for_all_axes = replace(node.op, axes=None)  # type: ignore[call-arg]
+    full = replace(node, inputs=(*node.inputs[:3], sizes), op=for_all_axes)
+    with_sizes = replace(graph, types={**graph.types, sizes: TensorType(DType.int64, (len(dims),))})
+    emission = widened(full, with_sizes, version)
     return OnnxEmission(
         emission.nodes, {**g.emission.constants, **emission.constants}, emission.problem
     )
@@ -205,13 +207,13 @@ def _resize_integers(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def _gather_nd(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX's indices are int64."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     if g.type(1).dtype is DType.int64:
         return plain(node, graph, version)
     at = g.cast(g.input(1), DType.int64)
-    made = plain(node, graph, version).nodes[0]
-    made.input[1] = at
-    g.emission.nodes.append(made)
+    gather = plain(node, graph, version).nodes[0]
+    gather.input[1] = at
+    g.emission.nodes.append(gather)
     return g.emission
 
 
@@ -240,29 +242,29 @@ def _mean_variance(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def _mod(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX has the remainder with the sign of the divisor for integers only."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     if node.op.attributes()["fmod"] or not graph.types[node.outputs[0]].dtype.is_float:
         return plain(node, graph, version)
     divisor = g.input(1)
-    rest = g.add("Mod", g.input(0), divisor, fmod=1)
+    remainder = g.add("Mod", g.input(0), divisor, fmod=1)
     zero = g.constant(0, graph.types[node.outputs[0]].dtype.numpy)
-    turns = g.add("Less", g.add("Mul", g.add("Sign", rest), g.add("Sign", divisor)), zero)
-    return g.finish(g.add("Where", turns, g.add("Add", rest, divisor), rest))
+    turns = g.add("Less", g.add("Mul", g.add("Sign", remainder), g.add("Sign", divisor)), zero)
+    return g.finish(g.add("Where", turns, g.add("Add", remainder, divisor), remainder))
 
 
 def _rsqrt(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX has the root and the reciprocal."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     return g.finish(g.add("Reciprocal", g.add("Sqrt", g.input(0))))
 
 
-def _where(node: Node, graph: Graph, version: int) -> OnnxEmission:
+def _select(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX Runtime chooses between numbers only: between truths it is logic."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     if g.type(1).dtype is not DType.bool_:
         return widened(node, graph, version)
-    chosen = g.add("And", g.input(0), g.input(1))
-    return g.finish(g.add("Or", chosen, g.add("And", g.add("Not", g.input(0)), g.input(2))))
+    both_true = g.add("And", g.input(0), g.input(1))
+    return g.finish(g.add("Or", both_true, g.add("And", g.add("Not", g.input(0)), g.input(2))))
 
 
 def _conv(node: Node, graph: Graph, version: int) -> OnnxEmission:
@@ -284,10 +286,10 @@ def _strassen(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 
 def _bfloat16_factor(node: Node, graph: Graph, version: int) -> OnnxEmission:
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     rounded = g.cast(g.cast(g.input(0), DType.bfloat16), DType.float32)
-    zero, least = (g.constant(v, np.float32) for v in (0, SMALLEST_FACTOR))
-    return g.finish(g.add("Where", g.add("Less", g.add("Abs", rounded), least), zero, rounded))
+    zero, smallest = (g.constant(v, np.float32) for v in (0, SMALLEST_FACTOR))
+    return g.finish(g.add("Where", g.add("Less", g.add("Abs", rounded), smallest), zero, rounded))
 
 
 def _cast(node: Node, graph: Graph, version: int) -> OnnxEmission:
@@ -305,7 +307,7 @@ def _cast(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def _one_hot(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX Runtime marks with float32 or int64 at int64 places."""
-    g = Group(node, graph)
+    g = NodeGroup(node, graph)
     to = g.type(2).dtype
     types = [g.type(i).dtype for i in range(3)]
     if to.is_float or all(t is DType.int64 for t in types):
@@ -317,7 +319,7 @@ def _one_hot(node: Node, graph: Graph, version: int) -> OnnxEmission:
 
 def _space_to_depth(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Its mode is as young as opset 28: before, a reshaping."""
-    op, g = node.op.attributes(), Group(node, graph)
+    op, g = node.op.attributes(), NodeGroup(node, graph)
     channels, height, width = g.type(0).dims[1:]
     b = op["blocksize"]
     sizes = all(isinstance(d, int) for d in (channels, height, width))
@@ -325,9 +327,9 @@ def _space_to_depth(node: Node, graph: Graph, version: int) -> OnnxEmission:
         return plain(node, graph, version)
     rows, columns = int(height) // b, int(width) // b  # type: ignore[arg-type]
     cut = g.constant([-1, channels, rows, b, columns, b])
-    turned = g.add("Transpose", g.add("Reshape", g.input(0), cut), perm=[0, 1, 3, 5, 2, 4])
-    joined = g.constant([-1, int(channels) * b * b, rows, columns])  # type: ignore[arg-type]
-    return g.finish(g.add("Reshape", turned, joined))
+    transposed = g.add("Transpose", g.add("Reshape", g.input(0), cut), perm=[0, 1, 3, 5, 2, 4])
+    shape = g.constant([-1, int(channels) * b * b, rows, columns])  # type: ignore[arg-type]
+    return g.finish(g.add("Reshape", transposed, shape))
 
 
 SPECIAL: dict[str, Maker] = {
@@ -361,7 +363,7 @@ SPECIAL: dict[str, Maker] = {
     "ErfInv": erfinv,
     "Log1p": log1p,
     "Rsqrt": _rsqrt,
-    "Where": _where,
+    "Where": _select,
     "Conv": _conv,
     "WinogradConv": _winograd,
     "StrassenMatMul": _strassen,

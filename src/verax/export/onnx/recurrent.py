@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from verax.export.onnx.emission import Group, OnnxEmission, made_node, spelled
+from verax.export.onnx.emission import NodeGroup, OnnxEmission, onnx_node_of, spelled
 from verax.export.onnx.unrolled import step_by_step
 from verax.ir.graph import Graph, Node
+from verax.ops.recurrent.activations import ONNX_CURVES, takes
 from verax.ops.recurrent.recurrent import CELL, HIDDEN, PROJECTION, R, Recurrent, X
-from verax.ops.recurrent.recurrent_curves import ONNX_CURVES, takes
 
 TURN, OUTPUT_TURN = (1, 0, 2), (2, 0, 1, 3)
 """Of the sequence and the states, both ways; of the outputs, from [T, D, N, H]."""
@@ -20,7 +20,7 @@ TURN, OUTPUT_TURN = (1, 0, 2), (2, 0, 1, 3)
 
 def recurrent(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """RNN, GRU or LSTM."""
-    op, g = node.op, Group(node, graph)
+    op, g = node.op, NodeGroup(node, graph)
     assert isinstance(op, Recurrent)
     lacking = _lacking(op, len(node.inputs))
     if lacking:
@@ -29,14 +29,14 @@ def recurrent(node: Node, graph: Graph, version: int) -> OnnxEmission:
     assert isinstance(rows, int)
     attributes = _attributes(op, rows // op.gates)
     if not op.layout:
-        return OnnxEmission([made_node(node, op.kind, node.inputs, node.outputs, **attributes)])
+        return OnnxEmission([onnx_node_of(node, op.kind, node.inputs, node.outputs, **attributes)])
     inputs = [
         g.add("Transpose", v, perm=TURN) if i in (X, HIDDEN, CELL) and v is not None else v
         for i, v in enumerate(node.inputs)
     ]
     y, *ends = g.add_all(op.kind, inputs, op.output_count, **attributes)
-    turned = [g.add("Transpose", end, perm=TURN) for end in ends]
-    return g.finish(g.add("Transpose", y, perm=OUTPUT_TURN), *turned)
+    transposed = [g.add("Transpose", end, perm=TURN) for end in ends]
+    return g.finish(g.add("Transpose", y, perm=OUTPUT_TURN), *transposed)
 
 
 def _lacking(op: Recurrent, inputs: int) -> str:
@@ -53,13 +53,13 @@ def _lacking(op: Recurrent, inputs: int) -> str:
 
 def _attributes(op: Recurrent, hidden: int) -> dict[str, Any]:
     """ONNX lists the numbers of those activations only that take one."""
-    found: dict[str, Any] = {}
+    spelled_attributes: dict[str, Any] = {}
     names = op.activations or op.usual * op.directions
-    made = [each for curves in op.curves() for each in curves]
+    activations = [activation for curves in op.curves() for activation in curves]
     for name, value in op.attributes().items():
         if name in ("activation_alpha", "activation_beta") and value:
             key = name.removeprefix("activation_")
-            value = tuple(getattr(c, key) for n, c in zip(names, made) if key in takes(n))
+            value = tuple(getattr(c, key) for n, c in zip(names, activations) if key in takes(n))
         if name not in ("layout", "cell_clip") and value is not False:
-            found |= spelled(name, value)
-    return {**found, "hidden_size": hidden}
+            spelled_attributes |= spelled(name, value)
+    return {**spelled_attributes, "hidden_size": hidden}

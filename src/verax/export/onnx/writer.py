@@ -47,7 +47,7 @@ def to_onnx(graph: Graph, opset: int | None = None) -> onnx.ModelProto:
 
 
 def to_bytes(graph: Graph, opset: int | None = None) -> bytes:
-    """`to_onnx`, serialised. Raises `UnsupportedError` when the weights exceed 2 GiB."""
+    """`to_onnx`, serialized. Raises `UnsupportedError` when the weights exceed 2 GiB."""
     if _weight_bytes(graph) > INLINE_LIMIT:
         raise UnsupportedError(
             "the weights do not fit into one ONNX message", next_step="write to a file instead"
@@ -110,7 +110,7 @@ def _store_inside(tensor: onnx.TensorProto, array: np.ndarray) -> None:
 
 
 def tensor_proto(name: str, array: np.ndarray, store: Store = _store_inside) -> onnx.TensorProto:
-    """An array as an initialiser."""
+    """An array as an initializer."""
     tensor = onnx.TensorProto(name=name, data_type=CODES[DType.of(array)], dims=array.shape)
     store(tensor, array)
     return tensor
@@ -177,16 +177,16 @@ def _read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
 
 def _name_once(nodes: Sequence[onnx.NodeProto]) -> None:
     """Number the nodes that one foreign node became: ONNX Runtime refuses a name given twice."""
-    taken = {node.name for node in nodes}
+    reserved = {node.name for node in nodes}
     used: set[str] = set()
     for node in nodes:
         name, i = node.name, 1
         while node.name and node.name in used:
             i += 1
-            if f"{name}_{i}" not in taken:
+            if f"{name}_{i}" not in reserved:
                 node.name = f"{name}_{i}"
         used.add(node.name)
-        taken.add(node.name)
+        reserved.add(node.name)
 
 
 def _opset(graph: Graph) -> int:
@@ -203,8 +203,8 @@ def _opset(graph: Graph) -> int:
 
 def _newest_problems(graph: Graph) -> Sequence[str]:
     newest = newest_opset()
-    found = ((n, _problem(emission_of(n, graph, newest), n, graph, newest)) for n in graph.nodes)
-    return [f"{node.place}: {problem}" for node, problem in found if problem]
+    problems = ((n, _problem(emission_of(n, graph, newest), n, graph, newest)) for n in graph.nodes)
+    return [f"{node.place}: {problem}" for node, problem in problems if problem]
 
 
 def _problem(emission: OnnxEmission, node: Node, graph: Graph, version: int) -> str:

@@ -25,18 +25,19 @@ def resized_bicubic(
     memory.require(4 * math.prod(new), "the resized image", c.node.place)
     value = image
     for axis in (1, 2):
-        places, weights = bicubic_taps(old[axis - 1], new[axis - 1], aligned, half)
+        indices, weights = bicubic_taps(old[axis - 1], new[axis - 1], aligned, half)
         shape = [-1 if a == axis else 1 for a in range(4)]
         terms = []
         for k in range(4):
-            taken = c.add("Gather", [value, c.constant(places[k], np.int64)], axis=axis)
-            terms.append(c.add("Mul", [taken, c.constant(weights[k].reshape(shape))]))
+            rows = c.add("Gather", [value, c.constant(indices[k], np.int64)], axis=axis)
+            terms.append(c.add("Mul", [rows, c.constant(weights[k].reshape(shape))]))
         value = c.add("Sum", terms)
     return value
 
 
 def bicubic_taps(old: int, new: int, aligned: bool, half: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Which pixels an axis shows and how weighted: int64 and float32, both [4, new].
+    """Indices of the four source pixels of each output and their weights: int64 and float32, both
+    [4, new].
 
     Every step is in float32, as TensorFlow takes it.
     """
@@ -48,14 +49,14 @@ def bicubic_taps(old: int, new: int, aligned: bool, half: bool) -> tuple[np.ndar
     step = np.rint((at - first) * f(STEPS)).astype(np.int64)
     near, far = _cubic_table(-0.5 if half else -0.75)
     weights = np.stack([far[step], near[step], near[STEPS - step], far[STEPS - step]])
-    wanted = first.astype(np.int64) + np.arange(-1, 3)[:, None]
-    places = wanted.clip(0, old - 1)
+    unclipped = first.astype(np.int64) + np.arange(-1, 3)[:, None]
+    indices = unclipped.clip(0, old - 1)
     if half:
-        weights = np.where(places == wanted, weights, f(0))
+        weights = np.where(indices == unclipped, weights, f(0))
         total = weights[0] + weights[1] + weights[2] + weights[3]
         inner = np.abs(total) >= f(1000) * np.finfo(f).tiny
         weights = np.where(inner, weights * (f(1) / np.where(inner, total, f(1))), weights)
-    return places, weights.astype(f)
+    return indices, weights.astype(f)
 
 
 def _cubic_table(a: float) -> tuple[np.ndarray, np.ndarray]:

@@ -69,31 +69,31 @@ def reshaped(c: Conversion, value: str, shape: Sequence[int]) -> str:
 # Constant operands
 
 
-def constant_ints(c: Conversion, index: int, what: str) -> tuple[int, ...]:
+def constant_ints(c: Conversion, index: int, description: str) -> tuple[int, ...]:
     """A constant operand of integers, flat. Raises `ValueNeededError` when it is computed."""
-    return tuple(int(v) for v in np.ravel(c.constant_input(index, what)))
+    return tuple(int(v) for v in np.ravel(c.constant_input(index, description)))
 
 
-def static_dims(c: Conversion, index: int, what: str) -> tuple[int, ...]:
+def static_dims(c: Conversion, index: int, description: str) -> tuple[int, ...]:
     """Sizes of an operand that must be known."""
-    return c.known_sizes(index, what=f"what becomes of {what}")
+    return c.known_sizes(index, dependent=f"what becomes of {description}")
 
 
 def longs(c: Conversion, index: int) -> str:
     """An operand of integers as an int64 vector."""
-    known = c.known(index)
-    if known is not None and known.dtype != object:
-        return c.ints([int(v) for v in known.ravel()])
+    constant = c.known_value(index)
+    if constant is not None and constant.dtype != object:
+        return c.ints([int(v) for v in constant.ravel()])
     return c.cast(c.required(index), DType.int64)
 
 
 def pads(c: Conversion) -> str:
     """Operand 1, (begin, end) per axis, as `Pad` takes it: all begins, then all ends. It may be
     computed: detectors fill up with zeros what was kept."""
-    known = c.known(1)
-    if known is None or known.dtype == object:
-        turned = c.add("Transpose", [c.cast(c.required(1), DType.int64)], perm=(1, 0))
-        return c.add("Reshape", [turned, c.ints((-1,))])
+    constant = c.known_value(1)
+    if constant is None or constant.dtype == object:
+        transposed = c.add("Transpose", [c.cast(c.required(1), DType.int64)], perm=(1, 0))
+        return c.add("Reshape", [transposed, c.ints((-1,))])
     flat = np.array(constant_ints(c, 1, "the paddings"), np.int64)
     if flat.size != 2 * c.rank(0) or (flat < 0).any():
         raise ModelError(f"paddings {flat.tolist()} for {c.type(0)}", place=c.node.place)
@@ -161,7 +161,7 @@ def running_sum(c: Conversion, kind: str = "CumSum") -> Result:
 
 
 def pixel_positions(c: Conversion) -> tuple[bool, bool]:
-    """Whether corners are aligned, and whether pixels have their centres in the middle."""
+    """Whether corners are aligned, and whether pixels have their centers in the middle."""
     aligned, half = c.flag("align_corners"), c.flag("half_pixel_centers")
     if aligned and half:
         c.attributes.refuse("half_pixel_centers", "together with align_corners")
@@ -170,7 +170,7 @@ def pixel_positions(c: Conversion) -> tuple[bool, bool]:
 
 def resized(c: Conversion, x: str, mode: str) -> tuple[str, ...]:
     """An image at the size that operand 1 is. Nearest: the floor of the scaled position; with
-    half-pixel centres floor((i + 1/2) scale), with aligned corners the position rounded, halves up.
+    half-pixel centers floor((i + 1/2) scale), with aligned corners the position rounded, halves up.
     """
     aligned, half = pixel_positions(c)
     fields: dict[str, object] = {"mode": mode, "axes": (2, 3)}

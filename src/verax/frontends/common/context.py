@@ -63,13 +63,13 @@ class Conversion:
         """Name of an input, None when it is omitted."""
         return self.inputs[index] if index < len(self.inputs) else None
 
-    def value(self, given: int | str) -> str:
+    def value(self, source: int | str) -> str:
         """A required input by its number, or a value of the graph by its name."""
-        return given if isinstance(given, str) else self.required(given)
+        return source if isinstance(source, str) else self.required(source)
 
-    def type(self, given: int | str) -> TensorType:
+    def type(self, source: int | str) -> TensorType:
         """Type of a required input, or of a value of the graph."""
-        return self.builder.types[self.value(given)]
+        return self.builder.types[self.value(source)]
 
     def required(self, index: int) -> str:
         """Name of a required input; raises `ModelError` when it is omitted."""
@@ -78,8 +78,8 @@ class Conversion:
             raise ModelError(f"input {index} is required", place=self.node.place)
         return name
 
-    def rank(self, given: int | str = 0) -> int:
-        return self.type(given).rank
+    def rank(self, source: int | str = 0) -> int:
+        return self.type(source).rank
 
     def from_front(self, axis: int, rank: int) -> int:
         """An axis counted from the front. Raises `ModelError` when there is none such."""
@@ -88,37 +88,42 @@ class Conversion:
         return axis % rank
 
     def known_sizes(
-        self, given: int | str = 0, axes: Iterable[int] | None = None, what: str = "the result"
+        self,
+        source: int | str = 0,
+        axes: Iterable[int] | None = None,
+        dependent: str = "the result",
     ) -> tuple[int, ...]:
-        """Sizes of some axes of an input or value, of all by default, on which `what` depends.
+        """Static sizes of some axes of an input or value, of all by default.
+
+        dependent: what depends on them, for the message.
 
         Raises `ValueNeededError` while they are symbols, `ModelError` for axes that it lacks.
         """
-        type_ = self.type(given)
-        chosen = range(type_.rank) if axes is None else axes
-        dims = [type_.dims[self.from_front(a, type_.rank)] for a in chosen]
-        known = tuple(d for d in dims if isinstance(d, int))
-        if len(known) < len(dims):
+        type_ = self.type(source)
+        selected_axes = range(type_.rank) if axes is None else axes
+        dims = [type_.dims[self.from_front(a, type_.rank)] for a in selected_axes]
+        static_sizes = tuple(d for d in dims if isinstance(d, int))
+        if len(static_sizes) < len(dims):
             raise ValueNeededError(
-                f"{what} depends on sizes of {type_} that are not known",
+                f"{dependent} depends on sizes of {type_} that are not known",
                 place=self.node.place,
                 next_step="give the inputs' shapes, e.g. shapes={'data': (1, 3, 224, 224)}, or "
                 "--shape data=1x3x224x224",
             )
-        return known
+        return static_sizes
 
-    def known_size(self, given: int | str, axis: int, what: str = "the result") -> int:
+    def known_size(self, source: int | str, axis: int, dependent: str = "the result") -> int:
         """Size of one axis, as `known_sizes` has it."""
-        return self.known_sizes(given, (axis,), what)[0]
+        return self.known_sizes(source, (axis,), dependent)[0]
 
     # Attributes: the ledger's readers, which formats with arguments by name override
 
     def choice(self, name: str, options: Collection[str], default: str | None = None) -> str:
         """A text that is one of `options`; refuses another one."""
-        given = self.text(name, default)
-        if given not in options:
+        selected = self.text(name, default)
+        if selected not in options:
             self.attributes.refuse(name, f"supported: {', '.join(options)}")
-        return str(given)
+        return str(selected)
 
     def irrelevant(self, *names: str, reason: str) -> None:
         """State that attributes, where present, cannot change what is computed, and why."""
@@ -130,15 +135,15 @@ class Conversion:
         """All inputs, of which none may be omitted."""
         return [self.required(i) for i in range(len(self.inputs))]
 
-    def given(self, names: Sequence[str]) -> list[str | None]:
+    def named_inputs(self, names: Sequence[str]) -> list[str | None]:
         """The inputs of the node; where inputs have names, those named."""
         return list(self.inputs)
 
     def integer(self, name: str, default: Any = None) -> Any:
         return self.attributes.integer(name, default)
 
-    def number(self, name: str, default: Any = None) -> Any:
-        return self.attributes.number(name, default)
+    def scalar(self, name: str, default: Any = None) -> Any:
+        return self.attributes.scalar(name, default)
 
     def text(self, name: str, default: Any = None) -> Any:
         return self.attributes.text(name, default)
@@ -149,17 +154,17 @@ class Conversion:
     def integers(self, name: str, default: Any = None) -> Any:
         return self.attributes.integers(name, default)
 
-    def known(self, index: int) -> np.ndarray | None:
+    def known_value(self, index: int) -> np.ndarray | None:
         """Value of an input that is constant or a shape computation, else None."""
         name = self.input(index)
         return None if name is None else self.builder.known.get(name)
 
-    def constant_input(self, index: int, what: str) -> np.ndarray:
+    def constant_input(self, index: int, description: str) -> np.ndarray:
         """As `known`; raises `ValueNeededError` when the value depends on the network's inputs."""
-        value = self.known(index)
+        value = self.known_value(index)
         if value is None or value.dtype == object:
             raise ValueNeededError(
-                f"{what} (input {index}) is computed while the network runs",
+                f"{description} (input {index}) is computed while the network runs",
                 place=self.node.place,
                 next_step="give the inputs' shapes, e.g. shapes={'data': (1, 3, 224, 224)}, or "
                 "--shape data=1x3x224x224, if they decide it",
@@ -203,9 +208,9 @@ class Conversion:
         dtype = DType(to)
         return value if self.type(value).dtype is dtype else self.add("Cast", [value], to=dtype)
 
-    def like(self, value: Any, given: int | str = 0) -> str:
+    def like(self, value: Any, source: int | str = 0) -> str:
         """Append a constant in the element type of an input or value; returns its name."""
-        return self.constant(value, self.type(given).dtype.numpy)
+        return self.constant(value, self.type(source).dtype.numpy)
 
     def split(self, value: str, count: int, axis: int) -> list[str]:
         """Append the splitting of a graph value into equal parts along an axis; returns these."""
@@ -223,14 +228,14 @@ class Conversion:
         """Append a constant under the name of the node's output."""
         return self.builder.constant(np.asarray(value), self.first_output)
 
-    def must_be_few(self, count: int, limit: int = MAX_MADE, what: str = "numbers") -> None:
+    def check_count(self, count: int, limit: int = MAX_MADE, unit: str = "numbers") -> None:
         """Refuse to make a constant of absurdly many elements, or as many nodes, before that."""
         if not 0 <= count <= limit:
-            self.refuse(f"it stands for {count} {what}, which are too many: {limit} are the most")
+            self.refuse(f"it stands for {count} {unit}, which are too many: {limit} are the most")
 
-    def refuse(self, why: str, next_step: str = "") -> NoReturn:
+    def refuse(self, reason: str, next_step: str = "") -> NoReturn:
         """Raise `UnsupportedError` for this node."""
-        cause = f"{self.node.operator}: {why}"
+        cause = f"{self.node.operator}: {reason}"
         raise UnsupportedError(cause, place=self.node.place, next_step=next_step)
 
     def ints(self, values: Sequence[int]) -> str:
@@ -244,16 +249,18 @@ class Conversion:
 
     def finish(self, op: Operator, inputs: Sequence[str | None]) -> tuple[str, ...]:
         """Append `op` under the foreign node's output names."""
-        wanted = list(self.node.outputs)
-        while wanted and not wanted[-1]:
-            wanted.pop()
-        if len(wanted) > op.output_count:
+        output_names = list(self.node.outputs)
+        while output_names and not output_names[-1]:
+            output_names.pop()
+        if len(output_names) > op.output_count:
             raise UnsupportedError(
                 f"output {op.output_count} of {self.node.operator} is not supported",
                 place=self.node.place,
             )
         names = [
-            wanted[i] if i < len(wanted) and wanted[i] else self.fresh(f"{self.first_output}.{i}")
+            output_names[i]
+            if i < len(output_names) and output_names[i]
+            else self.fresh(f"{self.first_output}.{i}")
             for i in range(op.output_count)
         ]
         return self.builder.add_all(op, _trimmed(inputs), names, self.node.name)
@@ -272,13 +279,13 @@ class Conversion:
             for value, name in zip(values, self.node.outputs)
         )
 
-    def outputs_of(self, made: Result) -> tuple[str, ...]:
+    def outputs_of(self, result: Result) -> tuple[str, ...]:
         """Values of the node's outputs, once what a row gave is appended."""
-        if isinstance(made, Operator):
-            return self.finish(made, self.inputs)
-        if isinstance(made, Applied):
-            return self.finish(made.op, made.inputs)
-        return (made,) if isinstance(made, str) else made
+        if isinstance(result, Operator):
+            return self.finish(result, self.inputs)
+        if isinstance(result, Applied):
+            return self.finish(result.op, result.inputs)
+        return (result,) if isinstance(result, str) else result
 
     @property
     def first_output(self) -> str:
@@ -291,26 +298,26 @@ def convert(row: Row, conversion: Conversion) -> tuple[str, ...]:
     Every failure becomes a `VeraxError` that names the node: the file is untrusted, so whatever an
     operator cannot digest is the file's fault until proven otherwise.
     """
-    place = conversion.node.place
+    location = conversion.node.place
     try:
-        made = row(conversion)
+        result = row(conversion)
         conversion.attributes.close()
-        return conversion.outputs_of(made)
+        return conversion.outputs_of(result)
     except (GraphError, ModelError, UnsupportedError) as error:
         error_type = ModelError if isinstance(error, GraphError) else type(error)
-        raise error_type(error.cause, place=place, next_step=error.next_step) from error
+        raise error_type(error.cause, place=location, next_step=error.next_step) from error
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
         text = str(error).partition("\n")[0]
         raise ModelError(
             f"the node does not fit its operator ({type(error).__name__}: {text[:200]})",
-            place=place,
+            place=location,
             next_step="check the attributes and the constant inputs of this node",
         ) from error
 
 
 def _trimmed(inputs: Sequence[str | None]) -> list[str | None]:
     """Inputs without omitted ones at the end."""
-    kept = list(inputs)
-    while kept and kept[-1] is None:
-        kept.pop()
-    return kept
+    trimmed = list(inputs)
+    while trimmed and trimmed[-1] is None:
+        trimmed.pop()
+    return trimmed

@@ -1,9 +1,9 @@
 """Branches and loops of every format, as the nodes that they stand for.
 
-A format's reader or importer says what its own nodes are (`Branch`, `Repeat`, `Scan`). A branch
-whose condition is known while the model is read (it depends on sizes, say) is taken and the other
-one dropped; loops whose number of runs is known are unrolled. What only running decides is kept
-(`KeptBranch`, `KeptRepeat`) and becomes an operator of the graph (`bodies`).
+A format's reader or importer says what its own nodes are (`Branch`, `CountedLoop`, `Scan`). A
+branch whose condition is known while the model is read (it depends on sizes, say) is taken and the
+other one dropped; loops whose number of runs is known are unrolled. What only running decides is
+kept (`KeptBranch`, `KeptRepeat`) and becomes an operator of the graph (`subgraphs`).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Branch(ForeignNode):
     """One of two graphs. inputs: the condition, then what the graphs take."""
 
     then: Subgraph = NOTHING
-    other: Subgraph = NOTHING
+    otherwise: Subgraph = NOTHING
 
 
 @dataclass(frozen=True)
-class Repeat(ForeignNode):
+class CountedLoop(ForeignNode):
     """A loop as ONNX has it. inputs: how often at most or "", whether at all or "", the carried
     values. The body takes the number of the run, a truth, the carried values, and gives whether it
     goes on, the carried values, rows.
@@ -66,7 +66,7 @@ class While(ForeignNode):
 
 
 @dataclass(frozen=True)
-class Call(ForeignNode):
+class SubgraphCall(ForeignNode):
     """A graph that runs once. inputs: what it takes."""
 
     body: Subgraph = NOTHING
@@ -79,14 +79,14 @@ class Scan(ForeignNode):
     gives carried values and rows, which are stacked along `out_axes`."""
 
     body: Subgraph = NOTHING
-    kept: int = 0
+    carried_count: int = 0
     axes: tuple[int, ...] = ()
     backwards: tuple[int, ...] = ()
     out_axes: tuple[int, ...] = ()
     out_backwards: tuple[int, ...] = ()
 
 
-Control = Branch | Repeat | While | Call | Scan
+Control = Branch | CountedLoop | While | SubgraphCall | Scan
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class KeptBranch(Branch):
 
 
 @dataclass(frozen=True)
-class KeptRepeat(Repeat):
+class KeptRepeat(CountedLoop):
     """Repeated as running decides."""
 
 
@@ -107,7 +107,7 @@ class Scope:
     nothing has.
     """
 
-    known: Callable[[str], np.ndarray | None]
+    known_value: Callable[[str], np.ndarray | None]
     type: Callable[[str], TensorType]
     fresh: Callable[[str], str]
 
@@ -124,11 +124,11 @@ def unfold(node: ForeignNode, scope: Scope) -> list[ForeignNode] | None:
         raise ModelError("bodies of If and Loop lie too deep in each other", place=node.place)
     if isinstance(node, Branch):
         return _branch(node, scope)
-    if isinstance(node, Call):
+    if isinstance(node, SubgraphCall):
         return placed(node, node.body, node.inputs, node.outputs, scope, "call")
     if isinstance(node, While):
         return _while(node, scope)
-    return _repeat(node, scope) if isinstance(node, Repeat) else _scan(node, scope)
+    return _repeat(node, scope) if isinstance(node, CountedLoop) else _scan(node, scope)
 
 
 def renamed(value: Any, names: Mapping[str, str]) -> Any:
@@ -150,7 +150,7 @@ def _on(node: ForeignNode, names: Mapping[str, str], **changes: Any) -> ForeignN
     """A node on values of other names."""
     bodies = {
         name: renamed(getattr(node, name), names)
-        for name in ("then", "other", "test", "body")
+        for name in ("then", "otherwise", "test", "body")
         if hasattr(node, name)
     }
     return replace(
@@ -165,38 +165,38 @@ def _on(node: ForeignNode, names: Mapping[str, str], **changes: Any) -> ForeignN
 def placed(
     node: ForeignNode,
     graph: Subgraph,
-    given: Sequence[str],
+    operands: Sequence[str],
     results: Sequence[str],
     scope: Scope,
-    part: str,
+    label: str,
 ) -> list[ForeignNode]:
-    """A body's nodes on the values `given`, defining `results`."""
-    if len(graph.inputs) != len(given) or len(graph.outputs) != len(results):
+    """Copies of a body's nodes that read `operands` and define `results`."""
+    if len(graph.inputs) != len(operands) or len(graph.outputs) != len(results):
         raise ModelError(
             f"its body has {len(graph.inputs)} inputs and {len(graph.outputs)} outputs, and should "
-            f"have {len(given)} and {len(results)}",
+            f"have {len(operands)} and {len(results)}",
             place=node.place,
         )
-    prefix = f"{node.name or next((o for o in node.outputs if o), node.op_type)}/{part}/"
-    names = dict(zip(graph.inputs, given))
+    prefix = f"{node.name or next((o for o in node.outputs if o), node.op_type)}/{label}/"
+    names = dict(zip(graph.inputs, operands))
     nodes: list[ForeignNode] = []
     for name, array in graph.constants.items():
         names[name] = scope.fresh(f"{prefix}{name}")
         nodes.append(constant(names[name], array))
     for inner in graph.nodes:
-        made = {o: scope.fresh(f"{prefix}{o}") for o in inner.outputs if o}
-        if twice := made.keys() & names.keys():
+        own_names = {o: scope.fresh(f"{prefix}{o}") for o in inner.outputs if o}
+        if twice := own_names.keys() & names.keys():
             raise ModelError(f"{min(twice)!r} is defined twice in a body", place=node.place)
         nodes.append(
             _on(
                 inner,
                 names,
-                outputs=tuple(made.get(o, "") for o in inner.outputs),
+                outputs=tuple(own_names.get(o, "") for o in inner.outputs),
                 name=f"{prefix}{inner.name or inner.op_type}",
                 depth=node.depth + 1,
             )
         )
-        names.update(made)
+        names.update(own_names)
     for formal, result in zip(graph.outputs, results):
         if result:
             nodes.append(identity(names.get(formal, formal), result))
@@ -204,22 +204,22 @@ def placed(
 
 
 def condition(name: str, node: ForeignNode, scope: Scope) -> bool | None:
-    """What a condition is; None when only running tells."""
-    found = scope.known(name)
-    if found is None:
+    """The truth value of the condition `name`; None where it is computed at run time."""
+    content = scope.known_value(name)
+    if content is None:
         return None
-    if found.size != 1:
-        raise ModelError(f"its condition has {found.size} elements", place=node.place)
-    return bool(found.reshape(-1)[0])
+    if content.size != 1:
+        raise ModelError(f"its condition has {content.size} elements", place=node.place)
+    return bool(content.reshape(-1)[0])
 
 
 def _branch(node: Branch, scope: Scope) -> list[ForeignNode]:
-    chosen = condition(node.inputs[0], node, scope)
-    if chosen is None:
+    truth = condition(node.inputs[0], node, scope)
+    if truth is None:
         fields = {k: getattr(node, k) for k in node.__dataclass_fields__}
         return [KeptBranch(**fields)]
-    part, graph = ("then", node.then) if chosen else ("else", node.other)
-    return placed(node, graph, node.inputs[1:], node.outputs, scope, part)
+    label, graph = ("then", node.then) if truth else ("else", node.otherwise)
+    return placed(node, graph, node.inputs[1:], node.outputs, scope, label)
 
 
 def _while(node: While, scope: Scope) -> list[ForeignNode]:
@@ -234,7 +234,7 @@ def _while(node: While, scope: Scope) -> list[ForeignNode]:
         node.body.constants,
         (*node.body.nodes, *after),
     )
-    loop = Repeat(
+    loop = CountedLoop(
         node.op_type, ("", first, *node.inputs), node.outputs, {}, node.name, depth=node.depth,
         body=body,
     )  # fmt: skip
@@ -242,7 +242,7 @@ def _while(node: While, scope: Scope) -> list[ForeignNode]:
 
 
 def invariant(body: Subgraph) -> set[int]:
-    """Carried values that a loop's body hands on as they are; -1 is the truth that it goes on."""
+    """Indices of the carried values that a loop's body returns unchanged; -1 is its condition."""
     passed = {
         n.outputs[0]: n.inputs[0]
         for n in body.nodes
@@ -254,12 +254,12 @@ def invariant(body: Subgraph) -> set[int]:
             name = passed.get(name, name)
         return name
 
-    pairs = enumerate(zip(body.inputs[1:], body.outputs), -1)
-    return {i for i, (formal, made) in pairs if source(made) == formal}
+    formals_and_results = enumerate(zip(body.inputs[1:], body.outputs), -1)
+    return {i for i, (formal, result) in formals_and_results if source(result) == formal}
 
 
-def _repeat(node: Repeat, scope: Scope) -> list[ForeignNode]:
-    most, goes_on, *carried = node.inputs
+def _repeat(node: CountedLoop, scope: Scope) -> list[ForeignNode]:
+    limit_name, goes_on, *carried = node.inputs
     stacked = len(node.outputs) - len(carried)
     if stacked < 0 or len(node.body.outputs) != 1 + len(node.outputs):
         raise ModelError(
@@ -268,11 +268,11 @@ def _repeat(node: Repeat, scope: Scope) -> list[ForeignNode]:
             place=node.place,
         )
     node = replace(node, collected=node.collected or ((),) * stacked)
-    if not most and -1 in invariant(node.body):
+    if not limit_name and -1 in invariant(node.body):
         raise UnsupportedError("a loop that nothing ends is not supported", place=node.place)
-    again = _runs_again(node, most, goes_on, scope)
+    again = _runs_again(node, limit_name, goes_on, scope)
     if again is None:
-        return _kept(node, scope)
+        return _kept_repeat(node, scope)
     if not again:
         return _finished(node, carried, scope)
     run = node.run
@@ -283,34 +283,34 @@ def _repeat(node: Repeat, scope: Scope) -> list[ForeignNode]:
         constant(more, np.array(True)),
         *placed(node, node.body, (count, more, *carried), results, scope, str(run)),
     ]
-    kept = len(carried)
+    carried_count = len(carried)
     step = replace(
         node,
-        inputs=(most, results[0], *results[1 : 1 + kept]),
+        inputs=(limit_name, results[0], *results[1 : 1 + carried_count]),
         run=run + 1,
-        collected=tuple((*c, r) for c, r in zip(node.collected, results[1 + kept :])),
+        collected=tuple((*c, r) for c, r in zip(node.collected, results[1 + carried_count :])),
     )
     return [*nodes, step]
 
 
-def _runs_again(node: Repeat, most: str, goes_on: str, scope: Scope) -> bool | None:
-    """Whether it runs once more; None when only running tells, or it runs too often to be written
-    out."""
+def _runs_again(node: CountedLoop, limit_name: str, goes_on: str, scope: Scope) -> bool | None:
+    """True if the loop runs once more; None where that is computed at run time, or the loop runs
+    too often to be unrolled."""
     again = condition(goes_on, node, scope) if goes_on else True
     if again is False:
         return False
-    limit = scope.known(most) if most else None
+    limit = scope.known_value(limit_name) if limit_name else None
     if limit is not None and node.run >= int(limit.reshape(-1)[0]):
         return False
-    if again is None or (most and limit is None):
+    if again is None or (limit_name and limit is None):
         return None
-    each = max(1, len(node.body.nodes))
-    whole = node.run + 1 if limit is None else int(limit.reshape(-1)[0])
-    return None if whole > MAX_RUNS or whole * each > MAX_COPIES else True
+    nodes_per_run = max(1, len(node.body.nodes))
+    total_runs = node.run + 1 if limit is None else int(limit.reshape(-1)[0])
+    return None if total_runs > MAX_RUNS or total_runs * nodes_per_run > MAX_COPIES else True
 
 
-def _kept(node: Repeat, scope: Scope) -> list[ForeignNode]:
-    """The loop with the runs that are left, behind the rows of those that were written out."""
+def _kept_repeat(node: CountedLoop, scope: Scope) -> list[ForeignNode]:
+    """The loop of the remaining runs, its rows appended to those of the unrolled runs."""
     fields = {k: getattr(node, k) for k in node.__dataclass_fields__}
     carried = len(node.inputs) - 2
     if not node.run or not node.collected:
@@ -326,7 +326,7 @@ def _kept(node: Repeat, scope: Scope) -> list[ForeignNode]:
     return nodes
 
 
-def _finished(node: Repeat, carried: Sequence[str], scope: Scope) -> list[ForeignNode]:
+def _finished(node: CountedLoop, carried: Sequence[str], scope: Scope) -> list[ForeignNode]:
     nodes = [identity(v, o) for v, o in zip(carried, node.outputs) if o]
     for values, result in zip(node.collected, node.outputs[len(carried) :]):
         if result and not values:
@@ -339,12 +339,15 @@ def _finished(node: Repeat, carried: Sequence[str], scope: Scope) -> list[Foreig
 
 
 def _scan(node: Scan, scope: Scope) -> list[ForeignNode]:
-    kept, sliced = node.kept, len(node.axes)
-    stacked = len(node.outputs) - kept
-    if stacked < 0 or len(node.out_axes) != stacked or len(node.inputs) < kept + sliced:
+    carried_count, sliced = node.carried_count, len(node.axes)
+    stacked = len(node.outputs) - carried_count
+    if stacked < 0 or len(node.out_axes) != stacked or len(node.inputs) < carried_count + sliced:
         raise ModelError("its numbers of inputs and outputs do not fit", place=node.place)
-    carried, sources = list(node.inputs[:kept]), node.inputs[kept : kept + sliced]
-    further = node.inputs[kept + sliced :]
+    carried, sources = (
+        list(node.inputs[:carried_count]),
+        node.inputs[carried_count : carried_count + sliced],
+    )
+    further = node.inputs[carried_count + sliced :]
     length = _length(node, sources, scope)
     if length is None:
         return _scan_while_running(node, scope)
@@ -357,22 +360,22 @@ def _scan(node: Scan, scope: Scope) -> list[ForeignNode]:
             nodes.append(made_of.row(source, row, axis, length - 1 - run if back else run))
             rows.append(row)
         results = [scope.fresh(f"{node.outputs[0]}/{run}") for _ in node.body.outputs]
-        given = (*carried, *rows, *further)
-        nodes += placed(node, node.body, given, results, scope, str(run))
-        carried = results[:kept]
-        for column, result, back in zip(collected, results[kept:], node.out_backwards):
+        operands = (*carried, *rows, *further)
+        nodes += placed(node, node.body, operands, results, scope, str(run))
+        carried = results[:carried_count]
+        for column, result, back in zip(collected, results[carried_count:], node.out_backwards):
             column.insert(0 if back else len(column), result)
     nodes += [identity(v, o) for v, o in zip(carried, node.outputs) if o]
-    for values, result, axis in zip(collected, node.outputs[kept:], node.out_axes):
+    for values, result, axis in zip(collected, node.outputs[carried_count:], node.out_axes):
         nodes += [stack(values, result, axis)] if result else []
     return nodes
 
 
 def _scan_while_running(node: Scan, scope: Scope) -> list[ForeignNode]:
-    """The loop over a size that is open, or too long to be written out."""
-    kept, sliced, hint = node.kept, len(node.axes), node.outputs[0]
-    sources = [scope.fresh(f"{hint}/{v}") for v in node.inputs[kept:]]
-    nodes = [identity(v, to) for v, to in zip(node.inputs[kept:], sources)]
+    """A loop for a scan over an axis of dynamic size, or one too long to be unrolled."""
+    carried_count, sliced, hint = node.carried_count, len(node.axes), node.outputs[0]
+    sources = [scope.fresh(f"{hint}/{v}") for v in node.inputs[carried_count:]]
+    nodes = [identity(v, to) for v, to in zip(node.inputs[carried_count:], sources)]
     size = scope.fresh(f"{hint}/length")
     nodes.append(made_of.length(sources[0], size, node.axes[0]))
     body, run, go = node.body, scope.fresh(f"{hint}/run"), scope.fresh(f"{hint}/go")
@@ -381,46 +384,49 @@ def _scan_while_running(node: Scan, scope: Scope) -> list[ForeignNode]:
     slices = [
         made_of.row_at(source, run, formal, axis, size if back else "")
         for source, formal, axis, back in zip(
-            sources, body.inputs[kept:], node.axes, node.backwards
+            sources, body.inputs[carried_count:], node.axes, node.backwards
         )
     ]
-    handed = [identity(v, to) for v, to in zip(sources[sliced:], body.inputs[kept + sliced :])]
+    handed = [
+        identity(v, to) for v, to in zip(sources[sliced:], body.inputs[carried_count + sliced :])
+    ]
     inner = Subgraph(
-        (run, go, *body.inputs[:kept]),
+        (run, go, *body.inputs[:carried_count]),
         (go, *body.outputs),
         body.constants,
         (*slices, *handed, *body.nodes),
     )
-    rows = [scope.fresh(f"{o}/rows") if o else "" for o in node.outputs[kept:]]
+    rows = [scope.fresh(f"{o}/rows") if o else "" for o in node.outputs[carried_count:]]
     nodes.append(
         KeptRepeat(
-            node.op_type, (size, "", *node.inputs[:kept]), (*node.outputs[:kept], *rows), {},
+            node.op_type, (size, "", *node.inputs[:carried_count]),
+            (*node.outputs[:carried_count], *rows), {},
             node.name, depth=node.depth, body=inner, collected=((),) * len(rows),
         )
     )  # fmt: skip
-    ends = zip(rows, node.outputs[kept:], node.out_axes, node.out_backwards)
+    ends = zip(rows, node.outputs[carried_count:], node.out_axes, node.out_backwards)
     nodes += [made_of.unrolled(r, o, axis, back) for r, o, axis, back in ends if o]
     return nodes
 
 
 def _length(node: Scan, sources: Sequence[str], scope: Scope) -> int | None:
-    """How often it runs; None where that is open, or more often than is written out."""
-    found = set()
+    """Number of runs; None where it is dynamic, or larger than is unrolled."""
+    sizes = set()
     for source, axis in zip(sources, node.axes):
         type_ = scope.type(source)
         if not -type_.rank <= axis < type_.rank:
             raise ModelError(f"it scans axis {axis} of {type_}", place=node.place)
-        found.add(type_.dims[axis])
-    if len(found) != 1:
-        raise ModelError(f"it scans along sizes {found} at once", place=node.place)
-    (size,) = found
+        sizes.add(type_.dims[axis])
+    if len(sizes) != 1:
+        raise ModelError(f"it scans along sizes {sizes} at once", place=node.place)
+    (size,) = sizes
     if not isinstance(size, int) or not 0 < size <= MAX_RUNS:
         return None
     return size if size * len(node.body.nodes) <= MAX_COPIES else None
 
 
-def chosen_by(
-    index: str, given: Sequence[str], branches: Sequence[Subgraph], node: ForeignNode
+def switch(
+    index: str, operands: Sequence[str], branches: Sequence[Subgraph], node: ForeignNode
 ) -> list[ForeignNode]:
     """A chain of branches: the one whose number `index` is, the last one for any other number.
 
@@ -429,20 +435,20 @@ def chosen_by(
     """
     names = tuple(f"{node.name}/is {i}" for i in range(len(branches) - 1))
     nodes = [made_of.equals(index, i, truth) for i, truth in enumerate(names)]
-    *first, other = [replace(g, inputs=(*names, *g.inputs)) for g in branches]
-    formal = (*names, *(f"{node.name}/given {i}" for i in range(len(given))))
+    *first, otherwise = [replace(g, inputs=(*names, *g.inputs)) for g in branches]
+    formal = (*names, *(f"{node.name}/given {i}" for i in range(len(operands))))
     for i in range(len(first) - 1, 0, -1):
         outputs = tuple(f"{node.name}/{i} gives {k}" for k in range(len(node.outputs)))
         inner = Branch(
             node.op_type, (names[i], *formal), outputs, {}, f"{node.name}/{i}",
-            then=first[i], other=other,
+            then=first[i], otherwise=otherwise,
         )  # fmt: skip
-        other = Subgraph(formal, outputs, {}, (inner,))
-    given = (*names, *given)
+        otherwise = Subgraph(formal, outputs, {}, (inner,))
+    operands = (*names, *operands)
     if first:
         choice = Branch(
-            node.op_type, (names[0], *given), node.outputs, {}, node.name,
-            then=first[0], other=other,
+            node.op_type, (names[0], *operands), node.outputs, {}, node.name,
+            then=first[0], otherwise=otherwise,
         )  # fmt: skip
         return [*nodes, choice]
-    return [Call(node.op_type, given, node.outputs, {}, node.name, body=other)]
+    return [SubgraphCall(node.op_type, operands, node.outputs, {}, node.name, body=otherwise)]

@@ -50,9 +50,9 @@ def unrolled(rows: str, result: str, axis: int, backwards: int) -> ForeignNode:
     return ForeignNode("Unrolled", (rows,), (result,), attributes, domain=DOMAIN)
 
 
-def equals(value: str, number: int, result: str) -> ForeignNode:
-    """Whether a value of one element is this number."""
-    return ForeignNode("Equals", (value,), (result,), {"number": number}, domain=DOMAIN)
+def equals(value: str, constant: int, result: str) -> ForeignNode:
+    """A node whose result is true if `value`, of one element, equals `constant`."""
+    return ForeignNode("Equals", (value,), (result,), {"number": constant}, domain=DOMAIN)
 
 
 def _convert_identity(c: Conversion) -> Result:
@@ -111,8 +111,8 @@ def _convert_unrolled(c: Conversion) -> Result:
 
 def _convert_equals(c: Conversion) -> Result:
     value = c.required(0)
-    number = c.constant(c.integer("number"), c.type(0).dtype.numpy)
-    return c.apply("Equal", [value, number])
+    constant = c.constant(c.integer("number"), c.type(0).dtype.numpy)
+    return c.apply("Equal", [value, constant])
 
 
 ROWS: dict[tuple[str, str], Row] = {

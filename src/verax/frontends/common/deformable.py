@@ -35,52 +35,53 @@ def deformable_convolution(
     ow] as (down, right), mask [n, offset groups * kh * kw, oh, ow]. Reads outside of the image give
     zeros. Raises `ModelError` for sizes that do not fit."""
     channels, *image = c.known_sizes(x, (1, 2, 3), "where its taps lie")
-    out, inside, *kernel = c.known_sizes(weight, what="where its taps lie")
+    out, inside, *kernel = c.known_sizes(weight, dependent="where its taps lie")
     rows, columns = counts = c.known_sizes(offset, (2, 3), "where its taps lie")
-    size, parts = math.prod(kernel), taps.offset_groups
+    size, groups = math.prod(kernel), taps.offset_groups
     expected = [
         (n + sum(p) - d * (k - 1) - 1) // s + 1
         for n, p, d, k, s in zip(image, taps.pads, taps.dilations, kernel, taps.strides)
     ]
-    wanted = (2 * size * parts, *expected)
-    if parts < 1 or channels % parts or inside * taps.groups != channels:
+    offset_dims = (2 * size * groups, *expected)
+    if groups < 1 or channels % groups or inside * taps.groups != channels:
         raise ModelError(
-            f"{channels} channels, weights of {inside} in {taps.groups} groups and {parts} groups "
+            f"{channels} channels, weights of {inside} in {taps.groups} groups and {groups} groups "
             "of offsets do not fit",
             place=c.node.place,
         )
-    if c.type(offset).dims[1:] != wanted:
+    if c.type(offset).dims[1:] != offset_dims:
         raise ModelError(
-            f"the offsets are {c.type(offset)}, of shape (batch, {', '.join(map(str, wanted))}) "
+            f"the offsets are {c.type(offset)}, of shape "
+            f"(batch, {', '.join(map(str, offset_dims))}) "
             "they must be",
             place=c.node.place,
         )
-    c.must_be_few(size * math.prod(counts))
+    c.check_count(size * math.prod(counts))
     dtype = c.type(x).dtype.numpy
-    places = []
+    axis_positions = []
     for axis in (0, 1):
         tap = np.arange(kernel[axis]) * taps.dilations[axis] - taps.pads[axis][0]
-        place = np.arange(counts[axis]) * taps.strides[axis]
-        every = tap[:, None] + place  # [kernel, windows]
+        window_starts = np.arange(counts[axis]) * taps.strides[axis]
+        window_positions = tap[:, None] + window_starts  # [kernel, windows]
         shape = [1, 1, 1, 1]
-        shape[axis], shape[axis + 2] = every.shape
-        places.append(np.broadcast_to(every.reshape(shape), (*kernel, *counts)))
-    base = np.stack(places, 2).reshape(1, size, 2, rows, columns)
-    moved = c.add("Reshape", [offset, c.ints([-1, size, 2, rows, columns])])
-    moved = c.add("Add", [moved, c.constant(base, dtype)])
+        shape[axis], shape[axis + 2] = window_positions.shape
+        axis_positions.append(np.broadcast_to(window_positions.reshape(shape), (*kernel, *counts)))
+    base = np.stack(axis_positions, 2).reshape(1, size, 2, rows, columns)
+    sample_positions = c.add("Reshape", [offset, c.ints([-1, size, 2, rows, columns])])
+    sample_positions = c.add("Add", [sample_positions, c.constant(base, dtype)])
     # GridSample counts from -1 to 1 over the whole image, the innermost axis first.
     scale = np.array([2 / n for n in image]).reshape(1, 1, 2, 1, 1)
     shift = np.array([1 / n - 1 for n in image]).reshape(1, 1, 2, 1, 1)
-    grid = c.add("Mul", [moved, c.constant(scale, dtype)])
+    grid = c.add("Mul", [sample_positions, c.constant(scale, dtype)])
     grid = c.add("Add", [grid, c.constant(shift, dtype)])
     grid = c.add("Gather", [grid, c.ints([1, 0])], axis=2)
     grid = c.add("Transpose", [grid], perm=(0, 1, 3, 4, 2))
     grid = c.add("Reshape", [grid, c.ints([-1, size * rows, columns, 2])])
-    planes = c.add("Reshape", [x, c.ints([-1, channels // parts, *image])])
+    planes = c.add("Reshape", [x, c.ints([-1, channels // groups, *image])])
     fields = {"align_corners": False, "mode": "linear", "padding_mode": "zeros"}
     read = c.add("GridSample", [planes, grid], **fields)
     if mask is not None:
-        read = c.add("Reshape", [read, c.ints([-1, channels // parts, size, rows, columns])])
+        read = c.add("Reshape", [read, c.ints([-1, channels // groups, size, rows, columns])])
         weights = c.add("Reshape", [mask, c.ints([-1, 1, size, rows, columns])])
         read = c.add("Mul", [read, weights])
     read = c.add("Reshape", [read, c.ints([-1, channels * size, rows, columns])])

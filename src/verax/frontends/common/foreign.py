@@ -104,7 +104,7 @@ class ForeignModel:
     initial: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
-def refuse_many(count: int, place: str = "") -> None:
+def refuse_many(count: int, location: str = "") -> None:
     """Raise `ModelError` for more than `MAX_NODES` nodes, before a reader looks at any."""
     if count > MAX_NODES:
-        raise ModelError(f"the model has {count} nodes; {MAX_NODES} are allowed", place=place)
+        raise ModelError(f"the model has {count} nodes; {MAX_NODES} are allowed", place=location)

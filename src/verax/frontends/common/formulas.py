@@ -42,8 +42,8 @@ def reciprocal(c: Conversion, x: str, epsilon: float = 0.0) -> Applied:
 
 def shifted(c: Conversion, x: str, shift: float) -> str:
     """x + shift; x itself where the element type rounds the shift to 0."""
-    number = np.asarray(shift, c.type(x).dtype.numpy)
-    return c.add("Add", [x, c.constant(number)]) if number else x
+    rounded_shift = np.asarray(shift, c.type(x).dtype.numpy)
+    return c.add("Add", [x, c.constant(rounded_shift)]) if rounded_shift else x
 
 
 def exp2(c: Conversion, x: str) -> Applied:
@@ -138,21 +138,21 @@ def squareplus(c: Conversion, x: str) -> Applied:
 
 
 def any_or_all(c: Conversion, x: str, kind: str, axes: str | None, **fields: bool) -> Applied:
-    """Whether any (ReduceMax) or all (ReduceMin) truth values are true."""
-    whole = c.add("Cast", [x], to=DType.int32)
-    return c.apply("Cast", [c.add(kind, [whole, axes], **fields)], to=DType.bool_)
+    """Bool reduction over `axes`: any with kind "ReduceMax", all with "ReduceMin"."""
+    integers = c.add("Cast", [x], to=DType.int32)
+    return c.apply("Cast", [c.add(kind, [integers, axes], **fields)], to=DType.bool_)
 
 
 def variance(c: Conversion, x: str, axes: str) -> tuple[str, str]:
     """x less its mean over axes, and the mean square of that; the axes stay."""
-    centred = c.add("Sub", [x, c.add("ReduceMean", [x, axes])])
-    return centred, c.add("ReduceMean", [c.append(square(c, centred)), axes])
+    centered = c.add("Sub", [x, c.add("ReduceMean", [x, axes])])
+    return centered, c.add("ReduceMean", [c.append(square(c, centered)), axes])
 
 
 def standardised(c: Conversion, x: str, axes: Sequence[int], epsilon: float) -> Applied:
     """(x - mean) / sqrt(variance + epsilon) over axes."""
-    centred, spread = variance(c, x, c.ints(axes))
-    return c.apply("Div", [centred, root_of(c, spread, epsilon)])
+    centered, spread = variance(c, x, c.ints(axes))
+    return c.apply("Div", [centered, root_of(c, spread, epsilon)])
 
 
 def over_length(c: Conversion, x: str, axes: Sequence[int], epsilon: float) -> Applied:
@@ -161,11 +161,11 @@ def over_length(c: Conversion, x: str, axes: Sequence[int], epsilon: float) -> A
 
 
 def over_norm(
-    c: Conversion, x: str, axes: Sequence[int], least: float, kind: str = "ReduceL2"
+    c: Conversion, x: str, axes: Sequence[int], min_norm: float, kind: str = "ReduceL2"
 ) -> Applied:
-    """x over its norm along axes, which counts for at least `least`."""
+    """x / max(norm of x along `axes`, min_norm)."""
     norm = c.add(kind, [x, c.ints(axes)], keepdims=True)
-    return c.apply("Div", [x, c.add("Max", [norm, c.like(least, x)])])
+    return c.apply("Div", [x, c.add("Max", [norm, c.like(min_norm, x)])])
 
 
 def root_of(c: Conversion, x: str, epsilon: float) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.frontends.common.context import Conversion
-from verax.frontends.common.fourier_long import taken_apart
+from verax.frontends.common.fourier_long import long_transform
 from verax.frontends.common.fourier_matrix import LONGEST, Parts, matrix, product, put_back
 from verax.ir.types import DType
 
@@ -23,7 +23,7 @@ PLAIN, ROOT, WHOLE = range(3)
 def _sizes(
     c: Conversion, x: str, axis: int, size: int | None, onesided: bool, real: bool
 ) -> tuple[int, int, int]:
-    """Of the transform, of what of the axis enters it, of its result. Refuses what is not done."""
+    """(size of the transform, elements of the axis that enter it, size of the result)."""
     dtype = c.type(x).dtype
     if dtype not in (DType.float32, DType.float64):
         c.refuse(f"a transform of {dtype}")
@@ -31,8 +31,8 @@ def _sizes(
     size = size if size is not None else 2 * (length - 1) if real else length
     if size < 1 or size > MOST:
         c.refuse(f"a transform of {size} elements; 1 to {MOST} are supported")
-    given = min(length, size // 2 + 1 if real else size)
-    return size, given, size // 2 + 1 if onesided else size
+    used_length = min(length, size // 2 + 1 if real else size)
+    return size, used_length, size // 2 + 1 if onesided else size
 
 
 def transformed(
@@ -48,13 +48,13 @@ def transformed(
     Raises `ValueNeededError` while the axis' size is open.
     """
     rank = c.rank(x) - pair
-    size, given, bins = _sizes(c, x, axis, size, onesided, real)
+    size, used_length, bins = _sizes(c, x, axis, size, onesided, real)
     if size > LONGEST:
         return _long_pairs(c, x, axis, pair, size, sign, norm, onesided, real)
-    if given < c.known_size(x, axis):
-        x = c.add("Slice", [x, c.ints([0]), c.ints([given]), c.ints([axis])])
+    if used_length < c.known_size(x, axis):
+        x = c.add("Slice", [x, c.ints([0]), c.ints([used_length]), c.ints([axis])])
     scale = (1.0, size**-0.5, 1 / size)[norm]
-    numbers = matrix(size, given, bins, sign, scale, pair, real, False)
+    numbers = matrix(size, used_length, bins, sign, scale, pair, real, False)
     order = [a for a in range(rank) if a != axis]
     last = axis == rank - 1
     if not last:
@@ -62,7 +62,7 @@ def transformed(
         x = c.add("Transpose", [x], perm=(*order, axis, *behind))
     front = c.add("Shape", [x], end=rank - 1)
     if pair:
-        x = c.add("Reshape", [x, c.add("Concat", [front, c.ints([2 * given])], axis=0)])
+        x = c.add("Reshape", [x, c.add("Concat", [front, c.ints([2 * used_length])], axis=0)])
     y = c.add("MatMul", [x, c.like(numbers, x)])
     if not real:
         y = c.add("Reshape", [y, c.add("Concat", [front, c.ints([bins, 2])], axis=0)])
@@ -77,11 +77,11 @@ def on_parts(
 ) -> Parts:  # fmt: skip
     """As `transformed`, of a real and an imaginary part; the result's are given, (y, None) for a
     real one. What becomes a real result has an imaginary part."""
-    size, given, bins = _sizes(c, x[0], axis, size, onesided, real)
+    size, used_length, bins = _sizes(c, x[0], axis, size, onesided, real)
     scale = (1.0, size**-0.5, 1 / size)[norm]
     if size > LONGEST:
-        return taken_apart(c, x, axis, size, bins, sign, scale, real)
-    return product(c, x, axis, size, given, bins, sign, scale, real)
+        return long_transform(c, x, axis, size, bins, sign, scale, real)
+    return product(c, x, axis, size, used_length, bins, sign, scale, real)
 
 
 def _long_pairs(
@@ -89,11 +89,11 @@ def _long_pairs(
     real: bool,
 ) -> str:  # fmt: skip
     """`transformed` of more than `LONGEST` elements."""
-    parts: Parts = (x, None)
+    real_and_imaginary: Parts = (x, None)
     if pair:
         one, two = (c.add("Gather", [x, c.constant(i, np.int64)], axis=-1) for i in (0, 1))
-        parts = (one, two)
-    y, imaginary = on_parts(c, parts, axis, size, sign, norm, onesided, real)
+        real_and_imaginary = (one, two)
+    y, imaginary = on_parts(c, real_and_imaginary, axis, size, sign, norm, onesided, real)
     if imaginary is None:
         return y
     behind = c.ints([-1])

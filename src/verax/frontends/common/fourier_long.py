@@ -15,7 +15,7 @@ from verax.frontends.common.context import Conversion
 from verax.frontends.common.fourier_matrix import LONGEST, Parts, circle, product, put_back
 
 
-def taken_apart(
+def long_transform(
     c: Conversion, x: Parts, axis: int, size: int, bins: int, sign: int, scale: float, real: bool
 ) -> Parts:
     """The first `bins` of the transform of an axis, times `scale`; `real`: of what `bins` mirror,
@@ -23,19 +23,19 @@ def taken_apart(
     rank, im = c.rank(x[0]), x[1]
     if real and im is not None:
         x = _mirrored(c, (x[0], im), axis, size)
-    parts = [None if v is None else _to_end(c, _fitted(c, v, axis, size), axis) for v in x]
-    y = _of_rows(c, (str(parts[0]), parts[1]), size, sign)
-    made: list[str] = []
-    for part in y[:1] if real else y:
+    components = [None if v is None else _to_end(c, _fitted(c, v, axis, size), axis) for v in x]
+    y = _of_rows(c, (str(components[0]), components[1]), size, sign)
+    results: list[str] = []
+    for component in y[:1] if real else y:
         if bins < size:
-            part = c.add("Slice", [part, c.ints([0]), c.ints([bins]), c.ints([rank - 1])])
+            component = c.add("Slice", [component, c.ints([0]), c.ints([bins]), c.ints([rank - 1])])
         if scale != 1:
-            part = c.add("Mul", [part, c.like(scale, part)])
+            component = c.add("Mul", [component, c.like(scale, component)])
         if axis < rank - 1:
             order = [a for a in range(rank) if a != axis]
-            part = c.add("Transpose", [part], perm=put_back(order, axis))
-        made.append(part)
-    return made[0], None if real else made[1]
+            component = c.add("Transpose", [component], perm=put_back(order, axis))
+        results.append(component)
+    return results[0], None if real else results[1]
 
 
 def _to_end(c: Conversion, x: str, axis: int) -> str:
@@ -67,8 +67,8 @@ def _mirrored(c: Conversion, x: tuple[str, str], axis: int, size: int) -> tuple[
     keep[-1] = size % 2
     shape = [half if a == axis else 1 for a in range(c.rank(re))]
     im = c.add("Mul", [im, c.like(keep.reshape(shape), im)])
-    rest = c.constant(np.arange(size - half, 0, -1), np.int64)
-    back_re, back_im = (c.add("Gather", [v, rest], axis=axis) for v in (re, im))
+    mirrored_indices = c.constant(np.arange(size - half, 0, -1), np.int64)
+    back_re, back_im = (c.add("Gather", [v, mirrored_indices], axis=axis) for v in (re, im))
     back_im = c.add("Neg", [back_im])
     return (
         c.add("Concat", [re, back_re], axis=axis),
@@ -95,19 +95,22 @@ def _of_rows(c: Conversion, x: Parts, size: int, sign: int) -> tuple[str, str]:
     first, second = factors
     front = c.add("Shape", [x[0]], end=rank - 1)
     grid = c.add("Concat", [front, c.ints([first, second])], axis=0)
-    turned = (*range(rank - 1), rank, rank - 1)
+    swapped_axes = (*range(rank - 1), rank, rank - 1)
     columns: list[str | None] = [
-        None if v is None else c.add("Transpose", [c.add("Reshape", [v, grid])], perm=turned)
+        None if v is None else c.add("Transpose", [c.add("Reshape", [v, grid])], perm=swapped_axes)
         for v in x
     ]
     a = _of_rows(c, (str(columns[0]), columns[1]), first, sign)  # [.., second, first]
     angles = np.arange(second)[:, None] * np.arange(first)
     a = _times(c, a, *circle(size, angles, sign))
-    a = (c.add("Transpose", [a[0]], perm=turned), c.add("Transpose", [a[1]], perm=turned))
+    a = (
+        c.add("Transpose", [a[0]], perm=swapped_axes),
+        c.add("Transpose", [a[1]], perm=swapped_axes),
+    )
     b = _of_rows(c, a, second, sign)  # [.., first, second]
     row = c.add("Concat", [front, c.ints([size])], axis=0)
-    made = [c.add("Reshape", [c.add("Transpose", [v], perm=turned), row]) for v in b]
-    return made[0], made[1]
+    results = [c.add("Reshape", [c.add("Transpose", [v], perm=swapped_axes), row]) for v in b]
+    return results[0], results[1]
 
 
 def _times(c: Conversion, x: Parts, cos: np.ndarray, sin: np.ndarray) -> tuple[str, str]:

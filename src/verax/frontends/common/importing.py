@@ -17,7 +17,6 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from verax.base.errors import GraphError, ModelError, UnknownNameError, UnsupportedError, UsageError
-from verax.frontends.common.bodies import keep, knowing
 from verax.frontends.common.context import (
     Conversion,
     Row,
@@ -35,6 +34,7 @@ from verax.frontends.common.control_nodes import ROWS
 from verax.frontends.common.foreign import MAX_NODES, ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.ledger import Attributes, Ledger
 from verax.frontends.common.open_sizes import advice
+from verax.frontends.common.subgraphs import keep, scope_of
 from verax.frontends.common.wide_borders import take_wide_borders
 from verax.frontends.model import Model
 from verax.ir.dim import DimLike, parse_dim, substitute, symbol, symbols
@@ -71,9 +71,9 @@ class Importer:
         self.ledger = Ledger()
         self.metadata = dict(foreign.metadata)
         self.names: dict[str, str] = {}
-        self.scope = knowing(self)
-        self.taken = {*foreign.constants, *(v.name for v in foreign.inputs)}
-        self.taken.update(o for node in foreign.nodes for o in node.outputs)
+        self.scope = scope_of(self)
+        self.used_names = {*foreign.constants, *(v.name for v in foreign.inputs)}
+        self.used_names.update(o for node in foreign.nodes for o in node.outputs)
 
     def can_convert(self, node: ForeignNode) -> bool:
         """Whether the node has a row or can be expanded."""
@@ -93,34 +93,36 @@ class Importer:
         Raises `UnsupportedError` listing every operator without a row, `ModelError` for a file
         that contradicts itself, `UsageError` for shapes that do not fit.
         """
-        self._must_be_sane()
+        self._check_names()
         self.refuse_unsupported(self.foreign.nodes, "")
         self._inputs()
         for name, array in self.foreign.constants.items():
             self._constant(name, array)
         try:
-            self.walk(self.foreign.nodes)
+            self.convert_nodes(self.foreign.nodes)
         except UnsupportedError as error:
             raise self._naming_open_sizes(error) from error
-        outputs = [v for given in self.foreign.outputs for v in self.outputs_of(given.name)]
+        outputs = [v for declared in self.foreign.outputs for v in self.outputs_of(declared.name)]
         self._updates_must_fit()
         graph = self.builder.graph(outputs, self.foreign.updates, self.foreign.initial)
-        graph, moved = take_wide_borders(graph)
+        graph, replaced = take_wide_borders(graph)
         _must_have_room(graph.types)
         modules = {
-            moved.get(self.names[v], self.names[v]): call
+            replaced.get(self.names[v], self.names[v]): call
             for v, call in self.foreign.modules.items()
         }
         return Model(graph, self.ledger, format, source, self.metadata, modules)
 
     def _naming_open_sizes(self, error: UnsupportedError) -> UnsupportedError:
-        """The error; where sizes would help, with those that the file leaves open by name."""
-        told = advice({v: self.builder.types[v] for v in self.builder.inputs})
-        if "--shape" not in (error.next_step or "") or not told:
+        """The same error; if its next step is --shape, with the sizes that the file leaves open."""
+        open_sizes = advice({v: self.builder.types[v] for v in self.builder.inputs})
+        if "--shape" not in (error.next_step or "") or not open_sizes:
             return error
-        return type(error)(error.cause, place=error.place, next_step=f"{error.next_step}; {told}")
+        return type(error)(
+            error.cause, place=error.place, next_step=f"{error.next_step}; {open_sizes}"
+        )
 
-    def walk(self, nodes: Sequence[ForeignNode]) -> None:
+    def convert_nodes(self, nodes: Sequence[ForeignNode]) -> None:
         """Convert nodes and what they stand for, in order."""
         refusals: list[UnsupportedError] = []
         lost: set[str] = set()
@@ -146,8 +148,8 @@ class Importer:
         if refusals:
             raise _together(refusals)
 
-    def _must_be_sane(self) -> None:
-        """Refuse a model that computes nothing, and names that no text can hold."""
+    def _check_names(self) -> None:
+        """Refuse a model without outputs, and names that are no valid Unicode."""
         foreign = self.foreign
         if not foreign.outputs:
             raise ModelError(
@@ -159,16 +161,16 @@ class Importer:
         try:
             "\n".join(names).encode()
         except UnicodeEncodeError as error:
-            part = error.object[max(0, error.start - 20) : error.end + 20]
-            raise ModelError(f"a name is not valid text: {part!a}") from error
+            excerpt = error.object[max(0, error.start - 20) : error.end + 20]
+            raise ModelError(f"a name is not valid text: {excerpt!a}") from error
 
     def fresh(self, hint: str) -> str:
         """A name that neither the graph nor any part of the file uses."""
         name, i = hint, 0
-        while name in self.taken or name in self.builder.types:
+        while name in self.used_names or name in self.builder.types:
             i += 1
             name = f"{hint}_{i}"
-        self.taken.add(name)
+        self.used_names.add(name)
         return name
 
     # Inputs and dimensions
@@ -188,39 +190,45 @@ class Importer:
                 f"a value is given for {nowhere[0]!r}, which is no input of the model",
                 next_step=f"its inputs are {', '.join(declared) or 'none'}",
             )
-        known = {str(k): int(v) for k, v in self.shapes.items() if isinstance(v, int)}
+        named_sizes = {str(k): int(v) for k, v in self.shapes.items() if isinstance(v, int)}
         for value in self.foreign.inputs:
-            self._bind(value.name, declared[value.name], known)
-        taken: dict[str, str] = {}
+            self._bind(value.name, declared[value.name], named_sizes)
+        symbol_names: dict[str, str] = {}
         for value in self.foreign.inputs:
             dims = []
             for axis, dim in enumerate(declared[value.name]):
-                given = self.shapes.get(value.name, ())
-                size = given[axis] if isinstance(given, Sequence) and given else None
-                found = _dim(dim if size is None else size, value.name, axis, known, taken)
-                self._must_be_allowed(dim, found, value.name, axis)
-                dims.append(found)
+                declared_shape = self.shapes.get(value.name, ())
+                size = (
+                    declared_shape[axis]
+                    if isinstance(declared_shape, Sequence) and declared_shape
+                    else None
+                )
+                resolved = _dim(
+                    dim if size is None else size, value.name, axis, named_sizes, symbol_names
+                )
+                self._check_size(dim, resolved, value.name, axis)
+                dims.append(resolved)
             assert value.dtype is not None
             type_ = TensorType(value.dtype, tuple(dims))
             if value.name in self.values:
                 self._constant(value.name, _as_declared(self.values[value.name], type_))
-                _must_fit(type_, self.builder.types[value.name], f"value for {value.name!r}")
+                _check_type(type_, self.builder.types[value.name], f"value for {value.name!r}")
             else:
                 self.names[value.name] = self.builder.input(value.name, type_)
 
     def _input_dims(self, value: ForeignValue) -> tuple[int | str | None, ...]:
-        place = f"input {value.name!r}"
+        location = f"input {value.name!r}"
         if value.dtype is None:
             raise UnsupportedError(
-                f"the input is {value.kind}, not a tensor of a supported type", place=place
+                f"the input is {value.kind}, not a tensor of a supported type", place=location
             )
         if value.dims is not None:
             return value.dims
         if value.name in self.values:
             return tuple(np.shape(self.values[value.name]))
-        given = self.shapes[value.name]
-        assert isinstance(given, Sequence)
-        return (None,) * len(given)
+        requested = self.shapes[value.name]
+        assert isinstance(requested, Sequence)
+        return (None,) * len(requested)
 
     def _require_ranks(self) -> None:
         """Raise `ValueNeededError` naming every input whose rank neither file nor caller states."""
@@ -241,37 +249,39 @@ class Importer:
                 f"--shape {one}=1x3x224x224 on the command line",
             )
 
-    def _bind(self, name: str, dims: tuple[int | str | None, ...], known: dict[str, int]) -> None:
-        """Learn what sizes `shapes` and `values` give to named dimensions."""
-        given = self.shapes.get(name)
+    def _bind(
+        self, name: str, dims: tuple[int | str | None, ...], named_sizes: dict[str, int]
+    ) -> None:
+        """Add the sizes to `named_sizes` that `shapes` and `values` give to named dimensions."""
+        requested = self.shapes.get(name)
         if name in self.values:
-            given = np.shape(self.values[name])
-        if not isinstance(given, Sequence):
+            requested = np.shape(self.values[name])
+        if not isinstance(requested, Sequence):
             return
-        if len(given) != len(dims):
+        if len(requested) != len(dims):
             raise UsageError(
-                f"the shape {tuple(given)} is given for {len(dims)} dimensions",
+                f"the shape {tuple(requested)} is given for {len(dims)} dimensions",
                 place=f"input {name!r}",
             )
-        for dim, size in zip(dims, given):
+        for dim, size in zip(dims, requested):
             if size is None:
                 continue
-            fixed = known.setdefault(dim, int(size)) if isinstance(dim, str) else dim
+            fixed = named_sizes.setdefault(dim, int(size)) if isinstance(dim, str) else dim
             if size < 0 or (fixed is not None and fixed != size):
                 raise UsageError(
-                    f"the shape {tuple(given)} does not fit {dims}", place=f"input {name!r}"
+                    f"the shape {tuple(requested)} does not fit {dims}", place=f"input {name!r}"
                 )
 
-    def _must_be_allowed(self, dim: int | str | None, found: DimLike, name: str, axis: int) -> None:
-        """Hold a size against what the file allows; state that of a size that stays open."""
+    def _check_size(self, dim: int | str | None, size: DimLike, name: str, axis: int) -> None:
+        """Refuse a size that the file does not allow; note the allowed ones of a dynamic size."""
         allowed = self.foreign.sizes.get(dim if isinstance(dim, str) else f"{name}.{axis}")
         if allowed is None:
             return
-        if not isinstance(found, int):
-            self.metadata[f"sizes of {found}"] = _allowed(allowed)
-        elif found not in allowed:
+        if not isinstance(size, int):
+            self.metadata[f"sizes of {size}"] = _allowed(allowed)
+        elif size not in allowed:
             raise UsageError(
-                f"the size {found} is given for axis {axis}; the file allows {_allowed(allowed)}",
+                f"the size {size} is given for axis {axis}; the file allows {_allowed(allowed)}",
                 place=f"input {name!r}",
             )
 
@@ -306,13 +316,13 @@ class Importer:
         """What to do about nodes that are not supported."""
         return "`verax ops` lists the supported operators"
 
-    def refuse_unsupported(self, nodes: Sequence[ForeignNode], place: str) -> None:
+    def refuse_unsupported(self, nodes: Sequence[ForeignNode], location: str) -> None:
         missing = Counter(node.operator for node in nodes if not self.can_convert(node))
         if missing:
             listed = ", ".join(f"{name} ({count})" for name, count in sorted(missing.items()))
             raise UnsupportedError(
                 f"operators that are not supported: {listed}",
-                place=place,
+                place=location,
                 next_step=self.advice([n for n in nodes if not self.can_convert(n)]),
             )
 
@@ -328,8 +338,8 @@ class Importer:
             return
         inputs = tuple(self._named(i, node) for i in node.inputs)
         conversion = Conversion(node, inputs, self.attributes(node), self.builder, self.fresh)
-        made = convert(self.table[node.domain, node.op_type], conversion)
-        for name, value in zip(node.outputs, made):
+        results = convert(self.table[node.domain, node.op_type], conversion)
+        for name, value in zip(node.outputs, results):
             if name:
                 self.names[name] = value
                 self._check_declared(name, value, node)
@@ -343,8 +353,7 @@ class Importer:
         return self.names[name]
 
     def _check_declared(self, name: str, value: str, node: ForeignNode) -> None:
-        """Hold the recorded type against the inferred one; a size only running can tell is taken
-        from the record."""
+        """Compare the recorded type with the inferred one; recorded sizes replace dynamic ones."""
         declared = self.foreign.declared.get(name)
         if declared is None or declared.dtype is None:
             return
@@ -353,15 +362,17 @@ class Importer:
         wrong = declared.dtype != inferred.dtype
         if declared.dims is not None:
             wrong |= len(declared.dims) != inferred.rank
-            for axis, (said, found) in enumerate(zip(declared.dims, inferred.dims)):
-                if isinstance(said, int) and isinstance(found, int):
-                    wrong |= said != found
-                elif isinstance(said, int) and is_fresh(found):
-                    dims[axis] = said
+            for axis, (declared_size, inferred_size) in enumerate(
+                zip(declared.dims, inferred.dims)
+            ):
+                if isinstance(declared_size, int) and isinstance(inferred_size, int):
+                    wrong |= declared_size != inferred_size
+                elif isinstance(declared_size, int) and is_fresh(inferred_size):
+                    dims[axis] = declared_size
         if wrong and not self.overrules(declared, inferred):
-            shown = "" if declared.dims is None else f"{list(declared.dims)}"
+            printed_dims = "" if declared.dims is None else f"{list(declared.dims)}"
             raise ModelError(
-                f"the file records {name!r} as {declared.dtype}{shown}, it is {inferred}",
+                f"the file records {name!r} as {declared.dtype}{printed_dims}, it is {inferred}",
                 place=node.place,
                 next_step="the file contradicts itself; strip its value_info or export again",
             )
@@ -382,17 +393,17 @@ def _as_declared(value: object, type_: TensorType) -> np.ndarray:
 
 
 def _together(refusals: Sequence[UnsupportedError]) -> UnsupportedError:
-    """One error for all that was refused, each cause once with its count."""
+    """One error that lists each cause once with its count."""
     first = refusals[0]
     if len(refusals) == 1:
         return first
     counts = Counter(error.cause for error in refusals)
     listed = "; ".join(f"{cause} ({count})" for cause, count in counts.items())
-    places = ", ".join(str(error.place) for error in refusals[:LISTED])
+    locations = ", ".join(str(error.place) for error in refusals[:LISTED])
     more = f" and {len(refusals) - LISTED} more" if len(refusals) > LISTED else ""
     kinds = (RunningDecidesError, ValueNeededError, UnsupportedError)
     kind = next(k for k in reversed(kinds) if any(type(error) is k for error in refusals))
-    return kind(listed, place=f"{places}{more}", next_step=first.next_step)
+    return kind(listed, place=f"{locations}{more}", next_step=first.next_step)
 
 
 def _must_have_room(types: Mapping[str, TensorType]) -> None:
@@ -417,28 +428,34 @@ def is_fresh(dim: DimLike) -> bool:
 
 
 def _dim(
-    dim: int | str | None, value: str, axis: int, known: Mapping[str, int], taken: dict[str, str]
+    dim: int | str | None,
+    value: str,
+    axis: int,
+    named_sizes: Mapping[str, int],
+    symbol_names: dict[str, str],
 ) -> DimLike:
     """A declared dimension: a number, an expression over declared names, or a symbol of its own."""
     if isinstance(dim, int):
         return dim
-    if dim is not None and dim in known:
-        return known[dim]
+    if dim is not None and dim in named_sizes:
+        return named_sizes[dim]
     expression = None if dim is None else _expression(dim)
-    if expression is not None and symbols(expression) <= {*known, *taken}:
-        return substitute(expression, {**{k: symbol(v) for k, v in taken.items()}, **known})
+    if expression is not None and symbols(expression) <= {*named_sizes, *symbol_names}:
+        return substitute(
+            expression, {**{k: symbol(v) for k, v in symbol_names.items()}, **named_sizes}
+        )
     key = dim if dim is not None else f"{value}.{axis}"
-    if key not in taken:
+    if key not in symbol_names:
         plain = re.sub(r"\W", "_", key, flags=re.ASCII).strip("_")
         plain = plain if plain and not plain[0].isdigit() else f"d{plain}"
         if keyword.iskeyword(plain) or plain in ("max", "ceildiv"):
             plain += "_"
         unique, i = plain, 1
-        while unique in taken.values():
+        while unique in symbol_names.values():
             i += 1
             unique = f"{plain}_{i}"
-        taken[key] = unique
-    return symbol(taken[key])
+        symbol_names[key] = unique
+    return symbol(symbol_names[key])
 
 
 def _expression(text: str) -> DimLike | None:
@@ -451,9 +468,9 @@ def _expression(text: str) -> DimLike | None:
         return None
 
 
-def _must_fit(declared: TensorType, found: TensorType, place: str) -> None:
-    fits = declared.dtype == found.dtype and declared.rank == found.rank
+def _check_type(declared: TensorType, actual: TensorType, location: str) -> None:
+    fits = declared.dtype == actual.dtype and declared.rank == actual.rank
     if not fits or any(
-        isinstance(substitute(d, {}), int) and d != f for d, f in zip(declared.dims, found.dims)
+        isinstance(substitute(d, {}), int) and d != f for d, f in zip(declared.dims, actual.dims)
     ):
-        raise UsageError(f"{found} is given, the model takes {declared}", place=place)
+        raise UsageError(f"{actual} is given, the model takes {declared}", place=location)

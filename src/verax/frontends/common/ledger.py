@@ -18,7 +18,7 @@ import numpy as np
 from verax.base.errors import ModelError, UnsupportedError
 
 
-class Outcome(enum.StrEnum):
+class AttributeOutcome(enum.StrEnum):
     """Consumed: the converter used the value. Irrelevant: it cannot change what is computed."""
 
     consumed = "consumed"
@@ -26,14 +26,14 @@ class Outcome(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One attribute of one foreign node; `reason` says why an irrelevant one is irrelevant."""
 
     node: str
     operator: str
     attribute: str
     value: str
-    outcome: Outcome
+    outcome: AttributeOutcome
     reason: str = ""
 
 
@@ -41,7 +41,7 @@ class Entry:
 class Ledger:
     """All entries of one import, in the order of the nodes."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LedgerEntry] = field(default_factory=list)
 
     def attributes(self, node: str, operator: str, values: Mapping[str, Any]) -> Attributes:
         """The attributes of a node about to be converted."""
@@ -82,13 +82,13 @@ class Attributes:
         """The value, of whatever type, or `default`."""
         if name not in self.values:
             return default
-        self._enter(name, Outcome.consumed, "")
+        self._enter(name, AttributeOutcome.consumed, "")
         return self.values[name]
 
     def integer(self, name: str, default: Any = None) -> Any:
         return self._typed(name, default, "an integer", lambda v: type(v) is int)
 
-    def number(self, name: str, default: Any = None) -> Any:
+    def scalar(self, name: str, default: Any = None) -> Any:
         """A number; as in the file, it is a float32 (the default is rounded to one, too)."""
         value = self._typed(name, default, "a number", lambda v: type(v) in (float, int))
         return value if value is None else float(np.float32(value))
@@ -124,20 +124,20 @@ class Attributes:
     def irrelevant(self, name: str, reason: str) -> None:
         """State that the attribute, if present, cannot change what is computed, and why."""
         if name in self.values:
-            self._enter(name, Outcome.irrelevant, reason)
+            self._enter(name, AttributeOutcome.irrelevant, reason)
 
-    def expect(self, name: str, *allowed: Any, why: str = "") -> None:
+    def expect(self, name: str, *allowed: Any, reason: str = "") -> None:
         """Consume an attribute that may only have one of the `allowed` values; refuse others."""
         if name in self.values:
             if self.values[name] not in allowed:
-                self.refuse(name, why)
-            self._enter(name, Outcome.consumed, why)
+                self.refuse(name, reason)
+            self._enter(name, AttributeOutcome.consumed, reason)
 
-    def refuse(self, name: str, why: str = "") -> None:
+    def refuse(self, name: str, reason: str = "") -> None:
         """Raise `UnsupportedError` naming node, attribute and value."""
         raise UnsupportedError(
             f"{self.operator}: the attribute {name} = {show(self.values.get(name))} is not "
-            f"supported{': ' + why if why else ''}",
+            f"supported{': ' + reason if reason else ''}",
             place=self.node,
             next_step="export the model without it, or report the model to Verax",
         )
@@ -148,24 +148,24 @@ class Attributes:
             if name not in self.done:
                 self.refuse(name, "no rule of the importer reads it")
 
-    def _typed(self, name: str, default: Any, wanted: str, fits: Any) -> Any:
+    def _typed(self, name: str, default: Any, expected: str, fits: Any) -> Any:
         if name not in self.values:
             return default
         value = self.values[name]
         if not fits(value):
             raise ModelError(
-                f"{self.operator}: the attribute {name} = {show(value)} should be {wanted}",
+                f"{self.operator}: the attribute {name} = {show(value)} should be {expected}",
                 place=self.node,
             )
-        self._enter(name, Outcome.consumed, "")
+        self._enter(name, AttributeOutcome.consumed, "")
         return value
 
-    def _enter(self, name: str, outcome: Outcome, reason: str) -> None:
+    def _enter(self, name: str, outcome: AttributeOutcome, reason: str) -> None:
         if name not in self.done:
             self.done.add(name)
             value = show(self.values[name])
             self.ledger.entries.append(
-                Entry(self.node, self.operator, name, value, outcome, reason)
+                LedgerEntry(self.node, self.operator, name, value, outcome, reason)
             )
 
 

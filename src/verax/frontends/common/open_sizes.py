@@ -18,7 +18,7 @@ class Family:
     name: str
     inputs: Mapping[str, tuple[int | None, ...]]
     sizes: Mapping[str, tuple[int, ...]]
-    why: str
+    reason: str
 
 
 FAMILIES = (
@@ -38,17 +38,17 @@ FAMILIES = (
 
 
 def advice(inputs: Mapping[str, TensorType]) -> str:
-    """How to give the sizes that these inputs leave open; nothing where none is."""
+    """Text that says how to give the sizes that these inputs leave open; "" where none is."""
     open_ones = {name: type_ for name, type_ in inputs.items() if not type_.is_static}
     if not open_ones:
         return ""
     listed = " ".join(f"--shape {name}={_sizes(type_)}" for name, type_ in open_ones.items())
-    said = f"the file leaves sizes open: {listed} (a number for each name)"
+    message = f"the file leaves sizes open: {listed} (a number for each name)"
     for family in FAMILIES:
         if _is_of(family, inputs):
-            given = " ".join(f"--shape {k}={_times(v)}" for k, v in family.sizes.items())
-            return f"{said}; {family.name} is used with {given}: {family.why}"
-    return said
+            options = " ".join(f"--shape {k}={_times(v)}" for k, v in family.sizes.items())
+            return f"{message}; {family.name} is used with {options}: {family.reason}"
+    return message
 
 
 def _is_of(family: Family, inputs: Mapping[str, TensorType]) -> bool:
@@ -56,9 +56,11 @@ def _is_of(family: Family, inputs: Mapping[str, TensorType]) -> bool:
         type_ = inputs.get(name)
         if type_ is None or type_.rank != len(dims) or not type_.dtype.is_float:
             return False
-        if any(isinstance(d, int) != (said is not None) for d, said in zip(type_.dims, dims)):
+        if any(
+            isinstance(d, int) != (expected is not None) for d, expected in zip(type_.dims, dims)
+        ):
             return False
-        if any(said is not None and d != said for d, said in zip(type_.dims, dims)):
+        if any(expected is not None and d != expected for d, expected in zip(type_.dims, dims)):
             return False
     return True
 

@@ -56,7 +56,9 @@ def layer(
     bias = None
     if any(b is not None for pair in biases for b in pair):
         rows = _rows(c, directions[0])
-        bias = _by_direction(c, [joined(c, [_or_zeros(c, b, rows) for b in p]) for p in biases])
+        bias = _by_direction(
+            c, [concatenated(c, [_or_zeros(c, b, rows) for b in p]) for p in biases]
+        )
     if len(directions) == 2:
         fields["direction"] = "bidirectional"
     inputs = [x, w, r, bias, None, h, memory, *more]
@@ -84,8 +86,8 @@ def deep(
         own = weights[i * directions : (i + 1) * directions]
         y, *last = layer(c, kind, x, own, [s[i] for s in states], **fields)
         x = side_by_side(c, y)
-        for found, end in zip(ends, last):
-            found.append(end)
+        for layer_states, end in zip(ends, last):
+            layer_states.append(end)
     return x, ends
 
 
@@ -93,12 +95,12 @@ def in_order(c: Conversion, value: str, order: Sequence[int]) -> str:
     """A matrix or vector with its gates (parts of the first axis) taken in this order."""
     if list(order) == list(range(len(order))):
         return value
-    known = c.builder.constants.get(value)
-    if known is not None:
-        if len(known) % len(order):
-            raise ModelError(f"weights {known.shape} of {len(order)} gates", place=c.node.place)
-        parts = np.split(known, len(order))
-        return c.constant(np.concatenate([parts[g] for g in order]))
+    constant = c.builder.constants.get(value)
+    if constant is not None:
+        if len(constant) % len(order):
+            raise ModelError(f"weights {constant.shape} of {len(order)} gates", place=c.node.place)
+        gates = np.split(constant, len(order))
+        return c.constant(np.concatenate([gates[g] for g in order]))
     pieces = c.split(value, len(order), 0)
     return c.add("Concat", [pieces[g] for g in order], axis=0)
 
@@ -121,24 +123,24 @@ def stacked(c: Conversion, values: Sequence[str], axis: int = 0) -> str:
     return values[0] if len(values) == 1 else c.add("Concat", list(values), axis=axis)
 
 
-def joined(c: Conversion, values: Sequence[str], axis: int = 0) -> str:
+def concatenated(c: Conversion, values: Sequence[str], axis: int = 0) -> str:
     """As `stacked`; one constant where all of them are constants."""
     arrays = [c.builder.constants.get(v) for v in values]
-    known = [a for a in arrays if a is not None]
-    if len(known) == len(values) > 1:
-        return c.constant(np.concatenate(known, axis))
+    constants = [a for a in arrays if a is not None]
+    if len(constants) == len(values) > 1:
+        return c.constant(np.concatenate(constants, axis))
     return stacked(c, values, axis)
 
 
 def _by_direction(c: Conversion, values: Sequence[str | None]) -> str | None:
-    """Values on a new first axis, None where there are none."""
+    """The values stacked on a new first axis; None if all are None."""
     there = [v for v in values if v is not None]
     if not there:
         return None
     if len(there) != len(values):
         raise ModelError("only one direction has all of its weights", place=c.node.place)
-    known = [c.builder.constants.get(v) for v in there]
-    arrays = [a for a in known if a is not None]
+    contents = [c.builder.constants.get(v) for v in there]
+    arrays = [a for a in contents if a is not None]
     if len(arrays) == len(there) and len({a.shape for a in arrays}) == 1:
         return c.constant(np.stack(arrays))
     return stacked(c, [c.add("Unsqueeze", [v, c.ints((0,))]) for v in there])

@@ -40,15 +40,15 @@ def exchanged(c: Conversion, x: str, first: int, second: int) -> Applied:
     return c.apply("Transpose", [x], perm=tuple(perm))
 
 
-def moved(c: Conversion, x: str, source: Sequence[int], target: Sequence[int]) -> Applied:
-    """The axes `source` go to the places `target`; the others keep their order."""
+def move_axes(c: Conversion, x: str, source: Sequence[int], target: Sequence[int]) -> Applied:
+    """Transpose: the axes `source` become the axes `target`; the others keep their order."""
     rank = c.rank(x)
     old, new = ([c.from_front(a, rank) for a in axes] for axes in (source, target))
     if len({*old}) != len(old) or len({*new}) != len(new) or len(old) != len(new):
         raise ModelError(f"axes {old} cannot move to {new}", place=c.node.place)
-    rest = iter(a for a in range(rank) if a not in old)
+    remaining_axes = iter(a for a in range(rank) if a not in old)
     came_from = dict(zip(new, old))
-    perm = tuple(came_from[a] if a in came_from else next(rest) for a in range(rank))
+    perm = tuple(came_from[a] if a in came_from else next(remaining_axes) for a in range(rank))
     return c.apply("Transpose", [x], perm=perm)
 
 
@@ -65,13 +65,13 @@ def interleaved(c: Conversion, values: Sequence[str], axis: int) -> Applied:
     if any(c.type(v).dims != type_.dims for v in values) or 0 in type_.dims:
         raise ModelError("interleaved values of several shapes", place=c.node.place)
     axis = c.from_front(axis, type_.rank)
-    joined = c.append(stacked(c, values, axis + 1))
+    stacked_values = c.append(stacked(c, values, axis + 1))
     shape = [0] * type_.rank
     shape[axis] = -1
     if axis + 1 < type_.rank or all(isinstance(d, int) for d in type_.dims):
-        shape = list(c.known_sizes(values[0], what="what is interleaved"))
+        shape = list(c.known_sizes(values[0], dependent="what is interleaved"))
         shape[axis] *= len(values)
-    return c.apply("Reshape", [joined, c.ints(shape)])
+    return c.apply("Reshape", [stacked_values, c.ints(shape)])
 
 
 # Parts
@@ -107,8 +107,8 @@ def strided(
         starts[i] = first if open_begins[i] else starts[i]
         stops[i] = last if open_ends[i] else stops[i]
     gone = [i for i, is_single in enumerate(single) if is_single]
-    part = sliced(c, x, range(len(starts)), starts, stops, strides)
-    return c.apply("Squeeze", [c.append(part), c.ints(gone)]) if gone else part
+    slice_ = sliced(c, x, range(len(starts)), starts, stops, strides)
+    return c.apply("Squeeze", [c.append(slice_), c.ints(gone)]) if gone else slice_
 
 
 def slice_of_sizes(c: Conversion, x: str, begins: Sequence[int], sizes: Sequence[int]) -> Applied:
@@ -129,39 +129,44 @@ def rolled(c: Conversion, x: str, shift: int, axis: int) -> str:
     """Elements shifted beyond the end of an axis come in at its front."""
     axis = c.from_front(axis, c.rank(x))
     cut = -shift % max(c.known_size(x, axis, "where elements come in"), 1)
-    parts = [c.append(sliced(c, x, (axis,), (b,), (e,))) for b, e in ((cut, END), (0, cut))]
-    return c.add("Concat", parts, axis=axis)
+    slices = [c.append(sliced(c, x, (axis,), (b,), (e,))) for b, e in ((cut, END), (0, cut))]
+    return c.add("Concat", slices, axis=axis)
 
 
-def part_sizes(c: Conversion, x: str, axis: int, sizes: Sequence[int]) -> list[int]:
-    """Sizes of parts of an axis, of which one may be -1: what is left."""
-    found = list(sizes)
-    if -1 in found:
-        whole = c.known_size(x, axis, "the size of the last part")
-        found[found.index(-1)] = whole - (sum(found) + 1)
-    return found
+def split_sizes(c: Conversion, x: str, axis: int, sizes: Sequence[int]) -> list[int]:
+    """`sizes` of a split of `axis`, with the size of the remainder in place of a -1."""
+    resolved = list(sizes)
+    if -1 in resolved:
+        axis_size = c.known_size(x, axis, "the size of the last part")
+        resolved[resolved.index(-1)] = axis_size - (sum(resolved) + 1)
+    return resolved
 
 
 def windows_along(
-    c: Conversion, x: str, axis: int, width: int, step: int, what: str = "the number of windows"
+    c: Conversion,
+    x: str,
+    axis: int,
+    width: int,
+    step: int,
+    description: str = "the number of windows",
 ) -> Applied:
     """An axis as two axes, [windows, width], one window every `step`."""
     axis = c.from_front(axis, c.rank(x))
-    size = c.known_size(x, axis, what)
+    size = c.known_size(x, axis, description)
     if min(width, step) < 1 or width > size:
         raise ModelError(f"windows of {width} every {step} in {size}", place=c.node.place)
     count = (size - width) // step + 1
     if count * width > MAX_MADE:
         raise ModelError(f"{count} windows of {width}", place=c.node.place)
-    places = np.arange(count)[:, None] * step + np.arange(width)
-    return c.apply("Gather", [x, c.constant(places, np.int64)], axis=axis)
+    indices = np.arange(count)[:, None] * step + np.arange(width)
+    return c.apply("Gather", [x, c.constant(indices, np.int64)], axis=axis)
 
 
 def repeated(c: Conversion, x: str, count: int, axis: int) -> Applied:
     """Every element of an axis `count` times in a row."""
     axis = c.from_front(axis, c.rank(x))
     size = c.known_size(x, axis, "the repeated positions")
-    c.must_be_few(size * count)
+    c.check_count(size * count)
     return c.apply("Gather", [x, c.ints(np.repeat(np.arange(size), count).tolist())], axis=axis)
 
 
@@ -183,10 +188,12 @@ def gathered(c: Conversion, x: str, indices: str, axis: int, batch: int) -> Appl
     head, between = range(batch), range(batch, axis)
     x = c.add("Transpose", [x], perm=(*head, axis, *between, *range(axis + 1, rank)))
     index = c.add("Unsqueeze", [c.cast(indices, "int64"), c.ints((-1,))])
-    found = c.add("GatherND", [x, index], batch_dims=batch)
+    elements = c.add("GatherND", [x, index], batch_dims=batch)
     middle = range(batch + more, batch + more + len(between))
     last = range(batch + more + len(between), rank - 1 + more)
-    return c.apply("Transpose", [found], perm=(*head, *middle, *range(batch, batch + more), *last))
+    return c.apply(
+        "Transpose", [elements], perm=(*head, *middle, *range(batch, batch + more), *last)
+    )
 
 
 def scattered_slices(
@@ -199,12 +206,12 @@ def scattered_slices(
         raise ModelError(f"axis {axis}, updates {c.type(updates)}", place=c.node.place)
     order = (axis, *(i for i in range(rank) if i != axis))
     first = range(axis, axis + many)
-    turned = (*first, *(i for i in range(rank + many - 1) if i not in first))
+    updates_perm = (*first, *(i for i in range(rank + many - 1) if i not in first))
     data = c.add("Transpose", [x], perm=order)
-    updates = c.add("Transpose", [updates], perm=turned)
+    updates = c.add("Transpose", [updates], perm=updates_perm)
     index = c.add("Unsqueeze", [indices, c.ints((many,))])
-    found = c.add("ScatterND", [data, index, updates], reduction=reduction)
-    return c.apply("Transpose", [found], perm=inverse(order))
+    scattered = c.add("ScatterND", [data, index, updates], reduction=reduction)
+    return c.apply("Transpose", [scattered], perm=inverse(order))
 
 
 def added_to_zeros(c: Conversion, indices: str, updates: str, shape: str) -> Applied:
@@ -224,19 +231,19 @@ def space_to_batch(
     dims, m = c.known_sizes(x, range(1, c.rank(x)), "how blocks lie"), len(block)
     if len(ends) != 2 * m or min(*block, 1) < 1 or min(*ends, 0) < 0 or m > len(dims):
         raise ModelError(f"blocks of {block}, pads {ends} on {c.type(x)}", place=c.node.place)
-    rest = dims[m:]
-    widths = [0, *ends[::2], *[0] * len(rest), 0, *ends[1::2], *[0] * len(rest)]
+    inner_dims = dims[m:]
+    widths = [0, *ends[::2], *[0] * len(inner_dims), 0, *ends[1::2], *[0] * len(inner_dims)]
     if any(ends):
         x = c.add("Pad", [x, c.ints(widths), zero])
     inner = [d + a + b for d, a, b in zip(dims, ends[::2], ends[1::2])]
     if any(d % b for d, b in zip(inner, block)):
         raise ModelError(f"{inner} is not a multiple of {block}", place=c.node.place)
     cut = [v for d, b in zip(inner, block) for v in (d // b, b)]
-    x = c.add("Reshape", [x, c.ints([-1, *cut, *rest])])
-    places, tail = range(1, 2 * m + 1, 2), range(2 * m + 1, 2 * m + 1 + len(rest))
-    x = c.add("Transpose", [x], perm=(*range(2, 2 * m + 2, 2), 0, *places, *tail))
+    x = c.add("Reshape", [x, c.ints([-1, *cut, *inner_dims])])
+    block_axes, tail = range(1, 2 * m + 1, 2), range(2 * m + 1, 2 * m + 1 + len(inner_dims))
+    x = c.add("Transpose", [x], perm=(*range(2, 2 * m + 2, 2), 0, *block_axes, *tail))
     small = [d // b for d, b in zip(inner, block)]
-    return c.apply("Reshape", [x, c.ints([-1, *small, *rest])])
+    return c.apply("Reshape", [x, c.ints([-1, *small, *inner_dims])])
 
 
 def batch_to_space(c: Conversion, x: str, block: Sequence[int], crops: Sequence[int]) -> Applied:
@@ -247,17 +254,21 @@ def batch_to_space(c: Conversion, x: str, block: Sequence[int], crops: Sequence[
         raise ModelError(f"blocks of {block}, crops {crops} on {c.type(x)}", place=c.node.place)
     if isinstance(batch, int) and batch % math.prod(block):
         raise ModelError(f"{batch} batches in blocks of {block}", place=c.node.place)
-    rest, big = dims[m:], [d * b for d, b in zip(dims, block)]
+    inner_dims, big = dims[m:], [d * b for d, b in zip(dims, block)]
     if any(b < 0 or e < 0 or b + e > d for b, e, d in zip(crops[::2], crops[1::2], big)):
         raise ModelError(f"crops {crops} of {big}", place=c.node.place)
     x = c.add("Reshape", [x, c.ints([*block, -1, *dims])])
-    pairs = [v for i in range(m) for v in (m + 1 + i, i)]
-    x = c.add("Transpose", [x], perm=(m, *pairs, *range(2 * m + 1, 2 * m + 1 + len(rest))))
-    whole = c.apply("Reshape", [x, c.ints([-1, *big, *rest])])
+    interleaved_axes = [v for i in range(m) for v in (m + 1 + i, i)]
+    x = c.add(
+        "Transpose",
+        [x],
+        perm=(m, *interleaved_axes, *range(2 * m + 1, 2 * m + 1 + len(inner_dims))),
+    )
+    uncropped = c.apply("Reshape", [x, c.ints([-1, *big, *inner_dims])])
     if not any(crops):
-        return whole
+        return uncropped
     ends = [d - e for d, e in zip(big, crops[1::2])]
-    return sliced(c, c.append(whole), range(1, m + 1), crops[::2], ends)
+    return sliced(c, c.append(uncropped), range(1, m + 1), crops[::2], ends)
 
 
 # Windows

@@ -35,8 +35,8 @@ def integer(default: int | None = None, name: str = "") -> Reader:
     return Reader("integer", default, name)
 
 
-def number(default: float | None = None, name: str = "") -> Reader:
-    return Reader("number", default, name)
+def scalar(default: float | None = None, name: str = "") -> Reader:
+    return Reader("scalar", default, name)
 
 
 def text(default: str | None = None, name: str = "") -> Reader:
@@ -54,12 +54,12 @@ def integers(default: tuple[int, ...] | None = None, name: str = "") -> Reader:
 def fields_of(c: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
     """An operator's attributes: each a `Reader`, a function of the node, or a value."""
     return {
-        name: given.read(c, name)
-        if isinstance(given, Reader)
-        else given(c)
-        if callable(given)
-        else given
-        for name, given in fields.items()
+        name: source.read(c, name)
+        if isinstance(source, Reader)
+        else source(c)
+        if callable(source)
+        else source
+        for name, source in fields.items()
     }
 
 
@@ -103,9 +103,9 @@ class Table(dict[tuple[str, str], Row]):
         **fields: Any,
     ) -> None:
         """Rows, under `names` or the operator's own, of an operator on the node's inputs."""
-        wanted = self.inputs if inputs is None else inputs
+        input_names = self.inputs if inputs is None else inputs
         self.row(*(names or (kind,)), domain=domain)(
-            lambda c: c.apply(kind, c.given(wanted), **fields_of(c, fields))
+            lambda c: c.apply(kind, c.named_inputs(input_names), **fields_of(c, fields))
         )
 
     def operators(
@@ -123,5 +123,7 @@ class Table(dict[tuple[str, str], Row]):
         **arguments: Any,
     ) -> None:
         """Rows of a formula on the node's inputs; arguments are read as an operator's fields."""
-        wanted = self.inputs if inputs is None else inputs
-        self.row(*names)(lambda c: formula(c, *c.given(wanted), **fields_of(c, arguments)))
+        input_names = self.inputs if inputs is None else inputs
+        self.row(*names)(
+            lambda c: formula(c, *c.named_inputs(input_names), **fields_of(c, arguments))
+        )

@@ -21,39 +21,42 @@ from verax.ops.windows.windows import border_is_modest
 
 
 def take_wide_borders(graph: Graph) -> tuple[Graph, Mapping[str, str]]:
-    """The graph without Pads out of proportion that pools alone read, and where each value went.
+    """(graph, old value -> new value): Pads far larger than their input that only pools read become
+    borders of these pools.
 
     A Transpose may stand between the two, as it does where channels come last.
     """
     if not any(isinstance(node.op, Pad) for node in graph.nodes):
         return graph, {}
-    found: dict[str, tuple[Operator, Node, Node | None]] = {}
+    absorbed: dict[str, tuple[Operator, Node, Node | None]] = {}
     for node in graph.nodes:
-        taken = _taken(graph, node)
-        if taken is not None:
-            found[node.outputs[0]] = taken
-    if not found:
+        match = _match_border(graph, node)
+        if match is not None:
+            absorbed[node.outputs[0]] = match
+    if not absorbed:
         return graph, {}
-    gone = {n.outputs[0] for _, pad, turn in found.values() for n in (pad, turn) if n is not None}
+    gone = {
+        n.outputs[0] for _, pad, turn in absorbed.values() for n in (pad, turn) if n is not None
+    }
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         value = node.outputs[0]
         if value in gone:
             rewriter.drop(node, "border")
-        elif value in found:
-            op, pad, turn = found[value]
+        elif value in absorbed:
+            op, pad, turn = absorbed[value]
             x = rewriter.map(pad.inputs[0])
             if turn is not None:
                 x = rewriter.add(turn.op, [x], turn.name, turn.outputs)
-            made = rewriter.add_all(op, [x], node.name, node.outputs)
-            rewriter.values.update(zip(node.outputs, made))
+            outputs = rewriter.add_all(op, [x], node.name, node.outputs)
+            rewriter.values.update(zip(node.outputs, outputs))
         else:
             rewriter.keep(node)
     graph, trace = rewriter.finish()
     return graph, trace.values
 
 
-def _taken(graph: Graph, node: Node) -> tuple[Operator, Node, Node | None] | None:
+def _match_border(graph: Graph, node: Node) -> tuple[Operator, Node, Node | None] | None:
     """The pool with the border as its own, the Pad, and the Transpose between them if any."""
     pad = _single(graph, node.inputs[0] if node.inputs else None)
     turn = None

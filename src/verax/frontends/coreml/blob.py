@@ -46,55 +46,57 @@ class Blobs:
         self.files: dict[str, memoryview] = {}
 
     def read(
-        self, name: str, offset: int, shape: tuple[int, ...], kind: str, place: str
+        self, name: str, offset: int, shape: tuple[int, ...], kind: str, location: str
     ) -> np.ndarray:
         """The array at `offset` of file `name`, a view of the file's bytes.
 
         kind: its element type, as "float16"; one of fewer than 8 bits becomes int8 or uint8.
         Raises `ModelError` for a record that is none, or has another size or type.
         """
-        data = self._file(name, place)
+        data = self._file(name, location)
         if not 0 <= offset <= len(data) - 64:
-            raise ModelError(f"the weights at {offset} lie beyond the file's end", place=place)
-        sentinel, number, size, start, unused = struct.unpack_from("<IIQQQ", data, offset)
+            raise ModelError(f"the weights at {offset} lie beyond the file's end", place=location)
+        sentinel, type_code, size, start, unused = struct.unpack_from("<IIQQQ", data, offset)
         if sentinel != SENTINEL:
-            raise ModelError(f"there are no weights at {offset} of {name}", place=place)
-        count, dtype = math.prod(shape), TYPES.get(number, np.dtype("u1"))
-        said = SMALL.get(number) or (dtype.name if number in TYPES else "")
-        if not said:
-            raise UnsupportedError(f"weights of element type {number}", place=place)
-        if said != kind:
-            raise ModelError(f"{said} weights for the element type {kind}", place=place)
-        wanted = count * dtype.itemsize
-        if number in SMALL:
-            wanted = packed_size(count, bits_of(kind))
+            raise ModelError(f"there are no weights at {offset} of {name}", place=location)
+        count, dtype = math.prod(shape), TYPES.get(type_code, np.dtype("u1"))
+        recorded = SMALL.get(type_code) or (dtype.name if type_code in TYPES else "")
+        if not recorded:
+            raise UnsupportedError(f"weights of element type {type_code}", place=location)
+        if recorded != kind:
+            raise ModelError(f"{recorded} weights for the element type {kind}", place=location)
+        expected_size = count * dtype.itemsize
+        if type_code in SMALL:
+            expected_size = packed_size(count, bits_of(kind))
             if unused != 8 * size - count * bits_of(kind):
-                raise ModelError(f"{unused} bits that are not used in {size} bytes", place=place)
-        if size != wanted or start > len(data) or size > len(data) - start:
+                raise ModelError(f"{unused} bits that are not used in {size} bytes", place=location)
+        if size != expected_size or start > len(data) or size > len(data) - start:
             raise ModelError(
                 f"{size} bytes of weights at {start} are no {kind} array of shape {shape}",
-                place=place,
+                place=location,
             )
-        if number in SMALL:
+        if type_code in SMALL:
             return small(data[start : start + size], kind, shape)
         return np.frombuffer(data, dtype, count, start).reshape(shape)
 
-    def _file(self, name: str, place: str) -> memoryview:
+    def _file(self, name: str, location: str) -> memoryview:
         if name in self.files:
             return self.files[name]
         self.files[name] = private_bytes(
-            self._path(name, place),
+            self._path(name, location),
             f"weight file {name}",
-            place=place,
+            place=location,
             next_step="a package is a folder; all of it must be there",
             error=ModelError,
         )
         return self.files[name]
 
-    def _path(self, name: str, place: str) -> Path:
+    def _path(self, name: str, location: str) -> Path:
         """Where a named file lies. It must not leave the program's folder."""
         if self.folder is None:
-            raise ModelError("weights in another file need the model's path", place=place)
+            raise ModelError("weights in another file need the model's path", place=location)
         if not name.startswith(PREFIX):
-            raise ModelError(f"the weight file {name!r} lies outside of the package", place=place)
-        return companion(self.folder, name.removeprefix(PREFIX), "weight file", place=place)
+            raise ModelError(
+                f"the weight file {name!r} lies outside of the package", place=location
+            )
+        return companion(self.folder, name.removeprefix(PREFIX), "weight file", place=location)

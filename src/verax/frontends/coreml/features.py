@@ -36,30 +36,32 @@ class Feature:
 
 def feature_of(message: Any) -> Feature:
     """Read a FeatureDescription. Raises `ModelError` for sizes that make no sense."""
-    name, place = message.name, f"feature {message.name!r}"
+    name, location = message.name, f"feature {message.name!r}"
     kind = message.type.WhichOneof("Type") or "no type"
     if kind == "imageType":
-        return _image(name, message.type.imageType, place)
+        return _image(name, message.type.imageType, location)
     if kind != "multiArrayType":
         return Feature(name, kind, None, None)
     array = message.type.multiArrayType
     dtype = DType.int32 if array.dataType == INT32 else DType.float32
-    dims: tuple[int | None, ...] = _sizes(array.shape, place)
+    dims: tuple[int | None, ...] = _sizes(array.shape, location)
     flexible = array.WhichOneof("ShapeFlexibility")
     if flexible == "shapeRange":
         ranges = [(int(r.lowerBound), int(r.upperBound)) for r in array.shapeRange.sizeRanges]
         dims = tuple(low if low == high else None for low, high in ranges)
     elif flexible == "enumeratedShapes":
-        shapes = [_sizes(s.shape, place) for s in array.enumeratedShapes.shapes]
+        shapes = [_sizes(s.shape, location) for s in array.enumeratedShapes.shapes]
         if len({len(s) for s in shapes}) != 1:
-            raise UnsupportedError("the allowed shapes differ in their number of axes", place=place)
+            raise UnsupportedError(
+                "the allowed shapes differ in their number of axes", place=location
+            )
         dims = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes))
     return Feature(name, kind, dims or None, dtype)
 
 
 def allowed_sizes(descriptions: Iterable[Any]) -> dict[str, Collection[int]]:
     """The sizes that FeatureDescriptions allow for axes that they leave open, by "feature.axis"."""
-    found: dict[str, Collection[int]] = {}
+    sizes_by_axis: dict[str, Collection[int]] = {}
     for message in descriptions:
         kind = message.type.WhichOneof("Type")
         axes: list[Collection[int]] = []
@@ -79,8 +81,8 @@ def allowed_sizes(descriptions: Iterable[Any]) -> dict[str, Collection[int]]:
             elif flexible == "enumeratedSizes":
                 sizes = image.enumeratedSizes.sizes
                 axes = [(1,), (), {s.height for s in sizes}, {s.width for s in sizes}]
-        found |= {f"{message.name}.{i}": axis for i, axis in enumerate(axes) if axis}
-    return found
+        sizes_by_axis |= {f"{message.name}.{i}": axis for i, axis in enumerate(axes) if axis}
+    return sizes_by_axis
 
 
 def _range(bounds: Any) -> range:
@@ -89,24 +91,24 @@ def _range(bounds: Any) -> range:
     return range(int(bounds.lowerBound), top + 1)
 
 
-def _sizes(sizes: Any, place: str) -> tuple[int, ...]:
-    found = tuple(int(d) for d in sizes)
+def _sizes(sizes: Any, location: str) -> tuple[int, ...]:
+    dims = tuple(int(d) for d in sizes)
     total = 1
-    for d in found:
+    for d in dims:
         total *= d
         if d < 1 or total > 2**40:
-            raise ModelError(f"the dimensions are {found}", place=place)
-    return found
+            raise ModelError(f"the dimensions are {dims}", place=location)
+    return dims
 
 
-def _image(name: str, image: Any, place: str) -> Feature:
+def _image(name: str, image: Any, location: str) -> Feature:
     """[1, channels, height, width]."""
     color = type(image).ColorSpace.Name(image.colorSpace) if image.colorSpace in (
         type(image).ColorSpace.values()) else "unknown"  # fmt: skip
     if color not in CHANNELS:
-        raise UnsupportedError(f"an image with the colours {color}", place=place)
+        raise UnsupportedError(f"an image with the colours {color}", place=location)
     height: int | None
-    height, width = _sizes((image.height, image.width), place)
+    height, width = _sizes((image.height, image.width), location)
     if image.WhichOneof("SizeFlexibility") is not None:
         return Feature(name, "imageType", (1, CHANNELS[color], None, None), color=color)
     return Feature(name, "imageType", (1, CHANNELS[color], height, width), color=color)
@@ -115,7 +117,7 @@ def _image(name: str, image: Any, place: str) -> Feature:
 def preprocessing_node(message: Any, feature: Feature, outcome: str) -> ForeignNode:
     """The scaling of an image input as a node from the image to the value that layers read."""
     kind = message.WhichOneof("preprocessor")
-    place = f"preprocessing of {feature.name!r}"
+    location = f"preprocessing of {feature.name!r}"
     if kind == "scaler":
         s = message.scaler
         colors = {"BGR": ("blue", "green", "red"), "RGB": ("red", "green", "blue")}
@@ -129,5 +131,5 @@ def preprocessing_node(message: Any, feature: Feature, outcome: str) -> ForeignN
     elif kind == "meanImage":
         attributes = {"meanImage": tuple(message.meanImage.meanImage)}
     else:
-        raise ModelError("the preprocessing is of no kind", place=place)
-    return ForeignNode(f"preprocessing.{kind}", (feature.name,), (outcome,), attributes, place)
+        raise ModelError("the preprocessing is of no kind", place=location)
+    return ForeignNode(f"preprocessing.{kind}", (feature.name,), (outcome,), attributes, location)

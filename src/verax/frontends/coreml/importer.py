@@ -36,7 +36,7 @@ def load_coreml(
     Raises `ModelError` for a damaged file, `UnsupportedError` listing what Verax lacks,
     `UsageError` for an unreadable path, `MissingPackageError` without coremltools.
     """
-    place = "bytes" if isinstance(source, bytes) else os.fspath(source)
+    location = "bytes" if isinstance(source, bytes) else os.fspath(source)
     folder = None
     if isinstance(source, bytes):
         data = source
@@ -45,24 +45,26 @@ def load_coreml(
         try:
             if path.is_dir():
                 path = _inside(path)
-            data, folder = plain_bytes(path, place=place), path.parent
+            data, folder = plain_bytes(path, place=location), path.parent
         except OSError as error:
             raise UsageError(
-                f"cannot read the file: {error.strerror}", place=place, next_step="check the path"
+                f"cannot read the file: {error.strerror}",
+                place=location,
+                next_step="check the path",
             ) from error
-    model = parse(data, place)
+    model = parse(data, location)
     del data
-    kind, name = model.WhichOneof("Type"), Path(place).stem
+    kind, name = model.WhichOneof("Type"), Path(location).stem
     defaults: dict[str, np.ndarray] = {}
     try:
         foreign = read_model(model, name, Blobs(folder), defaults)
     except (UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
-        raise ModelError(f"the model is damaged: {error}", place=place) from error
+        raise ModelError(f"the model is damaged: {error}", place=location) from error
     version = model.specificationVersion
     del model
-    given = {**defaults, **{k: _as(v, defaults.get(k)) for k, v in (values or {}).items()}}
-    importer = Importer(foreign, TABLE, shapes, given)
-    return importer.run(place, f"CoreML {kind}, specification {version}")
+    all_values = {**defaults, **{k: _as(v, defaults.get(k)) for k, v in (values or {}).items()}}
+    importer = Importer(foreign, TABLE, shapes, all_values)
+    return importer.run(location, f"CoreML {kind}, specification {version}")
 
 
 def _as(value: np.ndarray, default: np.ndarray | None) -> np.ndarray:

@@ -28,38 +28,42 @@ class Nested:
         return f"a nested {self.kind}"
 
 
-def attributes_of(message: Message, place: str, prefix: str = "", depth: int = 0) -> dict[str, Any]:
+def attributes_of(
+    message: Message, location: str, prefix: str = "", depth: int = 0
+) -> dict[str, Any]:
     """The fields that a message sets; what it leaves unset has the format's default.
 
     Raises `ModelError` for fields and enum values that the format does not know.
     """
     if depth > MAX_DEPTH:
-        raise ModelError("messages are nested too deeply", place=place)
-    refuse_unknown(message, place)
-    found: dict[str, Any] = {}
+        raise ModelError("messages are nested too deeply", place=location)
+    refuse_unknown(message, location)
+    attributes: dict[str, Any] = {}
     for field, value in message.ListFields():
         name, choice = prefix + field.name, field.containing_oneof
         if choice is not None:
-            found[prefix + choice.name] = field.name
+            attributes[prefix + choice.name] = field.name
         if field.type == field.TYPE_ENUM:
             many = not isinstance(value, int)
-            names = [enum_name(field, v, place) for v in (value if many else [value])]
-            found[name] = tuple(names) if many else names[0]
+            names = [enum_name(field, v, location) for v in (value if many else [value])]
+            attributes[name] = tuple(names) if many else names[0]
         elif field.type != field.TYPE_MESSAGE:
-            found[name] = value if isinstance(value, int | float | str | bytes) else tuple(value)
+            attributes[name] = (
+                value if isinstance(value, int | float | str | bytes) else tuple(value)
+            )
         elif field.message_type.name == "WeightParams":
-            refuse_unknown(value, place)
-            found[name] = read_weights(value, f"{name} of {place}")
+            refuse_unknown(value, location)
+            attributes[name] = read_weights(value, f"{name} of {location}")
             if value.isUpdatable:
-                found[f"{name}.isUpdatable"] = True
+                attributes[f"{name}.isUpdatable"] = True
         elif field.message_type.name == "BorderAmounts":
-            refuse_unknown(value, place)
-            found[name] = tuple((e.startEdgeSize, e.endEdgeSize) for e in value.borderAmounts)
+            refuse_unknown(value, location)
+            attributes[name] = tuple((e.startEdgeSize, e.endEdgeSize) for e in value.borderAmounts)
         elif isinstance(value, Message) and field.message_type.name != "NeuralNetwork":
-            found |= attributes_of(value, place, f"{name}.", depth + 1)
+            attributes |= attributes_of(value, location, f"{name}.", depth + 1)
         elif field.message_type.name in LISTED:
             for i, item in enumerate(value):
-                found |= attributes_of(item, place, f"{name}.{i}.", depth + 1)
+                attributes |= attributes_of(item, location, f"{name}.{i}.", depth + 1)
         else:
-            found[name] = Nested(field.message_type.name)
-    return found
+            attributes[name] = Nested(field.message_type.name)
+    return attributes

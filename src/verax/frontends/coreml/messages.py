@@ -40,8 +40,8 @@ def model_messages() -> ModuleType:
     Raises `MissingPackageError` when coremltools is not installed.
     """
     if PACKAGE not in sys.modules:
-        found = importlib.util.find_spec("coremltools")
-        folders = list(found.submodule_search_locations or ()) if found else []
+        spec = importlib.util.find_spec("coremltools")
+        folders = list(spec.submodule_search_locations or ()) if spec else []
         if not folders:
             raise MissingPackageError(
                 "the package 'coremltools' is needed to read CoreML models",
@@ -53,7 +53,7 @@ def model_messages() -> ModuleType:
     return importlib.import_module(f"{PACKAGE}.Model_pb2")
 
 
-def parse(data: bytes, place: str) -> Any:
+def parse(data: bytes, location: str) -> Any:
     """The `Model` message of a file's bytes. Raises `ModelError` when they are none."""
     model = model_messages().Model()
     try:
@@ -61,15 +61,15 @@ def parse(data: bytes, place: str) -> Any:
     except (DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise ModelError(
             f"this is not a CoreML model ({str(error)[:100]})",
-            place=place,
+            place=location,
             next_step="the file is damaged, cut off, or of another format",
         ) from error
     if model.WhichOneof("Type") is None or not model.HasField("description"):
-        raise ModelError("this is not a CoreML model: it has no network", place=place)
+        raise ModelError("this is not a CoreML model: it has no network", place=location)
     return model
 
 
-def refuse_unknown(message: Message, place: str) -> None:
+def refuse_unknown(message: Message, location: str) -> None:
     """Raise `ModelError` when a message has fields that its declaration does not know.
 
     They come from a newer version of the format, or from damage.
@@ -78,14 +78,14 @@ def refuse_unknown(message: Message, place: str) -> None:
     if numbers:
         raise ModelError(
             f"{type(message).__name__} has unknown fields, numbered {sorted(set(numbers))[:8]}",
-            place=place,
+            place=location,
             next_step="a newer coremltools may know them: pip install --upgrade coremltools",
         )
 
 
-def enum_name(field: Any, value: int, place: str) -> str:
+def enum_name(field: Any, value: int, location: str) -> str:
     """The name of an enum's value. Raises `ModelError` for a number that has none."""
-    found = field.enum_type.values_by_number.get(value)
-    if found is None:
-        raise ModelError(f"{field.name} has the unknown value {value}", place=place)
-    return str(found.name)
+    descriptor = field.enum_type.values_by_number.get(value)
+    if descriptor is None:
+        raise ModelError(f"{field.name} has the unknown value {value}", place=location)
+    return str(descriptor.name)

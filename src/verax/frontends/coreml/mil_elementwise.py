@@ -6,7 +6,7 @@ import numpy as np
 
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Result
-from verax.frontends.common.table import integer, number
+from verax.frontends.common.table import integer, scalar
 from verax.frontends.coreml.mil_rows import OPERATIONS, Mil, mil
 
 CURVES = {
@@ -39,17 +39,17 @@ OPERATIONS.operators(
 OPERATIONS.operators(BINARY, inputs=("x", "y"))
 OPERATIONS.operator("Clip", "clip", inputs=("x", "alpha", "beta"))
 OPERATIONS.operator("Max", "threshold", inputs=("x", "alpha"))
-OPERATIONS.operator("LeakyRelu", "leaky_relu", alpha=number())
-OPERATIONS.operator("Elu", "elu", alpha=number())
-OPERATIONS.operator("HardSigmoid", "sigmoid_hard", alpha=number(), beta=number())
+OPERATIONS.operator("LeakyRelu", "leaky_relu", alpha=scalar())
+OPERATIONS.operator("Elu", "elu", alpha=scalar())
+OPERATIONS.operator("HardSigmoid", "sigmoid_hard", alpha=scalar(), beta=scalar())
 OPERATIONS.operator("Softmax", "softmax", axis=integer(-1))
 OPERATIONS.operator("Where", "select", inputs=("cond", "a", "b"))
 OPERATIONS.formula(formulas.not_equal, "not_equal", inputs=("x", "y"))
 OPERATIONS.formula(formulas.square, "square")
 OPERATIONS.formula(formulas.exp2, "exp2")
 OPERATIONS.formula(formulas.relu6, "relu6")
-OPERATIONS.formula(formulas.rsqrt, "rsqrt", epsilon=number(1e-12))
-OPERATIONS.formula(formulas.reciprocal, "inverse", epsilon=number(1e-4))
+OPERATIONS.formula(formulas.rsqrt, "rsqrt", epsilon=scalar(1e-12))
+OPERATIONS.formula(formulas.reciprocal, "inverse", epsilon=scalar(1e-4))
 OPERATIONS.formula(formulas.linear, "linear_activation", inputs=("x", "alpha", "beta"))
 OPERATIONS.formula(formulas.scaled_tanh, "scaled_tanh", inputs=("x", "alpha", "beta"))
 OPERATIONS.formula(formulas.thresholded, "thresholded_relu", inputs=("x", "alpha"))
@@ -58,12 +58,12 @@ OPERATIONS.formula(formulas.thresholded, "thresholded_relu", inputs=("x", "alpha
 @mil("log")
 def log(c: Mil) -> Result:
     """log(x + epsilon); an epsilon that the element type rounds to 0 is none."""
-    return c.apply("Log", [formulas.shifted(c, c.tensor("x"), c.number("epsilon", 1e-45))])
+    return c.apply("Log", [formulas.shifted(c, c.tensor("x"), c.scalar("epsilon", 1e-45))])
 
 
 @mil("clamped_relu")
 def clamped_relu(c: Mil) -> Result:
-    return formulas.clamped_leaky_relu(c, c.tensor("x"), c.number("alpha"), c.tensor("beta"))
+    return formulas.clamped_leaky_relu(c, c.tensor("x"), c.scalar("alpha"), c.tensor("beta"))
 
 
 def _per_channel(c: Mil, name: str) -> str:
@@ -97,8 +97,8 @@ DTYPES = {"fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
 @mil("cast")
 def cast(c: Mil) -> Result:
-    wanted = c.text("dtype", "")
-    return c.apply("Cast", [c.tensor("x")], to=DTYPES.get(wanted, wanted))
+    dtype = c.text("dtype", "")
+    return c.apply("Cast", [c.tensor("x")], to=DTYPES.get(dtype, dtype))
 
 
 @mil("cumsum")
@@ -138,8 +138,8 @@ for _name, _kind in REDUCTIONS.items():
 def _position(name: str, kind: str) -> None:
     def convert(c: Mil) -> Result:
         axis, keep = c.integer("axis", -1), c.flag("keep_dims")
-        found = c.add(kind, [c.tensor("x")], axis=axis, keepdims=keep)
-        return c.apply("Cast", [found], to=c.text("output_dtype", "int32"))
+        index = c.add(kind, [c.tensor("x")], axis=axis, keepdims=keep)
+        return c.apply("Cast", [index], to=c.text("output_dtype", "int32"))
 
     mil(name)(convert)
 

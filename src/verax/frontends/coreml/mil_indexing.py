@@ -79,41 +79,41 @@ def topk(c: Mil) -> Result:
     """Values and, unless return_indices is false, their positions."""
     k, axis, largest = c.integer("k", 1), c.integer("axis", -1), not c.flag("ascending")
     c.attributes.irrelevant("sort", "ordered elements are as good as others")
-    wanted = 2 if c.flag("return_indices", True) else 1
+    output_count = 2 if c.flag("return_indices", True) else 1
     kind = c.text("output_indices_dtype", "int32")
-    if len(c.node.outputs) > wanted:
+    if len(c.node.outputs) > output_count:
         raise ModelError("there are outputs for no indices", place=c.node.place)
-    values, found = c.add_all("TopK", [c.tensor("x"), c.ints((k,))], axis=axis, largest=largest)
-    return c.named([values, c.add("Cast", [found], to=kind)])
+    values, indices = c.add_all("TopK", [c.tensor("x"), c.ints((k,))], axis=axis, largest=largest)
+    return c.named([values, c.add("Cast", [indices], to=kind)])
 
 
 @mil("argsort")
 def argsort(c: Mil) -> Result:
     x, axis = c.tensor("x"), c.integer("axis", -1)
     size, largest = c.known_size(x, axis, "the number of positions"), not c.flag("ascending")
-    _, found = c.add_all("TopK", [x, c.ints((size,))], axis=axis, largest=largest)
-    return c.apply("Cast", [found], to="int32")
+    _, indices = c.add_all("TopK", [x, c.ints((size,))], axis=axis, largest=largest)
+    return c.apply("Cast", [indices], to="int32")
 
 
 @mil("one_hot")
 def one_hot(c: Mil) -> Result:
     """on_value where the position is the index; an index outside is nowhere."""
     indices, size = c.positions("indices"), c.integer("one_hot_vector_size")
-    rank, given = c.rank(indices), c.integer("axis", -1)
-    axis = given if given >= 0 else given + rank + 1
+    rank, stated_axis = c.rank(indices), c.integer("axis", -1)
+    axis = stated_axis if stated_axis >= 0 else stated_axis + rank + 1
     if not 0 <= axis <= rank or not 0 < size <= MAX_MADE:
-        raise ModelError(f"vectors of {size} along axis {given}", place=c.node.place)
+        raise ModelError(f"vectors of {size} along axis {stated_axis}", place=c.node.place)
     along = [1] * (rank + 1)
     along[axis] = size
-    places = c.constant(np.arange(size).reshape(along), np.int64)
-    hot = c.add("Equal", [c.add("Unsqueeze", [indices, c.ints((axis,))]), places])
+    classes = c.constant(np.arange(size).reshape(along), np.int64)
+    hot = c.add("Equal", [c.add("Unsqueeze", [indices, c.ints((axis,))]), classes])
     values = [c.fixed(n) for n in ("on_value", "off_value")]
     kind = next((np.asarray(v).dtype for v in values if v is not None), np.dtype(np.int32))
     on, off = (d if v is None else v for v, d in zip(values, (1, 0)))
     if kind.kind == "b":
-        found = c.add("And", [hot, c.constant(bool(on))])
-        rest = c.add("And", [c.add("Not", [hot]), c.constant(bool(off))])
-        return c.result("Or", [found, rest])
+        on_values = c.add("And", [hot, c.constant(bool(on))])
+        off_values = c.add("And", [c.add("Not", [hot]), c.constant(bool(off))])
+        return c.result("Or", [on_values, off_values])
     return c.result("Where", [hot, c.constant(on, kind), c.constant(off, kind)])
 
 
@@ -150,17 +150,17 @@ def non_maximum_suppression(c: Mil) -> Result:
         c.refuse("boxes that are not float32")
     if not 0 < rows <= MAX_MADE:
         raise ModelError(f"{rows} boxes", place=c.node.place)
-    overlap = c.like(c.number("iou_threshold"), scores)
+    overlap = c.like(c.scalar("iou_threshold"), scores)
     lowest = float(np.finfo(np.float32).min)
-    least = lowest if is_new else c.number("score_threshold")
+    min_score = lowest if is_new else c.scalar("score_threshold")
     if is_new:
         boxes, scores = (c.add("Transpose", [v], perm=(0, 2, 1)) for v in (boxes, scores))
-    boxes, scores, places, count = suppressed(
-        c, boxes, scores, overlap, c.constant(threshold_above(least)),
+    boxes, scores, indices, count = suppressed(
+        c, boxes, scores, overlap, c.constant(threshold_above(min_score)),
         per_class=c.flag("per_class_suppression"), rows=rows,
     )  # fmt: skip
-    places = c.add("Cast", [places], to="int32")
+    indices = c.add("Cast", [indices], to="int32")
     if is_new:
-        found = [c.add("Transpose", [v], perm=(0, 2, 1)) for v in (boxes, scores)]
-        return c.named([*found, places])
-    return c.named([boxes, scores, places, c.add("Cast", [count], to="int32")])
+        transposed = [c.add("Transpose", [v], perm=(0, 2, 1)) for v in (boxes, scores)]
+        return c.named([*transposed, indices])
+    return c.named([boxes, scores, indices, c.add("Cast", [count], to="int32")])

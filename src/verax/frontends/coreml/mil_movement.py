@@ -15,18 +15,18 @@ from verax.frontends.coreml.mil_rows import OPERATIONS, Mil, mil
 @mil("reshape")
 def reshape(c: Mil) -> Result:
     """To a shape that is constant or computed; -1 is inferred, 0 copies."""
-    x, shape = c.tensor("x"), known_or_none(c, "shape")
+    x, shape = c.tensor("x"), static_integers(c, "shape")
     if shape is not None:
         return c.result("Reshape", [x, c.ints(shape)])
     return c.result("Reshape", [x, c.add("Cast", [c.tensor("shape")], to="int64")])
 
 
-def known_or_none(c: Mil, name: str) -> tuple[int, ...] | None:
+def static_integers(c: Mil, name: str) -> tuple[int, ...] | None:
     """A constant list of integers, None when the argument is computed."""
     if name in c.attributes.get("inputs", ()):
         return None
-    found: tuple[int, ...] | None = c.integers(name)
-    return found
+    integers: tuple[int, ...] | None = c.integers(name)
+    return integers
 
 
 @mil("transpose")
@@ -75,10 +75,10 @@ def concat(c: Mil) -> Result:
 def split(c: Mil) -> Result:
     x, axis, count = c.tensor("x"), c.integer("axis"), len(c.node.outputs)
     sizes = c.integers("split_sizes")
-    said = c.integer("num_splits", len(sizes) if sizes is not None else count)
+    stated_count = c.integer("num_splits", len(sizes) if sizes is not None else count)
     size = c.type(x).dims[axis]
-    if said != count or (sizes is None and isinstance(size, int) and size % count):
-        raise ModelError(f"{said} parts of {size} for {count} outputs", place=c.node.place)
+    if stated_count != count or (sizes is None and isinstance(size, int) and size % count):
+        raise ModelError(f"{stated_count} parts of {size} for {count} outputs", place=c.node.place)
     inputs = [x] if sizes is None else [x, c.ints(sizes)]
     return c.finish(c.operator("Split", num_outputs=count, axis=axis), inputs)
 
@@ -151,8 +151,8 @@ def pixel_unshuffle(c: Mil) -> Result:
     if height % r or width % r:
         raise ModelError(f"{dims} in blocks of {r}", place=c.node.place)
     apart = c.ints((0, channels, height // r, r, width // r, r))
-    turned = c.add("Transpose", [c.add("Reshape", [x, apart])], perm=(0, 1, 3, 5, 2, 4))
-    return c.result("Reshape", [turned, c.ints((0, channels * r * r, height // r, width // r))])
+    transposed = c.add("Transpose", [c.add("Reshape", [x, apart])], perm=(0, 1, 3, 5, 2, 4))
+    return c.result("Reshape", [transposed, c.ints((0, channels * r * r, height // r, width // r))])
 
 
 @mil("reverse")
@@ -163,8 +163,8 @@ def reverse(c: Mil) -> Result:
 
 @mil("shape")
 def shape(c: Mil) -> Result:
-    found = c.add("Shape", [c.tensor("x")])
-    return c.result("Cast", [found], to=c.text("output_dtype", "int32"))
+    sizes = c.add("Shape", [c.tensor("x")])
+    return c.result("Cast", [sizes], to=c.text("output_dtype", "int32"))
 
 
 @mil("band_part")
@@ -184,7 +184,7 @@ def range_1d(c: Mil) -> Result:
     if any(v is None or isinstance(v, str) for v in (start, end, step)):
         raise ModelError("start, end and step must be given", place=c.node.place)
     count = max(0, int(np.ceil((float(end) - float(start)) / float(step))))
-    c.must_be_few(count)
+    c.check_count(count)
     return c.named_constant(np.asarray(start + np.arange(count) * step, np.asarray(start).dtype))
 
 
@@ -213,11 +213,11 @@ def reshape_like(c: Mil) -> Result:
     lists = [_listed(c, n) for n in ("begins", "ends", "end_masks")]
     if any(len(v) != len(models) for v in lists):
         raise ModelError(f"{len(models)} tensors, {lists}", place=c.node.place)
-    parts = []
+    slices = []
     for model, begin, end, is_open in zip(models, *lists):
         lists_ = (c.ints((begin,)), c.ints((END if is_open else end,)))
-        parts.append(c.add("Slice", [c.add("Shape", [model]), *lists_]))
-    shape = parts[0] if len(parts) == 1 else c.add("Concat", parts, axis=0)
+        slices.append(c.add("Slice", [c.add("Shape", [model]), *lists_]))
+    shape = slices[0] if len(slices) == 1 else c.add("Concat", slices, axis=0)
     return c.result("Reshape", [x, shape])
 
 
@@ -243,8 +243,8 @@ def space_to_batch(c: Mil) -> Result:
     if height % a or width % b:
         raise ModelError(f"{height} x {width} in blocks of {a} x {b}", place=c.node.place)
     apart = c.add("Reshape", [x, c.ints((n, channels, height // a, a, width // b, b))])
-    turned = c.add("Transpose", [apart], perm=(3, 5, 0, 1, 2, 4))
-    return c.result("Reshape", [turned, c.ints((n * a * b, channels, height // a, width // b))])
+    transposed = c.add("Transpose", [apart], perm=(3, 5, 0, 1, 2, 4))
+    return c.result("Reshape", [transposed, c.ints((n * a * b, channels, height // a, width // b))])
 
 
 @mil("batch_to_space")
@@ -253,7 +253,9 @@ def batch_to_space(c: Mil) -> Result:
     if n % (a * b):
         raise ModelError(f"a batch of {n} in blocks of {a} x {b}", place=c.node.place)
     apart = c.add("Reshape", [x, c.ints((a, b, n // (a * b), channels, height, width))])
-    turned = c.add("Transpose", [apart], perm=(2, 3, 4, 0, 5, 1))
-    whole = c.add("Reshape", [turned, c.ints((n // (a * b), channels, height * a, width * b))])
+    transposed = c.add("Transpose", [apart], perm=(2, 3, 4, 0, 5, 1))
+    uncropped = c.add(
+        "Reshape", [transposed, c.ints((n // (a * b), channels, height * a, width * b))]
+    )
     first, last = c.ints((cut[0], cut[2])), c.ints((height * a - cut[1], width * b - cut[3]))
-    return c.result("Slice", [whole, first, last, c.ints((2, 3))])
+    return c.result("Slice", [uncropped, first, last, c.ints((2, 3))])

@@ -18,18 +18,18 @@ from verax.frontends.coreml.recurrent import CURVES, Cell, Curve, beside, read, 
 
 
 def _curve(c: Mil, name: str, default: str) -> Curve:
-    found = CURVES.get(c.text(name, default))
-    if found is None:
+    curve = CURVES.get(c.text(name, default))
+    if curve is None:
         c.attributes.refuse(name, "unknown activation")
         raise AssertionError
-    return found
+    return curve
 
 
 def _matrix(c: Mil, name: str, gates: int, *, vector: bool = False) -> np.ndarray:
-    found = c.fixed(name)
-    if found is None or np.ndim(found) != (1 if vector else 2) or len(found) % gates:
+    array = c.fixed(name)
+    if array is None or np.ndim(array) != (1 if vector else 2) or len(array) % gates:
         raise ModelError(f"{name} is no constant of {gates} gates", place=c.node.place)
-    return np.asarray(found)
+    return np.asarray(array)
 
 
 def _cell(c: Mil, gates: int, suffix: str = "") -> Cell:
@@ -53,8 +53,8 @@ def _one(c: Mil, kind: str, cell: Cell, curves: list[Curve], **fields: Any) -> R
     reverse, states = _is_reverse(c), ("initial_h", "initial_c")[: 2 if kind == "LSTM" else 1]
     lifted = [c.add("Unsqueeze", [c.tensor(s), c.ints((0,))]) for s in states]
     y, *ends = run(c, kind, c.tensor("x"), [cell], lifted, curves, reverse=reverse, **fields)
-    made = read(c, y, ends[0], sequence=c.flag("output_sequence"), reverse=reverse)
-    return c.named([made, *(c.add("Squeeze", [end, c.ints((0,))]) for end in ends)])
+    sequence = read(c, y, ends[0], sequence=c.flag("output_sequence"), reverse=reverse)
+    return c.named([sequence, *(c.add("Squeeze", [end, c.ints((0,))]) for end in ends)])
 
 
 @mil("rnn")
@@ -76,14 +76,14 @@ def gru(c: Mil) -> Result:
 @mil("lstm")
 def lstm(c: Mil) -> Result:
     """States of both directions lie side by side."""
-    both = c.text("direction", "") == "bidirectional"
+    is_bidirectional = c.text("direction", "") == "bidirectional"
     curves = [
         _curve(c, "recurrent_activation", "sigmoid"),
         _curve(c, "cell_activation", "tanh"),
         _curve(c, "activation", "tanh"),
     ]
-    limit = None if c.fixed("clip") is None else c.number("clip")
-    if not both:
+    limit = None if c.fixed("clip") is None else c.scalar("clip")
+    if not is_bidirectional:
         for name in ("weight_ih", "weight_hh", "bias", "peephole"):
             c.attributes.irrelevant(f"{name}_back", "there is one direction")
         return _one(c, "LSTM", _peeping(c, ""), curves, cell_clip=limit)
@@ -93,8 +93,8 @@ def lstm(c: Mil) -> Result:
         for name in ("initial_h", "initial_c")
     ]
     y, *ends = run(c, "LSTM", c.tensor("x"), cells, states, curves, curves, cell_clip=limit)
-    made = read(c, y, ends[0], sequence=c.flag("output_sequence"), reverse=False)
-    return c.named([made, *(_flat(c, end) for end in ends)])
+    sequence = read(c, y, ends[0], sequence=c.flag("output_sequence"), reverse=False)
+    return c.named([sequence, *(_flat(c, end) for end in ends)])
 
 
 def _flat(c: Mil, end: str) -> str:

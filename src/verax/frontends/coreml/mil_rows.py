@@ -41,8 +41,8 @@ class Mil(Conversion):
     @property
     def bound(self) -> tuple[str, ...]:
         """Names of the arguments that the node's inputs are."""
-        found: tuple[str, ...] = self.attributes.get("inputs", ())
-        return found
+        names: tuple[str, ...] = self.attributes.get("inputs", ())
+        return names
 
     def maybe(self, name: str) -> str | None:
         """The graph value of an argument, computed or constant; None when it is not given."""
@@ -53,17 +53,17 @@ class Mil(Conversion):
 
     def tensor(self, name: str) -> str:
         """The graph value of an argument that must be given."""
-        found = self.maybe(name)
-        if found is None:
+        value = self.maybe(name)
+        if value is None:
             raise ModelError(f"the argument {name!r} is missing", place=self.node.place)
-        return found
+        return value
 
     def tensors(self, name: str) -> list[str]:
         """The graph values of an argument that takes a list."""
-        found = [self.required(i) for i, n in enumerate(self.bound) if n == name]
-        return found or [self.tensor(name)]
+        values = [self.required(i) for i, n in enumerate(self.bound) if n == name]
+        return values or [self.tensor(name)]
 
-    def given(self, names: Sequence[str]) -> list[str | None]:
+    def named_inputs(self, names: Sequence[str]) -> list[str | None]:
         """Graph values by name, one with a question mark being optional."""
         return [self.maybe(n[:-1]) if n.endswith("?") else self.tensor(n) for n in names]
 
@@ -78,7 +78,7 @@ class Mil(Conversion):
         """
         if name not in self.bound:
             return self.attributes.get(name, default)
-        value = self.known(self.bound.index(name))
+        value = self.known_value(self.bound.index(name))
         if value is None or value.dtype == object:
             raise ValueNeededError(
                 f"the argument {name!r} is computed while the network runs",
@@ -101,23 +101,23 @@ class Mil(Conversion):
 
     def counted(self, name: str, count: int, default: int) -> tuple[int, ...]:
         """As `integers`, so many; `default` everywhere when they are absent."""
-        found: tuple[int, ...] = self.integers(name, (default,) * count)
-        if len(found) != count:
-            raise ModelError(f"{name} = {found} needs {count} numbers", place=self.node.place)
-        return found
+        numbers: tuple[int, ...] = self.integers(name, (default,) * count)
+        if len(numbers) != count:
+            raise ModelError(f"{name} = {numbers} needs {count} numbers", place=self.node.place)
+        return numbers
 
     def integer(self, name: str, default: Any = None) -> Any:
-        found = self.integers(name)
-        if found is None and default is not None:
+        numbers = self.integers(name)
+        if numbers is None and default is not None:
             return default
-        if found is None or len(found) != 1:
-            raise ModelError(f"{name} should be one integer, not {found}", place=self.node.place)
-        return int(found[0])
+        if numbers is None or len(numbers) != 1:
+            raise ModelError(f"{name} should be one integer, not {numbers}", place=self.node.place)
+        return int(numbers[0])
 
     def flag(self, name: str, default: bool = False) -> bool:
         return bool(self.integer(name, int(default)))
 
-    def number(self, name: str, default: Any = None) -> Any:
+    def scalar(self, name: str, default: Any = None) -> Any:
         """A constant number; absent, `default`."""
         value = self.fixed(name)
         if value is None and default is not None:
@@ -150,23 +150,23 @@ def _in_one_type(c: Mil, function: Callable[[Mil], Result]) -> Result:
     """
     names = ("x", *PARAMETERS.get(c.node.op_type, ()))
     bound = c.attributes.values.get("inputs", ())
-    places = [i for i, n in enumerate(bound) if n in names and c.inputs[i] is not None]
-    kinds = {c.type(i).dtype for i in places} & {DType.float16, DType.float32}
+    positions = [i for i, n in enumerate(bound) if n in names and c.inputs[i] is not None]
+    kinds = {c.type(i).dtype for i in positions} & {DType.float16, DType.float32}
     values = c.attributes.values
-    given = {n: v for n in names if isinstance(v := values.get(n), np.ndarray)}
+    arrays = {n: v for n in names if isinstance(v := values.get(n), np.ndarray)}
     own = c.type(bound.index("x")).dtype if "x" in bound else None
-    for name, value in given.items():
+    for name, value in arrays.items():
         if value.dtype == np.float32 and own == "float16":
             near = value.astype(np.float16)
             values[name] = near if np.array_equal(near, value) else value
-    kinds |= {DType(str(values[n].dtype)) for n in given if values[n].dtype.name in FLOATS}
+    kinds |= {DType(str(values[n].dtype)) for n in arrays if values[n].dtype.name in FLOATS}
     if len(kinds) < 2 or own is None:
         return function(c)
-    for name in given:
+    for name in arrays:
         if values[name].dtype == np.float16:
             values[name] = values[name].astype(np.float32)
     inputs = list(c.inputs)
-    for i in places:
+    for i in positions:
         if c.type(i).dtype == "float16":
             inputs[i] = c.cast(c.required(i), "float32")
     if own == "float32":
@@ -179,33 +179,36 @@ def _in_one_type(c: Mil, function: Callable[[Mil], Result]) -> Result:
 # Layers of neural networks as operations
 
 
-class Value(str):
+class GraphValue(str):
     """A value of the graph, as an argument."""
 
 
 def operation(c: Conversion, kind: str, /, **arguments: Any) -> Result:
-    """What an operation makes of arguments: each a `Value`, a list of these, or a constant; None is
-    no argument, and numbers are float32. The layer's own parameters are what the ledger has."""
+    """The result of an operation on arguments: each a `Value`, a list of these, or a constant.
+
+    None is no argument, and numbers are float32. The ledger records the layer's own parameters."""
     bound: list[tuple[str, str]] = []
     constants: dict[str, Any] = {}
-    for name, given in arguments.items():
-        if isinstance(given, Value):
-            bound.append((name, given))
-        elif isinstance(given, list):
-            bound += [(name, value) for value in given]
-        elif given is not None:
-            constants[name] = np.float32(given) if isinstance(given, float) else given
+    for name, argument in arguments.items():
+        if isinstance(argument, GraphValue):
+            bound.append((name, argument))
+        elif isinstance(argument, list):
+            bound += [(name, value) for value in argument]
+        elif argument is not None:
+            constants[name] = np.float32(argument) if isinstance(argument, float) else argument
     attributes = {"inputs": tuple(n for n, _ in bound), **constants}
     inner = Attributes(Ledger(), c.node.place, c.node.operator, attributes)
-    made = OPERATIONS["mil", kind](replace(c, inputs=tuple(v for _, v in bound), attributes=inner))
+    result = OPERATIONS["mil", kind](
+        replace(c, inputs=tuple(v for _, v in bound), attributes=inner)
+    )
     inner.irrelevant("inputs", "they have been bound")
     inner.close()
-    return made
+    return result
 
 
-def inputs(c: Conversion) -> list[Value]:
+def inputs(c: Conversion) -> list[GraphValue]:
     """All inputs of a layer, as an argument."""
-    return [Value(c.required(i)) for i in range(len(c.inputs))]
+    return [GraphValue(c.required(i)) for i in range(len(c.inputs))]
 
 
 def cast_to(c: Conversion, dtype: str, make: Callable[[Conversion], Result]) -> Result:
@@ -225,7 +228,7 @@ def layer(
     the node, or constants."""
 
     def convert(c: Conversion) -> Result:
-        tied = {n: Value(c.required(i)) for i, n in enumerate(bound)}
+        tied = {n: GraphValue(c.required(i)) for i, n in enumerate(bound)}
         return operation(c, kind, **tied, **fields_of(c, arguments))
 
     TABLE.row(name)(lambda c: cast_to(c, to, convert) if to else convert(c))

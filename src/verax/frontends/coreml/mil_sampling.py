@@ -40,10 +40,10 @@ def _grid(c: Mil) -> str:
 
 def _scales(c: Mil, x: str) -> tuple[int, int]:
     """Height and width after scaling: the whole part of size times factor."""
-    factors = [c.number(f"scale_factor_{n}", 1.0) for n in ("height", "width")]
+    factors = [c.scalar(f"scale_factor_{n}", 1.0) for n in ("height", "width")]
     dims = c.known_sizes(x, (-2, -1), "the new size")
-    found = [int(np.floor(f * d)) for f, d in zip(factors, dims)]
-    return found[0], found[1]
+    sizes = [int(np.floor(f * d)) for f, d in zip(factors, dims)]
+    return sizes[0], sizes[1]
 
 
 def _linear(c: Mil, x: str, grid: str, sizes: tuple[int, int]) -> Result:
@@ -64,10 +64,10 @@ def upsample_nearest(c: Mil) -> Result:
 def upsample_bilinear(c: Mil) -> Result:
     """half_pixel_centers is what align_corners is not, unless it is given."""
     x, corners = c.tensor("x"), c.flag("align_corners", True)
-    centres = c.flag("half_pixel_centers", not corners)
-    if corners and centres:
+    centers = c.flag("half_pixel_centers", not corners)
+    if corners and centers:
         c.attributes.refuse("half_pixel_centers", "align_corners is true")
-    rule = "align_corners" if corners else "half_pixel" if centres else "asymmetric"
+    rule = "align_corners" if corners else "half_pixel" if centers else "asymmetric"
     return resized(c, x, "linear", rule, _scales(c, x))
 
 
@@ -122,7 +122,7 @@ def crop_resize(c: Mil) -> Result:
         if c.fixed("box_indices") is not None or "box_indices" in c.attributes.get("inputs", ()):
             batches = c.positions("box_indices")
         elif isinstance(count, int):
-            c.must_be_few(count)
+            c.check_count(count)
             batches = c.ints(range(count))
         else:
             c.refuse("boxes in an unknown number without box_indices")
@@ -130,14 +130,14 @@ def crop_resize(c: Mil) -> Result:
     else:
         boxes, batches = boxes_of(c, c.tensor("roi"))
         lift = None if batches is None else (1,)
-    found = crops(
+    crop = crops(
         c, x, boxes, batches, size, _grid(c), order=order,
-        normalized=c.flag("normalized_coordinates"), scale=c.number("spatial_scale", 1.0),
-        outside=c.number("pad_value", 0.0),
+        normalized=c.flag("normalized_coordinates"), scale=c.scalar("spatial_scale", 1.0),
+        outside=c.scalar("pad_value", 0.0),
     )  # fmt: skip
     if lift is None:
-        return c.result("Identity", [found])
-    return c.result("Unsqueeze", [found, c.ints(lift)])
+        return c.result("Identity", [crop])
+    return c.result("Unsqueeze", [crop, c.ints(lift)])
 
 
 PADDINGS = {
@@ -149,7 +149,7 @@ PADDINGS = {
     ("symmetric", False): "reflection",
 }
 """How GridSample names the padding, by padding_mode and align_corners: it reflects about the
-centres of the outer pixels, or about their edges."""
+centers of the outer pixels, or about their edges."""
 
 
 @mil("resample")
@@ -158,7 +158,7 @@ def resample(c: Mil) -> Result:
     x, at = c.tensor("x"), c.tensor("coordinates")
     sampling, padding = c.text("sampling_mode", ""), c.text("padding_mode", "")
     coordinates, corners = c.text("coordinates_mode", ""), c.flag("align_corners")
-    if padding == "constant" and c.number("padding_value"):
+    if padding == "constant" and c.scalar("padding_value"):
         c.attributes.refuse("padding_value", "only 0 is supported")
     c.attributes.irrelevant("padding_value", f"padding_mode is {padding}")
     if c.type(at).dtype != c.type(x).dtype:
@@ -196,17 +196,17 @@ def affine(c: Mil) -> Result:
     """Samples at (a0 x + a1 y + a2, b0 x + b1 y + b2) of coordinates from -1 to 1."""
     x, matrix = c.tensor("x"), c.tensor("transform_matrix")
     height, width = c.integer("output_height"), c.integer("output_width")
-    wanted = {"padding_mode": "constant", "coordinates_mode": "normalized_minus_one_to_one"}
-    for name, value in wanted.items():
+    supported = {"padding_mode": "constant", "coordinates_mode": "normalized_minus_one_to_one"}
+    for name, value in supported.items():
         if c.text(name, "") != value:
             c.attributes.refuse(name, "the format has no other value")
-    if c.number("padding_value"):
+    if c.scalar("padding_value"):
         c.attributes.refuse("padding_value", "only 0 is supported")
     if not c.flag("align_corners"):
         c.attributes.refuse("align_corners", "the format has no other value")
     if min(height, width) < 2:
         c.refuse(f"an output of {height} x {width}")
-    c.must_be_few(height * width)
+    c.check_count(height * width)
     batch, rows = c.type(x).dims[0], c.type(matrix).dims[0]
     if rows == 1 and batch != 1:
         if not isinstance(batch, int):
@@ -214,14 +214,14 @@ def affine(c: Mil) -> Result:
         matrix = c.add("Expand", [matrix, c.ints((batch, 6))])
     axes = []
     for i, count in enumerate((height, width)):
-        whole = c.add("Div", [c.like(2 * np.arange(count) - (count - 1), x),
+        coordinates = c.add("Div", [c.like(2 * np.arange(count) - (count - 1), x),
                               c.like(count - 1, x)])  # fmt: skip
-        lone = c.add("Unsqueeze", [whole, c.ints((1 - i,))])
+        lone = c.add("Unsqueeze", [coordinates, c.ints((1 - i,))])
         axes.append(c.add("Expand", [lone, c.ints((height, width))]))
     ones = c.like(np.ones((height, width)), x)
-    parts = [c.add("Unsqueeze", [v, c.ints((2,))]) for v in (axes[1], axes[0], ones)]
-    base = c.add("Reshape", [c.add("Concat", parts, axis=2), c.ints((1, height * width, 3))])
-    turned = c.add("Reshape", [matrix, c.ints((0, 2, 3))])
-    product = c.add("MatMul", [base, c.add("Transpose", [turned], perm=(0, 2, 1))])
+    components = [c.add("Unsqueeze", [v, c.ints((2,))]) for v in (axes[1], axes[0], ones)]
+    base = c.add("Reshape", [c.add("Concat", components, axis=2), c.ints((1, height * width, 3))])
+    matrices = c.add("Reshape", [matrix, c.ints((0, 2, 3))])
+    product = c.add("MatMul", [base, c.add("Transpose", [matrices], perm=(0, 2, 1))])
     at = c.add("Reshape", [product, c.ints((0, height, width, 2))])
     return _sampled(c, x, at, c.text("sampling_mode", ""), "zeros", corners=True)

@@ -1,4 +1,4 @@
-"""ML program operations with weights or windows: convolution, pooling, dense, normalisation.
+"""ML program operations with weights or windows: convolution, pooling, dense, normalization.
 
 Meanings and defaults: coremltools, converters/mil/mil/ops/defs.
 """
@@ -15,7 +15,7 @@ from verax.base.errors import ModelError
 from verax.frontends.common import formulas
 from verax.frontends.common.context import MAX_MADE, Result
 from verax.frontends.common.shapes import Pads, resolved, same_transposed
-from verax.frontends.common.table import Fields, integer, number
+from verax.frontends.common.table import Fields, integer, scalar
 from verax.frontends.coreml.mil_rows import OPERATIONS, Mil, mil
 
 RULES = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER"}
@@ -38,7 +38,7 @@ def _pads(c: Mil, rank: int) -> Pads | str:
 
 @mil("conv")
 def conv(c: Mil) -> Result:
-    inputs = c.given(("x", "weight", "bias?"))
+    inputs = c.named_inputs(("x", "weight", "bias?"))
     x, weights = (c.type(str(v)) for v in inputs[:2])
     rank = x.rank - 2
     strides, dilations = c.counted("strides", rank, 1), c.counted("dilations", rank, 1)
@@ -55,28 +55,28 @@ def conv(c: Mil) -> Result:
 @mil("conv_transpose")
 def conv_transpose(c: Mil) -> Result:
     """Its output_shape, with batch and channels, adds to the end; SAME crops half at the start."""
-    inputs = c.given(("x", "weight", "bias?"))
+    inputs = c.named_inputs(("x", "weight", "bias?"))
     weights = c.builder.types[str(inputs[1])]
     rank = weights.rank - 2
     strides, dilations = c.counted("strides", rank, 1), c.counted("dilations", rank, 1)
     fields: dict[str, Any] = {"strides": strides, "dilations": dilations}
     fields["groups"] = c.integer("groups", 1)
     reach = [(int(k) - 1) * d + 1 for k, d in zip(weights.shape[2:], dilations)]
-    wanted, pads = c.integers("output_shape"), _pads(c, rank)
+    output_shape, pads = c.integers("output_shape"), _pads(c, rank)
     if isinstance(pads, str):
-        shape: Sequence[int] | None = None if wanted is None else wanted[2:]
+        shape: Sequence[int] | None = None if output_shape is None else output_shape[2:]
         if shape is not None:
             return c.result("ConvTranspose", inputs, output_shape=shape, pads=pads, **fields)
         cropped, more = same_transposed(reach, strides, pads)
         return c.result("ConvTranspose", inputs, pads=cropped, output_padding=more, **fields)
-    if wanted is None:
+    if output_shape is None:
         return c.result("ConvTranspose", inputs, pads=pads, **fields)
     x = c.builder.types[str(inputs[0])]
     sizes = [d for d in x.dims[2:] if isinstance(d, int)]
-    if len(wanted) != x.rank or len(sizes) != rank:
+    if len(output_shape) != x.rank or len(sizes) != rank:
         c.attributes.refuse("output_shape", f"the input is {x}")
     plain = [s * (n - 1) + e - sum(p) for n, s, e, p in zip(sizes, strides, reach, pads)]
-    extra = tuple(w - n for w, n in zip(wanted[2:], plain))
+    extra = tuple(w - n for w, n in zip(output_shape[2:], plain))
     if min(extra) < 0:
         c.attributes.refuse("output_shape", f"without it the output has the sizes {plain}")
     return c.result("ConvTranspose", inputs, pads=pads, output_padding=extra, **fields)
@@ -122,11 +122,11 @@ def matmul(c: Mil) -> Result:
 
 def _per_channel(c: Mil, name: str, x: str, default: float) -> str:
     """A constant per channel; `default` everywhere when the operation gives none."""
-    found = c.maybe(name)
-    if found is not None:
-        return found
+    value = c.maybe(name)
+    if value is not None:
+        return value
     channels = c.known_size(x, 1, "the scale")
-    c.must_be_few(channels)
+    c.check_count(channels)
     return c.like(np.full(channels, default), x)
 
 
@@ -135,20 +135,20 @@ def batch_norm(c: Mil) -> Result:
     x = c.tensor("x")
     scale, shift = (_per_channel(c, n, x, d) for n, d in (("gamma", 1.0), ("beta", 0.0)))
     inputs = [x, scale, shift, c.tensor("mean"), c.tensor("variance")]
-    return c.result("BatchNormalization", inputs, epsilon=c.number("epsilon", 1e-5))
+    return c.result("BatchNormalization", inputs, epsilon=c.scalar("epsilon", 1e-5))
 
 
 @mil("instance_norm")
 def instance_norm(c: Mil) -> Result:
     x = c.tensor("x")
     scale, shift = (_per_channel(c, n, x, d) for n, d in (("gamma", 1.0), ("beta", 0.0)))
-    return c.result("InstanceNormalization", [x, scale, shift], epsilon=c.number("epsilon", 1e-5))
+    return c.result("InstanceNormalization", [x, scale, shift], epsilon=c.scalar("epsilon", 1e-5))
 
 
 @mil("layer_norm")
 def layer_norm(c: Mil) -> Result:
     """(x - mean) / sqrt(variance + epsilon) over some axes, times gamma plus beta on these."""
-    x, epsilon = c.tensor("x"), c.number("epsilon", 1e-5)
+    x, epsilon = c.tensor("x"), c.scalar("epsilon", 1e-5)
     rank = c.rank(x)
     axes = sorted(a % rank for a in c.integers("axes", tuple(range(rank))))
     scale, shift = c.maybe("gamma"), c.maybe("beta")
@@ -167,14 +167,14 @@ def _normalized(
     c: Mil, x: str, axes: list[int], epsilon: float, scale: str | None, shift: str | None
 ) -> Result:
     """Over axes that are not the last ones."""
-    found = c.append(formulas.standardised(c, x, axes, epsilon))
-    others = c.ints([i for i in range(c.rank(x)) if i not in axes])
+    normalized = c.append(formulas.standardised(c, x, axes, epsilon))
+    other_axes = c.ints([i for i in range(c.rank(x)) if i not in axes])
     for kind, values in (("Mul", scale), ("Add", shift)):
         if values is not None:
             if c.rank(values) != len(axes):
                 raise ModelError(f"{c.type(values)} on axes {axes}", place=c.node.place)
-            found = c.add(kind, [found, c.add("Unsqueeze", [values, others])])
-    return c.result("Identity", [found])
+            normalized = c.add(kind, [normalized, c.add("Unsqueeze", [values, other_axes])])
+    return c.result("Identity", [normalized])
 
 
 @mil("scaled_dot_product_attention")
@@ -184,9 +184,9 @@ def attention(c: Mil) -> Result:
     rank, size = c.rank(query), c.type(query).dims[-1]
     if not isinstance(size, int):
         c.refuse(f"queries {c.type(query)} of unknown size")
-    turned = c.add("Transpose", [key], perm=(*range(rank - 2), rank - 1, rank - 2))
+    transposed_keys = c.add("Transpose", [key], perm=(*range(rank - 2), rank - 1, rank - 2))
     root = c.add("Sqrt", [c.like(size, query)])
-    scores = c.add("Div", [c.add("MatMul", [query, turned]), root])
+    scores = c.add("Div", [c.add("MatMul", [query, transposed_keys]), root])
     mask = c.maybe("attn_mask")
     if mask is not None and c.type(mask).dtype == "bool":
         scores = c.add("Where", [mask, scores, c.like(-np.inf, query)])
@@ -215,10 +215,10 @@ def quantize(c: Mil) -> Result:
 
 
 def _shape(c: Mil, value: str) -> tuple[int, ...]:
-    found = c.builder.known.get(value)
-    if found is None:
+    content = c.builder.known.get(value)
+    if content is None:
         c.refuse("scales that are computed while the network runs")
-    return tuple(found.shape)
+    return tuple(content.shape)
 
 
 @mil("dequantize")
@@ -233,8 +233,8 @@ def l2_norm(c: Mil) -> Result:
     """x / sqrt(sum of squares + epsilon) over the last three axes."""
     x = c.tensor("x")
     axes = range(c.rank(x) - 3, c.rank(x))
-    return formulas.over_length(c, x, axes, c.number("epsilon", 1e-6))
+    return formulas.over_length(c, x, axes, c.scalar("epsilon", 1e-6))
 
 
-LRN: Fields = {"alpha": number(1e-4), "beta": number(0.75), "bias": number(1.0, "k")}
+LRN: Fields = {"alpha": scalar(1e-4), "beta": scalar(0.75), "bias": scalar(1.0, "k")}
 OPERATIONS.operator("LRN", "local_response_norm", size=integer(), **LRN)

@@ -27,10 +27,10 @@ def read_network(model: Any, name: str) -> ForeignModel:
 
     Raises `ModelError`, `UnsupportedError`.
     """
-    return _Reader(model).read(name)
+    return _NetworkReader(model).read(name)
 
 
-class _Reader:
+class _NetworkReader:
     def __init__(self, model: Any) -> None:
         self.model = model
         self.kind = model.WhichOneof("Type")
@@ -84,10 +84,10 @@ class _Reader:
             if not steps and len(self.inputs) == 1:
                 steps = [p for p in self.network.preprocessing if not p.featureName]
             for i, step in enumerate(steps):
-                made = f"{name}/preprocessed" + (f"_{i}" if i else "")
-                node = preprocessing_node(step, feature, made)
+                result = f"{name}/preprocessed" + (f"_{i}" if i else "")
+                node = preprocessing_node(step, feature, result)
                 self.nodes.append(_with_input(node, self.names[name]))
-                self.names[name] = made
+                self.names[name] = result
         elif self.is_legacy or feature.dtype is DType.int32:
             attributes = {"mapping": "RANK5_ARRAY_MAPPING"} if self.is_legacy else {}
             if feature.dtype is DType.int32:
@@ -111,76 +111,78 @@ class _Reader:
 
     def _outputs(self) -> list[Feature]:
         """Declared outputs that are tensors; a classifier's are its probabilities."""
-        found = [feature_of(f) for f in self.model.description.output]
+        features = [feature_of(f) for f in self.model.description.output]
         if self.kind == "neuralNetworkClassifier":
             labels = self.network.WhichOneof("ClassLabels")
             if labels:
                 texts = map(str, getattr(self.network, labels).vector)
                 self.metadata["labels"] = "\n".join(texts)
             produced = [o for layer in self.network.layers for o in layer.output]
-            chosen = self.network.labelProbabilityLayerName or (produced[-1] if produced else "")
+            probabilities = self.network.labelProbabilityLayerName or (
+                produced[-1] if produced else ""
+            )
             by_layer = {x.name: x.output[0] for x in self.network.layers if len(x.output)}
-            if chosen not in produced and chosen in by_layer:
-                chosen = by_layer[chosen]
-            self.probabilities = chosen
-            said = self.model.description.predictedProbabilitiesName or chosen
-            rest = [f for f in found if f.kind in ("multiArrayType", "imageType")]
-            return [Feature(said, "probabilities", None), *(f for f in rest if f.name != said)]
-        for feature in found:
+            if probabilities not in produced and probabilities in by_layer:
+                probabilities = by_layer[probabilities]
+            self.probabilities = probabilities
+            name = self.model.description.predictedProbabilitiesName or probabilities
+            tensors = [f for f in features if f.kind in ("multiArrayType", "imageType")]
+            return [Feature(name, "probabilities", None), *(f for f in tensors if f.name != name)]
+        for feature in features:
             if feature.kind not in ("multiArrayType", "imageType"):
                 raise UnsupportedError(
                     f"the output is {feature.kind}, not a tensor", place=f"output {feature.name!r}"
                 )
-        if not found:
+        if not features:
             raise ModelError("the model has no outputs")
-        return found
+        return features
 
     def _layer(self, layer: Any) -> None:
         kind = layer.WhichOneof("layer")
-        place = f"layer {layer.name!r}"
+        location = f"layer {layer.name!r}"
         if kind is None:
-            refuse_unknown(layer, place)
-            raise ModelError("the layer is of no kind", place=place)
+            refuse_unknown(layer, location)
+            raise ModelError("the layer is of no kind", place=location)
         params = getattr(layer, kind)
-        attributes = attributes_of(params, place)
+        attributes = attributes_of(params, location)
         inputs = []
         for name in layer.input:
             if name not in self.names:
                 raise ModelError(
                     f"{name!r} is read before anything defines it",
-                    place=place,
+                    place=location,
                     next_step="the layers are not sorted, form a cycle, or the file is damaged",
                 )
             inputs.append(self.names[name])
         outputs = []
         for name in layer.output:
             if not name or (name in self.names and kind != "copy"):
-                raise ModelError(f"the value {name!r} is defined twice", place=place)
+                raise ModelError(f"the value {name!r} is defined twice", place=location)
             inner = self._inner(name)
             if name in self.names:
-                raise UnsupportedError("a value that is overwritten (in a loop)", place=place)
+                raise UnsupportedError("a value that is overwritten (in a loop)", place=location)
             self.names[name] = inner
             outputs.append(inner)
         if not self.is_legacy:
             for name, tensor in zip(outputs, layer.outputTensor):
-                self._declare(name, tensor, place)
+                self._declare(name, tensor, location)
         self._add(kind, tuple(inputs), tuple(outputs), attributes, layer.name)
 
-    def _declare(self, name: str, tensor: Any, place: str) -> None:
+    def _declare(self, name: str, tensor: Any, location: str) -> None:
         """A recorded shape, against which the inferred one is held; -1 is any size."""
         dims = tuple(int(d) if d >= 0 else None for d in tensor.dimValue)
         if dims and len(dims) != tensor.rank:
-            raise ModelError(f"a tensor of {tensor.rank} axes has the sizes {dims}", place=place)
+            raise ModelError(f"a tensor of {tensor.rank} axes has the sizes {dims}", place=location)
         if dims or tensor.rank:
-            known = dims or (None,) * min(tensor.rank, MAX_RANK)
-            self.declared[name] = ForeignValue(name, DType.float32, known)
+            known_dims = dims or (None,) * min(tensor.rank, MAX_RANK)
+            self.declared[name] = ForeignValue(name, DType.float32, known_dims)
 
     def _inner(self, name: str) -> str:
         """The name of a layer's result: its own, unless a border node is to bear that."""
         declared = {f.name for f in self.model.description.output}
-        said = self.model.description.predictedProbabilitiesName
+        predicted = self.model.description.predictedProbabilitiesName
         has_border = self.is_legacy or self._dtype(name) is DType.int32
-        return f"{name}/array" if name in {*declared, said} and has_border else name
+        return f"{name}/array" if name in {*declared, predicted} and has_border else name
 
     def _dtype(self, name: str) -> DType | None:
         return next(
@@ -223,10 +225,10 @@ def _with_input(node: ForeignNode, name: str) -> ForeignNode:
 
 
 def metadata_of(model: Any) -> dict[str, str]:
-    """What a model says about itself."""
+    """The model's own metadata: user-defined entries, description, author, license, version."""
     about = model.description.metadata
-    found = {str(k): str(v) for k, v in about.userDefined.items()}
+    entries = {str(k): str(v) for k, v in about.userDefined.items()}
     for key in ("shortDescription", "author", "license", "versionString"):
         if text := getattr(about, key):
-            found[key] = text
-    return found
+            entries[key] = text
+    return entries

@@ -18,15 +18,15 @@ def unpacked(
 ) -> np.ndarray:
     """`count` numbers as uint8, or int8 if signed, from exactly the bytes that hold them."""
     data = np.frombuffer(raw, np.uint8) if not isinstance(raw, np.ndarray) else raw
-    found = np.empty(count, np.uint8)
+    codes = np.empty(count, np.uint8)
     for start in range(0, count, CHUNK):
         size = min(CHUNK, count - start)
-        part = data[start * bits // 8 : packed_size(start + size, bits)]
-        flags = np.unpackbits(part, bitorder="little")[: size * bits].reshape(size, bits)
-        found[start : start + size] = np.packbits(flags, axis=1, bitorder="little").ravel()
+        chunk = data[start * bits // 8 : packed_size(start + size, bits)]
+        flags = np.unpackbits(chunk, bitorder="little")[: size * bits].reshape(size, bits)
+        codes[start : start + size] = np.packbits(flags, axis=1, bitorder="little").ravel()
     if not signed:
-        return found
-    return np.asarray((found << (8 - bits)).view(np.int8) >> (8 - bits))
+        return codes
+    return np.asarray((codes << (8 - bits)).view(np.int8) >> (8 - bits))
 
 
 def bits_of(kind: str) -> int:

@@ -57,16 +57,22 @@ def read_model(
     refuse_unknown(content, f"model {name!r}")
     if not len(content.models):
         raise ModelError("the pipeline has no stages", place=f"model {name!r}")
-    said = [str(n) for n in content.names]
-    names = said if len(set(said)) == len(content.models) else map(str, range(len(content.models)))
-    parts = []
+    stated_names = [str(n) for n in content.names]
+    names = (
+        stated_names
+        if len(set(stated_names)) == len(content.models)
+        else map(str, range(len(content.models)))
+    )
+    stages = []
     for title, message in zip(names, content.models):
         stage = f"stage {title}"
-        parts.append((stage, message, read_model(message, stage, blobs, defaults, depth + 1)))
-    joint = _Joint(model, name, defaults, [o.name for _, _, part in parts for o in part.outputs])
-    for stage, message, part in parts:
-        joint.add(stage, message, part)
-    return joint.whole()
+        stages.append((stage, message, read_model(message, stage, blobs, defaults, depth + 1)))
+    joint = _Joint(
+        model, name, defaults, [o.name for _, _, stage_model in stages for o in stage_model.outputs]
+    )
+    for stage, message, stage_model in stages:
+        joint.add(stage, message, stage_model)
+    return joint.foreign_model()
 
 
 class _Joint:
@@ -76,7 +82,7 @@ class _Joint:
     """
 
     def __init__(
-        self, model: Any, name: str, defaults: Mapping[str, np.ndarray], made: list[str]
+        self, model: Any, name: str, defaults: Mapping[str, np.ndarray], output_names: list[str]
     ) -> None:
         self.model, self.name, self.defaults = model, name, defaults
         self.features = {f.name: feature_of(f) for f in model.description.input}
@@ -87,21 +93,21 @@ class _Joint:
         self.constants: dict[str, np.ndarray] = {}
         self.declared: dict[str, ForeignValue] = {}
         self.metadata: dict[str, str] = {}
-        self.taken = {*self.features, *made}
+        self.used_names = {*self.features, *output_names}
 
-    def add(self, stage: str, message: Any, part: ForeignModel) -> None:
+    def add(self, stage: str, message: Any, stage_model: ForeignModel) -> None:
         """Append a stage, with its values renamed where another stage has the name."""
         crossing = {f.name: feature_of(f) for f in message.description.input}
-        names = {o.name: o.name for o in part.outputs}
+        names = {o.name: o.name for o in stage_model.outputs}
         for name in names:
             if name in self.features:
                 raise ModelError(f"the feature {name!r} is made twice", place=stage)
-        for value in part.inputs:
+        for value in stage_model.inputs:
             names[value.name] = self._cross(stage, value, crossing.get(value.name))
-        produced = dict.fromkeys(o for node in part.nodes for o in node.outputs if o)
-        for name in (*part.constants, *produced):
+        produced = dict.fromkeys(o for node in stage_model.nodes for o in node.outputs if o)
+        for name in (*stage_model.constants, *produced):
             names.setdefault(name, self._free(stage, name))
-        for node in part.nodes:
+        for node in stage_model.nodes:
             self.nodes.append(
                 ForeignNode(
                     node.op_type,
@@ -114,52 +120,52 @@ class _Joint:
                     node.depth,
                 )
             )
-        self.constants |= {names[k]: v for k, v in part.constants.items()}
-        for old, value in part.declared.items():
+        self.constants |= {names[k]: v for k, v in stage_model.constants.items()}
+        for old, value in stage_model.declared.items():
             if old in names:
                 new = names[old]
                 self.declared[new] = ForeignValue(new, value.dtype, value.dims, value.kind)
-        for key, text in part.metadata.items():
+        for key, text in stage_model.metadata.items():
             self.metadata.setdefault(key, text)
         images = {
             f.name for f in message.description.output if f.type.WhichOneof("Type") == "imageType"
         }
-        for value in part.outputs:
+        for value in stage_model.outputs:
             kind = "imageType" if value.name in images else value.kind
             self.features[value.name] = Feature(value.name, kind, None, value.dtype)
 
     def _free(self, stage: str, name: str) -> str:
-        while name in self.taken:
+        while name in self.used_names:
             name = f"{stage}/{name}"
-        self.taken.add(name)
+        self.used_names.add(name)
         return name
 
-    def _cross(self, stage: str, wanted: ForeignValue, feature: Feature | None) -> str:
+    def _cross(self, stage: str, expected: ForeignValue, feature: Feature | None) -> str:
         """The value that a stage sees as its input."""
-        name, place = wanted.name, f"{stage}, input {wanted.name!r}"
+        name, location = expected.name, f"{stage}, input {expected.name!r}"
         if name not in self.features:
             if name not in self.defaults:
-                raise ModelError(f"no stage before makes the feature {name!r}", place=place)
-            made = self._free(stage, name)
-            self.constants[made] = self.defaults[name]
-            return made
+                raise ModelError(f"no stage before makes the feature {name!r}", place=location)
+            result = self._free(stage, name)
+            self.constants[result] = self.defaults[name]
+            return result
         source, is_input = self.features[name], name in self.inputs
         color = feature.color if feature is not None else ""
         if color != source.color or (source.kind == "imageType" and not is_input):
             raise UnsupportedError(
                 f"the feature {name!r} is {_words(source)} and becomes {_words(feature)}",
-                place=place,
+                place=location,
                 next_step="declare it the same way on both sides of the stage's border",
             )
-        is_same = (source.dtype, source.dims) == (wanted.dtype, wanted.dims)
+        is_same = (source.dtype, source.dims) == (expected.dtype, expected.dims)
         if is_input and (is_same or source.kind == "doubleType"):
             return name
-        made = self._free(stage, name)
-        self.nodes.append(ForeignNode("copy", (name,), (made,), {}, f"{stage}/{name}"))
-        self.declared[made] = ForeignValue(made, wanted.dtype, wanted.dims)
-        return made
+        result = self._free(stage, name)
+        self.nodes.append(ForeignNode("copy", (name,), (result,), {}, f"{stage}/{name}"))
+        self.declared[result] = ForeignValue(result, expected.dtype, expected.dims)
+        return result
 
-    def whole(self) -> ForeignModel:
+    def foreign_model(self) -> ForeignModel:
         """All stages as one model with the pipeline's own inputs and outputs."""
         about, outputs = self.model.description, []
         for message in about.output:
@@ -197,14 +203,14 @@ class _Joint:
         )
 
     def _declare(self, feature: Feature) -> None:
-        """Hold the pipeline's declaration of an output against what its stage makes."""
+        """Compare the pipeline's declaration of an output with its stage's."""
         name = feature.name
-        wanted = ForeignValue(name, feature.dtype, feature.dims)
-        said = self.declared.setdefault(name, wanted)
-        if said.dtype not in (None, wanted.dtype) or not _agree(said.dims, wanted.dims):
+        expected = ForeignValue(name, feature.dtype, feature.dims)
+        declared = self.declared.setdefault(name, expected)
+        if declared.dtype not in (None, expected.dtype) or not _agree(declared.dims, expected.dims):
             raise ModelError(
-                f"the pipeline declares {name!r} as {wanted.dtype} {wanted.dims}, its stage as "
-                f"{said.dtype} {said.dims}"
+                f"the pipeline declares {name!r} as {expected.dtype} {expected.dims}, its stage as "
+                f"{declared.dtype} {declared.dims}"
             )
 
 

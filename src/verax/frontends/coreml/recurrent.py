@@ -60,7 +60,7 @@ def run(
 ) -> list[str]:
     """Append the operator on x [S, B, I], from states [D, B, H]: its outputs. curves: of each
     direction."""
-    names, alphas, betas = zip(*(each for own in curves for each in own))
+    names, alphas, betas = zip(*(curve for own in curves for curve in own))
     fields |= {"activations": names, "activation_alpha": alphas, "activation_beta": betas}
     if reverse:
         fields["direction"] = "reverse"
@@ -76,8 +76,8 @@ def _direction(c: Conversion, kind: str, cell: Cell, dtype: Any) -> Direction:
     def constant(array: np.ndarray | None, order: Sequence[int] = order) -> str | None:
         if array is None:
             return None
-        parts = np.split(array.astype(dtype), len(order))
-        return c.constant(np.concatenate([parts[g] for g in order]))
+        gates = np.split(array.astype(dtype), len(order))
+        return c.constant(np.concatenate([gates[g] for g in order]))
 
     w, r, b, more = (constant(a) for a in (cell.w, cell.r, cell.b, cell.more))
     return Direction(str(w), str(r), b, more, constant(cell.peephole, (0, 2, 1)))

@@ -10,7 +10,7 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.table import Table
-from verax.frontends.coreml.weights import Quantised
+from verax.frontends.coreml.weights import Quantized
 
 TABLE = Table()
 """Rows by (domain, operator): layers of neural networks have domain "", operations of ML programs
@@ -29,16 +29,16 @@ def weights(c: Conversion, name: str, shape: Sequence[Any], axis: int = 0) -> np
 
     Raises `ModelError` when the layer has none, or another number.
     """
-    found = c.attributes.get(name)
+    stored = c.attributes.get(name)
     c.attributes.irrelevant(f"{name}.isUpdatable", "it concerns training on the device")
     sizes = tuple(int(d) for d in shape)
-    if found is None:
+    if stored is None:
         raise ModelError(f"the layer has no {name}", place=c.node.place)
-    if isinstance(found, Quantised):
-        return found.values(sizes, axis, c.node.place)
-    if not isinstance(found, np.ndarray) or found.size != int(np.prod(sizes, dtype=np.int64)):
+    if isinstance(stored, Quantized):
+        return stored.values(sizes, axis, c.node.place)
+    if not isinstance(stored, np.ndarray) or stored.size != int(np.prod(sizes, dtype=np.int64)):
         raise ModelError(f"{name} are not the {sizes} numbers of the layer", place=c.node.place)
-    return found.reshape(sizes)
+    return stored.reshape(sizes)
 
 
 def bias(c: Conversion, count: int) -> np.ndarray | None:
@@ -51,18 +51,18 @@ def bias(c: Conversion, count: int) -> np.ndarray | None:
 
 def two(c: Conversion, name: str, default: tuple[int, int]) -> tuple[int, int]:
     """Sizes [height, width]. Raises `ModelError` when there are not two."""
-    found: tuple[int, ...] = c.integers(name, ()) or default
-    if len(found) != 2:
-        raise ModelError(f"{name} = {found} must be two sizes", place=c.node.place)
-    return found[0], found[1]
+    sizes: tuple[int, ...] = c.integers(name, ()) or default
+    if len(sizes) != 2:
+        raise ModelError(f"{name} = {sizes} must be two sizes", place=c.node.place)
+    return sizes[0], sizes[1]
 
 
 def amounts(c: Conversion, name: str) -> tuple[tuple[int, int], ...]:
     """Border amounts ((top, bottom), (left, right)); all 0 when the layer states none."""
-    found: tuple[tuple[int, int], ...] = c.attributes.get(name, ()) or ((0, 0), (0, 0))
-    if len(found) != 2:
-        raise ModelError(f"{name} = {found} must be of height and width", place=c.node.place)
-    return found
+    borders: tuple[tuple[int, int], ...] = c.attributes.get(name, ()) or ((0, 0), (0, 0))
+    if len(borders) != 2:
+        raise ModelError(f"{name} = {borders} must be of height and width", place=c.node.place)
+    return borders
 
 
 def or_default(value: float, default: float) -> float:

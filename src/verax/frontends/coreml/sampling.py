@@ -41,8 +41,8 @@ def resampled(c: Conversion, x: str, mode: str, sizes: tuple[int, int]) -> str:
         raise ModelError(f"{dims} at the sizes {sizes}", place=c.node.place)
     hats = []
     for n, m in zip(dims, sizes):
-        whole, divisor = grid(mode, n, m)
-        at = c.add("Div", [_row(c, x, whole), c.like(divisor, x)])
+        numerators, divisor = grid(mode, n, m)
+        at = c.add("Div", [_row(c, x, numerators), c.like(divisor, x)])
         at = c.add("Clip", [at, c.like(0, x), c.like(n - 1, x)])
         hats.append(c.add("Squeeze", [_hats(c, at, n)[0], c.ints((0,))]))
     columns = c.add("Transpose", [hats[1]], perm=(1, 0))
@@ -60,14 +60,18 @@ def crops(
     W - 1. Samples beyond the image are `outside`.
     """
     type_ = c.type(x)
-    known = [d for d in type_.dims if isinstance(d, int)]
-    if type_.rank != 4 or len(known) < 2 or not all(isinstance(d, int) for d in type_.dims[2:]):
+    static_sizes = [d for d in type_.dims if isinstance(d, int)]
+    if (
+        type_.rank != 4
+        or len(static_sizes) < 2
+        or not all(isinstance(d, int) for d in type_.dims[2:])
+    ):
         c.refuse(f"boxes of {type_}, its height and width must be known")
     if mode == UNALIGN:
         c.refuse("this grid has no meaning for boxes in the format's documentation")
     if min(sizes) < 1 or max(sizes) > MAX_MADE:
         raise ModelError(f"boxes at the sizes {sizes}", place=c.node.place)
-    limits = (int(known[-2]), int(known[-1]))
+    limits = (int(static_sizes[-2]), int(static_sizes[-1]))
     weights = []
     for axis, (limit, count) in enumerate(zip(limits, sizes)):
         start, end = _interval(c, boxes, axis, order)
@@ -85,11 +89,11 @@ def crops(
     rows = c.add("Unsqueeze", [rows, c.ints(lift)])
     rank = 2 + len(lift) + 1
     columns = c.add("Unsqueeze", [columns, c.ints(lift)])
-    turned = c.add("Transpose", [columns], perm=(*range(rank - 2), rank - 1, rank - 2))
-    found = c.add("MatMul", [c.add("MatMul", [rows, image]), turned])
+    transposed_columns = c.add("Transpose", [columns], perm=(*range(rank - 2), rank - 1, rank - 2))
+    samples = c.add("MatMul", [c.add("MatMul", [rows, image]), transposed_columns])
     high = c.add("Unsqueeze", [inside_h, c.ints((*lift, rank - 1))])
     wide = c.add("Unsqueeze", [inside_w, c.ints((*lift, rank - 2))])
-    return c.add("Where", [c.add("And", [high, wide]), found, c.like(outside, x)])
+    return c.add("Where", [c.add("And", [high, wide]), samples, c.like(outside, x)])
 
 
 def boxes_of(c: Conversion, value: str) -> tuple[str, str | None]:
@@ -123,23 +127,23 @@ def _positions(c: Conversion, mode: str, start: str, end: str, count: int) -> st
     length = c.add("Sub", [end, start])
     match mode:
         case "strict" | "align":
-            size, whole, divisor = length, np.arange(count), max(1, count - 1)
+            size, numerators, divisor = length, np.arange(count), max(1, count - 1)
             if count == 1 and mode == ALIGN:
-                whole, divisor = np.arange(1, 2), 2
+                numerators, divisor = np.arange(1, 2), 2
         case "upsample":
-            size, whole, divisor = (
+            size, numerators, divisor = (
                 c.add("Add", [length, c.like(1, length)]),
                 np.arange(count),
                 count,
             )
         case _:
             size = c.add("Max", [length, c.like(1, length)])
-            whole, divisor = 2 * np.arange(count) + 1, 2 * count
-    moved = c.add("Mul", [size, _row(c, length, whole)])
-    moved = c.add("Div", [moved, c.like(divisor, length)])
+            numerators, divisor = 2 * np.arange(count) + 1, 2 * count
+    offsets = c.add("Mul", [size, _row(c, length, numerators)])
+    offsets = c.add("Div", [offsets, c.like(divisor, length)])
     if mode in (UPSAMPLE, OFFSET):
-        moved = c.add("Min", [moved, length])
-    return c.add("Add", [start, moved])
+        offsets = c.add("Min", [offsets, length])
+    return c.add("Add", [start, offsets])
 
 
 def _row(c: Conversion, x: str, values: np.ndarray) -> str:

@@ -18,7 +18,7 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 @dataclass(frozen=True)
-class Kept:
+class Suppression:
     """What a suppression leaves of N boxes in each of B batches, best first.
 
     order: [B, rows] positions of the boxes, int64. alive: [B, rows] whether a row is a box that
@@ -37,38 +37,38 @@ def threshold_above(value: float) -> np.float32:
 
 
 def suppress(
-    c: Conversion, boxes: str, scores: str, overlap: str, least: str, *,
+    c: Conversion, boxes: str, scores: str, overlap: str, min_score: str, *,
     per_class: bool, rows: int, never_empty: bool = False,
-) -> Kept:  # fmt: skip
-    """Suppress boxes [B, N, 4] of centre, width, height with scores [B, N, C], float32.
+) -> Suppression:  # fmt: skip
+    """Suppress boxes [B, N, 4] of center, width, height with scores [B, N, C], float32.
 
-    overlap, least: the thresholds, values of one element. rows: how many go out at most.
+    overlap, min_score: the thresholds, values of one element. rows: the limit of selected boxes.
     never_empty: the best box stays, whatever its score, where none would.
     Raises `UnsupportedError` while the sizes are not known.
     """
-    batch, count, classes = c.known_sizes(scores, what="which boxes overlap")
+    batch, count, classes = c.known_sizes(scores, dependent="which boxes overlap")
     if not (batch and count and classes):
         c.refuse(f"the scores are {c.type(scores)}")
     rows = min(rows, count)
     lowest = c.constant(LOWEST, np.float32)
     top = c.add("ReduceMax", [scores, c.ints((2,))], keepdims=False)
-    passed = c.add("Where", [c.add("GreaterOrEqual", [top, least]), top, lowest])
+    passed = c.add("Where", [c.add("GreaterOrEqual", [top, min_score]), top, lowest])
     ranked = c.add("Unsqueeze", [passed, c.ints((1,))])
     if per_class:
         label = c.add("ArgMax", [scores], axis=2, keepdims=False)
         label = c.add("Unsqueeze", [label, c.ints((1,))])
-        each = c.constant(np.arange(classes).reshape(1, -1, 1), np.int64)
-        ranked = c.add("Where", [c.add("Equal", [label, each]), ranked, lowest])
-    kept = c.add(
+        class_indices = c.constant(np.arange(classes).reshape(1, -1, 1), np.int64)
+        ranked = c.add("Where", [c.add("Equal", [label, class_indices]), ranked, lowest])
+    selected = c.add(
         "NonMaxSuppression",
         [boxes, ranked, c.ints((count,)), overlap, lowest],
         center_point_box=True,
     )
-    where = c.add("Gather", [kept, c.ints((0, 2))], axis=1)
-    length = c.add("Slice", [c.add("Shape", [kept]), c.ints((0,)), c.ints((1,))])
+    positions = c.add("Gather", [selected, c.ints((0, 2))], axis=1)
+    length = c.add("Slice", [c.add("Shape", [selected]), c.ints((0,)), c.ints((1,))])
     ones = c.add("Expand", [c.constant(1, np.int64), length])
     none = c.constant(np.zeros((batch, count), np.int64))
-    stays = c.add("ScatterND", [none, where, ones])
+    stays = c.add("ScatterND", [none, positions, ones])
     if never_empty:
         best = c.add("ArgMax", [top], axis=1)
         is_best = c.add("Equal", [best, c.constant(np.arange(count)[None], np.int64)])
@@ -80,34 +80,41 @@ def suppress(
     score = c.add("Where", [c.add("Cast", [stays], to="bool"), top, lowest])
     best, order = c.add_all("TopK", [score, c.ints((rows,))], axis=1)
     alive = c.add("Greater", [best, lowest])
-    most = c.constant(rows, np.int64)
-    return Kept(order, alive, c.add("Min", [total, most]))
+    max_rows = c.constant(rows, np.int64)
+    return Suppression(order, alive, c.add("Min", [total, max_rows]))
 
 
 def suppressed(
-    c: Conversion, boxes: str, scores: str, overlap: str, least: str, *, per_class: bool, rows: int
+    c: Conversion,
+    boxes: str,
+    scores: str,
+    overlap: str,
+    min_score: str,
+    *,
+    per_class: bool,
+    rows: int,
 ) -> tuple[str, str, str, str]:
     """Boxes, scores and positions (int64) of what stays, filled up to `rows` with zeros and -1, and
     how many stay (int64). The best box of all stays where none would."""
-    kept = suppress(
-        c, boxes, scores, overlap, least, per_class=per_class, rows=rows, never_empty=True
+    suppression = suppress(
+        c, boxes, scores, overlap, min_score, per_class=per_class, rows=rows, never_empty=True
     )
-    places = c.add("Where", [kept.alive, kept.order, c.constant(-1, np.int64)])
-    (have,) = c.known_sizes(kept.order, (1,))
-    found = [picked(c, kept, values, rows) for values in (boxes, scores)]
-    return found[0], found[1], padded(c, places, have, rows, -1), kept.count
+    indices = c.add("Where", [suppression.alive, suppression.order, c.constant(-1, np.int64)])
+    (have,) = c.known_sizes(suppression.order, (1,))
+    filled = [picked(c, suppression, values, rows) for values in (boxes, scores)]
+    return filled[0], filled[1], padded(c, indices, have, rows, -1), suppression.count
 
 
-def picked(c: Conversion, kept: Kept, values: str, rows: int) -> str:
+def picked(c: Conversion, suppression: Suppression, values: str, rows: int) -> str:
     """The rows of values [B, N, K] that stay, then rows of zeros: [B, rows, K]."""
     width = c.known_size(values, 2)
-    index = c.add("Unsqueeze", [kept.order, c.ints((2,))])
-    have = c.known_size(kept.order, 1)
+    index = c.add("Unsqueeze", [suppression.order, c.ints((2,))])
+    have = c.known_size(suppression.order, 1)
     shape = c.ints((1, 1, width))
-    found = c.add("GatherElements", [values, c.add("Tile", [index, shape])], axis=1)
-    mask = c.add("Unsqueeze", [kept.alive, c.ints((2,))])
-    found = c.add("Where", [mask, found, c.constant(0, np.float32)])
-    return padded(c, found, have, rows, 0.0)
+    rows_of_values = c.add("GatherElements", [values, c.add("Tile", [index, shape])], axis=1)
+    mask = c.add("Unsqueeze", [suppression.alive, c.ints((2,))])
+    rows_of_values = c.add("Where", [mask, rows_of_values, c.constant(0, np.float32)])
+    return padded(c, rows_of_values, have, rows, 0.0)
 
 
 def padded(c: Conversion, values: str, have: int, rows: int, filler: float) -> str:

@@ -1,4 +1,4 @@
-"""CoreML layers of matrix products and normalisations.
+"""CoreML layers of matrix products and normalizations.
 
 Formulas: apple/coremltools, mlmodel/format/NeuralNetwork.proto.
 """
@@ -10,7 +10,7 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.coreml.mil_rows import Value, operation
+from verax.frontends.coreml.mil_rows import GraphValue, operation
 from verax.frontends.coreml.rows import bias, or_default, require_rank, row, weights
 
 
@@ -18,9 +18,9 @@ from verax.frontends.coreml.rows import bias, or_default, require_rank, row, wei
 def inner_product(c: Conversion) -> Result:
     """x times weights [out, in]; of rank 4 and more the last three axes are taken as one."""
     a = c.attributes
-    a.expect("int8DynamicQuantize", False, why="inputs quantised while running")
-    taken, out = a.integer("inputChannels", 0), a.integer("outputChannels", 0)
-    w = c.constant(weights(c, "weights", (out, taken)))
+    a.expect("int8DynamicQuantize", False, reason="inputs quantised while running")
+    in_channels, out = a.integer("inputChannels", 0), a.integer("outputChannels", 0)
+    w = c.constant(weights(c, "weights", (out, in_channels)))
     if c.rank() < 4:
         return formulas.dense(c, c.required(0), w, _bias(c, out))
     require_rank(c, 4)
@@ -30,15 +30,15 @@ def inner_product(c: Conversion) -> Result:
 
 
 def _bias(c: Conversion, out: int) -> str | None:
-    found = bias(c, out)
-    return None if found is None else c.constant(found)
+    array = bias(c, out)
+    return None if array is None else c.constant(array)
 
 
 @row("batchedMatmul")
 def batched_matmul(c: Conversion) -> Result:
     """Two inputs, or one and weights [in, out] that are stored column by column."""
     a = c.attributes
-    a.expect("int8DynamicQuantize", False, why="inputs quantised while running")
+    a.expect("int8DynamicQuantize", False, reason="inputs quantised while running")
     names, sizes = ("transposeA", "transposeB"), ("First", "Second")
     if len(c.inputs) == 2:
         for name in sizes:
@@ -47,8 +47,8 @@ def batched_matmul(c: Conversion) -> Result:
         return formulas.matrix_product(c, c.required(0), c.required(1), *flips)
     for name in names:
         a.irrelevant(name, "CoreML ignores it for one input")
-    taken, out = (a.integer(f"weightMatrix{name}Dimension", 0) for name in sizes)
-    w = weights(c, "weights", (out, taken))
+    in_size, out = (a.integer(f"weightMatrix{name}Dimension", 0) for name in sizes)
+    w = weights(c, "weights", (out, in_size))
     product = c.apply("MatMul", [c.required(0), c.constant(np.ascontiguousarray(w.T))])
     more = _bias(c, out)
     return product if more is None else c.apply("Add", [c.append(product), more])
@@ -60,7 +60,7 @@ def batchnorm(c: Conversion) -> Result:
     if rank not in (3, 4):
         require_rank(c, 4)
     count = a.integer("channels", 0)
-    epsilon = or_default(a.number("epsilon", 0.0), float(np.float32(1e-5)))
+    epsilon = or_default(a.scalar("epsilon", 0.0), float(np.float32(1e-5)))
     computed, alone = a.flag("computeMeanVar"), a.flag("instanceNormalization")
     x = c.required(0) if rank == 4 else c.add("Unsqueeze", [c.required(0), c.ints((0,))])
     inputs = [x, *(c.constant(weights(c, n, (count,))) for n in ("gamma", "beta"))]
@@ -84,20 +84,20 @@ def mean_variance_normalize(c: Conversion) -> Result:
     if not c.flag("normalizeVariance"):
         c.attributes.irrelevant("epsilon", "the variance is not used")
         return c.apply("Sub", [x, c.add("ReduceMean", [x, c.ints(axes)])])
-    return formulas.standardised(c, x, axes, or_default(c.number("epsilon", 0.0), 1e-6))
+    return formulas.standardised(c, x, axes, or_default(c.scalar("epsilon", 0.0), 1e-6))
 
 
 @row("l2normalize")
 def l2_normalize(c: Conversion) -> Result:
-    epsilon = or_default(c.number("epsilon", 0.0), 1e-6)
-    return operation(c, "l2_norm", x=Value(c.required(0)), epsilon=epsilon)
+    epsilon = or_default(c.scalar("epsilon", 0.0), 1e-6)
+    return operation(c, "l2_norm", x=GraphValue(c.required(0)), epsilon=epsilon)
 
 
 @row("lrn")
 def lrn(c: Conversion) -> Result:
     require_rank(c, 4)
-    numbers = {name: c.number(name, 0.0) for name in ("alpha", "beta")}
-    k = or_default(c.number("k", 0.0), 1.0)
+    numbers = {name: c.scalar(name, 0.0) for name in ("alpha", "beta")}
+    k = or_default(c.scalar("k", 0.0), 1.0)
     return c.operator("LRN", size=c.integer("localSize", 0), bias=k, **numbers)
 
 
@@ -110,9 +110,9 @@ def layer_normalization(c: Conversion) -> Result:
     return operation(
         c,
         "layer_norm",
-        x=Value(c.required(0)),
+        x=GraphValue(c.required(0)),
         axes=tuple(range(-len(shape), 0)),
         gamma=weights(c, "gamma", shape),
         beta=weights(c, "beta", shape),
-        epsilon=or_default(c.number("eps", 0.0), 1e-5),
+        epsilon=or_default(c.scalar("eps", 0.0), 1e-5),
     )

@@ -13,9 +13,9 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.common.table import flag, integer, number, text
+from verax.frontends.common.table import flag, integer, scalar, text
 from verax.frontends.coreml.mil_elementwise import CURVES, REDUCTIONS
-from verax.frontends.coreml.mil_rows import Value, cast_to, layer, operation
+from verax.frontends.coreml.mil_rows import GraphValue, cast_to, layer, operation
 from verax.frontends.coreml.rows import TABLE, or_default, row, weights
 
 TABLE.operators({"copy": "Identity", "average": "Mean", "max": "Max", "min": "Min"})
@@ -23,8 +23,8 @@ TABLE.operators({"maxBroadcastable": "Max", "minBroadcastable": "Min", "addBroad
 TABLE.operators({"subtractBroadcastable": "Sub", "multiplyBroadcastable": "Mul"})
 TABLE.operators({"divideBroadcastable": "Div", "powBroadcastable": "Pow"})
 TABLE.operators({**CURVES, "asinh": "Asinh", "acosh": "Acosh"})
-layer("clip", "clip", alpha=number(0.0, "minVal"), beta=number(0.0, "maxVal"))
-layer("clampedReLU", "clamped_relu", alpha=number(0.0), beta=number(0.0))
+layer("clip", "clip", alpha=scalar(0.0, "minVal"), beta=scalar(0.0, "maxVal"))
+layer("clampedReLU", "clamped_relu", alpha=scalar(0.0), beta=scalar(0.0))
 layer("gelu", "gelu", mode=text("EXACT"))
 layer("exp2", "exp2")
 layer("softmax", "softmax", axis=lambda c: c.rank() - 3)
@@ -47,9 +47,9 @@ ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
 def activation(c: Conversion) -> Result:
     kind = c.text("NonlinearityType", "")
     if kind in ACTIVATIONS:
-        found, names = ACTIVATIONS[kind]
-        numbers = {n: c.number(f"{kind}.{n}", 0.0) for n in names}
-        return operation(c, found, x=Value(c.required(0)), **numbers)
+        operation_name, names = ACTIVATIONS[kind]
+        numbers = {n: c.scalar(f"{kind}.{n}", 0.0) for n in names}
+        return operation(c, operation_name, x=GraphValue(c.required(0)), **numbers)
     if kind == "PReLU":
         return c.apply("PRelu", [c.required(0), _per_channel(c, "PReLU.alpha")])
     if kind != "parametricSoftplus":
@@ -60,8 +60,8 @@ def activation(c: Conversion) -> Result:
 
 def _per_channel(c: Conversion, name: str) -> str:
     """Weights of length 1 or of the channels, which are the third axis from the end."""
-    found = c.node.attributes.get(name)
-    is_one = isinstance(found, np.ndarray) and found.size == 1
+    stored = c.node.attributes.get(name)
+    is_one = isinstance(stored, np.ndarray) and stored.size == 1
     count = 1 if is_one else c.known_size(0, -3, "the number of channels")
     return c.constant(weights(c, name, (count, 1, 1)))
 
@@ -78,25 +78,25 @@ UNARY: dict[str, tuple[str, str]] = {
 def unary(c: Conversion) -> Result:
     """A function of scale * x + shift; a scale of 0 means 1, an epsilon of 0 means 1e-6."""
     kind = c.text("type", "SQRT")
-    found, name = UNARY[kind]
+    operation_name, name = UNARY[kind]
     more: dict[str, Any] = {"epsilon": 0.0} if kind == "LOG" else {}
     if name == "epsilon":
-        more = {name: or_default(c.number("epsilon", 0.0), 1e-6)}
+        more = {name: or_default(c.scalar("epsilon", 0.0), 1e-6)}
     elif name:
-        more = {name: c.number("alpha", 0.0)}
+        more = {name: c.scalar("alpha", 0.0)}
     for unread in ("epsilon", "alpha"):
         c.attributes.irrelevant(unread, f"{kind} does not read it")
-    x, scale = c.required(0), or_default(c.number("scale", 0.0), 1.0)
+    x, scale = c.required(0), or_default(c.scalar("scale", 0.0), 1.0)
     x = x if scale == 1 else c.add("Mul", [x, c.like(scale)])
-    shift = c.number("shift", 0.0)
+    shift = c.scalar("shift", 0.0)
     x = c.add("Add", [x, c.like(shift)]) if shift else x
-    return operation(c, found, x=Value(x), **more)
+    return operation(c, operation_name, x=GraphValue(x), **more)
 
 
 def _sides(c: Conversion) -> list[str]:
     """The inputs, or the one input and the number alpha."""
     if len(c.inputs) == 1:
-        return [c.required(0), c.like(c.number("alpha", 0.0))]
+        return [c.required(0), c.like(c.scalar("alpha", 0.0))]
     c.attributes.irrelevant("alpha", "it is used only where there is one input")
     return c.operands
 
@@ -105,9 +105,9 @@ def _combined(kind: str) -> Callable[[Conversion], Result]:
     """A row that joins all inputs, from left to right."""
 
     def convert(c: Conversion) -> Result:
-        x, *others, last = _sides(c)
-        for other in others:
-            x = c.add(kind, [x, other])
+        x, *values, last = _sides(c)
+        for value in values:
+            x = c.add(kind, [x, value])
         return c.apply(kind, [x, last])
 
     return convert
@@ -120,7 +120,7 @@ row("multiply")(_combined("Mul"))
 def _compared(name: str, kind: str) -> None:
     def compare(c: Conversion) -> Result:
         x, y = _sides(c)
-        return operation(c, kind, x=Value(x), y=Value(y))
+        return operation(c, kind, x=GraphValue(x), y=GraphValue(y))
 
     row(name)(lambda c: cast_to(c, "float32", compare))
 
@@ -142,7 +142,7 @@ def logic(c: Conversion) -> Result:
 
 
 @row("whereBroadcastable")
-def where(c: Conversion) -> Result:
+def select(c: Conversion) -> Result:
     condition = c.add("Cast", [c.required(0)], to="bool")
     return c.apply("Where", [condition, c.required(1), c.required(2)])
 
@@ -152,8 +152,8 @@ def _broadcast_weights(c: Conversion, name: str, shape_name: str) -> str:
     shape = c.integers(shape_name, ())
     if len(shape) not in (1, 3):
         raise ModelError(f"{shape_name} = {shape}", place=c.node.place)
-    found = weights(c, name, shape)
-    return c.constant(found.reshape(-1, 1, 1) if len(shape) == 1 else found)
+    array = weights(c, name, shape)
+    return c.constant(array.reshape(-1, 1, 1) if len(shape) == 1 else array)
 
 
 @row("scale")
@@ -196,7 +196,7 @@ def reduce(c: Conversion) -> Result:
     """Reduced axes stay, with size 1. LOGSUM adds logarithms of x + epsilon."""
     x, mode = c.required(0), c.text("mode", "SUM")
     axes = tuple(c.rank() - i for i in AXES[c.text("axis", "CHW")])
-    epsilon = or_default(c.number("epsilon", 0.0), 1e-6) if mode == "LOGSUM" else 0.0
+    epsilon = or_default(c.scalar("epsilon", 0.0), 1e-6) if mode == "LOGSUM" else 0.0
     c.attributes.irrelevant("epsilon", f"{mode} does not read it")
     if mode == "ARGMAX":
         if len(axes) != 1:

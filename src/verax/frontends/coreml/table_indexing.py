@@ -9,30 +9,30 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.common import shapes
 from verax.frontends.common.context import MAX_MADE, Conversion, Result
-from verax.frontends.common.table import Fields, flag, integer, number
-from verax.frontends.coreml.mil_rows import Value, layer
+from verax.frontends.common.table import Fields, flag, integer, scalar
+from verax.frontends.coreml.mil_rows import GraphValue, layer
 from verax.frontends.coreml.rows import bias, row, weights
 from verax.frontends.coreml.suppression import suppressed, threshold_above
 
 
-def _index(c: Conversion, position: int = 1) -> Value:
-    return Value(c.add("Cast", [c.required(position)], to="int64"))
+def _index(c: Conversion, position: int = 1) -> GraphValue:
+    return GraphValue(c.add("Cast", [c.required(position)], to="int64"))
 
 
-def _one(c: Conversion, position: int, what: str) -> int:
+def _one(c: Conversion, position: int, description: str) -> int:
     """An input of one element that must be known."""
-    value = c.constant_input(position, what)
+    value = c.constant_input(position, description)
     if value.size != 1:
-        raise ModelError(f"{what} is {value.tolist()}", place=c.node.place)
+        raise ModelError(f"{description} is {value.tolist()}", place=c.node.place)
     return int(value.ravel()[0])
 
 
-def _stated(name: str, what: str) -> Callable[[Conversion], int]:
+def _stated(name: str, description: str) -> Callable[[Conversion], int]:
     """Reads an integer that input 1 replaces where there is one."""
 
     def read(c: Conversion) -> int:
         stated: int = c.integer(name, 0)
-        return _one(c, 1, what) if len(c.inputs) == 2 else stated
+        return _one(c, 1, description) if len(c.inputs) == 2 else stated
 
     return read
 
@@ -41,7 +41,7 @@ layer("gatherND", "gather_nd", indices=_index)
 layer("gatherAlongAxis", "gather_along_axis", indices=_index, axis=integer(0))
 SCATTERED: Fields = {
     "indices": _index,
-    "updates": lambda c: Value(c.required(2)),
+    "updates": lambda c: GraphValue(c.required(2)),
     "mode": lambda c: _mode(c),
 }
 layer("scatterND", "scatter_nd", ("data",), **SCATTERED)
@@ -71,8 +71,8 @@ layer(
     indices=lambda c: _index(c, 0),
     one_hot_vector_size=_stated("oneHotVectorSize", "the size of the vectors"),
     axis=integer(0),
-    on_value=number(0.0, "onValue"),
-    off_value=number(0.0, "offValue"),
+    on_value=scalar(0.0, "onValue"),
+    off_value=scalar(0.0, "offValue"),
 )
 layer(
     "cumSum",
@@ -124,14 +124,14 @@ def slice_by_size(c: Conversion) -> Result:
     axis, size = (c.integer(n, 0) for n in ("axis", "size"))
     if not 0 < size <= MAX_MADE or c.type(1).size != 1:
         raise ModelError(f"{size} elements from {c.type(1)}", place=c.node.place)
-    if c.known(1) is not None:
+    if c.known_value(1) is not None:
         begin = _one(c, 1, "the position")
         if begin < 0 < begin + size:
             raise ModelError(f"{size} elements from {begin}", place=c.node.place)
         return shapes.sliced(c, c.required(0), [axis], [begin], [begin + size or 2**31])
     begin_at = c.add("Reshape", [_index(c, 1), c.ints((1,))])
-    places = c.add("Add", [begin_at, c.constant(np.arange(size), np.int64)])
-    return c.result("Gather", [c.required(0), places], axis=axis)
+    indices = c.add("Add", [begin_at, c.constant(np.arange(size), np.int64)])
+    return c.result("Gather", [c.required(0), indices], axis=axis)
 
 
 def _table(c: Conversion, kinds: int, size: int) -> list[str]:
@@ -149,10 +149,10 @@ def embedding(c: Conversion) -> Result:
         c.refuse(f"indices {c.type(0)} do not end in [1, 1, 1]")
     table, *extra = _table(c, a.integer("inputDim", 0), a.integer("outputChannels", 0))
     index = c.add("Squeeze", [_index(c, 0), c.ints((rank - 3, rank - 2, rank - 1))])
-    found = c.add("Gather", [table, index], axis=0)
+    rows = c.add("Gather", [table, index], axis=0)
     if extra:
-        found = c.add("Add", [found, *extra])
-    return c.result("Unsqueeze", [found, c.ints((rank - 2, rank - 1))])
+        rows = c.add("Add", [rows, *extra])
+    return c.result("Unsqueeze", [rows, c.ints((rank - 2, rank - 1))])
 
 
 @row("embeddingND")
@@ -176,12 +176,12 @@ def non_maximum_suppression(c: Conversion) -> Result:
         rows = _one(c, 4, "the number of boxes")
     if not 0 < rows <= MAX_MADE:
         raise ModelError(f"{rows} boxes", place=c.node.place)
-    overlap = c.like(a.number("iouThreshold", 0.0))
-    least = c.constant(threshold_above(a.number("scoreThreshold", 0.0)))
-    overlap, least = (c.input(i) or default for i, default in ((2, overlap), (3, least)))
-    boxes, scores, places, count = suppressed(
-        c, c.required(0), c.required(1), overlap, least,
+    overlap = c.like(a.scalar("iouThreshold", 0.0))
+    min_score = c.constant(threshold_above(a.scalar("scoreThreshold", 0.0)))
+    overlap, min_score = (c.input(i) or default for i, default in ((2, overlap), (3, min_score)))
+    boxes, scores, indices, count = suppressed(
+        c, c.required(0), c.required(1), overlap, min_score,
         per_class=a.flag("perClassSuppression"), rows=rows,
     )  # fmt: skip
-    floats = [c.add("Cast", [v], to="float32") for v in (places, count)]
+    floats = [c.add("Cast", [v], to="float32") for v in (indices, count)]
     return c.named([boxes, scores, *floats])

@@ -10,7 +10,7 @@ from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.shapes import sliced
 from verax.frontends.common.table import integer, integers
-from verax.frontends.coreml.mil_rows import Value, inputs, layer, operation
+from verax.frontends.coreml.mil_rows import GraphValue, inputs, layer, operation
 from verax.frontends.coreml.rows import LEGACY, amounts, require_rank, row, two, weights
 
 
@@ -60,7 +60,7 @@ def preprocessing_scaler(c: Conversion) -> Result:
     c.irrelevant(
         "redBias", "greenBias", "blueBias", "grayBias", reason="the image has no such channel"
     )
-    product = c.add("Mul", [c.required(0), c.like(a.number("channelScale", 0.0))])
+    product = c.add("Mul", [c.required(0), c.like(a.scalar("channelScale", 0.0))])
     return c.result("Add", [product, c.constant(bias.reshape(-1, 1, 1))])
 
 
@@ -81,7 +81,7 @@ def crop(c: Conversion) -> Result:
         return sliced(c, c.required(0), axes, start, [s + n for s, n in zip(start, size)])
     c.attributes.irrelevant("offset", "it is used only where there are two inputs")
     height, width = amounts(c, "cropAmounts")
-    return operation(c, "crop", x=Value(c.required(0)), crop_height=height, crop_width=width)
+    return operation(c, "crop", x=GraphValue(c.required(0)), crop_height=height, crop_width=width)
 
 
 PADDINGS = {"constant": "constant", "reflection": "reflect", "replication": "replicate"}
@@ -90,9 +90,9 @@ PADDINGS = {"constant": "constant", "reflection": "reflect", "replication": "rep
 @row("padding")
 def padding(c: Conversion) -> Result:
     mode = PADDINGS[c.text("PaddingType", "constant")]
-    value = c.number("constant.value", 0.0) if mode == "constant" else None
+    value = c.scalar("constant.value", 0.0) if mode == "constant" else None
     flat = np.ravel(amounts(c, "paddingAmounts"))
-    return operation(c, "pad", x=Value(c.required(0)), pad=flat, mode=mode, constant_val=value)
+    return operation(c, "pad", x=GraphValue(c.required(0)), pad=flat, mode=mode, constant_val=value)
 
 
 @row("loadConstant")
@@ -135,8 +135,8 @@ def reshape(c: Conversion) -> Result:
     if a.text("mode", "CHANNEL_FIRST") == "CHANNEL_FIRST":
         return c.result("Reshape", [c.required(0), c.ints((0, *shape))])
     channels, height, width = shape
-    turned = c.add("Reshape", [_last(c), c.ints((0, height, width, channels))])
-    return c.result("Transpose", [turned], perm=(0, 3, 1, 2))
+    channels_last = c.add("Reshape", [_last(c), c.ints((0, height, width, channels))])
+    return c.result("Transpose", [channels_last], perm=(0, 3, 1, 2))
 
 
 @row("permute")
@@ -166,7 +166,11 @@ def concat_nd(c: Conversion) -> Result:
 @row("split")
 def split(c: Conversion) -> Result:
     return operation(
-        c, "split", x=Value(c.required(0)), num_splits=c.integer("nOutputs", 0), axis=c.rank() - 3
+        c,
+        "split",
+        x=GraphValue(c.required(0)),
+        num_splits=c.integer("nOutputs", 0),
+        axis=c.rank() - 3,
     )
 
 
@@ -176,7 +180,7 @@ def split_nd(c: Conversion) -> Result:
     return operation(
         c,
         "split",
-        x=Value(c.required(0)),
+        x=GraphValue(c.required(0)),
         axis=c.integer("axis", 0),
         split_sizes=sizes,
         num_splits=count,
@@ -194,7 +198,7 @@ REORDERED = {
 def reorganize_data(c: Conversion) -> Result:
     """Blocks go first in the channels (as TensorFlow has it); pixel shuffle puts them last."""
     kind, size = REORDERED[c.text("mode", "SPACE_TO_DEPTH")]
-    return operation(c, kind, x=Value(c.required(0)), **{size: c.integer("blockSize", 0)})
+    return operation(c, kind, x=GraphValue(c.required(0)), **{size: c.integer("blockSize", 0)})
 
 
 @row("slice")
@@ -216,14 +220,14 @@ PARAMETERS = ("beginIds", "endIds", "strides", "beginMasks", "endMasks", "squeez
 def slice_static(c: Conversion) -> Result:
     """Per axis; a mask means from the first element, or to the last; squeezed axes go. The dynamic
     one has inputs in the place of parameters, which must follow from the shapes."""
-    given: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
     for i, (name, bound) in enumerate(zip(PARAMETERS, BOUNDS), 1):
         if c.input(i) is None:
-            given[bound] = c.attributes.get(name, ()) or None
+            bounds[bound] = c.attributes.get(name, ()) or None
         else:
             c.attributes.irrelevant(name, "an input gives it")
-            given[bound] = c.constant_input(i, name).astype(np.int64)
-    return operation(c, "slice_by_index", x=Value(c.required(0)), **given)
+            bounds[bound] = c.constant_input(i, name).astype(np.int64)
+    return operation(c, "slice_by_index", x=GraphValue(c.required(0)), **bounds)
 
 
 layer("transpose", "transpose", perm=integers(name="axes"))
@@ -235,7 +239,7 @@ layer(
     "gather",
     "gather",
     ("x",),
-    indices=lambda c: Value(c.add("Cast", [c.required(1)], to="int64")),
+    indices=lambda c: GraphValue(c.add("Cast", [c.required(1)], to="int64")),
     axis=integer(0),
 )
 

@@ -34,21 +34,21 @@ def _curve(c: Conversion, prefix: str) -> Curve:
     if kind not in KINDS:
         c.refuse(f"the activation {kind or 'is missing'}: recurrent layers have no such one")
     name, *numbers = KINDS[kind]
-    for part, wanted in zip(("alpha", "beta"), numbers):
-        said = c.number(f"{prefix}{kind}.{part}", 0.0)
-        if said and np.float32(said) != np.float32(wanted):
-            c.attributes.refuse(f"{prefix}{kind}.{part}", f"it can only be {wanted:g} here")
+    for parameter, expected in zip(("alpha", "beta"), numbers):
+        stated = c.scalar(f"{prefix}{kind}.{parameter}", 0.0)
+        if stated and np.float32(stated) != np.float32(expected):
+            c.attributes.refuse(f"{prefix}{kind}.{parameter}", f"it can only be {expected:g} here")
     return CURVES[name]
 
 
 def _sizes(c: Conversion) -> tuple[int, int]:
     """Sizes of the input's and the output's vectors. The input must be [S, B, size, 1, 1]."""
-    taken, size = (c.integer(f"{n}VectorSize", 0) for n in ("input", "output"))
-    if c.version <= LEGACY or c.rank() != 5 or tuple(c.type(0).dims[2:]) != (taken, 1, 1):
-        c.refuse(f"{c.type(0)} is no sequence [steps, batch, {taken}, 1, 1]")
+    in_size, size = (c.integer(f"{n}VectorSize", 0) for n in ("input", "output"))
+    if c.version <= LEGACY or c.rank() != 5 or tuple(c.type(0).dims[2:]) != (in_size, 1, 1):
+        c.refuse(f"{c.type(0)} is no sequence [steps, batch, {in_size}, 1, 1]")
     if size < 1:
         raise ModelError("the outputs have no size", place=c.node.place)
-    return taken, size
+    return in_size, size
 
 
 def _flat(c: Conversion, position: int) -> str | None:
@@ -77,25 +77,25 @@ LIFTED = (3, 4)
 @row("simpleRecurrent")
 def simple_recurrent(c: Conversion) -> Result:
     a = c.attributes
-    taken, size = _sizes(c)
+    in_size, size = _sizes(c)
     bias = None
     if a.flag("hasBiasVector"):
         bias = weights(c, "biasVector", (size,))
     a.irrelevant("biasVector", "hasBiasVector is false")
-    w, r = weights(c, "weightMatrix", (size, taken)), weights(c, "recursionMatrix", (size, size))
+    w, r = weights(c, "weightMatrix", (size, in_size)), weights(c, "recursionMatrix", (size, size))
     return _one(c, "RNN", Cell(w, r, bias), [_curve(c, "activation.")], a.flag("sequenceOutput"))
 
 
 @row("gru")
 def gated_recurrent(c: Conversion) -> Result:
     a, gates = c.attributes, ("reset", "output", "update")
-    taken, size = _sizes(c)
+    in_size, size = _sizes(c)
     bias = None
     if a.flag("hasBiasVectors"):
         bias = _gates(c, "{}GateBiasVector", gates, (size,))
     for gate in gates:
         a.irrelevant(f"{gate}GateBiasVector", "hasBiasVectors is false")
-    w = _gates(c, "{}GateWeightMatrix", gates, (size, taken))
+    w = _gates(c, "{}GateWeightMatrix", gates, (size, in_size))
     r = _gates(c, "{}GateRecursionMatrix", gates, (size, size))
     curves = [_curve(c, f"activations.{i}.") for i in (0, 1)]
     return _one(c, "GRU", Cell(w, r, bias), curves, a.flag("sequenceOutput"))
@@ -116,7 +116,7 @@ def _one(
 def _lstm(c: Conversion, prefix: str) -> Cell:
     """One direction; prefix: where its weights are."""
     a, gates = c.attributes, ("inputGate", "forgetGate", "outputGate", "blockInput")
-    taken, size = _sizes(c)
+    in_size, size = _sizes(c)
     bias = peephole = more = None
     if a.flag("params.hasBiasVectors"):
         bias = _gates(c, prefix + "{}BiasVector", gates, (size,))
@@ -127,14 +127,14 @@ def _lstm(c: Conversion, prefix: str) -> Cell:
         a.irrelevant(f"{prefix}{gate}PeepholeVector", "hasPeepholeVectors is false")
     if a.flag("params.forgetBias"):
         more = np.repeat(np.array([0, 1, 0, 0], np.float32), size)
-    w = _gates(c, prefix + "{}WeightMatrix", gates, (size, taken))
+    w = _gates(c, prefix + "{}WeightMatrix", gates, (size, in_size))
     r = _gates(c, prefix + "{}RecursionMatrix", gates, (size, size))
     return Cell(w, r, bias, more, peephole)
 
 
 def _bounds(c: Conversion) -> dict[str, Any]:
     a = c.attributes
-    limit = or_default(a.number("params.cellClipThreshold", 0.0), LIMIT)
+    limit = or_default(a.scalar("params.cellClipThreshold", 0.0), LIMIT)
     coupled = a.flag("params.coupledInputAndForgetGate")
     return {"cell_clip": limit, "input_forget": coupled}
 
@@ -155,14 +155,14 @@ def bi_directional_lstm(c: Conversion) -> Result:
         [_curve(c, f"activations{name}LSTM.{i}.") for i in range(3)]
         for name in ("Forward", "Backward")
     ]
-    given = [_flat(c, i) for i in (1, 2, 3, 4)]
-    if None in given and any(given):
+    states_in = [_flat(c, i) for i in (1, 2, 3, 4)]
+    if None in states_in and any(states_in):
         c.refuse("with some of its initial states only")
     states = [beside(c, [str(v) for v in pair], 0) if all(pair) else None
-              for pair in (given[::2], given[1::2])]  # fmt: skip
+              for pair in (states_in[::2], states_in[1::2])]  # fmt: skip
     y, h, memory = run(
         c, "LSTM", str(_flat(c, 0)), cells, states, curves[0], curves[1], clip=LIMIT, **_bounds(c)
     )
-    made = read(c, y, h, sequence=sequence, reverse=False)
+    result = read(c, y, h, sequence=sequence, reverse=False)
     (h, h2), (memory, memory2) = (c.split(v, 2, 0) for v in (h, memory))
-    return _named(c, [made, h, memory, h2, memory2])
+    return _named(c, [result, h, memory, h2, memory2])

@@ -75,17 +75,17 @@ def crop_resize(c: Conversion) -> Result:
     """Images [1, B, C, H, W] and boxes [N, 1, 4, 1, 1], or 5 numbers, the first a batch's."""
     a, x = c.attributes, c.type(0)
     order = a.text("boxIndicesMode.boxMode", "CORNERS_HEIGHT_FIRST")
-    scale = a.number("spatialScale", 0.0)
+    scale = a.scalar("spatialScale", 0.0)
     if not scale:
         a.refuse("spatialScale", "a scale of 0, or none, has no stated meaning")
     if c.version <= LEGACY or x.rank != 5 or x.dims[0] != 1:
         c.refuse(f"images {x} do not have five axes")
     boxes, batches = boxes_of(c, c.required(1))
-    found = crops(
+    crop = crops(
         c, c.add("Squeeze", [c.required(0), c.ints((0,))]), boxes, batches,
         two(c, "targetSize", (1, 1)), OPERATION_GRIDS[_grid(c)],
         order=order, normalized=a.flag("normalizedCoordinates"), scale=scale,
     )  # fmt: skip
     if batches is None:
-        return c.same(found)
-    return c.apply("Unsqueeze", [found, c.ints((1,))])
+        return c.same(crop)
+    return c.apply("Unsqueeze", [crop, c.ints((1,))])

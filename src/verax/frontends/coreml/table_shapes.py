@@ -27,14 +27,16 @@ def _shape_of(c: Conversion, position: int) -> str:
 
 def _computed(c: Conversion, position: int) -> str:
     """The sizes that an input holds as numbers."""
-    value = c.known(position)
+    value = c.known_value(position)
     if value is not None and value.dtype != object:
         return c.ints([int(v) for v in value.ravel()])
     return c.add("Cast", [c.required(position)], to="int64")
 
 
-def _to_shape(way: str, shape: Callable[[Conversion, int], str]) -> None:
-    """Rows of reshape, broadcastTo and fill to a shape that is said in some way."""
+def _to_shape(source: str, shape: Callable[[Conversion, int], str]) -> None:
+    """Rows of reshape, broadcastTo and fill to the shape that `shape` reads.
+
+    source: suffix of the layers' names, "Like", "Static" or "Dynamic"."""
 
     def reshape(c: Conversion) -> Result:
         if 0 in c.attributes.values.get("targetShape", ()):
@@ -42,18 +44,18 @@ def _to_shape(way: str, shape: Callable[[Conversion, int], str]) -> None:
         return c.apply("Reshape", [c.required(0), shape(c, 1)])
 
     def broadcast(c: Conversion) -> Result:
-        found = c.result("Expand", [c.required(0), shape(c, 1)])
-        if way == "Like" and c.type(found[0]).dims != c.type(1).dims:
+        expanded = c.result("Expand", [c.required(0), shape(c, 1)])
+        if source == "Like" and c.type(expanded[0]).dims != c.type(1).dims:
             raise ModelError(f"{c.type(0)} does not broadcast to {c.type(1)}", place=c.node.place)
-        return found
+        return expanded
 
     def fill(c: Conversion) -> Result:
-        value = c.constant(c.number("value", 0.0), np.float32)
+        value = c.constant(c.scalar("value", 0.0), np.float32)
         return c.apply("Expand", [value, shape(c, 0)])
 
-    row(f"reshape{way}")(reshape)
-    row(f"broadcastTo{way}")(broadcast)
-    row(f"fill{way}")(fill)
+    row(f"reshape{source}")(reshape)
+    row(f"broadcastTo{source}")(broadcast)
+    row(f"fill{source}")(fill)
 
 
 _to_shape("Static", _stated)
@@ -71,7 +73,7 @@ def rank_preserving_reshape(c: Conversion) -> Result:
 @row("rangeStatic")
 def range_static(c: Conversion) -> Result:
     names = ("startValue", "endValue", "stepSizeValue")
-    start, end, step = (c.number(n, 0.0) for n in names)
+    start, end, step = (c.scalar(n, 0.0) for n in names)
     count = int(np.ceil((end - start) / step)) if step else 0
     if not 0 < count <= MAX_MADE:
         raise ModelError(f"a range from {start} to {end} by {step}", place=c.node.place)
@@ -81,22 +83,22 @@ def range_static(c: Conversion) -> Result:
 @row("rangeDynamic")
 def range_dynamic(c: Conversion) -> Result:
     """Inputs are the end and, if present, the start and the step."""
-    parts = []
+    bounds = []
     for position, name in ((1, "startValue"), (0, ""), (2, "stepSizeValue")):
         if c.input(position) is not None:
             if name:
                 c.attributes.irrelevant(name, "an input gives it")
-            parts.append(c.add("Reshape", [c.required(position), c.ints(())]))
+            bounds.append(c.add("Reshape", [c.required(position), c.ints(())]))
         else:
-            parts.append(c.constant(c.number(name, 0.0), np.float32))
-    return c.result("Range", parts)
+            bounds.append(c.constant(c.scalar(name, 0.0), np.float32))
+    return c.result("Range", bounds)
 
 
 @row("constantPad")
 def constant_pad(c: Conversion) -> Result:
     """Amounts (b0, e0, b1, e1, ...), or the sizes to reach, at one end of each axis."""
     a, rank = c.attributes, c.rank()
-    value = c.like(a.number("value", 0.0))
+    value = c.like(a.scalar("value", 0.0))
     flat = a.integers("padAmounts", ())
     if len(c.inputs) == 2:
         flat = tuple(int(v) for v in c.constant_input(1, "the padding").ravel())
@@ -104,7 +106,7 @@ def constant_pad(c: Conversion) -> Result:
         raise ModelError(f"padAmounts {flat} for {rank} axes", place=c.node.place)
     begins, ends = list(flat[::2]), list(flat[1::2])
     if a.flag("padToGivenOutputSizeMode"):
-        for i, size in enumerate(c.known_sizes(0, what="the padding")):
+        for i, size in enumerate(c.known_sizes(0, dependent="the padding")):
             if begins[i] and ends[i]:
                 raise ModelError(f"padAmounts {flat}: two sizes of an axis", place=c.node.place)
             begins[i], ends[i] = (max(0, n - size) if n else 0 for n in (begins[i], ends[i]))

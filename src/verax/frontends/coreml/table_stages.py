@@ -24,32 +24,38 @@ def non_maximum_suppression(c: Conversion) -> Result:
 
     A number of rows that the outputs declare is reached with rows of zeros.
     """
-    a, given = c.attributes, c.attributes.get("given", ())
+    a, threshold_inputs = c.attributes, c.attributes.get("given", ())
     if a.text("SuppressionMethod", "pickTop") != "pickTop":
         a.refuse("SuppressionMethod", "unknown method")
-    inputs = {name: c.required(2 + i) for i, name in enumerate(given)}
-    overlap, least = (inputs.get(n) for n in ("iouThreshold", "confidenceThreshold"))
+    inputs = {name: c.required(2 + i) for i, name in enumerate(threshold_inputs)}
+    overlap, min_score = (inputs.get(n) for n in ("iouThreshold", "confidenceThreshold"))
     overlap = overlap or c.constant(a.get("iouThreshold"), np.float32)
-    least = least or c.constant(threshold_above(a.get("confidenceThreshold")))
+    min_score = min_score or c.constant(threshold_above(a.get("confidenceThreshold")))
     confidence, boxes = c.type(0), c.type(1)
     if confidence.rank != 2 or boxes.rank != 2 or boxes.dims[1] != 4:
         c.refuse(f"confidence {confidence} and coordinates {boxes} are not [N, C] and [N, 4]")
     if not isinstance(confidence.dims[0], int):
         c.refuse(f"the number of boxes of {confidence} must be known")
     low, high = a.integers("rows")
-    most = confidence.dims[0] if high == -1 else high
+    max_rows = confidence.dims[0] if high == -1 else high
     wide = [c.add("Unsqueeze", [c.required(i), c.ints((0,))]) for i in (1, 0)]
-    kept = suppress(
-        c, wide[0], wide[1], overlap, least, per_class=a.flag("pickTop.perClass"), rows=max(1, most)
+    suppression = suppress(
+        c,
+        wide[0],
+        wide[1],
+        overlap,
+        min_score,
+        per_class=a.flag("pickTop.perClass"),
+        rows=max(1, max_rows),
     )
-    sizes = max(low, min(most, confidence.dims[0]))
+    sizes = max(low, min(max_rows, confidence.dims[0]))
     names = []
     for values, name in zip(reversed(wide), c.node.outputs):
-        rows = c.add("Squeeze", [picked(c, kept, values, sizes), c.ints((0,))])
-        if low >= sizes and most:
+        rows = c.add("Squeeze", [picked(c, suppression, values, sizes), c.ints((0,))])
+        if low >= sizes and max_rows:
             names.append(c.builder.add(c.operator("Identity"), [rows], [name], c.node.name))
             continue
-        end = c.add("Min", [c.add("Max", [kept.count, c.ints((low,))]), c.ints((most,))])
+        end = c.add("Min", [c.add("Max", [suppression.count, c.ints((low,))]), c.ints((max_rows,))])
         op = c.operator("Slice")
         names.append(c.builder.add(op, [rows, c.ints((0,)), end], [name], c.node.name))
     return tuple(names)
@@ -60,11 +66,11 @@ def scaler(c: Conversion) -> Result:
     """scaleValue * (x + shiftValue), both single numbers or one per element."""
     x, size = c.required(0), c.type(0).size
     for name, kind in (("shiftValue", "Add"), ("scaleValue", "Mul")):
-        found = np.array(c.attributes.numbers(name, ()), np.float32)
-        if found.size > 1 and (found.size != size or c.rank() != 1):
-            raise ModelError(f"{found.size} numbers {name} for {c.type(0)}", place=c.node.place)
-        if found.size:
-            x = c.add(kind, [x, c.constant(found if found.size > 1 else found[0])])
+        numbers = np.array(c.attributes.numbers(name, ()), np.float32)
+        if numbers.size > 1 and (numbers.size != size or c.rank() != 1):
+            raise ModelError(f"{numbers.size} numbers {name} for {c.type(0)}", place=c.node.place)
+        if numbers.size:
+            x = c.add(kind, [x, c.constant(numbers if numbers.size > 1 else numbers[0])])
     return c.result("Identity", [x])
 
 
@@ -82,12 +88,12 @@ def normalizer(c: Conversion) -> Result:
 @row("featureVectorizer", domain=DOMAIN)
 def feature_vectorizer(c: Conversion) -> Result:
     """All inputs, flattened, one after the other."""
-    parts, sizes = [], c.integers("inputDimensions", ())
+    vectors, sizes = [], c.integers("inputDimensions", ())
     for i, size in enumerate(sizes):
         if c.type(i).size != size:
             raise ModelError(f"{c.type(i)} as {size} numbers", place=c.node.place)
-        parts.append(c.add("Reshape", [c.required(i), c.ints((-1,))]))
-    return c.result("Concat", parts, axis=0)
+        vectors.append(c.add("Reshape", [c.required(i), c.ints((-1,))]))
+    return c.result("Concat", vectors, axis=0)
 
 
 @row("arrayFeatureExtractor", domain=DOMAIN)

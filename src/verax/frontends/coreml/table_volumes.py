@@ -13,7 +13,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.coreml.mil_rows import Value, operation
+from verax.frontends.coreml.mil_rows import GraphValue, operation
 from verax.frontends.coreml.rows import bias, require_rank, row, weights
 
 AXES = ("Depth", "Height", "Width")
@@ -22,10 +22,10 @@ SIDES = (("Front", "Back"), ("Top", "Bottom"), ("Left", "Right"))
 
 def _three(c: Conversion, prefix: str) -> tuple[int, ...]:
     """Sizes per axis; each must be stated."""
-    found = tuple(c.integer(f"{prefix}{axis}", 0) for axis in AXES)
-    if min(found) < 1:
-        raise ModelError(f"the sizes {prefix} are {found}", place=c.node.place)
-    return found
+    sizes = tuple(c.integer(f"{prefix}{axis}", 0) for axis in AXES)
+    if min(sizes) < 1:
+        raise ModelError(f"the sizes {prefix} are {sizes}", place=c.node.place)
+    return sizes
 
 
 def _padding(c: Conversion) -> dict[str, Any]:
@@ -43,25 +43,27 @@ def _padding(c: Conversion) -> dict[str, Any]:
 def convolution3d(c: Conversion) -> Result:
     a = c.attributes
     require_rank(c, 5)
-    out, taken, groups = (a.integer(n, 0) for n in ("outputChannels", "inputChannels", "nGroups"))
+    out, in_channels, groups = (
+        a.integer(n, 0) for n in ("outputChannels", "inputChannels", "nGroups")
+    )
     kernel, strides, dilations = (_three(c, n) for n in ("kernel", "stride", "dilation"))
-    if groups < 1 or out % groups or taken % groups:
-        raise ModelError(f"{taken} to {out} channels in {groups} groups", place=c.node.place)
+    if groups < 1 or out % groups or in_channels % groups:
+        raise ModelError(f"{in_channels} to {out} channels in {groups} groups", place=c.node.place)
     fields = {"strides": strides, "groups": groups, **_padding(c)}
     if not a.flag("isDeconvolution"):
         a.irrelevant("outputShape", "a convolution's output has no other shape")
-        w = weights(c, "weights", (out, taken // groups, *kernel))
+        w = weights(c, "weights", (out, in_channels // groups, *kernel))
         kind, fields["dilations"] = "conv", dilations
     else:
         if max(dilations) > 1:
             c.refuse("a deconvolution with dilation: the format does not say what it means")
-        w = weights(c, "weights", (out // groups, taken, *kernel)).swapaxes(0, 1)
-        kind, wanted = "conv_transpose", a.integers("outputShape", ())
-        if wanted and fields["pad_type"] == "same":
+        w = weights(c, "weights", (out // groups, in_channels, *kernel)).swapaxes(0, 1)
+        kind, output_shape = "conv_transpose", a.integers("outputShape", ())
+        if output_shape and fields["pad_type"] == "same":
             a.refuse("outputShape", "of a deconvolution padded SAME")
-        if wanted and wanted != (plain := _plain(c, kernel, fields)):
+        if output_shape and output_shape != (plain := _plain(c, kernel, fields)):
             a.refuse("outputShape", f"the padding gives {plain}")
-    x, w = Value(c.required(0)), np.ascontiguousarray(w)
+    x, w = GraphValue(c.required(0)), np.ascontiguousarray(w)
     return operation(c, kind, x=x, weight=w, bias=bias(c, out), **fields)
 
 
@@ -84,7 +86,7 @@ def pooling3d(c: Conversion) -> Result:
     else:
         fields["exclude_padding_from_average"] = c.flag("countExcludePadding")
     name = "max_pool" if kind == "MAX" else "avg_pool"
-    return operation(c, name, x=Value(c.required(0)), **fields)
+    return operation(c, name, x=GraphValue(c.required(0)), **fields)
 
 
 @row("globalPooling3d")

@@ -11,7 +11,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.coreml.mil_rows import Value, operation
+from verax.frontends.coreml.mil_rows import GraphValue, operation
 from verax.frontends.coreml.rows import amounts, bias, require_rank, row, two, weights
 
 SAME = {"BOTTOM_RIGHT_HEAVY": "same", "TOP_LEFT_HEAVY": "same_lower"}
@@ -24,15 +24,15 @@ def convolution(c: Conversion) -> Result:
     require_rank(c, 4)
     kernel, strides = two(c, "kernelSize", (3, 3)), two(c, "stride", (1, 1))
     out, groups = a.integer("outputChannels", 0), a.integer("nGroups", 0) or 1
-    taken = a.integer("kernelChannels", 0)
+    in_channels = a.integer("kernelChannels", 0)
     if a.flag("isDeconvolution"):
-        return _deconvolution(c, kernel, strides, (taken, out, groups))
+        return _deconvolution(c, kernel, strides, (in_channels, out, groups))
     a.irrelevant("outputShape", "a convolution's output has no other shape")
     return operation(
         c,
         "conv",
-        x=Value(c.required(0)),
-        weight=weights(c, "weights", (out, taken, *kernel)),
+        x=GraphValue(c.required(0)),
+        weight=weights(c, "weights", (out, in_channels, *kernel)),
         bias=bias(c, out),
         strides=strides,
         dilations=two(c, "dilationFactor", (1, 1)),
@@ -49,7 +49,7 @@ def _deconvolution(
     What is too much is cropped as SAME pads: half of it at each border, the odd one at the end, or
     at the beginning if top-left heavy.
     """
-    a, (taken, out, groups) = c.attributes, sizes
+    a, (in_channels, out, groups) = c.attributes, sizes
     a.irrelevant("dilationFactor", "CoreML ignores it in a deconvolution")
     if out % groups:
         raise ModelError(f"{out} output channels in {groups} groups", place=c.node.place)
@@ -64,8 +64,8 @@ def _deconvolution(
     return operation(
         c,
         "conv_transpose",
-        x=Value(c.required(0)),
-        weight=weights(c, "weights", (taken, out // groups, *kernel), axis=1),
+        x=GraphValue(c.required(0)),
+        weight=weights(c, "weights", (in_channels, out // groups, *kernel), axis=1),
         bias=bias(c, out),
         strides=strides,
         groups=groups,
@@ -109,7 +109,7 @@ def pooling(c: Conversion) -> Result:
     return operation(
         c,
         {"MAX": "max_pool", "AVERAGE": "avg_pool", "L2": "l2_pool"}[kind],
-        x=Value(c.required(0)),
+        x=GraphValue(c.required(0)),
         kernel_sizes=kernel,
         strides=strides,
         ceil_mode=hangs_over,

@@ -60,7 +60,7 @@ def _dim(message: Any) -> int | None:
     return int(message.constant.size) if message.WhichOneof("dimension") == "constant" else None
 
 
-def constant_of(message: Any, blobs: Blobs, place: str) -> Any:
+def constant_of(message: Any, blobs: Blobs, location: str) -> Any:
     """A Value: an array (of rank 0 for a number), a text, or a tuple of texts; a list as a tuple.
 
     Raises `ModelError` when its content does not fit its type.
@@ -68,59 +68,59 @@ def constant_of(message: Any, blobs: Blobs, place: str) -> Any:
     kind = message.type.WhichOneof("type")
     if kind == "listType" and message.immediateValue.WhichOneof("value") == "list":
         items = message.immediateValue.list.values
-        return tuple(_item(v, blobs, place) for v in items)
+        return tuple(_item(v, blobs, location) for v in items)
     if kind != "tensorType":
-        raise UnsupportedError(f"a constant that is a {kind}", place=place)
+        raise UnsupportedError(f"a constant that is a {kind}", place=location)
     tensor = message.type.tensorType
     dims = [_dim(d) for d in tensor.dimensions]
     if None in dims or len(dims) != tensor.rank:
-        raise ModelError(f"a constant of open shape {dims}", place=place)
+        raise ModelError(f"a constant of open shape {dims}", place=location)
     shape = tuple(int(d) for d in dims if d is not None)
     if math.prod(shape) > MAX_ELEMENTS:
-        raise ModelError(f"a constant of shape {shape}", place=place)
+        raise ModelError(f"a constant of shape {shape}", place=location)
     if message.WhichOneof("value") == "blobFileValue":
         blob = message.blobFileValue
         kind = SMALL.get(tensor.dataType) or NAMES.get(tensor.dataType, "")
-        return blobs.read(blob.fileName, blob.offset, shape, kind, place)
+        return blobs.read(blob.fileName, blob.offset, shape, kind, location)
     content = message.immediateValue
     if content.WhichOneof("value") != "tensor":
-        raise UnsupportedError("a constant that is no tensor", place=place)
+        raise UnsupportedError("a constant that is no tensor", place=location)
     field = content.tensor.WhichOneof("value")
     if field is None:
         if math.prod(shape):
-            raise ModelError("a constant without content", place=place)
-        return np.zeros(shape, _numpy(tensor.dataType, place))
+            raise ModelError("a constant without content", place=location)
+        return np.zeros(shape, _numpy(tensor.dataType, location))
     values = getattr(content.tensor, field).values
     if tensor.dataType == STRING:
         if field != "strings" or len(values) != math.prod(shape):
-            raise ModelError("a text of another kind", place=place)
+            raise ModelError("a text of another kind", place=location)
         return str(values[0]) if not shape else tuple(map(str, values))
     if tensor.dataType in SMALL:
         kind = SMALL[tensor.dataType]
         if field != "bytes" or len(values) != packed_size(math.prod(shape), bits_of(kind)):
-            raise ModelError(f"{field} hold no {kind} array of shape {shape}", place=place)
+            raise ModelError(f"{field} hold no {kind} array of shape {shape}", place=location)
         return small(values, kind, shape)
-    dtype = _numpy(tensor.dataType, place)
+    dtype = _numpy(tensor.dataType, location)
     if field == "bytes":
         if len(values) != math.prod(shape) * dtype.itemsize:
-            raise ModelError(f"{len(values)} bytes are no {dtype} of shape {shape}", place=place)
+            raise ModelError(f"{len(values)} bytes are no {dtype} of shape {shape}", place=location)
         return np.frombuffer(values, dtype).reshape(shape)
     if len(values) != math.prod(shape):
-        raise ModelError(f"{len(values)} values for the shape {shape}", place=place)
+        raise ModelError(f"{len(values)} values for the shape {shape}", place=location)
     return np.array(values, dtype).reshape(shape)
 
 
-def _item(message: Any, blobs: Blobs, place: str) -> Any:
+def _item(message: Any, blobs: Blobs, location: str) -> Any:
     """One constant of a list, which is no list itself."""
     if message.type.WhichOneof("type") != "tensorType":
-        raise UnsupportedError("a constant that is a list of lists", place=place)
-    return constant_of(message, blobs, place)
+        raise UnsupportedError("a constant that is a list of lists", place=location)
+    return constant_of(message, blobs, location)
 
 
-def _numpy(number: int, place: str) -> np.dtype:
-    name = NAMES.get(number)
+def _numpy(type_code: int, location: str) -> np.dtype:
+    name = NAMES.get(type_code)
     if name is None:
-        raise UnsupportedError(f"constants of element type {number}", place=place)
+        raise UnsupportedError(f"constants of element type {type_code}", place=location)
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 

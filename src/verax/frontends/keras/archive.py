@@ -31,12 +31,12 @@ MAX_CONFIG = 1 << 28
 
 
 @dataclass(frozen=True)
-class Archive:
+class KerasArchive:
     """An open file. config: of the model. version: of Keras. weights: where they are."""
 
     config: Mapping[str, Any]
     version: str
-    weights: Weights
+    weights: StoredWeights
 
 
 PROJECTIONS = ("query_dense", "key_dense", "gate_dense", "value_dense", "output_dense")
@@ -52,7 +52,7 @@ PARTS = {
 write the names with an underscore."""
 
 
-class Weights(Protocol):
+class StoredWeights(Protocol):
     """The weights of a file."""
 
     def of_layer(
@@ -110,14 +110,14 @@ class KerasWeights:
             group = layers and self._layer(layers, name, step)
         if group is None:
             return []
-        parts = [
-            group.child(f"{part}/vars") or group.child(f"_{part}/vars")
-            for part in PARTS.get(kind, ())
+        groups = [
+            group.child(f"{group_name}/vars") or group.child(f"_{group_name}/vars")
+            for group_name in PARTS.get(kind, ())
         ]
-        place = f"weights of {'/'.join(path)!r}"
+        location = f"weights of {'/'.join(path)!r}"
         return [
-            _array(variables.child(f"{i}"), place)
-            for variables in (group.child("vars"), *parts)
+            _array(variables.child(f"{i}"), location)
+            for variables in (group.child("vars"), *groups)
             if variables is not None
             for i in range(len(variables.members))
         ]
@@ -127,9 +127,9 @@ class KerasWeights:
             self.named[layers.at] = {_own_name(group): group for group in layers.members.values()}
         if name in self.named[layers.at]:
             return self.named[layers.at][name]
-        found = layers.child(stored)
+        layer = layers.child(stored)
         return (
-            None if found is None or _own_name(found) else found
+            None if layer is None or _own_name(layer) else layer
         )  # a named one is another layer's
 
 
@@ -139,10 +139,10 @@ def _own_name(group: Object) -> str:
     return "".join(texts(variables.attributes.get("name", ()))[:1]) if variables else ""
 
 
-def _array(found: Object | None, place: str) -> np.ndarray:
-    if found is None:
-        raise ModelError("the file stores no array here", place=place)
-    return found.array()
+def _array(stored: Object | None, location: str) -> np.ndarray:
+    if stored is None:
+        raise ModelError("the file stores no array here", place=location)
+    return stored.array()
 
 
 def texts(attribute: Any) -> list[str]:
@@ -164,7 +164,7 @@ def stored_names(classes: list[str]) -> list[str]:
     return names
 
 
-def open_archive(source: str | os.PathLike[str] | bytes) -> Archive:
+def open_archive(source: str | os.PathLike[str] | bytes) -> KerasArchive:
     """Open a .h5 or .keras file; which one it is, its first bytes say."""
     with damage_told():
         data = open_bytes(source)
@@ -178,7 +178,7 @@ def open_archive(source: str | os.PathLike[str] | bytes) -> Archive:
     )
 
 
-def _open_h5(data: memoryview) -> Archive:
+def _open_h5(data: memoryview) -> KerasArchive:
     root = File(data).root
     config = texts(root.attributes.get("model_config", ()))
     version = texts(root.attributes.get("keras_version", ())) or ["2"]
@@ -187,15 +187,15 @@ def _open_h5(data: memoryview) -> Archive:
             "the file holds weights and no model",
             next_step="save the whole model with model.save(), not its weights",
         )
-    return Archive(_json(config[0]), version[0], H5Weights(root.child("model_weights")))
+    return KerasArchive(_json(config[0]), version[0], H5Weights(root.child("model_weights")))
 
 
-def _open_zip(data: memoryview) -> Archive:
+def _open_zip(data: memoryview) -> KerasArchive:
     with zipfile.ZipFile(BytesFile(data)) as archive:
         config = _json(bytes(_member(archive, "config.json", data)))
         metadata = _json(bytes(_member(archive, "metadata.json", data)))
         weights = File(_member(archive, "model.weights.h5", data))
-    return Archive(config, str(metadata.get("keras_version", "3")), KerasWeights(weights.root))
+    return KerasArchive(config, str(metadata.get("keras_version", "3")), KerasWeights(weights.root))
 
 
 def _member(archive: zipfile.ZipFile, name: str, data: memoryview) -> memoryview:
@@ -222,10 +222,10 @@ def _member(archive: zipfile.ZipFile, name: str, data: memoryview) -> memoryview
 def _json(text: str | bytes) -> Mapping[str, Any]:
     if len(text) > MAX_CONFIG:
         raise ModelError("the configuration is too large")
-    found = json.loads(text)
-    if not isinstance(found, dict):
+    config = json.loads(text)
+    if not isinstance(config, dict):
         raise ModelError("the configuration is no JSON object")
-    return found
+    return config
 
 
 CHOKED = (

@@ -35,7 +35,7 @@ ARRAY_TYPES = ("float32", "int32", "int64", "bool")
 
 
 @dataclass(frozen=True)
-class Call:
+class LayerCall:
     """One call of a layer: references and arrays it is given, and other arguments by name."""
 
     layer: Json
@@ -78,8 +78,8 @@ def references(value: Any) -> list[Reference]:
         return [r for v in value.values() for r in references(v)]
     if not isinstance(value, list):
         return []
-    found = _listed(value)
-    return [found] if found else [r for v in value for r in references(v)]
+    reference = _listed(value)
+    return [reference] if reference else [r for v in value for r in references(v)]
 
 
 def _listed(value: Any) -> Reference | None:
@@ -89,23 +89,23 @@ def _listed(value: Any) -> Reference | None:
     return None
 
 
-def calls_of(layer: Json) -> list[Call]:
+def calls_of(layer: Json) -> list[LayerCall]:
     """The calls of a layer: Keras 2 lists tensors as [layer, call, output, arguments], Keras 3 has
     arguments that are tensors, numbers, or lists of them."""
-    found = []
+    calls = []
     for index, node in enumerate(layer.get("inbound_nodes", [])):
         bound = _Binding(name_of(layer))
         arguments = bound.new(node, layer) if isinstance(node, dict) else bound.old(node)
         arguments = {k: v for k, v in arguments.items() if v is not None}
-        found.append(Call(layer, index, tuple(bound.operands), arguments))
-    return found
+        calls.append(LayerCall(layer, index, tuple(bound.operands), arguments))
+    return calls
 
 
 class _Binding:
     """Collects the operands of one call."""
 
     def __init__(self, name: str) -> None:
-        self.place = f"layer {name!r}"
+        self.location = f"layer {name!r}"
         self.operands: list[Operand] = []
 
     def new(self, node: Json, layer: Json) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class _Binding:
         arguments: dict[str, Any] = {}
         for item in node if node and isinstance(node[0], list) else [node]:
             if len(item) < 3 or not isinstance(item[0], str):
-                raise UnsupportedError("it is called on a structure", place=self.place)
+                raise UnsupportedError("it is called on a structure", place=self.location)
             if item[0] == CONSTANT:
                 self.positional(item[2])
             else:
@@ -135,22 +135,24 @@ class _Binding:
 
     def positional(self, item: Any) -> None:
         """Append the operands that a positional argument holds; lists of numbers are one."""
-        found = _tensor(item)
-        if found is None and isinstance(item, list) and not _numeric(item):
-            for part in item:
-                self.positional(part)
+        operand = _tensor(item)
+        if operand is None and isinstance(item, list) and not _numeric(item):
+            for entry in item:
+                self.positional(entry)
             return
-        if found is None and _numeric(item):
-            found = _number(item)
-        if found is None:
-            raise UnsupportedError(f"it is called with {json.dumps(item)[:80]}", place=self.place)
-        self.operands.append(found)
+        if operand is None and _numeric(item):
+            operand = _as_array(item)
+        if operand is None:
+            raise UnsupportedError(
+                f"it is called with {json.dumps(item)[:80]}", place=self.location
+            )
+        self.operands.append(operand)
 
     def option(self, value: Any) -> Any:
         """An argument by name: `operand N` for a tensor."""
-        found = _tensor(value) or _listed(value)
-        if found is not None:
-            self.operands.append(found)
+        tensor = _tensor(value) or _listed(value)
+        if tensor is not None:
+            self.operands.append(tensor)
             return f"{OPERAND}{len(self.operands) - 1}"
         if isinstance(value, list):
             return tuple(self.option(v) for v in value)
@@ -177,15 +179,15 @@ def _numeric(item: Any) -> bool:
     return isinstance(item, int | float) and not isinstance(item, bool)
 
 
-def _number(item: Any) -> np.ndarray:
+def _as_array(item: Any) -> np.ndarray:
     """Numbers as Keras takes them: whole ones as int32."""
-    found = np.array(item)
-    if found.dtype.kind != "f":
-        if abs(found).max() >= 2**31:
-            raise UnsupportedError(f"the number {abs(found).max()} is none of int32")
-        return found.astype(np.int32)
+    array = np.array(item)
+    if array.dtype.kind != "f":
+        if abs(array).max() >= 2**31:
+            raise UnsupportedError(f"the number {abs(array).max()} is none of int32")
+        return array.astype(np.int32)
     with np.errstate(over="ignore"):
-        return found.astype(np.float32)
+        return array.astype(np.float32)
 
 
 def _index(item: Any) -> Any:
@@ -202,8 +204,8 @@ def _index(item: Any) -> Any:
 
 
 def from_zero(
-    layers: Sequence[Json], calls: Sequence[Call], wanted: Sequence[Reference]
-) -> tuple[list[Call], list[Reference]]:
+    layers: Sequence[Json], calls: Sequence[LayerCall], outputs: Sequence[Reference]
+) -> tuple[list[LayerCall], list[Reference]]:
     """The calls of a model's layers and the references to its outputs, all calls counted from 0.
 
     A nested model has a call of its own, by which it was made and which is not written. Keras 2
@@ -220,11 +222,11 @@ def from_zero(
         if isinstance(nodes[0], dict):
             outside[name] = int(layer["class_name"] != "Sequential")
             continue
-        least = min((r[1] for r in (*operands, *wanted) if r[0] == name), default=0)
-        inside[name] = outside[name] = min(least, 1)
+        first_call = min((r[1] for r in (*operands, *outputs) if r[0] == name), default=0)
+        inside[name] = outside[name] = min(first_call, 1)
 
-    def shifted(found: Reference, by: Mapping[str, int]) -> Reference:
-        return found[0], found[1] - by.get(found[0], 0), found[2]
+    def shifted(reference: Reference, by: Mapping[str, int]) -> Reference:
+        return reference[0], reference[1] - by.get(reference[0], 0), reference[2]
 
     return [
         replace(
@@ -232,15 +234,15 @@ def from_zero(
             operands=tuple(shifted(o, inside) if isinstance(o, tuple) else o for o in c.operands),
         )
         for c in calls
-    ], [shifted(r, outside) for r in wanted]
+    ], [shifted(r, outside) for r in outputs]
 
 
-def in_order(calls: list[Call], known: set[Reference]) -> list[Call]:
+def in_order(calls: list[LayerCall], available: set[Reference]) -> list[LayerCall]:
     """Calls in an order in which every operand comes first. Raises `ModelError` for a circle."""
     waiting: dict[tuple[str, int], list[int]] = {}
     missing = []
     for i, call in enumerate(calls):
-        needs = {(o[0], o[1]) for o in call.operands if isinstance(o, tuple) and o not in known}
+        needs = {(o[0], o[1]) for o in call.operands if isinstance(o, tuple) and o not in available}
         missing.append(len(needs))
         for need in needs:
             waiting.setdefault(need, []).append(i)

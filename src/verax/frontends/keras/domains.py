@@ -33,10 +33,10 @@ def domain_of(layer: Mapping[str, Any]) -> str:
         if module == own:
             return ""
         if str(module).startswith(f"{own}."):
-            part = str(module)[len(own) + 1 :].split(".")[0]
-            if part in LAYERS:
+            package = str(module)[len(own) + 1 :].split(".")[0]
+            if package in LAYERS:
                 return ""
-            return "ops" if part in OPERATIONS else "custom"
+            return "ops" if package in OPERATIONS else "custom"
     return "custom"
 
 

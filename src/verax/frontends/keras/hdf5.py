@@ -48,14 +48,14 @@ class File(Bytes):
                 f"HDF5 with superblock {version} or addresses of other sizes is not supported",
                 next_step="save the model with h5py's default libver",
             )
-        if self.number("<Q", start):
+        if self.unpack("<Q", start):
             raise UnsupportedError("an HDF5 file inside of another file is not supported")
         root = start + (40 if version < 2 else 24)
-        self.root = Object(self, self.number("<Q", root), "/")
+        self.root = Object(self, self.unpack("<Q", root), "/")
 
 
 @dataclass(frozen=True)
-class Type:
+class ElementType:
     """An element type: NumPy's, or None for strings of any length."""
 
     numpy: np.dtype | None
@@ -79,10 +79,10 @@ class Object:
 
     def _classic_messages(self) -> Iterator[Message]:
         file = self.file
-        if file.number("<B", self.at) != 1:
+        if file.unpack("<B", self.at) != 1:
             raise ModelError("the file is damaged: no object here", place=self.name)
-        left = file.number("<H", self.at + 2)
-        blocks = [(self.at + 16, file.number("<I", self.at + 8))]
+        left = file.unpack("<H", self.at + 2)
+        blocks = [(self.at + 16, file.unpack("<I", self.at + 8))]
         while blocks and left > 0:
             at, size = blocks.pop(0)
             end = at + size
@@ -100,7 +100,7 @@ class Object:
 
     def _newer_messages(self) -> Iterator[Message]:
         """Blocks with a checksum at their ends; further ones start with a tag."""
-        file, flags = self.file, self.file.number("<B", self.at + 5)
+        file, flags = self.file, self.file.unpack("<B", self.at + 5)
         start = self.at + 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
         width, head = 1 << (flags & 3), 6 if flags & 4 else 4
         blocks = [(start + width, little(file.piece(start, width)))]
@@ -110,9 +110,9 @@ class Object:
             file.piece(at, size)
             while at + head <= end:
                 file.step()
-                kind, length, how = struct.unpack("<BHB", file.piece(at, 4))
+                kind, length, message_flags = struct.unpack("<BHB", file.piece(at, 4))
                 content = file.piece(at + head, length)
-                self._not_shared(how)
+                self._not_shared(message_flags)
                 if kind == CONTINUATION:
                     address, room = struct.unpack_from("<QQ", content)
                     file.tagged(address, b"OCHK")
@@ -172,12 +172,12 @@ class Object:
             at = pending.pop()
             if bytes(file.piece(at, 4)) == b"TREE":
                 file.step()
-                count = file.number("<H", at + 6)
+                count = file.unpack("<H", at + 6)
                 children = struct.unpack(f"<{2 * count}Q", file.piece(at + 32 - 8, 16 * count))
                 pending.extend(children[1::2])
                 continue
             file.tagged(at, b"SNOD")
-            for i in range(file.number("<H", at + 6)):
+            for i in range(file.unpack("<H", at + 6)):
                 file.step()
                 entry = file.piece(at + 8 + 40 * i, 40)
                 offset, header, cache = struct.unpack_from("<QQI", entry)
@@ -188,12 +188,12 @@ class Object:
 
     def child(self, path: str) -> Object | None:
         """A member by path, None when there is none."""
-        found: Object = self
-        for part in path.split("/"):
-            if part not in found.members:
+        group: Object = self
+        for name in path.split("/"):
+            if name not in group.members:
                 return None
-            found = found.members[part]
-        return found
+            group = group.members[name]
+        return group
 
     # Attributes
 
@@ -210,12 +210,12 @@ class Object:
             self._not_shared(2 if flags & 3 else 0)
         if version not in (1, 2, 3):
             raise UnsupportedError(f"attributes of version {version}", place=self.name)
-        at, parts = 9 if version == 3 else 8, []
+        at, sections = 9 if version == 3 else 8, []
         for size in sizes:
-            parts.append(message[at : at + size])
+            sections.append(message[at : at + size])
             at += -(-size // 8) * 8 if version == 1 else size
-        name = bytes(parts[0]).partition(b"\0")[0].decode()
-        kind, dims = element_type(parts[1]), dimensions(parts[2])
+        name = bytes(sections[0]).partition(b"\0")[0].decode()
+        kind, dims = element_type(sections[1]), dimensions(sections[2])
         count = math.prod(dims)
         content = message[at : at + count * kind.size]
         if len(content) != count * kind.size:
@@ -275,8 +275,8 @@ def dimensions(message: memoryview) -> tuple[int, ...]:
     version, rank = message[0], message[1]
     if version not in (1, 2) or rank > MAX_RANK:
         raise UnsupportedError(f"a dataspace of version {version} and rank {rank}")
-    found: tuple[int, ...] = struct.unpack_from(f"<{rank}Q", message, 8 if version == 1 else 4)
-    return found
+    sizes: tuple[int, ...] = struct.unpack_from(f"<{rank}Q", message, 8 if version == 1 else 4)
+    return sizes
 
 
 FLOATS = {2: (15, 10, 5, 0, 10, 15), 4: (31, 23, 8, 0, 23, 127), 8: (63, 52, 11, 0, 52, 1023)}
@@ -284,20 +284,20 @@ FLOATS = {2: (15, 10, 5, 0, 10, 15), 4: (31, 23, 8, 0, 23, 127), 8: (63, 52, 11,
 exponent bias."""
 
 
-def element_type(message: memoryview) -> Type:
+def element_type(message: memoryview) -> ElementType:
     """Integers, IEEE floats, strings of fixed or any length."""
     kind, bits = message[0] & 15, message[1]
     size = struct.unpack_from("<I", message, 4)[0]
     order = ">" if bits & 1 else "<"
     if kind == 0 and size in (1, 2, 4, 8):
-        return Type(np.dtype(f"{order}{'i' if bits & 8 else 'u'}{size}"), size)
+        return ElementType(np.dtype(f"{order}{'i' if bits & 8 else 'u'}{size}"), size)
     if kind == 1 and size in FLOATS and not bits & 64:
-        *parts, bias = struct.unpack_from("<4BI", message, 12)
-        if (message[2], *parts, bias) == FLOATS[size]:
-            return Type(np.dtype(f"{order}f{size}"), size)
+        *bit_fields, bias = struct.unpack_from("<4BI", message, 12)
+        if (message[2], *bit_fields, bias) == FLOATS[size]:
+            return ElementType(np.dtype(f"{order}f{size}"), size)
         raise UnsupportedError(f"a float of {size} bytes that is none of IEEE's, such as bfloat16")
     if kind == 3 and size:
-        return Type(np.dtype(f"S{size}"), size)
+        return ElementType(np.dtype(f"S{size}"), size)
     if kind == 9 and bits & 15 == 1 and size == 16:
-        return Type(None, 16)
+        return ElementType(None, 16)
     raise UnsupportedError(f"the HDF5 type {kind} of {size} bytes is not supported")

@@ -36,9 +36,9 @@ class Bytes:
             )
         return self.data[start : start + size]
 
-    def number(self, kind: str, at: int) -> int:
-        found: int = struct.unpack(kind, self.piece(at, struct.calcsize(kind)))[0]
-        return found
+    def unpack(self, kind: str, at: int) -> int:
+        value: int = struct.unpack(kind, self.piece(at, struct.calcsize(kind)))[0]
+        return value
 
     def step(self, count: int = 1) -> None:
         """Count pieces of work."""
@@ -56,17 +56,17 @@ class Bytes:
         """An object of a global heap: where strings of any length lie."""
         if address not in self.heaps:
             self.tagged(address, b"GCOL")
-            end = address + self.number("<Q", address + 8)
+            end = address + self.unpack("<Q", address + 8)
             self.piece(address, end - address)
-            found, at = {}, address + 16
+            objects, at = {}, address + 16
             while at + 16 <= end:
                 self.step()
-                key, size = self.number("<H", at), self.number("<Q", at + 8)
+                key, size = self.unpack("<H", at), self.unpack("<Q", at + 8)
                 if key == 0:
                     break
-                found[key] = self.piece(at + 16, size)
+                objects[key] = self.piece(at + 16, size)
                 at += 16 + -(-size // 8) * 8
-            self.heaps[address] = found
+            self.heaps[address] = objects
         if index not in self.heaps[address]:
             raise ModelError(f"the file is damaged: no object {index} in the heap at {address}")
         return self.heaps[address][index]
@@ -94,16 +94,16 @@ class Tree:
         if not 1 <= self.record_size <= self.node_size or self.depth > MAX_DEPTH:
             raise ModelError("the file is damaged: a tree of no records, or of no end")
         # most records of a node, and of all below it, by level
-        self.most = [(self.node_size - 10) // self.record_size]
-        self.total = list(self.most)
+        self.max_records = [(self.node_size - 10) // self.record_size]
+        self.total = list(self.max_records)
         self.step_sizes: list[tuple[int, int]] = [(0, 0)]
         for level in range(1, self.depth + 1):
             file.step()
-            sizes = (width_of(self.most[0]), width_of(self.total[-1]) if level > 1 else 0)
+            sizes = (width_of(self.max_records[0]), width_of(self.total[-1]) if level > 1 else 0)
             pointer = 8 + sum(sizes)
             self.step_sizes.append(sizes)
-            self.most.append((self.node_size - 10 - pointer) // (self.record_size + pointer))
-            self.total.append((self.most[-1] + 1) * self.total[-1] + self.most[-1])
+            self.max_records.append((self.node_size - 10 - pointer) // (self.record_size + pointer))
+            self.total.append((self.max_records[-1] + 1) * self.total[-1] + self.max_records[-1])
 
     def records(self) -> Iterator[memoryview]:
         """All records, in no promised order."""
@@ -116,11 +116,11 @@ class Tree:
             for i in range(count):
                 yield self.file.piece(start + i * self.record_size, self.record_size)
             start += count * self.record_size
-            few, many = self.step_sizes[level]
+            count_width, many = self.step_sizes[level]
             for _ in range(count + 1 if level else 0):
-                child = self.file.number("<Q", start)
-                pending.append((child, little(self.file.piece(start + 8, few)), level - 1))
-                start += 8 + few + many
+                child = self.file.unpack("<Q", start)
+                pending.append((child, little(self.file.piece(start + 8, count_width)), level - 1))
+                start += 8 + count_width + many
 
 
 class FractalHeap:
@@ -131,8 +131,8 @@ class FractalHeap:
         (self.id_length, filters) = struct.unpack("<HH", file.piece(at + 5, 4))
         if filters:
             raise UnsupportedError("compressed HDF5 groups are not supported")
-        largest = file.number("<I", at + 10)
-        self.file, self.huge = file, file.number("<Q", at + 22)
+        largest = file.unpack("<I", at + 10)
+        self.file, self.huge = file, file.unpack("<Q", at + 22)
         table = file.piece(at + 110, 32)
         self.width, self.first, self.largest, bits, _, self.root, self.rows = struct.unpack(
             "<HQQHHQH", table
@@ -145,15 +145,15 @@ class FractalHeap:
 
     def object(self, identifier: memoryview) -> memoryview:
         """The bytes of an object."""
-        kind, rest = identifier[0] >> 4 & 3, identifier[1 : self.id_length]
+        kind, content = identifier[0] >> 4 & 3, identifier[1 : self.id_length]
         if identifier[0] >> 6 or kind > 2:
             raise ModelError("the file is damaged: an unknown kind of heap object")
         if kind == 2:
-            return rest[: (identifier[0] & 15) + 1]
+            return content[: (identifier[0] & 15) + 1]
         if kind == 1:
-            return self._huge(rest)
-        offset = little(rest[: self.offset_size])
-        size = little(rest[self.offset_size : self.offset_size + self.length_size])
+            return self._huge(content)
+        offset = little(content[: self.offset_size])
+        size = little(content[self.offset_size : self.offset_size + self.length_size])
         return self.file.piece(self._address(offset), size)
 
     def _huge(self, key: memoryview) -> memoryview:
@@ -161,8 +161,8 @@ class FractalHeap:
         if self.id_length >= 17:
             return self.file.piece(*struct.unpack_from("<QQ", key))
         for record in Tree(self.file, self.huge).records():
-            address, size, number = struct.unpack_from("<QQQ", record)
-            if number == little(key):
+            address, size, object_id = struct.unpack_from("<QQQ", record)
+            if object_id == little(key):
                 return self.file.piece(address, size)
         raise ModelError("the file is damaged: a heap object is missing")
 
@@ -183,7 +183,7 @@ class FractalHeap:
                 raise ModelError("the file is damaged: a heap object outside of its heap")
             column = (offset - before) // self._size(row)
             entry = at + 13 + self.offset_size + 8 * (row * self.width + column)
-            at, start = self.file.number("<Q", entry), before + column * self._size(row)
+            at, start = self.file.unpack("<Q", entry), before + column * self._size(row)
             size = self._size(row)
             rows = 0
             if size > self.largest:

@@ -52,12 +52,12 @@ class Pieces:
     def gather(self, pieces: Iterator[Piece]) -> np.ndarray:
         """The array. Raises `ModelError` when its pieces do not make it up."""
         size = math.prod(self.shape) * self.dtype.itemsize
-        held = len(self.file.data)
-        whole = math.prod(self._per_axis()) * self.chunk_bytes
-        self.file.unpacked += max(size, whole)
-        if self.file.unpacked > MAX_RATIO * held or (not self.filters and size > held):
-            raise ModelError(f"the file is damaged: {size} bytes from a file of {held}")
-        found, left = np.empty(self.shape, self.dtype), set(self._starts())
+        file_size = len(self.file.data)
+        unpacked_size = math.prod(self._per_axis()) * self.chunk_bytes
+        self.file.unpacked += max(size, unpacked_size)
+        if self.file.unpacked > MAX_RATIO * file_size or (not self.filters and size > file_size):
+            raise ModelError(f"the file is damaged: {size} bytes from a file of {file_size}")
+        array, left = np.empty(self.shape, self.dtype), set(self._starts())
         for start, address, stored, omitted in pieces:
             self.file.step()
             if address == UNDEFINED:
@@ -67,12 +67,12 @@ class Pieces:
             left.remove(start)
             data = self._unfiltered(self.file.piece(address, stored), omitted)
             inside = tuple(slice(s, s + n) for s, n in zip(start, self.chunk))
-            target = found[inside]
+            target = array[inside]
             piece = np.frombuffer(data, self.dtype).reshape(self.chunk)
             target[...] = piece[tuple(slice(n) for n in target.shape)]
         if left:
             raise UnsupportedError(f"an array of which {len(left)} pieces were never written")
-        return found
+        return array
 
     def _per_axis(self) -> tuple[int, ...]:
         return tuple(-(-n // c) for n, c in zip(self.shape, self.chunk))

@@ -20,11 +20,11 @@ import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
-from verax.frontends.keras.archive import Archive, Weights, damage_told, stored_names
+from verax.frontends.keras.archive import KerasArchive, StoredWeights, damage_told, stored_names
 from verax.frontends.keras.calls import (
     MODELS,
-    Call,
     Json,
+    LayerCall,
     Operand,
     Reference,
     calls_of,
@@ -68,11 +68,11 @@ class LayerPath:
         return "/".join(self.names)
 
 
-def read_model(archive: Archive) -> ForeignModel:
+def read_model(archive: KerasArchive) -> ForeignModel:
     """The model of an archive. Raises `ModelError` when it contradicts itself, `UnsupportedError`
     for classes of models that are not built of layers."""
     with damage_told():
-        reader = _Reader(archive.weights, int(archive.version.partition(".")[0]))
+        reader = _KerasReader(archive.weights, int(archive.version.partition(".")[0]))
         outputs = reader.model(archive.config, LayerPath(), None)
         return ForeignModel(
             name=str(config_of(archive.config).get("name", "graph")),
@@ -87,15 +87,15 @@ def read_model(archive: Archive) -> ForeignModel:
 
 
 @dataclass
-class _Reader:
-    weights: Weights
+class _KerasReader:
+    weights: StoredWeights
     version: int
     inputs: list[ForeignValue] = field(default_factory=list)
     nodes: list[ForeignNode] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
 
     def model(
-        self, model: Json, place: LayerPath, given: Sequence[str] | None, suffix: str = ""
+        self, model: Json, path: LayerPath, nested_inputs: Sequence[str] | None, suffix: str = ""
     ) -> list[str]:
         """Append a model's nodes; returns its outputs. given: values of a nested model's inputs."""
         kind = str(model.get("class_name"))
@@ -104,62 +104,62 @@ class _Reader:
                 f"a model of class {kind} is not built of layers by its configuration",
                 next_step="save a functional or sequential model",
             )
-        if len(place.names) > MAX_DEPTH:
+        if len(path.names) > MAX_DEPTH:
             raise ModelError(f"models are nested more than {MAX_DEPTH} deep")
         config = config_of(model)
-        _known(config, MODEL_KEYS, f"model {place}")
+        _check_keys(config, MODEL_KEYS, f"model {path}")
         layers: list[Json] = [dict(layer) for layer in config["layers"]]
         names = stored_names([str(layer["class_name"]) for layer in layers])
         for layer in layers:
-            _known(layer, LAYER_KEYS, f"layer {name_of(layer)!r}")
+            _check_keys(layer, LAYER_KEYS, f"layer {name_of(layer)!r}")
         if kind == "Sequential":
-            return self._sequential(config, layers, names, place, given, suffix)
+            return self._sequential(config, layers, names, path, nested_inputs, suffix)
         table = {name_of(layer): (layer, name) for layer, name in zip(layers, names)}
         if len(table) != len(layers):
-            raise ModelError("two layers have one name", place=str(place))
+            raise ModelError("two layers have one name", place=str(path))
         sources = references(config["input_layers"])
         values: dict[Reference, str] = {}
         for i, source in enumerate(sources):
             if source[0] not in table:
-                raise ModelError(f"the input {source[0]!r} is no layer", place=str(place))
-            if given is None:
+                raise ModelError(f"the input {source[0]!r} is no layer", place=str(path))
+            if nested_inputs is None:
                 values[source] = self._input(name_of(table[source[0]][0]), table[source[0]][0])
-            elif i < len(given):
-                values[source] = given[i]
-        if given is not None and len(given) != len(sources):
-            raise ModelError(f"it is called on {len(given)} tensors", place=str(place))
-        wanted = references(config["output_layers"])
+            elif i < len(nested_inputs):
+                values[source] = nested_inputs[i]
+        if nested_inputs is not None and len(nested_inputs) != len(sources):
+            raise ModelError(f"it is called on {len(nested_inputs)} tensors", place=str(path))
+        outputs = references(config["output_layers"])
         calls = [call for layer in layers for call in calls_of(layer)]
-        calls, wanted = from_zero(layers, calls, wanted)
-        used = [*wanted, *(o for call in calls for o in call.operands if isinstance(o, tuple))]
+        calls, outputs = from_zero(layers, calls, outputs)
+        used = [*outputs, *(o for call in calls for o in call.operands if isinstance(o, tuple))]
         counts: dict[tuple[str, int], int] = {}
         for name, call_index, output in used:
             counts[name, call_index] = max(counts.get((name, call_index), 1), output + 1)
         for call in in_order(calls, set(values)):
-            operands = [self._operand(o, values, place) for o in call.operands]
+            operands = [self._operand(o, values, path) for o in call.operands]
             layer, name = table[name_of(call.layer)]
             key = (name_of(layer), call.index)
-            at = place.step(name_of(layer), name)
-            made = self.call(layer, call, operands, at, suffix, counts.get(key, 1))
-            for i, value in enumerate(made):
+            at = path.step(name_of(layer), name)
+            results = self.call(layer, call, operands, at, suffix, counts.get(key, 1))
+            for i, value in enumerate(results):
                 values[*key, i] = value
-        missing = [r for r in wanted if r not in values]
-        if missing or not wanted:
+        missing = [r for r in outputs if r not in values]
+        if missing or not outputs:
             raise ModelError(f"the output {missing[0] if missing else '?'} is computed nowhere")
-        return [values[r] for r in wanted]
+        return [values[r] for r in outputs]
 
     def _sequential(
         self,
         config: Json,
         layers: list[Json],
         names: list[str],
-        place: LayerPath,
-        given: Sequence[str] | None,
+        path: LayerPath,
+        nested_inputs: Sequence[str] | None,
         suffix: str,
     ) -> list[str]:
         if not layers:
-            raise ModelError("a sequential model has no layers", place=str(place))
-        values = list(given or ())
+            raise ModelError("a sequential model has no layers", place=str(path))
+        values = list(nested_inputs or ())
         if not values:
             first = layers[0]
             shape = config.get("build_input_shape", config_of(first).get("batch_input_shape"))
@@ -170,8 +170,8 @@ class _Reader:
         for layer, name in zip(layers, names):
             if layer["class_name"] == "InputLayer":
                 continue
-            call = Call(layer, 0, (), {})
-            values = self.call(layer, call, values, place.step(name_of(layer), name), suffix)
+            call = LayerCall(layer, 0, (), {})
+            values = self.call(layer, call, values, path.step(name_of(layer), name), suffix)
         return values
 
     def _input(self, name: str, layer: Json) -> str:
@@ -182,26 +182,26 @@ class _Reader:
             if config.get(key):
                 raise UnsupportedError(f"a {key} input is not supported", place=name)
         dims = None if shape is None else tuple(None if d is None else int(d) for d in shape)
-        known = DType(dtype) if dtype in COMPUTED else None
-        self.inputs.append(ForeignValue(name, known, dims, dtype))
+        supported = DType(dtype) if dtype in COMPUTED else None
+        self.inputs.append(ForeignValue(name, supported, dims, dtype))
         return name
 
-    def _operand(self, operand: Operand, values: Mapping[Reference, str], place: LayerPath) -> str:
+    def _operand(self, operand: Operand, values: Mapping[Reference, str], path: LayerPath) -> str:
         if isinstance(operand, tuple):
             if operand not in values:
                 raise ModelError(f"output {operand[2]} of {operand[0]!r} is computed nowhere",
-                                 place=str(place))  # fmt: skip
+                                 place=str(path))  # fmt: skip
             return values[operand]
-        name = "/".join((*place.names, f"number {len(self.constants)}"))
+        name = "/".join((*path.names, f"number {len(self.constants)}"))
         self.constants[name] = operand
         return name
 
     def call(
         self,
         layer: Json,
-        call: Call,
+        call: LayerCall,
         operands: Sequence[str],
-        place: LayerPath,
+        path: LayerPath,
         suffix: str,
         count: int = 1,
     ) -> list[str]:
@@ -210,30 +210,30 @@ class _Reader:
         kind, domain = str(layer["class_name"]), domain_of(layer)
         suffix += f":{call.index}" if call.index else ""
         if kind in MODELS and not domain:
-            given = {k for k in call.arguments if k != "training"}
-            if given:
-                raise UnsupportedError(f"a model is called with {sorted(given)}", place=str(place))
-            return self.model(layer, place, operands, suffix)
+            options = {k for k in call.arguments if k != "training"}
+            if options:
+                raise UnsupportedError(f"a model is called with {sorted(options)}", place=str(path))
+            return self.model(layer, path, operands, suffix)
         if kind in WRAPPERS and not domain:
-            around = Around(layer, call, tuple(operands), place, suffix, count)
+            around = Around(layer, call, tuple(operands), path, suffix, count)
             return WRAPPERS[kind](self, around)
         weights = []
-        for i, array in enumerate(self.weights.of_layer(place.names, place.stored, kind)):
-            weights.append(f"{place}/weight {i}")
+        for i, array in enumerate(self.weights.of_layer(path.names, path.stored, kind)):
+            weights.append(f"{path}/weight {i}")
             self.constants[weights[-1]] = native(array)
         attributes = {k: plain(v) for k, v in config_of(layer).items() if v is not None}
         attributes |= {f"call.{k}": v for k, v in call.arguments.items()}
         attributes["weights"] = len(weights)
         if domain == "custom":
             kind = str(layer.get("registered_name") or f"{layer.get('module')}.{kind}")
-        return self.node(kind, (*operands, *weights), attributes, place, suffix, count, domain)
+        return self.node(kind, (*operands, *weights), attributes, path, suffix, count, domain)
 
     def node(
         self,
         kind: str,
         inputs: Sequence[str],
         attributes: Json,
-        place: LayerPath,
+        path: LayerPath,
         suffix: str,
         count: int = 1,
         domain: str = "",
@@ -241,10 +241,10 @@ class _Reader:
         """Append a node; returns its outputs."""
         if len(self.nodes) >= MAX_CALLS or count > MAX_CALLS:
             raise ModelError(f"layers are called more than {MAX_CALLS} times")
-        name = f"{place}{suffix}"
+        name = f"{path}{suffix}"
         outputs = (name, *(f"{name}.{i}" for i in range(1, count)))
         node = ForeignNode(
-            kind, tuple(inputs), outputs, attributes, str(place), domain, self.version
+            kind, tuple(inputs), outputs, attributes, str(path), domain, self.version
         )
         self.nodes.append(node)
         return list(outputs)
@@ -257,8 +257,8 @@ def native(array: np.ndarray) -> np.ndarray:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _known(found: Mapping[str, Any], keys: set[str], place: str) -> None:
-    """Refuse what the format may say one day and nobody has read."""
-    for key in found:
+def _check_keys(config: Mapping[str, Any], keys: set[str], path: str) -> None:
+    """Raise `UnsupportedError` for a key that no rule of the importer reads."""
+    for key in config:
         if key not in keys:
-            raise UnsupportedError(f"no rule of the importer reads {key!r}", place=place)
+            raise UnsupportedError(f"no rule of the importer reads {key!r}", place=path)

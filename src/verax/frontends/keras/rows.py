@@ -58,7 +58,7 @@ def _with_common(function: Row) -> Row:
             for ending, reason in IRRELEVANT_ENDINGS.items():
                 if name.endswith(ending):
                     a.irrelevant(name, reason)
-        a.expect("dtype", "float32", why="only float32 layers are supported")
+        a.expect("dtype", "float32", reason="only float32 layers are supported")
         return function(c)
 
     return convert
@@ -104,13 +104,13 @@ MAX_PIECES = 100_000
 """Most nodes or indices that one layer may be written out in."""
 
 
-class Layout:
+class LayerLayout:
     """Where a layer has its channels, by `data_format`; moves values to channels-first and back."""
 
     def __init__(self, c: Conversion) -> None:
         self.c = c
-        found = c.choice("data_format", ("channels_last", "channels_first"), "channels_last")
-        self.last = found == "channels_last"
+        data_format = c.choice("data_format", ("channels_last", "channels_first"), "channels_last")
+        self.last = data_format == "channels_last"
 
     def first(self, value: str) -> str:
         """The value with its channels on axis 1."""
@@ -186,8 +186,8 @@ def activated(c: Conversion, value: str, attribute: str = "activation") -> str:
         c.attributes.refuse(attribute, "there is no such activation in Verax")
     config = {k: plain(v) for k, v in layer["config"].items() if v is not None}
     output = c.fresh(f"{c.first_output}/{kind}")
-    (made,) = apply_row(c, "", kind, [value], config, (output,))
-    return made
+    (result,) = apply_row(c, "", kind, [value], config, (output,))
+    return result
 
 
 def apply_row(
@@ -198,15 +198,15 @@ def apply_row(
     options: Mapping[str, Any],
     outputs: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """What the row of a layer or operation without weights makes of some values, in the place of
-    this node; the attribute that `options` come from is in the ledger."""
+    """Results of the row of a layer or operation without weights, in place of this node; the
+    attribute that `options` come from is in the ledger."""
     attributes = {**options, "weights": 0}
     node = replace(c.node, op_type=kind, domain=domain, attributes=attributes, outputs=outputs)
     inner = Attributes(Ledger(), c.node.place, kind, attributes)
     layer = replace(c, node=node, inputs=tuple(inputs), attributes=inner)
-    made = layer.outputs_of(TABLE[domain, kind](layer))
+    results = layer.outputs_of(TABLE[domain, kind](layer))
     inner.close()
-    return made
+    return results
 
 
 def sizes(c: Conversion, name: str, rank: int, default: Sequence[int] | None = None) -> Any:
@@ -218,17 +218,17 @@ def sizes(c: Conversion, name: str, rank: int, default: Sequence[int] | None = N
     return value
 
 
-def pairs(c: Conversion, name: str, rank: int) -> list[tuple[int, int]]:
+def begins_and_ends(c: Conversion, name: str, rank: int) -> list[tuple[int, int]]:
     """(begin, end) per spatial axis, from pairs, from one number per axis, or from one number."""
     value = c.attributes.get(name)
     if rank == 1 and isinstance(value, tuple) and len(value) == 2:
         value = (value,)
     value = (value,) * rank if type(value) is int else value
-    found = [(v, v) if type(v) is int else v for v in value] if isinstance(value, tuple) else []
-    numbers = [n for pair in found for n in (pair if isinstance(pair, tuple) else (None,))]
+    entries = [(v, v) if type(v) is int else v for v in value] if isinstance(value, tuple) else []
+    numbers = [n for pair in entries for n in (pair if isinstance(pair, tuple) else (None,))]
     if len(numbers) != 2 * rank or any(type(n) is not int or n < 0 for n in numbers):
         raise ModelError(f"{name} is {value!r}, not {rank} pairs", place=c.node.place)
-    return [(int(begin), int(end)) for begin, end in found]
+    return [(int(begin), int(end)) for begin, end in entries]
 
 
 def spatial_rank(c: Conversion) -> int:

@@ -30,13 +30,13 @@ FAR_BELOW = -1e9
 def tensors(c: Conversion, names: Sequence[str]) -> list[str | None]:
     """The tensors of a call by the names of its arguments: the first ones stand in order, others
     say which operand they are."""
-    given = len(c.inputs) - c.integer("weights", 0)
-    said = {n: c.text(f"call.{n}") for n in names if c.attributes.has(f"call.{n}")}
-    numbered = {f"operand {i}": i for i in range(given)}
-    at = {n: numbered.pop(text) for n, text in said.items() if text in numbered}
-    free = [n for n in names if n not in said]
-    if len(at) != len(said) or len(numbered) > len(free):
-        c.refuse(f"called on {given} tensors")
+    count = len(c.inputs) - c.integer("weights", 0)
+    stated = {n: c.text(f"call.{n}") for n in names if c.attributes.has(f"call.{n}")}
+    numbered = {f"operand {i}": i for i in range(count)}
+    at = {n: numbered.pop(text) for n, text in stated.items() if text in numbered}
+    free = [n for n in names if n not in stated]
+    if len(at) != len(stated) or len(numbered) > len(free):
+        c.refuse(f"called on {count} tensors")
     at |= dict(zip(free, numbered.values()))
     return [c.required(at[n]) if n in at else None for n in names]
 
@@ -46,9 +46,11 @@ def multi_head_weights(c: Conversion) -> tuple[list[list[str]], bool]:
     is a gate."""
     a = c.attributes
     biased, gated = a.flag("use_bias", True), a.flag("use_gate")
-    each, count = 1 + biased, 5 if gated else 4
-    flat = weights(c, each * count)
-    return [flat[i : i + each] for i in range(0, each * count, each)], gated
+    per_projection, count = 1 + biased, 5 if gated else 4
+    flat = weights(c, per_projection * count)
+    return [
+        flat[i : i + per_projection] for i in range(0, per_projection * count, per_projection)
+    ], gated
 
 
 def projected(c: Conversion, x: str, kernel: Sequence[str]) -> str:
@@ -69,7 +71,7 @@ def causal(c: Conversion, scores: str, below: float) -> str:
     queries, keys = c.type(scores).dims[-2:]
     if not isinstance(queries, int) or not isinstance(keys, int):
         c.refuse("a causal mask needs known lengths: give shapes")
-    c.must_be_few(queries * keys // 64, MAX_PIECES, "times 64 pairs of positions")
+    c.check_count(queries * keys // 64, MAX_PIECES, "times 64 pairs of positions")
     allowed = np.tri(queries, keys, dtype=bool)
     mask = np.where(allowed, 0.0, below)
     return c.add("Add", [scores, c.constant(mask, np.float32)])
@@ -81,7 +83,7 @@ def multi_head_attention(c: Conversion) -> Result:
     class has two names: the public one, and in .h5 files its own."""
     a, grouped = c.attributes, c.node.op_type != "MultiHeadAttention"
     c.irrelevant("dropout", "flash_attention", reason=TRAINING)
-    a.expect("attention_axes", (1,), why="only one axis, the first, is supported")
+    a.expect("attention_axes", (1,), reason="only one axis, the first, is supported")
     a.expect("call.use_causal_mask", False, True)
     (q, k, *gate, v, out), gated = multi_head_weights(c)
     query, value, key = tensors(c, ("query", "value", "key"))
@@ -105,27 +107,27 @@ def multi_head_attention(c: Conversion) -> Result:
     y = c.add("MatMul", [scores, values])
     if gated:
         y = c.add("Mul", [y, c.add("Sigmoid", [projected(c, query, gate[0])])])
-    y = _joined(c, c.add("Transpose", [y], perm=(0, 2, 1, 3)), out)
+    y = _output_projection(c, c.add("Transpose", [y], perm=(0, 2, 1, 3)), out)
     return c.named([y, *([scores] if gives_more(c, "call.return_attention_scores") else [])])
 
 
 def _agree(c: Conversion, grouped: bool, heads: int, depth: int, values: tuple[int, ...]) -> None:
     """Hold the configuration against the weights."""
-    why = "the weights have another"
+    reason = "the weights have another"
     expected = {"num_heads": heads, "key_dim": depth, "value_dim": values[1]}
     if grouped:
         expected = {"num_query_heads": heads, "head_dim": depth, "num_key_value_heads": values[0]}
     for name, size in expected.items():
-        c.attributes.expect(name, size, why=why)
+        c.attributes.expect(name, size, reason=reason)
 
 
-def _joined(c: Conversion, y: str, kernel: Sequence[str]) -> str:
+def _output_projection(c: Conversion, y: str, kernel: Sequence[str]) -> str:
     """[batch, time, heads, size] by a kernel [heads, size, out] -> [batch, time, out]."""
     array = array_of(c, kernel[0])
     if array.ndim != 3:
         c.refuse(f"an output of several axes, {array.shape[2:]}")
     heads, depth, size = array.shape
-    c.attributes.expect("output_shape", (size,), size, why="the weights have another")
+    c.attributes.expect("output_shape", (size,), size, reason="the weights have another")
     y = c.add("Reshape", [y, c.ints((0, 0, heads * depth))])
     y = c.add("MatMul", [y, c.constant(array.reshape(heads * depth, size))])
     return c.add("Add", [y, kernel[1]]) if len(kernel) > 1 else y
@@ -142,23 +144,23 @@ def attention(c: Conversion) -> Result:
     scaled = a.flag("use_scale", additive)
     mode = "concat" if additive else c.choice("score_mode", ("dot", "concat"), "dot")
     weighted = mode == "concat" and not additive
-    given = weights(c, scaled + weighted)
-    count = len(c.inputs) - len(given)
+    parameters = weights(c, scaled + weighted)
+    count = len(c.inputs) - len(parameters)
     if count not in (2, 3):
         raise ModelError(f"it is called on {count} tensors", place=c.node.place)
     q, v, k = c.required(0), c.required(1), c.required(count - 1)
     if mode == "dot":
-        turned = c.add("Transpose", [k], perm=(0, 2, 1))
-        scores = c.add("MatMul", [q, turned])
-        scores = c.add("Mul", [scores, given[0]]) if scaled else scores
+        transposed_keys = c.add("Transpose", [k], perm=(0, 2, 1))
+        scores = c.add("MatMul", [q, transposed_keys])
+        scores = c.add("Mul", [scores, parameters[0]]) if scaled else scores
     else:
-        pairs = [c.add("Unsqueeze", [t, c.ints((axis,))]) for t, axis in ((q, 2), (k, 1))]
-        both = c.add("Add", pairs)
-        inside = c.add("Mul", [both, given[0]]) if scaled and weighted else both
+        unsqueezed = [c.add("Unsqueeze", [t, c.ints((axis,))]) for t, axis in ((q, 2), (k, 1))]
+        sums = c.add("Add", unsqueezed)
+        inside = c.add("Mul", [sums, parameters[0]]) if scaled and weighted else sums
         curve = c.add("Tanh", [inside])
-        curve = c.add("Mul", [curve, given[0]]) if scaled and additive else curve
+        curve = c.add("Mul", [curve, parameters[0]]) if scaled and additive else curve
         scores = c.add("ReduceSum", [curve, c.ints((-1,))], keepdims=False)
-        scores = c.add("Mul", [scores, given[-1]]) if weighted else scores
+        scores = c.add("Mul", [scores, parameters[-1]]) if weighted else scores
     if a.flag("call.use_causal_mask"):
         scores = causal(c, scores, FAR_BELOW)
     scores = c.add("Softmax", [scores], axis=-1)
@@ -174,8 +176,8 @@ def dot(c: Conversion) -> Result:
     weights(c, 0)
     if len(c.inputs) != 2:
         raise ModelError(f"it is called on {len(c.inputs)} tensors", place=c.node.place)
-    given, unit = a.get("axes"), a.flag("normalize")
-    pair = given if isinstance(given, tuple) else (given, given)
+    stated, unit = a.get("axes"), a.flag("normalize")
+    pair = stated if isinstance(stated, tuple) else (stated, stated)
     axes = [axis % c.rank(i) for i, axis in enumerate(pair)]
     if 0 in axes or min(c.rank(0), c.rank(1)) < 2:
         a.refuse("axes", "the batch is not summed over")

@@ -72,7 +72,7 @@ SECOND = ("y", "b")
 def _common(c: Conversion) -> None:
     for name in ("name", "trainable", "call.name"):
         c.attributes.irrelevant(name, IRRELEVANT.get(name, IRRELEVANT["name"]))
-    c.attributes.expect("dtype", "float32", why="only float32 layers are supported")
+    c.attributes.expect("dtype", "float32", reason="only float32 layers are supported")
     weights(c, 0)
 
 
@@ -85,14 +85,14 @@ def function(c: Conversion) -> Result:
         c.refuse(f"the function tf.{name} is not supported")
     kind, names = FUNCTIONS[name]
     inputs = c.operands
-    for other in (f"call.{n}" for n in SECOND):
-        given = a.get(other)
-        if isinstance(given, str):
-            if given != f"{OPERAND}{len(inputs) - 1}":
-                a.refuse(other, "it is not the second tensor")
-        elif given is not None:
-            dtype = np.float32 if np.array(given).dtype.kind == "f" else np.int32
-            inputs.append(c.constant(given, dtype))
+    for key in (f"call.{n}" for n in SECOND):
+        argument = a.get(key)
+        if isinstance(argument, str):
+            if argument != f"{OPERAND}{len(inputs) - 1}":
+                a.refuse(key, "it is not the second tensor")
+        elif argument is not None:
+            dtype = np.float32 if np.array(argument).dtype.kind == "f" else np.int32
+            inputs.append(c.constant(argument, dtype))
     options = dict(DEFAULTS.get(name, {}))
     options |= {
         own: a.get(f"call.{theirs}") for theirs, own in names.items() if a.has(f"call.{theirs}")
@@ -104,22 +104,22 @@ def slicing(c: Conversion) -> Result:
     """A SlicingOpLambda: an index of numbers, slices, "..." and new axes."""
     _common(c)
     c.attributes.expect("function", "__operators__.getitem")
-    given = c.attributes.get("call.slice_spec")
-    parts = given if isinstance(given, tuple) else (given,)
-    index = json.dumps([_part(c, part) for part in parts])
+    stated = c.attributes.get("call.slice_spec")
+    entries = stated if isinstance(stated, tuple) else (stated,)
+    index = json.dumps([_index_entry(c, entry) for entry in entries])
     return apply_row(c, "ops", "GetItem", [c.required(0)], {"call.index": index}, c.node.outputs)
 
 
-def _part(c: Conversion, part: Any) -> Any:
+def _index_entry(c: Conversion, entry: Any) -> Any:
     """One part of an index, as `GetItem` has it."""
-    if not isinstance(part, str) or part.startswith(OPERAND):
-        return part
-    found = json.loads(part)
-    if found.get("class_name") == "__ellipsis__":
+    if not isinstance(entry, str) or entry.startswith(OPERAND):
+        return entry
+    config = json.loads(entry)
+    if config.get("class_name") == "__ellipsis__":
         return "..."
-    if set(found) != {"start", "stop", "step"}:
-        c.refuse(f"the index {part}")
-    return {"slice": [found["start"], found["stop"], found["step"]]}
+    if set(config) != {"start", "stop", "step"}:
+        c.refuse(f"the index {entry}")
+    return {"slice": [config["start"], config["stop"], config["step"]]}
 
 
 TABLE["tf", "TFOpLambda"] = function

@@ -1,4 +1,4 @@
-"""Keras layers for pictures: resizing, cropping the centre, what is random in training only, and
+"""Keras layers for pictures: resizing, cropping the center, what is random in training only, and
 pools of a stated output size."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
     MAX_PIECES,
     TRAINING,
-    Layout,
+    LayerLayout,
     only_input,
     operation,
     row,
@@ -38,8 +38,8 @@ def random(c: Conversion) -> Result:
 
 
 def resized(c: Conversion, size: Sequence[int]) -> Result:
-    """A picture or a batch of them, by half-pixel centres."""
-    a, layout = c.attributes, Layout(c)
+    """A picture or a batch of them, by half-pixel centers."""
+    a, layout = c.attributes, LayerLayout(c)
     mode = c.choice("interpolation", ("bilinear", "nearest"), "bilinear")
     a.expect("pad_to_aspect_ratio", False)
     a.irrelevant("fill_value", "nothing is filled")
@@ -66,12 +66,12 @@ def _cropped(c: Conversion, x: str, sides: tuple[int, int], size: Sequence[int])
     """The largest middle part with the wanted ratio of sides; sizes are rounded down."""
     height, width = sides
     tall, wide = size
-    wanted = (
+    lengths = (
         max(min(height, int(width * tall / wide)), 1),
         max(min(width, int(height * wide / tall)), 1),
     )
-    starts = [int((side - part) / 2) for side, part in zip(sides, wanted)]
-    ends = [start + part for start, part in zip(starts, wanted)]
+    starts = [int((side - length) / 2) for side, length in zip(sides, lengths)]
+    ends = [start + length for start, length in zip(starts, lengths)]
     return c.add("Slice", [x, c.ints(starts), c.ints(ends), c.ints((2, 3))])
 
 
@@ -88,29 +88,29 @@ def resize_operation(c: Conversion) -> Result:
 @row("CenterCrop")
 def center_crop(c: Conversion) -> Result:
     """The middle; a picture that is too small would be resized and is refused."""
-    layout = Layout(c)
-    wanted = [c.integer(n, 0) for n in ("height", "width")]
+    layout = LayerLayout(c)
+    crop_size = [c.integer(n, 0) for n in ("height", "width")]
     x, axes = only_input(c), (1, 2) if layout.last else (2, 3)
     sides = c.known_sizes(0, axes)
-    if c.rank() != 4 or any(have < side for have, side in zip(sides, wanted)):
-        c.refuse(f"{wanted} of {c.type(0)}: the batch's pictures must be as large")
-    starts = [(have - side) // 2 for have, side in zip(sides, wanted)]
-    ends = [start + side for start, side in zip(starts, wanted)]
+    if c.rank() != 4 or any(have < side for have, side in zip(sides, crop_size)):
+        c.refuse(f"{crop_size} of {c.type(0)}: the batch's pictures must be as large")
+    starts = [(have - side) // 2 for have, side in zip(sides, crop_size)]
+    ends = [start + side for start, side in zip(starts, crop_size)]
     return c.result("Slice", [x, c.ints(starts), c.ints(ends), c.ints(axes)])
 
 
 @row(*(f"Adaptive{k}Pooling{i}D" for k in ("Average", "Max") for i in (1, 2, 3)))
 def adaptive_pool(c: Conversion) -> Result:
     """Along every axis, piece i covers floor(i n / pieces) to ceil((i + 1) n / pieces)."""
-    rank, layout = spatial_rank(c), Layout(c)
+    rank, layout = spatial_rank(c), LayerLayout(c)
     kind = "ReduceMax" if "Max" in c.node.op_type else "ReduceMean"
-    wanted, y = sizes(c, "output_size", rank), only_input(c)
+    counts, y = sizes(c, "output_size", rank), only_input(c)
     first = 1 if layout.last else 2
-    if c.rank() != rank + 2 or min(wanted) < 1:
-        raise ModelError(f"{wanted} pieces of {c.type(0)}", place=c.node.place)
+    if c.rank() != rank + 2 or min(counts) < 1:
+        raise ModelError(f"{counts} pieces of {c.type(0)}", place=c.node.place)
     axes = range(first, first + rank)
-    c.must_be_few(sum(wanted), MAX_PIECES, "pieces")
-    for axis, count, size in zip(axes, wanted, c.known_sizes(0, axes)):
+    c.check_count(sum(counts), MAX_PIECES, "pieces")
+    for axis, count, size in zip(axes, counts, c.known_sizes(0, axes)):
         pieces = []
         for i in range(count):
             ends = (i * size // count, -(-(i + 1) * size // count))

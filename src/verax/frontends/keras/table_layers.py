@@ -1,4 +1,4 @@
-"""Keras layers other than windows: activations, normalisation, merging, shapes."""
+"""Keras layers other than windows: activations, normalization, merging, shapes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from verax.frontends.common.channels_last import channels_back, channels_first
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
     TRAINING,
-    Layout,
+    LayerLayout,
     activated,
     array_of,
+    begins_and_ends,
     data_input,
     only_input,
-    pairs,
     row,
     sizes,
     spatial_rank,
@@ -37,8 +37,8 @@ def relu(c: Conversion) -> Result:
     """max_value caps it; up to threshold, which must not be negative, it is
     negative_slope (x - threshold)."""
     a = c.attributes
-    top, slope = a.number("max_value"), a.number("negative_slope", 0.0)
-    threshold = a.number("threshold", 0.0)
+    top, slope = a.scalar("max_value"), a.scalar("negative_slope", 0.0)
+    threshold = a.scalar("threshold", 0.0)
     x = only_input(c)
     if threshold < 0:
         a.refuse("threshold", "Keras has no negative one")
@@ -57,7 +57,7 @@ def relu(c: Conversion) -> Result:
 def leaky_relu(c: Conversion) -> Result:
     """The slope is `alpha` in Keras 2."""
     a = c.attributes
-    slope = a.number("negative_slope", 0.3) if a.has("negative_slope") else a.number("alpha", 0.3)
+    slope = a.scalar("negative_slope", 0.3) if a.has("negative_slope") else a.scalar("alpha", 0.3)
     return c.result("LeakyRelu", [only_input(c)], alpha=slope)
 
 
@@ -74,12 +74,12 @@ def prelu(c: Conversion) -> Result:
 
 @row("ELU")
 def elu(c: Conversion) -> Result:
-    return c.result("Elu", [only_input(c)], alpha=c.number("alpha", 1.0))
+    return c.result("Elu", [only_input(c)], alpha=c.scalar("alpha", 1.0))
 
 
 @row("ThresholdedReLU")
 def thresholded_relu(c: Conversion) -> Result:
-    theta = c.number("theta", 1.0)
+    theta = c.scalar("theta", 1.0)
     return c.result("ThresholdedRelu", [only_input(c)], alpha=theta)
 
 
@@ -107,7 +107,7 @@ def dense(c: Conversion) -> Result:
     """x [..., in] @ kernel [in, units] + bias."""
     biased = c.flag("use_bias", True)
     kernel, *bias = weights(c, 1 + biased)
-    c.attributes.expect("units", array_of(c, kernel).shape[-1], why="the weights have another")
+    c.attributes.expect("units", array_of(c, kernel).shape[-1], reason="the weights have another")
     x = data_input(c, 1 + biased)
     if c.rank() == 2:
         y = c.add("Gemm", [x, kernel, *bias])
@@ -121,8 +121,8 @@ def dense(c: Conversion) -> Result:
 def embedding(c: Conversion) -> Result:
     a = c.attributes
     (table,) = weights(c, 1)
-    a.expect("output_dim", array_of(c, table).shape[-1], why="the weights have another")
-    a.expect("mask_zero", False, why="masks are not supported")
+    a.expect("output_dim", array_of(c, table).shape[-1], reason="the weights have another")
+    a.expect("mask_zero", False, reason="masks are not supported")
     index = c.add("Cast", [data_input(c, 1)], to="int64")
     return c.result("Gather", [table, index], axis=0)
 
@@ -164,7 +164,7 @@ def concatenate(c: Conversion) -> Result:
 @row("Flatten")
 def flatten(c: Conversion) -> Result:
     """In channels-last order, whatever the layout."""
-    layout = Layout(c)
+    layout = LayerLayout(c)
     x = only_input(c)
     if not layout.last and c.rank() > 2:
         x = c.add("Transpose", [x], perm=(0, *range(2, c.rank()), 1))
@@ -192,9 +192,9 @@ def repeat_vector(c: Conversion) -> Result:
 
 @row("UpSampling1D", "UpSampling2D", "UpSampling3D")
 def upsampling(c: Conversion) -> Result:
-    """Repeats elements, or interpolates between pixel centres. Of cubic ones TensorFlow rounds
+    """Repeats elements, or interpolates between pixel centers. Of cubic ones TensorFlow rounds
     positions to one of 1024 between two pixels: factors that this moves need known sizes."""
-    rank, layout = spatial_rank(c), Layout(c)
+    rank, layout = spatial_rank(c), LayerLayout(c)
     factors = sizes(c, "size", rank)
     modes = ("nearest", "bilinear", "bicubic") if rank == 2 else ("nearest", "bilinear")
     mode = c.choice("interpolation", modes, "nearest")
@@ -217,19 +217,19 @@ def upsampling(c: Conversion) -> Result:
 
 @row("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
 def zero_padding(c: Conversion) -> Result:
-    return _padded(c, pairs(c, "padding", spatial_rank(c)))
+    return _padded(c, begins_and_ends(c, "padding", spatial_rank(c)))
 
 
 @row("Cropping1D", "Cropping2D", "Cropping3D")
 def cropping(c: Conversion) -> Result:
-    return _padded(c, [(-a, -b) for a, b in pairs(c, "cropping", spatial_rank(c))])
+    return _padded(c, [(-a, -b) for a, b in begins_and_ends(c, "cropping", spatial_rank(c))])
 
 
 def _padded(c: Conversion, ends: Sequence[tuple[int, int]]) -> Result:
     """Zeros around the spatial axes; negative numbers crop."""
     none = [(0, 0)]
-    every = [*none, *ends, *none] if Layout(c).last else [*none, *none, *ends]
-    flat = [begin for begin, _ in every] + [end for _, end in every]
+    all_ends = [*none, *ends, *none] if LayerLayout(c).last else [*none, *none, *ends]
+    flat = [begin for begin, _ in all_ends] + [end for _, end in all_ends]
     return c.result("Pad", [only_input(c), c.ints(flat)])
 
 
@@ -248,7 +248,7 @@ def layer_scale(c: Conversion) -> Result:
     c.attributes.irrelevant("init_values", "the file has the values")
     (gamma,) = weights(c, 1)
     size = array_of(c, gamma).shape[-1]
-    c.attributes.expect("projection_dim", size, why="the weights have another")
+    c.attributes.expect("projection_dim", size, reason="the weights have another")
     return c.result("Mul", [data_input(c, 1), gamma])
 
 
@@ -258,5 +258,5 @@ def custom_scale(c: Conversion) -> Result:
     weights(c, 0)
     if len(c.inputs) != 2:
         raise ModelError(f"it is called on {len(c.inputs)} tensors", place=c.node.place)
-    scale = c.constant(c.number("scale", 1.0), np.float32)
+    scale = c.constant(c.scalar("scale", 1.0), np.float32)
     return c.result("Add", [c.required(0), c.add("Mul", [c.required(1), scale])])

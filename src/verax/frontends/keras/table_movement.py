@@ -12,7 +12,7 @@ from verax.base.errors import ModelError
 from verax.frontends.common import shapes
 from verax.frontends.common.channels_last import static_dims
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.keras.rows import MAX_PIECES, Layout, operation
+from verax.frontends.keras.rows import MAX_PIECES, LayerLayout, operation
 from verax.frontends.keras.table_operations import axes_of, operand, operands, promoted
 
 END = np.iinfo(np.int64).max
@@ -45,7 +45,7 @@ def swap_axes(c: Conversion) -> Result:
 @operation("Moveaxis")
 def move_axis(c: Conversion) -> Result:
     source, target = axes_of(c, "source") or (), axes_of(c, "destination") or ()
-    return shapes.moved(c, operand(c), source, target)
+    return shapes.move_axes(c, operand(c), source, target)
 
 
 @operation("ExpandDims")
@@ -78,13 +78,13 @@ def stack(c: Conversion) -> Result:
 def split(c: Conversion) -> Result:
     """Into equal pieces, or before given positions."""
     a = c.attributes
-    (x,), axis, given = operands(c, 1), a.integer("axis", 0), a.get("indices_or_sections")
+    (x,), axis, stated = operands(c, 1), a.integer("axis", 0), a.get("indices_or_sections")
     size = c.known_size(0, axis, "the sizes of the pieces")
-    if type(given) is int:
-        if given < 1 or size % given:
-            raise ModelError(f"{size} positions in {given} pieces", place=c.node.place)
-        c.must_be_few(given, MAX_PIECES, "pieces")
-        cuts = tuple(range(0, size + 1, size // given)) if size else (0,) * (given + 1)
+    if type(stated) is int:
+        if stated < 1 or size % stated:
+            raise ModelError(f"{size} positions in {stated} pieces", place=c.node.place)
+        c.check_count(stated, MAX_PIECES, "pieces")
+        cuts = tuple(range(0, size + 1, size // stated)) if size else (0,) * (stated + 1)
     else:
         cuts = (0, *a.integers("indices_or_sections"), size)
     pieces = [end - begin for begin, end in pairwise(cuts)]
@@ -95,7 +95,7 @@ def split(c: Conversion) -> Result:
 def unstack(c: Conversion) -> Result:
     axis = c.integer("axis", 0)
     size = c.known_size(0, axis, "the number of pieces")
-    c.must_be_few(size, MAX_PIECES, "pieces")
+    c.check_count(size, MAX_PIECES, "pieces")
     c.attributes.expect("num", size)
     pick = [c.constant(i, np.int64) for i in range(size)]
     return c.named([c.add("Gather", [*operands(c, 1), i], axis=axis) for i in pick])
@@ -128,8 +128,8 @@ def broadcast_to(c: Conversion) -> Result:
 @operation("Flip")
 def flip(c: Conversion) -> Result:
     axes = axes_of(c, "axis")
-    chosen = tuple(range(c.rank())) if axes is None else axes
-    return shapes.turned_round(c, operand(c), chosen)
+    flipped_axes = tuple(range(c.rank())) if axes is None else axes
+    return shapes.turned_round(c, operand(c), flipped_axes)
 
 
 @operation("Roll")
@@ -160,10 +160,10 @@ def pad(c: Conversion) -> Result:
     a = c.attributes
     mode, value = (
         c.choice("mode", ("constant", "reflect"), "constant"),
-        a.number("call.constant_values", 0.0),
+        a.scalar("call.constant_values", 0.0),
     )
-    given = a.get("pad_width", ())
-    width = np.broadcast_to(np.array(given), (c.rank(), 2))
+    stated = a.get("pad_width", ())
+    width = np.broadcast_to(np.array(stated), (c.rank(), 2))
     inputs = [*operands(c, 1), c.ints(width.T.ravel().tolist())]
     if mode == "constant" and value:
         inputs.append(c.constant(value, np.float32))
@@ -179,28 +179,28 @@ def get_item(c: Conversion) -> Result:
 
 def indexed(c: Conversion, x: str, key: Any) -> str:
     """x[key]; key: numbers, None, "..." and {"slice": [start, stop, step]}, one or a list."""
-    parts = key if isinstance(key, list) else [key]
+    entries = key if isinstance(key, list) else [key]
     rank = c.rank(x)
-    taken = sum(part not in (None, "...") for part in parts)
-    whole = {"slice": [None, None, None]}
-    if parts.count("...") > 1 or taken > rank:
+    indexed_axes = sum(entry not in (None, "...") for entry in entries)
+    full_slice = {"slice": [None, None, None]}
+    if entries.count("...") > 1 or indexed_axes > rank:
         raise ModelError(f"the index {key} of a tensor of rank {rank}", place=c.node.place)
-    at = parts.index("...") if "..." in parts else len(parts)
-    parts = [*parts[:at], *[whole] * (rank - taken), *parts[at + 1 :]]
+    at = entries.index("...") if "..." in entries else len(entries)
+    entries = [*entries[:at], *[full_slice] * (rank - indexed_axes), *entries[at + 1 :]]
     cuts, gone, new, axis, out = [], [], [], 0, 0
-    for part in parts:
-        if part is None:
+    for entry in entries:
+        if entry is None:
             new.append(out)
             out += 1
             continue
-        if type(part) is int:
-            cuts.append((part, part + 1 if part != -1 else END, axis, 1))
+        if type(entry) is int:
+            cuts.append((entry, entry + 1 if entry != -1 else END, axis, 1))
             gone.append(axis)
-        elif isinstance(part, dict):
-            start, stop, step = part["slice"]
+        elif isinstance(entry, dict):
+            start, stop, step = entry["slice"]
             step = 1 if step is None else step
             first, last = (0, END) if step > 0 else (-1, -END)
-            if part != whole:
+            if entry != full_slice:
                 cuts.append((first if start is None else start, last if stop is None else stop,
                              axis, step))  # fmt: skip
             out += 1
@@ -217,6 +217,6 @@ def indexed(c: Conversion, x: str, key: Any) -> str:
 
 @operation("DepthToSpace", "SpaceToDepth")
 def blocks(c: Conversion) -> Result:
-    layout = Layout(c)
+    layout = LayerLayout(c)
     size = c.integer("block_size")
     return c.same(layout.back(c.add(c.node.op_type, [layout.first(operand(c))], blocksize=size)))

@@ -1,4 +1,4 @@
-"""Keras layers that normalise: by stored statistics, or by those of the tensor itself."""
+"""Keras layers that normalize: by stored statistics, or by those of the tensor itself."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def batch_normalization(c: Conversion) -> Result:
     a.irrelevant("fused", "it chooses a kernel")
     a.expect("renorm", False)
     scale, center = a.flag("scale", True), a.flag("center", True)
-    *given, mean, variance = weights(c, 2 + scale + center)
+    *parameters, mean, variance = weights(c, 2 + scale + center)
     size = array_of(c, mean).size
-    gamma = given.pop(0) if scale else c.constant(np.ones(size, np.float32))
-    beta = given.pop(0) if center else c.constant(np.zeros(size, np.float32))
+    gamma = parameters.pop(0) if scale else c.constant(np.ones(size, np.float32))
+    beta = parameters.pop(0) if center else c.constant(np.zeros(size, np.float32))
     x = data_input(c, 2 + scale + center)
     axis, rank = _one_axis(c), c.rank()
     perm = (0, axis, *(i for i in range(1, rank) if i != axis))
-    moved = x if axis == 1 else c.add("Transpose", [x], perm=perm)
-    inputs = [moved, gamma, beta, mean, variance]
-    epsilon = a.number("epsilon", 1e-3)
+    channels_second = x if axis == 1 else c.add("Transpose", [x], perm=perm)
+    inputs = [channels_second, gamma, beta, mean, variance]
+    epsilon = a.scalar("epsilon", 1e-3)
     y = c.add("BatchNormalization", inputs, epsilon=epsilon)
     if axis == 1:
         return c.same(y)
@@ -59,29 +59,29 @@ def _one_axis(c: Conversion) -> int:
 def _several_axes(c: Conversion) -> tuple[int, ...]:
     """`axis`, a number or several in ascending order, counted from the front."""
     axis, rank = c.attributes.get("axis", -1), c.rank()
-    given = axis if isinstance(axis, tuple) else (axis,)
-    if not given or any(type(a) is not int or not -rank <= a < rank for a in given):
+    stated = axis if isinstance(axis, tuple) else (axis,)
+    if not stated or any(type(a) is not int or not -rank <= a < rank for a in stated):
         c.attributes.refuse("axis", "axes of the tensor are supported")
-    axes = tuple(a % rank for a in sorted(given))  # weights lie in the order of the given numbers
+    axes = tuple(a % rank for a in sorted(stated))  # weights lie in the order of the given numbers
     if list(axes) != sorted(set(axes)):
         c.attributes.refuse("axis", "axes from both ends")
     return axes
 
 
-def _over_axes(c: Conversion, kind: str, given: list[str], **fields: Any) -> Result:
-    """A normalisation over some axes, which are moved to the end and back."""
+def _over_axes(c: Conversion, kind: str, parameters: list[str], **fields: Any) -> Result:
+    """A normalization over some axes, which are moved to the end and back."""
     axes, rank = _several_axes(c), c.rank()
     perm = (*(i for i in range(rank) if i not in axes), *axes)
     still = perm == tuple(range(rank))
     x = c.required(0) if still else c.add("Transpose", [c.required(0)], perm=perm)
-    y = c.add(kind, [x, *given], axis=-len(axes), **fields)
+    y = c.add(kind, [x, *parameters], axis=-len(axes), **fields)
     if still:
         return c.same(y)
     return c.result("Transpose", [y], perm=inverse(perm))
 
 
 def _sizes(c: Conversion) -> tuple[int, ...]:
-    """Sizes of the axes that are normalised, as the weights have them."""
+    """Sizes of the axes that are normalized, as the weights have them."""
     return c.known_sizes(0, _several_axes(c))
 
 
@@ -91,16 +91,16 @@ def layer_normalization(c: Conversion) -> Result:
     a = c.attributes
     scaled = a.flag("rms_scaling")
     scale, center = a.flag("scale", True) or scaled, a.flag("center", True) and not scaled
-    given = weights(c, scale + center)
+    parameters = weights(c, scale + center)
     data_input(c, scale + center)
-    epsilon, shape = a.number("epsilon", 1e-3), _sizes(c)
-    for value in given:
+    epsilon, shape = a.scalar("epsilon", 1e-3), _sizes(c)
+    for value in parameters:
         if array_of(c, value).shape != shape:
             raise ModelError(f"weights {array_of(c, value).shape} for {shape}", place=c.node.place)
-    gamma = given.pop(0) if scale else c.constant(np.ones(shape, np.float32))
+    gamma = parameters.pop(0) if scale else c.constant(np.ones(shape, np.float32))
     if scaled:
         return _by_deviation(c, gamma, epsilon)
-    beta = given.pop(0) if center else c.constant(np.zeros(shape, np.float32))
+    beta = parameters.pop(0) if center else c.constant(np.zeros(shape, np.float32))
     return _over_axes(c, "LayerNormalization", [gamma, beta], epsilon=epsilon)
 
 
@@ -119,12 +119,12 @@ def _by_deviation(c: Conversion, gamma: str, epsilon: float) -> Result:
 @row("RMSNormalization")
 def rms_normalization(c: Conversion) -> Result:
     """x / sqrt(mean(x^2) + epsilon) scale."""
-    given = weights(c, 1)
+    parameters = weights(c, 1)
     data_input(c, 1)
-    if array_of(c, given[0]).shape != _sizes(c):
-        raise ModelError(f"weights {array_of(c, given[0]).shape}", place=c.node.place)
-    epsilon = c.number("epsilon", 1e-6)
-    return _over_axes(c, "RMSNormalization", given, epsilon=epsilon)
+    if array_of(c, parameters[0]).shape != _sizes(c):
+        raise ModelError(f"weights {array_of(c, parameters[0]).shape}", place=c.node.place)
+    epsilon = c.scalar("epsilon", 1e-6)
+    return _over_axes(c, "RMSNormalization", parameters, epsilon=epsilon)
 
 
 @row("UnitNormalization")
@@ -159,10 +159,10 @@ def normalization(c: Conversion) -> Result:
     for i, size in zip(axes[len(axes) - mean.ndim :], mean.shape):
         sizes_[i] = size
     deviation = np.maximum(np.sqrt(variance), np.float32(SMALLEST_DEVIATION))
-    centre, scale = (c.constant(v.reshape(sizes_), np.float32) for v in (mean, deviation))
+    center, scale = (c.constant(v.reshape(sizes_), np.float32) for v in (mean, deviation))
     if a.flag("invert"):
-        return c.result("Add", [c.add("Mul", [x, scale]), centre])
-    return c.result("Div", [c.add("Sub", [x, centre]), scale])
+        return c.result("Add", [c.add("Mul", [x, scale]), center])
+    return c.result("Div", [c.add("Sub", [x, center]), scale])
 
 
 @row("GroupNormalization")
@@ -170,18 +170,18 @@ def group_normalization(c: Conversion) -> Result:
     """Statistics over groups of channels and all positions; -1 groups: one per channel."""
     a = c.attributes
     scale, center = a.flag("scale", True), a.flag("center", True)
-    given = weights(c, scale + center)
+    parameters = weights(c, scale + center)
     x, axis = data_input(c, scale + center), _one_axis(c)
     size = c.known_size(0, axis, "the scale")
-    gamma = given.pop(0) if scale else c.constant(np.ones(size, np.float32))
-    beta = given.pop(0) if center else c.constant(np.zeros(size, np.float32))
+    gamma = parameters.pop(0) if scale else c.constant(np.ones(size, np.float32))
+    beta = parameters.pop(0) if center else c.constant(np.zeros(size, np.float32))
     groups = a.integer("groups", 32)
     perm = (0, axis, *(i for i in range(1, c.rank()) if i != axis))
     y = c.add(
         "GroupNormalization",
         [x if axis == 1 else c.add("Transpose", [x], perm=perm), gamma, beta],
         num_groups=size if groups == -1 else groups,
-        epsilon=a.number("epsilon", 1e-3),
+        epsilon=a.scalar("epsilon", 1e-3),
     )
     if axis == 1:
         return c.same(y)

@@ -12,7 +12,7 @@ import numpy as np
 
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Applied, Conversion, Result
-from verax.frontends.common.table import Reader, fields_of, number
+from verax.frontends.common.table import Reader, fields_of, scalar
 from verax.frontends.keras.rows import OPERATIONS, operation
 from verax.ir.types import DType
 
@@ -31,14 +31,14 @@ def operand(c: Conversion) -> str:
     return operands(c, 1)[0]
 
 
-def promoted(c: Conversion, values: Sequence[str], least: DType = DType.bool_) -> list[str]:
-    """The values in the one element type that they meet in, no lesser than `least`."""
+def promoted(c: Conversion, values: Sequence[str], min_type: DType = DType.bool_) -> list[str]:
+    """The values cast to their common element type, which is at least `min_type`."""
     types = [c.type(v).dtype for v in values]
-    if len(set(types)) == 1 and types[0] not in RANKED[: RANKED.index(least)]:
+    if len(set(types)) == 1 and types[0] not in RANKED[: RANKED.index(min_type)]:
         return list(values)
     if not set(types) <= set(RANKED):
         c.refuse(f"element types {' and '.join(sorted(set(types)))} together")
-    common = RANKED[max(RANKED.index(t) for t in (*types, least))]
+    common = RANKED[max(RANKED.index(t) for t in (*types, min_type))]
     return [v if t == common else c.add("Cast", [v], to=common) for v, t in zip(values, types)]
 
 
@@ -63,8 +63,8 @@ def divide(c: Conversion) -> Result:
 @operation("Power")
 def power(c: Conversion) -> Result:
     base, exponent = promoted(c, operands(c, 2))
-    known = c.builder.known.get(exponent)
-    if known is not None and known.ndim == 0 and known == 2:
+    exponent_value = c.builder.known.get(exponent)
+    if exponent_value is not None and exponent_value.ndim == 0 and exponent_value == 2:
         return c.result("Mul", [base, base])
     return c.result("Pow", [base, exponent])
 
@@ -79,8 +79,8 @@ LOGIC = {"LogicalAnd": "And", "LogicalOr": "Or", "LogicalXor": "Xor"}
 
 @operation(*LOGIC)
 def logic(c: Conversion) -> Result:
-    given = [c.cast(v, DType.bool_) for v in operands(c, 2)]
-    return c.result(LOGIC[c.node.op_type], given)
+    truths = [c.cast(v, DType.bool_) for v in operands(c, 2)]
+    return c.result(LOGIC[c.node.op_type], truths)
 
 
 @operation("LogicalNot")
@@ -89,7 +89,7 @@ def logical_not(c: Conversion) -> Result:
 
 
 @operation("Where")
-def where(c: Conversion) -> Result:
+def select(c: Conversion) -> Result:
     condition, *values = operands(c, 3)
     return c.result("Where", [c.cast(condition, DType.bool_), *promoted(c, values)])
 
@@ -131,7 +131,7 @@ _floating(formulas.relu6, "Relu6")
 _floating(formulas.hard_tanh, "HardTanh")
 _floating(formulas.log_sigmoid, "LogSigmoid")
 _floating(formulas.tanh_shrink, "TanhShrink")
-_floating(formulas.clipped, "Clip", low=number(name="x_min"), high=number(name="x_max"))
+_floating(formulas.clipped, "Clip", low=scalar(name="x_min"), high=scalar(name="x_max"))
 
 
 def _curve(kind: str, name: str, **fields: Any) -> None:
@@ -143,14 +143,14 @@ for _name, _kind in FLOATING.items():
     _curve(_kind, _name)
 _curve("HardSigmoid", "HardSigmoid", alpha=1 / 6, beta=0.5)
 _curve("Swish", "Silu", alpha=1.0)
-_curve("Elu", "Elu", alpha=number(1.0))
-_curve("Celu", "Celu", alpha=number(1.0))
-_curve("LeakyRelu", "LeakyRelu", alpha=number(0.2, "negative_slope"))
+_curve("Elu", "Elu", alpha=scalar(1.0))
+_curve("Celu", "Celu", alpha=scalar(1.0))
+_curve("LeakyRelu", "LeakyRelu", alpha=scalar(0.2, "negative_slope"))
 
 
 @operation("Round")
 def rounded(c: Conversion) -> Result:
-    """Halves to the even neighbour."""
+    """Halves to the even neighbor."""
     c.attributes.expect("decimals", 0)
     return c.result("Round", operands(c, 1))
 
@@ -172,7 +172,7 @@ def softmax(c: Conversion) -> Result:
 def normalize(c: Conversion) -> Result:
     """x / max(norm, epsilon), the norm of order 1 or 2."""
     a = c.attributes
-    axes, epsilon = axes_of(c, "axis", -1), a.number("epsilon", 1e-12)
+    axes, epsilon = axes_of(c, "axis", -1), a.scalar("epsilon", 1e-12)
     a.expect("order", 1, 2)
     kind = "ReduceL1" if a.values.get("order", 2) == 1 else "ReduceL2"
     return formulas.over_norm(c, floating(c), axes or (), epsilon, kind)
@@ -180,8 +180,8 @@ def normalize(c: Conversion) -> Result:
 
 def axes_of(c: Conversion, name: str, default: int | None = None) -> tuple[int, ...] | None:
     """An attribute that is an axis or several."""
-    found = c.attributes.get(name, default)
-    return (found,) if type(found) is int else found
+    axes = c.attributes.get(name, default)
+    return (axes,) if type(axes) is int else axes
 
 
 # Reductions
@@ -244,8 +244,8 @@ def cumulative_sum(c: Conversion) -> Result:
 
 @operation("Cast")
 def cast(c: Conversion) -> Result:
-    wanted = c.choice("dtype", RANKED)
-    return c.result("Cast", operands(c, 1), to=DType(wanted))
+    dtype = c.choice("dtype", RANKED)
+    return c.result("Cast", operands(c, 1), to=DType(dtype))
 
 
 @operation("Einsum")

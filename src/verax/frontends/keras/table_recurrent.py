@@ -26,7 +26,7 @@ from verax.frontends.keras.rows import (
 from verax.ir.graph import Builder
 from verax.ir.types import DType, TensorType
 from verax.ops.pointwise.elementwise import Elementwise
-from verax.ops.recurrent.recurrent_curves import curve
+from verax.ops.recurrent.activations import curve
 
 ORDERS = {"SimpleRNN": (0,), "GRU": (0, 1, 2), "LSTM": (0, 3, 1, 2)}
 """Which of Keras's gates lies at each place of the operator's weights."""
@@ -53,7 +53,7 @@ def recurrent(c: Conversion) -> Result:
     biased = a.flag("use_bias", True)
     kernel, matrix, *bias = (array_of(c, w) for w in weights(c, 2 + biased))
     gates, units = len(ORDERS[kind]), len(matrix)
-    a.expect("units", units, why="the weights have another number")
+    a.expect("units", units, reason="the weights have another number")
     if matrix.shape != (units, gates * units) or kernel.shape[1:] != matrix.shape[1:]:
         raise ModelError(f"weights {kernel.shape} and {matrix.shape}", place=c.node.place)
     if not a.has("activation") or (kind != "SimpleRNN" and not a.has("recurrent_activation")):
@@ -63,24 +63,24 @@ def recurrent(c: Conversion) -> Result:
     back = a.flag("go_backwards")
     initial = [c.add("Unsqueeze", [s, c.ints((1,))]) for s in _states(c, 2 + biased, kind)]
     fields: dict[str, Any] = {"linear_before_reset": True} if after else {}
-    own = Direction(*_laid_out(c, kernel.T, matrix.T, *_biases(c, bias, after, units)))
+    own = Direction(*_reordered_gates(c, kernel.T, matrix.T, *_biases(c, bias, after, units)))
     fields |= {"layout": 1, "direction": "reverse" if back else "forward", **_curves(c, kind)}
     name = "RNN" if kind == "SimpleRNN" else kind
     y, *ends = layer(c, name, c.required(0), [own], initial, **fields)
     states = [c.add("Squeeze", [end, c.ints((1,))]) for end in ends]
-    made = states[0]
+    result = states[0]
     if a.flag("return_sequences"):
-        made = side_by_side(c, y, batch_first=True)
+        result = side_by_side(c, y, batch_first=True)
         if back:  # in the order of reading
-            made = c.append(shapes.turned_round(c, made, (1,)))
-    return c.named([made, *(states if gives_more(c, "return_state") else [])])
+            result = c.append(shapes.turned_round(c, result, (1,)))
+    return c.named([result, *(states if gives_more(c, "return_state") else [])])
 
 
-def _laid_out(c: Conversion, *arrays: np.ndarray) -> list[str]:
+def _reordered_gates(c: Conversion, *arrays: np.ndarray) -> list[str]:
     """Constants with their gates (parts of the first axis) in the operator's order."""
     order = ORDERS[c.node.op_type]
-    parts = [np.split(array, len(order)) for array in arrays]
-    return [c.constant(np.concatenate([each[g] for g in order])) for each in parts]
+    splits = [np.split(array, len(order)) for array in arrays]
+    return [c.constant(np.concatenate([split[g] for g in order])) for split in splits]
 
 
 def _biases(
@@ -97,8 +97,8 @@ def _curves(c: Conversion, kind: str) -> dict[str, Any]:
     """The activations as the operator names them."""
     own = _curve(c, "activation")
     gates = [] if kind == "SimpleRNN" else [_curve(c, "recurrent_activation")]
-    found = [*gates, *[own] * (2 if kind == "LSTM" else 1)]
-    names, alphas, betas = zip(*found)
+    activations = [*gates, *[own] * (2 if kind == "LSTM" else 1)]
+    names, alphas, betas = zip(*activations)
     return {"activations": names, "activation_alpha": alphas, "activation_beta": betas}
 
 
@@ -118,14 +118,14 @@ def _curve(c: Conversion, attribute: str) -> tuple[str, float, float]:
 
 def _states(c: Conversion, weight_count: int, kind: str) -> list[str]:
     """Initial states: none, or all, as further operands."""
-    given = c.inputs[1 : len(c.inputs) - weight_count]
-    said = c.attributes.get("call.initial_state", "states")
-    listed = said if isinstance(said, tuple) else (said,)
-    named = tuple(f"operand {i + 1}" for i in range(len(given)))
+    state_inputs = c.inputs[1 : len(c.inputs) - weight_count]
+    stated = c.attributes.get("call.initial_state", "states")
+    listed = stated if isinstance(stated, tuple) else (stated,)
+    named = tuple(f"operand {i + 1}" for i in range(len(state_inputs)))
     count = 2 if kind == "LSTM" else 1
-    if len(given) not in (0, count) or listed not in (named, ("states",)):
-        c.refuse(f"called on {1 + len(given)} tensors")
-    return [c.required(1 + i) for i in range(len(given))]
+    if len(state_inputs) not in (0, count) or listed not in (named, ("states",)):
+        c.refuse(f"called on {1 + len(state_inputs)} tensors")
+    return [c.required(1 + i) for i in range(len(state_inputs))]
 
 
 MERGES = {"sum": "Add", "ave": "Add", "mul": "Mul"}

@@ -9,7 +9,7 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.keras.rows import (
-    Layout,
+    LayerLayout,
     activated,
     array_of,
     data_input,
@@ -53,7 +53,7 @@ def check_kernel(c: Conversion, kernel: np.ndarray, rank: int) -> tuple[int, ...
 
 
 def check_filters(c: Conversion, channels: int) -> None:
-    c.attributes.expect("filters", channels, why="the weights have another number of filters")
+    c.attributes.expect("filters", channels, reason="the weights have another number of filters")
 
 
 def to_oi(kernel: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ def to_oi(kernel: np.ndarray) -> np.ndarray:
 def convolution(c: Conversion) -> Result:
     rank, biased = spatial_rank(c), c.flag("use_bias", True)
     kernel, *bias = weights(c, 1 + biased)
-    array, layout = array_of(c, kernel), Layout(c)
+    array, layout = array_of(c, kernel), LayerLayout(c)
     shape = check_kernel(c, array, rank)
     check_filters(c, array.shape[-1])
     x = layout.first(data_input(c, 1 + biased))
@@ -79,14 +79,14 @@ def convolution(c: Conversion) -> Result:
     return c.same(layout.back(activated_channels(c, y, layout)))
 
 
-def activated_channels(c: Conversion, value: str, layout: Layout) -> str:
+def activated_channels(c: Conversion, value: str, layout: LayerLayout) -> str:
     """The activation of channels-first values; one along the last axis is done where that is."""
     name = c.attributes.values.get("activation")
     if name in ("softmax", "log_softmax") and layout.last:
         rank = c.rank(value)
         there, again = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
-        moved = activated(c, c.add("Transpose", [value], perm=there))
-        return c.add("Transpose", [moved], perm=again)
+        channels_last = activated(c, c.add("Transpose", [value], perm=there))
+        return c.add("Transpose", [channels_last], perm=again)
     return activated(c, value)
 
 
@@ -94,9 +94,9 @@ def depthwise(c: Conversion, kernel: np.ndarray) -> str:
     """Weights of a depthwise convolution, from [*kernel, channels, multiplier]."""
     rank = kernel.ndim - 2
     channels, multiplier = kernel.shape[-2:]
-    c.attributes.expect("depth_multiplier", multiplier, why="the weights have another")
-    moved = kernel.transpose(rank, rank + 1, *range(rank))
-    return c.constant(moved.reshape(channels * multiplier, 1, *kernel.shape[:rank]))
+    c.attributes.expect("depth_multiplier", multiplier, reason="the weights have another")
+    channels_first = kernel.transpose(rank, rank + 1, *range(rank))
+    return c.constant(channels_first.reshape(channels * multiplier, 1, *kernel.shape[:rank]))
 
 
 @row("DepthwiseConv1D", "DepthwiseConv2D")
@@ -105,7 +105,7 @@ def depthwise_convolution(c: Conversion) -> Result:
     rank, biased = spatial_rank(c), c.flag("use_bias", True)
     c.irrelevant("groups", "filters", reason="a depthwise layer has a group per channel")
     kernel, *bias = weights(c, 1 + biased)
-    array, layout = array_of(c, kernel), Layout(c)
+    array, layout = array_of(c, kernel), LayerLayout(c)
     shape = check_kernel(c, array, rank)
     y = c.add(
         "Conv",
@@ -122,7 +122,7 @@ def separable_convolution(c: Conversion) -> Result:
     rank, biased = spatial_rank(c), c.flag("use_bias", True)
     c.attributes.expect("groups", 1)
     kernel, pointwise, *bias = weights(c, 2 + biased)
-    array, points, layout = array_of(c, kernel), array_of(c, pointwise), Layout(c)
+    array, points, layout = array_of(c, kernel), array_of(c, pointwise), LayerLayout(c)
     shape = check_kernel(c, array, rank)
     check_filters(c, points.shape[-1])
     x = layout.first(data_input(c, 2 + biased))
@@ -137,7 +137,7 @@ def transposed_convolution(c: Conversion) -> Result:
     rank, biased = spatial_rank(c), c.flag("use_bias", True)
     c.attributes.expect("groups", 1)
     kernel, *bias = weights(c, 1 + biased)
-    array, layout = array_of(c, kernel), Layout(c)
+    array, layout = array_of(c, kernel), LayerLayout(c)
     shape = check_kernel(c, array, rank)
     check_filters(c, array.shape[-2])
     x = layout.first(data_input(c, 1 + biased))
@@ -152,16 +152,16 @@ def _transposed_window(c: Conversion, rank: int, kernel: tuple[int, ...]) -> dic
     a, same = c.attributes, padding(c) != ()
     strides = sizes(c, "strides", rank, (1,) * rank)
     dilations = sizes(c, "dilation_rate", rank, (1,) * rank)
-    given = sizes(c, "output_padding", rank) if a.has("output_padding") else None
+    stated = sizes(c, "output_padding", rank) if a.has("output_padding") else None
     if max(strides) > 1 < max(dilations):
         a.refuse("dilation_rate", "together with strides")
     pads, extra = [], []
     for i, (k, s, d) in enumerate(zip(kernel, strides, dilations)):
         reach = (k - 1) * d + 1
-        if given is None:
+        if stated is None:
             last = s if same else max(reach, s)
         else:
-            last = reach + given[i] - (2 * (reach // 2) if same else 0)
+            last = reach + stated[i] - (2 * (reach // 2) if same else 0)
             if same and not 1 <= last <= s:
                 a.refuse("output_padding", "TensorFlow refuses the output's size")
         begin = max(reach - last, 0) // 2 if same else 0
@@ -187,7 +187,7 @@ def average_pool(c: Conversion) -> Result:
 
 
 def _pool(c: Conversion, kind: str) -> Result:
-    rank, layout = spatial_rank(c), Layout(c)
+    rank, layout = spatial_rank(c), LayerLayout(c)
     shape = sizes(c, "pool_size", rank)
     strides = sizes(c, "strides", rank, shape)
     x = layout.first(only_input(c))
@@ -197,7 +197,7 @@ def _pool(c: Conversion, kind: str) -> Result:
 
 @row(*(f"Global{k}Pooling{i}D" for k in ("Max", "Average") for i in (1, 2, 3)))
 def global_pool(c: Conversion) -> Result:
-    rank, layout = spatial_rank(c), Layout(c)
+    rank, layout = spatial_rank(c), LayerLayout(c)
     kind = "ReduceMax" if "Max" in c.node.op_type else "ReduceMean"
     axes = range(1, rank + 1) if layout.last else range(2, rank + 2)
     keep = c.flag("keepdims")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.keras.calls import Call, Json, config_of, name_of, plain
+from verax.frontends.keras.calls import Json, LayerCall, config_of, name_of, plain
 
 CELLS = {"LSTMCell": "LSTM", "GRUCell": "GRU", "SimpleRNNCell": "SimpleRNN"}
 STATES = {"LSTM": 2, "GRU": 1, "SimpleRNN": 1, "RNN": 1}
@@ -29,7 +29,13 @@ class Appender(Protocol):
     """What a wrapper asks of the reader: to append a layer's call, or a node."""
 
     def call(
-        self, layer: Json, call: Call, operands: Sequence[str], place: Any, suffix: str, count: int
+        self,
+        layer: Json,
+        call: LayerCall,
+        operands: Sequence[str],
+        path: Any,
+        suffix: str,
+        count: int,
     ) -> list[str]: ...
 
     def node(
@@ -37,7 +43,7 @@ class Appender(Protocol):
         kind: str,
         inputs: Sequence[str],
         attributes: Json,
-        place: Any,
+        path: Any,
         suffix: str,
         count: int,
     ) -> list[str]: ...
@@ -48,16 +54,16 @@ class Around:
     """One call of a wrapper, of which `count` outputs are used."""
 
     layer: Json
-    call: Call
+    call: LayerCall
     operands: tuple[str, ...]
-    place: Extendable
+    path: Extendable
     suffix: str
     count: int
 
     def inner(self, key: str = "layer") -> Mapping[str, Any] | None:
         """A wrapped layer, None when the configuration has none under this key."""
-        found = config_of(self.layer).get(key)
-        return None if found is None else dict(found)
+        config = config_of(self.layer).get(key)
+        return None if config is None else dict(config)
 
     def attributes(self) -> dict[str, Any]:
         """The wrapper's own attributes."""
@@ -67,25 +73,25 @@ class Around:
         return {**own, "weights": 0}
 
     def required(self) -> Mapping[str, Any]:
-        found = self.inner()
-        if found is None:
-            raise ModelError("it holds no layer", place=str(self.place))
-        return found
+        config = self.inner()
+        if config is None:
+            raise ModelError("it holds no layer", place=str(self.path))
+        return config
 
 
 def time_distributed(reader: Appender, w: Around) -> list[str]:
     """[batch, time, ...] as [batch time, ...] through the layer."""
     layer = w.required()
-    at = w.place.step(name_of(layer), ".layer")
+    at = w.path.step(name_of(layer), ".layer")
     if len(w.operands) != 1:
-        raise ModelError(f"it is called on {len(w.operands)} tensors", place=str(w.place))
-    folds = w.place.step("folded", "")
+        raise ModelError(f"it is called on {len(w.operands)} tensors", place=str(w.path))
+    folds = w.path.step("folded", "")
     folded = reader.node("TimeDistributed.fold", w.operands, {}, folds, w.suffix, 1)
-    made = reader.call(layer, Call(layer, 0, (), {}), folded, at, w.suffix, 1)
-    if len(made) != 1:
-        raise UnsupportedError("around a layer of several outputs", place=str(w.place))
-    inputs = (*made, *w.operands)
-    return reader.node("TimeDistributed", inputs, w.attributes(), w.place, w.suffix, w.count)
+    results = reader.call(layer, LayerCall(layer, 0, (), {}), folded, at, w.suffix, 1)
+    if len(results) != 1:
+        raise UnsupportedError("around a layer of several outputs", place=str(w.path))
+    inputs = (*results, *w.operands)
+    return reader.node("TimeDistributed", inputs, w.attributes(), w.path, w.suffix, w.count)
 
 
 def bidirectional(reader: Appender, w: Around) -> list[str]:
@@ -94,37 +100,41 @@ def bidirectional(reader: Appender, w: Around) -> list[str]:
     forward = w.required()
     name = name_of(forward).removeprefix("forward_")
     config = config_of(forward)
-    other = {**config, "go_backwards": not config.get("go_backwards", False)}
-    backward = w.inner("backward_layer") or {**forward, "config": other}
+    reversed_config = {**config, "go_backwards": not config.get("go_backwards", False)}
+    backward = w.inner("backward_layer") or {**forward, "config": reversed_config}
     if forward["class_name"] not in STATES:
-        raise UnsupportedError(f"around {forward['class_name']}", place=str(w.place))
+        raise UnsupportedError(f"around {forward['class_name']}", place=str(w.path))
     count = 1 + STATES[forward["class_name"]] if config.get("return_state") else 1
     x, states = w.operands[:1], w.operands[1:]
-    half, made = len(states) // 2, []
+    half, results = len(states) // 2, []
     if len(states) % 2:
-        raise ModelError("it is given an odd number of states", place=str(w.place))
-    given = [states[:half], states[half:]]
+        raise ModelError("it is given an odd number of states", place=str(w.path))
+    states_by_direction = [states[:half], states[half:]]
     for i, (layer, side) in enumerate(((forward, "forward"), (backward, "backward"))):
         own = f"{side}_{name}" if i == 0 or not w.inner("backward_layer") else name_of(layer)
-        at = w.place.step(own, f".{side}_layer")
+        at = w.path.step(own, f".{side}_layer")
         renamed = {**layer, "name": own, "config": {**config_of(layer), "name": own}}
-        call = Call(renamed, 0, (), {"initial_state": "states"} if given[i] else {})
-        made.append(reader.call(renamed, call, (*x, *given[i]), at, w.suffix, count))
+        call = LayerCall(
+            renamed, 0, (), {"initial_state": "states"} if states_by_direction[i] else {}
+        )
+        results.append(
+            reader.call(renamed, call, (*x, *states_by_direction[i]), at, w.suffix, count)
+        )
     attributes = w.attributes()
     attributes.pop("call.initial_state", None)  # handed on
     if "merge_mode" in config_of(w.layer):
         attributes["merge_mode"] = str(config_of(w.layer)["merge_mode"])
     attributes["return_sequences"] = bool(config.get("return_sequences", False))
-    inputs = (made[0][0], made[1][0], *made[0][1:], *made[1][1:])
-    return reader.node("Bidirectional", inputs, attributes, w.place, w.suffix, w.count)
+    inputs = (results[0][0], results[1][0], *results[0][1:], *results[1][1:])
+    return reader.node("Bidirectional", inputs, attributes, w.path, w.suffix, w.count)
 
 
 def spectral_normalization(reader: Appender, w: Around) -> list[str]:
-    """Training has left the normalised weights in the layer."""
+    """Training has left the normalized weights in the layer."""
     layer = w.required()
-    at = w.place.step(name_of(layer), ".layer")
-    made = reader.call(layer, Call(layer, 0, (), {}), w.operands, at, w.suffix, 1)
-    return reader.node("SpectralNormalization", made, w.attributes(), w.place, w.suffix, w.count)
+    at = w.path.step(name_of(layer), ".layer")
+    results = reader.call(layer, LayerCall(layer, 0, (), {}), w.operands, at, w.suffix, 1)
+    return reader.node("SpectralNormalization", results, w.attributes(), w.path, w.suffix, w.count)
 
 
 def recurrence(reader: Appender, w: Around) -> list[str]:
@@ -132,12 +142,12 @@ def recurrence(reader: Appender, w: Around) -> list[str]:
     cell = w.inner("cell")
     if cell is None or cell["class_name"] not in CELLS:
         kind = None if cell is None else cell["class_name"]
-        raise UnsupportedError(f"RNN of {kind} is not supported", place=str(w.place))
+        raise UnsupportedError(f"RNN of {kind} is not supported", place=str(w.path))
     config = {**config_of(cell), **config_of(w.layer)}
     config.pop("cell")
     layer = {**w.layer, "class_name": CELLS[cell["class_name"]], "config": config}
     call = replace(w.call, index=0)  # the suffix has it already
-    return reader.call(layer, call, w.operands, w.place, w.suffix, w.count)
+    return reader.call(layer, call, w.operands, w.path, w.suffix, w.count)
 
 
 WRAPPERS: dict[str, Callable[[Any, Around], list[str]]] = {

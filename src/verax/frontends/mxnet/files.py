@@ -25,8 +25,8 @@ def find_params(symbol: Path) -> tuple[Path, list[str]]:
     for name in os.listdir(symbol.parent or "."):
         if name == plain:
             epochs[name] = -1
-        elif name.startswith(stem) and (found := _EPOCH.fullmatch(name[len(stem) :])):
-            epochs[name] = int(found[1])
+        elif name.startswith(stem) and (epoch := _EPOCH.fullmatch(name[len(stem) :])):
+            epochs[name] = int(epoch[1])
     if not epochs:
         raise UsageError(
             "an MXNet network has a second file with its arrays, and it is not there",

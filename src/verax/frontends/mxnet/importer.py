@@ -54,41 +54,45 @@ def load_mxnet(
                 "two params files are given", place=str(path), next_step="give the symbol instead"
             )
         path, params = find_symbol(path), path
-    place = str(path)
+    location = str(path)
     try:
         text = plain_bytes(path, "symbol", limit=MAX_BYTES)
-        chosen, candidates = find_params(path) if params is None else (Path(params), [])
+        params_path, candidates = find_params(path) if params is None else (Path(params), [])
     except OSError as error:
-        raise UsageError(f"cannot read the file: {error.strerror}", place=place) from error
+        raise UsageError(f"cannot read the file: {error.strerror}", place=location) from error
     name = path.name.removesuffix(".json").removesuffix("-symbol")
-    foreign = read_model(text, chosen, name, place)
-    said = chosen.name
+    foreign = read_model(text, params_path, name, location)
+    params_note = params_path.name
     if len(candidates) > 1:
-        said += f" (the newest of {', '.join(candidates)})"
-    foreign.metadata["params"] = said  # type: ignore[index]
+        params_note += f" (the newest of {', '.join(candidates)})"
+    foreign.metadata["params"] = params_note  # type: ignore[index]
     version = foreign.versions["mxnet"]
-    shown = f"{version // 10000}.{version // 100 % 100}.{version % 100}" if version else "unknown"
-    return _MxnetImporter(foreign, TABLE, shapes, values).run(place, f"MXNet {shown}")
+    printed_version = (
+        f"{version // 10000}.{version // 100 % 100}.{version % 100}" if version else "unknown"
+    )
+    return _MxnetImporter(foreign, TABLE, shapes, values).run(location, f"MXNet {printed_version}")
 
 
 class _Parameters(Attributes):
     """A parameter that is None reads as None, and only where None is what its absence means."""
 
-    def _typed(self, name: str, default: Any, wanted: str, fits: Any) -> Any:
+    def _typed(self, name: str, default: Any, expected: str, fits: Any) -> Any:
         if default is None and name in self.values and self.values[name] is None:
             return self.get(name)
-        return super()._typed(name, default, wanted, fits)
+        return super()._typed(name, default, expected, fits)
 
 
 class _MxnetImporter(Importer):
     def attributes(self, node: ForeignNode) -> Attributes:
         """The node's parameters without those that say nothing about its values."""
-        found = _Parameters(self.ledger, node.place, node.operator, node.attributes)
+        parameters = _Parameters(self.ledger, node.place, node.operator, node.attributes)
         count = len(node.inputs)
-        said = node.attributes.get("num_args", count)
-        if said != count:
-            raise ModelError(f"num_args is {said}, the node has {count} inputs", place=node.place)
-        found.get("num_args")
+        stated_count = node.attributes.get("num_args", count)
+        if stated_count != count:
+            raise ModelError(
+                f"num_args is {stated_count}, the node has {count} inputs", place=node.place
+            )
+        parameters.get("num_args")
         for name in node.attributes:
             reason = IRRELEVANT.get(name)
             if name in TRAINING or name.endswith(tuple(f"_{t}" for t in TRAINING)):
@@ -96,6 +100,6 @@ class _MxnetImporter(Importer):
             elif name.startswith("__") and name.endswith("__"):
                 reason = "a remark of the user or of training"
             if reason:
-                found.irrelevant(name, reason)
-                del found.values[name]
-        return found
+                parameters.irrelevant(name, reason)
+                del parameters.values[name]
+        return parameters

@@ -45,17 +45,17 @@ def read_params(source: str | os.PathLike[str] | bytes) -> dict[str, np.ndarray]
     `UnsupportedError` for sparse arrays.
     """
     if isinstance(source, bytes):
-        return _Reader(memoryview(source), "params").read()
-    place = os.fspath(source)
+        return _ParamsReader(memoryview(source), "params").read()
+    location = os.fspath(source)
     data = private_bytes(source, "params file")
     if not data:
-        raise ModelError("the params file is empty", place=place)
-    return _Reader(data, place).read()
+        raise ModelError("the params file is empty", place=location)
+    return _ParamsReader(data, location).read()
 
 
-class _Reader:
-    def __init__(self, data: memoryview, place: str) -> None:
-        self.data, self.place, self.at = data, place, 0
+class _ParamsReader:
+    def __init__(self, data: memoryview, location: str) -> None:
+        self.data, self.location, self.at = data, location, 0
 
     def read(self) -> dict[str, np.ndarray]:
         if self.unpack("<QQ") != (LIST_MAGIC, 0):
@@ -71,7 +71,7 @@ class _Reader:
     def damaged(self, cause: str) -> ModelError:
         return ModelError(
             f"the params file is damaged: {cause}",
-            place=f"{self.place}, byte {self.at}",
+            place=f"{self.location}, byte {self.at}",
             next_step="copy the file again; it must belong to an MXNet checkpoint",
         )
 
@@ -85,10 +85,10 @@ class _Reader:
         self.at += size
         return self.data[self.at - size : self.at]
 
-    def count(self, least: int) -> int:
-        """A count of entries of at least `least` bytes each, which must fit into what is left."""
+    def count(self, min_size: int) -> int:
+        """A count of entries of at least `min_size` bytes each, which must fit into the file."""
         (count,) = self.unpack("<Q")
-        if count > (len(self.data) - self.at) // least:
+        if count > (len(self.data) - self.at) // min_size:
             raise self.damaged(f"{count} entries do not fit into the file")
         return count
 
@@ -128,6 +128,6 @@ class _Reader:
         if storage != 0:
             raise UnsupportedError(
                 f"the params file holds a sparse array (storage type {storage})",
-                place=f"{self.place}, byte {self.at}",
+                place=f"{self.location}, byte {self.at}",
                 next_step="convert it with NDArray.tostype('default') and save it again",
             )

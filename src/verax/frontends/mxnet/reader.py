@@ -61,7 +61,7 @@ _LITERAL = re.compile(r"(?:[\d\s.,()\[\]eE+\-L]|True|False|None)+")
 
 
 @dataclass
-class Entry:
+class SymbolNode:
     """A node of the symbol: its operator ("null" for a variable) and (node, output) inputs."""
 
     op: str
@@ -71,15 +71,15 @@ class Entry:
 
 
 def read_model(
-    symbol: str | bytes, params: str | os.PathLike[str] | bytes, name: str, place: str
+    symbol: str | bytes, params: str | os.PathLike[str] | bytes, name: str, location: str
 ) -> ForeignModel:
     """The content of a symbol's JSON text and its params file."""
-    entries, heads, version = parse_symbol(symbol, place)
+    entries, heads, version = parse_symbol(symbol, location)
     arrays: dict[str, np.ndarray] = {}
     for key, array in read_params(params).items():
         bare = key.removeprefix("arg:").removeprefix("aux:")
         if bare in arrays:
-            raise ModelError(f"the params file has {bare!r} twice", place=place)
+            raise ModelError(f"the params file has {bare!r} twice", place=location)
         arrays[bare] = array
     _add_states(entries, arrays)
     _drop_labels(entries)
@@ -105,7 +105,7 @@ def read_model(
         )
     unread = sorted(arrays.keys() - constants.keys())
     if missing:
-        raise _lacking(missing, unread, place)
+        raise _lacking(missing, unread, location)
     outputs_of_model = list(dict.fromkeys(values[h] for h in heads))
     metadata = {"mxnet_version": str(version)} if version else {}
     if unread:
@@ -128,7 +128,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _lacking(missing: Sequence[str], unread: Sequence[str], place: str) -> ModelError:
+def _lacking(missing: Sequence[str], unread: Sequence[str], location: str) -> ModelError:
     """The error for a params file without arrays that the symbol must have."""
     step = "is it the params file of this network?"
     if unread:
@@ -139,74 +139,76 @@ def _lacking(missing: Sequence[str], unread: Sequence[str], place: str) -> Model
             "with HybridBlock.export instead"
         )
     quoted = _listed([repr(name) for name in missing])
-    return ModelError(f"the params file lacks {quoted}", place=place, next_step=step)
+    return ModelError(f"the params file lacks {quoted}", place=location, next_step=step)
 
 
-def parse_symbol(text: str | bytes, place: str) -> tuple[list[Entry], list[tuple[int, int]], int]:
+def parse_symbol(
+    text: str | bytes, location: str
+) -> tuple[list[SymbolNode], list[tuple[int, int]], int]:
     """Nodes, heads and MXNet's version (10901 for 1.9.1; 0 when it is not stated)."""
     if len(text) > MAX_BYTES:
-        raise ModelError(f"the symbol has {len(text)} bytes", place=place)
+        raise ModelError(f"the symbol has {len(text)} bytes", place=location)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ModelError(
-            f"this is not an MXNet symbol: it is no JSON ({str(error)[:100]})", place=place
+            f"this is not an MXNet symbol: it is no JSON ({str(error)[:100]})", place=location
         ) from error
     if not isinstance(data, dict) or not isinstance(data.get("nodes"), list):
-        raise ModelError("this is not an MXNet symbol: it has no list of nodes", place=place)
-    refuse_many(len(data["nodes"]), place)
+        raise ModelError("this is not an MXNet symbol: it has no list of nodes", place=location)
+    refuse_many(len(data["nodes"]), location)
     entries = [_entry(i, node) for i, node in enumerate(data["nodes"])]
     heads = _references(data.get("heads"), len(entries), "heads")
     if not heads:
-        raise ModelError("the symbol has no outputs", place=place)
+        raise ModelError("the symbol has no outputs", place=location)
     for i, entry in enumerate(entries):
         if not entry.name or (entry.op == "null" and entry.inputs):
-            raise ModelError(f"node {i} is unnamed or a variable with inputs", place=place)
+            raise ModelError(f"node {i} is unnamed or a variable with inputs", place=location)
     variables = [e.name for e in entries if e.op == "null"]
     if len(set(variables)) != len(variables):
-        raise ModelError("two variables have the same name", place=place)
+        raise ModelError("two variables have the same name", place=location)
     stated = data.get("attrs")
     version = stated.get("mxnet_version") if isinstance(stated, dict) else None
-    known = isinstance(version, list) and len(version) == 2 and isinstance(version[1], int)
-    return entries, heads, version[1] if known else 0  # type: ignore[index]
+    is_stated = isinstance(version, list) and len(version) == 2 and isinstance(version[1], int)
+    return entries, heads, version[1] if is_stated else 0  # type: ignore[index]
 
 
-def _entry(index: int, node: Any) -> Entry:
-    place = f"node {index} of the symbol"
+def _entry(index: int, node: Any) -> SymbolNode:
+    location = f"node {index} of the symbol"
     if not isinstance(node, dict) or not all(isinstance(node.get(k), str) for k in ("op", "name")):
-        raise ModelError("a node has no operator or no name", place=place)
+        raise ModelError("a node has no operator or no name", place=location)
     if node.get("subgraphs"):
-        raise UnsupportedError(f"{node['op']} holds a subgraph (control flow)", place=place)
+        raise UnsupportedError(f"{node['op']} holds a subgraph (control flow)", place=location)
     attributes: dict[str, Any] = {}
     for key in ("attr", "attrs", "param"):
-        given = node.get(key, {})
-        if not isinstance(given, dict):
-            raise ModelError(f"{key} is not a table", place=place)
-        for name, value in given.items():
+        table = node.get(key, {})
+        if not isinstance(table, dict):
+            raise ModelError(f"{key} is not a table", place=location)
+        for name, value in table.items():
             attributes[name] = literal(value) if isinstance(value, str) else value
-    return Entry(
-        node["op"], node["name"], _references(node.get("inputs"), index, place), attributes
+    return SymbolNode(
+        node["op"], node["name"], _references(node.get("inputs"), index, location), attributes
     )
 
 
-def _references(given: Any, limit: int, place: str) -> list[tuple[int, int]]:
+def _references(listed: Any, limit: int, location: str) -> list[tuple[int, int]]:
     """Pairs (node, output); each node must come before number `limit`."""
-    if not isinstance(given, list):
-        raise ModelError("inputs are not a list", place=place)
-    found = []
-    for item in given:
+    if not isinstance(listed, list):
+        raise ModelError("inputs are not a list", place=location)
+    references = []
+    for item in listed:
         pair = item[:2] if isinstance(item, list) else []
         if len(pair) != 2 or not all(type(v) is int for v in pair):
-            raise ModelError(f"{str(item)[:40]} is no reference to a node's output", place=place)
+            raise ModelError(f"{str(item)[:40]} is no reference to a node's output", place=location)
         node, output = pair
         if not 0 <= node < limit or not 0 <= output < 4096:
             raise ModelError(
                 f"node {node} is not defined before it is read",
-                place=place,
+                place=location,
                 next_step="the nodes are not sorted, form a cycle, or the file is damaged",
             )
-        found.append((node, output))
-    return found
+        references.append((node, output))
+    return references
 
 
 def literal(text: str) -> Any:
@@ -223,7 +225,7 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
-def _add_states(entries: list[Entry], arrays: Mapping[str, np.ndarray]) -> None:
+def _add_states(entries: list[SymbolNode], arrays: Mapping[str, np.ndarray]) -> None:
     """Symbols written before MXNet 0.9 leave BatchNorm's moving statistics out of its inputs."""
     for entry in list(entries):
         if entry.op in AUX and len(entry.inputs) == 3:
@@ -232,19 +234,21 @@ def _add_states(entries: list[Entry], arrays: Mapping[str, np.ndarray]) -> None:
                 if name not in arrays:
                     raise ModelError(f"the params lack {name!r}", place=f"node {entry.name!r}")
                 entry.inputs.append((len(entries), 0))
-                entries.append(Entry("null", name, []))
+                entries.append(SymbolNode("null", name, []))
 
 
-def _drop_labels(entries: list[Entry]) -> None:
+def _drop_labels(entries: list[SymbolNode]) -> None:
     for entry in entries:
-        kept = LOSSES.get(entry.op)
-        if kept is not None and len(entry.inputs) > kept:
-            labels = [entries[i].name for i, _ in entry.inputs[kept:]]
+        input_count = LOSSES.get(entry.op)
+        if input_count is not None and len(entry.inputs) > input_count:
+            labels = [entries[i].name for i, _ in entry.inputs[input_count:]]
             entry.attributes["label (input)"] = ", ".join(labels)
-            del entry.inputs[kept:]
+            del entry.inputs[input_count:]
 
 
-def _reachable(entries: Sequence[Entry], heads: Sequence[tuple[int, int]]) -> dict[int, set[int]]:
+def _reachable(
+    entries: Sequence[SymbolNode], heads: Sequence[tuple[int, int]]
+) -> dict[int, set[int]]:
     """Nodes that the heads need, with those of their outputs that are read."""
     used: dict[int, set[int]] = {}
     pending = list(heads)
@@ -257,11 +261,11 @@ def _reachable(entries: Sequence[Entry], heads: Sequence[tuple[int, int]]) -> di
 
 
 def _value_names(
-    entries: Sequence[Entry], used: Mapping[int, set[int]], heads: Sequence[tuple[int, int]]
+    entries: Sequence[SymbolNode], used: Mapping[int, set[int]], heads: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], str]:
     """Names of values as MXNet lists them: `name_output`, `name_output2`, or the variable's."""
     names: dict[tuple[int, int], str] = {}
-    taken = {e.name for e in entries if e.op == "null"}
+    used_names = {e.name for e in entries if e.op == "null"}
     for i, outputs in used.items():
         entry = entries[i]
         for k in sorted(outputs):
@@ -269,28 +273,30 @@ def _value_names(
                 names[i, k] = entry.name
                 continue
             numbered = entry.op in SEVERAL and not _is_single(entry)
-            shown = FIRST.get(entry.op, "output")
-            base = f"{entry.name}_{shown}" + (str(k) if numbered or k else "")
+            suffix = FIRST.get(entry.op, "output")
+            base = f"{entry.name}_{suffix}" + (str(k) if numbered or k else "")
             if 0 < k <= len(FURTHER.get(entry.op, ())):
                 base = f"{entry.name}_{FURTHER[entry.op][k - 1]}"
-            wanted = base
+            candidate = base
             repeat = 1
-            while wanted in taken:
+            while candidate in used_names:
                 repeat += 1
-                wanted = f"{base}.{repeat}"
-            taken.add(wanted)
-            names[i, k] = wanted
+                candidate = f"{base}.{repeat}"
+            used_names.add(candidate)
+            names[i, k] = candidate
     return names
 
 
-def _is_single(entry: Entry) -> bool:
+def _is_single(entry: SymbolNode) -> bool:
     """Whether an operator that may have several outputs has one."""
     if entry.op == "topk":
         return entry.attributes.get("ret_typ", "indices") in ("indices", "mask")
     return entry.attributes.get("num_outputs") == 1
 
 
-def _input(index: int, entries: Sequence[Entry], arrays: Mapping[str, np.ndarray]) -> ForeignValue:
+def _input(
+    index: int, entries: Sequence[SymbolNode], arrays: Mapping[str, np.ndarray]
+) -> ForeignValue:
     """A variable without an array, with what can be known of its type."""
     entry = entries[index]
     dims, dtype = _from_weights(index, entries, arrays)
@@ -304,7 +310,7 @@ def _input(index: int, entries: Sequence[Entry], arrays: Mapping[str, np.ndarray
 
 
 def _from_weights(
-    index: int, entries: Sequence[Entry], arrays: Mapping[str, np.ndarray]
+    index: int, entries: Sequence[SymbolNode], arrays: Mapping[str, np.ndarray]
 ) -> tuple[tuple[int | None, ...] | None, np.dtype]:
     """Dims of an input that a convolution reads, and the dtype of that convolution's weights (or
     of a dense layer's, which say nothing of ranks)."""

@@ -34,11 +34,11 @@ def floats(c: Conversion, name: str, default: tuple[float, ...]) -> tuple[float,
     """A parameter of one number or several. An empty one is an error."""
     a = c.attributes
     if a.has(name) and not isinstance(a.values[name], tuple):
-        return (a.number(name),)
-    found: tuple[float, ...] = a.numbers(name, default)
-    if not found or (len(default) > 1 and len(found) != len(default)):
-        raise ModelError(f"{name} = {found}", place=c.node.place)
-    return found
+        return (a.scalar(name),)
+    numbers: tuple[float, ...] = a.numbers(name, default)
+    if not numbers or (len(default) > 1 and len(numbers) != len(default)):
+        raise ModelError(f"{name} = {numbers}", place=c.node.place)
+    return numbers
 
 
 def per_axis(c: Conversion, name: str, rank: int, default: int) -> tuple[int, ...]:
@@ -66,9 +66,9 @@ def keep_dtype(c: Conversion, name: str = "dtype", index: int = 0) -> None:
         c.attributes.refuse(name, f"the input is {c.type(index)}")
 
 
-def known_dims(c: Conversion, index: int, what: str, first: int = 0) -> tuple[int, ...]:
+def known_dims(c: Conversion, index: int, dependent: str, first: int = 0) -> tuple[int, ...]:
     """Sizes of an input from axis `first` on, which must be known."""
-    return c.known_sizes(index, range(first, c.rank(index)), what)
+    return c.known_sizes(index, range(first, c.rank(index)), dependent)
 
 
 def count_inputs(c: Conversion, *allowed: int) -> None:
@@ -91,10 +91,10 @@ LAYOUTS: dict[int, tuple[str, ...]] = {
 def is_channels_last(c: Conversion, spatial: int) -> bool:
     """Whether `layout` puts channels last; absent or None it puts them second."""
     allowed = LAYOUTS.get(spatial, ("", ""))
-    found = c.attributes.get("layout")
-    if found is not None and found not in allowed:
+    layout = c.attributes.get("layout")
+    if layout is not None and layout not in allowed:
         c.attributes.refuse("layout", f"it is none of {', '.join(allowed)}")
-    return bool(found == allowed[1])
+    return bool(layout == allowed[1])
 
 
 def channels_second(c: Conversion) -> Conversion:
@@ -103,17 +103,17 @@ def channels_second(c: Conversion) -> Conversion:
     Its result is brought back by `channels_back`.
     """
     rank = c.rank()
-    turned = [channels_first(c, c.required(0))]
+    inputs = [channels_first(c, c.required(0))]
     if len(c.inputs) > 1:
-        turned.append(transposed(c, c.required(1), to_first(rank)))
-    return replace(c, inputs=(*turned, *c.inputs[2:]))
+        inputs.append(transposed(c, c.required(1), to_first(rank)))
+    return replace(c, inputs=(*inputs, *c.inputs[2:]))
 
 
-def channels_back(c: Conversion, turned: Conversion, result: Operator) -> Result:
+def channels_back(c: Conversion, inner: Conversion, result: Operator) -> Result:
     """Append an operator on what `channels_second` gave, its channels moved back to the end."""
     names = [c.fresh(f"{c.first_output}/{result.kind}")]
-    made = c.builder.add_all(result, list(turned.inputs), names, c.node.name)
-    return finish_channels_last(c, made[0])
+    outputs = c.builder.add_all(result, list(inner.inputs), names, c.node.name)
+    return finish_channels_last(c, outputs[0])
 
 
 def sizes_along(c: Conversion, index: int, axes: Sequence[int]) -> str:
@@ -121,5 +121,5 @@ def sizes_along(c: Conversion, index: int, axes: Sequence[int]) -> str:
     dims = [c.type(index).dims[axis] for axis in axes]
     if all(isinstance(d, int) for d in dims):
         return c.ints(dims)  # type: ignore[arg-type]
-    whole = c.add("Shape", [c.required(index)])
-    return c.add("Gather", [whole, c.ints(axes)], axis=0)
+    shape = c.add("Shape", [c.required(index)])
+    return c.add("Gather", [shape, c.ints(axes)], axis=0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.common.table import number
+from verax.frontends.common.table import scalar
 from verax.frontends.mxnet.rows import TABLE, keep_dtype, row
 
 ACTIVATIONS: dict[str, str] = {
@@ -36,12 +36,12 @@ def leaky_relu(c: Conversion) -> Result:
         if name not in reads.get(kind, ()):
             a.irrelevant(name, f"{kind} does not read it")
     if kind == "leaky":
-        return c.operator("LeakyRelu", alpha=a.number("slope", 0.25))
+        return c.operator("LeakyRelu", alpha=a.scalar("slope", 0.25))
     if kind == "elu":
-        return c.operator("Elu", alpha=a.number("slope", 0.25))
+        return c.operator("Elu", alpha=a.scalar("slope", 0.25))
     if kind == "rrelu":
         low, high = (
-            np.float32(a.number(n, d)) for n, d in (("lower_bound", 0.125), ("upper_bound", 0.334))
+            np.float32(a.scalar(n, d)) for n, d in (("lower_bound", 0.125), ("upper_bound", 0.334))
         )
         return c.operator("LeakyRelu", alpha=float((low + high) / np.float32(2)))
     if kind == "prelu":
@@ -60,13 +60,13 @@ def _prelu(c: Conversion) -> Result:
     return c.operator("PRelu")
 
 
-TABLE.operator("HardSigmoid", "hard_sigmoid", alpha=number(0.2), beta=number(0.5))
+TABLE.operator("HardSigmoid", "hard_sigmoid", alpha=scalar(0.2), beta=scalar(0.5))
 
 
 @row("Dropout")
 def dropout(c: Conversion) -> Result:
     a = c.attributes
-    a.expect("mode", "training", why="dropping while evaluating is random")
+    a.expect("mode", "training", reason="dropping while evaluating is random")
     a.irrelevant("p", "nothing is dropped while evaluating")
     a.irrelevant("axes", "nothing is dropped while evaluating")
     return c.operator("Identity")
@@ -87,9 +87,9 @@ def log_softmax(c: Conversion) -> Result:
 
 def _softmax(c: Conversion, kind: str) -> Result:
     a = c.attributes
-    a.expect("use_length", False, why="lengths are not supported")
+    a.expect("use_length", False, reason="lengths are not supported")
     keep_dtype(c)
-    temperature = a.number("temperature")
+    temperature = a.scalar("temperature")
     data = c.required(0)
     if temperature not in (None, 1.0):
         data = c.add("Div", [data, c.like(temperature)])

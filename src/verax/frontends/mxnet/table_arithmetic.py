@@ -6,7 +6,7 @@ import numpy as np
 
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Applied, Conversion, Result
-from verax.frontends.common.table import number
+from verax.frontends.common.table import scalar
 from verax.frontends.mxnet.rows import TABLE, dtype_named, row
 from verax.ir.types import DType
 
@@ -54,7 +54,7 @@ TABLE.operator("Hypot", "broadcast_hypot", "_hypot")
 def number_beside(c: Conversion) -> str:
     """The number in the place of a second input, in the first one's element type."""
     c.attributes.irrelevant("is_int", "it only says how the number was written")
-    return c.like(c.number("scalar", 1.0))
+    return c.like(c.scalar("scalar", 1.0))
 
 
 def _scalar(kind: str, *names: str, swapped: bool = False) -> None:
@@ -82,8 +82,8 @@ _scalar("Min", "_minimum_scalar", "_MinimumScalar")
 def remainder(c: Conversion, left: str, right: str) -> Result:
     """Of the divisor's sign; 0 where the divisor is 0."""
     none = c.add("Equal", [right, c.like(0)])
-    found = c.add("Mod", [left, c.add("Where", [none, c.like(1), right])])
-    return c.apply("Where", [none, c.like(0), found])
+    modulo = c.add("Mod", [left, c.add("Where", [none, c.like(1), right])])
+    return c.apply("Where", [none, c.like(0), modulo])
 
 
 row("broadcast_mod", "_mod", "_Mod")(lambda c: remainder(c, c.required(0), c.required(1)))
@@ -106,8 +106,8 @@ def round_(c: Conversion) -> Result:
     size = c.add("Abs", [c.required(0)])
     low = c.add("Floor", [size])
     is_up = c.add("GreaterOrEqual", [c.add("Sub", [size, low]), c.like(0.5)])
-    found = c.add("Where", [is_up, c.add("Ceil", [size]), low])
-    return c.result("Mul", [found, c.add("Sign", [c.required(0)])])
+    rounded = c.add("Where", [is_up, c.add("Ceil", [size]), low])
+    return c.result("Mul", [rounded, c.add("Sign", [c.required(0)])])
 
 
 @row("fix", "trunc")
@@ -121,7 +121,7 @@ def fix(c: Conversion) -> Result:
 @row("smooth_l1")
 def smooth_l1(c: Conversion) -> Result:
     """(scalar x)^2 / 2 near 0, |x| - 1 / (2 scalar^2) beyond 1 / scalar^2."""
-    x, sharpness = c.required(0), c.number("scalar", 1.0)
+    x, sharpness = c.required(0), c.scalar("scalar", 1.0)
     if not 0 < sharpness * sharpness < np.finfo(np.float32).max:
         c.attributes.refuse("scalar", "its square is no float32 above 0")
     square = np.float32(sharpness) * np.float32(sharpness)
@@ -169,7 +169,7 @@ def _logic(kind: str, *names: str) -> None:
         sides = [c.add("Cast", [v], to="bool") for v in c.inputs]
         if len(sides) == 1 and kind != "Not":
             c.attributes.irrelevant("is_int", "it only says how the number was written")
-            sides.append(c.constant(c.number("scalar", 1.0) != 0, np.bool_))
+            sides.append(c.constant(c.scalar("scalar", 1.0) != 0, np.bool_))
         return c.result("Cast", [c.add(kind, sides)], to=c.type(0).dtype)
 
     row(*names)(convert)
@@ -186,11 +186,11 @@ def cast(c: Conversion) -> Result:
     return c.operator("Cast", to=dtype_named(c, "dtype"))
 
 
-TABLE.formula(formulas.clipped, "clip", low=number(name="a_min"), high=number(name="a_max"))
+TABLE.formula(formulas.clipped, "clip", low=scalar(name="a_min"), high=scalar(name="a_max"))
 
 
 @row("where")
-def where(c: Conversion) -> Result:
+def select(c: Conversion) -> Result:
     """The condition is a number; whatever is not 0 counts. A vector chooses along axis 0."""
     condition = c.add("Cast", [c.required(0)], to="bool")
     rank = c.rank(1)
@@ -220,10 +220,10 @@ def amp_multicast(c: Conversion) -> Result:
     order = [t for t in MIXED if t in types]
     if set(order) >= set(MIXED[:2]) or (order and types[0] not in MIXED):
         c.refuse(f"casting {', '.join(types)} is not supported")
-    wanted = order[0 if a.flag("cast_narrow", False) else -1] if order else None
-    made = []
+    common = order[0 if a.flag("cast_narrow", False) else -1] if order else None
+    outputs = []
     for i, own in enumerate(types):
-        op = c.operator("Cast", to=wanted if own in MIXED else own)
+        op = c.operator("Cast", to=common if own in MIXED else own)
         name = c.node.outputs[i] if c.output_used(i) else c.fresh(f"{c.first_output}/cast")
-        made.append(c.builder.add(op, [c.required(i)], [name], c.node.name))
-    return tuple(made)
+        outputs.append(c.builder.add(op, [c.required(i)], [name], c.node.name))
+    return tuple(outputs)

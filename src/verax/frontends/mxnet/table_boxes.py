@@ -7,18 +7,18 @@ from verax.frontends.common.context import Conversion, Result
 from verax.frontends.mxnet.rows import count_inputs, ints, row
 
 FORMATS = ("corner", "center")
-"""(x1, y1, x2, y2), or (x, y, width, height) about the centre."""
+"""(x1, y1, x2, y2), or (x, y, width, height) about the center."""
 
 
 def _format(c: Conversion, name: str, default: str = "corner") -> bool:
-    """Whether a parameter says that boxes are given about their centre."""
-    found = c.text(name, default)
-    if found not in FORMATS:
+    """Whether a parameter says that boxes are given about their center."""
+    box_format = c.text(name, default)
+    if box_format not in FORMATS:
         c.attributes.refuse(name, "there is no such format of boxes")
-    return bool(found == "center")
+    return bool(box_format == "center")
 
 
-def _parts(c: Conversion, boxes: str) -> list[str]:
+def _coordinates(c: Conversion, boxes: str) -> list[str]:
     """The four coordinates, each [..., 1]."""
     return c.split(boxes, 4, c.rank(boxes) - 1)
 
@@ -29,12 +29,12 @@ def _halved(c: Conversion, value: str) -> str:
 
 def _corners(c: Conversion, boxes: str, is_center: bool) -> list[str]:
     """x1, y1, x2, y2 of boxes, each [..., 1]."""
-    parts = _parts(c, boxes)
+    coordinates = _coordinates(c, boxes)
     if not is_center:
-        return parts
-    half = [_halved(c, p) for p in parts[2:]]
-    low = [c.add("Sub", [p, h]) for p, h in zip(parts, half)]
-    return [*low, *(c.add("Add", [p, h]) for p, h in zip(parts, half))]
+        return coordinates
+    half = [_halved(c, p) for p in coordinates[2:]]
+    low = [c.add("Sub", [p, h]) for p, h in zip(coordinates, half)]
+    return [*low, *(c.add("Add", [p, h]) for p, h in zip(coordinates, half))]
 
 
 @row("_contrib_box_nms", "_contrib_box_non_maximum_suppression")
@@ -42,11 +42,11 @@ def box_nms(c: Conversion) -> Result:
     """Rows that survive, then -1. Boxes are converted only where their first number is not
     negative, as MXNet does."""
     a = c.attributes
-    was, wanted = _format(c, "in_format"), _format(c, "out_format")
+    was, is_center_out = _format(c, "in_format"), _format(c, "out_format")
     start = a.integer("coord_start", 2)
     fields = {
-        "overlap_thresh": a.number("overlap_thresh", 0.5),
-        "valid_thresh": a.number("valid_thresh", 0.0),
+        "overlap_thresh": a.scalar("overlap_thresh", 0.5),
+        "valid_thresh": a.scalar("valid_thresh", 0.0),
         "topk": a.integer("topk", -1),
         "coord_start": start,
         "score_index": a.integer("score_index", 1),
@@ -55,27 +55,27 @@ def box_nms(c: Conversion) -> Result:
         "force_suppress": a.flag("force_suppress", False),
         "center": was,
     }
-    if was == wanted or fields["topk"] == 0:
+    if was == is_center_out or fields["topk"] == 0:
         return c.result("BoxNMS", [c.required(0)], **fields)
-    kept, last, width = c.add("BoxNMS", [c.required(0)], **fields), c.rank() - 1, c.type(0).dims[-1]
+    rows, last, width = c.add("BoxNMS", [c.required(0)], **fields), c.rank() - 1, c.type(0).dims[-1]
 
     def cut(begin: int, end: int) -> str:
-        return c.add("Slice", [kept, *(c.ints((v,)) for v in (begin, end, last, 1))])
+        return c.add("Slice", [rows, *(c.ints((v,)) for v in (begin, end, last, 1))])
 
     boxes = cut(start, start + 4)
     is_left_alone = c.add("Less", [cut(start, start + 1), c.like(0)])
-    if wanted:
+    if is_center_out:
         low, high = cut(start, start + 2), cut(start + 2, start + 4)
-        turned = [_halved(c, c.add("Add", [low, high])), c.add("Sub", [high, low])]
+        converted = [_halved(c, c.add("Add", [low, high])), c.add("Sub", [high, low])]
     else:
-        turned = _corners(c, boxes, True)
-    made = c.add("Where", [is_left_alone, boxes, c.add("Concat", turned, axis=last)])
-    parts = [made]
+        converted = _corners(c, boxes, True)
+    boxes_out = c.add("Where", [is_left_alone, boxes, c.add("Concat", converted, axis=last)])
+    columns = [boxes_out]
     if start > 0:
-        parts.insert(0, cut(0, start))
+        columns.insert(0, cut(0, start))
     if width != start + 4:
-        parts.append(cut(start + 4, 2**31 - 1))
-    return c.result("Concat", parts, axis=last)
+        columns.append(cut(start + 4, 2**31 - 1))
+    return c.result("Concat", columns, axis=last)
 
 
 @row("_contrib_box_iou")
@@ -88,8 +88,8 @@ def box_iou(c: Conversion) -> Result:
     sides = [_corners(c, v, is_center) for v in (first, c.required(1))]
 
     def lengths(corners: list[str]) -> list[str]:
-        found = [c.add("Sub", [corners[i + 2], corners[i]]) for i in range(2)]
-        return [c.add("Relu", [v]) for v in found]
+        differences = [c.add("Sub", [corners[i + 2], corners[i]]) for i in range(2)]
+        return [c.add("Relu", [v]) for v in differences]
 
     low = [c.add("Max", [p, q]) for p, q in zip(sides[0][:2], sides[1][:2])]
     high = [c.add("Min", [p, q]) for p, q in zip(sides[0][2:], sides[1][2:])]
@@ -107,24 +107,24 @@ def box_decode(c: Conversion) -> Result:
     a = c.attributes
     count_inputs(c, 2)
     is_center = _format(c, "format", "center")
-    anchors = _parts(c, c.required(1))
+    anchors = _coordinates(c, c.required(1))
     if not is_center:
         size = [c.add("Sub", [anchors[i + 2], anchors[i]]) for i in range(2)]
         middle = [c.add("Add", [p, _halved(c, s)]) for p, s in zip(anchors, size)]
         anchors = [*middle, *size]
     offsets = [
-        c.add("Mul", [part, c.like(a.number(f"std{i}", 1.0))])
-        for i, part in enumerate(_parts(c, c.required(0)))
+        c.add("Mul", [offset, c.like(a.scalar(f"std{i}", 1.0))])
+        for i, offset in enumerate(_coordinates(c, c.required(0)))
     ]
-    limit = a.number("clip", -1.0)
+    limit = a.scalar("clip", -1.0)
     if limit > 0:
         offsets[2:] = [c.add("Min", [v, c.like(limit)]) for v in offsets[2:]]
     low, high = [], []
     for i in range(2):
-        moved = c.add("Add", [c.add("Mul", [offsets[i], anchors[i + 2]]), anchors[i]])
+        center_shift = c.add("Add", [c.add("Mul", [offsets[i], anchors[i + 2]]), anchors[i]])
         half = _halved(c, c.add("Mul", [c.add("Exp", [offsets[i + 2]]), anchors[i + 2]]))
-        low.append(c.add("Sub", [moved, half]))
-        high.append(c.add("Add", [moved, half]))
+        low.append(c.add("Sub", [center_shift, half]))
+        high.append(c.add("Add", [center_shift, half]))
     return c.result("Concat", [*low, *high], axis=2)
 
 
@@ -132,7 +132,7 @@ def box_decode(c: Conversion) -> Result:
 def roi_pooling(c: Conversion) -> Result:
     a = c.attributes
     return c.operator(
-        "MaxRoiPool", pooled_shape=_pooled(c), spatial_scale=a.number("spatial_scale")
+        "MaxRoiPool", pooled_shape=_pooled(c), spatial_scale=a.scalar("spatial_scale")
     )
 
 
@@ -140,7 +140,7 @@ def roi_pooling(c: Conversion) -> Result:
 def roi_align(c: Conversion) -> Result:
     """Regions (batch, x1, y1, x2, y2); without `aligned` they are at least a pixel wide."""
     a = c.attributes
-    a.expect("position_sensitive", False, why="channels by position are not supported")
+    a.expect("position_sensitive", False, reason="channels by position are not supported")
     height, width = _pooled(c)
     samples = a.integer("sample_ratio", -1)
     begin, end, axis = c.ints((0,)), c.ints((1,)), c.ints((1,))
@@ -154,7 +154,7 @@ def roi_align(c: Conversion) -> Result:
         output_height=height,
         output_width=width,
         sampling_ratio=max(samples, 0),
-        spatial_scale=a.number("spatial_scale"),
+        spatial_scale=a.scalar("spatial_scale"),
     )
 
 

@@ -14,7 +14,7 @@ def multi_box_prior(c: Conversion) -> Result:
     a = c.attributes
     height, width = known_dims(c, 0, "the number of anchors", 2)
     sizes, ratios = floats(c, "sizes", (1.0,)), floats(c, "ratios", (1.0,))
-    c.must_be_few(4 * height * width * (len(sizes) + len(ratios) - 1))
+    c.check_count(4 * height * width * (len(sizes) + len(ratios) - 1))
     boxes = prior_boxes(
         height,
         width,
@@ -42,16 +42,18 @@ def prior_boxes(
     step of 0 or less means 1 / height (1 / width). Source: src/operator/contrib/multibox_prior.cc.
     """
     f = np.float32
-    centre = []
+    center = []
     for count, step, offset in zip((height, width), steps, offsets):
         wide = f(step) if step > 0 else f(1) / f(count)
-        centre.append((np.arange(count, dtype=f) + f(offset)) * wide)
-    halves = [(f(size) * f(height) / f(width) / f(2), f(size) / f(2)) for size in sizes]
+        center.append((np.arange(count, dtype=f) + f(offset)) * wide)
+    half_sizes = [(f(size) * f(height) / f(width) / f(2), f(size) / f(2)) for size in sizes]
     for ratio in ratios[1:]:
         root = np.sqrt(f(ratio))
-        halves.append((f(sizes[0]) * f(height) / f(width) * root / f(2), f(sizes[0]) / root / f(2)))
-    half = np.array(halves, f)
-    y, x = (v[..., None] for v in np.meshgrid(*centre, indexing="ij"))
+        half_sizes.append(
+            (f(sizes[0]) * f(height) / f(width) * root / f(2), f(sizes[0]) / root / f(2))
+        )
+    half = np.array(half_sizes, f)
+    y, x = (v[..., None] for v in np.meshgrid(*center, indexing="ij"))
     w, h = half[:, 0], half[:, 1]
     return np.stack([x - w, y - h, x + w, y + h], axis=-1).reshape(-1, 4).astype(f)
 
@@ -59,12 +61,12 @@ def prior_boxes(
 @row("_contrib_MultiBoxDetection", "MultiBoxDetection")
 def multi_box_detection(c: Conversion) -> Result:
     a = c.attributes
-    a.expect("background_id", 0, why="MXNet itself takes class 0, whatever it says")
+    a.expect("background_id", 0, reason="MXNet itself takes class 0, whatever it says")
     return c.operator(
         "MultiBoxDetection",
         clip=a.flag("clip", True),
-        threshold=a.number("threshold", 0.01),
-        nms_threshold=a.number("nms_threshold", 0.5),
+        threshold=a.scalar("threshold", 0.01),
+        nms_threshold=a.scalar("nms_threshold", 0.5),
         force_suppress=a.flag("force_suppress", False),
         nms_topk=a.integer("nms_topk", -1),
         variances=floats(c, "variances", (0.1, 0.1, 0.2, 0.2)),

@@ -10,24 +10,24 @@ from verax.frontends.mxnet.rows import dtype_named, keep_dtype, known_dims, row
 from verax.ir.types import DType
 
 
-def _whole(c: Conversion, index: int) -> str:
+def _as_int64(c: Conversion, index: int) -> str:
     """An input of numbers as int64, cut off towards zero."""
     value = c.required(index)
     return value if c.type(index).dtype is DType.int64 else c.add("Cast", [value], to="int64")
 
 
-def _bounded(c: Conversion, places: str, size: str, mode: str) -> str:
+def _bounded(c: Conversion, indices: str, size: str, mode: str) -> str:
     """Places brought into [0, size): to the nearest end, or around it."""
     if mode == "wrap":
-        return c.add("Mod", [places, size])
+        return c.add("Mod", [indices, size])
     one, zero = c.constant(1, np.int64), c.constant(0, np.int64)
-    return c.add("Clip", [places, zero, c.add("Sub", [size, one])])
+    return c.add("Clip", [indices, zero, c.add("Sub", [size, one])])
 
 
 def _size(c: Conversion, axis: int) -> str:
     """The size of an axis of the first input, as a scalar."""
-    whole = c.add("Shape", [c.required(0)])
-    return c.add("Gather", [whole, c.constant(axis, np.int64)], axis=0)
+    shape = c.add("Shape", [c.required(0)])
+    return c.add("Gather", [shape, c.constant(axis, np.int64)], axis=0)
 
 
 def _mode(c: Conversion) -> str:
@@ -38,8 +38,8 @@ def _mode(c: Conversion) -> str:
 @row("take")
 def take(c: Conversion) -> Result:
     axis = c.integer("axis", 0) % c.rank()
-    places = _bounded(c, _whole(c, 1), _size(c, axis), _mode(c))
-    return c.result("Gather", [c.required(0), places], axis=axis)
+    indices = _bounded(c, _as_int64(c, 1), _size(c, axis), _mode(c))
+    return c.result("Gather", [c.required(0), indices], axis=axis)
 
 
 @row("pick")
@@ -50,28 +50,28 @@ def pick(c: Conversion) -> Result:
     if axis is None:
         a.refuse("axis", "MXNet needs one")
     axis %= rank
-    places = _bounded(c, _whole(c, 1), _size(c, axis), _mode(c))
+    indices = _bounded(c, _as_int64(c, 1), _size(c, axis), _mode(c))
     if c.rank(1) == rank - 1:
-        places = c.add("Unsqueeze", [places, c.ints((axis,))])
+        indices = c.add("Unsqueeze", [indices, c.ints((axis,))])
     elif c.rank(1) != rank or c.type(1).dims[axis] != 1:
         raise ModelError(f"{c.type(1)} picks of {c.type(0)}", place=c.node.place)
     if a.flag("keepdims", False):
-        return c.result("GatherElements", [c.required(0), places], axis=axis)
-    found = c.add("GatherElements", [c.required(0), places], axis=axis)
-    return c.result("Squeeze", [found, c.ints((axis,))])
+        return c.result("GatherElements", [c.required(0), indices], axis=axis)
+    elements = c.add("GatherElements", [c.required(0), indices], axis=axis)
+    return c.result("Squeeze", [elements, c.ints((axis,))])
 
 
 @row("gather_nd", "_npx_gather_nd")
 def gather_nd(c: Conversion) -> Result:
     """The first axis of the second input numbers the axes; a place below 0 counts from the end."""
     rank = c.rank(1)
-    places = c.required(1)
+    indices = c.required(1)
     if c.type(1).dtype.is_float:
-        places = c.add("Floor", [places])
+        indices = c.add("Floor", [indices])
     if c.type(1).dtype is not DType.int64:
-        places = c.add("Cast", [places], to="int64")
-    turned = c.add("Transpose", [places], perm=(*range(1, rank), 0))
-    return c.result("GatherND", [c.required(0), turned])
+        indices = c.add("Cast", [indices], to="int64")
+    tuples = c.add("Transpose", [indices], perm=(*range(1, rank), 0))
+    return c.result("GatherND", [c.required(0), tuples])
 
 
 @row("one_hot")
@@ -79,12 +79,12 @@ def one_hot(c: Conversion) -> Result:
     """A number outside of [0, depth) gives a row without on_value."""
     a, rank = c.attributes, c.rank()
     depth, dtype = a.integer("depth"), dtype_named(c, "dtype", "float32")
-    on = c.constant(a.number("on_value", 1.0), dtype.numpy)
-    off = c.constant(a.number("off_value", 0.0), dtype.numpy)
+    on = c.constant(a.scalar("on_value", 1.0), dtype.numpy)
+    off = c.constant(a.scalar("off_value", 0.0), dtype.numpy)
     if not 0 < depth <= 1 << 24:
         a.refuse("depth", "it is no number of classes")
-    places = c.add("Unsqueeze", [_whole(c, 0), c.ints((rank,))])
-    is_it = c.add("Equal", [places, c.ints(tuple(range(depth)))])
+    classes = c.add("Unsqueeze", [_as_int64(c, 0), c.ints((rank,))])
+    is_it = c.add("Equal", [classes, c.ints(tuple(range(depth)))])
     return c.result("Where", [is_it, on, off])
 
 
@@ -97,8 +97,8 @@ def embedding(c: Conversion) -> Result:
         raise ModelError(f"the weights are {c.type(1)}, not {size}", place=c.node.place)
     a.irrelevant("sparse_grad", "it shapes the gradient only")
     keep_dtype(c, index=1)
-    places = _bounded(c, _whole(c, 0), c.constant(size[0], np.int64), "clip")
-    return c.result("Gather", [c.required(1), places], axis=0)
+    indices = _bounded(c, _as_int64(c, 0), c.constant(size[0], np.int64), "clip")
+    return c.result("Gather", [c.required(1), indices], axis=0)
 
 
 # Order.
@@ -117,12 +117,12 @@ def _axis_or_flat(c: Conversion, default: int | None) -> tuple[str, int, bool]:
 def _top(c: Conversion, data: str, axis: int, k: int, is_ascending: bool) -> tuple[str, str]:
     """Values and int64 places of the first k elements in order; all when k is below 1."""
     if k < 1:
-        whole = c.add("Shape", [data])
-        count = c.add("Gather", [whole, c.ints((axis,))], axis=0)
+        shape = c.add("Shape", [data])
+        count = c.add("Gather", [shape, c.ints((axis,))], axis=0)
     else:
         count = c.ints((k,))
-    values, places = c.add_all("TopK", [data, count], axis=axis, largest=not is_ascending)
-    return values, places
+    values, indices = c.add_all("TopK", [data, count], axis=axis, largest=not is_ascending)
+    return values, indices
 
 
 @row("topk")
@@ -133,8 +133,8 @@ def topk(c: Conversion) -> Result:
         c.choice("ret_typ", ("value", "indices", "both"), "indices"),
         dtype_named(c, "dtype", "float32"),
     )
-    values, places = _top(c, data, axis, a.integer("k", 1), a.flag("is_ascend", False))
-    numbers = c.add("Cast", [places], to=dtype)
+    values, indices = _top(c, data, axis, a.integer("k", 1), a.flag("is_ascend", False))
+    numbers = c.add("Cast", [indices], to=dtype)
     return {"value": (values,), "indices": (numbers,), "both": (values, numbers)}[kind]
 
 
@@ -148,8 +148,8 @@ def sort(c: Conversion) -> Result:
 def argsort(c: Conversion) -> Result:
     data, axis, _ = _axis_or_flat(c, -1)
     dtype = dtype_named(c, "dtype", "float32")
-    places = _top(c, data, axis, 0, c.flag("is_ascend", True))[1]
-    return c.result("Cast", [places], to=dtype)
+    indices = _top(c, data, axis, 0, c.flag("is_ascend", True))[1]
+    return c.result("Cast", [indices], to=dtype)
 
 
 OLD_AXIS = 905
@@ -167,10 +167,10 @@ def _position(name: str, kind: str) -> None:
             data, axis, is_flat = c.add("Reshape", [c.required(0), c.ints((-1,))]), 0, True
         else:
             data, axis, is_flat = _axis_or_flat(c, None)
-        found = c.add(kind, [data], axis=axis, keepdims=keep or is_flat)
+        index = c.add(kind, [data], axis=axis, keepdims=keep or is_flat)
         if is_flat and keep:
-            found = c.add("Reshape", [found, c.ints((1,) * rank)])
-        return c.result("Cast", [found], to=c.type(0).dtype)
+            index = c.add("Reshape", [index, c.ints((1,) * rank)])
+        return c.result("Cast", [index], to=c.type(0).dtype)
 
     row(name)(convert)
 
@@ -181,8 +181,8 @@ _position("argmin", "ArgMin")
 
 @row("argmax_channel")
 def argmax_channel(c: Conversion) -> Result:
-    found = c.add("ArgMax", [c.required(0)], axis=1, keepdims=False)
-    return c.result("Cast", [found], to=c.type(0).dtype)
+    index = c.add("ArgMax", [c.required(0)], axis=1, keepdims=False)
+    return c.result("Cast", [index], to=c.type(0).dtype)
 
 
 @row("SequenceMask")
@@ -197,22 +197,22 @@ def sequence_mask(c: Conversion) -> Result:
         a.refuse("axis", "it is 0 or 1")
     rank = c.rank()
     size = known_dims(c, 0, "the positions")[axis]
-    c.must_be_few(size)
-    places = np.arange(size).reshape([-1 if i == axis else 1 for i in range(rank)])
+    c.check_count(size)
+    positions = np.arange(size).reshape([-1 if i == axis else 1 for i in range(rank)])
     axes = c.ints([i for i in range(rank) if i != 1 - axis])
-    lengths = c.add("Unsqueeze", [_whole(c, 1), axes])
-    is_kept = c.add("Less", [c.constant(places, np.int64), lengths])
-    return c.result("Where", [is_kept, c.required(0), c.like(a.number("value", 0.0))])
+    lengths = c.add("Unsqueeze", [_as_int64(c, 1), axes])
+    is_kept = c.add("Less", [c.constant(positions, np.int64), lengths])
+    return c.result("Where", [is_kept, c.required(0), c.like(a.scalar("value", 0.0))])
 
 
 @row("SequenceReverse")
 def sequence_reverse(c: Conversion) -> Result:
     a = c.attributes
-    a.expect("axis", 0, why="MXNet has no other")
+    a.expect("axis", 0, reason="MXNet has no other")
     if not a.flag("use_sequence_length", False):
         starts, ends = c.ints((-1,)), c.ints((-(2**31),))
         return c.result("Slice", [c.required(0), starts, ends, c.ints((0,)), c.ints((-1,))])
-    return c.result("ReverseSequence", [c.required(0), _whole(c, 1)], batch_axis=1, time_axis=0)
+    return c.result("ReverseSequence", [c.required(0), _as_int64(c, 1)], batch_axis=1, time_axis=0)
 
 
 @row("SequenceLast")
@@ -225,10 +225,10 @@ def sequence_last(c: Conversion) -> Result:
     if not a.flag("use_sequence_length", False):
         return c.result("Gather", [c.required(0), c.constant(-1, np.int64)], axis=axis)
     one = c.constant(1, np.int64)
-    last = c.add("Sub", [_whole(c, 1), one])
+    last = c.add("Sub", [_as_int64(c, 1), one])
     batch = known_dims(c, 1, "the number of sequences")[0]
-    c.must_be_few(batch)
+    c.check_count(batch)
     numbers = c.constant(np.arange(batch), np.int64)
     pair = [last, numbers] if axis == 0 else [numbers, last]
-    places = [c.add("Unsqueeze", [v, c.ints((1,))]) for v in pair]
-    return c.result("GatherND", [c.required(0), c.add("Concat", places, axis=1)])
+    index_columns = [c.add("Unsqueeze", [v, c.ints((1,))]) for v in pair]
+    return c.result("GatherND", [c.required(0), c.add("Concat", index_columns, axis=1)])

@@ -21,8 +21,8 @@ TABLE.operator("SpaceToDepth", "space_to_depth", blocksize=integer(name="block_s
 
 @row("stack")
 def stack(c: Conversion) -> Result:
-    parts = c.operands
-    return shapes.stacked(c, parts, c.integer("axis", 0))
+    tensors = c.operands
+    return shapes.stacked(c, tensors, c.integer("axis", 0))
 
 
 @row("transpose")
@@ -66,17 +66,18 @@ def reshape(c: Conversion) -> Result:
     backwards = a.flag("reverse", False)
     if backwards:
         dims, codes = dims[::-1], codes[::-1]
-    found = reshaped(dims, list(codes), c)
-    found = found[::-1] if backwards else found
-    return c.result("Reshape", [c.required(0), _sizes(c, found)])
+    resolved = reshaped(dims, list(codes), c)
+    resolved = resolved[::-1] if backwards else resolved
+    return c.result("Reshape", [c.required(0), _sizes(c, resolved)])
 
 
-def _sizes(c: Conversion, wanted: list[DimLike]) -> str:
+def _sizes(c: Conversion, dims_out: list[DimLike]) -> str:
     """A shape for Reshape: a symbol that keeps its place is 0, one that is left to infer -1, and
     others are asked of the input."""
     dims = c.type(0).dims
     sizes = [
-        0 if not isinstance(d, int) and dims[i : i + 1] == (d,) else d for i, d in enumerate(wanted)
+        0 if not isinstance(d, int) and dims[i : i + 1] == (d,) else d
+        for i, d in enumerate(dims_out)
     ]
     unknown = [i for i, d in enumerate(sizes) if not isinstance(d, int)]
     if -1 not in sizes and unknown:
@@ -85,51 +86,53 @@ def _sizes(c: Conversion, wanted: list[DimLike]) -> str:
         known_dims(c, 0, "the new shape")
     if not unknown:
         return c.ints(sizes)  # type: ignore[arg-type]
-    parts = [
+    pieces = [
         c.ints((d,)) if isinstance(d, int) else sizes_along(c, 0, (dims.index(d),)) for d in sizes
     ]
-    return c.add("Concat", parts, axis=0)
+    return c.add("Concat", pieces, axis=0)
 
 
 def reshaped(dims: list[DimLike], codes: list[int], c: Conversion) -> list[DimLike]:
     """The shape that MXNet's codes make of `dims`; -1 stays for one size to be inferred."""
 
-    def wrong(why: str) -> ModelError:
-        return ModelError(f"shape {codes} for an input {c.type(0)}: {why}", place=c.node.place)
+    def wrong(reason: str) -> ModelError:
+        return ModelError(f"shape {codes} for an input {c.type(0)}: {reason}", place=c.node.place)
 
-    found: list[Any] = []
-    rest, pending = list(dims), list(codes)
+    resolved: list[Any] = []
+    remaining, pending = list(dims), list(codes)
     while pending:
         code = pending.pop(0)
         need = {0: 1, -3: 2, -4: 1}.get(code, 0)
-        if len(rest) < need:
+        if len(remaining) < need:
             raise wrong("it copies more axes than there are")
         if code == -2:
-            found, rest = found + rest, []
+            resolved, remaining = resolved + remaining, []
         elif code == -3:
-            found.append(rest.pop(0) * rest.pop(0))
+            resolved.append(remaining.pop(0) * remaining.pop(0))
         elif code == -4:
             if len(pending) < 2:
                 raise wrong("-4 needs two sizes")
-            whole, first, second = rest.pop(0), pending.pop(0), pending.pop(0)
+            axis_size, first, second = remaining.pop(0), pending.pop(0), pending.pop(0)
             if -1 in (first, second):
-                given = second if first == -1 else first
-                if given < 1 or not isinstance(whole, int) or whole % given:
-                    raise wrong(f"{whole} is not a multiple of {given}")
-                first, second = (whole // given, second) if first == -1 else (first, whole // given)
-            if isinstance(whole, int) and first * second != whole:
-                raise wrong(f"{first} x {second} is not {whole}")
-            found += [first, second]
+                divisor = second if first == -1 else first
+                if divisor < 1 or not isinstance(axis_size, int) or axis_size % divisor:
+                    raise wrong(f"{axis_size} is not a multiple of {divisor}")
+                first, second = (
+                    (axis_size // divisor, second) if first == -1 else (first, axis_size // divisor)
+                )
+            if isinstance(axis_size, int) and first * second != axis_size:
+                raise wrong(f"{first} x {second} is not {axis_size}")
+            resolved += [first, second]
         elif code == 0:
-            found.append(rest.pop(0))
+            resolved.append(remaining.pop(0))
         elif code == -1 or code > 0:
-            found.append(code)
-            del rest[:1]
+            resolved.append(code)
+            del remaining[:1]
         else:
             raise wrong(f"there is no code {code}")
-    if found.count(-1) > 1:
+    if resolved.count(-1) > 1:
         raise wrong("two sizes are to be inferred")
-    return found
+    return resolved
 
 
 @row("Pad", "pad")
@@ -145,7 +148,7 @@ def pad(c: Conversion) -> Result:
     if mode != "constant":
         a.irrelevant("constant_value", f"mode {mode} does not read it")
         return c.result("Pad", [c.required(0), pads], mode=mode)
-    value = c.like(a.number("constant_value", 0.0))
+    value = c.like(a.scalar("constant_value", 0.0))
     return c.result("Pad", [c.required(0), pads, value], mode=mode)
 
 
@@ -197,17 +200,20 @@ def broadcast_axis(c: Conversion) -> Result:
 @row("broadcast_like")
 def broadcast_like(c: Conversion) -> Result:
     """Axes of size 1 grow to those of the second input: all, or lhs_axes to rhs_axes."""
-    mine, other = (ints(c, f"{side}_axes") for side in ("lhs", "rhs"))
-    if mine is None and other is None:
+    mine, source_axes = (ints(c, f"{side}_axes") for side in ("lhs", "rhs"))
+    if mine is None and source_axes is None:
         return c.result("Expand", [c.required(0), c.add("Shape", [c.required(1)])])
-    if mine is None or other is None or len(mine) != len(other) or not mine:
-        raise ModelError(f"lhs_axes = {mine}, rhs_axes = {other}", place=c.node.place)
-    wanted = {axis % c.rank(): source % c.rank(1) for axis, source in zip(mine, other)}
-    if any(c.type(0).dims[axis] != 1 for axis in wanted):
+    if mine is None or source_axes is None or len(mine) != len(source_axes) or not mine:
+        raise ModelError(f"lhs_axes = {mine}, rhs_axes = {source_axes}", place=c.node.place)
+    source_of_axis = {
+        axis % c.rank(): source % c.rank(1) for axis, source in zip(mine, source_axes)
+    }
+    if any(c.type(0).dims[axis] != 1 for axis in source_of_axis):
         c.attributes.refuse("lhs_axes", f"the input is {c.type(0)}")
     one = c.ints((1,))
     sizes = [
-        sizes_along(c, 1, (wanted[axis],)) if axis in wanted else one for axis in range(c.rank())
+        sizes_along(c, 1, (source_of_axis[axis],)) if axis in source_of_axis else one
+        for axis in range(c.rank())
     ]
     return c.result("Expand", [c.required(0), c.add("Concat", sizes, axis=0)])
 
@@ -224,8 +230,8 @@ def reshape_like(c: Conversion) -> Result:
     (first, last), (start, stop) = spans
     if not (0 <= first <= last <= ranks[0] and 0 <= start <= stop <= ranks[1]):
         raise ModelError(f"axes {spans} of {c.type(0)}, {c.type(1)}", place=c.node.place)
-    parts = [(0, range(first)), (1, range(start, stop)), (0, range(last, ranks[0]))]
-    sizes = [sizes_along(c, index, axes) for index, axes in parts if axes]
+    sections = [(0, range(first)), (1, range(start, stop)), (0, range(last, ranks[0]))]
+    sizes = [sizes_along(c, index, axes) for index, axes in sections if axes]
     shape = sizes[0] if len(sizes) == 1 else c.add("Concat", sizes, axis=0)
     return c.result("Reshape", [c.required(0), shape])
 
@@ -234,27 +240,29 @@ def reshape_like(c: Conversion) -> Result:
 def bilinear_resize(c: Conversion) -> Result:
     """To a size that `mode` says, with the corner pixels in place by default."""
     a = c.attributes
-    whole = known_dims(c, 0, "the new size", 2)
-    mode, scales = a.text("mode", "size"), [a.number(f"scale_{n}") for n in ("height", "width")]
+    image_size = known_dims(c, 0, "the new size", 2)
+    mode, scales = a.text("mode", "size"), [a.scalar(f"scale_{n}") for n in ("height", "width")]
     named = [a.integer(name, 1) for name in ("height", "width")]
     if mode == "like":
         sizes = list(known_dims(c, 1, "the new size", 2))
     elif mode in ("size", "odd_scale"):
-        sizes = named if None in scales else [_scaled(n, s, mode) for n, s in zip(whole, scales)]
+        sizes = (
+            named if None in scales else [_scaled(n, s, mode) for n, s in zip(image_size, scales)]
+        )
         if (scales[0] is None) != (scales[1] is None) or (mode != "size" and None in scales):
             a.refuse("mode", "it needs scale_height and scale_width")
     elif mode in TO_PARITY:
         odd, step = TO_PARITY[mode]
-        sizes = [n if n % 2 == odd else n + step for n in whole]
+        sizes = [n if n % 2 == odd else n + step for n in image_size]
     else:
         a.refuse("mode", "unknown mode")
     if min(sizes) < 1:
         raise ModelError(f"a new size of {sizes}", place=c.node.place)
     corners = a.flag("align_corners", True)
-    wanted = c.add("Concat", [sizes_along(c, 0, (0, 1)), c.ints(sizes)], axis=0)
+    target = c.add("Concat", [sizes_along(c, 0, (0, 1)), c.ints(sizes)], axis=0)
     return c.result(
         "Resize",
-        [c.required(0), None, None, wanted],
+        [c.required(0), None, None, target],
         mode="linear",
         coordinate_transformation_mode="align_corners" if corners else "half_pixel",
     )

@@ -1,4 +1,4 @@
-"""MXNet normalisations and its dense layer, on a CPU as of MXNet 1.9.1."""
+"""MXNet normalizations and its dense layer, on a CPU as of MXNet 1.9.1."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def fully_connected(c: Conversion) -> Result:
     a = c.attributes
     has_bias = not a.flag("no_bias", False)
     count_inputs(c, 3 if has_bias else 2)
-    said, weight = a.integer("num_hidden"), c.type(1)
-    if weight.rank != 2 or said != weight.dims[0]:
-        raise ModelError(f"num_hidden is {said}, the weights are {weight}", place=c.node.place)
+    stated, weight = a.integer("num_hidden"), c.type(1)
+    if weight.rank != 2 or stated != weight.dims[0]:
+        raise ModelError(f"num_hidden is {stated}, the weights are {weight}", place=c.node.place)
     data, bias = c.required(0), ([c.required(2)] if has_bias else [])
     if a.flag("flatten", True):
         flat = data if c.rank() == 2 else c.add("Flatten", [data], axis=1)
         return c.result("Gemm", [flat, c.required(1), *bias], trans_b=True)
-    turned = c.add("Transpose", [c.required(1)], perm=(1, 0))
-    product = c.apply("MatMul", [data, turned])
+    transposed_weight = c.add("Transpose", [c.required(1)], perm=(1, 0))
+    product = c.apply("MatMul", [data, transposed_weight])
     return c.apply("Add", [c.append(product), *bias]) if has_bias else product
 
 
@@ -47,7 +47,7 @@ def batch_norm(c: Conversion) -> Result:
         scale = c.type(1)
         gamma = c.constant(np.ones(scale.shape, scale.dtype.numpy))
     inputs = [gamma, *(c.required(i) for i in (2, 3, 4))]
-    epsilon, rank = a.number("eps", 1e-3), c.rank()
+    epsilon, rank = a.scalar("eps", 1e-3), c.rank()
     if axis % rank == 1:
         return c.result("BatchNormalization", [c.required(0), *inputs], epsilon=epsilon)
     perm = list(range(rank))
@@ -59,22 +59,24 @@ def batch_norm(c: Conversion) -> Result:
 
 @row("InstanceNorm")
 def instance_norm(c: Conversion) -> Result:
-    return c.operator("InstanceNormalization", epsilon=c.number("eps", 1e-3))
+    return c.operator("InstanceNormalization", epsilon=c.scalar("eps", 1e-3))
 
 
 @row("LayerNorm")
 def layer_norm(c: Conversion) -> Result:
     """Over one axis; another than the last is brought there and back."""
     a = c.attributes
-    a.expect("output_mean_var", False, why="the statistics as outputs are not supported")
+    a.expect("output_mean_var", False, reason="the statistics as outputs are not supported")
     axis, rank = a.integer("axis", -1) % c.rank(), c.rank()
-    op = c.operator("LayerNormalization", axis=-1, epsilon=a.number("eps", 1e-5))
+    op = c.operator("LayerNormalization", axis=-1, epsilon=a.scalar("eps", 1e-5))
     if axis == rank - 1:
         return op
     perm = [i for i in range(rank) if i != axis] + [axis]
-    turned = c.add("Transpose", [c.required(0)], perm=tuple(perm))
+    axis_last = c.add("Transpose", [c.required(0)], perm=tuple(perm))
     names = [c.fresh(f"{c.first_output}/normal")]
-    (normal, *_) = c.builder.add_all(op, [turned, c.required(1), c.required(2)], names, c.node.name)
+    (normal, *_) = c.builder.add_all(
+        op, [axis_last, c.required(1), c.required(2)], names, c.node.name
+    )
     return c.result("Transpose", [normal], perm=inverse(perm))
 
 
@@ -87,9 +89,9 @@ def lrn(c: Conversion) -> Result:
     return c.operator(
         "LRN",
         size=size,
-        alpha=a.number("alpha", 1e-4),
-        beta=a.number("beta", 0.75),
-        bias=a.number("knorm", 2.0),
+        alpha=a.scalar("alpha", 1e-4),
+        beta=a.scalar("beta", 0.75),
+        bias=a.scalar("knorm", 2.0),
     )
 
 
@@ -99,19 +101,19 @@ def l2_normalization(c: Conversion) -> Result:
     rank = c.rank()
     over = {"instance": range(1, rank), "channel": range(1, 2), "spatial": range(2, rank)}
     axes = over[c.choice("mode", over, "instance")]
-    return formulas.over_length(c, c.required(0), axes, c.number("eps", 1e-10))
+    return formulas.over_length(c, c.required(0), axes, c.scalar("eps", 1e-10))
 
 
 @row("GroupNorm")
 def group_norm(c: Conversion) -> Result:
     """Scale and shift are per group."""
     a = c.attributes
-    a.expect("output_mean_var", False, why="the statistics as outputs are not supported")
+    a.expect("output_mean_var", False, reason="the statistics as outputs are not supported")
     groups = a.integer("num_groups", 1)
     per_group = c.type(1).dims == (groups,)
     return c.operator(
         "GroupNormalization",
         num_groups=groups,
-        epsilon=a.number("eps", 1e-5),
+        epsilon=a.scalar("eps", 1e-5),
         per_group=per_group,
     )

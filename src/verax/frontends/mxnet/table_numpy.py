@@ -69,10 +69,10 @@ for _old, _name in {
     _alike(_old, _name)
 
 
-def _remainder(name: str, other: Callable[[Conversion], str]) -> None:
+def _remainder(name: str, divisor: Callable[[Conversion], str]) -> None:
     def convert(c: Conversion) -> Result:
         _floats(c)
-        return remainder(c, c.required(0), other(c))
+        return remainder(c, c.required(0), divisor(c))
 
     row(name)(convert)
 
@@ -98,7 +98,7 @@ _compared("greater_equal", "GreaterOrEqual")
 
 
 @row("_npi_where")
-def where(c: Conversion) -> Result:
+def select(c: Conversion) -> Result:
     condition = c.add("Cast", [c.required(0)], to="bool")
     return c.result("Where", [condition, c.required(1), c.required(2)])
 
@@ -110,10 +110,10 @@ def _reduce(kind: str, *names: str) -> None:
     def convert(c: Conversion) -> Result:
         a, rank = c.attributes, c.rank()
         _floats(c)
-        a.expect("initial", None, why="a first value is not supported")
+        a.expect("initial", None, reason="a first value is not supported")
         keep_dtype(c)
-        given = ints(c, "axis")
-        axes = range(rank) if given is None else sorted({axis % rank for axis in given})
+        stated = ints(c, "axis")
+        axes = range(rank) if stated is None else sorted({axis % rank for axis in stated})
         keep = a.flag("keepdims", False)
         return c.result(
             kind, [c.required(0), c.ints(tuple(axes))], keepdims=keep, noop_with_empty_axes=True
@@ -150,7 +150,7 @@ _position("_npi_argmin", "ArgMin")
 def reshape(c: Conversion) -> Result:
     """As NumPy's: every size is given, one of them perhaps as -1."""
     a = c.attributes
-    a.expect("order", "C", why="only C order is supported")
+    a.expect("order", "C", reason="only C order is supported")
     shape = ints(c, "newshape")
     if shape is None or min(shape, default=0) < -1:
         a.refuse("newshape", "only sizes and -1 are supported")
@@ -163,16 +163,16 @@ def reshape(c: Conversion) -> Result:
 def coded_reshape(c: Conversion) -> Result:
     """Codes: -1 infers, -2 copies, -3 drops a 1, -4 copies the rest, -5 joins two, -6 splits."""
     a = c.attributes
-    a.expect("order", "C", why="only C order is supported")
-    a.expect("reverse", False, why="only reading from the first axis on is supported")
+    a.expect("order", "C", reason="only C order is supported")
+    a.expect("reverse", False, reason="only reading from the first axis on is supported")
     codes = list(ints(c, "newshape", ()))
     sizes = coded(c, codes)
-    parts = [
+    pieces = [
         c.ints((s,)) if isinstance(s, int) else sizes_along(c, 0, s[:1]) if len(s) == 1 else
         c.add("ReduceProd", [sizes_along(c, 0, s), c.ints((0,))], keepdims=True)
         for s in sizes
     ]  # fmt: skip
-    return c.result("Reshape", [c.required(0), c.add("Concat", parts, axis=0)])
+    return c.result("Reshape", [c.required(0), c.add("Concat", pieces, axis=0)])
 
 
 Size = int | tuple[int, ...]
@@ -206,7 +206,7 @@ def coded(c: Conversion, codes: list[int]) -> list[Size]:
         elif code == -5:
             sizes.append((axis(), axis()))
         elif code == -6 and len(pending) > 1:
-            sizes += _halves(c, dims[axis()], pending.pop(0), pending.pop(0))
+            sizes += _split_sizes(c, dims[axis()], pending.pop(0), pending.pop(0))
         else:
             c.attributes.refuse("newshape", f"there is no code {code}")
     if sizes.count(-1) > 1:
@@ -214,16 +214,21 @@ def coded(c: Conversion, codes: list[int]) -> list[Size]:
     return sizes
 
 
-def _halves(c: Conversion, whole: DimLike, first: int, second: int) -> list[Size]:
+def _split_sizes(c: Conversion, axis_size: DimLike, first: int, second: int) -> list[Size]:
     """The two sizes that an axis is split into; one may be -1."""
-    given = second if first == -1 else first
-    if not isinstance(whole, int) or given < 1 or whole % given or min(first, second) < -1:
-        c.attributes.refuse("newshape", f"{whole} is not split into {first} and {second}")
-    assert isinstance(whole, int)
-    halves = [whole // given, given] if first == -1 else [given, whole // given]
-    if second not in (-1, halves[1]):
-        c.attributes.refuse("newshape", f"{first} x {second} is not {whole}")
-    return list(halves)
+    divisor = second if first == -1 else first
+    if (
+        not isinstance(axis_size, int)
+        or divisor < 1
+        or axis_size % divisor
+        or min(first, second) < -1
+    ):
+        c.attributes.refuse("newshape", f"{axis_size} is not split into {first} and {second}")
+    assert isinstance(axis_size, int)
+    sizes = [axis_size // divisor, divisor] if first == -1 else [divisor, axis_size // divisor]
+    if second not in (-1, sizes[1]):
+        c.attributes.refuse("newshape", f"{first} x {second} is not {axis_size}")
+    return list(sizes)
 
 
 @row("_np_transpose")
@@ -248,13 +253,13 @@ TABLE["", "_npi_stack"] = TABLE["", "stack"]
 
 @row("_np_moveaxis")
 def move_axis(c: Conversion) -> Result:
-    return shapes.moved(c, c.required(0), ints(c, "source"), ints(c, "destination"))
+    return shapes.move_axes(c, c.required(0), ints(c, "source"), ints(c, "destination"))
 
 
 @row("_npi_flip")
 def flip(c: Conversion) -> Result:
-    given = ints(c, "axis")
-    axes = range(c.rank()) if given is None else [c.from_front(a, c.rank()) for a in given]
+    stated = ints(c, "axis")
+    axes = range(c.rank()) if stated is None else [c.from_front(a, c.rank()) for a in stated]
     return shapes.turned_round(c, c.required(0), axes)
 
 
@@ -283,19 +288,22 @@ def dot(c: Conversion) -> Result:
 @row("_npi_pad")
 def pad(c: Conversion) -> Result:
     a, widths = c.attributes, c.attributes.get("pad_width")
-    pairs = widths if isinstance(widths, tuple) else ()
-    fits = all(isinstance(p, tuple) and len(p) == 2 for p in pairs) and len(pairs) == c.rank()
-    flat = [v for pair in pairs for v in pair] if fits else []
+    begins_and_ends = widths if isinstance(widths, tuple) else ()
+    fits = (
+        all(isinstance(p, tuple) and len(p) == 2 for p in begins_and_ends)
+        and len(begins_and_ends) == c.rank()
+    )
+    flat = [v for pair in begins_and_ends for v in pair] if fits else []
     if not fits or any(type(v) is not int or v < 0 for v in flat):
         a.refuse("pad_width", "it must hold two sizes per axis")
     mode = c.choice("mode", ("constant", "edge", "reflect"), "constant")
     if mode == "reflect":
-        a.expect("reflect_type", "even", why="only even is supported")
+        a.expect("reflect_type", "even", reason="only even is supported")
     else:
         a.irrelevant("reflect_type", f"mode {mode} does not read it")
     pads = c.ints([*flat[::2], *flat[1::2]])
     if mode != "constant":
         a.irrelevant("constant_value", f"mode {mode} does not read it")
         return c.result("Pad", [c.required(0), pads], mode=mode)
-    value = c.like(a.number("constant_value", 0.0))
+    value = c.like(a.scalar("constant_value", 0.0))
     return c.result("Pad", [c.required(0), pads, value], mode=mode)

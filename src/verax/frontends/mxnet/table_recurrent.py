@@ -44,11 +44,13 @@ class _Vector:
         c, begin = self.c, self.at
         self.at += int(np.prod(shape))
         if self.array is not None:
-            part = c.constant(self.array[begin : self.at].reshape(shape))
+            parameters = c.constant(self.array[begin : self.at].reshape(shape))
         else:
-            part = c.add("Slice", [self.value, *(c.ints((v,)) for v in (begin, self.at, 0))])
-            part = part if len(shape) == 1 else c.add("Reshape", [part, c.ints(shape)])
-        return in_order(c, part, self.order) if gated else part
+            parameters = c.add("Slice", [self.value, *(c.ints((v,)) for v in (begin, self.at, 0))])
+            parameters = (
+                parameters if len(shape) == 1 else c.add("Reshape", [parameters, c.ints(shape)])
+            )
+        return in_order(c, parameters, self.order) if gated else parameters
 
 
 @row("RNN")
@@ -60,9 +62,9 @@ def recurrent(c: Conversion) -> Result:
     mode = c.choice("mode", KINDS)
     a.irrelevant("p", "nothing is dropped while evaluating")
     a.irrelevant("state_outputs", "who reads the states says whether they are outputs")
-    a.expect("use_sequence_length", False, why="lengths are not supported")
+    a.expect("use_sequence_length", False, reason="lengths are not supported")
     for name in ("lstm_state_clip_min", "lstm_state_clip_max"):
-        a.expect(name, None, why="MXNet has it on GPUs only")
+        a.expect(name, None, reason="MXNet has it on GPUs only")
     a.irrelevant("lstm_state_clip_nan", "without bounds it does nothing")
     count_inputs(c, 4 if mode == "lstm" else 3)
     units, layers = a.integer("state_size"), a.integer("num_layers")
@@ -79,7 +81,7 @@ def recurrent(c: Conversion) -> Result:
     weights = _weights(c, KINDS[mode], size, units, layers, directions, projected)
     initial = [c.required(i) for i in range(2, len(c.inputs))]
     y, ends = deep(c, KINDS[mode], c.required(0), weights, layers, initial, **fields)
-    return y, *(stacked(c, found) for found in ends)
+    return y, *(stacked(c, states) for states in ends)
 
 
 def _weights(
@@ -90,13 +92,16 @@ def _weights(
     vector = _Vector(c, c.required(1), CUDNN_ORDERS[kind])
     rows, count = REGISTRY[kind].gates * units, layers * directions  # type: ignore[attr-defined]
     state = projected or units
-    found = []
+    directions_of_layers = []
     for i in range(count):
         w = vector.take(rows, size if i < directions else state * directions)
         r = vector.take(rows, state)
         projection = vector.take(projected, units, gated=False) if projected else None
-        found.append(Direction(w, r, projection=projection))
-    found = [replace(d, bias=vector.take(rows), state_bias=vector.take(rows)) for d in found]
+        directions_of_layers.append(Direction(w, r, projection=projection))
+    directions_of_layers = [
+        replace(d, bias=vector.take(rows), state_bias=vector.take(rows))
+        for d in directions_of_layers
+    ]
     if c.type(1).dims != (vector.at,):
         raise ModelError(f"the parameters are {c.type(1)}, not {vector.at}", place=c.node.place)
-    return found
+    return directions_of_layers

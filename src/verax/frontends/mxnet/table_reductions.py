@@ -17,12 +17,14 @@ def _reduce(kind: str, *names: str) -> None:
         axes = {axis % rank for axis in ints(c, "axis") or range(rank)}
         if a.flag("exclude", False):
             axes = set(range(rank)) - axes
-        chosen = c.ints(tuple(sorted(axes)))
+        reduced_axes = c.ints(tuple(sorted(axes)))
         keep = a.flag("keepdims", False)
         if len(axes) == rank and not keep:
-            one = c.add(kind, [c.required(0), chosen], keepdims=False)
+            one = c.add(kind, [c.required(0), reduced_axes], keepdims=False)
             return c.result("Reshape", [one, c.ints((1,))])
-        return c.result(kind, [c.required(0), chosen], keepdims=keep, noop_with_empty_axes=True)
+        return c.result(
+            kind, [c.required(0), reduced_axes], keepdims=keep, noop_with_empty_axes=True
+        )
 
     row(*names)(convert)
 
@@ -45,8 +47,8 @@ def norm(c: Conversion) -> Result:
     kind, keep = "ReduceL2" if order == 2 else "ReduceL1", a.flag("keepdims", False)
     if keep or (ints(c, "axis") or ()):
         return c.result(kind, [c.required(0), axes], keepdims=keep)
-    whole = c.add(kind, [c.required(0), axes], keepdims=False)
-    return c.result("Reshape", [whole, c.ints((1,))])
+    total = c.add(kind, [c.required(0), axes], keepdims=False)
+    return c.result("Reshape", [total, c.ints((1,))])
 
 
 @row("cumsum", "_np_cumsum")
@@ -62,7 +64,7 @@ def cumsum(c: Conversion) -> Result:
 def dot(c: Conversion) -> Result:
     """Over the last axis of the first input and the first of the second."""
     a = c.attributes
-    a.expect("forward_stype", None, "default", why="sparse results are not supported")
+    a.expect("forward_stype", None, "default", reason="sparse results are not supported")
     left, right = a.flag("transpose_a", False), a.flag("transpose_b", False)
     if c.rank(0) == 2 and c.rank(1) == 2:
         return c.operator("Gemm", trans_a=left, trans_b=right)
@@ -74,22 +76,22 @@ def dot(c: Conversion) -> Result:
     tail = sizes_along(c, 1, axes)
     first = c.add("Flatten", [c.required(1)], axis=1)
     head = sizes_along(c, 0, range(c.rank(0) - 1))
-    made = c.add("MatMul", [c.required(0), first])
-    return c.result("Reshape", [made, c.add("Concat", [head, tail], axis=0)])
+    product = c.add("MatMul", [c.required(0), first])
+    return c.result("Reshape", [product, c.add("Concat", [head, tail], axis=0)])
 
 
 @row("_linalg_gemm2", "linalg_gemm2")
 def linalg_gemm2(c: Conversion) -> Result:
     a = c.attributes
-    a.expect("axis", -2, why="only the last two axes are supported")
-    factor = a.number("alpha", 1.0)
+    a.expect("axis", -2, reason="only the last two axes are supported")
+    factor = a.scalar("alpha", 1.0)
     product = _product(c)
     return product if factor == 1 else c.apply("Mul", [c.append(product), c.like(factor)])
 
 
 @row("batch_dot")
 def batch_dot(c: Conversion) -> Result:
-    c.attributes.expect("forward_stype", None, "default", why="sparse results are not supported")
+    c.attributes.expect("forward_stype", None, "default", reason="sparse results are not supported")
     return _product(c)
 
 

@@ -22,8 +22,8 @@ def _sampled(c: Conversion, data: str, grid: str) -> Result:
 def _affine(c: Conversion, data: str, size: tuple[int, int]) -> str:
     """The grid [n, h, w, 2] of transformations [n, 6]."""
     theta = c.add("Reshape", [data, c.ints((-1, 2, 3))])
-    whole = c.add("Shape", [data])
-    batch = c.add("Slice", [whole, c.ints((0,)), c.ints((1,))])
+    data_shape = c.add("Shape", [data])
+    batch = c.add("Slice", [data_shape, c.ints((0,)), c.ints((1,))])
     shape = c.add("Concat", [batch, c.ints((1, *size))], axis=0)
     return c.add("AffineGrid", [theta, shape], align_corners=True)
 
@@ -36,7 +36,7 @@ def _target(c: Conversion, default: tuple[int, int] | None) -> tuple[int, int]:
         raise ModelError(f"target_shape = {size}", place=c.node.place)
     if 1 in size:
         c.attributes.refuse("target_shape", "the middle of a single pixel is nowhere")
-    c.must_be_few(size[0] * size[1])
+    c.check_count(size[0] * size[1])
     return int(size[0]), int(size[1])
 
 
@@ -56,18 +56,18 @@ def grid_generator(c: Conversion) -> Result:
         a.refuse("transform_type", "it is affine or warp")
     a.irrelevant("target_shape", "a warp has the size of its input")
     height, width = known_dims(c, 0, "where each pixel lies", 2)
-    c.must_be_few(2 * height * width)
-    places = np.stack(np.meshgrid(np.arange(width), np.arange(height)))
+    c.check_count(2 * height * width)
+    positions = np.stack(np.meshgrid(np.arange(width), np.arange(height)))
     half = np.array([width - 1, height - 1]).reshape(2, 1, 1) / 2
-    moved = c.add("Add", [c.required(0), c.like(places[None])])
-    return c.result("Sub", [c.add("Div", [moved, c.like(half[None])]), c.like(1)])
+    shifted = c.add("Add", [c.required(0), c.like(positions[None])])
+    return c.result("Sub", [c.add("Div", [shifted, c.like(half[None])]), c.like(1)])
 
 
 @row("SpatialTransformer")
 def spatial_transformer(c: Conversion) -> Result:
     a = c.attributes
-    a.expect("transform_type", "affine", why="there is no other")
-    a.expect("sampler_type", "bilinear", why="there is no other")
+    a.expect("transform_type", "affine", reason="there is no other")
+    a.expect("sampler_type", "bilinear", reason="there is no other")
     height, width = known_dims(c, 0, "the size of the result", 2)
     return _sampled(c, c.required(0), _affine(c, c.required(1), _target(c, (height, width))))
 

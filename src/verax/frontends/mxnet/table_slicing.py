@@ -26,10 +26,10 @@ def slice_(c: Conversion) -> Result:
     return _slice(c, starts, ends, list(range(len(begin))), steps)
 
 
-def _bounds(c: Conversion, given: Any) -> tuple[int | None, ...]:
-    items = given if isinstance(given, tuple) else (given,)
+def _bounds(c: Conversion, stated: Any) -> tuple[int | None, ...]:
+    items = stated if isinstance(stated, tuple) else (stated,)
     if not all(item is None or type(item) is int for item in items):
-        raise ModelError(f"{given} is no list of positions", place=c.node.place)
+        raise ModelError(f"{stated} is no list of positions", place=c.node.place)
     return items
 
 
@@ -54,23 +54,23 @@ def slice_like(c: Conversion) -> Result:
     axes = [axis % rank for axis in ints(c, "axes", ()) or range(rank)]
     if not ints(c, "axes", ()) and c.rank(1) != rank:
         raise ModelError(f"{c.type(0)} cannot be cut like {c.type(1)}", place=c.node.place)
-    whole = [c.required(0), c.ints([0] * len(axes)), sizes_along(c, 1, axes)]
-    return c.result("Slice", [*whole, c.ints(axes), c.ints([1] * len(axes))])
+    operands = [c.required(0), c.ints([0] * len(axes)), sizes_along(c, 1, axes)]
+    return c.result("Slice", [*operands, c.ints(axes), c.ints([1] * len(axes))])
 
 
 @row("Crop")
 def crop(c: Conversion) -> Result:
-    """The rows and columns of the second input's size, or h_w, at `offset` or in the centre."""
+    """The rows and columns of the second input's size, or h_w, at `offset` or in the center."""
     a = c.attributes
     sizes = ints(c, "h_w", (0, 0))
     if len(c.inputs) == 2:
         a.irrelevant("h_w", "the second input gives the size")
         sizes = known_dims(c, 1, "the size of the crop", 2)
-    start, whole = ints(c, "offset", (0, 0)), known_dims(c, 0, "what is cut away", 2)
+    start, image_size = ints(c, "offset", (0, 0)), known_dims(c, 0, "what is cut away", 2)
     if a.flag("center_crop", False):
-        start = tuple((w - s) // 2 for w, s in zip(whole, sizes))
-    fits = len(start) == len(sizes) == len(whole) == 2 and min(*start, *sizes) >= 0
-    if not fits or any(s + n > w for s, n, w in zip(start, sizes, whole)):
+        start = tuple((w - s) // 2 for w, s in zip(image_size, sizes))
+    fits = len(start) == len(sizes) == len(image_size) == 2 and min(*start, *sizes) >= 0
+    if not fits or any(s + n > w for s, n, w in zip(start, sizes, image_size)):
         raise ModelError(f"a crop of {sizes} at {start}", place=c.node.place)
     return _slice(c, list(start), [s + n for s, n in zip(start, sizes)], [2, 3], [1, 1])
 
@@ -86,10 +86,10 @@ def slice_channel(c: Conversion) -> Result:
     size = c.type(0).dims[axis]
     if isinstance(size, int) and size % count:
         a.refuse("num_outputs", f"{size} elements cannot be shared equally")
-    return _parts(c, op, [c.required(0)], axis, squeezed)
+    return _split_outputs(c, op, [c.required(0)], axis, squeezed)
 
 
-def _parts(
+def _split_outputs(
     c: Conversion, op: Operator, inputs: list[str], axis: int, is_squeezed: bool
 ) -> tuple[str, ...]:
     """The parts that a Split makes, without the axis (of size 1) if wanted."""
@@ -97,13 +97,13 @@ def _parts(
         return c.finish(op, inputs)
     count = op.output_count
     names = [c.fresh(f"{c.first_output}/part") for _ in range(count)]
-    made = c.builder.add_all(op, inputs, names, c.node.name)
+    pieces = c.builder.add_all(op, inputs, names, c.node.name)
     axes = c.ints((axis,))
-    wanted = (*c.node.outputs, *[""] * (count - len(c.node.outputs)))
+    names_out = (*c.node.outputs, *[""] * (count - len(c.node.outputs)))
     squeeze_op = c.operator("Squeeze")
     return tuple(
-        c.builder.add(squeeze_op, [part, axes], [name or c.fresh(part)], c.node.name)
-        for part, name in zip(made, wanted)
+        c.builder.add(squeeze_op, [piece, axes], [name or c.fresh(piece)], c.node.name)
+        for piece, name in zip(pieces, names_out)
     )
 
 
@@ -119,16 +119,16 @@ def split_v2(c: Conversion) -> Result:
     a = c.attributes
     axis, sections = a.integer("axis", 1) % c.rank(), a.integer("sections", 0)
     size = known_dims(c, 0, "the sizes of the parts", axis)[0]
-    places = ints(c, "indices", ())
+    cuts = ints(c, "indices", ())
     if sections:
         a.irrelevant("indices", "sections goes first")
         if not 0 < sections <= 4096 or size % sections:
             a.refuse("sections", f"{size} elements cannot be shared equally")
-        places = tuple(range(0, size, size // sections))
-    ends = [min(p, size) for p in (*places[1:], size)]
-    starts = [min(p, size) for p in places]
+        cuts = tuple(range(0, size, size // sections))
+    ends = [min(p, size) for p in (*cuts[1:], size)]
+    starts = [min(p, size) for p in cuts]
     if not starts or starts[0] != 0 or any(s > e for s, e in zip(starts, ends)):
         a.refuse("indices", "they do not rise from 0 on")
     lengths = c.ints([e - s for s, e in zip(starts, ends)])
     op = c.operator("Split", num_outputs=len(starts), axis=axis)
-    return _parts(c, op, [c.required(0), lengths], axis, a.flag("squeeze_axis", False))
+    return _split_outputs(c, op, [c.required(0), lengths], axis, a.flag("squeeze_axis", False))

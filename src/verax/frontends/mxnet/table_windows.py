@@ -46,8 +46,8 @@ def convolution(c: Conversion) -> Result:
 @row("Deconvolution")
 def deconvolution(c: Conversion) -> Result:
     if is_channels_last(c, len(ints(c, "kernel", ()))):
-        turned = channels_second(c)
-        return channels_back(c, turned, _deconvolution(turned))
+        inner = channels_second(c)
+        return channels_back(c, inner, _deconvolution(inner))
     return _deconvolution(c)
 
 
@@ -77,22 +77,22 @@ def _deconvolution(c: Conversion) -> Operator:
     )
 
 
-def _require_filters(c: Conversion, found: object) -> None:
-    said = c.integer("num_filter")
-    if said != found:
-        raise ModelError(f"num_filter is {said}, the weights are {c.type(1)}", place=c.node.place)
+def _require_filters(c: Conversion, actual: object) -> None:
+    stated = c.integer("num_filter")
+    if stated != actual:
+        raise ModelError(f"num_filter is {stated}, the weights are {c.type(1)}", place=c.node.place)
 
 
 @row("Pooling")
 def pooling(c: Conversion) -> Result:
     if not is_channels_last(c, c.rank() - 2):
         return _pooling(c)
-    turned = replace(channels_second(c), node=replace(c.node, outputs=()))
-    made = _pooling(turned)
-    if isinstance(made, Operator):
-        return channels_back(c, turned, made)
-    assert isinstance(made, tuple)
-    return finish_channels_last(c, made[0])
+    inner = replace(channels_second(c), node=replace(c.node, outputs=()))
+    pooled = _pooling(inner)
+    if isinstance(pooled, Operator):
+        return channels_back(c, inner, pooled)
+    assert isinstance(pooled, tuple)
+    return finish_channels_last(c, pooled[0])
 
 
 def _pooling(c: Conversion) -> Result:
@@ -158,10 +158,10 @@ def _power_kind(c: Conversion) -> str:
     return "sum" if p == 1 else "lp"
 
 
-def _option(c: Conversion, name: str, matters: bool, default: bool, what: str) -> bool:
+def _option(c: Conversion, name: str, matters: bool, default: bool, reader: str) -> bool:
     if matters:
         return default if c.attributes.get(name) is None else c.flag(name)
-    c.attributes.irrelevant(name, f"{what} does not read it")
+    c.attributes.irrelevant(name, f"{reader} does not read it")
     return default
 
 
@@ -200,9 +200,9 @@ def _pool_pads(
         out = -(-n // strides[0])
         return ((0, max(0, (out - 1) * strides[0] + kernel[0] - n)),), False
     pads = per_axis(c, "pad", len(kernel), 0)
-    pairs = tuple((p, p) for p in pads)
+    symmetric = tuple((p, p) for p in pads)
     if rule == "valid":
-        return pairs, False
+        return symmetric, False
     if rule != "full":
         a.refuse("pooling_convention", "unknown convention")
     if any(p > 0 or s > k for p, s, k in zip(pads, strides, kernel)):
@@ -210,7 +210,7 @@ def _pool_pads(
         for n, k, s, p in zip(sizes, kernel, strides, pads):
             if -(-(n + 2 * p - k) // s) * s - p >= n:
                 c.refuse("the last window of the convention 'full' lies wholly in the padding")
-    return pairs, True
+    return symmetric, True
 
 
 def _overhang(
@@ -221,11 +221,11 @@ def _overhang(
 ) -> tuple[tuple[int, int], ...]:
     """The pads with what the last window hangs over added at the end."""
     sizes = known_dims(c, 0, "the overhang of the convention 'full'", 2)
-    found = []
+    pads_out = []
     for n, k, s, (p, _) in zip(sizes, kernel, strides, pads):
         out = -(-(n + 2 * p - k) // s) + 1
-        found.append((p, max(p, (out - 1) * s + k - n - p)))
-    return tuple(found)
+        pads_out.append((p, max(p, (out - 1) * s + k - n - p)))
+    return tuple(pads_out)
 
 
 @row("UpSampling")
@@ -266,7 +266,7 @@ def _nearest(c: Conversion, scale: int) -> Result:
         c.attributes.irrelevant("multi_input_mode", "there is one input")
         return c.result("Resize", [c.required(0), None, scales(scale)], **form)
     height, width = known_dims(c, 0, "the size of the result", 2)
-    parts = []
+    enlarged = []
     for i in range(len(c.inputs)):
         size = known_dims(c, i, "how often a pixel is repeated", 2)
         factor = height * scale // max(size[0], 1)
@@ -274,27 +274,27 @@ def _nearest(c: Conversion, scale: int) -> Result:
             raise ModelError(
                 f"{c.type(i)} does not reach {scale} x {c.type(0)}", place=c.node.place
             )
-        parts.append(c.add("Resize", [c.required(i), None, scales(factor)], **form))
+        enlarged.append(c.add("Resize", [c.required(i), None, scales(factor)], **form))
     mode = c.choice("multi_input_mode", ("concat", "sum"), "concat")
-    return c.result("Concat", parts, axis=1) if mode == "concat" else c.result("Sum", parts)
+    return c.result("Concat", enlarged, axis=1) if mode == "concat" else c.result("Sum", enlarged)
 
 
 @row("_contrib_AdaptiveAvgPooling2D")
 def adaptive_average_pool(c: Conversion) -> Result:
     """Output i averages over floor(i n / m) up to ceil((i + 1) n / m), for n inputs and m outputs:
     equal windows where m divides n, else one product with a matrix of weights per axis."""
-    wanted = ints(c, "output_size", (1,)) or (1,)
-    wanted = wanted * 2 if len(wanted) == 1 else wanted
-    if len(wanted) != 2 or min(wanted) < 1 or c.rank() != 4:
+    output_size = ints(c, "output_size", (1,)) or (1,)
+    output_size = output_size * 2 if len(output_size) == 1 else output_size
+    if len(output_size) != 2 or min(output_size) < 1 or c.rank() != 4:
         c.attributes.refuse("output_size", f"the input is {c.type(0)}")
-    if wanted == (1, 1):
+    if output_size == (1, 1):
         return c.operator("GlobalAveragePool")
     sizes = known_dims(c, 0, "the size of the parts", 2)
-    if not any(n % m for n, m in zip(sizes, wanted)):
-        kernel = tuple(n // m for n, m in zip(sizes, wanted))
+    if not any(n % m for n, m in zip(sizes, output_size)):
+        kernel = tuple(n // m for n, m in zip(sizes, output_size))
         return c.operator("AveragePool", kernel_shape=kernel, strides=kernel)
-    c.must_be_few(sum(n * m for n, m in zip(sizes, wanted)))
-    rows, columns = (_averaging(n, m) for n, m in zip(sizes, wanted))
+    c.check_count(sum(n * m for n, m in zip(sizes, output_size)))
+    rows, columns = (_averaging(n, m) for n, m in zip(sizes, output_size))
     wide = c.add("MatMul", [c.required(0), c.like(columns)])
     return c.result("MatMul", [c.like(rows.T), wide])
 

@@ -15,9 +15,9 @@ from verax.frontends.common.control import renamed
 from verax.frontends.common.foreign import MAX_NODES, ForeignNode, Subgraph
 from verax.frontends.common.ledger import Attributes
 from verax.frontends.onnx.reader import (
-    Function,
+    AttributeReference,
+    FunctionBody,
     Opaque,
-    Reference,
     read_attribute,
     read_function,
 )
@@ -45,7 +45,7 @@ def has_body(node: ForeignNode) -> bool:
 
 def body_of(
     node: ForeignNode, types: Sequence[TensorType | None], versions: Mapping[str, int]
-) -> Function:
+) -> FunctionBody:
     """ONNX's function for an operator; it may depend on the input types.
 
     versions: those of the model, for bodies that do not import the default operator set.
@@ -61,9 +61,11 @@ def body_of(
         }
     else:
         defaults = {}
-        known = [v for v in schema.context_dependent_function_opset_versions if v <= node.version]
+        versions_up_to = [
+            v for v in schema.context_dependent_function_opset_versions if v <= node.version
+        ]
         data = schema.get_context_dependent_function_with_opset_version(
-            max(known, default=schema.since_version),
+            max(versions_up_to, default=schema.since_version),
             _as_proto(node).SerializeToString(),
             [_type_proto(t).SerializeToString() for t in types],
         )
@@ -78,7 +80,7 @@ def body_of(
 
 def _as_proto(node: ForeignNode) -> onnx.NodeProto:
     attributes = {k: _as_message(v) for k, v in node.attributes.items()}
-    if any(isinstance(v, Opaque | Reference | Subgraph) for v in attributes.values()):
+    if any(isinstance(v, Opaque | AttributeReference | Subgraph) for v in attributes.values()):
         raise UnsupportedError(f"the operator {node.operator} is not supported", place=node.place)
     try:
         return helper.make_node(
@@ -105,7 +107,7 @@ def _type_proto(type_: TensorType | None) -> onnx.TypeProto:
 
 def inline(
     node: ForeignNode,
-    function: Function,
+    function: FunctionBody,
     attributes: Attributes,
     fresh: Callable[[str], str],
 ) -> list[ForeignNode]:
@@ -116,12 +118,12 @@ def inline(
         raise ModelError("functions call each other too deeply", place=node.place)
     names = dict.fromkeys(function.inputs, "")
     names.update(zip(function.inputs, node.inputs))
-    given = {name: attributes.get(name) for name in function.attributes if attributes.has(name)}
+    stated = {name: attributes.get(name) for name in function.attributes if attributes.has(name)}
     for name in function.defaults:
         if attributes.has(name):
-            given[name] = attributes.get(name)
+            stated[name] = attributes.get(name)
     attributes.close()
-    values = {**function.defaults, **given}
+    values = {**function.defaults, **stated}
     scope = f"{node.name or next((o for o in node.outputs if o), node.op_type)}/"
     results = {f: a for f, a in zip(function.outputs, node.outputs) if a}
     nodes = []
@@ -158,7 +160,9 @@ def inline(
     return nodes
 
 
-def check_size(nodes: Sequence[ForeignNode], functions: Mapping[tuple[str, str], Function]) -> None:
+def check_size(
+    nodes: Sequence[ForeignNode], functions: Mapping[tuple[str, str], FunctionBody]
+) -> None:
     """Refuse a model whose functions never end or unfold into too many nodes, before inlining.
 
     Raises `ModelError`.
@@ -183,7 +187,7 @@ def check_size(nodes: Sequence[ForeignNode], functions: Mapping[tuple[str, str],
 def _bound(attributes: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes with references replaced; one whose caller gives no value is absent."""
     bound = {
-        name: values.get(v.name) if isinstance(v, Reference) else v
+        name: values.get(v.name) if isinstance(v, AttributeReference) else v
         for name, v in attributes.items()
     }
     return {name: v for name, v in bound.items() if v is not None}

@@ -19,10 +19,10 @@ from verax.frontends.common.importing import Importer, Shapes, is_fresh
 from verax.frontends.model import Model
 from verax.frontends.onnx.control import control_of, is_control
 from verax.frontends.onnx.functions import body_of, check_size, has_body, inline
-from verax.frontends.onnx.reader import Function, parse, read_model
+from verax.frontends.onnx.reader import FunctionBody, parse, read_model
 from verax.frontends.onnx.records import NOTE, inferred_otherwise, note
 from verax.frontends.onnx.sequences import (
-    Spread,
+    SequenceExpansion,
     expand_sequences,
     item_name,
     note_outputs,
@@ -76,11 +76,11 @@ class _OnnxImporter(Importer):
     def __init__(
         self,
         foreign: ForeignModel,
-        functions: Mapping[tuple[str, str], Function],
+        functions: Mapping[tuple[str, str], FunctionBody],
         shapes: Shapes | None,
         values: Mapping[str, np.ndarray] | None,
     ) -> None:
-        spread = Spread(foreign, shapes, values)
+        spread = SequenceExpansion(foreign, shapes, values)
         super().__init__(spread.foreign, TABLE, spread.shapes, values)
         self.sequences, self.empty = spread.sequences, spread.empty
         self.functions = functions
@@ -115,8 +115,8 @@ class _OnnxImporter(Importer):
         named = declared.dims is not None and any(not isinstance(d, int) for d in declared.dims)
         another_rank = named and len(declared.dims or ()) != inferred.rank
         if not another_rank and declared.name in self._output_names:
-            known = {k: self.builder.types[v] for k, v in self.names.items()}
-            if not inferred_otherwise(declared.name, self.foreign.nodes, known):
+            inferred_types = {k: self.builder.types[v] for k, v in self.names.items()}
+            if not inferred_otherwise(declared.name, self.foreign.nodes, inferred_types):
                 warnings.warn(f"{remark}, which is what is computed", stacklevel=2)
         return True
 
@@ -129,29 +129,31 @@ class _OnnxImporter(Importer):
             return
         same_rank = len(declared.dims) == inferred.rank
         if same_rank and any(
-            isinstance(said, int) and not isinstance(found, int) and not is_fresh(found)
-            for said, found in zip(declared.dims, inferred.dims)
+            isinstance(declared_size, int)
+            and not isinstance(inferred_size, int)
+            and not is_fresh(inferred_size)
+            for declared_size, inferred_size in zip(declared.dims, inferred.dims)
         ):
             self._remark(declared, inferred)
 
     def _remark(self, declared: ForeignValue, inferred: TensorType) -> str:
-        """Enter a record that is not used in the metadata; returns it in words."""
+        """Note a recorded type that is overruled in the metadata; returns the note's text."""
         dims = "" if declared.dims is None else list(declared.dims)
-        found = (declared.name, f"{declared.dtype}{dims}", str(inferred))
-        if found not in self.overruled:
-            self.overruled.append(found)
+        entry = (declared.name, f"{declared.dtype}{dims}", str(inferred))
+        if entry not in self.overruled:
+            self.overruled.append(entry)
         self.metadata[NOTE] = note(self.overruled)
-        return note([found])
+        return note([entry])
 
     def outputs_of(self, name: str) -> list[str]:
         """An output's value, those of a sequence's tensors, none of an empty optional."""
         if name not in self.sequences and name not in self.empty:
             return super().outputs_of(name)
         items = [] if name in self.empty else self.sequences[name]
-        made = [self.fresh(item_name(name, i)) for i in range(len(items))]
-        self.names.update(zip(made, [self.names[v] for v in items]))
-        note_outputs(self.metadata, name, None if name in self.empty else made)
-        return [self._output(v) for v in made]
+        outputs = [self.fresh(item_name(name, i)) for i in range(len(items))]
+        self.names.update(zip(outputs, [self.names[v] for v in items]))
+        note_outputs(self.metadata, name, None if name in self.empty else outputs)
+        return [self._output(v) for v in outputs]
 
     def expand(self, node: ForeignNode) -> list[ForeignNode] | None:
         key = (node.domain, node.op_type)

@@ -31,7 +31,7 @@ from verax.onnx_format.dtypes import DTYPES, OLDEST, dtype_name, newest_opset
 
 
 @dataclass(frozen=True)
-class Reference:
+class AttributeReference:
     """An attribute inside a function that takes its value from the calling node."""
 
     name: str
@@ -45,7 +45,7 @@ class Opaque:
 
 
 @dataclass(frozen=True)
-class Function:
+class FunctionBody:
     """A function: nodes that stand for one operator. `defaults` are attributes' default values."""
 
     inputs: tuple[str, ...]
@@ -59,7 +59,7 @@ def parse(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Mode
     """The protobuf message of a file, of its bytes, or as given."""
     if isinstance(source, onnx.ModelProto):
         return source
-    place = "bytes" if isinstance(source, bytes) else str(source)
+    location = "bytes" if isinstance(source, bytes) else str(source)
     if not isinstance(source, bytes):
         source = plain_bytes(source, next_step="check the path")
     model = onnx.ModelProto()
@@ -68,23 +68,23 @@ def parse(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Mode
     except (DecodeError, UnicodeDecodeError, ValueError) as error:
         raise ModelError(
             f"this is not an ONNX model ({error})",
-            place=place,
+            place=location,
             next_step="the file is damaged, cut off, or of another format",
         ) from error
     if not model.HasField("graph") or not model.opset_import:
-        raise ModelError("this is not an ONNX model: it has no graph or no opset", place=place)
+        raise ModelError("this is not an ONNX model: it has no graph or no opset", place=location)
     return model
 
 
 def read_model(
     proto: onnx.ModelProto, folder: Path | None
-) -> tuple[ForeignModel, dict[tuple[str, str], Function]]:
+) -> tuple[ForeignModel, dict[tuple[str, str], FunctionBody]]:
     """The content of a model and its own functions by (domain, name).
 
     folder: where external data may lie. Raises `ModelError`, `UnsupportedError`.
     """
     try:
-        return _Reader(proto, TensorReader(folder)).read()
+        return _OnnxReader(proto, TensorReader(folder)).read()
     except (UnicodeDecodeError, DecodeError, OverflowError, RecursionError) as error:
         raise ModelError(f"the model is damaged: {error}") from error
 
@@ -116,7 +116,7 @@ def _unchanged(node: onnx.NodeProto, version: int) -> bool:
 
 
 def opset_versions(
-    imports: Iterable[onnx.OperatorSetIdProto], place: str, nodes: Sequence[onnx.NodeProto]
+    imports: Iterable[onnx.OperatorSetIdProto], location: str, nodes: Sequence[onnx.NodeProto]
 ) -> dict[str, int]:
     """Versions by domain; the oldest that is read where `nodes` mean the same in an older one.
     Raises `UnsupportedError` for sets that are not understood."""
@@ -124,24 +124,24 @@ def opset_versions(
     for entry in imports:
         domain = domain_of(entry.domain)
         if versions.setdefault(domain, entry.version) != entry.version:
-            raise ModelError(f"two versions of the opset {domain!r} are imported", place=place)
+            raise ModelError(f"two versions of the opset {domain!r} are imported", place=location)
     version = versions.get("", newest_opset())
     if 1 <= version < OLDEST and all(_unchanged(node, version) for node in nodes):
         version = versions[""] = OLDEST
     if not OLDEST <= version <= newest_opset():
         raise UnsupportedError(
             f"opset {version} is not supported; {OLDEST} to {newest_opset()} are",
-            place=place,
+            place=location,
             next_step="onnx.version_converter converts a model to another opset",
         )
     return versions
 
 
-class _Reader:
+class _OnnxReader:
     def __init__(self, proto: onnx.ModelProto, tensors: TensorReader) -> None:
         self.proto, self.tensors = proto, tensors
 
-    def read(self) -> tuple[ForeignModel, dict[tuple[str, str], Function]]:
+    def read(self) -> tuple[ForeignModel, dict[tuple[str, str], FunctionBody]]:
         proto, graph = self.proto, self.proto.graph
         versions = opset_versions(proto.opset_import, "model", graph.node)
         refuse_many(len(graph.node))
@@ -149,10 +149,10 @@ class _Reader:
             raise UnsupportedError("the model has sparse initialisers", place="model")
         constants: dict[str, Any] = {}
         for tensor in graph.initializer:
-            place = f"initialiser {text(tensor.name)!r}"
+            location = f"initialiser {text(tensor.name)!r}"
             if not tensor.name or tensor.name in constants:
-                raise ModelError("an initialiser is unnamed or named twice", place=place)
-            constants[tensor.name] = self.tensors.read(tensor, place)
+                raise ModelError("an initialiser is unnamed or named twice", place=location)
+            constants[tensor.name] = self.tensors.read(tensor, location)
         inputs = tuple(read_value(v) for v in graph.input)
         declared = {v.name: read_value(v) for v in graph.value_info}
         declared |= {v.name: read_value(v) for v in graph.output}
@@ -177,12 +177,12 @@ class _Reader:
 
 
 def _metadata(proto: onnx.ModelProto) -> dict[str, str]:
-    found = {text(p.key): text(p.value) for p in proto.metadata_props}
+    entries = {text(p.key): text(p.value) for p in proto.metadata_props}
     for key in ("producer_name", "producer_version", "domain", "doc_string"):
         if value := getattr(proto, key):
-            found[key] = text(value)
-    found["ir_version"] = str(proto.ir_version)
-    return found
+            entries[key] = text(value)
+    entries["ir_version"] = str(proto.ir_version)
+    return entries
 
 
 def _check_names(model: ForeignModel, inputs: list[str]) -> None:
@@ -234,8 +234,8 @@ def _value(name: str, proto: onnx.TypeProto) -> ForeignValue:
     tensor = proto.tensor_type
     kind = proto.WhichOneof("value") or "no type"
     if kind in ("sequence_type", "optional_type"):
-        held = _value(name, getattr(proto, kind).elem_type)
-        return ForeignValue(name, None, None, kind.replace("_type", ""), held)
+        element = _value(name, getattr(proto, kind).elem_type)
+        return ForeignValue(name, None, None, kind.replace("_type", ""), element)
     if kind != "tensor_type":
         return ForeignValue(name, None, None, kind.replace("_type", ""))
     if not tensor.HasField("shape"):
@@ -258,8 +258,8 @@ def _dim(proto: Any, name: str) -> int | str | None:
         if proto.dim_value < -1:
             raise ModelError(f"a dimension is {proto.dim_value}", place=f"value {name!r}")
         return None if proto.dim_value == -1 else int(proto.dim_value)
-    said = text(proto.dim_param)
-    return None if said in ("", "?") else said
+    name_in_file = text(proto.dim_param)
+    return None if name_in_file in ("", "?") else name_in_file
 
 
 def _overloaded(proto: Any, field: str) -> str:
@@ -295,15 +295,15 @@ def read_node(
 
 def read_attribute(
     proto: onnx.AttributeProto,
-    place: str,
+    location: str,
     tensors: TensorReader,
     versions: Mapping[str, int] = MappingProxyType({}),
 ) -> Any:
     """An attribute's value: number, string, array, tuple of these, `Subgraph`, `Reference` or
     `Opaque`. versions: of operator sets, for the nodes of a graph."""
     if proto.ref_attr_name:
-        return Reference(text(proto.ref_attr_name))
-    place = f"attribute {proto.name!r} of {place}"
+        return AttributeReference(text(proto.ref_attr_name))
+    location = f"attribute {proto.name!r} of {location}"
     match proto.type:
         case AttributeProto.INT:
             return int(proto.i)
@@ -314,7 +314,7 @@ def read_attribute(
         case AttributeProto.TENSOR:
             if proto.t.data_type == onnx.TensorProto.STRING:
                 return Opaque("string tensor")
-            return tensors.read(proto.t, place)
+            return tensors.read(proto.t, location)
         case AttributeProto.INTS:
             return tuple(int(i) for i in proto.ints)
         case AttributeProto.FLOATS:
@@ -322,23 +322,23 @@ def read_attribute(
         case AttributeProto.STRINGS:
             return tuple(s.decode("utf-8", "backslashreplace") for s in proto.strings)
         case AttributeProto.GRAPH if versions:
-            return _read_subgraph(proto.g, versions, tensors, place)
+            return _read_subgraph(proto.g, versions, tensors, location)
         case AttributeProto.UNDEFINED:
-            raise ModelError("the attribute has no type", place=place)
+            raise ModelError("the attribute has no type", place=location)
     return Opaque(AttributeProto.AttributeType.Name(proto.type).lower())
 
 
 def _read_subgraph(
-    proto: onnx.GraphProto, versions: Mapping[str, int], tensors: TensorReader, place: str
+    proto: onnx.GraphProto, versions: Mapping[str, int], tensors: TensorReader, location: str
 ) -> Subgraph:
-    refuse_many(len(proto.node), place)
+    refuse_many(len(proto.node), location)
     if proto.sparse_initializer:
-        raise UnsupportedError("a graph has sparse initialisers", place=place)
+        raise UnsupportedError("a graph has sparse initialisers", place=location)
     constants: dict[str, Any] = {}
     for tensor in proto.initializer:
         if not text(tensor.name) or tensor.name in constants:
-            raise ModelError("an initialiser is unnamed or named twice", place=place)
-        constants[tensor.name] = tensors.read(tensor, f"initialiser {tensor.name!r} of {place}")
+            raise ModelError("an initialiser is unnamed or named twice", place=location)
+        constants[tensor.name] = tensors.read(tensor, f"initialiser {tensor.name!r} of {location}")
     inputs = tuple(text(v.name) for v in proto.input if v.name not in constants)
     outputs = tuple(text(v.name) for v in proto.output)
     nodes = tuple(read_node(n, versions, tensors) for n in proto.node)
@@ -349,7 +349,7 @@ def read_function(
     proto: onnx.FunctionProto,
     tensors: TensorReader,
     default: Mapping[str, int] = MappingProxyType({}),
-) -> Function:
+) -> FunctionBody:
     """A function's body. Its names are checked when it is inlined.
 
     default: versions of operator sets that the function does not import itself.
@@ -358,9 +358,9 @@ def read_function(
         **default,
         **opset_versions(proto.opset_import, f"function {proto.name!r}", proto.node),
     }
-    place = f"function {proto.name!r}"
-    defaults = {a.name: read_attribute(a, place, tensors) for a in proto.attribute_proto}
+    location = f"function {proto.name!r}"
+    defaults = {a.name: read_attribute(a, location, tensors) for a in proto.attribute_proto}
     nodes = tuple(read_node(n, versions, tensors) for n in proto.node)
     names = (tuple(map(text, side)) for side in (proto.input, proto.output, proto.attribute))
     inputs, outputs, attributes = names
-    return Function(inputs, outputs, attributes, defaults, nodes)
+    return FunctionBody(inputs, outputs, attributes, defaults, nodes)

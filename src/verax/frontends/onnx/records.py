@@ -71,7 +71,9 @@ def _counts_one_more(node: ForeignNode, types: Mapping[str, TensorType]) -> bool
 
 
 def note(overruled: Sequence[tuple[str, str, str]]) -> str:
-    """(value, recorded type, inferred type) in words."""
-    listed = "; ".join(f"{v!r} as {said}, it is {found}" for v, said, found in overruled[:LISTED])
+    """Text about values that were overruled, given as (value, recorded type, inferred type)."""
+    listed = "; ".join(
+        f"{v!r} as {recorded}, it is {inferred}" for v, recorded, inferred in overruled[:LISTED]
+    )
     more = f"; and {len(overruled) - LISTED} more" if len(overruled) > LISTED else ""
     return f"the file records {listed}{more}"

@@ -29,7 +29,7 @@ def require_test_mode(c: Conversion) -> None:
         c.refuse("without is_test = 1 it means training, which is not supported")
 
 
-def pairs(c: Conversion, flat: tuple[int, ...], name: str = "pads") -> Pads:
+def pads_per_axis(c: Conversion, flat: tuple[int, ...], name: str = "pads") -> Pads:
     """(b0, b1, ..., e0, e1, ...) as ((b0, e0), (b1, e1), ...)."""
     if len(flat) % 2:
         raise ModelError(
@@ -43,7 +43,7 @@ def window_pads(c: Conversion) -> Pads | str:
     """Pads of a window operator from `pads` and `auto_pad`."""
     rule = c.text("auto_pad", "NOTSET")
     if rule == "NOTSET":
-        return pairs(c, c.integers("pads", ()))
+        return pads_per_axis(c, c.integers("pads", ()))
     if rule not in ("VALID", "SAME_UPPER", "SAME_LOWER"):
         c.attributes.refuse(
             "auto_pad", "no such rule; supported: NOTSET, VALID, SAME_UPPER, SAME_LOWER"

@@ -37,7 +37,7 @@ CONCAT_VERSION = 13
 """Operator set of the nodes that sequences are written out into."""
 
 
-class Importing(Protocol):
+class SequenceImporter(Protocol):
     """What sequences need of an import.
 
     sequences: names of a sequence's tensors, by its own; empty: optionals that hold nothing.
@@ -50,7 +50,7 @@ class Importing(Protocol):
     def attributes(self, node: ForeignNode) -> Attributes: ...
 
 
-Rule = Callable[[Importing, ForeignNode, Attributes], list[ForeignNode]]
+Rule = Callable[[SequenceImporter, ForeignNode, Attributes], list[ForeignNode]]
 
 
 def uses_sequences(node: ForeignNode) -> bool:
@@ -58,7 +58,7 @@ def uses_sequences(node: ForeignNode) -> bool:
     return type(node) is ForeignNode and not node.domain and node.op_type in RULES
 
 
-def expand_sequences(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None:
+def expand_sequences(importer: SequenceImporter, node: ForeignNode) -> list[ForeignNode] | None:
     """The nodes that one on sequences or optionals stands for, None for another one.
 
     Raises `RunningDecidesError` where inputs decide what only the import can follow,
@@ -69,8 +69,8 @@ def expand_sequences(importer: Importing, node: ForeignNode) -> list[ForeignNode
         nodes = RULES[node.op_type](importer, node, attributes)
         attributes.close()
         return nodes
-    held = [v for v in node.inputs if v in importer.sequences or v in importer.empty]
-    if not held:
+    sequences = [v for v in node.inputs if v in importer.sequences or v in importer.empty]
+    if not sequences:
         return None
     if node.op_type == "Identity":
         (source,), (result,) = node.inputs, node.outputs
@@ -78,7 +78,8 @@ def expand_sequences(importer: Importing, node: ForeignNode) -> list[ForeignNode
         return []
     if isinstance(node, KeptBranch | KeptRepeat):
         raise RunningDecidesError(
-            f"the sequence or optional {held[0]!r} in a branch or loop that only running decides",
+            f"the sequence or optional {sequences[0]!r} in a branch or loop "
+            "that only running decides",
             place=node.place,
             next_step=GIVE,
         )
@@ -90,40 +91,48 @@ def expand_sequences(importer: Importing, node: ForeignNode) -> list[ForeignNode
     )
 
 
-def _alias(importer: Importing, source: str, result: str) -> None:
+def _alias(importer: SequenceImporter, source: str, result: str) -> None:
     if source in importer.empty:
         importer.empty.add(result)
     else:
         importer.sequences[result] = importer.sequences[source]
 
 
-def _items(importer: Importing, node: ForeignNode, name: str) -> tuple[str, ...]:
+def _items(importer: SequenceImporter, node: ForeignNode, name: str) -> tuple[str, ...]:
     if name not in importer.sequences:
-        what = "an optional that holds nothing" if name in importer.empty else "no sequence"
-        raise ModelError(f"{name!r} is {what}", place=node.place)
+        description = "an optional that holds nothing" if name in importer.empty else "no sequence"
+        raise ModelError(f"{name!r} is {description}", place=node.place)
     return importer.sequences[name]
 
 
-def _known(importer: Importing, node: ForeignNode, name: str, what: str) -> np.ndarray:
-    found = importer.scope.known(name)
-    if found is None:
+def _known_value(
+    importer: SequenceImporter, node: ForeignNode, name: str, description: str
+) -> np.ndarray:
+    content = importer.scope.known_value(name)
+    if content is None:
         raise RunningDecidesError(
-            f"{what} is decided only while running", place=node.place, next_step=GIVE
+            f"{description} is decided only while running", place=node.place, next_step=GIVE
         )
-    return found
+    return content
 
 
 def _position(
-    importer: Importing, node: ForeignNode, name: str, count: int, what: str = "a place"
+    importer: SequenceImporter,
+    node: ForeignNode,
+    name: str,
+    count: int,
+    description: str = "a place",
 ) -> int:
-    found = _known(importer, node, name, f"{what} in a sequence").reshape(-1)
-    if found.size != 1 or not -count <= int(found[0]) < count:
-        raise ModelError(f"{what} {found.tolist()} in a sequence of {count}", place=node.place)
-    return int(found[0]) % count
+    content = _known_value(importer, node, name, f"{description} in a sequence").reshape(-1)
+    if content.size != 1 or not -count <= int(content[0]) < count:
+        raise ModelError(
+            f"{description} {content.tolist()} in a sequence of {count}", place=node.place
+        )
+    return int(content[0]) % count
 
 
 def _set(
-    importer: Importing, node: ForeignNode, items: Sequence[str], result: int = 0
+    importer: SequenceImporter, node: ForeignNode, items: Sequence[str], result: int = 0
 ) -> list[ForeignNode]:
     if len(items) > MAX_LENGTH:
         raise UnsupportedError(
@@ -133,91 +142,93 @@ def _set(
     return []
 
 
-def _construct(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _construct(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     return _set(importer, node, node.inputs)
 
 
-def _no_items(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _no_items(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     a.irrelevant("dtype", "the tensors that are put into it say theirs")
     return _set(importer, node, ())
 
 
-def _length(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _length(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     count = len(_items(importer, node, node.inputs[0]))
     return [constant(node.outputs[0], np.array(count, np.int64))]
 
 
-def _at(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _at(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     """One tensor; a place that running decides is a row of equal tensors, stacked."""
     sequence, position = node.inputs
     items = _items(importer, node, sequence)
-    if importer.scope.known(position) is None and items:
+    if importer.scope.known_value(position) is None and items:
         types = {importer.scope.type(v) for v in items}
         if len(types) == 1 and not importer.scope.type(position).rank:
             stacked = importer.scope.fresh(f"{node.outputs[0]}/stacked")
             return [stack(items, stacked), row_at(stacked, position, node.outputs[0], 0)]
-    place = _position(importer, node, position, len(items))
-    return [identity(items[place], node.outputs[0])]
+    index = _position(importer, node, position, len(items))
+    return [identity(items[index], node.outputs[0])]
 
 
-def _insert(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _insert(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     sequence, tensor, *position = node.inputs
     items = list(_items(importer, node, sequence))
-    place = len(items)
+    index = len(items)
     if position and position[0]:
-        found = _known(importer, node, position[0], "a place in a sequence").reshape(-1)
-        if found.size != 1 or not -len(items) <= int(found[0]) <= len(items):
+        content = _known_value(importer, node, position[0], "a place in a sequence").reshape(-1)
+        if content.size != 1 or not -len(items) <= int(content[0]) <= len(items):
             raise ModelError(
-                f"place {found.tolist()} in a sequence of {len(items)}", place=node.place
+                f"place {content.tolist()} in a sequence of {len(items)}", place=node.place
             )
-        place = int(found[0])
-    items.insert(place, tensor)
+        index = int(content[0])
+    items.insert(index, tensor)
     return _set(importer, node, items)
 
 
-def _erase(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _erase(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     sequence, *position = node.inputs
     items = list(_items(importer, node, sequence))
     if not items:
         raise ModelError("an empty sequence has nothing to erase", place=node.place)
-    place = len(items) - 1
+    index = len(items) - 1
     if position and position[0]:
-        place = _position(importer, node, position[0], len(items))
-    del items[place]
+        index = _position(importer, node, position[0], len(items))
+    del items[index]
     return _set(importer, node, items)
 
 
-def _split(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _split(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     data, *sizes = node.inputs
     axis, keep = a.integer("axis", 0), a.flag("keepdims", True)
     type_ = importer.scope.type(data)
     if not -type_.rank <= axis < type_.rank:
         raise ModelError(f"axis {axis} of {type_}", place=node.place)
-    given = None
+    sizes_value = None
     if sizes and sizes[0]:
-        given = _known(importer, node, sizes[0], "how a tensor is split")
-    if given is not None and given.ndim:
-        parts = [int(n) for n in given.reshape(-1)]
+        sizes_value = _known_value(importer, node, sizes[0], "how a tensor is split")
+    if sizes_value is not None and sizes_value.ndim:
+        chunk_sizes = [int(n) for n in sizes_value.reshape(-1)]
     else:
-        whole, each = type_.dims[axis], 1 if given is None else int(given)
-        if not isinstance(whole, int):
+        axis_size, chunk_size = type_.dims[axis], 1 if sizes_value is None else int(sizes_value)
+        if not isinstance(axis_size, int):
             raise RunningDecidesError(
                 f"how many parts there are depends on the sizes of {type_}",
                 place=node.place,
                 next_step=GIVE,
             )
-        if each < 1:
-            raise ModelError(f"parts of size {each}", place=node.place)
-        parts = [min(each, whole - first) for first in range(0, whole, each)]
-    names = [importer.scope.fresh(f"{node.outputs[0]}[{i}]") for i in range(len(parts))]
+        if chunk_size < 1:
+            raise ModelError(f"parts of size {chunk_size}", place=node.place)
+        chunk_sizes = [
+            min(chunk_size, axis_size - first) for first in range(0, axis_size, chunk_size)
+        ]
+    names = [importer.scope.fresh(f"{node.outputs[0]}[{i}]") for i in range(len(chunk_sizes))]
     _set(importer, node, names)
-    if given is None and not keep:
+    if sizes_value is None and not keep:
         return [row(data, name, axis, i) for i, name in enumerate(names)]
-    if not parts:
+    if not chunk_sizes:
         return []
     lengths = importer.scope.fresh(f"{node.outputs[0]}/sizes")
     return [
-        constant(lengths, np.array(parts, np.int64)),
+        constant(lengths, np.array(chunk_sizes, np.int64)),
         ForeignNode(
             "Split", (data, lengths), tuple(names), {"axis": axis}, node.name,
             version=CONCAT_VERSION,
@@ -225,7 +236,7 @@ def _split(importer: Importing, node: ForeignNode, a: Attributes) -> list[Foreig
     ]  # fmt: skip
 
 
-def _concatenate(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _concatenate(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     items = _items(importer, node, node.inputs[0])
     axis, new = a.integer("axis"), a.flag("new_axis")
     if not items or axis is None:
@@ -239,7 +250,7 @@ def _concatenate(importer: Importing, node: ForeignNode, a: Attributes) -> list[
     ]
 
 
-def _map(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _map(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     """The body once for each tensor of the first input, and of others that are sequences."""
     body = a.get("body")
     if not isinstance(body, Subgraph):
@@ -253,16 +264,16 @@ def _map(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignN
     columns: list[list[str]] = [[] for _ in node.outputs]
     nodes: list[ForeignNode] = []
     for i in range(count):
-        given = []
+        operands = []
         for name in node.inputs:
             items = importer.sequences.get(name)
             if items is not None and len(items) != count:
                 raise ModelError(
                     f"sequences of {count} and {len(items)} tensors are mapped", place=node.place
                 )
-            given.append(name if items is None else items[i])
+            operands.append(name if items is None else items[i])
         results = [importer.scope.fresh(f"{o}[{i}]") for o in node.outputs]
-        nodes += placed(node, body, given, results, importer.scope, str(i))
+        nodes += placed(node, body, operands, results, importer.scope, str(i))
         for column, result in zip(columns, results):
             column.append(result)
     for k, column in enumerate(columns):
@@ -270,7 +281,7 @@ def _map(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignN
     return nodes
 
 
-def _optional(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _optional(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     a.irrelevant("type", "what is put into it says its own")
     if not any(node.inputs):
         importer.empty.add(node.outputs[0])
@@ -278,15 +289,15 @@ def _optional(importer: Importing, node: ForeignNode, a: Attributes) -> list[For
     return [identity(node.inputs[0], node.outputs[0])]
 
 
-def _element(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+def _element(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
     if node.inputs[0] in importer.empty:
         raise ModelError("the optional holds nothing", place=node.place)
     return [identity(node.inputs[0], node.outputs[0])]
 
 
-def _has_element(importer: Importing, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
-    held = any(node.inputs) and node.inputs[0] not in importer.empty
-    return [constant(node.outputs[0], np.array(held))]
+def _has_element(importer: SequenceImporter, node: ForeignNode, a: Attributes) -> list[ForeignNode]:
+    is_present = any(node.inputs) and node.inputs[0] not in importer.empty
+    return [constant(node.outputs[0], np.array(is_present))]
 
 
 RULES: Mapping[str, Rule] = {
@@ -313,10 +324,11 @@ def item_name(sequence: str, index: int) -> str:
     return f"{sequence}[{index}]"
 
 
-class Spread:
+class SequenceExpansion:
     """A model's inputs with tensors in place of sequences and optionals.
 
-    foreign: the model; shapes: what is left of the caller's; sequences, empty: see `Importing`.
+    foreign: the model; shapes: what is left of the caller's; sequences, empty: as of
+    `SequenceImporter`.
     Raises `ValueNeededError` while `shapes` does not say how many tensors a sequence has, or
     whether an optional holds anything.
     """
@@ -334,14 +346,14 @@ class Spread:
     def _tensors(self, value: ForeignValue) -> list[ForeignValue]:
         if value.of is None:
             return [value]
-        name, held = value.name, value.of
+        name, element = value.name, value.of
         if value.kind == "optional":
             if name in self.shapes and self.shapes[name] is None:
                 del self.shapes[name]
                 self.empty.add(name)
                 return []
-            if held.of is not None:
-                return self._tensors(replace(held, name=name))
+            if element.of is not None:
+                return self._tensors(replace(element, name=name))
             if name not in self.shapes and name not in self.values:
                 raise ValueNeededError(
                     "the input is optional, and nothing says whether it is given",
@@ -349,36 +361,36 @@ class Spread:
                     next_step=f"give its shape, shapes={{{name!r}: (2, 3)}} in Python, --shape "
                     f"{name}=2x3 on the command line, or shapes={{{name!r}: None}} for nothing",
                 )
-            return [replace(held, name=name)]
+            return [replace(element, name=name)]
         count = self._count(name)
         items = [item_name(name, i) for i in range(count)]
         self.sequences[name] = tuple(items)
-        if held.dims is not None:
+        if element.dims is not None:
             # A name of a size is another size in each tensor.
-            dims = tuple(d if isinstance(d, int) else None for d in held.dims)
-            held = replace(held, dims=dims)
-        return [replace(held, name=item) for item in items]
+            dims = tuple(d if isinstance(d, int) else None for d in element.dims)
+            element = replace(element, dims=dims)
+        return [replace(element, name=item) for item in items]
 
     def _count(self, name: str) -> int:
-        given: Any = self.shapes.pop(name, None)
-        if given is None:
-            given = 0
-            while item_name(name, given) in {*self.shapes, *self.values}:
-                given += 1
-            if not given:
+        length: Any = self.shapes.pop(name, None)
+        if length is None:
+            length = 0
+            while item_name(name, length) in {*self.shapes, *self.values}:
+                length += 1
+            if not length:
                 raise ValueNeededError(
                     "the input is a sequence, and nothing says of how many tensors",
                     place=f"input {name!r}",
                     next_step=f"give their number, shapes={{{name!r}: 2}} in Python, --shape "
                     f"{name}=2 on the command line, or the shape of each, {name}[0]=2x3",
                 )
-        if isinstance(given, Sequence) and len(given) == 1:
-            given = given[0]
-        if not isinstance(given, int) or not 0 <= given <= MAX_LENGTH:
+        if isinstance(length, Sequence) and len(length) == 1:
+            length = length[0]
+        if not isinstance(length, int) or not 0 <= length <= MAX_LENGTH:
             raise UsageError(
-                f"{given} is no number of tensors of a sequence", place=f"input {name!r}"
+                f"{length} is no number of tensors of a sequence", place=f"input {name!r}"
             )
-        return given
+        return length
 
 
 NOTHING = "nothing"

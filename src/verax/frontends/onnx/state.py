@@ -26,35 +26,35 @@ def with_state(model: Model, path: Path | None) -> Model:
     `ModelError` for a state's file that does not belong to the model, `UsageError` for one that
     cannot be read.
     """
-    state, written = _pairs(model.metadata, STATE), _pairs(model.metadata, WRITTEN)
+    state, written = _names(model.metadata, STATE), _names(model.metadata, WRITTEN)
     if not state and not written:
         return model
     updates = {**state, **written}
-    why = _unfit(model.graph, updates)
+    reason = _unfit(model.graph, updates)
     initial: Mapping[str, np.ndarray] = {}
-    if not why and state:
+    if not reason and state:
         stored = None if path is None else companion(path.parent, state_file(path).name, "state")
         if stored is None or not stored.is_file():
-            why = f"{state_file(path).name} is not there" if path else "it has no file beside it"
+            reason = f"{state_file(path).name} is not there" if path else "it has no file beside it"
         else:
             initial = _initial(model.graph, state, stored)
-    if why:
-        note = f"not remembered, but inputs and outputs: {why}"
+    if reason:
+        note = f"not remembered, but inputs and outputs: {reason}"
         return dataclasses.replace(model, metadata={**model.metadata, NOTE: note})
     graph = dataclasses.replace(model.graph, updates=updates, initial=initial)
-    said = {NOTE: f"{', '.join(state)}: kept from run to run"} if state else {}
-    return dataclasses.replace(model, graph=graph, metadata={**model.metadata, **said})
+    entries = {NOTE: f"{', '.join(state)}: kept from run to run"} if state else {}
+    return dataclasses.replace(model, graph=graph, metadata={**model.metadata, **entries})
 
 
-def _pairs(metadata: Mapping[str, str], key: str) -> dict[str, str]:
+def _names(metadata: Mapping[str, str], key: str) -> dict[str, str]:
     """Names of inputs and outputs in an entry; none where it is no such text."""
     try:
-        found = json.loads(metadata.get(key, "{}"))
+        names = json.loads(metadata.get(key, "{}"))
     except (ValueError, RecursionError):
         return {"": ""}
-    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+    if not isinstance(names, dict) or not all(isinstance(v, str) for v in names.values()):
         return {"": ""}
-    return found
+    return names
 
 
 def _unfit(graph: Graph, updates: Mapping[str, str]) -> str:
@@ -71,21 +71,22 @@ def _unfit(graph: Graph, updates: Mapping[str, str]) -> str:
 
 def _initial(graph: Graph, state: Mapping[str, str], file: Path) -> dict[str, np.ndarray]:
     """First contents by name. Raises `ModelError`, `UsageError`."""
-    stored, found = read_npz(file), {}
+    stored, initial = read_npz(file), {}
     for name in state:
         if name not in stored:
             raise ModelError(f"it holds no {name!r}", place=str(file))
         array, type_ = stored[name], graph.types[name]
         if array.dtype.kind == "V" and array.dtype.itemsize == type_.dtype.numpy.itemsize:
             array = array.view(type_.dtype.numpy)  # what NumPy's files have no name for
-        given = str(array.dtype) + str(list(array.shape))
+        stored_type = str(array.dtype) + str(list(array.shape))
         try:
             fits = TensorType.of(array) == type_
         except UnsupportedError:
             fits = False
         if not fits:
             raise ModelError(
-                f"the state {name!r} begins as {given}, the model says {type_}", place=str(file)
+                f"the state {name!r} begins as {stored_type}, the model says {type_}",
+                place=str(file),
             )
-        found[name] = array
-    return found
+        initial[name] = array
+    return initial

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.common.table import flag, number, text
+from verax.frontends.common.table import flag, scalar, text
 from verax.frontends.onnx.rows import MICROSOFT, TABLE, require_test_mode, row
 from verax.frontends.onnx.tensors import dtype_of
 from verax.frontends.onnx.training import ADVICE
@@ -24,17 +24,17 @@ SAME = (
 TABLE.operators({name: name for name in SAME})
 TABLE.operator("Mod", fmod=flag())
 TABLE.operator("IsInf", detect_negative=flag(True), detect_positive=flag(True))
-TABLE.operator("LeakyRelu", alpha=number(0.01))
-TABLE.operator("Elu", alpha=number(1.0))
-TABLE.operator("Celu", alpha=number(1.0))
+TABLE.operator("LeakyRelu", alpha=scalar(0.01))
+TABLE.operator("Elu", alpha=scalar(1.0))
+TABLE.operator("Celu", alpha=scalar(1.0))
 TABLE.operator(
-    "Selu", alpha=number(1.67326319217681884765625), gamma=number(1.05070102214813232421875)
+    "Selu", alpha=scalar(1.67326319217681884765625), gamma=scalar(1.05070102214813232421875)
 )
-TABLE.operator("ThresholdedRelu", alpha=number(1.0))
-TABLE.operator("HardSigmoid", alpha=number(0.2), beta=number(0.5))
-TABLE.operator("Swish", alpha=number(1.0))
-TABLE.operator("Swish", "QuickGelu", domain=MICROSOFT, alpha=number(1.702))
-TABLE.operator("Shrink", lambd=number(0.5), bias=number(0.0))
+TABLE.operator("ThresholdedRelu", alpha=scalar(1.0))
+TABLE.operator("HardSigmoid", alpha=scalar(0.2), beta=scalar(0.5))
+TABLE.operator("Swish", alpha=scalar(1.0))
+TABLE.operator("Swish", "QuickGelu", domain=MICROSOFT, alpha=scalar(1.702))
+TABLE.operator("Shrink", lambd=scalar(0.5), bias=scalar(0.0))
 TABLE.operator("BitShift", direction=text(""))
 TABLE.operator("Gelu", approximate=text("none"))
 TABLE.operator("Gelu", domain=MICROSOFT, approximate="none")
@@ -76,7 +76,7 @@ def clip(c: Conversion) -> Result:
     """Bounds are inputs since opset 11, attributes before."""
     if c.version >= 11:
         return c.operator("Clip")
-    low, high = c.number("min"), c.number("max")
+    low, high = c.scalar("min"), c.scalar("max")
     bounds = [None if v is None else c.like(v) for v in (low, high)]
     return c.result("Clip", [c.required(0), *bounds])
 
@@ -121,7 +121,7 @@ def dropout(c: Conversion) -> Result:
     c.attributes.irrelevant("seed", "nothing is drawn in inference")
     c.attributes.irrelevant("ratio", "nothing is dropped in inference")
     trained = c.input(2) is not None and bool(c.constant_input(2, "training_mode"))
-    ratio = c.known(1)
+    ratio = c.known_value(1)
     if trained and (ratio is None or ratio.any()):
         c.refuse("training_mode is on, and training is not supported", ADVICE)
     if c.output_used(1) and c.version < 10:
@@ -142,7 +142,7 @@ def constant(c: Conversion) -> Result:
     for name, dtype in MADE.items():
         if a.has(name):
             plural = {"value_floats": a.numbers, "value_ints": a.integers, "value": a.tensor}
-            read = plural.get(name, a.number if name == "value_float" else a.integer)
+            read = plural.get(name, a.scalar if name == "value_float" else a.integer)
             return c.named_constant(np.asarray(read(name), dtype))
     a.close()
     c.refuse("the node has no value")

@@ -22,7 +22,7 @@ TRAINING = "ai.onnx.preview.training"
 @row("Binarizer", domain=ML)
 def binarizer(c: Conversion) -> Result:
     """1 above the threshold, 0 elsewhere."""
-    above = c.add("Greater", [c.required(0), c.like(c.number("threshold", 0.0))])
+    above = c.add("Greater", [c.required(0), c.like(c.scalar("threshold", 0.0))])
     return c.apply("Cast", [above], to=c.type(0).dtype)
 
 
@@ -43,7 +43,7 @@ def n_grams(c: Conversion) -> Result:
     a = c.attributes
     if a.has("pool_strings"):
         a.refuse("pool_strings", "text is no number")
-    pool, places = a.integers("pool_int64s", ()), a.integers("ngram_indexes", ())
+    pool, columns = a.integers("pool_int64s", ()), a.integers("ngram_indexes", ())
     starts = a.integers("ngram_counts", ())
     shortest, longest = c.integer("min_gram_length", 1), c.integer("max_gram_length", 1)
     skips, mode = c.integer("max_skip_count", 0), c.choice("mode", ("TF", "IDF", "TFIDF"))
@@ -52,8 +52,8 @@ def n_grams(c: Conversion) -> Result:
     weights = None if mode == "TF" else a.numbers("weights")
     pools = _pools(pool, starts)
     count = sum(len(grams) for grams in pools)
-    if count != len(places) or not places or len(set(places)) < count or min(places) < 0:
-        raise ModelError(f"{count} n-grams for columns {places[:8]}...", place=c.node.place)
+    if count != len(columns) or not columns or len(set(columns)) < count or min(columns) < 0:
+        raise ModelError(f"{count} n-grams for columns {columns[:8]}...", place=c.node.place)
     x, size = c.cast(c.required(0), DType.int64), c.known_size(0, -1)
     counts = [
         _counted(c, x, grams, size, skips if n > 1 else 0)
@@ -62,12 +62,12 @@ def n_grams(c: Conversion) -> Result:
         for n, grams in enumerate(pools, 1)
         if len(grams)
     ]
-    found = c.add("Concat", [*counts, _never(c, x, 1)], axis=-1)
-    width = max(places) + 1
-    c.must_be_few(width)
+    occurrences = c.add("Concat", [*counts, _never(c, x, 1)], axis=-1)
+    width = max(columns) + 1
+    c.check_count(width)
     source = np.full(width, count)
-    source[list(places)] = np.arange(count)
-    y = c.add("Gather", [found, c.ints(source.tolist())], axis=-1)
+    source[list(columns)] = np.arange(count)
+    y = c.add("Gather", [occurrences, c.ints(source.tolist())], axis=-1)
     if mode == "IDF":
         y = c.cast(c.add("Greater", [y, c.like(0, y)]), DType.float32)
     if weights is None:
@@ -75,7 +75,7 @@ def n_grams(c: Conversion) -> Result:
     if len(weights) != count:
         raise ModelError(f"{len(weights)} weights of {count} n-grams", place=c.node.place)
     factors = np.zeros(width, np.float32)
-    factors[list(places)] = weights
+    factors[list(columns)] = weights
     return c.apply("Mul", [y, c.constant(factors)])
 
 
@@ -84,8 +84,8 @@ def _pools(pool: tuple[int, ...], starts: tuple[int, ...]) -> list[np.ndarray]:
     bounds = [*starts, len(pool)]
     if any(not 0 <= a <= b for a, b in pairwise(bounds)):
         raise ValueError(f"n-grams that begin at {starts} of {len(pool)} integers")
-    parts = [pool[first:last] for first, last in pairwise(bounds)]
-    return [np.array(p, np.int64).reshape(-1, n) for n, p in enumerate(parts, 1)]
+    sections = [pool[first:last] for first, last in pairwise(bounds)]
+    return [np.array(p, np.int64).reshape(-1, n) for n, p in enumerate(sections, 1)]
 
 
 def _never(c: Conversion, x: str, count: int) -> str:
@@ -98,19 +98,19 @@ def _never(c: Conversion, x: str, count: int) -> str:
 def _counted(c: Conversion, x: str, grams: np.ndarray, size: int, skips: int) -> str:
     """[..., count]: how often each of the n-grams [count, n] occurs in rows of x [..., size]."""
     count, n = grams.shape
-    parts = []
+    counts = []
     for gap in range(1, skips + 2):
         windows = size - (n - 1) * gap
         if windows < 1:
             break
-        c.must_be_few(windows * count * n)
-        places = np.arange(windows)[:, None] + gap * np.arange(n)
-        taken = c.add("Gather", [x, c.constant(places, np.int64)], axis=-1)
-        taken = c.add("Unsqueeze", [taken, c.ints([-2])])
-        equal = c.cast(c.add("Equal", [taken, c.constant(grams)]), DType.float32)
-        whole = c.add("ReduceMin", [equal, c.ints([-1])], keepdims=False)
-        parts.append(c.add("ReduceSum", [whole, c.ints([-2])], keepdims=False))
-    return c.add("Sum", parts) if parts else _never(c, x, count)
+        c.check_count(windows * count * n)
+        positions = np.arange(windows)[:, None] + gap * np.arange(n)
+        elements = c.add("Gather", [x, c.constant(positions, np.int64)], axis=-1)
+        elements = c.add("Unsqueeze", [elements, c.ints([-2])])
+        equal = c.cast(c.add("Equal", [elements, c.constant(grams)]), DType.float32)
+        matches = c.add("ReduceMin", [equal, c.ints([-1])], keepdims=False)
+        counts.append(c.add("ReduceSum", [matches, c.ints([-2])], keepdims=False))
+    return c.add("Sum", counts) if counts else _never(c, x, count)
 
 
 # Steps of optimizers: rate R, number of updates T, then tensors, gradients, and what is remembered
@@ -118,14 +118,14 @@ def _counted(c: Conversion, x: str, grams: np.ndarray, size: int, skips: int) ->
 
 def _stepped(c: Conversion, kinds: int, step: Callable[..., tuple[str, ...]]) -> Result:
     """A step of each tensor: step(rate, updates, tensor, gradient, remembered...)."""
-    count, rest = divmod(len(c.inputs) - 2, kinds)
-    if rest or count < 1 or len(c.node.outputs) != count * (kinds - 1):
+    count, remainder = divmod(len(c.inputs) - 2, kinds)
+    if remainder or count < 1 or len(c.node.outputs) != count * (kinds - 1):
         raise ModelError(f"{len(c.inputs)} inputs of {kinds} kinds", place=c.node.place)
     groups = [[c.required(2 + k * count + i) for k in range(kinds)] for i in range(count)]
     dtype = c.type(groups[0][0]).dtype
     rate, updates = (c.cast(c.required(i), dtype) for i in range(2))
-    made = [step(rate, updates, *group) for group in groups]
-    return c.named([column for columns in zip(*made) for column in columns])
+    results = [step(rate, updates, *group) for group in groups]
+    return c.named([column for columns in zip(*results) for column in columns])
 
 
 def _regularized(c: Conversion, x: str, gradient: str, factor: float) -> str:
@@ -140,25 +140,25 @@ def _mixed(c: Conversion, a: float | str, x: str, b: float | str, y: str) -> str
 
 @row("Adagrad", domain=TRAINING)
 def adagrad(c: Conversion) -> Result:
-    decay, epsilon = c.number("decay_factor", 0.0), c.number("epsilon", 1e-6)
-    norm = c.number("norm_coefficient", 0.0)
+    decay, epsilon = c.scalar("decay_factor", 0.0), c.scalar("epsilon", 1e-6)
+    norm = c.scalar("norm_coefficient", 0.0)
 
     def step(rate: str, updates: str, x: str, g: str, h: str) -> tuple[str, ...]:
         slower = c.add("Add", [c.like(1, x), c.add("Mul", [updates, c.like(decay, x)])])
         g = _regularized(c, x, g, norm)
         h = c.add("Add", [h, c.add("Mul", [g, g])])
         size = c.add("Add", [c.add("Sqrt", [h]), c.like(epsilon, x)])
-        moved = c.add("Div", [c.add("Mul", [c.add("Div", [rate, slower]), g]), size])
-        return c.add("Sub", [x, moved]), h
+        update = c.add("Div", [c.add("Mul", [c.add("Div", [rate, slower]), g]), size])
+        return c.add("Sub", [x, update]), h
 
     return _stepped(c, 3, step)
 
 
 @row("Adam", domain=TRAINING)
 def adam(c: Conversion) -> Result:
-    alpha, beta = c.number("alpha", 0.9), c.number("beta", 0.999)
-    epsilon, norm = c.number("epsilon", 1e-6), c.number("norm_coefficient", 0.0)
-    after = c.number("norm_coefficient_post", 0.0)
+    alpha, beta = c.scalar("alpha", 0.9), c.scalar("beta", 0.999)
+    epsilon, norm = c.scalar("epsilon", 1e-6), c.scalar("norm_coefficient", 0.0)
+    after = c.scalar("norm_coefficient_post", 0.0)
 
     def step(rate: str, updates: str, x: str, g: str, v: str, h: str) -> tuple[str, ...]:
         g = _regularized(c, x, g, norm)
@@ -180,8 +180,8 @@ def adam(c: Conversion) -> Result:
 
 @row("Momentum", domain=TRAINING)
 def momentum(c: Conversion) -> Result:
-    alpha, beta = c.number("alpha", math.nan), c.number("beta", math.nan)
-    norm = c.number("norm_coefficient", math.nan)
+    alpha, beta = c.scalar("alpha", math.nan), c.scalar("beta", math.nan)
+    norm = c.scalar("norm_coefficient", math.nan)
     mode = c.choice("mode", ("standard", "nesterov"))
     if math.isnan(alpha + beta + norm):
         raise ModelError("alpha, beta or norm_coefficient is missing", place=c.node.place)
@@ -190,7 +190,9 @@ def momentum(c: Conversion) -> Result:
         g = _regularized(c, x, g, norm)
         begun = c.add("Greater", [updates, c.like(0, x)])
         v = _mixed(c, alpha, v, c.add("Where", [begun, c.like(beta, x), c.like(1, x)]), g)
-        moved = v if mode == "standard" else c.add("Add", [g, c.add("Mul", [c.like(alpha, x), v])])
-        return c.add("Sub", [x, c.add("Mul", [rate, moved])]), v
+        direction = (
+            v if mode == "standard" else c.add("Add", [g, c.add("Mul", [c.like(alpha, x), v])])
+        )
+        return c.add("Sub", [x, c.add("Mul", [rate, direction])]), v
 
     return _stepped(c, 3, step)

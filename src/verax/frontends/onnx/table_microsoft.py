@@ -1,5 +1,5 @@
-"""What ONNX Runtime's optimiser writes in place of several nodes (com.microsoft): products,
-activations and normalisations with what stood around them.
+"""What ONNX Runtime's optimizer writes in place of several nodes (com.microsoft): products,
+activations and normalizations with what stood around them.
 
 Each is read as the nodes that it stands for, in the order in which ONNX Runtime computes them.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from verax.frontends.common.context import Applied, Conversion, Result
 from verax.frontends.common.formulas import clipped
-from verax.frontends.common.table import fields_of, number
+from verax.frontends.common.table import fields_of, scalar
 from verax.frontends.onnx.rows import MICROSOFT, row
 from verax.frontends.onnx.table_windows import CONVOLUTION
 from verax.frontends.onnx.tensors import dtype_of
@@ -30,26 +30,28 @@ GIVEN = {
 
 
 def _activated(
-    c: Conversion, made: Applied, kind: str | None, given: tuple[float, ...] | None
+    c: Conversion, result: Applied, kind: str | None, parameters: tuple[float, ...] | None
 ) -> Applied:
-    """The activation of a value; given: its parameters as a list, None where they are attributes
-    of their own (activation_alpha, ...)."""
+    """The activation of `result`.
+
+    parameters: of the activation, as a list; None where they are attributes of their own
+    (activation_alpha, ...)."""
     if not kind:
-        return made
-    value = c.append(made)
-    if kind == "Clip" and given is not None:
-        low, high = (*given, *(-np.inf, np.inf)[len(given) :])[:2]
+        return result
+    value = c.append(result)
+    if kind == "Clip" and parameters is not None:
+        low, high = (*parameters, *(-np.inf, np.inf)[len(parameters) :])[:2]
         return clipped(c, value, low, high)
     if kind not in GIVEN:
         c.attributes.refuse("activation", f"supported: {', '.join(GIVEN)}")
-    wanted = GIVEN[kind]
-    if given is None:
-        numbers = [c.number(f"activation_{name}", default) for name, default in wanted]
+    defaults = GIVEN[kind]
+    if parameters is None:
+        numbers = [c.scalar(f"activation_{name}", default) for name, default in defaults]
     else:
-        if len(given) > len(wanted):
-            c.attributes.refuse("activation_params", f"{kind} has {len(wanted)}")
-        numbers = [*given, *(default for _, default in wanted[len(given) :])]
-    return c.apply(kind, [value], **{name: n for (name, _), n in zip(wanted, numbers)})
+        if len(parameters) > len(defaults):
+            c.attributes.refuse("activation_params", f"{kind} has {len(defaults)}")
+        numbers = [*parameters, *(default for _, default in defaults[len(parameters) :])]
+    return c.apply(kind, [value], **{name: n for (name, _), n in zip(defaults, numbers)})
 
 
 @row("FusedConv", "NhwcFusedConv", domain=MICROSOFT)
@@ -57,28 +59,28 @@ def fused_conv(c: Conversion) -> Result:
     """X, weights, bias, and Z, which is added before the activation. Nhwc: images and Z have their
     channels last."""
     last = c.node.op_type.startswith("Nhwc")
-    inputs = [turned(c, c.required(0), last), c.required(1), c.input(2)]
+    inputs = [channels_first(c, c.required(0), last), c.required(1), c.input(2)]
     y = c.apply("Conv", inputs, **fields_of(c, CONVOLUTION))
     if c.input(3) is not None:
-        y = c.apply("Add", [c.append(y), turned(c, c.required(3), last)])
+        y = c.apply("Add", [c.append(y), channels_first(c, c.required(3), last)])
     a = c.attributes
     y = _activated(c, y, a.text("activation", ""), a.numbers("activation_params", ()))
-    return turned_back(c, y, last)
+    return channels_last(c, y, last)
 
 
-def turned(c: Conversion, value: str, last: bool) -> str:
-    """An image with channels last (itself if not) as one with channels first."""
+def channels_first(c: Conversion, value: str, last: bool) -> str:
+    """The image with channels first; itself unless `last`."""
     if not last:
         return value
     axes = list(range(c.rank(value)))
     return c.add("Transpose", [value], perm=(0, axes[-1], *axes[1:-1]))
 
 
-def turned_back(c: Conversion, made: Applied, last: bool) -> Applied:
-    """What `turned` did, undone."""
+def channels_last(c: Conversion, result: Applied, last: bool) -> Applied:
+    """The image with channels last, if `last`: the inverse of `channels_first`."""
     if not last:
-        return made
-    value = c.append(made)
+        return result
+    value = c.append(result)
     return c.apply("Transpose", [value], perm=(0, *range(2, c.rank(value)), 1))
 
 
@@ -88,8 +90,8 @@ def fused_gemm(c: Conversion) -> Result:
     y = c.apply(
         "Gemm",
         list(c.inputs),
-        alpha=a.number("alpha", 1.0),
-        beta=a.number("beta", 1.0),
+        alpha=a.scalar("alpha", 1.0),
+        beta=a.scalar("beta", 1.0),
         trans_a=a.flag("transA"),
         trans_b=a.flag("transB"),
     )
@@ -103,7 +105,7 @@ def fused_mat_mul(c: Conversion) -> Result:
         _transposed(c, c.required(i), c.flag(f"trans{name}"), c.flag(f"transBatch{name}"))
         for i, name in enumerate("AB")
     ]
-    alpha = c.number("alpha", 1.0)
+    alpha = c.scalar("alpha", 1.0)
     if alpha == 1.0:
         return c.result("MatMul", factors)
     product = c.add("MatMul", factors)
@@ -147,7 +149,7 @@ def bias_softmax(c: Conversion) -> Result:
 
 @row("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_normalization(c: Conversion) -> Result:
-    """input + skip (+ bias), normalised with gamma and beta; the sum is output 3."""
+    """input + skip (+ bias), normalized with gamma and beta; the sum is output 3."""
     inputs = [c.required(2), c.input(3)]
     return _skipped(c, "LayerNormalization", inputs, c.input(4))
 
@@ -163,15 +165,15 @@ def _skipped(c: Conversion, kind: str, scales: list[str | None], bias: str | Non
         c.refuse("the statistics, which only training uses, are not supported")
     total = c.add("Add", [c.required(0), c.required(1)])
     total = total if bias is None else c.add("Add", [total, bias])
-    y = c.apply(kind, [total, *scales], axis=-1, epsilon=c.number("epsilon", 1e-12))
+    y = c.apply(kind, [total, *scales], axis=-1, epsilon=c.scalar("epsilon", 1e-12))
     return with_more(c, y, None, None, total)
 
 
-def with_more(c: Conversion, made: Applied, *more: str | None) -> Result:
+def with_more(c: Conversion, result: Applied, *more: str | None) -> Result:
     """The first output and, where the node has them, further ones (None: of those never used)."""
     if not any(c.output_used(i) for i in range(1, len(c.node.outputs))):
-        return made
-    first = c.append(made)
+        return result
+    first = c.append(result)
     return c.named([first, *(m or first for m in more)])
 
 
@@ -183,28 +185,28 @@ def simplified_layer_normalization(c: Conversion) -> Result:
         c.refuse("the statistics, which only training uses, are not supported")
     if dtype_of(a.integer("stash_type", 1), c.node.place) is not DType.float32:
         a.refuse("stash_type", "statistics in another type than float32")
-    fields = {"axis": a.integer("axis", -1), "epsilon": a.number("epsilon", 1e-5)}
+    fields = {"axis": a.integer("axis", -1), "epsilon": a.scalar("epsilon", 1e-5)}
     return c.result("RMSNormalization", c.operands, **fields)
 
 
 @row("EmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_normalization(c: Conversion) -> Result:
-    """Words, positions and segments looked up, added and normalised. Outputs: that, how many words
+    """Words, positions and segments looked up, added and normalized. Outputs: that, how many words
     each row of the mask has, and the sum."""
     a = c.attributes
     a.irrelevant("mask_index_type", "naming the output asks for it")
     ids = c.required(0)
     total = c.add("Gather", [c.required(2), ids], axis=0)
     if c.input(8) is not None:
-        places = c.add("Gather", [c.required(3), c.required(8)], axis=0)
+        positions = c.add("Gather", [c.required(3), c.required(8)], axis=0)
     else:
         count = c.add("Shape", [ids], start=1, end=2)
-        places = c.add("Slice", [c.required(3), c.ints([0]), count, c.ints([0])])
-    total = c.add("Add", [total, places])
+        positions = c.add("Slice", [c.required(3), c.ints([0]), count, c.ints([0])])
+    total = c.add("Add", [total, positions])
     if c.input(1) is not None:
         total = c.add("Add", [total, c.add("Gather", [c.required(4), c.required(1)], axis=0)])
     scales = [c.required(5), c.required(6)]
-    y = c.apply("LayerNormalization", [total, *scales], axis=-1, epsilon=c.number("epsilon", 1e-12))
+    y = c.apply("LayerNormalization", [total, *scales], axis=-1, epsilon=c.scalar("epsilon", 1e-12))
     return with_more(c, y, _words(c, ids) if c.output_used(1) else None, total)
 
 
@@ -223,14 +225,14 @@ def _grouped(c: Conversion, value: str, scales: list[str]) -> Applied:
     a = c.attributes
     last = a.flag("channels_last", True)
     fields: dict[str, Any] = {"num_groups": a.integer("groups", 0)}
-    fields |= fields_of(c, {"epsilon": number(1e-5)})
-    inputs = [turned(c, value, last), *(c.cast(s, c.type(value).dtype) for s in scales)]
+    fields |= fields_of(c, {"epsilon": scalar(1e-5)})
+    inputs = [channels_first(c, value, last), *(c.cast(s, c.type(value).dtype) for s in scales)]
     y = c.apply("GroupNormalization", inputs, **fields, per_group=False)
     activation = a.integer("activation", 0)
     if activation not in (0, 1):
         a.refuse("activation", "supported: 0 (none), 1 (SiLU)")
     y = c.apply("Swish", [c.append(y)], alpha=1.0) if activation else y
-    return turned_back(c, y, last)
+    return channels_last(c, y, last)
 
 
 @row("GroupNorm", domain=MICROSOFT)
@@ -240,7 +242,7 @@ def group_norm(c: Conversion) -> Result:
 
 @row("SkipGroupNorm", domain=MICROSOFT)
 def skip_group_norm(c: Conversion) -> Result:
-    """x + skip (+ bias), normalised by groups; the sum is output 1."""
+    """x + skip (+ bias), normalized by groups; the sum is output 1."""
     x, skip = c.required(0), c.required(3)
     if c.rank(skip) == 2:
         axes = [1, 2] if c.flag("channels_last", True) else [2, 3]

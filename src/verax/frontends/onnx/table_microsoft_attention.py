@@ -39,7 +39,7 @@ def size(c: Conversion, value: str, axis: int) -> str:
     return c.add("Shape", [value], start=axis, end=axis + 1)
 
 
-def places(c: Conversion, end: str) -> str:
+def positions_before(c: Conversion, end: str) -> str:
     """0, 1, ... before `end`, an int64[1]."""
     stop = c.add("Squeeze", [end, c.ints([0])])
     return c.add("Range", [c.constant(0, np.int64), stop, c.constant(1, np.int64)])
@@ -53,7 +53,7 @@ def in_heads(c: Conversion, value: str, heads: int) -> str:
     return c.add("Reshape", [value, c.ints([0, 0, heads, features // heads])])
 
 
-def joined(c: Conversion, value: str) -> Applied:
+def merged_heads(c: Conversion, value: str) -> Applied:
     """[batch, length, heads, features] as [batch, length, all features]."""
     heads, features = c.known_sizes(value, (-2, -1))
     return c.apply("Reshape", [value, c.ints([0, 0, heads * features])])
@@ -65,8 +65,8 @@ def swapped(c: Conversion, value: str) -> str:
 
 
 def scale(c: Conversion, q: str) -> float:
-    given = c.number("scale", 0.0)
-    return given or 1 / math.sqrt(c.known_size(q, -1, "the scale"))
+    stated = c.scalar("scale", 0.0)
+    return stated or 1 / math.sqrt(c.known_size(q, -1, "the scale"))
 
 
 def attended(c: Conversion, heads: Heads, mask: str | None, masked_to_zero: bool = False) -> str:
@@ -74,8 +74,8 @@ def attended(c: Conversion, heads: Heads, mask: str | None, masked_to_zero: bool
     queries, keys = (c.type(v).dims[1] for v in (heads.q, heads.k))
     if heads.causal and heads.past:
         seen = _not_later(c, heads)
-        known = c.like(0, heads.q) if mask is None else mask
-        mask = c.add("Where", [seen, known, c.like(_lowest(c, heads.q), heads.q)])
+        bias = c.like(0, heads.q) if mask is None else mask
+        mask = c.add("Where", [seen, bias, c.like(_lowest(c, heads.q), heads.q)])
     elif heads.causal and isinstance(queries, int) and isinstance(keys, int) and queries < keys:
         c.refuse(f"unidirectional with {queries} queries and {keys} keys: which key a query stands "
                  "at is not said, and the last one sees all of them in ONNX Runtime")  # fmt: skip
@@ -97,15 +97,15 @@ def _sum(c: Conversion, mask: str | None, more: str) -> str:
 
 def _not_later(c: Conversion, heads: Heads) -> str:
     """Whether a key comes no later than a query, [queries, keys]."""
-    keys, queries = (places(c, size(c, v, 1)) for v in (heads.k, heads.q))
+    keys, queries = (positions_before(c, size(c, v, 1)) for v in (heads.k, heads.q))
     past = c.add("Sub", [size(c, heads.k, 1), size(c, heads.q, 1)])
     last = c.add("Unsqueeze", [c.add("Add", [queries, past]), c.ints([1])])
     return c.add("LessOrEqual", [c.add("Unsqueeze", [keys, c.ints([0])]), last])
 
 
-def added(c: Conversion, shown: str, like: str, otherwise: float) -> str:
+def added(c: Conversion, visible: str, like: str, otherwise: float) -> str:
     """0 where a key is shown, and a number elsewhere, in the element type of `like`."""
-    return c.add("Where", [shown, c.like(0, like), c.like(otherwise, like)])
+    return c.add("Where", [visible, c.like(0, like), c.like(otherwise, like)])
 
 
 def _padding(c: Conversion, index: int, heads: Heads) -> str | None:
@@ -117,31 +117,31 @@ def _padding(c: Conversion, index: int, heads: Heads) -> str | None:
     mask = c.input(index)
     if mask is None:
         return None
-    low = c.number("mask_filter_value", -10000.0)
+    low = c.scalar("mask_filter_value", -10000.0)
     rank, like = c.rank(mask), heads.q
     if rank == 1:
         return added(c, _between(c, mask, heads), like, low)
     if rank == 4:
         c.refuse("a mask of four axes, as Megatron's, is not supported")
-    shown = c.add("Greater", [mask, c.like(0, mask)])
-    shown = c.add("Unsqueeze", [shown, c.ints([1, 2] if rank == 2 else [1])])
-    return added(c, shown, like, low)
+    visible = c.add("Greater", [mask, c.like(0, mask)])
+    visible = c.add("Unsqueeze", [visible, c.ints([1, 2] if rank == 2 else [1])])
+    return added(c, visible, like, low)
 
 
 def _between(c: Conversion, ends: str, heads: Heads) -> str:
     """Keys that a mask of lengths, or of ends and starts, shows: [batch, 1, 1, keys]."""
     batch, count = c.type(heads.q).dims[0], c.type(ends).dims[0]
-    keys = c.cast(places(c, size(c, heads.k, 1)), c.type(ends).dtype)
-    halves = [ends]
+    keys = c.cast(positions_before(c, size(c, heads.k, 1)), c.type(ends).dtype)
+    bounds = [ends]
     if count != batch:
         if not isinstance(batch, int) or count != 2 * batch:
             c.refuse(f"a mask of {count} numbers for a batch of {batch} is not supported")
-        halves = c.split(ends, 2, 0)
-    lanes = [c.add("Unsqueeze", [half, c.ints([1, 2, 3])]) for half in halves]
-    shown = c.add("Less", [keys, lanes[0]])
+        bounds = c.split(ends, 2, 0)
+    lanes = [c.add("Unsqueeze", [half, c.ints([1, 2, 3])]) for half in bounds]
+    visible = c.add("Less", [keys, lanes[0]])
     if len(lanes) > 1:
-        shown = c.add("And", [shown, c.add("GreaterOrEqual", [keys, lanes[1]])])
-    return shown
+        visible = c.add("And", [visible, c.add("GreaterOrEqual", [keys, lanes[1]])])
+    return visible
 
 
 def _after(c: Conversion, past: str | None, own: str) -> str:
@@ -155,16 +155,16 @@ def _merged(c: Conversion, qkv: str, sizes: tuple[int, ...], past: int, mask: in
     """Attention and QAttention, from the merged projections [batch, length, sizes of q, k, v]."""
     a = c.attributes
     for name in ("do_rotary", "past_present_share_buffer"):
-        a.expect(name, 0, why="it is CUDA's alone")
+        a.expect(name, 0, reason="it is CUDA's alone")
     a.irrelevant("rotary_embedding_dim", "nothing is rotated")
     count = a.integer("num_heads", 0)
-    parts = c.add_all("Split", [qkv, c.ints(sizes)], num_outputs=3, axis=2)
-    q, k, v = (in_heads(c, p, count) for p in parts)
+    projections = c.add_all("Split", [qkv, c.ints(sizes)], num_outputs=3, axis=2)
+    q, k, v = (in_heads(c, p, count) for p in projections)
     heads = Heads(q, k, v, a.flag("unidirectional"))
     cached: list[str | None] = [None, None]
     if c.input(past) is not None:
-        both = c.split(c.required(past), 2, 0)
-        cached = [c.add("Squeeze", [p, c.ints([0])]) for p in both]
+        past_pair = c.split(c.required(past), 2, 0)
+        cached = [c.add("Squeeze", [p, c.ints([0])]) for p in past_pair]
     caches = [_after(c, p, own) for p, own in zip(cached, (heads.k, heads.v))]
     heads.past = c.input(past) is not None
     if heads.past:
@@ -172,7 +172,7 @@ def _merged(c: Conversion, qkv: str, sizes: tuple[int, ...], past: int, mask: in
     hidden = _padding(c, mask, heads)
     if c.node.op_type == "Attention" and c.input(5) is not None:
         hidden = _sum(c, hidden, c.required(5))
-    y = joined(c, attended(c, heads, hidden))
+    y = merged_heads(c, attended(c, heads, hidden))
     if not c.output_used(1):
         return y
     alone = [c.add("Unsqueeze", [x, c.ints([0])]) for x in caches]
@@ -196,17 +196,17 @@ def attention(c: Conversion) -> Result:
 
 
 @row("QAttention", domain=MICROSOFT)
-def quantised_attention(c: Conversion) -> Result:
+def quantized_attention(c: Conversion) -> Result:
     """Attention of bytes: input and weights with a scale and a zero point each."""
-    x = c.add("DequantizeLinear", [c.required(0), _number(c, 3), _number(c, 6)])
-    scale, zero = (_number(c, i) for i in (4, 7))
+    x = c.add("DequantizeLinear", [c.required(0), _scalar(c, 3), _scalar(c, 6)])
+    scale, zero = (_scalar(c, i) for i in (4, 7))
     w = c.add("DequantizeLinear", [c.required(1), scale, zero], axis=1)
     (total,) = c.known_sizes(1, (1,), "the sizes of q, k and v")
     qkv = c.add("Add", [c.add("MatMul", [x, w]), c.required(2)])
     return _merged(c, qkv, (total // 3,) * 3, past=8, mask=5)
 
 
-def _number(c: Conversion, index: int) -> str | None:
+def _scalar(c: Conversion, index: int) -> str | None:
     """An optional input; a vector of one number as that number."""
     name = c.input(index)
     if name is not None and c.type(name).dims == (1,):
@@ -236,7 +236,7 @@ def multi_head_attention(c: Conversion) -> Result:
     hidden = _padding(c, 4, heads)
     if c.input(5) is not None:
         hidden = _sum(c, hidden, c.required(5))
-    y = joined(c, attended(c, heads, hidden))
+    y = merged_heads(c, attended(c, heads, hidden))
     return with_more(c, y, *caches)
 
 
@@ -257,12 +257,12 @@ def _given_heads(c: Conversion, count: int) -> list[str]:
                  for x in (key, value))]  # fmt: skip
 
 
-def _biased(c: Conversion, parts: list[str]) -> list[str]:
+def _biased(c: Conversion, projections: list[str]) -> list[str]:
     """Queries, keys and values with their part of the bias."""
-    shapes = [c.known_sizes(p, (2, 3), "the bias") for p in parts]
+    shapes = [c.known_sizes(p, (2, 3), "the bias") for p in projections]
     sizes = [math.prod(shape) for shape in shapes]
     biases = c.add_all("Split", [c.required(3), c.ints(sizes)], num_outputs=3, axis=0)
     return [
         c.add("Add", [p, c.add("Reshape", [b, c.ints(shape)])])
-        for p, b, shape in zip(parts, biases, shapes)
+        for p, b, shape in zip(projections, biases, shapes)
     ]

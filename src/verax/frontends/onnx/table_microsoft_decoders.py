@@ -14,8 +14,8 @@ from verax.frontends.onnx.table_microsoft_attention import (
     Heads,
     attended,
     in_heads,
-    joined,
-    places,
+    merged_heads,
+    positions_before,
     scale,
     size,
     swapped,
@@ -39,36 +39,36 @@ class Rotation:
         if 2 * half > features:
             c.refuse(f"{2 * half} features of {features} are to be rotated")
         sizes = [2 * half, features - 2 * half]
-        turning, rest = x, None
+        turning, unrotated = x, None
         if sizes[1]:
-            turning, rest = c.add_all("Split", [x, c.ints(sizes)], num_outputs=2, axis=3)
+            turning, unrotated = c.add_all("Split", [x, c.ints(sizes)], num_outputs=2, axis=3)
         axis = 3
         if self.interleaved:
             turning, axis = c.add("Reshape", [turning, c.ints([0, 0, 0, half, 2])]), 4
         first, second = c.split(turning, 2, axis)
         if self.interleaved:
             first, second = (c.add("Squeeze", [p, c.ints([4])]) for p in (first, second))
-        parts = [
+        rotated = [
             c.add("Sub", [c.add("Mul", [first, self.cos]), c.add("Mul", [second, self.sin])]),
             c.add("Add", [c.add("Mul", [first, self.sin]), c.add("Mul", [second, self.cos])]),
         ]
         if self.interleaved:
-            parts = [c.add("Unsqueeze", [p, c.ints([4])]) for p in parts]
-        y = c.add("Concat", parts, axis=axis)
+            rotated = [c.add("Unsqueeze", [p, c.ints([4])]) for p in rotated]
+        y = c.add("Concat", rotated, axis=axis)
         y = c.add("Reshape", [y, c.ints([0, 0, 0, 2 * half])]) if self.interleaved else y
-        return y if rest is None else c.add("Concat", [y, rest], axis=3)
+        return y if unrotated is None else c.add("Concat", [y, unrotated], axis=3)
 
 
-def _rotation(c: Conversion, where: str, cos: int, sin: int, interleaved: bool) -> Rotation:
-    """where: int64 [batch or 1, length]; cos, sin: inputs [length, half the features]."""
-    found = [c.add("Gather", [c.required(i), where], axis=0) for i in (cos, sin)]
-    first, second = (c.add("Unsqueeze", [x, c.ints([2])]) for x in found)
+def _rotation(c: Conversion, positions: str, cos: int, sin: int, interleaved: bool) -> Rotation:
+    """positions: int64 [batch or 1, length]; cos, sin: inputs [length, half the features]."""
+    factors = [c.add("Gather", [c.required(i), positions], axis=0) for i in (cos, sin)]
+    first, second = (c.add("Unsqueeze", [x, c.ints([2])]) for x in factors)
     return Rotation(first, second, interleaved)
 
 
 def _from(c: Conversion, begin: str, count: str) -> str:
     """begin [batch or 1, 1] + 0, 1, ... before `count`: [batch or 1, count]."""
-    return c.add("Add", [begin, c.add("Unsqueeze", [places(c, count), c.ints([0])])])
+    return c.add("Add", [begin, c.add("Unsqueeze", [positions_before(c, count), c.ints([0])])])
 
 
 @row("RotaryEmbedding", domain=MICROSOFT)
@@ -76,15 +76,15 @@ def rotary_embedding(c: Conversion) -> Result:
     """x [batch, length, features] or [batch, heads, length, features]; where it begins, int64[1],
     or the places [batch, length]; cosines and sines [places, half the features]."""
     a = c.attributes
-    a.expect("scale", 1.0, why="ONNX Runtime's kernels ignore it")
-    a.expect("is_packed_batching", 0, why="it is CUDA's alone")
+    a.expect("scale", 1.0, reason="ONNX Runtime's kernels ignore it")
+    a.expect("is_packed_batching", 0, reason="it is CUDA's alone")
     count, rotated = a.integer("num_heads", 0), a.integer("rotary_embedding_dim", 0)
     x, ids = c.required(0), c.required(1)
     half = c.known_size(2, 1, "the features of a head")
     if rotated not in (0, 2 * half):
         a.refuse("rotary_embedding_dim", f"the cosines are for {2 * half} features")
-    whole = c.rank(x) == 4
-    if whole:
+    heads_first = c.rank(x) == 4
+    if heads_first:
         x = swapped(c, x)
     else:
         features = c.known_size(x, -1, "the features of a head")
@@ -94,7 +94,7 @@ def rotary_embedding(c: Conversion) -> Result:
     if c.rank(ids) == 1:
         ids = _from(c, c.add("Unsqueeze", [ids, c.ints([0])]), size(c, x, 1))
     y = _rotation(c, ids, 2, 3, a.flag("interleaved")).of(c, x)
-    return c.apply("Transpose", [y], perm=(0, 2, 1, 3)) if whole else joined(c, y)
+    return c.apply("Transpose", [y], perm=(0, 2, 1, 3)) if heads_first else merged_heads(c, y)
 
 
 @row("GroupQueryAttention", domain=MICROSOFT)
@@ -109,11 +109,11 @@ def group_query_attention(c: Conversion) -> Result:
     """
     a = c.attributes
     for name in ("k_quant_type", "v_quant_type"):
-        a.expect(name, "NONE", why="caches of integers are not supported")
+        a.expect(name, "NONE", reason="caches of integers are not supported")
     a.irrelevant("kv_cache_bit_width", "the cache is not quantised")
     a.irrelevant("qk_norm_epsilon", "queries and keys are not normalised")
-    a.expect("qk_output", 0, why="the scores, its output 3, are not supported")
-    a.expect("sliding_window_cache", 0, why="caches that forget are not supported")
+    a.expect("qk_output", 0, reason="the scores, its output 3, are not supported")
+    a.expect("sliding_window_cache", 0, reason="caches that forget are not supported")
     if any(c.input(i) is not None for i in range(12, 16)):
         c.refuse("inputs 12 to 15 (scales of the cache, norms of queries and keys)")
     q, k, v = _grouped_heads(c, a.integer("num_heads", 0), a.integer("kv_num_heads", 0))
@@ -125,13 +125,13 @@ def group_query_attention(c: Conversion) -> Result:
         a.irrelevant("rotary_interleaved", "nothing is rotated")
     present = [cache.filled(c, c.input(i), own) for i, own in ((3, k), (4, v))]
     window = a.integer("local_window_size", -1)
-    shown = cache.shown(c, a.flag("causal", True), window)
-    mask = c.add("Where", [shown, c.like(0, q), c.like(-np.inf, q)])
+    visible = cache.visible(c, a.flag("causal", True), window)
+    mask = c.add("Where", [visible, c.like(0, q), c.like(-np.inf, q)])
     if c.input(10) is not None:
         mask = c.add("Add", [mask, c.required(10)])
     keys, values = (swapped(c, x) for x in present)
     y = _sunk(c, Heads(q, keys, values), mask)
-    return with_more(c, joined(c, y), *present)
+    return with_more(c, merged_heads(c, y), *present)
 
 
 def _grouped_heads(c: Conversion, count: int, shared: int) -> list[str]:
@@ -145,8 +145,8 @@ def _grouped_heads(c: Conversion, count: int, shared: int) -> list[str]:
         c.refuse(f"{features} features do not make {count} + 2 * {shared} heads")
     own = features // (count + 2 * shared)
     sizes = c.ints([count * own, shared * own, shared * own])
-    parts = c.add_all("Split", [c.required(0), sizes], num_outputs=3, axis=2)
-    return [in_heads(c, p, n) for p, n in zip(parts, (count, shared, shared))]
+    projections = c.add_all("Split", [c.required(0), sizes], num_outputs=3, axis=2)
+    return [in_heads(c, p, n) for p, n in zip(projections, (count, shared, shared))]
 
 
 @dataclass
@@ -175,59 +175,59 @@ class _Cache:
     def of_new(self, c: Conversion) -> str:
         """Where each new token stands, [batch, new]: as input 9 says, if there is one. At the
         beginning its first number is what counts."""
-        found = _from(c, self.before, self.new)
+        counted_positions = _from(c, self.before, self.new)
         if c.input(9) is None:
-            return found
+            return counted_positions
         total = c.add("Reshape", [c.cast(c.required(6), DType.int64), c.ints([1])])
-        given = c.required(9)
-        corner = c.add("Slice", [given, c.ints([0, 0]), c.ints([1, 1]), c.ints([0, 1])])
+        stated = c.required(9)
+        corner = c.add("Slice", [stated, c.ints([0, 0]), c.ints([1, 1]), c.ints([0, 1])])
         counted = _from(c, corner, self.new)
-        return c.add("Where", [c.add("Equal", [self.new, total]), counted, given])
+        return c.add("Where", [c.add("Equal", [self.new, total]), counted, stated])
 
     def filled(self, c: Conversion, past: str | None, own: str) -> str:
         """The new tokens behind the old ones, then zeros, [batch, heads, room, features]."""
         own = swapped(c, own)
-        held = own if past is None else c.add("Concat", [past, own], axis=2)
-        place = c.add("Unsqueeze", [places(c, self.room), c.ints([0])])
-        back = c.add("Sub", [place, self.before])
+        tokens = own if past is None else c.add("Concat", [past, own], axis=2)
+        positions = c.add("Unsqueeze", [positions_before(c, self.room), c.ints([0])])
+        back = c.add("Sub", [positions, self.before])
         start = c.ints([0]) if past is None else size(c, past, 2)
-        end = c.add("Sub", [size(c, held, 2), c.ints([1])])
+        end = c.add("Sub", [size(c, tokens, 2), c.ints([1])])
         behind = c.add("Min", [c.add("Add", [back, start]), end])
         is_new = c.add("And", [
             c.add("GreaterOrEqual", [back, c.ints([0])]), c.add("Less", [back, self.new])
         ])  # fmt: skip
-        index = c.add("Where", [is_new, behind, c.add("Min", [place, end])])
+        index = c.add("Where", [is_new, behind, c.add("Min", [positions, end])])
         index = c.add("Unsqueeze", [index, c.ints([1, 3])])
         lanes = np.zeros((1, *c.known_sizes(own, (1,)), 1, *c.known_sizes(own, (3,))), np.int64)
         index = c.add("Add", [index, c.constant(lanes)])
-        found = c.add("GatherElements", [held, index], axis=2)
+        elements = c.add("GatherElements", [tokens, index], axis=2)
         count = c.add("Add", [self.before, self.new])
-        is_held = c.add("Unsqueeze", [c.add("Less", [place, count]), c.ints([1, 3])])
-        return c.add("Where", [is_held, found, c.like(0, own)])
+        is_held = c.add("Unsqueeze", [c.add("Less", [positions, count]), c.ints([1, 3])])
+        return c.add("Where", [is_held, elements, c.like(0, own)])
 
-    def shown(self, c: Conversion, causal: bool, window: int) -> str:
+    def visible(self, c: Conversion, causal: bool, window: int) -> str:
         """Which keys a query sees, [batch, 1, new, room]."""
-        key = c.add("Unsqueeze", [places(c, self.room), c.ints([0, 1, 2])])
+        key = c.add("Unsqueeze", [positions_before(c, self.room), c.ints([0, 1, 2])])
         last = _from(c, self.before, self.new)
         if not causal:
             last = c.add("Sub", [c.add("Add", [self.before, self.new]), c.ints([1])])
         last = c.add("Unsqueeze", [last, c.ints([1, 3])])
-        shown = c.add("LessOrEqual", [key, last])
+        visible = c.add("LessOrEqual", [key, last])
         count = c.builder.known.get(self.new)
         if count is None or count.dtype == object or count[0] != 1:  # one is never padding
-            held = c.add("LessOrEqual", [key, c.add("Unsqueeze", [self.last, c.ints([1, 2])])])
-            shown = c.add("And", [shown, held])
+            filled = c.add("LessOrEqual", [key, c.add("Unsqueeze", [self.last, c.ints([1, 2])])])
+            visible = c.add("And", [visible, filled])
         if window < 0:
-            return shown
+            return visible
         near = c.add("Greater", [key, c.add("Sub", [last, c.ints([window])])])
-        return c.add("And", [shown, near])
+        return c.add("And", [visible, near])
 
 
 def _sunk(c: Conversion, heads: Heads, mask: str) -> str:
     """Attention whose scores are bounded by `softcap`, and whose shares leave room for a sink. A
     query that sees nothing gives zeros, but NaN where scores are bounded."""
     a = c.attributes
-    cap = a.number("softcap", 0.0)
+    cap = a.scalar("softcap", 0.0)
     smooth, sink = a.integer("smooth_softmax", -1) == 1, c.input(11)
     if not cap and not smooth and sink is None:
         return attended(c, heads, mask, masked_to_zero=True)
@@ -236,8 +236,8 @@ def _sunk(c: Conversion, heads: Heads, mask: str) -> str:
     if count != shared:
         repeated = c.constant(np.repeat(np.arange(shared), count // shared), np.int64)
         k, v = (c.add("Gather", [x, repeated], axis=1) for x in (k, v))
-    turned = c.add("Transpose", [k], perm=(0, 1, 3, 2))
-    scores = c.add("Mul", [c.add("MatMul", [q, turned]), c.like(scale(c, heads.q), q)])
+    transposed_keys = c.add("Transpose", [k], perm=(0, 1, 3, 2))
+    scores = c.add("Mul", [c.add("MatMul", [q, transposed_keys]), c.like(scale(c, heads.q), q)])
     if cap:
         bounded = c.add("Tanh", [c.add("Div", [scores, c.like(cap, q)])])
         scores = c.add("Mul", [bounded, c.like(cap, q)])

@@ -6,7 +6,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.common.table import Fields, flag, integer, integers, number, text
+from verax.frontends.common.table import Fields, flag, integer, integers, scalar, text
 from verax.frontends.onnx.rows import MICROSOFT, TABLE, moved_to_input, row
 from verax.frontends.onnx.tensors import dtype_of
 
@@ -33,7 +33,7 @@ TABLE.operator("Pad", domain=MICROSOFT, mode=text("constant"))
 TABLE.operator("OneHot", axis=integer(-1))
 TABLE.operator("Unique", axis=integer(), sorted=flag(True))
 TABLE.operator("NonMaxSuppression", center_point_box=flag())
-TABLE.operator("MaxRoiPool", pooled_shape=integers(()), spatial_scale=number(1.0))
+TABLE.operator("MaxRoiPool", pooled_shape=integers(()), spatial_scale=scalar(1.0))
 TABLE.operator("AffineGrid", align_corners=flag())
 
 
@@ -75,7 +75,7 @@ def pad(c: Conversion) -> Result:
     if c.version >= 11:
         return c.operator("Pad", mode=mode)
     pads = c.ints(c.integers("pads", ()))
-    value = c.like(c.number("value", 0.0))
+    value = c.like(c.scalar("value", 0.0))
     return c.result("Pad", [c.required(0), pads, value], mode=mode)
 
 
@@ -95,14 +95,14 @@ def tensor_scatter(c: Conversion) -> Result:
     count = c.known_size(1, axis)
     along = [1] * rank
     along[axis] = count
-    places = c.constant(np.arange(count).reshape(along), np.int64)
+    indices = c.constant(np.arange(count).reshape(along), np.int64)
     if (first := c.input(2)) is not None:
         behind = c.ints(range(1, rank))
-        places = c.add("Add", [c.add("Unsqueeze", [first, behind]), places])
+        indices = c.add("Add", [c.add("Unsqueeze", [first, behind]), indices])
     if mode == "circular":
-        places = c.add("Mod", [places, c.constant(c.known_size(0, axis), np.int64)])
-    places = c.add("Expand", [places, c.add("Shape", [update])])
-    return c.result("ScatterElements", [cache, places, update], axis=axis)
+        indices = c.add("Mod", [indices, c.constant(c.known_size(0, axis), np.int64)])
+    indices = c.add("Expand", [indices, c.add("Shape", [update])])
+    return c.result("ScatterElements", [cache, indices, update], axis=axis)
 
 
 @row("ConstantOfShape")
@@ -128,7 +128,7 @@ ROI_ALIGN: Fields = {
     "output_height": integer(1),
     "output_width": integer(1),
     "sampling_ratio": integer(0),
-    "spatial_scale": number(1.0),
+    "spatial_scale": scalar(1.0),
 }
 TABLE.operator(
     "RoiAlign",
@@ -152,9 +152,9 @@ def resize(c: Conversion) -> Result:
         mode=mode,
         coordinate_transformation_mode=a.text("coordinate_transformation_mode", "half_pixel"),
         nearest_mode=a.text("nearest_mode", "round_prefer_floor"),
-        cubic_coeff_a=a.number("cubic_coeff_a", -0.75),
+        cubic_coeff_a=a.scalar("cubic_coeff_a", -0.75),
         exclude_outside=a.flag("exclude_outside"),
-        extrapolation_value=a.number("extrapolation_value", 0.0),
+        extrapolation_value=a.scalar("extrapolation_value", 0.0),
         antialias=a.flag("antialias"),
         axes=a.integers("axes"),
         keep_aspect_ratio_policy=a.text("keep_aspect_ratio_policy", "stretch"),

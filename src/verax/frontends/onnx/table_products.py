@@ -17,8 +17,8 @@ def gemm(c: Conversion) -> Result:
         a.irrelevant("broadcast", "the shape of C says whether it broadcasts")
     return c.operator(
         "Gemm",
-        alpha=a.number("alpha", 1.0),
-        beta=a.number("beta", 1.0),
+        alpha=a.scalar("alpha", 1.0),
+        beta=a.scalar("beta", 1.0),
         trans_a=a.flag("transA"),
         trans_b=a.flag("transB"),
     )

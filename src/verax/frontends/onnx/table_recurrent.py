@@ -8,7 +8,7 @@ import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.onnx.rows import row
-from verax.ops.recurrent.recurrent_curves import ONNX_CURVES, curve, takes
+from verax.ops.recurrent.activations import ONNX_CURVES, curve, takes
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
 CASES = {name.lower(): name for name in ONNX_CURVES}
@@ -49,7 +49,7 @@ def _recurrent(c: Conversion, **more: Any) -> Result:
         activations=names,
         activation_alpha=_numbers(c, names, "alpha"),
         activation_beta=_numbers(c, names, "beta"),
-        clip=a.number("clip"),
+        clip=a.scalar("clip"),
         layout=a.integer("layout", 0),
         **more,
     )
@@ -59,15 +59,15 @@ def _numbers(c: Conversion, names: tuple[str, ...], key: str) -> tuple[float, ..
     """alpha or beta of each activation. ONNX lists those of activations that take one, in order;
     activations behind the end of the list have their defaults."""
     attribute = f"activation_{key}"
-    given = [float(np.float32(v)) for v in c.attributes.numbers(attribute, ())]
+    stated = [float(np.float32(v)) for v in c.attributes.numbers(attribute, ())]
     taking = [name for name in names if key in takes(name)]
-    if len(given) > len(taking):
+    if len(stated) > len(taking):
         c.attributes.refuse(attribute, f"{len(taking)} of the activations take one")
-    for name in taking[len(given) :]:
+    for name in taking[len(stated) :]:
         if name in UNSTATED:
             c.refuse(f"{name} without its {key}, for which ONNX has no default")
-    if not given:
+    if not stated:
         return ()
-    given += [getattr(curve(name), key) for name in taking[len(given) :]]
-    numbers = iter(given)
+    stated += [getattr(curve(name), key) for name in taking[len(stated) :]]
+    numbers = iter(stated)
     return tuple(next(numbers) if key in takes(name) else 0.0 for name in names)

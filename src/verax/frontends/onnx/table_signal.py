@@ -20,21 +20,21 @@ def _numbers(c: Conversion) -> tuple[str, bool]:
     """Input 0 in a type that transforms have, without the last axis where it is real; whether it
     holds pairs."""
     x, type_ = c.required(0), c.type(0)
-    parts = c.known_size(x, -1) if type_.rank else 0
-    if parts not in (1, 2) or not type_.dtype.is_float:
+    components = c.known_size(x, -1) if type_.rank else 0
+    if components not in (1, 2) or not type_.dtype.is_float:
         raise ModelError(f"the last axis of {type_} should hold 1 or 2 parts", place=c.node.place)
     if type_.dtype.itemsize < 4:
         x = c.cast(x, DType.float32)
-    return (x, True) if parts == 2 else (c.add("Squeeze", [x, c.ints([-1])]), False)
+    return (x, True) if components == 2 else (c.add("Squeeze", [x, c.ints([-1])]), False)
 
 
-def _scalar(c: Conversion, index: int, what: str) -> int | None:
+def _scalar(c: Conversion, index: int, description: str) -> int | None:
     if c.input(index) is None:
         return None
-    found = c.constant_input(index, what).reshape(-1)
-    if found.size != 1:
-        raise ModelError(f"{what} should be one number", place=c.node.place)
-    return int(found[0])
+    content = c.constant_input(index, description).reshape(-1)
+    if content.size != 1:
+        raise ModelError(f"{description} should be one number", place=c.node.place)
+    return int(content[0])
 
 
 @row("DFT")
@@ -95,12 +95,12 @@ def mel_weights(c: Conversion) -> Result:
     mel = 2595 log10(1 + hertz / 700), corners rounded down to bins."""
     code = c.integer("output_datatype", 1)
     names = ("the Mel bins", "the transform's length", "the rate", "the low edge", "the high edge")
-    given = [float(_constant(c, i, what)) for i, what in enumerate(names)]
-    count, size, rate = (int(v) for v in given[:3])
+    arguments = [float(_constant(c, i, description)) for i, description in enumerate(names)]
+    count, size, rate = (int(v) for v in arguments[:3])
     if min(count, size, rate) < 1:
         raise ModelError(f"{count} Mel bins of {size} at {rate} Hz", place=c.node.place)
-    c.must_be_few((size // 2 + 1) * count)
-    low, high = (2595 * np.log10(1 + hertz / 700) for hertz in given[3:])
+    c.check_count((size // 2 + 1) * count)
+    low, high = (2595 * np.log10(1 + hertz / 700) for hertz in arguments[3:])
     mel = low + np.arange(count + 2) * ((high - low) / (count + 2))
     corners = np.floor((size + 1) * (700 * (10 ** (mel / 2595) - 1)) / rate)
     bins, start, middle, end = (
@@ -114,8 +114,8 @@ def mel_weights(c: Conversion) -> Result:
     return c.named_constant(weights.astype(dtype_of(code, c.node.place).numpy))
 
 
-def _constant(c: Conversion, index: int, what: str) -> np.ndarray:
-    found = c.constant_input(index, what)
-    if found.size != 1:
-        raise ModelError(f"{what} should be one number", place=c.node.place)
-    return found.reshape(-1)[0]
+def _constant(c: Conversion, index: int, description: str) -> np.ndarray:
+    content = c.constant_input(index, description)
+    if content.size != 1:
+        raise ModelError(f"{description} should be one number", place=c.node.place)
+    return content.reshape(-1)[0]

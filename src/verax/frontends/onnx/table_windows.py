@@ -9,7 +9,7 @@ import numpy as np
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.deformable import Taps, deformable_convolution
 from verax.frontends.common.table import Fields, flag, integer, integers
-from verax.frontends.onnx.rows import TABLE, pairs, row, window_pads
+from verax.frontends.onnx.rows import TABLE, pads_per_axis, row, window_pads
 
 
 def _transposed_pads(c: Conversion) -> object:
@@ -47,7 +47,7 @@ TABLE.operator(
     "MaxUnpool",
     kernel_shape=integers(()),
     strides=integers(()),
-    pads=lambda c: pairs(c, c.integers("pads", ())),
+    pads=lambda c: pads_per_axis(c, c.integers("pads", ())),
 )
 
 
@@ -61,7 +61,7 @@ def deform_conv(c: Conversion) -> Result:
     if a.integers("kernel_shape", kernel) != kernel:
         c.refuse(f"the kernel {a.integers('kernel_shape')} with weights of {kernel}")
     strides, dilations = a.integers("strides", (1, 1)), a.integers("dilations", (1, 1))
-    pads = pairs(c, a.integers("pads", (0, 0, 0, 0)))
+    pads = pads_per_axis(c, a.integers("pads", (0, 0, 0, 0)))
     if not len(strides) == len(dilations) == len(pads) == 2 or min(*strides, *dilations) < 1:
         c.refuse("strides, dilations and pads that are not those of two axes")
     taps = Taps(
@@ -79,13 +79,13 @@ def col2im(c: Conversion) -> Result:
     """Sums of overlapping windows: a transposed convolution that puts every element at its place in
     the window, channel by channel. Input [batch, channels * window, windows]."""
     image, kernel = (
-        [int(n) for n in c.constant_input(i, what)]
-        for i, what in ((1, "the image's size"), (2, "the window's size"))
+        [int(n) for n in c.constant_input(i, description)]
+        for i, description in ((1, "the image's size"), (2, "the window's size"))
     )
     rank, (_, total, windows) = len(image), c.type(0).dims
     a = c.attributes
     strides, dilations = a.integers("strides", (1,) * rank), a.integers("dilations", (1,) * rank)
-    pads = pairs(c, a.integers("pads", (0,) * 2 * rank))
+    pads = pads_per_axis(c, a.integers("pads", (0,) * 2 * rank))
     if not len(kernel) == len(strides) == len(dilations) == len(pads) == rank or rank < 1:
         c.refuse("its sizes, pads, strides and dilations are of different numbers of axes")
     if min(*image, *kernel, *strides, *dilations) < 1 or any(p < 0 for pair in pads for p in pair):
@@ -95,15 +95,17 @@ def col2im(c: Conversion) -> Result:
     size = math.prod(kernel)
     if not isinstance(total, int) or total % size or windows != math.prod(counts) or min(room) < 0:
         c.refuse(f"{c.type(0)} is not what windows of {kernel} on an image of {image} give")
-    c.must_be_few(total * size)
-    places = np.tile(np.eye(size).reshape(size, 1, *kernel), (total // size, *(1,) * (rank + 1)))
+    c.check_count(total * size)
+    identity_kernel = np.tile(
+        np.eye(size).reshape(size, 1, *kernel), (total // size, *(1,) * (rank + 1))
+    )
     batch = c.add("Shape", [c.required(0)], end=1)
     shape = c.add("Concat", [batch, c.ints([total, *counts])], axis=0)
     return c.result(
         "ConvTranspose",
         [
             c.add("Reshape", [c.required(0), shape]),
-            c.like(places),
+            c.like(identity_kernel),
         ],
         strides=strides,
         pads=pads,

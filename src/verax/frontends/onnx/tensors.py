@@ -28,14 +28,14 @@ _INT32_STORED = (
 )  # fmt: skip
 
 
-def dtype_of(code: int, place: str) -> DType:
+def dtype_of(code: int, source: str) -> DType:
     """The element type; raises `UnsupportedError` for those that Verax lacks."""
     if code not in TensorProto.DataType.values() or code == TensorProto.UNDEFINED:
-        raise ModelError(f"{code} is not an element type", place=place)
+        raise ModelError(f"{code} is not an element type", place=source)
     if code not in DTYPES:
         raise UnsupportedError(
             f"the element type {dtype_name(code)} is not supported",
-            place=place,
+            place=source,
             next_step=f"convert to one of {', '.join(CODES)}",
         )
     return DTYPES[code]
@@ -48,29 +48,29 @@ class TensorReader:
         self.folder = folder
         self.files: dict[Path, memoryview] = {}
 
-    def read(self, proto: onnx.TensorProto, place: str) -> np.ndarray:
+    def read(self, proto: onnx.TensorProto, source: str) -> np.ndarray:
         """The array. Raises `ModelError` when the data do not fit the declared type and dims."""
-        dtype = dtype_of(proto.data_type, place)
+        dtype = dtype_of(proto.data_type, source)
         shape = tuple(int(d) for d in proto.dims)
         if any(d < 0 for d in shape):
-            raise ModelError(f"the dimensions {shape} are negative", place=place)
+            raise ModelError(f"the dimensions {shape} are negative", place=source)
         if len(shape) > 64:
-            raise ModelError(f"the tensor has {len(shape)} dimensions", place=place)
+            raise ModelError(f"the tensor has {len(shape)} dimensions", place=source)
         count = math.prod(shape)
         if count > MAX_ELEMENTS:
-            raise ModelError(f"the dimensions {shape} are absurdly large", place=place)
+            raise ModelError(f"the dimensions {shape} are absurdly large", place=source)
         if proto.HasField("segment"):
-            raise UnsupportedError("the tensor is stored in segments", place=place)
+            raise UnsupportedError("the tensor is stored in segments", place=source)
         if proto.data_location == TensorProto.EXTERNAL:
-            return self._external(proto, dtype, shape, place)
+            return self._external(proto, dtype, shape, source)
         if proto.HasField("raw_data"):
             raw = np.frombuffer(proto.raw_data, np.uint8)
             if raw.size != stored_bytes(dtype, count):
-                raise self._size_error(raw.size, "bytes", dtype, shape, place)
+                raise self._size_error(raw.size, "bytes", dtype, shape, source)
             return _typed(proto.raw_data, 0, dtype, shape)
-        return self._fields(proto, dtype, count, place).reshape(shape)
+        return self._fields(proto, dtype, count, source).reshape(shape)
 
-    def _fields(self, proto: onnx.TensorProto, dtype: DType, count: int, place: str) -> np.ndarray:
+    def _fields(self, proto: onnx.TensorProto, dtype: DType, count: int, source: str) -> np.ndarray:
         stored: Any
         wide: type[np.generic]
         if dtype is DType.float32:
@@ -82,12 +82,12 @@ class TensorReader:
         elif dtype in (DType.uint32, DType.uint64):
             stored, wide = proto.uint64_data, np.uint64
         elif dtype.is_narrow:
-            return self._codes(proto, dtype, count, place)
+            return self._codes(proto, dtype, count, source)
         else:
             assert dtype in _INT32_STORED
             stored, wide = proto.int32_data, np.int32
         if len(stored) != count:
-            raise self._size_error(len(stored), "elements", dtype, tuple(proto.dims), place)
+            raise self._size_error(len(stored), "elements", dtype, tuple(proto.dims), source)
         array = np.array(stored, wide)
         if array.dtype == dtype.numpy:
             return array
@@ -95,63 +95,63 @@ class TensorReader:
             return array.astype(np.uint16).view(dtype.numpy)
         result = array.astype(dtype.numpy)
         if not np.array_equal(result.astype(wide), array):
-            raise ModelError(f"stored values do not fit {dtype}", place=place)
+            raise ModelError(f"stored values do not fit {dtype}", place=source)
         return result
 
-    def _codes(self, proto: onnx.TensorProto, dtype: DType, count: int, place: str) -> np.ndarray:
+    def _codes(self, proto: onnx.TensorProto, dtype: DType, count: int, source: str) -> np.ndarray:
         """Elements of up to 8 bits out of numbers that are a byte each."""
         codes = np.array(proto.int32_data, np.int32)
         if codes.size != stored_bytes(dtype, count):
-            raise self._size_error(codes.size, "bytes", dtype, tuple(proto.dims), place)
+            raise self._size_error(codes.size, "bytes", dtype, tuple(proto.dims), source)
         if ((codes < -128) | (codes > 255)).any():
-            raise ModelError(f"stored values do not fit {dtype}", place=place)
+            raise ModelError(f"stored values do not fit {dtype}", place=source)
         return _elements(codes.astype(np.uint8), dtype, count)
 
     def _external(
-        self, proto: onnx.TensorProto, dtype: DType, shape: tuple[int, ...], place: str
+        self, proto: onnx.TensorProto, dtype: DType, shape: tuple[int, ...], source: str
     ) -> np.ndarray:
         if proto.raw_data or proto.float_data or proto.int32_data or proto.int64_data:
-            raise ModelError("the tensor has both its own and external data", place=place)
+            raise ModelError("the tensor has both its own and external data", place=source)
         entries = {entry.key: entry.value for entry in proto.external_data}
-        data = self._open(entries.get("location", ""), place)
+        data = self._open(entries.get("location", ""), source)
         size = stored_bytes(dtype, math.prod(shape))
         try:
             offset = int(entries.get("offset", "0"))
             length = int(entries["length"]) if "length" in entries else size
         except ValueError:
-            raise ModelError("offset or length is not a number", place=place) from None
+            raise ModelError("offset or length is not a number", place=source) from None
         if offset < 0 or length != size:
-            raise self._size_error(length, "bytes", dtype, shape, place)
+            raise self._size_error(length, "bytes", dtype, shape, source)
         if offset + size > len(data):
             raise ModelError(
                 f"external data end at byte {offset + size} of a file of {len(data)}",
-                place=place,
+                place=source,
                 next_step="the data file is truncated or belongs to another model",
             )
         if size == 0:
             return np.zeros(shape, dtype.numpy)
         return _typed(data, offset, dtype, shape)
 
-    def _open(self, location: str, place: str) -> memoryview:
+    def _open(self, location: str, source: str) -> memoryview:
         if self.folder is None:
             raise ModelError(
                 f"the data lie in the file {location!r}, and no folder is known",
-                place=place,
+                place=source,
                 next_step="load the model by its path, not from bytes",
             )
-        path = companion(self.folder, location, "data file", place=place)
+        path = companion(self.folder, location, "data file", place=source)
         if path not in self.files:
-            what = f"data file {location!r}"
-            self.files[path] = private_bytes(path, what, place=place, error=ModelError)
+            description = f"data file {location!r}"
+            self.files[path] = private_bytes(path, description, place=source, error=ModelError)
         return self.files[path]
 
     @staticmethod
     def _size_error(
-        found: int, unit: str, dtype: DType, shape: tuple[int, ...], place: str
+        stored: int, unit: str, dtype: DType, shape: tuple[int, ...], source: str
     ) -> ModelError:
         return ModelError(
-            f"{found} {unit} are stored for {dtype}{list(shape)}",
-            place=place,
+            f"{stored} {unit} are stored for {dtype}{list(shape)}",
+            place=source,
             next_step="the file is damaged",
         )
 

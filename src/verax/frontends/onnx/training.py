@@ -32,23 +32,23 @@ def at_inference(
     Dropout passes its data on, taken apart or not; BatchNormalization uses the statistics that it
     has stored.
     """
-    found: list[ForeignNode] = []
-    said: list[str] = []
+    simplified: list[ForeignNode] = []
+    changes: list[str] = []
     for node in nodes:
         mode = node.attributes.get("training_mode")
         if node.op_type == "Dropout" and not node.domain and len(node.inputs) > 2:
-            said.append(f"{node.place} drops nothing")
+            changes.append(f"{node.place} drops nothing")
             node = replace(node, inputs=node.inputs[:1])
         elif node.op_type == "BatchNormalization" and mode:
-            said.append(f"{node.place} uses its stored statistics")
+            changes.append(f"{node.place} uses its stored statistics")
             attributes = {k: v for k, v in node.attributes.items() if k != "training_mode"}
             node = replace(node, outputs=node.outputs[:1], attributes=attributes)
-        found.append(node)
-    return _without_masks(found, dict(constants), said), said
+        simplified.append(node)
+    return _without_masks(simplified, dict(constants), changes), changes
 
 
 def _without_masks(
-    nodes: list[ForeignNode], constants: dict[str, np.ndarray], said: list[str]
+    nodes: list[ForeignNode], constants: dict[str, np.ndarray], changes: list[str]
 ) -> list[ForeignNode]:
     """Without random masks and the factor behind them, where both are what Dropout is made of."""
     makers = {v: n for n in nodes for v in n.outputs if v}
@@ -69,15 +69,15 @@ def _without_masks(
             if chain:
                 dropped[readers[0].outputs[0]] = data
                 idle.update([*chain, node.outputs[0]])
-                said.append(f"{node.place} and the factor behind it drop nothing")
+                changes.append(f"{node.place} and the factor behind it drop nothing")
                 break
-    kept = [
+    replaced = [
         replace(n, op_type="Identity", inputs=(dropped[n.outputs[0]],), attributes={})
         if n.outputs and n.outputs[0] in dropped
         else n
         for n in nodes
     ]
-    return _read(kept, idle)
+    return _read(replaced, idle)
 
 
 def _mask(value: str, makers: Mapping[str, ForeignNode]) -> list[str]:
@@ -96,13 +96,17 @@ def _mask(value: str, makers: Mapping[str, ForeignNode]) -> list[str]:
 
 
 def _scales_up(node: ForeignNode, value: str, constants: Mapping[str, np.ndarray]) -> bool:
-    """Whether a node multiplies `value` by one number above 1, or divides it by one below."""
-    others = [v for v in node.inputs if v != value]
-    if len(others) != 1 or others[0] not in constants or np.size(constants[others[0]]) != 1:
+    """True if the node multiplies `value` by a constant above 1, or divides it by one below."""
+    remaining = [v for v in node.inputs if v != value]
+    if (
+        len(remaining) != 1
+        or remaining[0] not in constants
+        or np.size(constants[remaining[0]]) != 1
+    ):
         return False
-    number = float(np.ravel(constants[others[0]])[0])
-    return (node.op_type == "Mul" and number > 1) or (
-        node.op_type == "Div" and node.inputs[0] == value and 0 < number < 1
+    factor = float(np.ravel(constants[remaining[0]])[0])
+    return (node.op_type == "Mul" and factor > 1) or (
+        node.op_type == "Div" and node.inputs[0] == value and 0 < factor < 1
     )
 
 

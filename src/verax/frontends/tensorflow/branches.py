@@ -31,20 +31,22 @@ def taken_branches(
 
     controls: nodes that a node waits for. resolved: follows names that other names stand for.
     """
-    chosen: dict[str, bool] = {}
+    decisions: dict[str, bool] = {}
     for name, node in nodes.items():
         if node.op_type in SWITCH and len(node.inputs) == 2:
             choice = _choice(nodes, constants, resolved, node.inputs[1])
             if choice is not None:
-                chosen[name] = choice
-    if not chosen:
+                decisions[name] = choice
+    if not decisions:
         return {}, set()
     dead: set[str] = set()
-    found: dict[str, str] = {}
+    replacements: dict[str, str] = {}
 
     def lives(value: str) -> bool:
         name = node_of(value)
-        return name not in dead and (name not in chosen or chosen[name] == bool(port_of(value)))
+        return name not in dead and (
+            name not in decisions or decisions[name] == bool(port_of(value))
+        )
 
     for name in _inputs_first(nodes, controls, resolved):
         node_or_none = nodes.get(name)
@@ -55,15 +57,15 @@ def taken_branches(
         if not waits or (not arriving if merges else len(arriving) < len(inputs)):
             dead.add(name)
         elif merges and len(arriving) == 1:
-            found[name] = arriving[0]
-    for name in chosen:
-        found |= {name: nodes[name].inputs[0], f"{name}:1": nodes[name].inputs[0]}
-    return found, dead | set(chosen) | _marks(nodes, chosen)
+            replacements[name] = arriving[0]
+    for name in decisions:
+        replacements |= {name: nodes[name].inputs[0], f"{name}:1": nodes[name].inputs[0]}
+    return replacements, dead | set(decisions) | _marks(nodes, decisions)
 
 
-def _marks(nodes: Mapping[str, ForeignNode], chosen: Mapping[str, bool]) -> set[str]:
+def _marks(nodes: Mapping[str, ForeignNode], decisions: Mapping[str, bool]) -> set[str]:
     """Nodes that only mark the sides of a branch: they pass on a Switch of the choice itself."""
-    choices = {name for name in chosen if len(set(nodes[name].inputs)) == 1}
+    choices = {name for name in decisions if len(set(nodes[name].inputs)) == 1}
     return {
         name
         for name, node in nodes.items()

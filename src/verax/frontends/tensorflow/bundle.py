@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from verax.base.errors import ModelError, UnsupportedError
 from verax.base.reading import companion, private_bytes
-from verax.frontends.tensorflow.lifting import varint
+from verax.frontends.tensorflow.large_tensors import varint
 from verax.frontends.tensorflow.messages import CLASSES
 from verax.frontends.tensorflow.tensors import DTYPES
 
@@ -35,8 +35,8 @@ class Bundle:
     """Tensors by their checkpoint key. Raises `ModelError` when the files are damaged."""
 
     def __init__(self, prefix: Path) -> None:
-        self.prefix, self.place = prefix, f"{prefix.name}.index"
-        self.index = self._read(self.place).tobytes()
+        self.prefix, self.location = prefix, f"{prefix.name}.index"
+        self.index = self._read(self.location).tobytes()
         self.shards: dict[int, Any] = {}
         try:
             entries = dict(self._entries())
@@ -44,17 +44,17 @@ class Bundle:
             self.entries = {k: CLASSES["BundleEntry"].FromString(v) for k, v in entries.items()}
         except (IndexError, struct.error, DecodeError, ValueError) as error:
             raise ModelError(
-                f"the index of variables is damaged ({error})", place=self.place
+                f"the index of variables is damaged ({error})", place=self.location
             ) from error
         if header.endianness:
-            raise UnsupportedError("the variables are not little-endian", place=self.place)
+            raise UnsupportedError("the variables are not little-endian", place=self.location)
         self.count = max(1, header.num_shards)
 
     def _read(self, name: str) -> memoryview:
         """The bytes of a file of variables."""
-        what, folder = "file of variables", self.prefix.parent
-        path = companion(folder.parent, f"{folder.name}/{name}", what)
-        return private_bytes(path, what, place=str(folder / name), error=ModelError)
+        description, folder = "file of variables", self.prefix.parent
+        path = companion(folder.parent, f"{folder.name}/{name}", description)
+        return private_bytes(path, description, place=str(folder / name), error=ModelError)
 
     def _entries(self) -> Iterator[tuple[bytes, bytes]]:
         footer = self.index[-FOOTER:]
@@ -73,7 +73,7 @@ class Bundle:
         if offset + size + TRAILER > len(self.index) or size < 4:
             raise ValueError("a block lies outside of the file")
         if self.index[offset + size]:
-            raise UnsupportedError("the index of variables is compressed", place=self.place)
+            raise UnsupportedError("the index of variables is compressed", place=self.location)
         checked, end = offset + size + 1, offset + size + TRAILER
         if masked_crc(self.index[offset:checked]) != self.index[checked:end]:
             raise ValueError("a block's checksum is wrong")
@@ -93,13 +93,13 @@ class Bundle:
 
     def _bytes(self, entry: Any) -> memoryview:
         if entry.shard_id not in range(self.count):
-            raise ModelError(f"there is no shard {entry.shard_id}", place=self.place)
+            raise ModelError(f"there is no shard {entry.shard_id}", place=self.location)
         if entry.shard_id not in self.shards:
             name = f"{self.prefix.name}.data-{entry.shard_id:05d}-of-{self.count:05d}"
             self.shards[entry.shard_id] = self._read(name)
         data = self.shards[entry.shard_id]
         if not 0 <= entry.offset <= entry.offset + entry.size <= len(data):
-            raise ModelError("a variable lies outside of its file", place=self.place)
+            raise ModelError("a variable lies outside of its file", place=self.location)
         return data[entry.offset : entry.offset + entry.size]
 
     def tensor(self, key: str) -> np.ndarray | None:
@@ -110,12 +110,14 @@ class Bundle:
         if entry.slices:
             raise UnsupportedError(
                 f"the variable {key!r} is stored in {len(entry.slices)} parts",
-                place=self.place,
+                place=self.location,
                 next_step="freeze the graph, or save it without partitioned variables",
             )
         dtype = DTYPES.get(entry.dtype)
         if dtype is None:
-            raise UnsupportedError(f"the element type {entry.dtype} of {key!r}", place=self.place)
+            raise UnsupportedError(
+                f"the element type {entry.dtype} of {key!r}", place=self.location
+            )
         dims = [int(d.size) for d in entry.shape.dim]
         data = self._bytes(entry)
         if min(dims, default=0) < 0 or math.prod(dims) * dtype.numpy.itemsize != len(data):
@@ -134,22 +136,22 @@ class Bundle:
             saved = CLASSES["SavedObjects"].FromString(data[at + CHECKSUM :][:length])
         except (IndexError, ValueError, DecodeError) as error:
             raise ModelError(
-                f"the table of objects is damaged ({error})", place=self.place
+                f"the table of objects is damaged ({error})", place=self.location
             ) from error
-        found: dict[str, set[str]] = {}
+        keys_of_name: dict[str, set[str]] = {}
         for attribute in (a for node in saved.nodes for a in node.attributes):
-            found.setdefault(attribute.full_name, set()).add(attribute.checkpoint_key)
-        return {name: keys.pop() for name, keys in found.items() if name and len(keys) == 1}
+            keys_of_name.setdefault(attribute.full_name, set()).add(attribute.checkpoint_key)
+        return {name: keys.pop() for name, keys in keys_of_name.items() if name and len(keys) == 1}
 
 
 def _crc_table() -> tuple[int, ...]:
     """Remainders of the 256 bytes by Castagnoli's polynomial, bits reversed."""
-    found = []
+    remainders = []
     for value in range(256):
         for _ in range(8):
             value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        found.append(value)
-    return tuple(found)
+        remainders.append(value)
+    return tuple(remainders)
 
 
 CRC_TABLE = _crc_table()

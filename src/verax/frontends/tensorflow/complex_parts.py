@@ -54,10 +54,10 @@ TYPES = ("T", "Tparams")
 """Attributes that name the type of the operands that may be complex."""
 
 
-class Importing(Protocol):
+class ComplexImporter(Protocol):
     """What complex tensors need of an import."""
 
-    parts: dict[str, Parts]
+    components: dict[str, Parts]
     names: dict[str, str]
     builder: Builder
     table: dict[tuple[str, str], Row]
@@ -67,30 +67,32 @@ class Importing(Protocol):
     def attributes(self, node: ForeignNode) -> Attributes: ...
 
 
-def named(importer: Importing, value: str) -> Parts:
+def named(importer: ComplexImporter, value: str) -> Parts:
     """Names for the parts of a value."""
     return importer.fresh(f"{value}.real"), importer.fresh(f"{value}.imag")
 
 
-def in_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None:
+def in_parts(importer: ComplexImporter, node: ForeignNode) -> list[ForeignNode] | None:
     """The nodes on real numbers that one on complex tensors stands for; None for another node.
 
     Raises `UnsupportedError` for what is not done to complex numbers.
     """
-    parts = importer.parts
+    components = importer.components
     if node.domain == DOMAIN:
         return None
-    taken = [v for v in node.inputs if v in parts]
+    complex_inputs = [v for v in node.inputs if v in components]
     makes = not node.domain and _makes(node)
-    if not taken and not makes:
+    if not complex_inputs and not makes:
         return _constant_parts(importer, node)
     if isinstance(node, KeptBranch | KeptRepeat):
         _refuse(node, "a branch or loop that running decides")
-    if type(node).__name__ in ("Branch", "Call", "While", "Repeat"):
+    if type(node).__name__ in ("Branch", "SubgraphCall", "While", "CountedLoop"):
         return None  # written out, or kept, which is refused then
     if (node.domain, node.op_type) in SIZES:
         node = _real_types(importer, node)
-        return [dataclasses.replace(node, inputs=tuple(parts.get(v, (v,))[0] for v in node.inputs))]
+        return [
+            dataclasses.replace(node, inputs=tuple(components.get(v, (v,))[0] for v in node.inputs))
+        ]
     if node.domain == CONTROL and node.op_type in CONTROL_BY_PART:
         return _by_part(importer, node)
     if not node.domain and node.op_type in BY_PART:
@@ -100,14 +102,14 @@ def in_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None
     if node.domain or (DOMAIN, node.op_type) not in importer.table:
         _refuse(node, node.op_type)
     node = _real_types(importer, node)
-    inputs = tuple(p for v in node.inputs for p in parts.get(v, (v,)))
+    inputs = tuple(p for v in node.inputs for p in components.get(v, (v,)))
     outputs = node.outputs
     if makes or node.op_type not in TO_REAL:
-        parts[outputs[0]] = outputs = named(importer, outputs[0])
+        components[outputs[0]] = outputs = named(importer, outputs[0])
     return [dataclasses.replace(node, domain=DOMAIN, inputs=inputs, outputs=outputs)]
 
 
-def must_not_be_real(importer: Importing, node: ForeignNode) -> None:
+def must_not_be_real(importer: ComplexImporter, node: ForeignNode) -> None:
     """Refuse an operator that has a row on complex numbers alone, where none is given."""
     here = not node.domain and node.op_type not in MAKERS and (DOMAIN, node.op_type)
     if here and here in importer.table and ("", node.op_type) not in importer.table:
@@ -121,52 +123,52 @@ def _makes(node: ForeignNode) -> bool:
     return node.op_type in MAKERS
 
 
-def _constant_parts(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None:
+def _constant_parts(importer: ComplexImporter, node: ForeignNode) -> list[ForeignNode] | None:
     """A complex constant of a loop's or branch's body."""
     if node.domain != CONTROL or node.op_type != "Constant":
         return None
     array: Any = node.attributes["value"]
     if array.dtype.kind != "c":
         return None
-    importer.parts[node.outputs[0]] = made = named(importer, node.outputs[0])
+    importer.components[node.outputs[0]] = names = named(importer, node.outputs[0])
     real, imaginary = np.ascontiguousarray(array.real), np.ascontiguousarray(array.imag)
-    return [constant(made[0], real), constant(made[1], imaginary)]
+    return [constant(names[0], real), constant(names[1], imaginary)]
 
 
-def _real_types(importer: Importing, node: ForeignNode) -> ForeignNode:
+def _real_types(importer: ComplexImporter, node: ForeignNode) -> ForeignNode:
     """The node with the type of the parts where it states that of complex operands."""
-    real = [importer.parts[v][0] for v in node.inputs if v in importer.parts]
+    real = [importer.components[v][0] for v in node.inputs if v in importer.components]
     names = [importer.names[v] for v in real if v in importer.names]  # the others were refused
-    found = {str(importer.builder.types[name].dtype) for name in names}
+    component_types = {str(importer.builder.types[name].dtype) for name in names}
     changed = {}
     for name in TYPES:
         stated = node.attributes.get(name)
-        if not found or not isinstance(stated, str):
+        if not component_types or not isinstance(stated, str):
             continue
-        if REAL.get(stated) not in found:
-            given = ", ".join(COMPLEX_OF[real] for real in sorted(found))
-            importer.attributes(node).refuse(name, f"the operands are {given}")
+        if REAL.get(stated) not in component_types:
+            operand_types = ", ".join(COMPLEX_OF[real] for real in sorted(component_types))
+            importer.attributes(node).refuse(name, f"the operands are {operand_types}")
         changed[name] = REAL[stated]
     return dataclasses.replace(node, attributes={**node.attributes, **changed})
 
 
-def _by_part(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _by_part(importer: ComplexImporter, node: ForeignNode) -> list[ForeignNode]:
     """The node on the real and on the imaginary parts."""
-    parts = importer.parts
+    components = importer.components
     outputs = [named(importer, o) if o else ("", "") for o in node.outputs]
-    made = [
+    copies = [
         dataclasses.replace(
             node,
-            inputs=tuple(parts[v][i] if v in parts else v for v in node.inputs),
+            inputs=tuple(components[v][i] if v in components else v for v in node.inputs),
             outputs=tuple(o[i] for o in outputs),
         )
         for i in (0, 1)
     ]
-    parts.update((o, pair) for o, pair in zip(node.outputs, outputs) if o)
-    return made
+    components.update((o, pair) for o, pair in zip(node.outputs, outputs) if o)
+    return copies
 
 
-def _one_by_one(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _one_by_one(importer: ComplexImporter, node: ForeignNode) -> list[ForeignNode]:
     importer.attributes(node).irrelevant("T", "each value is handed on in its own type")
     return [
         ForeignNode("Identity", (v,), (o,), {}, node.name, depth=node.depth)
@@ -174,9 +176,9 @@ def _one_by_one(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
     ]
 
 
-def _refuse(node: ForeignNode, what: str) -> NoReturn:
+def _refuse(node: ForeignNode, description: str) -> NoReturn:
     raise UnsupportedError(
-        f"{what} of complex numbers is not supported",
+        f"{description} of complex numbers is not supported",
         place=node.place,
         next_step="export the network with this written in real and imaginary parts (tf.math.real, "
         "tf.math.imag, tf.complex), or the part behind it",

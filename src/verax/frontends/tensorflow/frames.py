@@ -73,29 +73,29 @@ def _within(reader: Any, without: Iterable[str]) -> Any:
 
 
 def _leaves(nodes: Sequence[ForeignNode], outputs: Sequence[str], formal: set[str]) -> list[str]:
-    """What a graph reads and neither makes nor is given."""
-    made = {o for n in nodes for o in n.outputs}
+    """Values that the nodes or outputs read, and that are neither formal nor results of a node."""
+    produced = {o for n in nodes for o in n.outputs}
     read = [*(v for n in nodes for v in n.inputs), *outputs]
-    return [v for v in dict.fromkeys(read) if v not in made and v not in formal]
+    return [v for v in dict.fromkeys(read) if v not in produced and v not in formal]
 
 
-def _after(reader: Any, roots: set[str], kept: set[str]) -> set[str]:
+def _after(reader: Any, roots: set[str], barrier: set[str]) -> set[str]:
     """Nodes and all that is computed from them, but not by way of those in `kept`."""
-    gone, found = roots - kept, True
-    while found:
+    gone, grows = roots - barrier, True
+    while grows:
         more = {
             name for name, node in reader.nodes.items()
-            if name not in kept and name not in gone
+            if name not in barrier and name not in gone
             and any(node_of(reader._resolved(v)) in gone for v in node.inputs)
         }  # fmt: skip
-        found = bool(more)
+        grows = bool(more)
         gone |= more
     return gone
 
 
-def _forget(reader: Any, roots: Iterable[str], kept: str) -> None:
+def _forget(reader: Any, roots: Iterable[str], replacement: str) -> None:
     """Drop nodes and all that was computed from them; `kept` stands for them now."""
-    gone = _after(reader, set(roots), {kept})
+    gone = _after(reader, set(roots), {replacement})
     for name in gone:
         reader.nodes.pop(name, None)
 
@@ -146,7 +146,7 @@ def _loop(reader: Any, name: str) -> bool:
         n.name for n in nodes.values()
         if n.op_type in ENTER and n.attributes.get("frame_name") == frame
     }  # fmt: skip
-    ways = [f"{s}:1" for s in switches]
+    continued = [f"{s}:1" for s in switches]
     inside = _within(reader, {*merges, *switches, *enters})
     truth, results = resolved(nodes[name].inputs[0]), [resolved(nodes[n].inputs[0]) for n in again]
     try:
@@ -154,7 +154,9 @@ def _loop(reader: Any, name: str) -> bool:
     except ModelError:
         return False  # a loop inside is to be put together first
     leaves = list(
-        dict.fromkeys([*_leaves(test, [truth], set(merges)), *_leaves(body, results, set(ways))])
+        dict.fromkeys(
+            [*_leaves(test, [truth], set(merges)), *_leaves(body, results, set(continued))]
+        )
     )
     outer = [resolved(nodes[v].inputs[0]) if v in enters else v for v in leaves]
     start = [resolved(nodes[e].inputs[0]) for e in first]
@@ -169,7 +171,7 @@ def _loop(reader: Any, name: str) -> bool:
     reader.nodes[name] = While(
         "While", (*start, *outer), outputs, {}, name,
         test=Subgraph((*merges, *leaves), (truth,), {}, tuple(test)),
-        body=Subgraph((*ways, *leaves), (*results, *leaves), {}, tuple(body)),
+        body=Subgraph((*continued, *leaves), (*results, *leaves), {}, tuple(body)),
     )  # fmt: skip
     _forget_unread(reader, [*test, *body])
     return True
@@ -187,30 +189,31 @@ def _branch(reader: Any, name: str, ends: dict[str, set[str]]) -> bool:
     truths = set()
     unknown = []
     for value in map(resolved, nodes[name].inputs):
-        made = inside._ordered([value], {})
-        if any(n.op_type in MERGE for n in made):
+        side_nodes = inside._ordered([value], {})
+        if any(n.op_type in MERGE for n in side_nodes):
             return False  # a branch inside is to be put together first
-        leaves = _leaves(made, [value], set())
-        chosen = [v for v in leaves if node_of(v) in switches]
-        ways = {bool(port_of(v)) for v in chosen}
-        truths |= {_source(reader, nodes[node_of(v)].inputs[1]) for v in chosen}
-        if len(ways) > 1:
+        leaves = _leaves(side_nodes, [value], set())
+        switch_outputs = [v for v in leaves if node_of(v) in switches]
+        sides_read = {bool(port_of(v)) for v in switch_outputs}
+        truths |= {_source(reader, nodes[node_of(v)].inputs[1]) for v in switch_outputs}
+        if len(sides_read) > 1:
             return False
-        if ways:
-            sides[ways.pop()] = (value, made, leaves)
+        if sides_read:
+            sides[sides_read.pop()] = (value, side_nodes, leaves)
         else:
-            unknown.append((value, made, leaves))
+            unknown.append((value, side_nodes, leaves))
     if len(truths) != 1 or len(sides) + len(unknown) != 2 or not sides:
         return False
     for side in unknown:
-        sides[next(way for way in (True, False) if way not in sides)] = side
+        sides[next(side_truth for side_truth in (True, False) if side_truth not in sides)] = side
     (truth,) = truths
     leaves = list(dict.fromkeys([*sides[True][2], *sides[False][2]]))
     outer = [resolved(nodes[node_of(v)].inputs[0]) if node_of(v) in switches else v for v in leaves]
-    then, other = (
-        Subgraph(tuple(leaves), (sides[way][0],), {}, tuple(sides[way][1])) for way in (True, False)
+    then, otherwise = (
+        Subgraph(tuple(leaves), (sides[side_truth][0],), {}, tuple(sides[side_truth][1]))
+        for side_truth in (True, False)
     )
-    nodes[name] = Branch("If", (truth, *outer), (name,), {}, name, then=then, other=other)
+    nodes[name] = Branch("If", (truth, *outer), (name,), {}, name, then=then, otherwise=otherwise)
     if {_source(reader, v) for v in outer} <= {truth} and not reader._is_read(name):
         reader.dead.add(name)  # it only marks that a branch ran
     ends.setdefault(truth, set()).add(name)

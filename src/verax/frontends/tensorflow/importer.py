@@ -82,7 +82,7 @@ class TensorFlowImporter(Importer):
     tensors lie in which list, and which are complex: real and imaginary part of each."""
 
     lists: dict[str, List]
-    parts: dict[str, complex_parts.Parts]
+    components: dict[str, complex_parts.Parts]
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class TensorFlowImporter(Importer):
         values: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         super().__init__(foreign, table, shapes, values)
-        self.lists, self.parts = {}, {}
+        self.lists, self.components = {}, {}
 
     def can_convert(self, node: ForeignNode) -> bool:
         if (complex_parts.DOMAIN, node.op_type) in self.table and not node.domain:
@@ -110,9 +110,9 @@ class TensorFlowImporter(Importer):
         if array.dtype.kind != "c":
             super()._constant(name, array)
             return
-        self.parts[name] = complex_parts.named(self, name)
-        for part, numbers in zip(self.parts[name], (array.real, array.imag)):
-            super()._constant(part, np.ascontiguousarray(numbers))
+        self.components[name] = complex_parts.named(self, name)
+        for component, numbers in zip(self.components[name], (array.real, array.imag)):
+            super()._constant(component, np.ascontiguousarray(numbers))
 
     def _input_dims(self, value: ForeignValue) -> tuple[int | str | None, ...]:
         if value.kind in complex_parts.REAL:
@@ -126,20 +126,22 @@ class TensorFlowImporter(Importer):
 
     def _output(self, name: str) -> str:
         """A complex output is pairs: a last axis of two."""
-        if name not in self.parts:
+        if name not in self.components:
             return super()._output(name)
         builder = self.builder
         axis = builder.constant(np.array([-1]), self.fresh(f"{name}/axis"))
         ends = [
-            builder.add(Unsqueeze(), [self.names[part], axis], [self.fresh(f"{part}/pair")])
-            for part in self.parts[name]
+            builder.add(
+                Unsqueeze(), [self.names[component], axis], [self.fresh(f"{component}/pair")]
+            )
+            for component in self.components[name]
         ]
         return builder.add(Concat(axis=-1), ends, [name])
 
-    def refuse_unsupported(self, nodes: Sequence[ForeignNode], place: str) -> None:
+    def refuse_unsupported(self, nodes: Sequence[ForeignNode], location: str) -> None:
         missing = {node.op_type for node in nodes if not self.can_convert(node)}
         try:
-            super().refuse_unsupported(nodes, place)
+            super().refuse_unsupported(nodes, location)
         except UnsupportedError as error:
             advice = [text for kinds, text in ADVICE if any(m.startswith(kinds) for m in missing)]
             step = "; ".join(advice) or error.next_step

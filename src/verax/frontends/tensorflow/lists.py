@@ -23,7 +23,7 @@ List = tuple[str | None, ...]
 """Names of the tensors, None where none was put yet."""
 
 
-class Importing(Protocol):
+class ListImporter(Protocol):
     """What lists need of an import."""
 
     lists: dict[str, List]
@@ -32,10 +32,10 @@ class Importing(Protocol):
     def attributes(self, node: ForeignNode) -> Attributes: ...
 
 
-Rule = Callable[[Importing, ForeignNode], list[ForeignNode]]
+Rule = Callable[[ListImporter, ForeignNode], list[ForeignNode]]
 
 
-def of_lists(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None:
+def of_lists(importer: ListImporter, node: ForeignNode) -> list[ForeignNode] | None:
     """The nodes that one on lists stands for, None for another one."""
     passes = node.op_type == "Identity" and node.domain in ("", DOMAIN)
     if passes and node.inputs[0] in importer.lists:
@@ -53,67 +53,69 @@ def of_lists(importer: Importing, node: ForeignNode) -> list[ForeignNode] | None
 
 
 def _hands_on(node: ForeignNode) -> bool:
-    return type(node).__name__ in ("Branch", "Call", "While", "Repeat")
+    return type(node).__name__ in ("Branch", "SubgraphCall", "While", "CountedLoop")
 
 
-def _known(importer: Importing, node: ForeignNode, name: str) -> np.ndarray:
-    found = importer.scope.known(name)
-    if found is None or found.dtype == object:
+def _known_value(importer: ListImporter, node: ForeignNode, name: str) -> np.ndarray:
+    content = importer.scope.known_value(name)
+    if content is None or content.dtype == object:
         raise UnsupportedError(
             "a place in a list of tensors, or its length, is decided only while running",
             place=node.place,
             next_step=NEXT,
         )
-    return found.reshape(-1)
+    return content.reshape(-1)
 
 
-def _list(importer: Importing, node: ForeignNode, name: str) -> List:
+def _list(importer: ListImporter, node: ForeignNode, name: str) -> List:
     if name not in importer.lists:
         raise ModelError(f"{name!r} is no list of tensors", place=node.place)
     return importer.lists[name]
 
 
-def _item(importer: Importing, node: ForeignNode, name: str, place: int) -> str:
+def _item(importer: ListImporter, node: ForeignNode, name: str, index: int) -> str:
     items = _list(importer, node, name)
-    found = items[place] if 0 <= place < len(items) else None
-    if found is None:
-        raise UnsupportedError(f"nothing was put at place {place} of a list", place=node.place)
-    return found
+    item = items[index] if 0 <= index < len(items) else None
+    if item is None:
+        raise UnsupportedError(f"nothing was put at place {index} of a list", place=node.place)
+    return item
 
 
-def _made(importer: Importing, node: ForeignNode, count: str, output: str) -> list[ForeignNode]:
-    size = int(_known(importer, node, count)[0])
+def _new_list(
+    importer: ListImporter, node: ForeignNode, count: str, output: str
+) -> list[ForeignNode]:
+    size = int(_known_value(importer, node, count)[0])
     if not 0 <= size <= MOST:
         raise UnsupportedError(f"a list of {size} tensors is not supported", place=node.place)
     importer.lists[output] = (None,) * size
     return []
 
 
-def _reserve(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
-    return _made(importer, node, node.inputs[1], node.outputs[0])
+def _reserve(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
+    return _new_list(importer, node, node.inputs[1], node.outputs[0])
 
 
-def _array(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _array(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     importer.lists[node.outputs[0]] = ()
-    return _made(importer, node, node.inputs[0], node.outputs[-1])
+    return _new_list(importer, node, node.inputs[0], node.outputs[-1])
 
 
 def _sliced(
-    importer: Importing, node: ForeignNode, source: str, places: Sequence[int], into: List
+    importer: ListImporter, node: ForeignNode, source: str, indices: Sequence[int], into: List
 ) -> list[ForeignNode]:
     items, nodes = list(into), []
-    for row, place in enumerate(places):
-        name = importer.scope.fresh(f"{node.outputs[0]}/{place}")
+    for row, index in enumerate(indices):
+        name = importer.scope.fresh(f"{node.outputs[0]}/{index}")
         attributes = {"axis": 0, "index": row}
         nodes.append(ForeignNode("Row", (source,), (name,), attributes, domain=DOMAIN))
-        if not 0 <= place < len(items):
-            raise ModelError(f"place {place} of a list of {len(items)}", place=node.place)
-        items[place] = name
+        if not 0 <= index < len(items):
+            raise ModelError(f"place {index} of a list of {len(items)}", place=node.place)
+        items[index] = name
     importer.lists[node.outputs[0]] = tuple(items)
     return nodes
 
 
-def _from_tensor(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _from_tensor(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     size = importer.scope.type(node.inputs[0]).dims[0]
     if not isinstance(size, int) or size > MOST:
         raise UnsupportedError(
@@ -122,42 +124,42 @@ def _from_tensor(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
     return _sliced(importer, node, node.inputs[0], range(size), (None,) * size)
 
 
-def _scatter(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _scatter(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     _, indices, value, flow = node.inputs
-    places = [int(i) for i in _known(importer, node, indices)]
-    return _sliced(importer, node, value, places, _list(importer, node, flow))
+    positions = [int(i) for i in _known_value(importer, node, indices)]
+    return _sliced(importer, node, value, positions, _list(importer, node, flow))
 
 
-def _get(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
-    place = int(_known(importer, node, node.inputs[1])[0])
-    return [identity(_item(importer, node, node.inputs[0], place), node.outputs[0])]
+def _get(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
+    index = int(_known_value(importer, node, node.inputs[1])[0])
+    return [identity(_item(importer, node, node.inputs[0], index), node.outputs[0])]
 
 
-def _read(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
-    place = int(_known(importer, node, node.inputs[1])[0])
-    return [identity(_item(importer, node, node.inputs[2], place), node.outputs[0])]
+def _read(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
+    index = int(_known_value(importer, node, node.inputs[1])[0])
+    return [identity(_item(importer, node, node.inputs[2], index), node.outputs[0])]
 
 
 def _put(
-    importer: Importing, node: ForeignNode, source: str, index: str, item: str
+    importer: ListImporter, node: ForeignNode, source: str, index: str, item: str
 ) -> list[ForeignNode]:
-    items, place = list(_list(importer, node, source)), int(_known(importer, node, index)[0])
-    if not 0 <= place < len(items):
-        raise ModelError(f"place {place} of a list of {len(items)}", place=node.place)
-    items[place] = item
+    items, slot = list(_list(importer, node, source)), int(_known_value(importer, node, index)[0])
+    if not 0 <= slot < len(items):
+        raise ModelError(f"place {slot} of a list of {len(items)}", place=node.place)
+    items[slot] = item
     importer.lists[node.outputs[0]] = tuple(items)
     return []
 
 
-def _set(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _set(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     return _put(importer, node, node.inputs[0], node.inputs[1], node.inputs[2])
 
 
-def _write(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _write(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     return _put(importer, node, node.inputs[3], node.inputs[1], node.inputs[2])
 
 
-def _stack(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _stack(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     size = len(_list(importer, node, node.inputs[0]))
     items = [_item(importer, node, node.inputs[0], i) for i in range(size)]
     if not items:
@@ -165,15 +167,15 @@ def _stack(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
     return [stack(items, node.outputs[0])]
 
 
-def _gather(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
-    places = _known(importer, node, node.inputs[1])
-    items = [_item(importer, node, node.inputs[2], int(i)) for i in places]
+def _gather(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
+    indices = _known_value(importer, node, node.inputs[1])
+    items = [_item(importer, node, node.inputs[2], int(i)) for i in indices]
     if not items:
         raise UnsupportedError("an empty list is stacked", place=node.place)
     return [stack(items, node.outputs[0])]
 
 
-def _length(importer: Importing, node: ForeignNode) -> list[ForeignNode]:
+def _length(importer: ListImporter, node: ForeignNode) -> list[ForeignNode]:
     size = len(_list(importer, node, node.inputs[-1]))
     return [constant(node.outputs[0], np.array(size, np.int32))]
 

@@ -61,7 +61,7 @@ MESSAGES: dict[str, str] = {
     "SavedObjects": "nodes=1:*SavedObject",
 }
 """Message -> fields: `name=number:type`, * for repeated, @ for a map from text. `lifted` is
-written by `lifting`, not by TensorFlow."""
+written by `large_tensors`, not by TensorFlow."""
 ONE_OF = ("Attribute",)
 """Messages of which one field is set, `WhichOneof("value")`, even to 0."""
 
@@ -74,10 +74,10 @@ def _described() -> dict[str, Any]:
         message = file.message_type.add(name=name)
         if name in ONE_OF:
             message.oneof_decl.add(name="value")
-        for part in text.split():
-            label, _, rest = part.partition("=")
-            number, _, kind = rest.partition(":")
-            field = _add_field(message, name, label, int(number), kind)
+        for entry in text.split():
+            label, _, declaration = entry.partition("=")
+            field_number, _, kind = declaration.partition(":")
+            field = _add_field(message, name, label, int(field_number), kind)
             if name in ONE_OF:
                 field.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
@@ -88,8 +88,8 @@ def _described() -> dict[str, Any]:
     }
 
 
-def _add_field(message: Any, owner: str, label: str, number: int, kind: str) -> Any:
-    field = message.field.add(name=label, number=number, label=3 if kind[0] in "*@" else 1)
+def _add_field(message: Any, owner: str, label: str, field_number: int, kind: str) -> Any:
+    field = message.field.add(name=label, number=field_number, label=3 if kind[0] in "*@" else 1)
     kind, is_map = kind.lstrip("*@"), kind.startswith("@")
     if is_map:
         entry = "".join(p.title() for p in label.split("_")) + "Entry"

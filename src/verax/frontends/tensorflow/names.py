@@ -48,12 +48,12 @@ def in_function(operators: Mapping[str, str], text: str) -> str:
     operators: of the body's nodes, by name. Raises `UnsupportedError` for an output that is not
     known.
     """
-    parts = text.split(":")
-    if len(parts) < 3:
+    components = text.split(":")
+    if len(components) < 3:
         return plain(text)
-    name, output, place = parts[0], parts[1], parts[2]
-    known = OUTPUTS.get(operators.get(name, ""), (output,))
-    if output not in known:
+    name, output, position = components[0], components[1], components[2]
+    outputs = OUTPUTS.get(operators.get(name, ""), (output,))
+    if output not in outputs:
         raise UnsupportedError(f"the output {text!r} is not known", place=f"node {name!r}")
-    port = known.index(output) + port_of(f"{name}:{place}")
+    port = outputs.index(output) + port_of(f"{name}:{position}")
     return name if port == 0 else f"{name}:{port}"

@@ -18,17 +18,17 @@ from google.protobuf.message import DecodeError
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.reading import companion, open_bytes
-from verax.frontends.common.control import Branch, Call, While, chosen_by
+from verax.frontends.common.control import Branch, SubgraphCall, While, switch
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
 from verax.frontends.tensorflow.branches import SWITCH, taken_branches
 from verax.frontends.tensorflow.bundle import Bundle
 from verax.frontends.tensorflow.frames import structured
-from verax.frontends.tensorflow.lifting import lifted
+from verax.frontends.tensorflow.large_tensors import lifted
 from verax.frontends.tensorflow.messages import CLASSES
 from verax.frontends.tensorflow.names import in_function, node_of, plain, port_of
 from verax.frontends.tensorflow.signatures import (
-    Signature,
-    chosen_signature,
+    ServingSignature,
+    select_signature,
     serving_graph,
     signature_of,
 )
@@ -53,19 +53,19 @@ MAX_DEPTH, MAX_CALLS = 32, 10_000
 MAX_BYTES = 2**31 - 1
 
 
-def read_graph(data: bytes | memoryview, place: str) -> ForeignModel:
+def read_graph(data: bytes | memoryview, location: str) -> ForeignModel:
     """A frozen graph: placeholders are inputs, values that nobody reads are outputs."""
-    graph, contents = _parse("Graph", memoryview(data), place)
+    graph, contents = _parse("Graph", memoryview(data), location)
     if not graph.node:
         raise ModelError(
-            "the file holds no graph", place=place, next_step="is it a frozen GraphDef?"
+            "the file holds no graph", place=location, next_step="is it a frozen GraphDef?"
         )
-    return _Reader(graph, contents, None, place).model(None, {})
+    return _GraphReader(graph, contents, None, location).model(None, {})
 
 
-def read_saved_model(folder: Path, wanted: str | None = None) -> ForeignModel:
+def read_saved_model(folder: Path, signature: str | None = None) -> ForeignModel:
     """A SavedModel folder: one graph, its signature (`wanted` or the default), its variables."""
-    place = folder.name
+    location = folder.name
     file = folder / "saved_model.pb"
     if not file.is_file():
         raise UsageError(
@@ -74,32 +74,32 @@ def read_saved_model(folder: Path, wanted: str | None = None) -> ForeignModel:
             next_step="give the folder that holds saved_model.pb",
         )
     path = companion(folder, file.name, "graph")
-    saved, contents = _parse("SavedModel", open_bytes(path), place)
-    meta = serving_graph(saved, place)
+    saved, contents = _parse("SavedModel", open_bytes(path), location)
+    meta = serving_graph(saved, location)
     index = folder / "variables" / "variables"
     bundle = Bundle(index) if index.with_suffix(".index").exists() else None
-    reader = _Reader(meta.graph_def, contents, bundle, place)
-    chosen = chosen_signature(meta.signature_def, wanted, place)
-    metadata = {"tensorflow": meta.meta_info_def.tensorflow_version, "signature": chosen}
-    return reader.model(signature_of(meta.signature_def[chosen]), metadata)
+    reader = _GraphReader(meta.graph_def, contents, bundle, location)
+    selected = select_signature(meta.signature_def, signature, location)
+    metadata = {"tensorflow": meta.meta_info_def.tensorflow_version, "signature": selected}
+    return reader.model(signature_of(meta.signature_def[selected]), metadata)
 
 
-def _parse(kind: str, data: memoryview, place: str) -> tuple[Any, Sequence[memoryview]]:
+def _parse(kind: str, data: memoryview, location: str) -> tuple[Any, Sequence[memoryview]]:
     """The message, and the large contents that its tensors refer to."""
     small, contents = lifted(data, kind)
     if len(small) > MAX_BYTES:
-        raise ModelError("the file is larger than protobuf allows", place=place)
+        raise ModelError("the file is larger than protobuf allows", place=location)
     try:
         return CLASSES[kind].FromString(small), contents
     except DecodeError as error:
-        raise ModelError(f"the file is damaged ({error})", place=place) from error
+        raise ModelError(f"the file is damaged ({error})", place=location) from error
 
 
-class _Reader:
+class _GraphReader:
     def __init__(
-        self, graph: Any, contents: Sequence[memoryview], bundle: Bundle | None, place: str
+        self, graph: Any, contents: Sequence[memoryview], bundle: Bundle | None, location: str
     ) -> None:
-        self.graph, self.contents, self.bundle, self.place = graph, contents, bundle, place
+        self.graph, self.contents, self.bundle, self.location = graph, contents, bundle, location
         self.functions = {f.signature.name: f for f in graph.library.function}
         self.constants: dict[str, np.ndarray] = {}
         self.nodes: dict[str, ForeignNode] = {}
@@ -111,7 +111,9 @@ class _Reader:
         self.controls: dict[str, tuple[str, ...]] = {}
         self.dead: set[str] = set()
 
-    def model(self, signature: Signature | None, metadata: Mapping[str, str]) -> ForeignModel:
+    def model(
+        self, signature: ServingSignature | None, metadata: Mapping[str, str]
+    ) -> ForeignModel:
         self._add(self.graph.node, "", plain, {}, 0)
         branches, self.dead = taken_branches(
             self.nodes, self.constants, self.controls, self._resolved
@@ -127,18 +129,18 @@ class _Reader:
         public = {value: name for name, value in inputs}
         absent = [v for v in public if v not in self.placeholders]
         if absent:
-            raise ModelError(f"the input {absent[0]!r} is no placeholder", place=self.place)
+            raise ModelError(f"the input {absent[0]!r} is no placeholder", place=self.location)
         values = [self._input(name, value, types) for name, value in inputs]
-        wanted = [self._resolved(value) for _, value in outputs]
-        nodes = self._ordered(wanted, public)
+        results = [self._resolved(value) for _, value in outputs]
+        nodes = self._ordered(results, public)
         final = []
-        for (name, _), value in zip(outputs, wanted):
+        for (name, _), value in zip(outputs, results):
             if name != value:
                 source = (public.get(value, value),)
                 nodes.append(ForeignNode("Identity", source, (name,), {}, name))
             final.append(ForeignValue(name, None, None))
         return ForeignModel(
-            name=self.place,
+            name=self.location,
             inputs=tuple(values),
             outputs=tuple(final),
             nodes=tuple(nodes),
@@ -151,14 +153,14 @@ class _Reader:
     def _needed(self, nodes: Iterable[ForeignNode]) -> dict[str, np.ndarray]:
         """The constants and variables that nodes read, or that are outputs."""
         read = dict.fromkeys(v for node in nodes for v in node.inputs)
-        found = {v: self.constants[v] for v in read if v in self.constants}
-        return found | {v: self._variable(v) for v in read if v in self.variables}
+        constants = {v: self.constants[v] for v in read if v in self.constants}
+        return constants | {v: self._variable(v) for v in read if v in self.variables}
 
     def _input(self, name: str, value: str, types: Mapping[str, ForeignValue]) -> ForeignValue:
-        said = self.placeholders[value]
-        known = types.get(name)
-        dims = said.dims if known is None or known.dims is None else known.dims
-        return ForeignValue(name, said.dtype, dims, said.kind)
+        placeholder = self.placeholders[value]
+        declared = types.get(name)
+        dims = placeholder.dims if declared is None or declared.dims is None else declared.dims
+        return ForeignValue(name, placeholder.dtype, dims, placeholder.kind)
 
     # Nodes
 
@@ -167,24 +169,24 @@ class _Reader:
         nodes: Iterable[Any],
         prefix: str,
         named: Callable[[str], str],
-        given: Mapping[str, str],
+        arguments: Mapping[str, str],
         depth: int,
     ) -> None:
         """Enter nodes, inlining calls. prefix: of their names; named: an input as node[:port];
         given: values of a function's arguments."""
         if depth > MAX_DEPTH:
-            raise ModelError("functions call each other without end", place=self.place)
+            raise ModelError("functions call each other without end", place=self.location)
 
         def value(text: str) -> str:
             source = named(text)
             base, _, port = source.partition(":")
-            if base in given and not port:
-                return given[base]
+            if base in arguments and not port:
+                return arguments[base]
             return f"{prefix}{source}"
 
         for node in nodes:
             if len(self.nodes) > MAX_NODES:
-                raise ModelError(f"the model has more than {MAX_NODES} nodes", place=self.place)
+                raise ModelError(f"the model has more than {MAX_NODES} nodes", place=self.location)
             name = f"{prefix}{node.name}"
             inputs = tuple(value(i) for i in node.input if not i.startswith("^"))
             if node.op in CALLS:
@@ -202,7 +204,9 @@ class _Reader:
     def _call(self, node: Any, name: str, inputs: tuple[str, ...], depth: int) -> None:
         self.calls += 1
         if self.calls > MAX_CALLS:
-            raise ModelError(f"functions are called more than {MAX_CALLS} times", place=self.place)
+            raise ModelError(
+                f"functions are called more than {MAX_CALLS} times", place=self.location
+            )
         called = node.attr["f"].func.name
         function = self.functions.get(called)
         if function is None:
@@ -211,75 +215,75 @@ class _Reader:
         if len(arguments) != len(inputs):
             raise ModelError(f"{called!r} takes {len(arguments)} inputs", place=f"node {name!r}")
         prefix = f"{name}/"
-        given = dict(zip(arguments, inputs))
+        bindings = dict(zip(arguments, inputs))
         operators = {n.name: n.op for n in function.node_def}
         body = partial(in_function, operators)
-        self._add(function.node_def, prefix, body, given, depth + 1)
+        self._add(function.node_def, prefix, body, bindings, depth + 1)
         for port, result in enumerate(function.signature.output_arg):
             source = body(function.ret[result.name])
-            target = given.get(source, f"{prefix}{source}")
+            target = bindings.get(source, f"{prefix}{source}")
             self.alias[name if port == 0 else f"{name}:{port}"] = target
 
     def _control(self, node: Any, name: str, inputs: tuple[str, ...], depth: int) -> None:
         """A branch or loop, whose functions take all that they read."""
-        called = [node.attr[part].func.name for part in CONTROL[node.op]]
-        parts = [self._function(function, name, depth) for function in called]
-        count = len(parts[1].outputs)
+        called = [node.attr[key].func.name for key in CONTROL[node.op]]
+        bodies = [self._function(function, name, depth) for function in called]
+        count = len(bodies[1].outputs)
         outputs = (name, *(f"{name}:{port}" for port in range(1, count)))
-        place = f"node {name!r} ({node.op})"
+        location = f"node {name!r} ({node.op})"
         if name in self.nodes:
-            raise ModelError("the name is used twice", place=place)
+            raise ModelError("the name is used twice", place=location)
         if node.op in BRANCHES:
             self.nodes[name] = Branch(
-                node.op, inputs, outputs, {}, name, then=parts[0], other=parts[1]
+                node.op, inputs, outputs, {}, name, then=bodies[0], otherwise=bodies[1]
             )
         else:
             self.nodes[name] = While(
-                node.op, inputs, outputs, {}, name, test=parts[0], body=parts[1]
+                node.op, inputs, outputs, {}, name, test=bodies[0], body=bodies[1]
             )
 
     def _cases(self, node: Any, name: str, inputs: tuple[str, ...], depth: int) -> None:
         """One of several branches, by number."""
-        place = f"node {name!r} ({node.op})"
+        location = f"node {name!r} ({node.op})"
         called = [f.name for f in node.attr["branches"].list.func]
-        parts = [self._function(function, name, depth) for function in called]
-        if not parts or not inputs:
-            raise ModelError("it has no branches, or nothing chooses one", place=place)
-        outputs = (name, *(f"{name}:{port}" for port in range(1, len(parts[0].outputs))))
-        made = ForeignNode(node.op, inputs, outputs, {}, name)
-        for part in chosen_by(inputs[0], inputs[1:], parts, made):
-            if part.outputs[0] in self.nodes:
-                raise ModelError("the name is used twice", place=place)
-            self.nodes[part.outputs[0]] = replace(part, name=part.outputs[0])
+        branches = [self._function(function, name, depth) for function in called]
+        if not branches or not inputs:
+            raise ModelError("it has no branches, or nothing chooses one", place=location)
+        outputs = (name, *(f"{name}:{port}" for port in range(1, len(branches[0].outputs))))
+        case_node = ForeignNode(node.op, inputs, outputs, {}, name)
+        for switch_node in switch(inputs[0], inputs[1:], branches, case_node):
+            if switch_node.outputs[0] in self.nodes:
+                raise ModelError("the name is used twice", place=location)
+            self.nodes[switch_node.outputs[0]] = replace(switch_node, name=switch_node.outputs[0])
 
     def _function(self, called: str, name: str, depth: int) -> Subgraph:
         """A function of the library as a graph of its own."""
         function = self.functions.get(called)
         if function is None or depth > MAX_DEPTH:
             raise ModelError(f"there is no function {called!r}", place=f"node {name!r}")
-        inside = _Reader(self.graph, self.contents, self.bundle, self.place)
+        inside = _GraphReader(self.graph, self.contents, self.bundle, self.location)
         inside.keys = self.keys
         arguments = tuple(a.name for a in function.signature.input_arg)
         operators = {n.name: n.op for n in function.node_def}
         body = partial(in_function, operators)
         inside._add(function.node_def, "", body, dict(zip(arguments, arguments)), depth + 1)
-        wanted = [
+        results = [
             inside._resolved(body(function.ret[r.name])) for r in function.signature.output_arg
         ]
-        nodes = inside._ordered(wanted, {})
-        read = {v for n in nodes for v in n.inputs} | set(wanted)
+        nodes = inside._ordered(results, {})
+        read = {v for n in nodes for v in n.inputs} | set(results)
         constants = {v: a for v, a in inside.constants.items() if v in read}
-        return Subgraph(arguments, tuple(wanted), constants, tuple(nodes))
+        return Subgraph(arguments, tuple(results), constants, tuple(nodes))
 
     def _enter(self, node: Any, name: str, inputs: tuple[str, ...]) -> None:
-        place = f"node {name!r} ({node.op})"
+        location = f"node {name!r} ({node.op})"
         if name in self.nodes or name in self.constants or name in self.variables:
-            raise ModelError("the name is used twice", place=place)
+            raise ModelError("the name is used twice", place=location)
         if node.op == "Const":
             if "value" not in node.attr:
-                raise ModelError("a constant without a value", place=place)
+                raise ModelError("a constant without a value", place=location)
             if node.attr["value"].tensor.dtype in DTYPES | COMPLEX:
-                self.constants[name] = tensor_of(node.attr["value"].tensor, place, self.contents)
+                self.constants[name] = tensor_of(node.attr["value"].tensor, location, self.contents)
         elif node.op in VARIABLES:
             self.variables[name] = node
         elif node.op == "ReadVariableOp":
@@ -289,32 +293,32 @@ class _Reader:
             code = node.attr["dtype"].type
             self.placeholders[name] = ForeignValue(name, DTYPES.get(code), dims, type_name(code))
         else:
-            attributes = {k: _attribute(a, place, self.contents) for k, a in node.attr.items()}
+            attributes = {k: _attribute(a, location, self.contents) for k, a in node.attr.items()}
             self.nodes[name] = ForeignNode(node.op, inputs, (name,), attributes, name)
 
     def _variable(self, name: str) -> np.ndarray:
         """The stored value of a variable that the outputs need."""
-        node, place = self.variables[name], f"variable {name!r}"
+        node, location = self.variables[name], f"variable {name!r}"
         if self.bundle is None:
             raise UnsupportedError(
                 "the graph has variables, and their values are not in the file",
-                place=place,
+                place=location,
                 next_step="give the SavedModel folder, or freeze the graph",
             )
         if self.keys is None:
             self.keys = {**self.bundle.keys_by_name(), **restored_keys(self.graph)}
         key = self.keys.get(node.name, node.name)
-        found = self.bundle.tensor(key)
-        if found is None:
-            raise ModelError(f"the checkpoint has no variable {key!r}", place=place)
-        code, said = node.attr["dtype"].type, dims_of(node.attr["shape"].shape)
-        fits = said is None or len(said) == found.ndim
-        fits = fits and all(d in (n, None) for d, n in zip(said or (), found.shape))
-        if DTYPES.get(code) != DType(str(found.dtype)) or not fits:
+        array = self.bundle.tensor(key)
+        if array is None:
+            raise ModelError(f"the checkpoint has no variable {key!r}", place=location)
+        code, declared = node.attr["dtype"].type, dims_of(node.attr["shape"].shape)
+        fits = declared is None or len(declared) == array.ndim
+        fits = fits and all(d in (n, None) for d, n in zip(declared or (), array.shape))
+        if DTYPES.get(code) != DType(str(array.dtype)) or not fits:
             raise ModelError(
-                f"the checkpoint holds {found.dtype}{list(found.shape)} as {key!r}", place=place
+                f"the checkpoint holds {array.dtype}{list(array.shape)} as {key!r}", place=location
             )
-        return found
+        return array
 
     # Order
 
@@ -322,7 +326,7 @@ class _Reader:
         seen = set()
         while value in self.alias:
             if value in seen:
-                raise ModelError(f"{value!r} is defined by itself", place=self.place)
+                raise ModelError(f"{value!r} is defined by itself", place=self.location)
             seen.add(value)
             value = self.alias[value]
         return value
@@ -340,13 +344,13 @@ class _Reader:
         read.update(name for names in self.controls.values() for name in names)
         return [node.name for node in alive if node.name not in read]
 
-    def _ordered(self, wanted: list[str], public: Mapping[str, str]) -> list[ForeignNode]:
+    def _ordered(self, results: list[str], public: Mapping[str, str]) -> list[ForeignNode]:
         """What the outputs need, each node after its inputs. Raises for cycles."""
         ports: dict[str, int] = {}
         order: list[str] = []
         state: dict[str, bool] = {}
-        waiting = [(node_of(v), False) for v in reversed(wanted)]
-        for value in wanted:
+        waiting = [(node_of(v), False) for v in reversed(results)]
+        for value in results:
             _note_port(ports, value)
         while waiting:
             name, leaving = waiting.pop()
@@ -356,28 +360,28 @@ class _Reader:
                 continue
             if name in state or name not in self.nodes:
                 if state.get(name) is False:
-                    raise ModelError(f"node {name!r} depends on itself", place=self.place)
+                    raise ModelError(f"node {name!r} depends on itself", place=self.location)
                 continue
             state[name] = False
             waiting.append((name, True))
             for value in self.nodes[name].inputs:
-                found = self._resolved(value)
-                _note_port(ports, found)
-                base = node_of(found)
+                target = self._resolved(value)
+                _note_port(ports, target)
+                base = node_of(target)
                 if state.get(base) is False:
-                    raise ModelError(f"node {base!r} depends on itself", place=self.place)
+                    raise ModelError(f"node {base!r} depends on itself", place=self.location)
                 waiting.append((base, False))
-        made = []
+        ordered = []
         for name in order:
             node = self.nodes[name]
             inputs = [self._resolved(v) for v in node.inputs]
             outputs = (name, *(f"{name}:{p}" for p in range(1, ports.get(name, 0) + 1)))
-            if isinstance(node, Branch | Call | While):
+            if isinstance(node, Branch | SubgraphCall | While):
                 outputs = node.outputs
-            made.append(
+            ordered.append(
                 replace(node, inputs=tuple(public.get(v, v) for v in inputs), outputs=outputs)
             )
-        return made
+        return ordered
 
 
 def _note_port(ports: dict[str, int], value: str) -> None:
@@ -385,13 +389,13 @@ def _note_port(ports: dict[str, int], value: str) -> None:
     ports[name] = max(ports.get(name, 0), port_of(value))
 
 
-def _attribute(attribute: Any, place: str, contents: Sequence[memoryview]) -> Any:
+def _attribute(attribute: Any, location: str, contents: Sequence[memoryview]) -> Any:
     """An attribute as a number, text, array, or tuple of these; types as their names."""
     kind = attribute.WhichOneof("value")
-    return None if kind is None else _value(kind, getattr(attribute, kind), place, contents)
+    return None if kind is None else _value(kind, getattr(attribute, kind), location, contents)
 
 
-def _value(kind: str, value: Any, place: str, contents: Sequence[memoryview]) -> Any:
+def _value(kind: str, value: Any, location: str, contents: Sequence[memoryview]) -> Any:
     if kind == "s":
         return value.decode(errors="replace")
     if kind == "type":
@@ -399,13 +403,13 @@ def _value(kind: str, value: Any, place: str, contents: Sequence[memoryview]) ->
     if kind == "shape":
         return dims_of(value)
     if kind == "tensor":
-        return tensor_of(value, place, contents)
+        return tensor_of(value, location, contents)
     if kind == "func":
         return f"function {value.name}"
     if kind == "list":
         for name in ("s", "i", "f", "b", "type", "shape"):
             items = getattr(value, name)
             if items:
-                return tuple(_value(name, v, place, contents) for v in items)
+                return tuple(_value(name, v, location, contents) for v in items)
         return ()
     return value

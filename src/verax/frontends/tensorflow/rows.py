@@ -32,10 +32,10 @@ def _checked(function: Row) -> Row:
 
 def _check_types(c: Conversion) -> None:
     """Each type that the node states is one of its operands'."""
-    found = {str(c.type(v).dtype) for v in c.inputs if v is not None}
+    operand_types = {str(c.type(v).dtype) for v in c.inputs if v is not None}
     counts = c.node.op_type != "Range"  # its Tidx is the type of what it gives
-    whole = {name for name in found if "int" in name} if counts else found
-    for names, types in ((TYPES, found), (INDEX_TYPES, whole)):
+    integer_types = {name for name in operand_types if "int" in name} if counts else operand_types
+    for names, types in ((TYPES, operand_types), (INDEX_TYPES, integer_types)):
         for name in names:
             stated = c.attributes.get(name) if c.attributes.has(name) else None
             if isinstance(stated, str) and stated not in types:
@@ -51,11 +51,11 @@ TABLE = Table(wrap=_checked)
 row = TABLE.row
 
 
-def known_sizes(c: Conversion, index: int, what: str) -> tuple[Any, ...]:
+def known_sizes(c: Conversion, index: int, description: str) -> tuple[Any, ...]:
     """An operand that holds sizes: numbers, and expressions where they are open."""
-    value = c.known(index)
+    value = c.known_value(index)
     if value is None:
-        return constant_ints(c, index, what)
+        return constant_ints(c, index, description)
     return tuple(v if value.dtype == object else int(v) for v in value.reshape(-1))
 
 
@@ -86,7 +86,7 @@ def as_long(c: Conversion, index: int) -> str:
     return value if c.type(index).dtype is DType.int64 else c.add("Cast", [value], to=DType.int64)
 
 
-class Layout:
+class NodeLayout:
     """Where a node's channels lie, `data_format`, and the moves to channels-first and back."""
 
     def __init__(self, c: Conversion, default: str) -> None:
@@ -132,11 +132,11 @@ class Layout:
         rule = a.text("padding")
         explicit = a.integers("explicit_paddings", ())
         if rule == "EXPLICIT":
-            pairs = list(zip(explicit[::2], explicit[1::2]))
+            pads_per_axis = list(zip(explicit[::2], explicit[1::2]))
             if len(explicit) != 2 * self.rank:
                 a.refuse("explicit_paddings", "it needs two numbers per axis")
-            inner = pairs[1:-1] if self.last else pairs[2:]
-            outer = (pairs[0], pairs[-1]) if self.last else tuple(pairs[:2])
+            inner = pads_per_axis[1:-1] if self.last else pads_per_axis[2:]
+            outer = (pads_per_axis[0], pads_per_axis[-1]) if self.last else tuple(pads_per_axis[:2])
             if any(p != (0, 0) for p in outer):
                 a.refuse("explicit_paddings", "of the batch or channels")
             return tuple(inner)

@@ -18,7 +18,7 @@ INNER = "__saved_model"
 
 
 @dataclass(frozen=True)
-class Signature:
+class ServingSignature:
     """What goes in and out: (public name, value) pairs; types by public name."""
 
     inputs: tuple[tuple[str, str], ...]
@@ -26,7 +26,7 @@ class Signature:
     types: Mapping[str, ForeignValue]
 
 
-def serving_graph(saved: Any, place: str) -> Any:
+def serving_graph(saved: Any, location: str) -> Any:
     """The only graph, or the only one that is tagged to serve."""
     graphs = list(saved.meta_graphs)
     if len(graphs) > 1:
@@ -34,13 +34,13 @@ def serving_graph(saved: Any, place: str) -> Any:
     if len(graphs) != 1:
         raise UnsupportedError(
             f"the file holds {len(saved.meta_graphs)} graphs, {len(graphs)} of them to serve",
-            place=place,
+            place=location,
             next_step=f"save one graph with the tag {SERVING!r}",
         )
     return graphs[0]
 
 
-def chosen_signature(signatures: Mapping[str, Any], wanted: str | None, place: str) -> str:
+def select_signature(signatures: Mapping[str, Any], requested: str | None, location: str) -> str:
     """The signature asked for, the default one, or the only one.
 
     Raises `UsageError` when there is none of that name, `UnsupportedError` when it is not clear
@@ -48,12 +48,14 @@ def chosen_signature(signatures: Mapping[str, Any], wanted: str | None, place: s
     """
     usable = sorted(k for k, s in signatures.items() if s.outputs and not k.startswith(INNER))
     listed = ", ".join(usable[:8]) or "none"
-    if wanted is not None:
-        if wanted not in usable:
+    if requested is not None:
+        if requested not in usable:
             raise UsageError(
-                f"there is no signature {wanted!r}", place=place, next_step=f"there are: {listed}"
+                f"there is no signature {requested!r}",
+                place=location,
+                next_step=f"there are: {listed}",
             )
-        return wanted
+        return requested
     if DEFAULT in usable:
         return DEFAULT
     if len(usable) == 1:
@@ -61,17 +63,17 @@ def chosen_signature(signatures: Mapping[str, Any], wanted: str | None, place: s
     if not usable:
         raise UnsupportedError(
             "the model has no signature, so nothing says what goes in and out",
-            place=place,
+            place=location,
             next_step="save it with signatures={'serving_default': ...}",
         )
     raise UnsupportedError(
         f"the model has {len(usable)} signatures and none is the default: {listed}",
-        place=place,
+        place=location,
         next_step=f"choose one: verax.load(path, signature={usable[0]!r})",
     )
 
 
-def signature_of(stored: Any) -> Signature:
+def signature_of(stored: Any) -> ServingSignature:
     """A stored signature's names, values and types, in the order of their names."""
     inputs = tuple((k, plain(i.name)) for k, i in sorted(stored.inputs.items()))
     outputs = tuple((k, plain(o.name)) for k, o in sorted(stored.outputs.items()))
@@ -79,4 +81,4 @@ def signature_of(stored: Any) -> Signature:
         k: ForeignValue(k, DTYPES.get(i.dtype), dims_of(i.tensor_shape), f"type {i.dtype}")
         for k, i in [*stored.inputs.items(), *stored.outputs.items()]
     }
-    return Signature(inputs, outputs, types)
+    return ServingSignature(inputs, outputs, types)

@@ -8,7 +8,7 @@ from verax.frontends.tensorflow import (  # noqa: F401  (each registers its rows
     table_elementwise,
     table_images,
     table_movement,
-    table_quantised,
+    table_quantized,
     table_reduction,
     table_slicing,
     table_windows,

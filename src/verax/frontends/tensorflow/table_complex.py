@@ -32,17 +32,17 @@ def _types(c: Conversion, **stated: bool) -> None:
     if real not in COMPLEX_OF:
         c.refuse(f"complex numbers of {real}")
     for name, is_complex in stated.items():
-        wanted = COMPLEX_OF[real] if is_complex else real
-        c.attributes.expect(name, wanted, why="it repeats a type")
+        expected = COMPLEX_OF[real] if is_complex else real
+        c.attributes.expect(name, expected, reason="it repeats a type")
 
 
 def _pair(c: Conversion, first: int = 0) -> tuple[str, str]:
     return c.required(first), c.required(first + 1)
 
 
-def _given(c: Conversion, parts: Parts) -> Result:
+def _named_parts(c: Conversion, components: Parts) -> Result:
     """Results under the names of the node's outputs."""
-    return c.named([part for part in parts if part is not None])
+    return c.named([component for component in components if component is not None])
 
 
 AXES = {"2D": 2, "3D": 3}
@@ -56,7 +56,7 @@ def fourier(c: Conversion) -> Result:
     count, inverse = AXES.get(axes, 1), kind.startswith("I")
     sign, norm = (1, WHOLE) if inverse else (-1, PLAIN)
     _types(c, Tcomplex=True, Treal=False)
-    parts: Parts = (c.required(0), None) if kind == "R" else _pair(c)
+    components: Parts = (c.required(0), None) if kind == "R" else _pair(c)
     rank = c.rank(0)
     if rank < count:
         raise ModelError(f"{count} axes of {c.type(0)}", place=c.node.place)
@@ -68,34 +68,38 @@ def fourier(c: Conversion) -> Result:
     steps = list(zip(range(rank - count, rank), sizes))
     if kind == "R":  # the axis of real numbers first, then those of complex ones
         axis, size = steps.pop()
-        parts = on_parts(c, parts, axis, size, sign, norm, onesided=True)
+        components = on_parts(c, components, axis, size, sign, norm, onesided=True)
     last = steps.pop() if kind == "IR" else None
     for axis, size in steps:
-        parts = on_parts(c, parts, axis, size, sign, norm)
+        components = on_parts(c, components, axis, size, sign, norm)
     if last is not None:
-        parts = on_parts(c, parts, last[0], last[1], sign, norm, real=True)
-    return _given(c, parts)
+        components = on_parts(c, components, last[0], last[1], sign, norm, real=True)
+    return _named_parts(c, components)
 
 
 @row("Complex")
-def of_parts(c: Conversion) -> Result:
+def of_components(c: Conversion) -> Result:
     """Operands: real and imaginary part, broadcast to each other."""
     _types(c, Tout=True)
-    parts = list(_pair(c))
+    components = list(_pair(c))
     if c.type(0).dims != c.type(1).dims:
-        both = c.add("Add", parts)  # for its shape alone
-        shape = c.add("Shape", [both])
-        parts = [c.add("Expand", [part, shape]) for part in parts]
-    return c.named(parts)
+        broadcast = c.add("Add", components)  # for its shape alone
+        shape = c.add("Shape", [broadcast])
+        components = [c.add("Expand", [component, shape]) for component in components]
+    return c.named(components)
 
 
 @row("Cast")
 def cast(c: Conversion) -> Result:
     """Real to complex numbers, complex ones to others, or to their real parts."""
     a, pair = c.attributes, len(c.inputs) == 2
-    a.expect("Truncate", False, why="it changes how numbers are rounded")
-    given = str(c.type(0).dtype)
-    a.expect("SrcT", COMPLEX_OF.get(given, given) if pair else given, why="it repeats a type")
+    a.expect("Truncate", False, reason="it changes how numbers are rounded")
+    operand_type = str(c.type(0).dtype)
+    a.expect(
+        "SrcT",
+        COMPLEX_OF.get(operand_type, operand_type) if pair else operand_type,
+        reason="it repeats a type",
+    )
     target = a.text("DstT")
     if target not in REAL:
         return c.result("Cast", [c.required(0)], to=DType(target))
@@ -107,7 +111,7 @@ def cast(c: Conversion) -> Result:
 
 
 @row("Real", "Imag")
-def part(c: Conversion) -> Result:
+def component(c: Conversion) -> Result:
     _types(c, Tout=False)
     return c.result("Identity", [c.required(int(c.node.op_type == "Imag"))])
 
@@ -143,7 +147,7 @@ def quotient(c: Conversion) -> Result:
     inverse = c.node.op_type == "Reciprocal"
     p, q = _pair(c, 0 if inverse else 2)
     scale = c.add("Max", [c.add("Abs", [p]), c.add("Abs", [q])])
-    r, s = (c.add("Div", [part, scale]) for part in (p, q))
+    r, s = (c.add("Div", [component, scale]) for component in (p, q))
     below = c.add("Add", [c.add("Mul", [p, r]), c.add("Mul", [q, s])])
     if inverse:
         above = [r, c.add("Neg", [s])]
@@ -153,7 +157,7 @@ def quotient(c: Conversion) -> Result:
             c.add("Add", [c.add("Mul", [a, r]), c.add("Mul", [b, s])]),
             c.add("Sub", [c.add("Mul", [b, r]), c.add("Mul", [a, s])]),
         ]
-    return c.named([c.add("Div", [part, below]) for part in above])
+    return c.named([c.add("Div", [component, below]) for component in above])
 
 
 @row("Exp")
@@ -164,7 +168,9 @@ def exponential(c: Conversion) -> Result:
 
 @row("Equal", "NotEqual")
 def equal(c: Conversion) -> Result:
-    c.attributes.expect("incompatible_shape_error", True, why="it changes what unequal shapes mean")
+    c.attributes.expect(
+        "incompatible_shape_error", True, reason="it changes what unequal shapes mean"
+    )
     (a, b), (p, q) = _pair(c), _pair(c, 2)
     same = c.add("And", [c.add("Equal", [a, p]), c.add("Equal", [b, q])])
     return c.result("Not" if c.node.op_type == "NotEqual" else "Identity", [same])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from verax.base.errors import ModelError
 from verax.frontends.common import formulas
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.common.table import number
+from verax.frontends.common.table import scalar
 from verax.frontends.tensorflow.rows import TABLE, row
 from verax.ir.types import COMPUTED, DType
 
@@ -39,7 +39,9 @@ SAME = {
 
 @row(*SAME)
 def same(c: Conversion) -> Result:
-    c.attributes.expect("incompatible_shape_error", True, why="it changes what unequal shapes mean")
+    c.attributes.expect(
+        "incompatible_shape_error", True, reason="it changes what unequal shapes mean"
+    )
     return c.operator(SAME[c.node.op_type])
 
 
@@ -64,12 +66,14 @@ def ensure_shape(c: Conversion) -> Result:
     """The value itself, whose shape is what the file says."""
     if not c.attributes.has("shape"):
         raise ModelError("the attribute shape is missing", place=c.node.place)
-    said, found = c.attributes.get("shape"), c.type(0).dims
-    if said is not None and (
-        len(said) != len(found)
-        or any(isinstance(d, int) and isinstance(n, int) and d != n for d, n in zip(said, found))
+    declared, inferred = c.attributes.get("shape"), c.type(0).dims
+    if declared is not None and (
+        len(declared) != len(inferred)
+        or any(
+            isinstance(d, int) and isinstance(n, int) and d != n for d, n in zip(declared, inferred)
+        )
     ):
-        raise ModelError(f"{c.type(0)} should be of shape {list(said)}", place=c.node.place)
+        raise ModelError(f"{c.type(0)} should be of shape {list(declared)}", place=c.node.place)
     return c.required(0)
 
 
@@ -77,7 +81,7 @@ def ensure_shape(c: Conversion) -> Result:
 def identities(c: Conversion) -> Result:
     """All the values themselves; networks with gradients of their own pass through it."""
     c.attributes.expect(
-        "T", tuple(str(c.type(i).dtype) for i in range(len(c.inputs))), why="it repeats types"
+        "T", tuple(str(c.type(i).dtype) for i in range(len(c.inputs))), reason="it repeats types"
     )
     if len(c.node.outputs) > len(c.inputs):
         raise ModelError(f"it has {len(c.inputs)} outputs", place=c.node.place)
@@ -93,7 +97,9 @@ def default(c: Conversion) -> Result:
 
 @row("NotEqual")
 def not_equal(c: Conversion) -> Result:
-    c.attributes.expect("incompatible_shape_error", True, why="it changes what unequal shapes mean")
+    c.attributes.expect(
+        "incompatible_shape_error", True, reason="it changes what unequal shapes mean"
+    )
     return formulas.not_equal(c, c.required(0), c.required(1))
 
 
@@ -109,9 +115,9 @@ def clip(c: Conversion) -> Result:
 @row("TruncateDiv", "TruncateMod", "Mod")
 def truncated(c: Conversion) -> Result:
     """Quotients towards zero, and what they leave, as in C."""
-    whole = not c.type(0).dtype.is_float
+    is_integer = not c.type(0).dtype.is_float
     if c.node.op_type == "TruncateDiv":
-        if not whole:
+        if not is_integer:
             c.refuse("of floating-point numbers")
         return c.operator("Div")
     return c.operator("Mod", fmod=True)
@@ -124,13 +130,13 @@ def no_nan(c: Conversion) -> Result:
     zero, one = (c.like(v) for v in (0, 1))
     is_zero = c.add("Equal", [y, zero])
     if c.node.op_type == "DivNoNan":
-        found = c.add("Div", [x, c.add("Where", [is_zero, one, y])])
+        guarded = c.add("Div", [x, c.add("Where", [is_zero, one, y])])
     else:
-        found = c.add("Mul", [x, y])
-    return c.result("Where", [is_zero, zero, found])
+        guarded = c.add("Mul", [x, y])
+    return c.result("Where", [is_zero, zero, guarded])
 
 
-TABLE.operator("LeakyRelu", alpha=number(0.2))
+TABLE.operator("LeakyRelu", alpha=scalar(0.2))
 TABLE.operator("Elu", alpha=1.0)
 TABLE.operator("Div")  # of integers it truncates as C does; the others round down
 
@@ -154,7 +160,7 @@ TABLE.formula(formulas.filled_like, "OnesLike", value=1)
 
 @row("AddN")
 def add_n(c: Conversion) -> Result:
-    c.attributes.expect("N", len(c.inputs), why="it counts the operands")
+    c.attributes.expect("N", len(c.inputs), reason="it counts the operands")
     return c.operator("Sum")
 
 
@@ -171,7 +177,7 @@ def select(c: Conversion) -> Result:
 def cast(c: Conversion) -> Result:
     """Floats become integers by cutting off."""
     a = c.attributes
-    a.expect("Truncate", False, why="it changes how numbers are rounded")
-    a.expect("SrcT", str(c.type(0).dtype), why="it repeats the operand's type")
+    a.expect("Truncate", False, reason="it changes how numbers are rounded")
+    a.expect("SrcT", str(c.type(0).dtype), reason="it repeats the operand's type")
     target = c.choice("DstT", COMPUTED)
     return c.result("Cast", [c.required(0)], to=DType(target))

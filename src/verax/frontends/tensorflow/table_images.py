@@ -15,7 +15,7 @@ from verax.frontends.common.channels_last import (
     static_dims,
 )
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tensorflow.rows import MAX_COMPUTED, Layout, bounded, row
+from verax.frontends.tensorflow.rows import MAX_COMPUTED, NodeLayout, bounded, row
 from verax.ir.types import DType
 
 
@@ -29,7 +29,7 @@ def resize(c: Conversion) -> Result:
 @row("ResizeBicubic")
 def resize_bicubic(c: Conversion) -> Result:
     """Four rows, then four columns, weighted. TensorFlow rounds a position to one of 1024 between
-    two pixels; with half-pixel centres, weights outside of the image are dropped and the others
+    two pixels; with half-pixel centers, weights outside of the image are dropped and the others
     scaled to a sum of 1, else border pixels repeat.
     Source: core/kernels/image/resize_bicubic_op.cc of tensorflow/tensorflow.
     """
@@ -50,17 +50,17 @@ def crop_and_resize(c: Conversion) -> Result:
     method = {"bilinear": "linear", "nearest": "nearest"}.get(a.text("method", "bilinear"))
     if method is None:
         a.refuse("method")
-    fill = a.number("extrapolation_value", 0.0)
-    boxes, images = c.known(1), c.known(2)
+    fill = a.scalar("extrapolation_value", 0.0)
+    boxes, images = c.known_value(1), c.known_value(2)
     if boxes is None or images is None:
         c.refuse("boxes that the network computes")
     sizes = constant_ints(c, 3, "the size")
     bounded(c, images.size)
-    x, parts = channels_first(c, _floats(c)), []
+    x, crops = channels_first(c, _floats(c)), []
     for box, image in zip(boxes.reshape(-1, 4), images.reshape(-1)):
         one = c.add("Slice", [x, c.ints((int(image),)), c.ints((int(image) + 1,))])
         roi = c.constant(np.asarray(box, np.float32))
-        parts.append(
+        crops.append(
             c.add(
                 "Resize",
                 [one, roi, None, c.ints(sizes)],
@@ -71,14 +71,14 @@ def crop_and_resize(c: Conversion) -> Result:
                 axes=(2, 3),
             )
         )
-    return finish_channels_last(c, c.add("Concat", parts, axis=0))
+    return finish_channels_last(c, c.add("Concat", crops, axis=0))
 
 
 @row("ExtractImagePatches")
 def extract_patches(c: Conversion) -> Result:
     """[b, rows, columns, ksize * channels]: the pixels of each window, row by row. A convolution
     with weights of 0 and 1 would do; slices are exact for every value."""
-    layout = Layout(c, "NHWC")
+    layout = NodeLayout(c, "NHWC")
     kernel, strides = layout.spatial("ksizes"), layout.spatial("strides")
     rates = layout.spatial("rates")
     rule, dims = layout.pads(), static_dims(c, 0, "the image")
@@ -95,13 +95,13 @@ def extract_patches(c: Conversion) -> Result:
     if min(counts) < 1:
         c.refuse("windows larger than the image")
     x = c.add("Pad", [c.required(0), c.ints([0, *begins, 0, 0, *ends, 0])])
-    parts = []
+    patches = []
     for i, j in np.ndindex(*kernel):
         first = [i * rates[0], j * rates[1]]
         last = [f + (n - 1) * s + 1 for f, n, s in zip(first, counts, strides)]
         bounds = (c.ints(first), c.ints(last), c.ints((1, 2)), c.ints(strides))
-        parts.append(c.add("Slice", [x, *bounds]))
-    return c.result("Concat", parts, axis=3)
+        patches.append(c.add("Slice", [x, *bounds]))
+    return c.result("Concat", patches, axis=3)
 
 
 def _floats(c: Conversion) -> str:

@@ -17,7 +17,7 @@ from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tensorflow.rows import (
     MAX_COMPUTED,
     TABLE,
-    Layout,
+    NodeLayout,
     as_long,
     bounded,
     row,
@@ -43,16 +43,16 @@ def concat(c: Conversion) -> Result:
     """The axis is the last operand, in the old form the first."""
     new = c.node.op_type == "ConcatV2"
     (axis,) = constant_ints(c, len(c.inputs) - 1 if new else 0, "the axis")
-    parts = c.inputs[:-1] if new else c.inputs[1:]
-    c.attributes.expect("N", len(parts), why="it counts the operands")
-    return c.result("Concat", parts, axis=axis)
+    tensors = c.inputs[:-1] if new else c.inputs[1:]
+    c.attributes.expect("N", len(tensors), reason="it counts the operands")
+    return c.result("Concat", tensors, axis=axis)
 
 
 @row("Pack")
 def pack(c: Conversion) -> Result:
-    c.attributes.expect("N", len(c.inputs), why="it counts the operands")
-    parts = c.operands
-    return shapes.stacked(c, parts, c.integer("axis", 0))
+    c.attributes.expect("N", len(c.inputs), reason="it counts the operands")
+    tensors = c.operands
+    return shapes.stacked(c, tensors, c.integer("axis", 0))
 
 
 @row("Unpack")
@@ -83,7 +83,7 @@ def mirror_pad(c: Conversion) -> Result:
 
 @row("Fill")
 def fill(c: Conversion) -> Result:
-    c.attributes.expect("index_type", str(c.type(0).dtype), why="it repeats an operand's type")
+    c.attributes.expect("index_type", str(c.type(0).dtype), reason="it repeats an operand's type")
     return moves.fill(c)
 
 
@@ -98,7 +98,7 @@ def gather(c: Conversion) -> Result:
 
 @row("GatherNd")
 def gather_nd(c: Conversion) -> Result:
-    c.attributes.expect("bad_indices_policy", "", "DEFAULT", "ERROR", why="what is out of range")
+    c.attributes.expect("bad_indices_policy", "", "DEFAULT", "ERROR", reason="what is out of range")
     return c.result("GatherND", [c.required(0), as_long(c, 1)])
 
 
@@ -109,11 +109,11 @@ TABLE.formula(shapes.positions, "Where")
 def scatter(c: Conversion) -> Result:
     """Operands of ScatterNd: indices, updates, shape; it adds to zeros. Of the others: data,
     indices, updates."""
-    c.attributes.expect("bad_indices_policy", "", "DEFAULT", "ERROR", why="what is out of range")
+    c.attributes.expect("bad_indices_policy", "", "DEFAULT", "ERROR", reason="what is out of range")
     if c.node.op_type != "ScatterNd":
         reduction = "add" if c.node.op_type.endswith("Add") else "none"
-        given = [c.required(0), as_long(c, 1), c.required(2)]
-        return c.result("ScatterND", given, reduction=reduction)
+        operands = [c.required(0), as_long(c, 1), c.required(2)]
+        return c.result("ScatterND", operands, reduction=reduction)
     return moves.scatter(c)
 
 
@@ -129,10 +129,10 @@ def roll(c: Conversion) -> Result:
 @row("ReverseSequence")
 def reverse_sequence(c: Conversion) -> Result:
     a = c.attributes
-    a.expect("Tlen", str(c.type(1).dtype), why="it repeats an operand's type")
+    a.expect("Tlen", str(c.type(1).dtype), reason="it repeats an operand's type")
     time, batch = stated_integer(c, "seq_dim"), a.integer("batch_dim", 0)
-    given = [c.required(0), as_long(c, 1)]
-    return c.result("ReverseSequence", given, batch_axis=batch, time_axis=time)
+    operands = [c.required(0), as_long(c, 1)]
+    return c.result("ReverseSequence", operands, batch_axis=batch, time_axis=time)
 
 
 @row("LinSpace")
@@ -153,8 +153,8 @@ def linear_space(c: Conversion) -> Result:
 def broadcast_shape(c: Conversion) -> Result:
     """Operands: two shapes, constant. The one that both are broadcast to."""
     shapes_ = [constant_ints(c, i, "a shape") for i in (0, 1)]
-    found = np.broadcast_shapes(*shapes_)
-    return c.named_constant(np.array(found, c.type(0).dtype.numpy))
+    common = np.broadcast_shapes(*shapes_)
+    return c.named_constant(np.array(common, c.type(0).dtype.numpy))
 
 
 @row("InvertPermutation")
@@ -186,7 +186,7 @@ TABLE.operator("Range")
 
 @row("SpaceToDepth", "DepthToSpace")
 def space_to_depth(c: Conversion) -> Result:
-    layout = Layout(c, "NHWC")
+    layout = NodeLayout(c, "NHWC")
     size = stated_integer(c, "block_size")
     return layout.finish(c.node.op_type, [layout.first(c.required(0))], blocksize=size)
 

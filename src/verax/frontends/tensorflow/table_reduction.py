@@ -41,8 +41,8 @@ def any_or_all(c: Conversion) -> Result:
 def arg(c: Conversion) -> Result:
     (axis,) = constant_ints(c, 1, "the axis")
     target = c.choice("output_type", ("int32", "int64"), "int64")
-    found = c.add(c.node.op_type, [c.required(0)], axis=axis, keepdims=False)
-    return c.result("Cast", [found], to=DType(target))
+    indices = c.add(c.node.op_type, [c.required(0)], axis=axis, keepdims=False)
+    return c.result("Cast", [indices], to=DType(target))
 
 
 TABLE.operator("Softmax", axis=-1)
@@ -56,19 +56,19 @@ row("Cumprod")(lambda c: running_sum(c, "CumProd"))
 @row("TopKV2")
 def top_k(c: Conversion) -> Result:
     """Places are int32. k may be computed: detectors sort as many boxes as were kept."""
-    k = c.known(1)
+    k = c.known_value(1)
     if k is None or k.dtype == object:
         count = c.add("Reshape", [longs(c, 1), c.ints((1,))])
     else:
         count = c.ints(constant_ints(c, 1, "k"))
-    kept = c.flag("sorted", True)
+    is_sorted = c.flag("sorted", True)
     target = c.text("index_type", "int32")
     b, names = c.builder, [*c.node.outputs, c.fresh("places")][:2]
-    op = c.operator("TopK", axis=-1, largest=True, sorted=kept)
-    values, places = b.add_all(
+    op = c.operator("TopK", axis=-1, largest=True, sorted=is_sorted)
+    values, indices = b.add_all(
         op, [c.required(0), count], [names[0], c.fresh(f"{names[0]}/long")], c.node.name
     )
-    return values, b.add(c.operator("Cast", to=DType(target)), [places], [names[1]], c.node.name)
+    return values, b.add(c.operator("Cast", to=DType(target)), [indices], [names[1]], c.node.name)
 
 
 @row("L2Loss")

@@ -51,7 +51,7 @@ def strided_slice(c: Conversion) -> Result:
     entry in ellipsis_mask stands for all axes that the others leave."""
     a = c.attributes
     masks = {n: a.integer(n, 0) for n in ("begin_mask", "end_mask", "shrink_axis_mask")}
-    new, dots = a.integer("new_axis_mask", 0), a.integer("ellipsis_mask", 0)
+    new, ellipsis = a.integer("new_axis_mask", 0), a.integer("ellipsis_mask", 0)
     begins, stops = _entries(c, 1, "begins"), _entries(c, 2, "ends")
     strides = constant_ints(c, 3, "the strides")
     count = len(begins)
@@ -60,32 +60,32 @@ def strided_slice(c: Conversion) -> Result:
             f"begins, ends and strides are {begins}, {stops}, {strides}", place=c.node.place
         )
     if (
-        dots & (dots - 1)
-        or max(*masks.values(), new, dots) >> count
-        or min(*masks.values(), new, dots) < 0
+        ellipsis & (ellipsis - 1)
+        or max(*masks.values(), new, ellipsis) >> count
+        or min(*masks.values(), new, ellipsis) < 0
     ):
         raise ModelError("a mask names an entry that there is not", place=c.node.place)
-    named = sum(not (new | dots) >> i & 1 for i in range(count))
-    axis = made = 0
+    named = sum(not (new | ellipsis) >> i & 1 for i in range(count))
+    axis = output_axis = 0
     starts: list[Bound] = []
     ends: list[Bound] = []
     steps: list[int] = []
     axes: list[int] = []
     dropped: list[int] = []
     inserted: list[int] = []
-    taken: list[tuple[int, str]] = []
+    gathers: list[tuple[int, str]] = []
     for i, (begin, end, step) in enumerate(zip(begins, stops, strides)):
-        if dots >> i & 1:
-            axis, made = axis + c.rank(0) - named, made + c.rank(0) - named
+        if ellipsis >> i & 1:
+            axis, output_axis = axis + c.rank(0) - named, output_axis + c.rank(0) - named
             continue
         if new >> i & 1:
-            inserted.append(made)
-            made += 1
+            inserted.append(output_axis)
+            output_axis += 1
             continue
         if masks["shrink_axis_mask"] >> i & 1:
             dropped.append(axis)
             if isinstance(begin, str):
-                taken.append((axis, begin))
+                gathers.append((axis, begin))
                 begin, end = 0, END
             else:
                 end = begin + 1 or END
@@ -94,7 +94,7 @@ def strided_slice(c: Conversion) -> Result:
             first, last = (0, END) if step > 0 else (END, -END)
             begin = first if masks["begin_mask"] >> i & 1 else begin
             end = last if masks["end_mask"] >> i & 1 else end
-            made += 1
+            output_axis += 1
         starts, ends, steps = [*starts, begin], [*ends, end], [*steps, step]
         axes.append(axis)
         axis += 1
@@ -102,8 +102,8 @@ def strided_slice(c: Conversion) -> Result:
         raise ModelError(f"{axis} bounds for {c.type(0)}", place=c.node.place)
     bounds = (_vector(c, starts), _vector(c, ends), c.ints(axes), c.ints(steps))
     value = c.add("Slice", [c.required(0), *bounds])
-    for at, place in taken:
-        value = c.add("Gather", [value, place], axis=at)
+    for at, index in gathers:
+        value = c.add("Gather", [value, index], axis=at)
     if dropped:
         value = c.add("Squeeze", [value, c.ints(dropped)])
     if inserted:
@@ -111,14 +111,14 @@ def strided_slice(c: Conversion) -> Result:
     return c.result("Identity", [value])
 
 
-def _entries(c: Conversion, index: int, what: str) -> list[Bound]:
+def _entries(c: Conversion, index: int, description: str) -> list[Bound]:
     """The entries of an operand that holds bounds."""
-    known = c.known(index)
-    if known is None:
-        (count,) = static_dims(c, index, what)
+    content = c.known_value(index)
+    if content is None:
+        (count,) = static_dims(c, index, description)
         flat: Sequence[object] = [None] * count
     else:
-        flat = list(known.reshape(-1))
+        flat = list(content.reshape(-1))
     if all(isinstance(v, int | np.integer) for v in flat):
         return [int(v) for v in flat]  # type: ignore[call-overload]
     value = as_long(c, index)
@@ -152,7 +152,7 @@ def split(c: Conversion) -> Result:
         sizes = list(constant_ints(c, 1, "the sizes"))
         if stated_integer(c, "num_split") != len(sizes):
             c.attributes.refuse("num_split", f"there are {len(sizes)} sizes")
-        sizes = shapes.part_sizes(c, data, axis, sizes)
+        sizes = shapes.split_sizes(c, data, axis, sizes)
     names = [n or c.fresh(f"{c.node.name}.{i}") for i, n in enumerate(c.node.outputs)]
     names += [c.fresh(f"{c.node.name}.{i}") for i in range(len(names), len(sizes))]
     op = c.operator("Split", num_outputs=len(sizes), axis=axis)

@@ -1,4 +1,4 @@
-"""TensorFlow convolutions, pools, normalisations and matrix products.
+"""TensorFlow convolutions, pools, normalizations and matrix products.
 
 Filters lie as [*kernel, in, out], depthwise ones as [*kernel, channels, multiplier], those of
 transposed convolutions as [*kernel, out, in].
@@ -18,7 +18,7 @@ from verax.frontends.common.channels_last import (
     transposed_pads,
 )
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tensorflow.rows import Layout, known_sizes, row
+from verax.frontends.tensorflow.rows import NodeLayout, known_sizes, row
 
 
 def _out_in(c: Conversion, value: str) -> str:
@@ -29,7 +29,7 @@ def _out_in(c: Conversion, value: str) -> str:
 
 @row("Conv2D", "Conv3D")
 def convolution(c: Conversion) -> Result:
-    layout = Layout(c, "NHWC" if c.node.op_type == "Conv2D" else "NDHWC")
+    layout = NodeLayout(c, "NHWC" if c.node.op_type == "Conv2D" else "NDHWC")
     if c.node.op_type == "Conv3D":
         c.attributes.irrelevant("use_cudnn", "it chooses an implementation")
     channels = c.type(0).dims[-1 if layout.last else 1]
@@ -52,7 +52,7 @@ def convolution(c: Conversion) -> Result:
 @row("DepthwiseConv2dNative")
 def depthwise_convolution(c: Conversion) -> Result:
     """Output channel k * multiplier + q is filter q of channel k."""
-    layout = Layout(c, "NHWC")
+    layout = NodeLayout(c, "NHWC")
     height, width, channels, multiplier = static_dims(c, 1, "the filter")
     filters = transposed(c, c.required(1), (2, 3, 0, 1))
     filters = reshaped(c, filters, (channels * multiplier, 1, height, width))
@@ -70,7 +70,7 @@ def depthwise_convolution(c: Conversion) -> Result:
 def transposed_convolution(c: Conversion) -> Result:
     """Operands: output shape, filter, data. What is cut off at the beginning is what the forward
     convolution pads there; where the end lies, the output's shape says."""
-    layout = Layout(c, "NHWC" if c.node.op_type == "Conv2DBackpropInput" else "NDHWC")
+    layout = NodeLayout(c, "NHWC" if c.node.op_type == "Conv2DBackpropInput" else "NDHWC")
     strides = layout.spatial("strides")
     dilations = layout.spatial("dilations", (1,) * layout.rank)
     shape, dims = known_sizes(c, 0, "the output's shape"), c.type(2).dims
@@ -98,7 +98,7 @@ def bias_add(c: Conversion) -> Result:
 @row("MaxPool", "AvgPool", "MaxPool3D", "AvgPool3D")
 def pool(c: Conversion) -> Result:
     """Averages do not count what is padded."""
-    layout = Layout(c, "NDHWC" if c.node.op_type.endswith("3D") else "NHWC")
+    layout = NodeLayout(c, "NDHWC" if c.node.op_type.endswith("3D") else "NHWC")
     kind = "MaxPool" if c.node.op_type.startswith("Max") else "AveragePool"
     return layout.finish(
         kind,
@@ -112,7 +112,7 @@ def pool(c: Conversion) -> Result:
 @row("MaxPoolV2")
 def pool_of_operands(c: Conversion) -> Result:
     """Window and strides are operands."""
-    layout = Layout(c, "NHWC")
+    layout = NodeLayout(c, "NHWC")
     sizes = [layout.inner(constant_ints(c, i, w), w) for i, w in ((1, "ksize"), (2, "strides"))]
     return layout.finish(
         "MaxPool",
@@ -126,7 +126,7 @@ def pool_of_operands(c: Conversion) -> Result:
 @row("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 def batch_norm(c: Conversion) -> Result:
     """Training is the default when the file does not say."""
-    layout = Layout(c, "NHWC")
+    layout = NodeLayout(c, "NHWC")
     if c.flag("is_training", True):
         c.attributes.refuse("is_training", "freeze the graph for inference")
     c.attributes.irrelevant("exponential_avg_factor", "it only matters in training")
@@ -135,23 +135,23 @@ def batch_norm(c: Conversion) -> Result:
     return layout.finish(
         "BatchNormalization",
         [layout.first(c.required(0)), *(c.required(i) for i in range(1, 5))],
-        epsilon=c.number("epsilon", 1e-4),
+        epsilon=c.scalar("epsilon", 1e-4),
     )
 
 
 @row("LRN")
 def lrn(c: Conversion) -> Result:
     """Across the last axis, the sum itself where ONNX takes the mean."""
-    layout = Layout(c, "NHWC")
+    layout = NodeLayout(c, "NHWC")
     a = c.attributes
     radius = a.integer("depth_radius", 5)
     return layout.finish(
         "LRN",
         [layout.first(c.required(0))],
         size=2 * radius + 1,
-        alpha=a.number("alpha", 1.0) * (2 * radius + 1),
-        beta=a.number("beta", 0.5),
-        bias=a.number("bias", 1.0),
+        alpha=a.scalar("alpha", 1.0) * (2 * radius + 1),
+        beta=a.scalar("beta", 0.5),
+        bias=a.scalar("bias", 1.0),
     )
 
 
@@ -179,6 +179,6 @@ def batch_matmul(c: Conversion) -> Result:
 
 @row("Einsum")
 def einsum(c: Conversion) -> Result:
-    c.attributes.expect("N", len(c.inputs), why="it counts the operands")
+    c.attributes.expect("N", len(c.inputs), reason="it counts the operands")
     equation = c.text("equation", "").replace(" ", "")
     return c.result("Einsum", list(c.inputs), equation=equation)

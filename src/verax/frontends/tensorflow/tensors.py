@@ -30,12 +30,12 @@ MAX_REPEATED = 1 << 28
 """Elements of a constant that is stored as one number repeated."""
 
 
-def dtype_of(code: int, place: str) -> DType:
+def dtype_of(code: int, location: str) -> DType:
     """The element type behind a number. Raises `UnsupportedError` for others (strings, ...)."""
-    found = DTYPES.get(code)
-    if found is None:
-        raise UnsupportedError(f"the element type {code} is not supported", place=place)
-    return found
+    dtype = DTYPES.get(code)
+    if dtype is None:
+        raise UnsupportedError(f"the element type {code} is not supported", place=location)
+    return dtype
 
 
 def type_name(code: int) -> str:
@@ -50,29 +50,31 @@ def dims_of(shape: Any) -> tuple[int | str | None, ...] | None:
     return tuple(int(d.size) if d.size >= 0 else (d.name or None) for d in shape.dim)
 
 
-def tensor_of(tensor: Any, place: str, contents: Sequence[memoryview] = ()) -> np.ndarray:
+def tensor_of(tensor: Any, location: str, contents: Sequence[memoryview] = ()) -> np.ndarray:
     """The array of a constant: raw bytes, or numbers of which the last one repeats.
 
     contents: raw bytes that were lifted out of the message, which gives their place from 1.
     """
-    dtype = None if tensor.dtype in COMPLEX else dtype_of(tensor.dtype, place)
+    dtype = None if tensor.dtype in COMPLEX else dtype_of(tensor.dtype, location)
     kind: np.dtype[Any] = COMPLEX[tensor.dtype] if dtype is None else dtype.numpy
     dims = [int(d.size) for d in tensor.tensor_shape.dim]
     if tensor.tensor_shape.unknown_rank or min(dims, default=0) < 0:
-        raise ModelError(f"a constant has the shape {dims}", place=place)
+        raise ModelError(f"a constant has the shape {dims}", place=location)
     count = math.prod(dims)
     content = tensor.tensor_content
     if tensor.lifted:
         if content or not 0 < tensor.lifted <= len(contents):
-            raise ModelError("a constant has two contents", place=place)
+            raise ModelError("a constant has two contents", place=location)
         content = contents[tensor.lifted - 1]
     if content:
         if len(content) != count * kind.itemsize:
-            raise ModelError(f"{len(content)} bytes cannot be {kind}{dims}", place=place)
+            raise ModelError(f"{len(content)} bytes cannot be {kind}{dims}", place=location)
         return np.frombuffer(content, kind).reshape(dims)
     if dtype is None:
-        field, part = (("scomplex_val", "f4"), ("dcomplex_val", "f8"))[kind.itemsize // 16]
-        numbers = np.array(getattr(tensor, field), part)
+        field, component_type = (("scomplex_val", "f4"), ("dcomplex_val", "f8"))[
+            kind.itemsize // 16
+        ]
+        numbers = np.array(getattr(tensor, field), component_type)
         flat = numbers[: len(numbers) // 2 * 2].view(kind)
     elif dtype in (DType.float16, DType.bfloat16):
         stored = getattr(tensor, FIELDS[dtype])
@@ -82,7 +84,7 @@ def tensor_of(tensor: Any, place: str, contents: Sequence[memoryview] = ()) -> n
     if flat.size == count:
         return flat.reshape(dims)
     if flat.size > count or count > MAX_REPEATED:
-        raise ModelError(f"{flat.size} numbers cannot be {kind}{dims}", place=place)
+        raise ModelError(f"{flat.size} numbers cannot be {kind}{dims}", place=location)
     if flat.size == 0:
         return np.zeros(dims, kind)
     filled = np.full(count, flat[-1], kind)

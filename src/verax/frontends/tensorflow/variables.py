@@ -18,7 +18,7 @@ PASSED_ON = ("Identity",)
 
 def restored_keys(graph: Any) -> dict[str, str]:
     """Checkpoint keys by the name of the variable's node."""
-    found = _assigned(graph.node)
+    keys = _assigned(graph.node)
     functions = {f.signature.name: f for f in graph.library.function}
     for node in graph.node:
         function = functions.get(node.attr["f"].func.name) if node.op in CALLS else None
@@ -26,22 +26,22 @@ def restored_keys(graph: Any) -> dict[str, str]:
             continue
         arguments = [a.name for a in function.signature.input_arg]
         inputs = [i for i in node.input if not i.startswith("^")]
-        given = dict(zip(arguments, (i.partition(":")[0] for i in inputs)))
-        found |= {given.get(k, k): key for k, key in _assigned(function.node_def).items()}
-    return found
+        bindings = dict(zip(arguments, (i.partition(":")[0] for i in inputs)))
+        keys |= {bindings.get(k, k): key for k, key in _assigned(function.node_def).items()}
+    return keys
 
 
 def _assigned(nodes: Iterable[Any]) -> dict[str, str]:
     """Variable -> key within one list of nodes."""
     by_name = {n.name: n for n in nodes}
-    found = {}
+    keys = {}
     for node in by_name.values():
         if node.op not in ASSIGNMENTS or len(node.input) < 2:
             continue
         key = _key(by_name, node.input[1])
         if key is not None:
-            found[node.input[0].partition(":")[0]] = key
-    return found
+            keys[node.input[0].partition(":")[0]] = key
+    return keys
 
 
 def _key(by_name: dict[str, Any], value: str) -> str | None:

@@ -1,4 +1,4 @@
-"""TensorFlow Lite: reading .tflite models, floating-point and quantised.
+"""TensorFlow Lite: reading .tflite models, floating-point and quantized.
 
 `flatbuffer` reads the container, `schema` names its fields, `reader` makes foreign nodes, the
 `table_*` modules say what each operator means.

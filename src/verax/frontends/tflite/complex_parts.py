@@ -24,26 +24,28 @@ def in_parts(nodes: Iterable[ForeignNode], fresh: Callable[[str], str]) -> Itera
 
     Another operator on a complex tensor is given as one that no table has.
     """
-    parts: dict[str, Parts] = {}
+    components: dict[str, Parts] = {}
     for node in nodes:
-        taken = [name for name in node.inputs if name in parts]
+        complex_inputs = [name for name in node.inputs if name in components]
         if node.op_type == TRANSFORM and not node.domain and len(node.outputs) == 1:
-            parts[node.outputs[0]] = _named(node, fresh)
-            yield dataclasses.replace(node, outputs=parts[node.outputs[0]])
-        elif not taken or node.domain:
+            components[node.outputs[0]] = _named(node, fresh)
+            yield dataclasses.replace(node, outputs=components[node.outputs[0]])
+        elif not complex_inputs or node.domain:
             yield node
-        elif taken != [node.inputs[0]] or len(node.outputs) != 1:
+        elif complex_inputs != [node.inputs[0]] or len(node.outputs) != 1:
             yield _refused(node)
         elif node.op_type in MOVING:
-            before, after = parts[taken[0]], _named(node, fresh)
-            parts[node.outputs[0]] = after
-            for part, new in zip(before, after):
-                yield dataclasses.replace(node, inputs=(part, *node.inputs[1:]), outputs=(new,))
+            before, after = components[complex_inputs[0]], _named(node, fresh)
+            components[node.outputs[0]] = after
+            for component, new in zip(before, after):
+                yield dataclasses.replace(
+                    node, inputs=(component, *node.inputs[1:]), outputs=(new,)
+                )
         elif node.op_type == "COMPLEX_ABS":
-            yield dataclasses.replace(node, inputs=parts[taken[0]])
+            yield dataclasses.replace(node, inputs=components[complex_inputs[0]])
         elif node.op_type in ("REAL", "IMAG", "CAST") and len(node.inputs) == 1:
-            part = parts[taken[0]][node.op_type == "IMAG"]
-            yield dataclasses.replace(node, inputs=(part,))
+            component = components[complex_inputs[0]][node.op_type == "IMAG"]
+            yield dataclasses.replace(node, inputs=(component,))
         else:
             yield _refused(node)
 

@@ -28,29 +28,31 @@ SCALARS = {
 _U16, _U32, _I32 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<i")
 
 
-def damaged(what: str) -> ModelError:
+def damaged(description: str) -> ModelError:
     """The error for a buffer that contradicts itself."""
-    return ModelError(f"the file is damaged: {what}", next_step="copy or export the file again")
+    return ModelError(
+        f"the file is damaged: {description}", next_step="copy or export the file again"
+    )
 
 
 @dataclass(frozen=True)
-class Table:
+class FlatbufferTable:
     """One table: `at` is its position in `data`."""
 
     data: memoryview
     at: int
 
     def slots(self) -> tuple[int, ...]:
-        """Where each field lies, relative to the table; 0 for an absent one."""
+        """Byte offset of each field, relative to the table; 0 for an absent one."""
         vtable = self.at - self._unpack(_I32, self.at)
         size = self._unpack(_U16, vtable)
         table_size = self._unpack(_U16, vtable + 2)
         if size < 4 or size % 2 or vtable + size > len(self.data):
             raise damaged(f"the vtable at byte {vtable} is {size} bytes long")
-        found = struct.unpack_from(f"<{size // 2 - 2}H", self.data, vtable + 4)
-        if any(slot and not 4 <= slot < table_size for slot in found):
+        offsets = struct.unpack_from(f"<{size // 2 - 2}H", self.data, vtable + 4)
+        if any(slot and not 4 <= slot < table_size for slot in offsets):
             raise damaged(f"a field of the table at byte {self.at} lies outside of it")
-        return found
+        return offsets
 
     def has(self, slot: int) -> bool:
         """Whether the field is stored."""
@@ -84,18 +86,18 @@ class Table:
             raise damaged(f"{count} numbers at byte {start} reach beyond the end of the file")
         return np.frombuffer(self.data, kind, count, start)
 
-    def table(self, slot: int) -> Table | None:
+    def table(self, slot: int) -> FlatbufferTable | None:
         """A sub-table, None when absent."""
         at = self._field(slot)
-        return None if at is None else Table(self.data, self._follow(at))
+        return None if at is None else FlatbufferTable(self.data, self._follow(at))
 
-    def tables(self, slot: int) -> Iterator[Table]:
+    def tables(self, slot: int) -> Iterator[FlatbufferTable]:
         """A vector of sub-tables."""
         start, count = self._vector(slot)
         if start + 4 * count > len(self.data):
             raise damaged(f"{count} tables at byte {start} reach beyond the end of the file")
         for i in range(count):
-            yield Table(self.data, self._follow(start + 4 * i))
+            yield FlatbufferTable(self.data, self._follow(start + 4 * i))
 
     def _field(self, slot: int) -> int | None:
         """Position of a stored field."""
@@ -120,11 +122,11 @@ class Table:
         return value
 
 
-def root(data: memoryview, identifier: bytes) -> Table:
+def root(data: memoryview, identifier: bytes) -> FlatbufferTable:
     """The root table of a buffer whose bytes 4 to 8 must be `identifier`."""
     if len(data) < 8 or bytes(data[4:8]) != identifier:
         raise ModelError(
             f"the file does not start as a {identifier.decode()} FlatBuffer",
             next_step="check that this is the model and not, say, a page that links to it",
         )
-    return Table(data, int(_U32.unpack_from(data, 0)[0]))
+    return FlatbufferTable(data, int(_U32.unpack_from(data, 0)[0]))

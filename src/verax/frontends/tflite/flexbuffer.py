@@ -32,39 +32,41 @@ def read_map(data: bytes) -> dict[str, Number]:
         raise UnsupportedError("the options of a custom operator are no map")
     start = _follow(data, len(data) - 2 - width, width)
     unit = 1 << (packed & 3)
-    size = int(_number(data, start - unit, unit, UINT))
+    size = int(_unpacked(data, start - unit, unit, UINT))
     keys = _follow(data, start - 3 * unit, unit)
-    key_unit = int(_number(data, start - 2 * unit, unit, UINT))
+    key_unit = int(_unpacked(data, start - 2 * unit, unit, UINT))
     if size > MAX_ENTRIES or key_unit not in (1, 2, 4, 8):
         raise damaged(f"the options of a custom operator have {size} entries")
-    found = {}
+    entries = {}
     for i in range(size):
         at = _follow(data, keys + i * key_unit, key_unit)
         name = data[at:].partition(b"\0")[0].decode(errors="replace")
-        kind = int(_number(data, start + size * unit + i, 1, UINT))
-        found[name] = _value(data, start + i * unit, unit, kind, name)
-    return found
+        kind = int(_unpacked(data, start + size * unit + i, 1, UINT))
+        entries[name] = _value(data, start + i * unit, unit, kind, name)
+    return entries
 
 
 def _value(data: bytes, at: int, unit: int, packed: int, name: str) -> Number:
     kind = packed >> 2
     if kind == BOOL:
-        return bool(_number(data, at, unit, UINT))
+        return bool(_unpacked(data, at, unit, UINT))
     if kind in _FORMATS:
-        return _number(data, at, unit, kind)
+        return _unpacked(data, at, unit, kind)
     if INDIRECT_INT <= kind <= INDIRECT_FLOAT:
-        return _number(data, _follow(data, at, unit), 1 << (packed & 3), kind - INDIRECT_INT + INT)
+        return _unpacked(
+            data, _follow(data, at, unit), 1 << (packed & 3), kind - INDIRECT_INT + INT
+        )
     raise UnsupportedError(f"the option {name!r} of a custom operator is no number")
 
 
 def _follow(data: bytes, at: int, width: int) -> int:
     """Where an offset leads: backwards from itself."""
-    return at - int(_number(data, at, width, UINT))
+    return at - int(_unpacked(data, at, width, UINT))
 
 
-def _number(data: bytes, at: int, width: int, kind: int) -> Number:
+def _unpacked(data: bytes, at: int, width: int, kind: int) -> Number:
     form = _FORMATS[kind].get(width)
     if form is None or at < 0 or at + width > len(data):
         raise damaged(f"the options of a custom operator refer to byte {at} of {len(data)}")
-    found: Number = struct.unpack_from(form, data, at)[0]
-    return found
+    value: Number = struct.unpack_from(form, data, at)[0]
+    return value

@@ -1,7 +1,7 @@
 """What TFLite's own metadata says of image inputs.
 
 The buffer that a metadata entry called TFLITE_METADATA points to is a FlatBuffer of its own
-("M001", metadata_schema.fbs of TensorFlow Lite Support). Normalisation there speaks of bytes: a
+("M001", metadata_schema.fbs of TensorFlow Lite Support). Normalization there speaks of bytes: a
 float input takes (pixel - mean) / std of pixels 0..255.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verax.base.errors import ModelError
-from verax.frontends.tflite.flatbuffer import Table, root
+from verax.frontends.tflite.flatbuffer import FlatbufferTable, root
 from verax.ir.pixels import Pixels
 
 ENTRY, IDENTIFIER = "TFLITE_METADATA", b"M001"
 IMAGE, NORMALIZATION = 2, 1
 """Numbers in the unions of contents and of process units."""
-COLOURS = {1: "RGB", 2: "GRAY"}
+COLORS = {1: "RGB", 2: "GRAY"}
 MOST = 64
 """Process units of an input, and channels, that are looked at."""
 
@@ -32,23 +32,23 @@ def read_pixels(data: memoryview, inputs: Sequence[str]) -> dict[str, str]:
         return {ENTRY: f"cannot be read: {error.cause}"}
 
 
-def _pixels(metadata: Table, inputs: Sequence[str]) -> dict[str, str]:
+def _pixels(metadata: FlatbufferTable, inputs: Sequence[str]) -> dict[str, str]:
     graph = next(iter(metadata.tables(3)), None)
-    found = {}
+    lines = {}
     for name, tensor in zip(inputs, graph.tables(2) if graph else ()):
         content = tensor.table(3)
         if content is None or content.integer(0, "uint8") != IMAGE:
             continue
         properties = content.table(1)
-        colour = COLOURS.get(properties.integer(0, "int8")) if properties else None
+        color = COLORS.get(properties.integer(0, "int8")) if properties else None
         mean, std = _normalization(tensor)
-        pixels = Pixels("NHWC", colour, 0.0, 255.0, mean, std)
-        found[f"input {name}"] = pixels.to_text()
-    return found
+        pixels = Pixels("NHWC", color, 0.0, 255.0, mean, std)
+        lines[f"input {name}"] = pixels.to_text()
+    return lines
 
 
-def _normalization(tensor: Table) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(mean, std) of the first normalisation among the process units; empty without one."""
+def _normalization(tensor: FlatbufferTable) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """(mean, std) of the first normalization among the process units; empty without one."""
     for _, unit in zip(range(MOST), tensor.tables(4)):
         options = unit.table(1)
         if unit.integer(0, "uint8") == NORMALIZATION and options is not None:

@@ -2,7 +2,7 @@
 
 A path is memory-mapped and constants are views of the map, so weights cost nothing until they are
 used. An operator's options become attributes under their names in the schema, defaults included;
-the quantisation of its operands becomes attributes `input0.scale`, `output0.zero_point`, ..., since
+the quantization of its operands becomes attributes `input0.scale`, `output0.zero_point`, ..., since
 it decides what the operator computes. Variable tensors are the model's state (see `state`).
 """
 
@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.common.control import Branch, Call, While
+from verax.frontends.common.control import Branch, SubgraphCall, While
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
 from verax.frontends.tflite.complex_parts import in_parts
-from verax.frontends.tflite.flatbuffer import Table, damaged, root
+from verax.frontends.tflite.flatbuffer import FlatbufferTable, damaged, root
 from verax.frontends.tflite.flexbuffer import read_map
 from verax.frontends.tflite.pixels import ENTRY, read_pixels
 from verax.frontends.tflite.resources import Resources
@@ -35,7 +35,7 @@ from verax.frontends.tflite.schema import (
     Options,
 )
 from verax.frontends.tflite.sparse import dense
-from verax.frontends.tflite.state import State
+from verax.frontends.tflite.state import VariableTensors
 from verax.ir.types import DType
 from verax.onnx_format.packing import stored_bytes, unpacked
 
@@ -65,8 +65,8 @@ TYPED_BY_OUTPUT = ("CAST", "QUANTIZE")
 
 
 @dataclass(frozen=True)
-class Tensor:
-    """A tensor of the file. scale, zero_point: None unless quantised. is_variable: it outlives a
+class FileTensor:
+    """A tensor of the file. scale, zero_point: None unless quantized. is_variable: it outlives a
     call."""
 
     name: str
@@ -79,7 +79,7 @@ class Tensor:
     zero_point: np.ndarray | None
     axis: int
     is_variable: bool = False
-    sparsity: Table | None = None
+    sparsity: FlatbufferTable | None = None
 
     @property
     def value(self) -> ForeignValue:
@@ -124,8 +124,8 @@ def read_model(data: memoryview) -> ForeignModel:
         for t in variables
         if t.kind == "int8" and t.zero_point is not None
     }
-    state = State([t.value for t in variables], {t.name for t in tensors}, zeros)
-    bodies = Bodies(graphs, codes, buffers)
+    state = VariableTensors([t.value for t in variables], {t.name for t in tensors}, zeros)
+    bodies = SubgraphReader(graphs, codes, buffers)
     resources = Resources(state.named)
     placed = (bodies.placed(n) for n in state.threaded(_nodes(graph, codes, tensors)))
     nodes = tuple(in_parts(resources.threaded(placed), state.named))
@@ -136,8 +136,10 @@ def read_model(data: memoryview) -> ForeignModel:
     custom = {o for node in nodes if node.domain for o in node.outputs}
     unknown = {t.name for t in tensors if t.name in custom and not t.dims}
     used = {name for node in nodes for name in node.inputs} | {t.name for t in outputs}
-    made = {t.name for t in inputs} | {name for node in nodes for name in node.outputs}
-    constants = {t.name: _constant(t) for t in tensors if t.name in used and _is_constant(t, made)}
+    computed = {t.name for t in inputs} | {name for node in nodes for name in node.outputs}
+    constants = {
+        t.name: _constant(t) for t in tensors if t.name in used and _is_constant(t, computed)
+    }
     return ForeignModel(
         name=_name(graph, 4) or "graph",
         inputs=(*(t.value for t in inputs), *state.inputs, *resources.inputs),
@@ -148,19 +150,19 @@ def read_model(data: memoryview) -> ForeignModel:
         versions={"schema": version},
         metadata={
             **_metadata(model, len(graphs), tensors),
-            **_said_of_images(model, buffers, [t.name for t in inputs]),
+            **_image_lines(model, buffers, [t.name for t in inputs]),
         },
         updates={**state.updates, **resources.updates},
         initial={**state.initial, **resources.initial},
     )
 
 
-class Bodies:
+class SubgraphReader:
     """The further subgraphs of a file, which branches and loops run."""
 
     def __init__(
         self,
-        graphs: list[Table],
+        graphs: list[FlatbufferTable],
         codes: list[tuple[str, str, int]],
         buffers: list[memoryview],
         depth: int = 0,
@@ -176,9 +178,11 @@ class Bodies:
         if node.op_type == "CALL_ONCE":
             return _made_once(node, first)
         if node.op_type == "CALL":
-            return Call("CALL", *ends, {}, node.name, "", node.version, body=first)
+            return SubgraphCall("CALL", *ends, {}, node.name, "", node.version, body=first)
         if node.op_type == "IF":
-            return Branch("IF", *ends, {}, node.name, "", node.version, then=first, other=more[0])
+            return Branch(
+                "IF", *ends, {}, node.name, "", node.version, then=first, otherwise=more[0]
+            )
         return While("WHILE", *ends, {}, node.name, "", node.version, test=first, body=more[0])
 
     def _body(self, node: ForeignNode, index: int) -> Subgraph:
@@ -188,15 +192,15 @@ class Bodies:
         tensors = _tensors(graph, self.buffers)
         if any(t.is_variable for t in tensors):
             raise UnsupportedError("a branch or loop has variable tensors", place=node.place)
-        inside = Bodies(self.graphs, self.codes, self.buffers, self.depth + 1)
+        inside = SubgraphReader(self.graphs, self.codes, self.buffers, self.depth + 1)
         nodes = tuple(inside.placed(n) for n in _nodes(graph, self.codes, tensors))
         inputs, outputs = (
             tuple(_operand(i, tensors).name for i in graph.array(slot, "int32")) for slot in (1, 2)
         )
         read = {v for n in nodes for v in n.inputs} | set(outputs)
-        made = {*inputs, *(v for n in nodes for v in n.outputs)}
+        computed = {*inputs, *(v for n in nodes for v in n.outputs)}
         constants = {
-            t.name: _constant(t) for t in tensors if t.name in read and _is_constant(t, made)
+            t.name: _constant(t) for t in tensors if t.name in read and _is_constant(t, computed)
         }
         return Subgraph(inputs, outputs, constants, nodes)
 
@@ -205,32 +209,32 @@ def _made_once(node: ForeignNode, graph: Subgraph) -> ForeignNode:
     """A graph that runs before the first call, for what it writes to (see `resources`)."""
     if node.inputs or node.outputs:
         raise damaged("CALL_ONCE has operands")
-    return Call("CALL_ONCE", (), (), {}, node.name, "", node.version, body=graph)
+    return SubgraphCall("CALL_ONCE", (), (), {}, node.name, "", node.version, body=graph)
 
 
-def _limited(tables: Iterable[Table], what: str) -> Iterator[Table]:
+def _limited(tables: Iterable[FlatbufferTable], description: str) -> Iterator[FlatbufferTable]:
     for i, table in enumerate(tables):
         if i >= MAX_ITEMS:
-            raise ModelError(f"the file has more than {MAX_ITEMS} {what}")
+            raise ModelError(f"the file has more than {MAX_ITEMS} {description}")
         yield table
 
 
-def _name(table: Table, slot: int) -> str:
+def _name(table: FlatbufferTable, slot: int) -> str:
     if len(table.array(slot, "uint8")) > MAX_NAME:
         raise damaged(f"a name is longer than {MAX_NAME} bytes")
     return table.text(slot)
 
 
-def _operator_name(code: Table) -> tuple[str, str, int]:
+def _operator_name(code: FlatbufferTable) -> tuple[str, str, int]:
     """(domain, operator, version): the larger of the old and the new code field counts."""
-    number = max(code.integer(0, "int8"), code.integer(3))
+    index = max(code.integer(0, "int8"), code.integer(3))
     version = code.integer(2, default=1)
-    if number == CUSTOM:
+    if index == CUSTOM:
         return "custom", _name(code, 1) or "unnamed", version
-    return "", OPERATORS[number] if 0 <= number < len(OPERATORS) else f"{number}", version
+    return "", OPERATORS[index] if 0 <= index < len(OPERATORS) else f"{index}", version
 
 
-def _buffer(table: Table, data: memoryview) -> memoryview:
+def _buffer(table: FlatbufferTable, data: memoryview) -> memoryview:
     """A buffer's bytes; those of large files lie behind the FlatBuffer, at an offset."""
     offset, size = table.integer(1, "uint64"), table.integer(2, "uint64")
     if offset > 1:
@@ -240,121 +244,114 @@ def _buffer(table: Table, data: memoryview) -> memoryview:
     return memoryview(table.array(0, "uint8"))  # type: ignore[arg-type]
 
 
-def _tensors(graph: Table, buffers: list[memoryview]) -> list[Tensor]:
+def _tensors(graph: FlatbufferTable, buffers: list[memoryview]) -> list[FileTensor]:
     tables = list(_limited(graph.tables(0), "tensors"))
     names = [_name(table, 3) for table in tables]
-    counts, taken = Counter(names), set(names)
-    found = []
+    counts, used_names = Counter(names), set(names)
+    tensors = []
     for i, (table, name) in enumerate(zip(tables, names)):
         if not name or counts[name] > 1:
             name = f"{name or 'tensor'}:{i}"
-            while name in taken:
+            while name in used_names:
                 name += "'"
-            taken.add(name)
-        found.append(_tensor(table, name, buffers))
-    return found
+            used_names.add(name)
+        tensors.append(_tensor(table, name, buffers))
+    return tensors
 
 
-def _tensor(table: Table, name: str, buffers: list[memoryview]) -> Tensor:
-    place = f"tensor {name!r}"
+def _tensor(table: FlatbufferTable, name: str, buffers: list[memoryview]) -> FileTensor:
+    location = f"tensor {name!r}"
     code, buffer = table.integer(1, "int8"), table.integer(2, "uint32")
     dims, signature = table.array(0, "int32"), table.array(7, "int32")
     if buffer >= len(buffers):
-        raise ModelError(f"its buffer {buffer} does not exist", place=place)
+        raise ModelError(f"its buffer {buffer} does not exist", place=location)
     if max(len(dims), len(signature)) > MAX_RANK or (dims < 0).any():
-        raise ModelError(f"its shape is {dims[:MAX_RANK].tolist()}", place=place)
+        raise ModelError(f"its shape is {dims[:MAX_RANK].tolist()}", place=location)
     if len(signature) not in (0, len(dims)) or (signature < -1).any():
-        raise ModelError("its shape and its shape_signature contradict each other", place=place)
+        raise ModelError("its shape and its shape_signature contradict each other", place=location)
     if table.has(9):
-        raise UnsupportedError("variant tensors are not supported", place=place)
+        raise UnsupportedError("variant tensors are not supported", place=location)
     kind = TENSOR_TYPES.get(code, f"type {code}")
     data = buffers[buffer] if len(buffers[buffer]) else None
     is_variable = bool(table.scalar(5, "bool", False))
     if is_variable and data is not None:
-        raise UnsupportedError("a variable tensor begins with zeros; this has content", place=place)
+        raise UnsupportedError(
+            "a variable tensor begins with zeros; this has content", place=location
+        )
     dtype = kind if isinstance(kind, DType) else None
     if data is not None and kind in PACKED:
         dtype = PACKED[str(kind)]
-    scale, zero, axis = _quantisation(table.table(4), place)
-    return Tensor(
-        name,
-        dtype,
-        str(kind),
-        tuple(dims.tolist()),
-        tuple(signature.tolist()),
-        data,
-        scale,
-        zero,
-        axis,
-        is_variable,
-        table.table(6),
-    )
+    scale, zero, axis = _quantization(table.table(4), location)
+    return FileTensor(
+        name, dtype, str(kind), tuple(dims.tolist()), tuple(signature.tolist()), data,
+        scale, zero, axis, is_variable, table.table(6),
+    )  # fmt: skip
 
 
-def _quantisation(
-    table: Table | None, place: str
+def _quantization(
+    table: FlatbufferTable | None, location: str
 ) -> tuple[np.ndarray | None, np.ndarray | None, int]:
     """Scales, zero points, and the axis that they run along.
 
-    Without scales a tensor is not quantised; `min` and `max` are notes from calibration.
+    Without scales a tensor is not quantized; `min` and `max` are notes from calibration.
     """
     if table is None:
         return None, None, 0
     if table.integer(4, "uint8"):
-        raise UnsupportedError("custom quantisation is not supported", place=place)
+        raise UnsupportedError("custom quantisation is not supported", place=location)
     scale, zero = table.array(2, "float32"), table.array(3, "int64")
     if not len(scale):
         return None, None, 0
     if not len(zero):
         zero = np.zeros(len(scale), np.int64)
     if len(zero) not in (1, len(scale)):
-        raise ModelError(f"it has {len(scale)} scales and {len(zero)} zero points", place=place)
+        raise ModelError(f"it has {len(scale)} scales and {len(zero)} zero points", place=location)
     return scale, np.broadcast_to(zero, scale.shape), table.integer(6)
 
 
-def _is_constant(tensor: Tensor, made: set[str]) -> bool:
-    """Whether the file holds its content: bytes, or none of them for a tensor that no operator
-    makes and that has no elements, or only those that are left out."""
+def _is_constant(tensor: FileTensor, computed: set[str]) -> bool:
+    """True if the file holds the tensor's content: bytes, or none for a tensor without stored
+    elements that is in no operator's outputs, `computed`."""
     empty = 0 in tensor.dims or tensor.sparsity is not None
-    return bool(tensor.data) or (empty and not tensor.is_variable and tensor.name not in made)
+    return bool(tensor.data) or (empty and not tensor.is_variable and tensor.name not in computed)
 
 
-def _constant(tensor: Tensor) -> np.ndarray:
+def _constant(tensor: FileTensor) -> np.ndarray:
     """The array of a constant, as a view of the file."""
-    place = f"tensor {tensor.name!r}"
+    location = f"tensor {tensor.name!r}"
     if tensor.dtype is None:
-        raise UnsupportedError(f"a constant is {tensor.kind}", place=place)
+        raise UnsupportedError(f"a constant is {tensor.kind}", place=location)
     data = b"" if tensor.data is None else tensor.data
     count, packed = math.prod(tensor.dims), tensor.kind in PACKED
     if tensor.sparsity is not None:
         if packed or len(data) % tensor.dtype.itemsize:
             raise UnsupportedError(
-                f"sparse tensors of {tensor.kind} are not supported", place=place
+                f"sparse tensors of {tensor.kind} are not supported", place=location
             )
         values = np.frombuffer(data, tensor.dtype.numpy)
-        return dense(values, tensor.dims, tensor.sparsity, place)
+        return dense(values, tensor.dims, tensor.sparsity, location)
     declared = DType(tensor.kind) if packed else tensor.dtype
     size = stored_bytes(declared, count)
     if size != len(data):
         raise ModelError(
             f"its shape {list(tensor.dims)} needs {size} bytes, the file has {len(data)}",
-            place=place,
+            place=location,
         )
     if packed:
-        few = unpacked(np.frombuffer(data, np.uint8), declared, count)
-        return few.astype(tensor.dtype.numpy).reshape(tensor.dims)
+        sub_byte_values = unpacked(np.frombuffer(data, np.uint8), declared, count)
+        return sub_byte_values.astype(tensor.dtype.numpy).reshape(tensor.dims)
     array = np.frombuffer(data, tensor.dtype.numpy).reshape(tensor.dims)
     return array if array.flags.aligned else array.copy()
 
 
-def _operand(index: int, tensors: list[Tensor]) -> Tensor:
+def _operand(index: int, tensors: list[FileTensor]) -> FileTensor:
     if not 0 <= index < len(tensors):
         raise damaged(f"the tensor {index} does not exist")
     return tensors[index]
 
 
 def _nodes(
-    graph: Table, codes: list[tuple[str, str, int]], tensors: list[Tensor]
+    graph: FlatbufferTable, codes: list[tuple[str, str, int]], tensors: list[FileTensor]
 ) -> Iterator[ForeignNode]:
     operands = 0
     for table in _limited(graph.tables(3), "operators"):
@@ -392,7 +389,7 @@ def _nodes(
         )
 
 
-def _must_fill_bytes(table: Tensor) -> None:
+def _must_fill_bytes(table: FileTensor) -> None:
     """Refuse a packed table whose rows end within a byte: LiteRT reads other numbers there."""
     size = math.prod(table.dims[1:])
     if table.kind in PACKED and size * int(table.kind[-1]) % 8:
@@ -402,7 +399,7 @@ def _must_fill_bytes(table: Tensor) -> None:
         )
 
 
-def _custom_options(table: Table, op_type: str) -> dict[str, Any]:
+def _custom_options(table: FlatbufferTable, op_type: str) -> dict[str, Any]:
     """Entries of a map where that is known to be the form, else the bytes."""
     if table.integer(9, "uint64") > 1:
         return {"options behind the FlatBuffer": table.integer(10, "uint64")}
@@ -410,28 +407,28 @@ def _custom_options(table: Table, op_type: str) -> dict[str, Any]:
     return dict(read_map(options.tobytes())) if op_type in MAPS else {"custom_options": options}
 
 
-def _options(table: Table, op_type: str) -> dict[str, Any]:
+def _options(table: FlatbufferTable, op_type: str) -> dict[str, Any]:
     """The operator's options, with defaults; a field that the schema lacks keeps its slot."""
-    number, body = table.integer(3, "uint8"), table.table(4)
+    type_code, body = table.integer(3, "uint8"), table.table(4)
     expected = OPTIONS.get(op_type, Options(0, ()))
     if table.integer(11, "uint8"):  # no operator with a row has such
         return {"options of the second kind": table.integer(11, "uint8")}
-    if number not in (0, expected.number):
+    if type_code not in (0, expected.type_code):
         if op_type not in OPTIONS:  # no options are needed: the table has no row, or reads none
-            return {"options": number}
-        raise ModelError(f"{op_type} has options of another operator ({number})")
-    if number == 0 or body is None:
+            return {"options": type_code}
+        raise ModelError(f"{op_type} has options of another operator ({type_code})")
+    if type_code == 0 or body is None:
         return {f.name: _default(f) for f in expected.fields if f is not None}
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for slot, field in enumerate(expected.fields):
         if field is not None:
-            found[field.name] = _field(body, slot, field)
+            options[field.name] = _field(body, slot, field)
         elif body.has(slot):
-            found[f"slot{slot}"] = "set"
+            options[f"slot{slot}"] = "set"
     for slot in range(len(expected.fields), len(body.slots())):
         if body.has(slot):
-            found[f"slot{slot}"] = "set"
-    return found
+            options[f"slot{slot}"] = "set"
+    return options
 
 
 def _default(field: Field) -> Any:
@@ -442,7 +439,7 @@ def _default(field: Field) -> Any:
     return float(field.default) if field.kind == "float32" else field.default
 
 
-def _field(body: Table, slot: int, field: Field) -> Any:
+def _field(body: FlatbufferTable, slot: int, field: Field) -> Any:
     if field.kind == "ints":
         values = body.array(slot, "int32")
         if len(values) > MAX_RANK:
@@ -451,14 +448,14 @@ def _field(body: Table, slot: int, field: Field) -> Any:
     if field.kind == "text":
         return _name(body, slot)
     if field.kind in ENUMS:
-        number = body.integer(slot, "int8", field.default)
-        return ENUMS[field.kind].get(number, f"{number}")
+        enum_value = body.integer(slot, "int8", field.default)
+        return ENUMS[field.kind].get(enum_value, f"{enum_value}")
     value = body.scalar(slot, field.kind, field.default)
     return float(value) if field.kind == "float32" else int(value)
 
 
 def _check_names(
-    inputs: list[Tensor], outputs: list[Tensor], nodes: tuple[ForeignNode, ...]
+    inputs: list[FileTensor], outputs: list[FileTensor], nodes: tuple[ForeignNode, ...]
 ) -> None:
     """No tensor is written twice: by the caller, by the file, or by two operators."""
     writers = Counter(t.name for t in inputs)
@@ -474,25 +471,27 @@ def _check_names(
         raise UnsupportedError("a variable tensor is an input or output of the graph")
 
 
-def _said_of_images(model: Table, buffers: list[memoryview], inputs: list[str]) -> dict[str, str]:
+def _image_lines(
+    model: FlatbufferTable, buffers: list[memoryview], inputs: list[str]
+) -> dict[str, str]:
     """Lines on image inputs from the buffer with TFLite's metadata, where there is one."""
     for entry in _limited(model.tables(6), "metadata entries"):
-        number = entry.integer(1, "uint32")
-        if _name(entry, 0) == ENTRY and number < len(buffers):
-            return read_pixels(buffers[number], inputs)
+        buffer = entry.integer(1, "uint32")
+        if _name(entry, 0) == ENTRY and buffer < len(buffers):
+            return read_pixels(buffers[buffer], inputs)
     return {}
 
 
-def _metadata(model: Table, graphs: int, tensors: list[Tensor]) -> dict[str, str]:
-    """Remarks of the file, and its signatures: names that callers use beside the tensors'."""
-    found = {"description": _name(model, 3), "subgraphs": str(graphs)}
+def _metadata(model: FlatbufferTable, graphs: int, tensors: list[FileTensor]) -> dict[str, str]:
+    """The file's description and metadata entries, and its signatures: further names of tensors."""
+    entries = {"description": _name(model, 3), "subgraphs": str(graphs)}
     for entry in _limited(model.tables(7), "signatures"):
         if entry.integer(4, "uint32") == 0:
             sides = (_limited(entry.tables(slot), "names of a signature") for slot in (0, 1))
-            given, made = (
+            ins, outs = (
                 [f"{_name(t, 0)} = {_operand(t.integer(1, 'uint32'), tensors).name}" for t in side]
                 for side in sides
             )
-            found[f"signature {_name(entry, 2)}"] = f"{', '.join(given)} -> {', '.join(made)}"
+            entries[f"signature {_name(entry, 2)}"] = f"{', '.join(ins)} -> {', '.join(outs)}"
     names = [_name(entry, 0) for entry in _limited(model.tables(6), "metadata entries")]
-    return {**{k: v for k, v in found.items() if v}, "metadata": ", ".join(names)}
+    return {**{k: v for k, v in entries.items() if v}, "metadata": ", ".join(names)}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.common.control import Call
+from verax.frontends.common.control import SubgraphCall
 from verax.frontends.common.foreign import ForeignNode, ForeignValue, Subgraph
 from verax.ir.types import DType
 
@@ -44,7 +44,7 @@ class Resources:
         for node in nodes:
             if node.domain or node.op_type not in ("CALL_ONCE", HANDLE, READ, ASSIGN):
                 yield node
-            elif isinstance(node, Call):
+            elif isinstance(node, SubgraphCall):
                 self._fill(node)
                 yield dataclasses.replace(node, body=Subgraph((), (), {}, ()))
             elif node.op_type == HANDLE:
@@ -54,7 +54,7 @@ class Resources:
             else:
                 yield self._assigned(node)
 
-    def _fill(self, node: Call) -> None:
+    def _fill(self, node: SubgraphCall) -> None:
         """What the graph behind CALL_ONCE puts into variables; nothing where it only computes."""
         handles: dict[str, Key] = {}
         if not any(n.op_type in FILLING for n in node.body.nodes):
@@ -104,27 +104,27 @@ class Resources:
 
     @property
     def inputs(self) -> list[ForeignValue]:
-        return [self._value(key, self.names[key]) for key in self._kept()]
+        return [self._value(key, self.names[key]) for key in self._assigned_keys()]
 
     @property
     def outputs(self) -> list[ForeignValue]:
-        return [self._value(key, self.current[key]) for key in self._kept()]
+        return [self._value(key, self.current[key]) for key in self._assigned_keys()]
 
     @property
     def initial(self) -> dict[str, np.ndarray]:
-        return {self.names[key]: self.filled[key] for key in self._kept()}
+        return {self.names[key]: self.filled[key] for key in self._assigned_keys()}
 
     @property
     def untouched(self) -> dict[str, np.ndarray]:
         """Variables that are read and never assigned."""
-        kept = set(self._kept())
+        assigned = set(self._assigned_keys())
         return {
             self.names[k]: array
             for k, array in self.filled.items()
-            if k not in kept and self.current.get(k) == self.names.get(k, "")
+            if k not in assigned and self.current.get(k) == self.names.get(k, "")
         }
 
-    def _kept(self) -> list[Key]:
+    def _assigned_keys(self) -> list[Key]:
         return [k for k, name in self.names.items() if name in self.updates]
 
     def _value(self, key: Key, name: str) -> ForeignValue:

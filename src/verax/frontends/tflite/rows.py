@@ -1,9 +1,9 @@
 """The table's registry, and what rows of several families share.
 
-A row is entered for floating-point operands, for quantised ones (`quantised=True`), for quantised
+A row is entered for floating-point operands, for quantized ones (`quantized=True`), for quantized
 weights on floating-point data (`hybrid=True`), or for both of the first two when it only moves data
-(`moves=True`: both sides must then be quantised alike). Which one applies is told by the attributes
-`input0.scale` and the like, which the reader adds to quantised operands.
+(`moves=True`: both sides must then be quantized alike). Which one applies is told by the attributes
+`input0.scale` and the like, which the reader adds to quantized operands.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from verax.frontends.tflite.state import WRITERS
 TABLE: dict[tuple[str, str], Row] = {}
 """Rows by (domain, operator)."""
 FLOAT: dict[str, Row] = {}
-QUANTISED: dict[str, Row] = {}
+QUANTIZED: dict[str, Row] = {}
 HYBRID: dict[str, Row] = {}
 MAX_POSITIONS = 1 << 20
 """Positions that a row may list one by one in a constant; what needs more is refused."""
@@ -33,7 +33,7 @@ DATA = {"TRANSPOSE_CONV": 2}
 
 def row(
     *operators: str,
-    quantised: bool = False,
+    quantized: bool = False,
     hybrid: bool = False,
     moves: bool = False,
     domain: str = "",
@@ -41,24 +41,24 @@ def row(
     """Enter a function as the row of TFLite operators."""
 
     def enter(function: Row) -> Row:
-        rows = HYBRID if hybrid else QUANTISED if quantised else FLOAT
+        rows = HYBRID if hybrid else QUANTIZED if quantized else FLOAT
         for name in operators:
             _enter(rows, name, function, domain)
             if moves:
-                _enter(QUANTISED, name, _moving(function), domain)
+                _enter(QUANTIZED, name, _moving(function), domain)
         return function
 
     return enter
 
 
-class _Floats(Table):
+class _FloatRows(Table):
     """Enters rows of floating-point operands."""
 
     def row(self, *operators: str, domain: str | None = None) -> Callable[[Any], Any]:
         return row(*operators, domain=domain or "")
 
 
-FLOATS = _Floats()
+FLOATS = _FloatRows()
 
 
 def _enter(rows: dict[str, Row], name: str, function: Row, domain: str) -> None:
@@ -70,18 +70,18 @@ def _enter(rows: dict[str, Row], name: str, function: Row, domain: str) -> None:
 def _dispatch(c: Conversion) -> Result:
     """The row for the operands' kind."""
     name = c.node.op_type
-    is_quantised = any("." in key for key in c.attributes.values)
-    found = (QUANTISED if is_quantised else FLOAT).get(name)
-    if is_quantised and name in HYBRID and c.type(DATA.get(name, 0)).dtype.is_float:
-        found = HYBRID[name]
-    if found is None:
-        kind = "quantised" if is_quantised else "floating-point"
+    is_quantized = any("." in key for key in c.attributes.values)
+    convert = (QUANTIZED if is_quantized else FLOAT).get(name)
+    if is_quantized and name in HYBRID and c.type(DATA.get(name, 0)).dtype.is_float:
+        convert = HYBRID[name]
+    if convert is None:
+        kind = "quantised" if is_quantized else "floating-point"
         c.refuse(f"{kind} operands are not supported{REASONS.get(name, '')}")
-    return found(c)
+    return convert(c)
 
 
 def _moving(function: Row) -> Row:
-    """A row that moves quantised data: every quantised operand must be quantised alike."""
+    """A row that moves quantized data: every quantized operand must be quantized alike."""
 
     def convert(c: Conversion) -> Result:
         first: tuple[Any, Any] | None = None

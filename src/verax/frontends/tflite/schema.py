@@ -87,18 +87,18 @@ class Field:
 class Options:
     """An options table: its number in the union, its fields by slot; None for a retired slot."""
 
-    number: int
+    type_code: int
     fields: tuple[Field | None, ...]
 
 
-def _options(number: int, text: str) -> Options:
+def _options(type_code: int, text: str) -> Options:
     """From "name:kind=default ...": kind is int32 and default 0 unless said; "_" is retired."""
     fields: list[Field | None] = []
     for word in text.split():
-        rest, _, default = word.partition("=")
-        name, _, kind = rest.partition(":")
+        declaration, _, default = word.partition("=")
+        name, _, kind = declaration.partition(":")
         fields.append(None if name == "_" else Field(name, kind or "int32", int(default or 0)))
-    return Options(number, tuple(fields))
+    return Options(type_code, tuple(fields))
 
 
 _ACTIVATION = "fused_activation_function:activation"

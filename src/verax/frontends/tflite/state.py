@@ -27,32 +27,32 @@ MAX_ELEMENTS = 1 << 28
 """Numbers that a variable tensor may hold; zeros are made of a size that the file states."""
 
 
-class State:
+class VariableTensors:
     """The variable tensors of a graph. values: as inputs; taken: every name of the file; zeros:
     zero points of those of bytes, which LiteRT clears to these."""
 
     def __init__(
-        self, values: Sequence[ForeignValue], taken: set[str], zeros: Mapping[str, int]
+        self, values: Sequence[ForeignValue], used_names: set[str], zeros: Mapping[str, int]
     ) -> None:
         self.zeros = zeros
         self.values = {v.name: v for v in values}
         self.current = {name: name for name in self.values}
         self.read: set[str] = set()
-        self.taken = taken
+        self.used_names = used_names
 
     def threaded(self, nodes: Iterable[ForeignNode]) -> Iterator[ForeignNode]:
         """The nodes, each reading what the one before it wrote, and naming what it writes."""
         for node in nodes:
-            held = [i for i, name in enumerate(node.inputs) if name in self.values]
+            variable_inputs = [i for i, name in enumerate(node.inputs) if name in self.values]
             if self.values.keys() & set(node.outputs):
                 raise UnsupportedError("it has a variable tensor as output", place=node.place)
-            self.read.update(node.inputs[i] for i in held)
+            self.read.update(node.inputs[i] for i in variable_inputs)
             inputs = tuple(self.current.get(name, name) for name in node.inputs)
             written: list[str] = []
             attributes = dict(node.attributes)
             if node.op_type in WRITERS and not node.domain:
-                attributes[VARIABLES] = tuple(held)
-                written = [self._written(node.inputs[i]) for i in held]
+                attributes[VARIABLES] = tuple(variable_inputs)
+                written = [self._written(node.inputs[i]) for i in variable_inputs]
             outputs = (*node.outputs, *written)
             yield dataclasses.replace(node, inputs=inputs, outputs=outputs, attributes=attributes)
 
@@ -63,9 +63,9 @@ class State:
 
     def named(self, name: str) -> str:
         """A name like `name` that nothing in the file has."""
-        while name in self.taken:
+        while name in self.used_names:
             name += "'"
-        self.taken.add(name)
+        self.used_names.add(name)
         return name
 
     @property
@@ -94,12 +94,12 @@ class State:
 
 
 def _zeros(value: ForeignValue, zero: int) -> np.ndarray:
-    place = f"tensor {value.name!r}"
+    location = f"tensor {value.name!r}"
     if value.dtype is None or value.dims is None:
-        raise UnsupportedError(f"a variable tensor is {value.kind}", place=place)
+        raise UnsupportedError(f"a variable tensor is {value.kind}", place=location)
     sizes = [d for d in value.dims if isinstance(d, int)]
     if len(sizes) < len(value.dims):
-        raise UnsupportedError("a variable tensor has a size that is left open", place=place)
+        raise UnsupportedError("a variable tensor has a size that is left open", place=location)
     if np.prod(sizes, dtype=float) > MAX_ELEMENTS:
-        raise ModelError(f"a variable tensor of {sizes} is absurdly large", place=place)
+        raise ModelError(f"a variable tensor of {sizes} is absurdly large", place=location)
     return np.full(sizes, zero, value.dtype.numpy)

@@ -7,7 +7,7 @@ import numpy as np
 from verax.frontends.common import formulas
 from verax.frontends.common.channels_last import constant_array, constant_ints
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.common.table import number
+from verax.frontends.common.table import scalar
 from verax.frontends.tflite.rows import ACTIVATIONS, FLOATS, activation, finish_activated, row
 
 PLAIN = {
@@ -43,7 +43,7 @@ def gelu(c: Conversion) -> Result:
     return c.operator("Gelu", approximate="tanh" if c.flag("approximate") else "none")
 
 
-FLOATS.operator("LeakyRelu", "LEAKY_RELU", alpha=number(0.0))
+FLOATS.operator("LeakyRelu", "LEAKY_RELU", alpha=scalar(0.0))
 FLOATS.operator("LogSoftmax", "LOG_SOFTMAX", axis=-1)
 FLOATS.formula(formulas.rsqrt, "RSQRT")
 FLOATS.formula(formulas.square, "SQUARE")
@@ -78,7 +78,7 @@ def dequantize_half(c: Conversion) -> Result:
 @row("SOFTMAX")
 def softmax(c: Conversion) -> Result:
     """softmax(beta x) along the last axis."""
-    beta, x = c.number("beta", 0.0), c.required(0)
+    beta, x = c.scalar("beta", 0.0), c.required(0)
     if beta != 1.0:
         x = c.add("Mul", [x, c.constant(beta, np.float32)])
     return c.result("Softmax", [x], axis=-1)
@@ -88,7 +88,7 @@ def softmax(c: Conversion) -> Result:
 def l2_normalization(c: Conversion) -> Result:
     """x / max(|x|, 1e-6), |x| being the Euclidean length along the last axis."""
     c.attributes.expect(
-        "fused_activation_function", "NONE", why="only None is known to be honoured"
+        "fused_activation_function", "NONE", reason="only None is known to be honoured"
     )
     return formulas.over_norm(c, c.required(0), (-1,), 1e-6)
 

@@ -17,25 +17,25 @@ LONGEST = 4096
 def rfft2d(c: Conversion) -> Result:
     """Operands: rows [..., 1, n], the transform's sizes (1, n). Results: real and imaginary parts
     of the bins [..., 1, n // 2 + 1]."""
-    given, sizes = static_dims(c, 0, "the rows"), constant_ints(c, 1, "the sizes")
-    if len(given) < 2 or tuple(given[-2:]) != tuple(sizes) or sizes[0] != 1:
+    dims, sizes = static_dims(c, 0, "the rows"), constant_ints(c, 1, "the sizes")
+    if len(dims) < 2 or tuple(dims[-2:]) != tuple(sizes) or sizes[0] != 1:
         c.refuse(
             f"a transform of sizes {list(sizes)} of {c.type(0)} is not supported; one along rows "
             "of its own size is"
         )
     size = int(sizes[1])
-    c.must_be_few(size, LONGEST)
+    c.check_count(size, LONGEST)
     j, k = np.arange(size)[:, None], np.arange(size // 2 + 1)
     angle = 2 * np.pi * ((j * k) % size) / size
-    made = []
+    results = []
     for matrix, name in zip((np.cos(angle), -np.sin(angle)), c.node.outputs):
         inputs = [c.required(0), c.constant(matrix.astype(np.float32))]
-        made.append(c.builder.add(c.operator("MatMul"), inputs, [name]))
-    return tuple(made)
+        results.append(c.builder.add(c.operator("MatMul"), inputs, [name]))
+    return tuple(results)
 
 
 @row("REAL", "IMAG")
-def part(c: Conversion) -> Result:
+def real_or_imaginary(c: Conversion) -> Result:
     return c.result("Identity", [c.required(0)])
 
 

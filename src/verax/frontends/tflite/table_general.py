@@ -96,7 +96,7 @@ def densify(c: Conversion) -> Result:
 
 
 row("READ_VARIABLE", "ASSIGN_VARIABLE")(_as_it_is)
-row("READ_VARIABLE", "ASSIGN_VARIABLE", quantised=True)(_as_it_is)
+row("READ_VARIABLE", "ASSIGN_VARIABLE", quantized=True)(_as_it_is)
 
 
 # Searching

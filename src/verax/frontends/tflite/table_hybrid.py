@@ -1,7 +1,7 @@
-"""TFLite products of quantised weights and floating-point data: the files of dynamic-range
-quantisation.
+"""TFLite products of quantized weights and floating-point data: the files of dynamic-range
+quantization.
 
-LiteRT quantises the data while it runs, each image or row by itself, sums exact integers, and
+LiteRT quantizes the data while it runs, each image or row by itself, sums exact integers, and
 scales the sums back in float32. Rows state its float32 steps in its order.
 """
 
@@ -16,7 +16,7 @@ from verax.frontends.common.channels_last import (
     transposed,
 )
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import quantisation
+from verax.frontends.tflite.quantization import quantization
 from verax.frontends.tflite.rows import activated, activation, row
 from verax.frontends.tflite.table_windows import (
     convolution_fields,
@@ -30,17 +30,17 @@ from verax.frontends.tflite.table_windows import (
 
 def _scales(c: Conversion, axis: int) -> np.ndarray:
     """Scales of the weights (operand 1), one or one per output channel; zero points must be 0."""
-    found = quantisation(c, "input1")
+    parameters = quantization(c, "input1")
     if c.type(1).dtype != "int8":
         c.refuse(f"weights of {c.type(1).dtype} on floating-point data are not supported")
-    if found.zero.any():
+    if parameters.zero.any():
         c.attributes.refuse("input1.zero_point", "LiteRT ignores it where data are floating-point")
-    if found.scale.size > 1 and found.axis != axis:
+    if parameters.scale.size > 1 and parameters.axis != axis:
         c.attributes.refuse("input1.quantized_dimension", "scales must be per output channel")
-    return found.scale
+    return parameters.scale
 
 
-def _quantised(c: Conversion, x: str, axis: int, symmetric: bool) -> tuple[str, str]:
+def _quantized(c: Conversion, x: str, axis: int, symmetric: bool) -> tuple[str, str]:
     """Data as integers without zero points, and their scales."""
     q, scale = c.add_all("DynamicQuantizeGroups", [x], axis=axis, symmetric=symmetric)
     return q, scale
@@ -52,7 +52,7 @@ def _float(c: Conversion, sums: str) -> str:
 
 @row("CONV_2D", hybrid=True)
 def conv_2d(c: Conversion) -> Result:
-    """One scale: data are quantised symmetrically. Differing scales: asymmetrically."""
+    """One scale: data are quantized symmetrically. Differing scales: asymmetrically."""
     c.attributes.irrelevant("quantized_bias_type", "no bias is quantised")
     scale, groups = _scales(c, 0), groups_of(c)
     is_single = bool((scale == scale[0]).all())
@@ -87,7 +87,7 @@ def transpose_conv(c: Conversion) -> Result:
     products, not integers, so that its sums round."""
     c.attributes.irrelevant("quantized_bias_type", "no bias is quantised")
     scale = _scales(c, 0)
-    x, by_image = _quantised(c, channels_first(c, c.required(2)), 1, symmetric=False)
+    x, by_image = _quantized(c, channels_first(c, c.required(2)), 1, symmetric=False)
     weights = _float(c, transposed(c, c.required(1), (3, 0, 1, 2)))
     y = c.add("ConvTranspose", [_float(c, x), weights], **transposed_fields(c))
     y = c.add("Mul", [y, c.constant(scale.reshape(-1, 1, 1))])
@@ -96,7 +96,7 @@ def transpose_conv(c: Conversion) -> Result:
 
 def _sums(c: Conversion, weights: str, groups: int, symmetric: bool) -> tuple[str, str]:
     """Exact sums of the convolution [n, o, h, w], and scales of the images [n, 1, 1, 1]."""
-    x, scale = _quantised(c, channels_first(c, c.required(0)), 1, symmetric)
+    x, scale = _quantized(c, channels_first(c, c.required(0)), 1, symmetric)
     fields = convolution_fields(c, "hw")
     return c.add("ConvInteger", [x, weights], groups=groups, **fields), scale
 
@@ -117,7 +117,7 @@ def fully_connected(c: Conversion) -> Result:
     c.attributes.irrelevant("quantized_bias_type", "no bias is quantised")
     act, scale = activation(c), _scales(c, 0)
     x, shape = flat_rows(c)
-    x, by_row = _quantised(c, x, 1, symmetric)
+    x, by_row = _quantized(c, x, 1, symmetric)
     weights = _transposed_wide(c, c.required(1), (1, 0))
     y = _scaled_product(c, x, weights, by_row, scale)
     bias = c.input(2)
@@ -131,7 +131,7 @@ def batch_matmul(c: Conversion) -> Result:
     symmetric = not c.flag("asymmetric_quantize_inputs")
     transposes = c.flag("adj_y")
     scale = _scales(c, c.rank(1) - (2 if transposes else 1))
-    x, by_row = _quantised(c, matrix_operand(c, 0, "adj_x"), c.rank(0) - 1, symmetric)
+    x, by_row = _quantized(c, matrix_operand(c, 0, "adj_x"), c.rank(0) - 1, symmetric)
     axes = list(range(c.rank(1)))
     if transposes:
         axes[-2:] = axes[:-3:-1]
@@ -139,17 +139,17 @@ def batch_matmul(c: Conversion) -> Result:
     return c.result("Identity", [y])
 
 
-@row("EMBEDDING_LOOKUP", quantised=True)
+@row("EMBEDDING_LOOKUP", quantized=True)
 def embedding_lookup(c: Conversion) -> Result:
-    """Rows of a quantised table in float32, times the one scale or that of the row."""
+    """Rows of a quantized table in float32, times the one scale or that of the row."""
     if any(k.startswith("output0.") for k in c.attributes.values):
         c.refuse("rows that stay quantised are not supported")
-    scale, places = _scales(c, 0), c.required(0)
-    rows = _float(c, c.add("Gather", [c.required(1), places], axis=0))
+    scale, indices = _scales(c, 0), c.required(0)
+    rows = _float(c, c.add("Gather", [c.required(1), indices], axis=0))
     if scale.size == 1:
         return c.result("Mul", [rows, c.constant(scale[0])])
     lifted = c.constant(scale.reshape(-1, *[1] * (c.rank(1) - 1)))
-    return c.result("Mul", [rows, c.add("Gather", [lifted, places], axis=0)])
+    return c.result("Mul", [rows, c.add("Gather", [lifted, indices], axis=0)])
 
 
 def _transposed_wide(c: Conversion, value: str, axes: list[int] | tuple[int, ...]) -> str:

@@ -31,10 +31,10 @@ def max_pool_with_positions(c: Conversion) -> Result:
     counts, pads = form.output_dims(sizes), form.resolved_pads(sizes)
     x = channels_first(c, c.required(0))
     fields = {"kernel_shape": window, "strides": strides, "pads": rule}
-    y, found = c.add_all("MaxPool", [x], **fields, with_indices=True)
-    place = c.add("Mod", [found, c.constant(sizes[0] * sizes[1], np.int64)])
-    at = [c.add("FloorDiv", [place, c.constant(sizes[1], np.int64)])]
-    at.append(c.add("Mod", [place, c.constant(sizes[1], np.int64)]))
+    y, indices = c.add_all("MaxPool", [x], **fields, with_indices=True)
+    plane_index = c.add("Mod", [indices, c.constant(sizes[0] * sizes[1], np.int64)])
+    at = [c.add("FloorDiv", [plane_index, c.constant(sizes[1], np.int64)])]
+    at.append(c.add("Mod", [plane_index, c.constant(sizes[1], np.int64)]))
     inner = []
     for axis, (value, n, s, (begin, _)) in enumerate(zip(at, counts, strides, pads)):
         first = np.arange(int(n), dtype=np.int64) * s - begin
@@ -56,12 +56,12 @@ def max_unpool(c: Conversion) -> Result:
     sizes = c.known_sizes(0, (1, 2, 3), "the result")
     split = c.ints((-1, sizes[0], 1, sizes[1], 1, sizes[2]))
     x = c.add("Reshape", [c.required(0), split])
-    place = c.add("Reshape", [c.cast(c.required(1), DType.int64), split])
+    position = c.add("Reshape", [c.cast(c.required(1), DType.int64), split])
     inside = np.arange(window[0] * window[1]).reshape(1, 1, window[0], 1, window[1], 1)
-    mine = c.add("Equal", [place, c.constant(inside, np.int64)])
+    mine = c.add("Equal", [position, c.constant(inside, np.int64)])
     y = c.add("Where", [mine, x, c.constant(0, np.float32)])
-    whole = (-1, sizes[0] * window[0], sizes[1] * window[1], sizes[2])
-    return c.result("Reshape", [y, c.ints(whole)])
+    unpooled_shape = (-1, sizes[0] * window[0], sizes[1] * window[1], sizes[2])
+    return c.result("Reshape", [y, c.ints(unpooled_shape)])
 
 
 def _options(c: Conversion) -> tuple[str | tuple[()], tuple[int, int], tuple[int, int], str]:
@@ -69,8 +69,13 @@ def _options(c: Conversion) -> tuple[str | tuple[()], tuple[int, int], tuple[int
     options = c.attributes.tensor("custom_options").astype(np.uint8)
     words = options[: options.size & ~3].view("<i4").tolist()
     activations = {i: name for i, name in ENUMS["activation"].items() if i <= 3}
-    known = WORDS <= len(words) <= MOST and options.size % 4 == 0
-    if not known or words[0] not in (1, 2) or min(words[1:5]) < 1 or words[5] not in activations:
+    is_supported = WORDS <= len(words) <= MOST and options.size % 4 == 0
+    if (
+        not is_supported
+        or words[0] not in (1, 2)
+        or min(words[1:5]) < 1
+        or words[5] not in activations
+    ):
         c.attributes.refuse("custom_options", f"they are {words}")
     rule: str | tuple[()] = "SAME_UPPER" if words[0] == 1 else ()
     return rule, (words[2], words[1]), (words[4], words[3]), activations[words[5]]

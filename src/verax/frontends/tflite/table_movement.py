@@ -1,4 +1,4 @@
-"""TFLite operators that only move data. Quantised data moves alike (see `rows`)."""
+"""TFLite operators that only move data. Quantized data moves alike (see `rows`)."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ def concatenation(c: Conversion) -> Result:
 
 @row("PACK", moves=True)
 def pack(c: Conversion) -> Result:
-    c.attributes.expect("values_count", len(c.inputs), why="it counts the operands")
-    parts = c.operands
-    return shapes.stacked(c, parts, c.integer("axis", 0))
+    c.attributes.expect("values_count", len(c.inputs), reason="it counts the operands")
+    tensors = c.operands
+    return shapes.stacked(c, tensors, c.integer("axis", 0))
 
 
 @row("UNPACK", moves=True)
 def unpack(c: Conversion) -> Result:
     axis, count = c.integer("axis", 0), c.integer("num", 0)
-    parts = _split(c, [c.required(0)], [], num_outputs=count, axis=axis)
+    slices = _split(c, [c.required(0)], [], num_outputs=count, axis=axis)
     at = c.ints((axis,))
     squeeze_ = c.operator("Squeeze")
     return tuple(
-        c.builder.add(squeeze_, [part, at], [name])
-        for part, name in zip(parts, c.node.outputs, strict=True)
+        c.builder.add(squeeze_, [slice_, at], [name])
+        for slice_, name in zip(slices, c.node.outputs, strict=True)
     )
 
 
@@ -82,8 +82,8 @@ def split(c: Conversion) -> Result:
 def split_v(c: Conversion) -> Result:
     """Operands: data, sizes (-1: what is left), axis."""
     sizes, (axis,) = list(constant_ints(c, 1, "the sizes")), constant_ints(c, 2, "the axis")
-    c.attributes.expect("num_splits", len(sizes), why="it counts the sizes")
-    sizes = shapes.part_sizes(c, c.required(0), axis, sizes)
+    c.attributes.expect("num_splits", len(sizes), reason="it counts the sizes")
+    sizes = shapes.split_sizes(c, c.required(0), axis, sizes)
     inputs = [c.required(0), c.ints(sizes)]
     return _split(c, inputs, c.node.outputs, num_outputs=len(sizes), axis=axis)
 
@@ -130,8 +130,8 @@ def mirror_pad(c: Conversion) -> Result:
         size = c.known_size(0, axis, "what is mirrored")
         if not (0 <= begin <= size <= MAX_POSITIONS and 0 <= end <= size):
             raise ModelError(f"{begin} and {end} around {size} elements", place=c.node.place)
-        rest = range(size - 1, size - 1 - end, -1)
-        index = c.ints((*range(begin - 1, -1, -1), *range(size), *rest))
+        end_indices = range(size - 1, size - 1 - end, -1)
+        index = c.ints((*range(begin - 1, -1, -1), *range(size), *end_indices))
         value = c.add("Gather", [value, index], axis=axis)
     return c.result("Identity", [value])
 
@@ -149,10 +149,13 @@ def strided_slice(c: Conversion) -> Result:
     element and drops the axis."""
     a = c.attributes
     for name in ("ellipsis_mask", "new_axis_mask", "offset"):
-        a.expect(name, 0, why="it changes which axes the bounds mean")
+        a.expect(name, 0, reason="it changes which axes the bounds mean")
     begin_mask, end_mask = a.integer("begin_mask", 0), a.integer("end_mask", 0)
     shrink = a.integer("shrink_axis_mask", 0)
-    bounds = [constant_ints(c, i, what) for i, what in ((1, "begins"), (2, "ends"), (3, "strides"))]
+    bounds = [
+        constant_ints(c, i, description)
+        for i, description in ((1, "begins"), (2, "ends"), (3, "strides"))
+    ]
     bits = (begin_mask, end_mask, shrink)
     if min(bits) < 0 or max(bits) >> len(bounds[0]):
         raise ModelError("a mask names an axis that has no bounds", place=c.node.place)
@@ -172,7 +175,7 @@ def resize_nearest(c: Conversion) -> Result:
 
 @row("SPACE_TO_BATCH_ND", moves=True)
 def space_to_batch(c: Conversion) -> Result:
-    """Operands: data, block, (begin, end) pads. Quantised data is padded by its zero point."""
+    """Operands: data, block, (begin, end) pads. Quantized data is padded by its zero point."""
     zero = c.attributes.tensor("input0.zero_point")
     value = None if zero is None else c.like(zero[0])
     return shapes.space_to_batch(c, c.required(0), *_block(c), value)

@@ -1,7 +1,7 @@
 """TFLite recurrent operators: LSTM, RNN, SVDF, their sequences in one and two directions.
 
 Each writes its state to variable tensors among its operands (see `state`). Equations and positions
-of the operands: tensorflow/lite/kernels/lstm_eval.cc, basic_rnn.cc, svdf.cc and their neighbours.
+of the operands: tensorflow/lite/kernels/lstm_eval.cc, basic_rnn.cc, svdf.cc and their neighbors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.common.recurrent import Direction, in_order, joined, layer
+from verax.frontends.common.recurrent import Direction, concatenated, in_order, layer
 from verax.frontends.tflite.rows import row
 from verax.frontends.tflite.state import VARIABLES
 
@@ -32,7 +32,7 @@ GATES = (0, 3, 1, 2)
 BASIC_GATES = (0, 3, 2, 1)
 """The same of the basic kernel, whose gates are input, cell, forget, output."""
 FULL = (20, 24)
-"""Operands of LSTM's full kernel; the last four are those of layer normalisation."""
+"""Operands of LSTM's full kernel; the last four are those of layer normalization."""
 BACKWARD = 17
 """How far the weights of the second direction lie behind those of the first."""
 
@@ -81,23 +81,23 @@ def _run(
 
 
 def _finished(
-    c: Conversion, found: Sequence[tuple[str, list[str]]], time_major: bool, merged: bool = False
+    c: Conversion, results: Sequence[tuple[str, list[str]]], time_major: bool, merged: bool = False
 ) -> Result:
-    """What `_run` gave for each direction, under the names of the node's outputs: sequences, side
-    by side when merged, and then the states."""
-    ends = [end for _, own in found for end in own]
-    count = 1 if merged else len(found)
+    """Values of the node's outputs from the results of `_run` for each direction: sequences, along
+    one axis when merged, and then the states."""
+    ends = [end for _, own in results for end in own]
+    count = 1 if merged else len(results)
     names = iter(c.node.outputs)
     if len(c.node.outputs) != count + len(ends):
         raise ModelError(f"it has no {count} outputs", place=c.node.place)
     steps = c.ints((1 if time_major else 2,))
     if merged:
-        parts = [c.add("Squeeze", [y, steps]) for y, _ in found]
-        made = [_named(c, "Concat", parts, names, axis=2)]
+        squeezed = [c.add("Squeeze", [y, steps]) for y, _ in results]
+        sequences = [_named(c, "Concat", squeezed, names, axis=2)]
     else:
-        made = [_named(c, "Squeeze", [y, steps], names) for y, _ in found]
+        sequences = [_named(c, "Squeeze", [y, steps], names) for y, _ in results]
     axis = c.ints((0 if time_major else 1,))
-    return (*made, *(_named(c, "Squeeze", [end, axis], names) for end in ends))
+    return (*sequences, *(_named(c, "Squeeze", [end, axis], names) for end in ends))
 
 
 def _named(
@@ -118,15 +118,15 @@ def _gates(c: Conversion, first: int, optional: bool = False) -> str | None:
     the forget gate, and zeros stand in their place."""
     if optional and c.input(first + 1) is None:
         return None
-    parts = [c.input(first + g) for g in range(4)]
-    if parts[0] is None:
-        parts[0] = c.like(_zeros(c, first + 1), first + 1)
-    return joined(c, [c.value(parts[g] or first + g) for g in GATES])
+    gates = [c.input(first + g) for g in range(4)]
+    if gates[0] is None:
+        gates[0] = c.like(_zeros(c, first + 1), first + 1)
+    return concatenated(c, [c.value(gates[g] or first + g) for g in GATES])
 
 
 def _zeros(c: Conversion, position: int) -> Any:
     """Zeros in the shape of an operand."""
-    sizes = c.known_sizes(position, what="the weights of the missing gate")
+    sizes = c.known_sizes(position, dependent="the weights of the missing gate")
     return np.zeros(sizes)
 
 
@@ -134,12 +134,12 @@ def _lstm_direction(c: Conversion, first: int, aux: int | None) -> Direction:
     """Weights behind the position `first`; aux: where those of the auxiliary input begin."""
     w, r, bias = (str(_gates(c, first + i)) for i in (1, 5, 12))
     if aux is not None:
-        w = joined(c, [w, str(_gates(c, aux))], axis=1)
+        w = concatenated(c, [w, str(_gates(c, aux))], axis=1)
     peepholes = None
     if c.input(first + 11) is not None:
-        parts = [c.input(first + 9), c.required(first + 11), c.required(first + 10)]
-        parts[0] = parts[0] or c.like(_zeros(c, first + 10), first + 10)
-        peepholes = joined(c, [str(p) for p in parts])
+        gates = [c.input(first + 9), c.required(first + 11), c.required(first + 10)]
+        gates[0] = gates[0] or c.like(_zeros(c, first + 10), first + 10)
+        peepholes = concatenated(c, [str(p) for p in gates])
     projection, its_bias = c.input(first + 16), c.input(first + 17)
     return Direction(w, r, bias, None, peepholes, projection, its_bias if projection else None)
 
@@ -148,19 +148,21 @@ def _lstm_fields(c: Conversion, first: int) -> dict[str, Any]:
     """Attributes of the operator whose weights lie behind `first`."""
     act = _activation(c)
     if act == CURVES["NONE"]:
-        why = "LiteRT's LSTM then multiplies the output gate with the cell gate, not with the cell"
-        c.attributes.refuse("fused_activation_function", why)
-    fields = {**_numbers(SIGMOID, act, act), "cell_clip": c.number("cell_clip", 0.0) or None}
+        reason = (
+            "LiteRT's LSTM then multiplies the output gate with the cell gate, not with the cell"
+        )
+        c.attributes.refuse("fused_activation_function", reason)
+    fields = {**_numbers(SIGMOID, act, act), "cell_clip": c.scalar("cell_clip", 0.0) or None}
     fields["input_from_forget"] = c.input(first + 1) is None
     if c.input(first + 16) is None:
         c.attributes.irrelevant("proj_clip", "there is no projection")
     else:
-        fields["projection_clip"] = c.number("proj_clip", 0.0) or None
+        fields["projection_clip"] = c.scalar("proj_clip", 0.0) or None
     return fields
 
 
 def _must_be_full(c: Conversion) -> None:
-    """Refuse layer normalisation, and numbers of operands that LiteRT does not know."""
+    """Refuse layer normalization, and numbers of operands that LiteRT does not know."""
     if len(c.inputs) not in FULL:
         raise ModelError(f"it has {len(c.inputs)} operands, not {FULL[0]}", place=c.node.place)
     if any(name is not None for name in c.inputs[FULL[0] :]):
@@ -169,13 +171,13 @@ def _must_be_full(c: Conversion) -> None:
 
 @row("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def sequence_lstm(c: Conversion) -> Result:
-    c.attributes.expect("diagonal_recurrent_tensors", False, why="weights are taken as matrices")
+    c.attributes.expect("diagonal_recurrent_tensors", False, reason="weights are taken as matrices")
     _must_be_full(c)
     time_major = c.flag("time_major")
     states = _states(c, 1 if time_major else 0, 18, 19)
     fields, own = _lstm_fields(c, 0), _lstm_direction(c, 0, None)
-    found = _run(c, "LSTM", c.required(0), own, states, time_major, **fields)
-    return _finished(c, [found], time_major)
+    result = _run(c, "LSTM", c.required(0), own, states, time_major, **fields)
+    return _finished(c, [result], time_major)
 
 
 @row("LSTM")
@@ -190,13 +192,13 @@ def lstm_cell(c: Conversion) -> Result:
 
 def _basic_cell(c: Conversion) -> Result:
     a = c.attributes
-    a.expect("fused_activation_function", "TANH", why="the basic kernel has no other")
+    a.expect("fused_activation_function", "TANH", reason="the basic kernel has no other")
     for name in ("cell_clip", "proj_clip"):
-        a.expect(name, 0.0, why="the basic kernel has no bounds")
+        a.expect(name, 0.0, reason="the basic kernel has no bounds")
     h, memory = _states(c, 0, 1, 4)
     weights, size = c.constant_input(2, "the weights"), c.known_size(0, 1, "the weights")
-    parts = (c.constant(weights[:, :size]), c.constant(weights[:, size:]), c.required(3))
-    w, r, bias = (in_order(c, v, BASIC_GATES) for v in parts)
+    parameters = (c.constant(weights[:, :size]), c.constant(weights[:, size:]), c.required(3))
+    w, r, bias = (in_order(c, v, BASIC_GATES) for v in parameters)
     return _cell(c, "LSTM", Direction(w, r, bias), [h, memory])
 
 
@@ -222,7 +224,7 @@ def bidirectional_lstm(c: Conversion) -> Result:
         c.refuse("LiteRT misreads an auxiliary input of another size")
     if c.flag("merge_outputs") and not time_major and c.type(0).dims[0] != 1:
         c.refuse("in batch-major order LiteRT reads merged states of the wrong sequence")
-    return _both(
+    return _bidirectional(
         c,
         "LSTM",
         [
@@ -235,28 +237,30 @@ def bidirectional_lstm(c: Conversion) -> Result:
     )
 
 
-def _both(
+def _bidirectional(
     c: Conversion,
     kind: str,
     directions: Sequence[tuple[Direction, Sequence[str], dict[str, Any]]],
-    other: str | None,
+    auxiliary: str | None,
     joins: bool,
     time_major: bool,
 ) -> Result:
-    """Both directions: weights, states, attributes of each. other: the auxiliary input, which
-    joins the input of both, or is that of the second direction."""
+    """A bidirectional layer; directions: weights, states and attributes of each.
+
+    auxiliary: the second input, which is concatenated to the first, or the input of the second
+    direction."""
     x = c.required(0)
     if joins:
-        if other is None:
+        if auxiliary is None:
             raise ModelError("weights of an auxiliary input that it lacks", place=c.node.place)
-        x, other = c.add("Concat", [x, other], axis=2), None
-    found = [
-        _run(c, kind, given, own, states, time_major, direction=name, **fields)
-        for name, given, (own, states, fields) in zip(
-            ("forward", "reverse"), (x, other or x), directions
+        x, auxiliary = c.add("Concat", [x, auxiliary], axis=2), None
+    results = [
+        _run(c, kind, sequence, own, states, time_major, direction=name, **fields)
+        for name, sequence, (own, states, fields) in zip(
+            ("forward", "reverse"), (x, auxiliary or x), directions
         )
     ]
-    return _finished(c, found, time_major, c.flag("merge_outputs"))
+    return _finished(c, results, time_major, c.flag("merge_outputs"))
 
 
 # RNN
@@ -265,7 +269,7 @@ def _both(
 def _rnn_direction(c: Conversion, first: int, aux: int | None) -> Direction:
     w = c.required(first)
     if aux is not None:
-        w = joined(c, [w, c.required(aux)], axis=1)
+        w = concatenated(c, [w, c.required(aux)], axis=1)
     return Direction(w, c.required(first + 1), c.required(first + 2))
 
 
@@ -280,8 +284,8 @@ def sequence_rnn(c: Conversion) -> Result:
     time_major = c.flag("time_major")
     states = _states(c, 1 if time_major else 0, 4)
     own, fields = _rnn_direction(c, 1, None), _numbers(_activation(c))
-    found = _run(c, "RNN", c.required(0), own, states, time_major, **fields)
-    return _finished(c, [found], time_major)
+    result = _run(c, "RNN", c.required(0), own, states, time_major, **fields)
+    return _finished(c, [result], time_major)
 
 
 @row("BIDIRECTIONAL_SEQUENCE_RNN")
@@ -301,7 +305,7 @@ def bidirectional_rnn(c: Conversion) -> Result:
         (_rnn_direction(c, first, aux if joins else None), [state], fields)
         for first, aux, state in ((1, 10, states[0]), (5, 11, states[1]))
     ]
-    return _both(c, "RNN", directions, c.input(9), joins, time_major)
+    return _bidirectional(c, "RNN", directions, c.input(9), joins, time_major)
 
 
 # SVDF
@@ -313,24 +317,24 @@ def svdf(c: Conversion) -> Result:
     memory], bias [units], state [batch, filters memory]. Each filter remembers its last `memory`
     features; a unit adds up those of `rank` filters, weighted by their age."""
     x, (state,), rank = c.required(0), _states(c, 0, 4), c.integer("rank", 0)
-    filters, memory = c.known_sizes(2, what="the state")
+    filters, memory = c.known_sizes(2, dependent="the state")
     (batch,) = c.known_sizes(0, (0,))
     if rank < 1 or filters % rank:
         raise ModelError(f"{filters} filters of rank {rank}", place=c.node.place)
     feature = c.add("Gemm", [x, c.required(1)], trans_b=True)
-    kept = c.add("Reshape", [state, c.ints((batch, filters, memory))])
+    features = c.add("Reshape", [state, c.ints((batch, filters, memory))])
     if memory > 1:
-        kept = c.add("Slice", [kept, *(c.ints((n,)) for n in (1, memory, 2))])
+        features = c.add("Slice", [features, *(c.ints((n,)) for n in (1, memory, 2))])
     newest = c.add("Unsqueeze", [feature, c.ints((2,))])
-    kept = c.add("Concat", [kept, newest], axis=2) if memory > 1 else newest
-    weighted = c.add("Mul", [kept, c.required(2)])
-    parts = c.add("Reshape", [weighted, c.ints((batch, filters // rank, rank * memory))])
-    y = c.add("ReduceSum", [parts, c.ints((2,))], keepdims=False)
+    features = c.add("Concat", [features, newest], axis=2) if memory > 1 else newest
+    weighted = c.add("Mul", [features, c.required(2)])
+    windows = c.add("Reshape", [weighted, c.ints((batch, filters // rank, rank * memory))])
+    y = c.add("ReduceSum", [windows, c.ints((2,))], keepdims=False)
     if c.input(3) is not None:
         y = c.add("Add", [y, c.required(3)])
     names = iter(c.node.outputs)
-    made = _curve(c, _activation(c), y, names)
-    return made, _named(c, "Reshape", [kept, c.ints((batch, filters * memory))], names)
+    output = _curve(c, _activation(c), y, names)
+    return output, _named(c, "Reshape", [features, c.ints((batch, filters * memory))], names)
 
 
 def _curve(c: Conversion, act: Activation, x: str, names: Iterator[str]) -> str:

@@ -42,7 +42,7 @@ def depth_multiplier(c: Conversion) -> int:
     channels, out = static_dims(c, 1, "the weights")[-1], c.type(0).dims[-1]
     if not isinstance(out, int) or out < 1 or channels % out:
         raise ModelError(f"{channels} filters do not fit {out} channels", place=c.node.place)
-    c.attributes.expect("depth_multiplier", 0, channels // out, why="the shapes contradict it")
+    c.attributes.expect("depth_multiplier", 0, channels // out, reason="the shapes contradict it")
     return channels // out
 
 
@@ -65,7 +65,7 @@ def groups_of(c: Conversion) -> int:
 
 
 def require_float_weights(c: Conversion, data: int = 0) -> None:
-    """Integer weights under floating-point data quantise the data while running."""
+    """Integer weights under floating-point data quantize the data while running."""
     kinds = c.type(data).dtype, c.type(1).dtype
     if kinds[0] != kinds[1]:
         c.refuse(f"weights of {kinds[1]} on data of {kinds[0]} are not supported")
@@ -113,8 +113,8 @@ def transpose_conv_bias(c: Conversion) -> Result:
     is SAME: strides times as large as the data; VALID: everything that the windows reach."""
     options = c.attributes.tensor("custom_options").astype(np.uint8)
     words = options[: options.size & ~3].view("<i4").tolist()
-    known = len(words) >= 3 and options.size % 4 == 0 and not any(words[3:])
-    if not known or words[0] not in (1, 2) or min(words[1:3]) < 1:
+    is_supported = len(words) >= 3 and options.size % 4 == 0 and not any(words[3:])
+    if not is_supported or words[0] not in (1, 2) or min(words[1:3]) < 1:
         c.attributes.refuse("custom_options", f"they are {words}")
     require_float_weights(c)
     kernel, steps = static_dims(c, 1, "the weights")[1:3], (words[2], words[1])
@@ -123,8 +123,8 @@ def transpose_conv_bias(c: Conversion) -> Result:
         c.attributes.refuse("custom_options", "strides larger than the windows leave pixels out")
     wide = [0 if words[0] == 1 else k - s for k, s in zip(kernel, steps)]
     shape = [n * s + more for n, s, more in zip(sizes, steps, wide)]
-    way = rule("SAME" if words[0] == 1 else "VALID")
-    fields = transposed_pads(c, shape, sizes, kernel, steps, (1, 1), way)
+    pad_rule = rule("SAME" if words[0] == 1 else "VALID")
+    fields = transposed_pads(c, shape, sizes, kernel, steps, (1, 1), pad_rule)
     weights = transposed(c, c.required(1), (3, 0, 1, 2))
     x = channels_first(c, c.required(0))
     y = c.add("ConvTranspose", [x, weights, c.required(2)], **fields)
@@ -135,7 +135,7 @@ def transpose_conv_bias(c: Conversion) -> Result:
 def conv_3d_transpose(c: Conversion) -> Result:
     """Operands: output shape, weights [*kernel, out, in], data, bias."""
     for axis in "dhw":
-        c.attributes.expect(f"dilation_{axis}_factor", 1, why="LiteRT has no dilation here")
+        c.attributes.expect(f"dilation_{axis}_factor", 1, reason="LiteRT has no dilation here")
     return _transposed(c, transposed(c, c.required(1), (4, 3, 0, 1, 2)), "dhw")
 
 
@@ -155,14 +155,14 @@ def transposed_fields(c: Conversion, axes: str = "hw") -> dict[str, object]:
     return transposed_pads(c, shape, sizes, kernel, strides(c, axes), ones, rule(padding(c)))
 
 
-def _sizes(c: Conversion, rank: int, what: str) -> tuple[int, ...]:
+def _sizes(c: Conversion, rank: int, description: str) -> tuple[int, ...]:
     """Spatial sizes in the shape that operand 0 holds, which is known but perhaps for its batch."""
-    shape = c.known(0)
+    shape = c.known_value(0)
     if shape is not None and shape.dtype == object and shape.shape == (rank,):
         inner = shape[1:-1].tolist()
         if all(isinstance(n, int) for n in inner):
             return tuple(inner)
-    sizes = constant_ints(c, 0, what)
+    sizes = constant_ints(c, 0, description)
     return sizes[1:-1] if len(sizes) == rank else ()
 
 
@@ -209,7 +209,7 @@ def fully_connected(c: Conversion) -> Result:
 
 def flat_rows(c: Conversion) -> tuple[str, tuple[int, ...] | None]:
     """The data as rows, and the shape that the result must get (None: [rows, out])."""
-    c.attributes.expect("weights_format", "DEFAULT", why="shuffled weights are not supported")
+    c.attributes.expect("weights_format", "DEFAULT", reason="shuffled weights are not supported")
     keep = c.flag("keep_num_dims")
     data, (out, width) = c.type(0), static_dims(c, 1, "the weights")
     x = c.required(0)
@@ -246,7 +246,7 @@ def local_response_normalization(c: Conversion) -> Result:
     """x / (bias + alpha sum(x^2))^beta over 2 radius + 1 channels; LRN divides alpha by size."""
     a = c.attributes
     size = 2 * a.integer("radius", 0) + 1
-    fields = {k: a.number(k, 0.0) for k in ("bias", "alpha", "beta")}
+    fields = {k: a.scalar(k, 0.0) for k in ("bias", "alpha", "beta")}
     fields["alpha"] *= size
     y = c.add("LRN", [channels_first(c, c.required(0))], size=size, **fields)
     return finish_channels_last(c, y)

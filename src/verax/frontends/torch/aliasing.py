@@ -39,7 +39,7 @@ VIEWS = SAME_ORDER | TURNED | PARTS | CUTS | READ_ONLY
 
 
 @dataclass
-class View:
+class TensorView:
     """How a value shows memory of `parent`: the node's output `index`; `names` are all of these."""
 
     parent: str
@@ -60,7 +60,7 @@ class Aliases:
     last_read: Mapping[str, int]
     emit: Callable[[ForeignNode], None]
     current: dict[str, str] = field(default_factory=dict)
-    views: dict[str, View] = field(default_factory=dict)
+    views: dict[str, TensorView] = field(default_factory=dict)
     members: dict[str, list[str]] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Aliases:
             return
         for i, output in enumerate(node.outputs):
             if output and self._shares(kind, node, operands[0], output):
-                self.views[output] = View(operands[0], node, i, names)
+                self.views[output] = TensorView(operands[0], node, i, names)
                 root = self.root(output)
                 self.members.setdefault(root, []).append(output)
                 self.seen[output] = self.written.get(root, 0)
@@ -127,18 +127,18 @@ class Aliases:
         self.assign(target, output, node, position)
         if node.outputs[0]:
             # The result is another name of what was written to.
-            self.views[node.outputs[0]] = View(
+            self.views[node.outputs[0]] = TensorView(
                 target, _alias(target, node.outputs[0]), 0, node.outputs
             )
             self.members.setdefault(root, []).append(node.outputs[0])
             self.seen[node.outputs[0]] = self.written.get(root, 0)
 
     def assign(self, target: str, value: str, writer: ForeignNode, position: int) -> None:
-        """`target` means `value` from now on, and what shows the same memory shows that."""
+        """Rebind `target` to `value`, and its aliases to views of it."""
         root = self.root(target)
-        others = [n for n in (root, *self.members.get(root, ())) if n != target]
+        aliases = [n for n in (root, *self.members.get(root, ())) if n != target]
         self.current[target] = value
-        if any(self.last_read.get(n, -1) > position for n in others):
+        if any(self.last_read.get(n, -1) > position for n in aliases):
             self._spread(target, writer)
 
     def _spread(self, target: str, writer: ForeignNode) -> None:
@@ -155,52 +155,59 @@ class Aliases:
         for name in chain:
             self.seen[name] = self.written[root]
 
-    def _filled(self, view: View, parent: str, content: str, writer: ForeignNode) -> str:
-        """`parent` with `content` in the place that `view` shows."""
-        made = f"{view.parent}.{self.written.get(self.root(view.parent), 0) + 1}.{writer.name}"
-        kind, given = view.node.op_type.partition(".")[0], view.node.attributes
+    def _filled(self, view: TensorView, parent: str, content: str, writer: ForeignNode) -> str:
+        """`parent` with the elements that `view` shows replaced by `content`."""
+        result = f"{view.parent}.{self.written.get(self.root(view.parent), 0) + 1}.{writer.name}"
+        kind, arguments = view.node.op_type.partition(".")[0], view.node.attributes
         refs = {"self": Ref(0, parent), "src": Ref(1, content)}
         if kind == "alias":
             return content
         if kind in SAME_ORDER:
-            both = {"self": Ref(0, content), "other": Ref(1, parent)}
-            self.emit(_node("view_as.default", (content, parent), (made,), both, writer))
+            operands = {"self": Ref(0, content), "other": Ref(1, parent)}
+            self.emit(_node("view_as.default", (content, parent), (result,), operands, writer))
         elif kind in TURNED:
-            self.emit(self._turned_back(view, content, made, writer))
+            self.emit(self._inverse_view(view, content, result, writer))
         elif kind in PARTS or kind in CUTS:
-            name, place = self._part(view, kind, given)
+            name, location = self._scatter_operator(view, kind, arguments)
             inputs = (parent, content, *view.node.inputs[1:])
-            self.emit(_node(name, inputs, (made,), {**refs, **place}, writer))
+            self.emit(_node(name, inputs, (result,), {**refs, **location}, writer))
         else:
             self._refuse(view, writer)
-        return made
+        return result
 
-    def _turned_back(self, view: View, content: str, made: str, writer: ForeignNode) -> ForeignNode:
-        kind, given = view.node.op_type.partition(".")[0], dict(view.node.attributes)
-        given["self"] = Ref(0, content)
+    def _inverse_view(
+        self, view: TensorView, content: str, result: str, writer: ForeignNode
+    ) -> ForeignNode:
+        kind, arguments = view.node.op_type.partition(".")[0], dict(view.node.attributes)
+        arguments["self"] = Ref(0, content)
         if kind == "permute":
-            dims = [d % len(given["dims"]) for d in given["dims"]]
-            given["dims"] = tuple(dims.index(i) for i in range(len(dims)))
+            dims = [d % len(arguments["dims"]) for d in arguments["dims"]]
+            arguments["dims"] = tuple(dims.index(i) for i in range(len(dims)))
         elif kind == "movedim":
-            given["source"], given["destination"] = given["destination"], given["source"]
-        return _node(view.node.op_type, (content,), (made,), given, writer)
+            arguments["source"], arguments["destination"] = (
+                arguments["destination"],
+                arguments["source"],
+            )
+        return _node(view.node.op_type, (content,), (result,), arguments, writer)
 
-    def _part(self, view: View, kind: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """The operator that writes where a part was taken, and its place."""
-        place = {k: _moved(v) for k, v in given.items() if k != "self"}
+    def _scatter_operator(
+        self, view: TensorView, kind: str, arguments: Mapping[str, Any]
+    ) -> tuple[str, dict[str, Any]]:
+        """(operator that writes the elements which the view reads, arguments for the location)."""
+        location = {k: _shifted_ref(v) for k, v in arguments.items() if k != "self"}
         if kind in ("slice", "select"):
-            return f"{kind}_scatter.default", place
-        axis = place.get("dim", 0)
+            return f"{kind}_scatter.default", location
+        axis = location.get("dim", 0)
         if kind == "unbind":
             return "select_scatter.default", {"dim": axis, "index": view.index}
         if kind == "narrow":
-            start, length = place["start"], place["length"]
+            start, length = location["start"], location["length"]
         else:
             sizes = [self.recorded[o]["sizes"][axis]["as_int"] for o in view.names]
             start, length = sum(sizes[: view.index]), sizes[view.index]
         return "slice_scatter.default", {"dim": axis, "start": start, "end": start + length}
 
-    def _refuse(self, view: View, writer: ForeignNode) -> None:
+    def _refuse(self, view: TensorView, writer: ForeignNode) -> None:
         raise UnsupportedError(
             f"{writer.op_type} writes through {view.node.op_type} into memory that is read later",
             place=writer.place,
@@ -208,8 +215,8 @@ class Aliases:
         )
 
 
-def _moved(value: Any) -> Any:
-    """An argument of a node that takes one more tensor in front."""
+def _shifted_ref(value: Any) -> Any:
+    """An argument for a node with one more tensor in front: a `Ref` to the next input."""
     return Ref(value.index + 1, value.name) if isinstance(value, Ref) else value
 
 
@@ -229,11 +236,11 @@ def _alias(value: str, name: str) -> ForeignNode:
 
 def _layout(meta: Mapping[str, Any]) -> list[tuple[DimLike, DimLike]]:
     """Sizes and strides of the axes that have more than one element."""
-    pairs = [(_known(n), _known(s)) for n, s in zip(meta["sizes"], meta["strides"])]
-    return [(n, s) for n, s in pairs if n != 1]
+    axes = [(_parsed_size(n), _parsed_size(s)) for n, s in zip(meta["sizes"], meta["strides"])]
+    return [(n, s) for n, s in axes if n != 1]
 
 
-def _known(size: Mapping[str, Any]) -> DimLike:
+def _parsed_size(size: Mapping[str, Any]) -> DimLike:
     """A recorded size or stride; text that is no arithmetic stands for itself."""
     value = dim(size)
     try:

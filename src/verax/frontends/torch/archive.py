@@ -50,16 +50,16 @@ UNWRAPPED = (
 )
 
 
-def type_name(number: Any) -> str:
+def type_name(code: Any) -> str:
     """An element type as PyTorch calls it."""
-    return str(SCALAR_TYPES.get(number, f"number {number}"))
+    return str(SCALAR_TYPES.get(code, f"number {code}"))
 
 
-class Archive:
+class Pt2Archive:
     """One `.pt2` file, from a path or bytes. Raises `ModelError` when it is damaged."""
 
     def __init__(self, source: str | os.PathLike[str] | bytes) -> None:
-        self.place = "bytes" if isinstance(source, bytes) else os.fspath(source)
+        self.location = "bytes" if isinstance(source, bytes) else os.fspath(source)
         self.data = memoryview(source) if isinstance(source, bytes) else private_bytes(source)
         if self.data[:2] == b"\x80\x02" or self.data[:1] == b"(":
             raise self._pickle("the file is a pickle")
@@ -67,14 +67,14 @@ class Archive:
             self.zip = zipfile.ZipFile(BytesFile(self.data))
             self.entries = {i.filename: i for i in self.zip.infolist()}
         except DAMAGE as error:
-            raise ModelError(f"the archive is damaged ({error})", place=self.place) from error
+            raise ModelError(f"the archive is damaged ({error})", place=self.location) from error
         self.root = self._root()
         self._must_be_little_endian()
 
-    def _pickle(self, what: str, next_step: str = EXPORT) -> UnsupportedError:
+    def _pickle(self, description: str, next_step: str = EXPORT) -> UnsupportedError:
         return UnsupportedError(
-            f"{what}, which can run any code when it is read; Verax never opens pickles",
-            place=self.place,
+            f"{description}, which can run any code when it is read; Verax never opens pickles",
+            place=self.location,
             next_step=next_step,
         )
 
@@ -85,39 +85,39 @@ class Archive:
             return programs[0].rpartition("models/")[0]
         if len(programs) > 1:
             raise UnsupportedError(
-                f"the archive holds {len(programs)} programs", place=self.place, next_step=EXPORT
+                f"the archive holds {len(programs)} programs", place=self.location, next_step=EXPORT
             )
         names = [Path(n).name for n in self.entries]
         if "data.pkl" in names or "serialized_state_dict.pt" in names:
             raise self._pickle("the archive holds a pickled program or pickled weights")
-        raise ModelError("the archive holds no program", place=self.place, next_step=EXPORT)
+        raise ModelError("the archive holds no program", place=self.location, next_step=EXPORT)
 
     def _must_be_little_endian(self) -> None:
         name = f"{self.root}byteorder"
         if name in self.entries and self.read(name, MAX_JSON).strip() != b"little":
-            raise UnsupportedError("the weights are not little-endian", place=self.place)
+            raise UnsupportedError("the weights are not little-endian", place=self.location)
 
     def read(self, name: str, limit: int) -> bytes:
         """Unpacked bytes of an entry of at most `limit` bytes."""
         info = self.entries.get(name)
         if info is None:
-            raise ModelError(f"the archive has no {name!r}", place=self.place)
+            raise ModelError(f"the archive has no {name!r}", place=self.location)
         if info.file_size > limit or info.file_size > MAX_RATIO * max(info.compress_size, 1):
             raise ModelError(
                 f"{name!r} claims {info.file_size} bytes from {info.compress_size}",
-                place=self.place,
+                place=self.location,
             )
         try:
             return self.zip.read(info)
         except DAMAGE as error:
-            raise ModelError(f"{name!r} is damaged ({error})", place=self.place) from error
+            raise ModelError(f"{name!r} is damaged ({error})", place=self.location) from error
 
     def json(self, name: str) -> Any:
         """An entry's JSON content."""
         try:
             return json.loads(self.read(name, MAX_JSON))
         except (ValueError, RecursionError) as error:
-            raise ModelError(f"{name!r} is no JSON ({error})", place=self.place) from error
+            raise ModelError(f"{name!r} is no JSON ({error})", place=self.location) from error
 
     def program(self) -> Any:
         """The exported program."""
@@ -128,17 +128,17 @@ class Archive:
         """Arrays by name from `data/weights` or `data/constants`."""
         base = f"{self.root}data/{folder}/"
         configs = [n for n in self.entries if n.startswith(base) and n.endswith("_config.json")]
-        found: dict[str, np.ndarray] = {}
+        tensors: dict[str, np.ndarray] = {}
         for config in configs:
             content = self.json(config)
             if not isinstance(content, Mapping) or not isinstance(content.get("config"), Mapping):
-                raise ModelError(f"{config!r} lists no tensors", place=self.place)
+                raise ModelError(f"{config!r} lists no tensors", place=self.location)
             for name, entry in content["config"].items():
-                found[name] = self._tensor(base, name, entry)
-        return found
+                tensors[name] = self._tensor(base, name, entry)
+        return tensors
 
     def _tensor(self, base: str, name: str, entry: Any) -> np.ndarray:
-        place = f"tensor {name!r} of {self.place}"
+        location = f"tensor {name!r} of {self.location}"
         try:
             if entry["use_pickle"]:
                 raise self._pickle(f"the tensor {name!r} is a pickle", UNWRAPPED)
@@ -149,20 +149,20 @@ class Archive:
             strides = [int(d["as_int"]) * (1 + pair) for d in meta["strides"]] + [1] * pair
             offset = int(meta["storage_offset"]["as_int"]) * (1 + pair)
         except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"its record is incomplete ({error!r})", place=place) from error
+            raise ModelError(f"its record is incomplete ({error!r})", place=location) from error
         if dtype is None:
             raise UnsupportedError(
                 f"its element type {type_name(meta['dtype'])} is not supported",
-                place=place,
+                place=location,
                 next_step=f"supported are {', '.join(SCALAR_TYPES.values())}",
             )
-        flat = self._flat(path, dtype.numpy, place)
+        flat = self._flat(path, dtype.numpy, location)
         if len(sizes) != len(strides) or min([*sizes, *strides, offset, 0]) < 0:
-            raise ModelError(f"sizes {sizes} with strides {strides} are impossible", place=place)
+            raise ModelError(f"sizes {sizes} with strides {strides} are impossible", place=location)
         last = offset + sum((n - 1) * s for n, s in zip(sizes, strides)) if all(sizes) else -1
         if last >= flat.size:
             raise ModelError(
-                f"it claims {sizes} elements, its file holds {flat.size} in all", place=place
+                f"it claims {sizes} elements, its file holds {flat.size} in all", place=location
             )
         if not all(sizes):
             return np.zeros(sizes, dtype.numpy)
@@ -173,22 +173,22 @@ class Archive:
         )
         return np.ascontiguousarray(view).view(dtype.numpy).reshape(sizes)
 
-    def _flat(self, path: str, dtype: np.dtype, place: str) -> np.ndarray:
+    def _flat(self, path: str, dtype: np.dtype, location: str) -> np.ndarray:
         """A stored entry as a flat array on the file's own memory."""
         info = self.entries.get(path)
         if info is None:
-            raise ModelError(f"the archive has no {path!r}", place=place)
+            raise ModelError(f"the archive has no {path!r}", place=location)
         if info.compress_type != zipfile.ZIP_STORED:
-            return _whole(self.read(path, MAX_JSON << 4), dtype)
+            return _flat_array(self.read(path, MAX_JSON << 4), dtype)
         head = self.data[info.header_offset : info.header_offset + LOCAL_HEADER]
         if len(head) < LOCAL_HEADER:
-            raise ModelError("the archive is truncated", place=place)
+            raise ModelError("the archive is truncated", place=location)
         name_size, extra_size = struct.unpack("<HH", head[26:30])
         start = info.header_offset + LOCAL_HEADER + name_size + extra_size
         if start + info.file_size > len(self.data):
-            raise ModelError("the archive is truncated", place=place)
+            raise ModelError("the archive is truncated", place=location)
         return np.frombuffer(self.data, dtype, info.file_size // dtype.itemsize, start)
 
 
-def _whole(data: bytes, dtype: np.dtype) -> np.ndarray:
+def _flat_array(data: bytes, dtype: np.dtype) -> np.ndarray:
     return np.frombuffer(data, dtype, len(data) // dtype.itemsize)

@@ -47,19 +47,19 @@ def output_names(output: Mapping[str, Any]) -> list[str]:
 
 def names_of(arguments: Any) -> list[str]:
     """Every value that a node's arguments name."""
-    found: list[str] = []
+    names: list[str] = []
     waiting = [a["arg"] for a in arguments]
     while waiting:
         item = waiting.pop()
         if isinstance(item, Mapping):
             for key, value in item.items():
                 if key in ("as_name", "name") and isinstance(value, str):
-                    found.append(value)
+                    names.append(value)
                 else:
                     waiting.append(value)
         elif isinstance(item, list):
             waiting.extend(item)
-    return found
+    return names
 
 
 def dim(size: Mapping[str, Any]) -> int | str:
@@ -80,11 +80,11 @@ def _expression(node: ast.expr, depth: int) -> str:
     name = node.func.id
     if name in ("Symbol", "Integer") and node.args and isinstance(node.args[0], ast.Constant):
         return str(node.args[0].value)
-    parts = [_expression(a, depth + 1) for a in node.args]
+    operands = [_expression(a, depth + 1) for a in node.args]
     if name == "Add":
-        return f"({' + '.join(parts)})"
+        return f"({' + '.join(operands)})"
     if name == "Mul":
-        return "*".join(parts)
-    if name == "FloorDiv" and len(parts) == 2:
-        return f"({parts[0]} // {parts[1]})"
+        return "*".join(operands)
+    if name == "FloorDiv" and len(operands) == 2:
+        return f"({operands[0]} // {operands[1]})"
     raise ValueError(f"no expression of sizes: {name}")

@@ -19,40 +19,40 @@ Names = Sequence[Sequence[str]]
 
 
 def branch(
-    kind: str, name: str, given: Names, outputs: tuple[str, ...], bodies: Sequence[Subgraph]
+    kind: str, name: str, operands: Names, outputs: tuple[str, ...], bodies: Sequence[Subgraph]
 ) -> ForeignNode:
     """cond(condition, true graph, false graph, operands)."""
-    if len(bodies) != 2 or len(given) != 2 or len(given[0]) != 1:
+    if len(bodies) != 2 or len(operands) != 2 or len(operands[0]) != 1:
         raise ModelError("cond does not have a condition and two sub-programs", place=name)
-    inputs = (*given[0], *given[1])
-    return Branch(kind, inputs, outputs, {}, name, DOMAIN, then=bodies[0], other=bodies[1])
+    inputs = (*operands[0], *operands[1])
+    return Branch(kind, inputs, outputs, {}, name, DOMAIN, then=bodies[0], otherwise=bodies[1])
 
 
 def while_loop(
-    kind: str, name: str, given: Names, outputs: tuple[str, ...], bodies: Sequence[Subgraph]
+    kind: str, name: str, operands: Names, outputs: tuple[str, ...], bodies: Sequence[Subgraph]
 ) -> ForeignNode:
     """while_loop(condition graph, body graph, carried, further): what is further stays the same."""
-    if len(bodies) != 2 or not given:
+    if len(bodies) != 2 or not operands:
         raise ModelError("while_loop does not have two sub-programs", place=name)
     test, body = bodies
-    carried, further = given[0], [v for values in given[1:] for v in values]
+    carried, further = operands[0], [v for values in operands[1:] for v in values]
     body = replace(body, outputs=(*body.outputs, *body.inputs[len(carried) :]))
     outputs = (*outputs, *("" for _ in further))
     return While(kind, (*carried, *further), outputs, {}, name, DOMAIN, test=test, body=body)
 
 
 def scan(
-    kind: str, name: str, given: Names, outputs: tuple[str, ...], bodies: Sequence[Subgraph]
+    kind: str, name: str, operands: Names, outputs: tuple[str, ...], bodies: Sequence[Subgraph]
 ) -> ForeignNode:
     """scan(graph, carried, sliced, further) and map_impl(graph, sliced, further)."""
-    first = [] if kind == "map_impl" else list(given[0])
-    sliced, *rest = given[0 if kind == "map_impl" else 1 :]
+    first = [] if kind == "map_impl" else list(operands[0])
+    sliced, *further_operands = operands[0 if kind == "map_impl" else 1 :]
     if len(bodies) != 1 or not sliced:
         raise ModelError(f"{kind} does not have a sub-program and what it slices", place=name)
-    further = [v for values in rest for v in values]
+    further = [v for values in further_operands for v in values]
     rows = len(outputs) - len(first)
     return Scan(
         kind, (*first, *sliced, *further), outputs, {}, name, DOMAIN, body=bodies[0],
-        kept=len(first), axes=(0,) * len(sliced), backwards=(0,) * len(sliced),
+        carried_count=len(first), axes=(0,) * len(sliced), backwards=(0,) * len(sliced),
         out_axes=(0,) * rows, out_backwards=(0,) * rows,
     )  # fmt: skip

@@ -30,7 +30,7 @@ def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     )
 
 
-def _argument(value: Any, place: str) -> Any:
+def _argument(value: Any, location: str) -> Any:
     """An argument with its arrays as tensors. None, numbers, texts stay what they are, and become
     part of the exported program; what holds tensors keeps its form."""
     torch = optional("torch", "to read torch's own objects")
@@ -39,14 +39,14 @@ def _argument(value: Any, place: str) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.name in IN_BITS:
         return as_tensor(value.copy())
     if isinstance(value, Mapping):
-        return {k: _argument(v, place) for k, v in value.items()}
+        return {k: _argument(v, location) for k, v in value.items()}
     if isinstance(value, tuple | list) and any(hasattr(v, "shape") or v is None for v in value):
-        return type(value)(_argument(v, place) for v in value)
+        return type(value)(_argument(v, location) for v in value)
     if isinstance(value, np.ndarray | np.generic | tuple | list):
         try:
             return torch.as_tensor(np.array(value))
         except (TypeError, ValueError) as error:
             raise UsageError(
-                f"an example input is no tensor ({error})", place=f"input {place}"
+                f"an example input is no tensor ({error})", place=f"input {location}"
             ) from error
     return value

@@ -20,8 +20,8 @@ from verax.base.optional import optional
 from verax.frontends.common.foreign import ForeignModel
 from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
-from verax.frontends.torch.archive import Archive
-from verax.frontends.torch.decomposing import (
+from verax.frontends.torch.archive import Pt2Archive
+from verax.frontends.torch.decomposition import (
     MEANINGS,
     ROUNDS,
     decomposed,
@@ -32,10 +32,10 @@ from verax.frontends.torch.decomposing import (
     unwrapped,
 )
 from verax.frontends.torch.examples import arguments_of
-from verax.frontends.torch.lines import with_line
 from verax.frontends.torch.named_tuples import as_dictionaries
 from verax.frontends.torch.reader import read_program
 from verax.frontends.torch.rows import COMPOSITE
+from verax.frontends.torch.source_lines import with_line
 from verax.frontends.torch.table import TABLE
 
 RANDOM = frozenset((
@@ -65,7 +65,7 @@ def load_torch(
     if isinstance(source, str | os.PathLike | bytes):
         _no_examples(inputs, "a file")
         name = "bytes" if isinstance(source, bytes) else os.fspath(source)
-        return _read(Archive(source), name, shapes, values)
+        return _read(Pt2Archive(source), name, shapes, values)
     return _of_program(_program(source, inputs), type(source).__name__, shapes, values)
 
 
@@ -75,11 +75,11 @@ def _of_program(
     """The model of a program in memory; what the table lacks is decomposed, as often as helps."""
     counts: Counter[str] = Counter()
     first: UnsupportedError | None = None
-    given, program = program, unwrapped(program)
-    taken_apart = program is not given
+    original, program = program, unwrapped(program)
+    taken_apart = program is not original
     for _ in range(ROUNDS):
         try:
-            model = _read(Archive(_saved(program)), name, shapes, values)
+            model = _read(Pt2Archive(_saved(program)), name, shapes, values)
         except UnsupportedError as error:
             error = with_line(error, program)
             first = first or error
@@ -96,8 +96,8 @@ def _of_program(
             if taken_apart:
                 enter_unwrapped(model.ledger)
             # Whoever runs it runs the operators themselves, not what they mean.
-            kept = given if MEANINGS and holds_meant(given) else program
-            return dataclasses.replace(_with_counts(model, counts), program=kept)
+            source = original if MEANINGS and holds_meant(original) else program
+            return dataclasses.replace(_with_counts(model, counts), program=source)
     assert first is not None
     raise first
 
@@ -111,7 +111,7 @@ def _with_parts(first: UnsupportedError, last: UnsupportedError) -> UnsupportedE
 
 
 def _read(
-    archive: Archive, name: str, shapes: Shapes | None, values: Mapping[str, np.ndarray] | None
+    archive: Pt2Archive, name: str, shapes: Shapes | None, values: Mapping[str, np.ndarray] | None
 ) -> Model:
     foreign = read_program(archive)
     _nothing_drawn(foreign)
@@ -127,10 +127,10 @@ def _with_counts(model: Model, counts: Counter[str]) -> Model:
     if not counts:
         return model
     enter(model.ledger, counts)
-    said = ", ".join(f"{k} ({n})" for k, n in sorted(counts.items()))
+    listed = ", ".join(f"{k} ({n})" for k, n in sorted(counts.items()))
     before = model.metadata.get("decomposed")
-    whole = said if before is None else f"{said}, {before}"
-    return dataclasses.replace(model, metadata={**model.metadata, "decomposed": whole})
+    decomposed = listed if before is None else f"{listed}, {before}"
+    return dataclasses.replace(model, metadata={**model.metadata, "decomposed": decomposed})
 
 
 def _nothing_drawn(foreign: ForeignModel) -> None:
@@ -164,7 +164,7 @@ def _program(source: Any, inputs: Any) -> Any:
             next_step="give example inputs: verax.load(module, inputs=(x,))",
         )
     positional, named = arguments_of(inputs)
-    training = [part for part in source.modules() if part.training]
+    training = [submodule for submodule in source.modules() if submodule.training]
     try:
         return torch.export.export(source.eval(), positional, named, strict=False)
     except Exception as error:
@@ -174,14 +174,14 @@ def _program(source: Any, inputs: Any) -> Any:
             next_step="torch.export.export(module, inputs) shows the whole message",
         ) from error
     finally:
-        for part in training:
-            part.training = True  # the caller's module is left as it was, part by part
+        for submodule in training:
+            submodule.training = True  # the caller's module is left as it was, part by part
 
 
-def _no_examples(inputs: Any, what: str) -> None:
+def _no_examples(inputs: Any, description: str) -> None:
     if inputs is not None:
         raise UsageError(
-            f"example inputs are given for {what}, which tells its inputs itself",
+            f"example inputs are given for {description}, which tells its inputs itself",
             next_step="leave inputs out; sizes that it leaves open are given as shapes",
         )
 

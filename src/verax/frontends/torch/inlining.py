@@ -39,7 +39,7 @@ def inlined(graph: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
             if names.get(name) is None:
                 values[f"{prefix}.{name}"] = meta
         nodes.extend(_renamed(n, names, prefix) for n in inner["nodes"])
-        nodes.extend(_alias(made, wanted) for made, wanted in copies)
+        nodes.extend(_alias(value, alias) for value, alias in copies)
     return {**graph, "nodes": nodes, "tensor_values": values}
 
 
@@ -61,19 +61,19 @@ def _call(node: Mapping[str, Any], position: int) -> tuple[str, Mapping[str, Any
 
 
 def _bound(
-    inner: Mapping[str, Any], operands: list[Any], outputs: list[Any], place: str
+    inner: Mapping[str, Any], operands: list[Any], outputs: list[Any], location: str
 ) -> tuple[dict[str, str], list[tuple[str, str]]]:
     """Outer names of the sub-program's inputs and outputs; and (value, further name) pairs where it
     gives an input, or one value twice."""
     formal = [name for value in inner["inputs"] for name in _value_names(value)]
     actual = [name for value in operands for name in _value_names(value)]
-    made = [name for value in inner["outputs"] for name in _value_names(value)]
-    wanted = [name for value in outputs for name in _value_names(value)]
-    if len(formal) != len(actual) or len(made) != len(wanted):
-        raise ModelError("the call does not fit its sub-program", place=f"node {place!r}")
+    results = [name for value in inner["outputs"] for name in _value_names(value)]
+    output_names = [name for value in outputs for name in _value_names(value)]
+    if len(formal) != len(actual) or len(results) != len(output_names):
+        raise ModelError("the call does not fit its sub-program", place=f"node {location!r}")
     names = dict(zip(formal, actual))
-    names.update((m, w) for m, w in zip(made, wanted) if m not in names)
-    return names, [(names[m], w) for m, w in zip(made, wanted) if names[m] != w]
+    names.update((m, w) for m, w in zip(results, output_names) if m not in names)
+    return names, [(names[m], w) for m, w in zip(results, output_names) if names[m] != w]
 
 
 def _alias(value: str, name: str) -> dict[str, Any]:
@@ -103,16 +103,16 @@ def _value_names(value: Any) -> Iterator[str]:
 def _renamed(node: Mapping[str, Any], names: Mapping[str, str], prefix: str) -> dict[str, Any]:
     """A node of the sub-program, with the names that its values have outside."""
 
-    def walk(value: Any) -> Any:
+    def rename(value: Any) -> Any:
         if isinstance(value, Mapping):
             return {
                 k: names.get(v, f"{prefix}.{v}")
                 if k in ("as_name", "name") and isinstance(v, str)
-                else walk(v)
+                else rename(v)
                 for k, v in value.items()
             }
-        return [walk(v) for v in value] if isinstance(value, list) else value
+        return [rename(v) for v in value] if isinstance(value, list) else value
 
-    inputs = [{**argument, "arg": walk(argument["arg"])} for argument in node["inputs"]]
+    inputs = [{**argument, "arg": rename(argument["arg"])} for argument in node["inputs"]]
     name = f"{prefix}.{node.get('name')}"
-    return {**node, "inputs": inputs, "outputs": walk(node["outputs"]), "name": name}
+    return {**node, "inputs": inputs, "outputs": rename(node["outputs"]), "name": name}

@@ -18,17 +18,17 @@ Call = tuple[str, int]
 
 def calls_of(stack: object) -> tuple[Call, ...]:
     """The calls in a node's `nn_module_stack` as files write it, outermost first."""
-    found = []
+    calls = []
     for entry in stack.split(";") if isinstance(stack, str) else ():
-        key, _, rest = entry.partition(",")
-        path = rest.partition(",")[0]
-        number = key.rpartition("@")[2] if "@" in key else "0"
-        if path and number.isdecimal():
-            found.append((path, int(number)))
-    return tuple(found)
+        key, _, remainder = entry.partition(",")
+        path = remainder.partition(",")[0]
+        count = key.rpartition("@")[2] if "@" in key else "0"
+        if path and count.isdecimal():
+            calls.append((path, int(count)))
+    return tuple(calls)
 
 
-def given_by_modules(
+def module_of_value(
     nodes: Sequence[ForeignNode],
     stacks: Sequence[tuple[Call, ...]],
     outputs: Sequence[str],
@@ -47,9 +47,9 @@ def given_by_modules(
             for call in stacks[maker[value]]:
                 if call not in inside:
                     left.setdefault(call, set()).add(value)
-    found: dict[str, Call] = {}
+    calls: dict[str, Call] = {}
     depth = {call: i for stack in stacks for i, call in enumerate(stack)}
     for call in sorted(left, key=lambda c: depth[c]):
         if len(left[call]) == 1:
-            found[next(iter(left[call]))] = call  # a deeper one replaces it: the value is the same
-    return found
+            calls[next(iter(left[call]))] = call  # a deeper one replaces it: the value is the same
+    return calls

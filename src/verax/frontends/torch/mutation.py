@@ -40,31 +40,33 @@ def placeholders(
     specs: Sequence[Mapping[str, Any]], weights: Mapping[str, np.ndarray]
 ) -> list[Placeholder]:
     """Every tensor that the program is given, in order."""
-    found = []
+    listed = []
     for spec in specs:
         ((kind, content),) = spec.items()
         if kind == "user_input" and "as_tensor" in content["arg"]:
             name = name_in(content["arg"]["as_tensor"])
-            found.append(Placeholder(name, name))
+            listed.append(Placeholder(name, name))
         elif kind in ("parameter", "buffer", "tensor_constant"):
             target = name_in(content, f"{kind}_name")
-            found.append(Placeholder(name_in(content["arg"]), target, weights.get(target)))
-    return found
+            listed.append(Placeholder(name_in(content["arg"]), target, weights.get(target)))
+    return listed
 
 
 def declared_updates(
-    specs: Sequence[Mapping[str, Any]], known: Sequence[Placeholder]
+    specs: Sequence[Mapping[str, Any]], declared: Sequence[Placeholder]
 ) -> dict[str, str]:
     """Placeholder -> the value that the signature lists as its new content."""
-    own = {p.target: p.name for p in known if p.stored is not None}
-    given = {p.target: p.name for p in known if p.stored is None}
-    found = {}
+    own = {p.target: p.name for p in declared if p.stored is not None}
+    user_inputs = {p.target: p.name for p in declared if p.stored is None}
+    updates = {}
     for spec in specs:
         ((kind, content),) = spec.items()
         if kind in MUTATIONS:
             target = name_in(content, MUTATIONS[kind])
-            found[(given if kind.startswith("user") else own)[target]] = name_in(content["arg"])
-    return found
+            updates[(user_inputs if kind.startswith("user") else own)[target]] = name_in(
+                content["arg"]
+            )
+    return updates
 
 
 @dataclass(frozen=True)
@@ -81,48 +83,55 @@ class Changed:
 def with_changes(
     nodes: Sequence[ForeignNode],
     contents: Mapping[str, str],
-    known: Sequence[Placeholder],
-    taken: Collection[str],
+    declared: Sequence[Placeholder],
+    used_names: Collection[str],
 ) -> Changed:
     """Name what is changed, and compute its new content in its own type.
 
     contents: placeholder -> the value that it means at the end. State is called as the module calls
     it ("layers.0.cache"), with "self." in front where a value of the program has that name.
     """
-    changed = [p for p in known if contents[p.name] != p.name]
-    used = {*taken, *(v for n in nodes for v in (*n.inputs, *n.outputs))}
-    names, updates, initial, made = {}, {}, {}, []
-    for place in changed:
-        name = place.name
-        if place.stored is not None:
-            name = place.target
+    changed = [p for p in declared if contents[p.name] != p.name]
+    used = {*used_names, *(v for n in nodes for v in (*n.inputs, *n.outputs))}
+    names, updates, initial, copies = {}, {}, {}, []
+    for placeholder in changed:
+        name = placeholder.name
+        if placeholder.stored is not None:
+            name = placeholder.target
             while name in used:
                 name = f"self.{name}"
-            initial[name] = place.stored
+            initial[name] = placeholder.stored
         new = f"{name}{NEXT}"
         while new in used:
             new += NEXT
         used |= {name, new}
-        names[place.name], updates[name] = name, new
-        refs = {"self": Ref(0, place.name), "src": Ref(1, contents[place.name])}
-        made.append(
+        names[placeholder.name], updates[name] = name, new
+        refs = {"self": Ref(0, placeholder.name), "src": Ref(1, contents[placeholder.name])}
+        copies.append(
             ForeignNode(
-                "copy.default", (place.name, contents[place.name]), (new,), refs, new, "aten"
+                "copy.default",
+                (placeholder.name, contents[placeholder.name]),
+                (new,),
+                refs,
+                new,
+                "aten",
             )
         )
-    renamed = [replace(n, inputs=tuple(names.get(v, v) for v in n.inputs)) for n in (*nodes, *made)]
+    renamed = [
+        replace(n, inputs=tuple(names.get(v, v) for v in n.inputs)) for n in (*nodes, *copies)
+    ]
     return Changed(renamed, updates, initial, names)
 
 
 def notes(changed: Changed) -> dict[str, str]:
     """What a user has to know of the changes, for the model's metadata."""
-    found = {}
+    entries = {}
     if changed.initial:
-        found["state"] = f"{', '.join(changed.initial)}: kept from run to run"
+        entries["state"] = f"{', '.join(changed.initial)}: kept from run to run"
     for name, new in changed.updates.items():
         if name not in changed.initial:
-            found[f"input {name}"] = f"the program writes to it; its new content is output {new}"
-    return found
+            entries[f"input {name}"] = f"the program writes to it; its new content is output {new}"
+    return entries
 
 
 def functional_batch_norm(node: ForeignNode) -> ForeignNode | None:
@@ -138,11 +147,11 @@ def functional_batch_norm(node: ForeignNode) -> ForeignNode | None:
         )
     if node.op_type != "batch_norm.default" or not node.attributes.get("training"):
         return None
-    kept = {k: v for k, v in node.attributes.items() if k != "cudnn_enabled"}
+    attributes = {k: v for k, v in node.attributes.items() if k != "cudnn_enabled"}
     outputs = (node.outputs[0], "", "", f"{node.name}.mean", f"{node.name}.var")
     return replace(
         node,
         op_type="_native_batch_norm_legit_functional.default",
-        attributes=kept,
+        attributes=attributes,
         outputs=outputs,
     )

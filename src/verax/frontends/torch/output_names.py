@@ -18,16 +18,18 @@ def output_keys(program: Mapping[str, Any]) -> list[str]:
     it wrongly.
     """
     graph = program["graph_module"]
-    whole = [c for c in graph.get("module_call_graph", ()) if c["fqn"] == "" and c["signature"]]
-    if not whole:
+    signatures = [
+        c for c in graph.get("module_call_graph", ()) if c["fqn"] == "" and c["signature"]
+    ]
+    if not signatures:
         return []
-    names = leaf_names(whole[0]["signature"]["out_spec"])
-    given = [
+    names = leaf_names(signatures[0]["signature"]["out_spec"])
+    user_outputs = [
         s["user_output"]["arg"] for s in graph["signature"]["output_specs"] if "user_output" in s
     ]
-    if len(names) != len(given):
+    if len(names) != len(user_outputs):
         return []
-    return [name for name, argument in zip(names, given) if "as_tensor" in argument]
+    return [name for name, argument in zip(names, user_outputs) if "as_tensor" in argument]
 
 
 def with_keys(model: ForeignModel, keys: Sequence[str]) -> ForeignModel:
@@ -39,15 +41,15 @@ def with_keys(model: ForeignModel, keys: Sequence[str]) -> ForeignModel:
     first = len(model.outputs) - len(keys)
     names: dict[str, str] = {}
     copies: dict[str, str] = {}
-    made = {o for node in model.nodes for o in node.outputs}
-    taken = {*(v.name for v in model.inputs), *model.constants}
+    computed = {o for node in model.nodes for o in node.outputs}
+    used_names = {*(v.name for v in model.inputs), *model.constants}
     for value, key in zip(model.outputs[first:], keys):
         if key:
-            kind = names if value.name in made else copies  # an input given back is copied
-            kind[value.name] = _free(key, ".out", {*taken, *names.values(), *copies.values()})
+            kind = names if value.name in computed else copies  # an input given back is copied
+            kind[value.name] = _free(key, ".out", {*used_names, *names.values(), *copies.values()})
     used = {*names.values(), *copies.values()}
-    for name in sorted(used & made - names.keys()):
-        names[name] = _free(name, ".inner", {*taken, *made, *used})
+    for name in sorted(used & computed - names.keys()):
+        names[name] = _free(name, ".inner", {*used_names, *computed, *used})
         used.add(names[name])
     if not used:
         return model
@@ -75,9 +77,9 @@ def with_keys(model: ForeignModel, keys: Sequence[str]) -> ForeignModel:
     )
 
 
-def _free(name: str, suffix: str, taken: set[str]) -> str:
-    """`name`, with a suffix and then a number where it is taken."""
-    found, i = name, 1
-    while found in taken:
-        found, i = f"{name}{suffix}" + (str(i) if i > 1 else ""), i + 1
-    return found
+def _free(name: str, suffix: str, used_names: set[str]) -> str:
+    """`name`, with a suffix and then a number where it is in `used_names`."""
+    candidate, i = name, 1
+    while candidate in used_names:
+        candidate, i = f"{name}{suffix}" + (str(i) if i > 1 else ""), i + 1
+    return candidate

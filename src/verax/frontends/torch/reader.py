@@ -25,13 +25,13 @@ from verax.frontends.torch.aliasing import Aliases
 from verax.frontends.torch.archive import (
     COMPLEX_TYPES,
     SCALAR_TYPES,
-    Archive,
+    Pt2Archive,
     type_name,
 )
 from verax.frontends.torch.arguments import Ref, dim, name_in, names_of, output_names
 from verax.frontends.torch.control import CONTROL, branch, scan, while_loop
 from verax.frontends.torch.inlining import inlined
-from verax.frontends.torch.module_calls import Call, calls_of, given_by_modules
+from verax.frontends.torch.module_calls import Call, calls_of, module_of_value
 from verax.frontends.torch.mutation import (
     MUTATIONS,
     declared_updates,
@@ -41,7 +41,7 @@ from verax.frontends.torch.mutation import (
     with_changes,
 )
 from verax.frontends.torch.output_names import output_keys, with_keys
-from verax.frontends.torch.single_numbers import lengthened
+from verax.frontends.torch.scalar_tensors import lengthened
 
 SCHEMA = 8
 """Major version of the program's schema that is understood."""
@@ -52,27 +52,27 @@ FIXED = ("as_none", "as_int", "as_float", "as_bool", "as_string")
 """Arguments and results whose values were fixed when the program was exported."""
 
 
-def read_program(archive: Archive) -> ForeignModel:
+def read_program(archive: Pt2Archive) -> ForeignModel:
     """The foreign model of an archive. Raises `ModelError`, `UnsupportedError`."""
     program = archive.program()
     try:
-        return _Reader(archive, program).model()
+        return _Pt2Reader(archive, program).model()
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise ModelError(
             f"the program is damaged ({type(error).__name__}: {str(error)[:200]})",
-            place=archive.place,
+            place=archive.location,
         ) from error
 
 
-class _Reader:
-    def __init__(self, archive: Archive, program: Any) -> None:
+class _Pt2Reader:
+    def __init__(self, archive: Pt2Archive, program: Any) -> None:
         self.archive = archive
         version = program["schema_version"]
         if version["major"] != SCHEMA:
             raise UnsupportedError(
                 f"the program has schema {version['major']}.{version['minor']}, "
                 f"{SCHEMA}.x is understood",
-                place=archive.place,
+                place=archive.location,
                 next_step="export it with PyTorch 2.8 or later",
             )
         self.program = program
@@ -86,10 +86,10 @@ class _Reader:
         self.weights = {**archive.tensors("weights"), **archive.tensors("constants")}
         self.placeholders = placeholders(signature["input_specs"], self.weights)
         self.updates = declared_updates(signature["output_specs"], self.placeholders)
-        kept = [*self._outputs(signature["output_specs"]), *self.updates.values()]
+        live_at_end = [*self._outputs(signature["output_specs"]), *self.updates.values()]
         # Whoever runs the program sees what it has written to.
-        kept += [p.name for p in self.placeholders]
-        last_read.update((name, len(self.graph["nodes"])) for name in kept)
+        live_at_end += [p.name for p in self.placeholders]
+        last_read.update((name, len(self.graph["nodes"])) for name in live_at_end)
         self.last_read = last_read
         self.aliases = Aliases(self.graph["tensor_values"], last_read, self.nodes.append)
 
@@ -107,11 +107,11 @@ class _Reader:
                 label = content[f"{kind}_name"]
                 if label not in weights:
                     raise ModelError(
-                        f"the archive has no {kind} {label!r}", place=self.archive.place
+                        f"the archive has no {kind} {label!r}", place=self.archive.location
                     )
                 constants[name_in(content["arg"])] = weights[label]
             elif kind != "constant_input":
-                raise UnsupportedError(f"an input of kind {kind}", place=self.archive.place)
+                raise UnsupportedError(f"an input of kind {kind}", place=self.archive.location)
         outputs = self._outputs(signature["output_specs"])
         for position, node in enumerate(self.graph["nodes"]):
             self._read(node, position)
@@ -128,9 +128,9 @@ class _Reader:
         meant = {p.name: self.updates.get(p.name, p.name) for p in self.placeholders}
         contents = {name: self.aliases.read(value) for name, value in meant.items()}
         changed = with_changes(self.nodes, contents, self.placeholders, (*declared, *final))
-        for place, name in changed.names.items():
-            if constants.pop(place, None) is not None:
-                inputs.append(replace(declared[place], name=name))
+        for placeholder, name in changed.names.items():
+            if constants.pop(placeholder, None) is not None:
+                inputs.append(replace(declared[placeholder], name=name))
         self.calls += [()] * (len(self.nodes) - len(self.calls))
         symbolic = {n for kind in SYMBOLIC for n in self.graph.get(kind, ())}
         read = ForeignModel(
@@ -148,7 +148,7 @@ class _Reader:
                 symbol: range(bounds["min_val"] or 0, (bounds["max_val"] or UNBOUNDED) + 1)
                 for symbol, bounds in self.program["range_constraints"].items()
             },
-            modules=given_by_modules(self.nodes, self.calls, final, symbolic),
+            modules=module_of_value(self.nodes, self.calls, final, symbolic),
         )
         return with_keys(read, [*output_keys(self.program), *("" for _ in changed.updates)])
 
@@ -158,7 +158,7 @@ class _Reader:
             return name_in(content)
         if kind in FIXED:
             return None
-        raise UnsupportedError(f"an input that is no tensor ({kind})", place=self.archive.place)
+        raise UnsupportedError(f"an input that is no tensor ({kind})", place=self.archive.location)
 
     def _outputs(self, specs: Any) -> list[str]:
         names = []
@@ -168,14 +168,14 @@ class _Reader:
                 continue
             if kind != "user_output":
                 raise UnsupportedError(
-                    f"the program has an output of kind {kind}", place=self.archive.place
+                    f"the program has an output of kind {kind}", place=self.archive.location
                 )
             ((form, value),) = content["arg"].items()
             if form == "as_tensor":
                 names.append(name_in(value))
             elif form not in FIXED:
                 raise UnsupportedError(
-                    f"an output that is no tensor ({form})", place=self.archive.place
+                    f"an output that is no tensor ({form})", place=self.archive.location
                 )
         return names
 
@@ -207,10 +207,10 @@ class _Reader:
             attributes["recorded_offset"] = dim(recorded["storage_offset"])
         names = tuple(n for output in node["outputs"] for n in output_names(output))
         outputs = tuple(n if n in self.last_read else "" for n in names)
-        pairs = tuple(i for i, name in enumerate(inputs) if self._is_complex(name))
-        if domain == "aten" and (pairs or any(map(self._is_complex, names))):
-            domain, attributes["complex_inputs"] = "complex", pairs
-        made = ForeignNode(
+        complex_inputs = tuple(i for i, name in enumerate(inputs) if self._is_complex(name))
+        if domain == "aten" and (complex_inputs or any(map(self._is_complex, names))):
+            domain, attributes["complex_inputs"] = "complex", complex_inputs
+        foreign = ForeignNode(
             op_type,
             tuple(self.aliases.read(name) for name in inputs),
             outputs,
@@ -219,23 +219,23 @@ class _Reader:
             domain,
             int(self.program["opset_version"].get("aten", 0)),
         )
-        functional = functional_batch_norm(made)
+        functional = functional_batch_norm(foreign)
         if functional is not None:
             self.nodes.append(functional)
             for target, value in zip(("running_mean", "running_var"), functional.outputs[3:]):
                 name = inputs[attributes[target].index]
                 self.aliases.assign(name, value, functional, position)
-        elif _writes_in_place(made):
-            self.aliases.write(made, inputs[0], position)
+        elif _writes_in_place(foreign):
+            self.aliases.write(foreign, inputs[0], position)
         else:
-            self.nodes += lengthened(made, self._sizes)
-            self.aliases.note(made, tuple(inputs), names)
+            self.nodes += lengthened(foreign, self._sizes)
+            self.aliases.note(foreign, tuple(inputs), names)
 
     def _control(self, node: Any, op_type: str) -> ForeignNode:
         """A branch or loop: its sub-programs take all that they read."""
         graphs = [a["arg"]["as_graph"] for a in node["inputs"] if "as_graph" in a["arg"]]
         bodies = [self._body(g["graph"]) for g in graphs]
-        given: list[list[str]] = []
+        operands: list[list[str]] = []
         for argument in node["inputs"]:
             if "as_graph" not in argument["arg"]:
                 names: list[str] = []
@@ -243,14 +243,14 @@ class _Reader:
                 if isinstance(value, bool):
                     names = [f"{node['name']}.condition"]
                     self.nodes.append(constant(names[0], value))
-                given.append([self.aliases.read(n) for n in names])
+                operands.append([self.aliases.read(n) for n in names])
         outputs = tuple(n for output in node["outputs"] for n in output_names(output))
         name = str(node.get("name") or outputs[0])
         if op_type == "cond":
-            return branch(op_type, name, given, outputs, bodies)
+            return branch(op_type, name, operands, outputs, bodies)
         if op_type == "while_loop":
-            return while_loop(op_type, name, given, outputs, bodies)
-        return scan(op_type, name, given, outputs, bodies)
+            return while_loop(op_type, name, operands, outputs, bodies)
+        return scan(op_type, name, operands, outputs, bodies)
 
     def _body(self, graph: Any) -> Subgraph:
         """A sub-program."""
@@ -266,14 +266,14 @@ class _Reader:
         for position, node in enumerate(inside.graph["nodes"]):
             inside._read(node, position)
         formal = tuple(_tensor(value) for value in graph["inputs"])
-        made = tuple(inside.aliases.read(name) for name in results)
+        outputs = tuple(inside.aliases.read(name) for name in results)
         written = [n for n in formal if inside.aliases.read(n) != n]
         if written:
             raise UnsupportedError(
                 f"a sub-program writes to {written[0]!r}, which it is given",
-                place=self.archive.place,
+                place=self.archive.location,
             )
-        return Subgraph(formal, made, {}, tuple(inside.nodes))
+        return Subgraph(formal, outputs, {}, tuple(inside.nodes))
 
     def _sizes(self, name: str) -> tuple[Any, ...] | None:
         """Recorded sizes of a tensor; None for what is none."""
@@ -314,13 +314,13 @@ class _Reader:
         if kind == "as_float":
             return float(value)  # infinities are written as text
         if kind == "as_scalar_type":
-            found = SCALAR_TYPES.get(value)
-            if found is None and value not in COMPLEX_TYPES:
+            type_ = SCALAR_TYPES.get(value)
+            if type_ is None and value not in COMPLEX_TYPES:
                 raise UnsupportedError(
                     f"elements of {type_name(value)} are not supported",
                     next_step=f"supported are {', '.join(SCALAR_TYPES.values())}",
                 )
-            return f"element type {value}" if found is None else str(found)
+            return f"element type {value}" if type_ is None else str(type_)
         if kind == "as_device":
             return str(value.get("type"))
         if kind in ("as_int", "as_bool", "as_string", "as_layout", "as_memory_format"):

@@ -48,10 +48,10 @@ class Aten(Conversion):
         kind = self.node.op_type.partition(".")[0]
         return OTHER_NAMES.get(kind, kind)
 
-    def wrong(self, name: str, value: object, wanted: str) -> NoReturn:
+    def wrong(self, name: str, value: object, expected: str) -> NoReturn:
         """Raise `ModelError` for an argument of another kind."""
         raise ModelError(
-            f"the argument {name} = {show(value)} should be {wanted}", place=self.node.place
+            f"the argument {name} = {show(value)} should be {expected}", place=self.node.place
         )
 
     # Tensors
@@ -73,8 +73,8 @@ class Aten(Conversion):
         (float8_e8m0fnu) lose their sign, and what is less than the least one becomes that."""
         value = super().cast(value, DType.float32)
         if to is DType.float8_e8m0fnu:
-            least = self.constant(2.0**-127, np.float32)
-            value = self.add("Max", [self.add("Abs", [value]), least])
+            smallest = self.constant(2.0**-127, np.float32)
+            value = self.add("Max", [self.add("Abs", [value]), smallest])
         return self.apply(
             "Cast", [value], to=to, saturate=to is DType.float8_e4m3fn, round_mode="nearest"
         )
@@ -102,7 +102,7 @@ class Aten(Conversion):
             self.wrong(name, value, "a list of tensors")
         return [None if v is None else self.required(v.index) for v in value]
 
-    def given(self, names: Sequence[str]) -> list[str | None]:
+    def named_inputs(self, names: Sequence[str]) -> list[str | None]:
         """Tensors by name, one with a question mark being optional."""
         return [self.maybe(n[:-1]) if n.endswith("?") else self.tensor(n) for n in names]
 
@@ -116,12 +116,12 @@ class Aten(Conversion):
         """An integer, also a symbolic one whose value is known."""
         value = self.a.get(name, default)
         if isinstance(value, Ref):
-            value = self._known(value, name)
+            value = self._static_integer(value, name)
         if value is not None and type(value) is not int:
             self.wrong(name, value, "an integer")
         return value
 
-    def number(self, name: str, default: Any = None) -> Any:
+    def scalar(self, name: str, default: Any = None) -> Any:
         """A number in double precision, as torch keeps it."""
         value = self.a.get(name, default)
         if value is not None and type(value) not in (int, float, bool):
@@ -146,14 +146,14 @@ class Aten(Conversion):
         if value is None:
             return None
         items = value if isinstance(value, tuple) else (value,)
-        found = tuple(self._known(v, name) if isinstance(v, Ref) else v for v in items)
-        if not all(type(v) is int for v in found):
+        integers = tuple(self._static_integer(v, name) if isinstance(v, Ref) else v for v in items)
+        if not all(type(v) is int for v in integers):
             self.wrong(name, value, "integers")
-        if rank and len(found) == 1:
-            found *= rank
-        if rank and found and len(found) != rank:
+        if rank and len(integers) == 1:
+            integers *= rank
+        if rank and integers and len(integers) != rank:
             self.wrong(name, value, f"{rank} integers")
-        return found
+        return integers
 
     def numbers(self, name: str) -> Any:
         """A tuple of numbers, or None."""
@@ -164,8 +164,8 @@ class Aten(Conversion):
             self.wrong(name, value, "numbers")
         return value
 
-    def _known(self, ref: Ref, name: str) -> int:
-        value = self.constant_input(ref.index, f"the argument {name}")
+    def _static_integer(self, ref: Ref, label: str) -> int:
+        value = self.constant_input(ref.index, f"the argument {label}")
         return int(value.reshape(()))
 
     def sizes(self, name: str) -> str:
@@ -178,23 +178,23 @@ class Aten(Conversion):
         """Integers and `Ref`s as an int64 vector of the graph."""
         if all(type(v) is int for v in items):
             return self.ints(items)
-        parts: list[str | None] = []
+        elements: list[str | None] = []
         for item in items:
             if isinstance(item, Ref):
-                parts.append(self.add("Unsqueeze", [self.required(item.index), self.ints([0])]))
+                elements.append(self.add("Unsqueeze", [self.required(item.index), self.ints([0])]))
             elif type(item) is int:
-                parts.append(self.ints([item]))
+                elements.append(self.ints([item]))
             else:
                 raise ModelError(f"{item!r} is no size", place=self.node.place)
-        return self.add("Concat", parts, axis=0)
+        return self.add("Concat", elements, axis=0)
 
     def axis(self, name: str, value: str, default: Any = None) -> int:
         """An axis of `value`, counted from the front."""
         rank = max(self.rank(value), 1)
-        found = self.integer(name, default)
-        if found is None or not -rank <= found < rank:
-            raise ModelError(f"{name} = {found} is no axis of rank {rank}", place=self.node.place)
-        return int(found) % rank
+        index = self.integer(name, default)
+        if index is None or not -rank <= index < rank:
+            raise ModelError(f"{name} = {index} is no axis of rank {rank}", place=self.node.place)
+        return int(index) % rank
 
     # Building
 
@@ -206,14 +206,14 @@ class Aten(Conversion):
     def name_of(self, index: int) -> str:
         """The name of this node's output `index`; a new one when it has none."""
         names = self.node.outputs
-        given = names[index] if index < len(names) else ""
-        return given or self.fresh(f"{self.first_output}.{index}")
+        recorded = names[index] if index < len(names) else ""
+        return recorded or self.fresh(f"{self.first_output}.{index}")
 
-    def each(
+    def per_output(
         self, kind: str, inputs: Sequence[Sequence[str | None]], **fields: Any
     ) -> tuple[str, ...]:
         """One node per output of this node, each on inputs of its own."""
-        return tuple(self.output(i, kind, given, **fields) for i, given in enumerate(inputs))
+        return tuple(self.output(i, kind, operands, **fields) for i, operands in enumerate(inputs))
 
     def batched(self, x: str, rank: int) -> tuple[str, bool]:
         """`x` with a batch axis in front, and whether that had to be added."""

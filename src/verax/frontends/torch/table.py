@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from verax.frontends.torch.rows import TABLE, enter_other_names
 from verax.frontends.torch.tables import (  # noqa: F401  (each registers its rows)
-    bags,
     complex,
     composite,
     counting,
     detection,
     distinct,
     elementwise,
+    embedding_bag,
     formulas,
     fourier,
+    generation,
     indexing,
     losses,
-    making,
     movement,
     normalization,
     order,

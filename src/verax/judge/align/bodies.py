@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.printer import print_graph
-from verax.ops.control.bodies import body_of
 from verax.ops.control.control import Control
+from verax.ops.control.subgraphs import body_of
 from verax.records.alignment import AttributeDifference
 
 MOST_KINDS = 2

@@ -14,7 +14,7 @@ from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.judge.align.bodies import Change, changes
 from verax.numerics.statistics import FLOAT32_UNIT
-from verax.ops.control.bodies import body_of
+from verax.ops.control.subgraphs import body_of
 from verax.records.alignment import AttributeDifference
 
 MOVEMENT = frozenset(

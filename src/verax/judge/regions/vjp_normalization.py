@@ -8,7 +8,7 @@ import numpy as np
 
 from verax.ir.operator import Operator
 from verax.judge.regions.vjp_step import Array, Step, unbroadcast
-from verax.ops.sums.response_normalization import neighbour_sums
+from verax.ops.sums.response_normalization import neighbor_sums
 
 
 def batch_normalization(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
@@ -110,8 +110,8 @@ def softmax(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
 def response_normalization(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
     op, x, g = step.op, step.inputs[0], gradients[0]
     before, after = op.reach
-    base = op.bias + op.alpha / op.size * neighbour_sums(x * x, before, after)
-    inner = neighbour_sums(g * x * base ** (-op.beta - 1), after, before)
+    base = op.bias + op.alpha / op.size * neighbor_sums(x * x, before, after)
+    inner = neighbor_sums(g * x * base ** (-op.beta - 1), after, before)
     return [g * base**-op.beta - 2 * op.alpha / op.size * op.beta * x * inner]
 
 

@@ -14,7 +14,7 @@ from verax.judge.regions.vjp_step import Array, Step
 from verax.numerics.statistics import DERIVATIVE_FLOOR, DERIVATIVE_STEP
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.recurrent.recurrent import CELL, HIDDEN, Recurrent, X
-from verax.ops.recurrent.recurrent_arithmetic import Plain, Steps
+from verax.ops.recurrent.recurrent_arithmetic import Plain, StepOps
 
 
 class Value:
@@ -35,7 +35,7 @@ class Value:
         return self._gradient is not None
 
 
-class Remembering(Steps[Value]):
+class Remembering(StepOps[Value]):
     """The float64 meaning, every result of which knows how to hand its sensitivity back."""
 
     def __init__(self, ev: Any) -> None:
@@ -51,7 +51,7 @@ class Remembering(Steps[Value]):
             if value.is_reached and value.back is not None:
                 value.back(value.gradient)
 
-    def given(self, x: Array) -> Value:
+    def exact_input(self, x: Array) -> Value:
         self.leaves.append(Value(x))
         return self.leaves[-1]
 
@@ -95,14 +95,14 @@ class Remembering(Steps[Value]):
 
         return self._made(a.array + b.array, back)
 
-    def rest(self, a: Value) -> Value:
+    def complement(self, a: Value) -> Value:
         def back(g: Array) -> None:
             a.gradient[...] -= g
 
         return self._made(1 - a.array, back)
 
     def blend(self, z: Value, a: Value, b: Value) -> Value:
-        return self.add(self.mul(self.rest(z), a), self.mul(z, b))
+        return self.add(self.mul(self.complement(z), a), self.mul(z, b))
 
     def curve(self, op: Elementwise, x: Value) -> Value:
         h = DERIVATIVE_STEP * np.abs(x.array) + DERIVATIVE_FLOOR

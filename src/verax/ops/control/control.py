@@ -1,7 +1,7 @@
 """If and Loop: a network chooses between two bodies, or repeats one, by what it computes.
 
 Both are pure functions of their inputs, the values among them that the bodies read from outside
-(`bodies`). How far rounding moves their results is measured: the bodies are run with noise of the
+(`subgraphs`). How far rounding moves their results is measured: the bodies run with noise of the
 size of every node's rounding. Where such noise makes another choice, nobody can say which results
 are right, and the judge is told so.
 """
@@ -23,7 +23,7 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding
 from verax.ops.common import declared_units, draw
-from verax.ops.control.bodies import Noise, Runner, body_of, instantiated
+from verax.ops.control.subgraphs import Noise, SubgraphEvaluator, body_of, instantiated
 
 MOST_RUNS = 1 << 20
 """A loop that is not done after so many runs is taken for one without end."""
@@ -49,7 +49,7 @@ class Control(Operator):
     fields: ClassVar[tuple[str, ...]] = ()
     """Attributes that are bodies."""
 
-    def run_bodies(self, runner: Runner, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def run_bodies(self, runner: SubgraphEvaluator, inputs: Sequence[Any]) -> tuple[Any, ...]:
         raise NotImplementedError
 
     @property
@@ -63,12 +63,12 @@ class Control(Operator):
 
     def gain(self, ctx: Inference, index: int) -> InputGain:
         """Unbounded where what one of the bodies makes of this input reaches such an operator."""
-        given = list(zip(ctx.types, ctx.known))[self.own_inputs :]
+        inner_inputs = list(zip(ctx.types, ctx.known))[self.own_inputs :]
         count = len(self.formal(ctx.types))
-        place = index - self.own_inputs + count
+        position = index - self.own_inputs + count
         for body in (body_of(text) for field in self.fields if (text := getattr(self, field))):
-            value = body.inputs[place]
-            outside = dict(zip(body.inputs[count:], (known for _, known in given)))
+            value = body.inputs[position]
+            outside = dict(zip(body.inputs[count:], (content for _, content in inner_inputs)))
             constants = {v: a for v, a in outside.items() if a is not None}
             inputs = tuple(v for v in body.inputs if v not in constants)
             inner = dataclasses.replace(
@@ -84,32 +84,32 @@ class Control(Operator):
         return {}
 
     def reference(self, ev: Evaluation, *inputs: Any) -> Any:
-        return self.run_bodies(Runner(ev.work), inputs)
+        return self.run_bodies(SubgraphEvaluator(ev.work), inputs)
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         """Every node of the bodies with the bits that it promises."""
-        return self.run_bodies(Runner(np.dtype(np.float32), is_promised=True), inputs)
+        return self.run_bodies(SubgraphEvaluator(np.dtype(np.float32), is_promised=True), inputs)
 
     @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
         """Raises `OpenChoiceError` where rounding alone would choose otherwise."""
-        exact = Runner(np.dtype(np.float64))
+        exact = SubgraphEvaluator(np.dtype(np.float64))
         meant = self.run_bodies(exact, inputs)
-        random, moved = np.random.default_rng(0), []
+        random, noisy_results = np.random.default_rng(0), []
         for scale, count in DRAWS:
             for _ in range(count):
-                noisy = Runner(np.dtype(np.float64), noise=Noise(scale, random))
+                noisy = SubgraphEvaluator(np.dtype(np.float64), noise=Noise(scale, random))
                 results = self.run_bodies(noisy, inputs)
                 if noisy.decisions != exact.decisions:
                     raise OpenChoiceError(
                         "a condition inside lies within rounding of its threshold: what is chosen, "
                         "or how often it runs, is open"
                     )
-                moved.append((scale, results))
+                noisy_results.append((scale, results))
         return [
-            _spread(y, [(s, r[i]) for s, r in moved], t.dtype)
+            _spread(y, [(s, r[i]) for s, r in noisy_results], t.dtype)
             for i, (y, t) in enumerate(zip(meant, ev.outputs))
         ]
 
@@ -126,8 +126,8 @@ def _spread(y: Any, drawn: Sequence[tuple[float, Any]], dtype: DType) -> Roundin
     if not off.any():
         return Rounding(np.zeros(np.shape(y)), np.zeros(np.shape(y)))
     sigma = np.sqrt(variance / 2 + np.mean(variance) / 2)
-    for (scale, _), each in zip(drawn, off):
-        sigma = np.where(each > JUMP * scale * sigma, each, sigma)
+    for (scale, _), distance in zip(drawn, off):
+        sigma = np.where(distance > JUMP * scale * sigma, distance, sigma)
     return Rounding(sigma, np.full(np.shape(y), np.inf))
 
 
@@ -174,33 +174,35 @@ class If(Control):
     def _inferred(self, ctx: Inference) -> tuple[list[TensorType], tuple[np.ndarray | None, ...]]:
         _is_one_truth(ctx, 0)
         types = [ctx.type(i) for i in range(1, len(ctx.types))]
-        chosen = ctx.value(0)
+        condition = ctx.value(0)
         texts = {"the then branch": self.then_branch, "the else branch": self.else_branch}
-        if chosen is not None:
-            what = list(texts)[not chosen.reshape(-1)[0]]
-            texts = {what: texts[what]}
-        texts = {what: text for what, text in texts.items() if text}
+        if condition is not None:
+            branch = list(texts)[not condition.reshape(-1)[0]]
+            texts = {branch: texts[branch]}
+        texts = {branch: text for branch, text in texts.items() if text}
         ctx.require(bool(texts), MISFIT)
-        built = [instantiated(ctx, t, types, ctx.known[1:], what) for what, t in texts.items()]
+        built = [instantiated(ctx, t, types, ctx.known[1:], branch) for branch, t in texts.items()]
         outputs = [body_of(t).outputs for t in texts.values()]
-        found = [[b.types[v] for v in names] for b, names in zip(built, outputs)]
-        if [(t.dtype, t.rank) for t in found[0]] != [(t.dtype, t.rank) for t in found[-1]]:
-            listed = [", ".join(map(str, side)) for side in found]
+        branch_types = [[b.types[v] for v in names] for b, names in zip(built, outputs)]
+        if [(t.dtype, t.rank) for t in branch_types[0]] != [
+            (t.dtype, t.rank) for t in branch_types[-1]
+        ]:
+            listed = [", ".join(map(str, side)) for side in branch_types]
             ctx.fail(
                 f"its branches give {listed[0]} and {listed[-1]}: a branch that is chosen while "
                 "running must give as many axes as the other gives, of the same type"
             )
-        if chosen is None:
+        if condition is None:
             either = [
                 one.with_dims(
                     [a if a == b else ctx.fresh("chosen") for a, b in zip(one.dims, two.dims)]
                 )
-                for one, two in zip(found[0], found[-1])
+                for one, two in zip(branch_types[0], branch_types[-1])
             ]
             return either, (None,) * len(either)
-        return found[0], tuple(built[0].known.get(v) for v in outputs[0])
+        return branch_types[0], tuple(built[0].known.get(v) for v in outputs[0])
 
-    def run_bodies(self, runner: Runner, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def run_bodies(self, runner: SubgraphEvaluator, inputs: Sequence[Any]) -> tuple[Any, ...]:
         text = self.then_branch if runner.decide(inputs[0]) else self.else_branch
         if not text:
             raise InputError(MISFIT, next_step="load the network for other sizes")
@@ -262,27 +264,27 @@ class Loop(Control):
             ctx.require(fits, f"the number of runs is {limit}, not one int64")
         if ctx.has(1):
             _is_one_truth(ctx, 1)
-        given = [ctx.type(i) for i in range(2, len(ctx.types))]
-        ctx.require(len(given) >= self.carried, f"{self.carried} values are carried")
-        known = [*(None,) * (1 + self.carried), *ctx.known[2 + self.carried :]]
-        types = [TensorType(DType.int64, ()), *given]
-        built = instantiated(ctx, self.body, types, known, "the body")
-        going, *made = body_of(self.body).outputs
-        ctx.require(len(made) >= self.carried, f"the body does not give {self.carried} values")
+        values = [ctx.type(i) for i in range(2, len(ctx.types))]
+        ctx.require(len(values) >= self.carried, f"{self.carried} values are carried")
+        contents = [*(None,) * (1 + self.carried), *ctx.known[2 + self.carried :]]
+        types = [TensorType(DType.int64, ()), *values]
+        built = instantiated(ctx, self.body, types, contents, "the body")
+        going, *results = body_of(self.body).outputs
+        ctx.require(len(results) >= self.carried, f"the body does not give {self.carried} values")
         truth = built.types[going]
         one = truth.dtype is DType.bool_ and all(d == 1 for d in truth.dims)
         ctx.require(one, f"the body's condition is {truth}, not one bool")
-        for i, (before, name) in enumerate(zip(given[: self.carried], made)):
+        for i, (before, name) in enumerate(zip(values[: self.carried], results)):
             after = built.types[name]
             if before != after:
                 ctx.fail(
                     f"the carried value {i} is {before} before a run and {after} after it: a value "
                     "that changes its type is not supported"
                 )
-        rows = [built.types[v] for v in made[self.carried :]]
+        rows = [built.types[v] for v in results[self.carried :]]
         count = self._count(ctx, built.known.get(going)) if rows else 0
         stacked = [TensorType(t.dtype, (count, *t.dims)) for t in rows]
-        return [*given[: self.carried], *stacked]
+        return [*values[: self.carried], *stacked]
 
     def from_types(self, ctx: Inference) -> tuple[None, ...]:
         """Nothing is known of the outputs: a type rule runs no loop."""
@@ -300,28 +302,28 @@ class Loop(Control):
             0, limit.reshape(-1)[0] if limit.dtype == object else int(limit.reshape(-1)[0])
         )
 
-    def run_bodies(self, runner: Runner, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        limit, first, *given = inputs
-        most = None if limit is None else int(np.asarray(limit).reshape(-1)[0])
+    def run_bodies(self, runner: SubgraphEvaluator, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        limit, first, *values_in = inputs
+        max_runs = None if limit is None else int(np.asarray(limit).reshape(-1)[0])
         going = True if first is None else runner.decide(first)
-        body, kept = body_of(self.body), self.carried
-        values, outside = list(given[:kept]), given[kept:]
-        rows: list[list[Any]] = [[] for _ in body.outputs[1 + kept :]]
+        body, carried = body_of(self.body), self.carried
+        values, outside = list(values_in[:carried]), values_in[carried:]
+        rows: list[list[Any]] = [[] for _ in body.outputs[1 + carried :]]
         run = 0
-        while going and (most is None or run < most):
+        while going and (max_runs is None or run < max_runs):
             if run >= MOST_RUNS:
                 raise InputError(ENDLESS.format(run), next_step="give it a limit, or another input")
-            number = np.array(run, np.int64)
-            truth, *made = runner.evaluate(body, [number, *values, *outside])
+            iteration = np.array(run, np.int64)
+            truth, *results = runner.evaluate(body, [iteration, *values, *outside])
             going = runner.decide(truth)
-            values = made[:kept]
-            for column, row in zip(rows, made[kept:]):
+            values = results[:carried]
+            for column, row in zip(rows, results[carried:]):
                 column.append(row)
             run += 1
         runner.runs = run
         return (*values, *(self._stacked(runner, body, i, r) for i, r in enumerate(rows)))
 
-    def _stacked(self, runner: Runner, body: Any, index: int, rows: list[Any]) -> Any:
+    def _stacked(self, runner: SubgraphEvaluator, body: Any, index: int, rows: list[Any]) -> Any:
         if rows:
             return np.stack(rows)
         row = body.types[body.outputs[1 + self.carried + index]]

@@ -31,7 +31,7 @@ class NonMaxSuppression(Operator):
     kept when its score is above the threshold and its intersection over union with each box kept
     before is at most iou_threshold; the lower index wins between equal scores, and a box scored
     NaN comes last. Boxes are (y1, x1, y2, x2) with corners in any order, or (x, y, width, height)
-    about the centre if `center_point_box`. Areas are compared in the arithmetic of the evaluation.
+    about the center if `center_point_box`. Areas are compared in the arithmetic of the evaluation.
     """
 
     gains = (Gain.unbounded,)
@@ -70,19 +70,19 @@ class NonMaxSuppression(Operator):
         if boxes.shape[:2] != (scores.shape[0], scores.shape[2]):
             raise InputError(f"boxes {boxes.shape} and scores {scores.shape} do not fit")
         limit = max_output_boxes_per_class
-        most = 0 if limit is None else min(int(scalar(limit)), boxes.shape[1])
+        max_boxes = 0 if limit is None else min(int(scalar(limit)), boxes.shape[1])
         overlap = boxes.dtype.type(0) if iou_threshold is None else scalar(iou_threshold)
         lowest = None if score_threshold is None else scalar(score_threshold)
         if not 0 <= overlap <= 1:
             raise InputError(f"iou_threshold is {overlap}, it must lie in [0, 1]")
         corners = [self._corners(b) for b in boxes]
-        found = [
+        selected = [
             (n, c, box)
             for n in range(scores.shape[0])
             for c in range(scores.shape[1])
-            for box in _kept(corners[n], scores[n, c], most, overlap, lowest)
+            for box in _selected_boxes(corners[n], scores[n, c], max_boxes, overlap, lowest)
         ]
-        return np.array(found, np.int64).reshape(-1, 3)
+        return np.array(selected, np.int64).reshape(-1, 3)
 
     def _corners(self, boxes: Array) -> Array:
         """(4, boxes): low and high of the first axis, then of the second."""
@@ -96,60 +96,73 @@ class NonMaxSuppression(Operator):
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
         corners = rng.uniform(0, 4, (2, 9, 4)).astype(np.float32)
         corners[:, 3] = corners[:, 5]
-        centres = corners + np.array([0, 0, 1, 1], np.float32)
+        centers = corners + np.array([0, 0, 1, 1], np.float32)
         scores = rng.uniform(0, 1, (2, 3, 9)).astype(np.float32)
         scores[0, 1, 2] = scores[0, 1, 7]
-        most, overlap = np.array([4]), np.array([0.3], np.float32)
-        least = np.array([0.25], np.float32)
-        yield Case(cls(), (corners, scores, most, overlap, least))
-        yield Case(cls(center_point_box=True), (centres, scores, most, overlap, least))
+        max_boxes, overlap = np.array([4]), np.array([0.3], np.float32)
+        score_threshold = np.array([0.25], np.float32)
+        yield Case(cls(), (corners, scores, max_boxes, overlap, score_threshold))
+        yield Case(
+            cls(center_point_box=True), (centers, scores, max_boxes, overlap, score_threshold)
+        )
         yield Case(cls(), (corners, scores, np.array([9])), (), "no thresholds")
-        yield Case(cls(), (corners, scores, np.array([2]), None, least), (), "no iou_threshold")
+        yield Case(
+            cls(), (corners, scores, np.array([2]), None, score_threshold), (), "no iou_threshold"
+        )
         yield Case(cls(), (corners, scores), (), "nothing kept")
 
 
-def _kept(corners: Array, scores: Array, most: int, overlap: Any, lowest: Any) -> list[int]:
-    """Boxes kept of one class, by falling score."""
+def _selected_boxes(
+    corners: Array, scores: Array, max_boxes: int, overlap: Any, lowest: Any
+) -> list[int]:
+    """Indices of the boxes of one class that suppression leaves, by falling score."""
     low0, high0, low1, high1 = corners
     area = (high0 - low0) * (high1 - low1)
     above = np.arange(len(scores)) if lowest is None else np.flatnonzero(scores > lowest)
     order = above[np.argsort(-scores[above], kind="stable")]
-    kept: list[int] = []
-    while len(order) and len(kept) < most:
-        if _in_pairs(len(order), most - len(kept)):
-            return kept + _kept_in_pairs(corners, area, order, most - len(kept), overlap)
+    selected: list[int] = []
+    while len(order) and len(selected) < max_boxes:
+        if _cheaper_at_once(len(order), max_boxes - len(selected)):
+            return selected + _selected_at_once(
+                corners, area, order, max_boxes - len(selected), overlap
+            )
         best, order = order[0], order[1:]
-        kept.append(int(best))
-        order = order[~_rivals(corners, area, best, order, overlap)]
-    return kept
+        selected.append(int(best))
+        order = order[~_overlapping(corners, area, best, order, overlap)]
+    return selected
 
 
-def _in_pairs(count: int, most: int) -> bool:
-    """Whether all pairs at once cost less than one box after the other."""
-    return count <= 1024 and count * count <= 1024 * min(most, count)
+def _cheaper_at_once(count: int, max_boxes: int) -> bool:
+    """True if comparing all pairs at once costs less than one box after the other."""
+    return count <= 1024 and count * count <= 1024 * min(max_boxes, count)
 
 
-def _kept_in_pairs(corners: Array, area: Array, order: Array, most: int, overlap: Any) -> list[int]:
-    rivals = _rivals(corners, area, order[:, None], order[None], overlap)
+def _selected_at_once(
+    corners: Array, area: Array, order: Array, max_boxes: int, overlap: Any
+) -> list[int]:
+    overlaps = _overlapping(corners, area, order[:, None], order[None], overlap)
     alive = np.ones(len(order), bool)
-    kept: list[int] = []
+    selected: list[int] = []
     for i, box in enumerate(order.tolist()):
         if alive[i]:
-            kept.append(box)
-            if len(kept) == most:
+            selected.append(box)
+            if len(selected) == max_boxes:
                 break
-            alive &= ~rivals[i]
-    return kept
+            alive &= ~overlaps[i]
+    return selected
 
 
-def _rivals(corners: Array, area: Array, one: Any, others: Array, overlap: Any) -> Array:
-    """Whether boxes number `others` overlap box number `one` by more than `overlap` allows."""
+def _overlapping(corners: Array, area: Array, one: Any, candidates: Array, overlap: Any) -> Array:
+    """Boolean array: which of the boxes `candidates` overlap box `one` by more than `overlap`.
+
+    one, candidates: indices of boxes, which broadcast with each other.
+    """
     low0, high0, low1, high1 = corners
-    side0 = np.minimum(high0[others], high0[one]) - np.maximum(low0[others], low0[one])
-    side1 = np.minimum(high1[others], high1[one]) - np.maximum(low1[others], low1[one])
+    side0 = np.minimum(high0[candidates], high0[one]) - np.maximum(low0[candidates], low0[one])
+    side1 = np.minimum(high1[candidates], high1[one]) - np.maximum(low1[candidates], low1[one])
     common = np.maximum(side0, 0) * np.maximum(side1, 0)
-    union = area[others] + area[one] - common
-    is_solid = (area[others] > 0) & (area[one] > 0) & (union > 0)
+    union = area[candidates] + area[one] - common
+    is_solid = (area[candidates] > 0) & (area[one] > 0) & (union > 0)
     ratio = common / np.where(is_solid, union, 1)
     return np.asarray(is_solid & (side0 > 0) & (side1 > 0) & (ratio > overlap))
 
@@ -203,24 +216,24 @@ class RoiAlign(Operator):
 
     def _samples(self, roi: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
         """Row and column coordinates of samples, [bins, points per bin]."""
-        number = roi.dtype.type
-        shift = number(0.5 if self.coordinate_transformation_mode == "half_pixel" else 0.0)
-        scaled = roi * number(self.spatial_scale) - shift
-        found = []
+        scalar_type = roi.dtype.type
+        shift = scalar_type(0.5 if self.coordinate_transformation_mode == "half_pixel" else 0.0)
+        scaled = roi * scalar_type(self.spatial_scale) - shift
+        coordinates = []
         bins = ((1, self.output_height, shape[2]), (0, self.output_width, shape[3]))
         for first, count, size in bins:
             start, extent = scaled[first], scaled[first + 2] - scaled[first]
             if not shift:
-                extent = max(extent, number(1))
+                extent = max(extent, scalar_type(1))
             width = extent / count
             points = self.sampling_ratio or int(np.ceil(width))
             if points > 4 * (size + 2):
                 raise InputError(f"a region of interest is {extent} wide, the image has {size}")
             bin_start = start + np.arange(count)[:, None] * width
-            found.append(
-                bin_start + (np.arange(max(points, 0)) + number(0.5)) * width / max(points, 1)
+            coordinates.append(
+                bin_start + (np.arange(max(points, 0)) + scalar_type(0.5)) * width / max(points, 1)
             )
-        return found[0], found[1]
+        return coordinates[0], coordinates[1]
 
     def _pooled(self, image: Array, rows: Array, columns: Array) -> Array:
         """(C, out_h, out_w) from one image (C, H, W)."""
@@ -279,15 +292,15 @@ class RoiAlign(Operator):
 
 
 def _corner_weights(at: Array, size: int) -> tuple[Array, Array, tuple[Array, Array]]:
-    """Lower and upper neighbour of coordinates and their weights, 0 beyond one pixel outside."""
-    number = at.dtype.type
+    """Lower and upper neighbor of coordinates and their weights, 0 beyond one pixel outside."""
+    scalar_type = at.dtype.type
     is_inside = (at >= -1) & (at <= size)
-    clipped = np.clip(at, number(0), number(size - 1))
+    clipped = np.clip(at, scalar_type(0), scalar_type(size - 1))
     low = np.floor(clipped).astype(np.int64).clip(0, size - 1)
     high = np.minimum(low + 1, size - 1)
     t = clipped - low
-    zero = number(0)
-    weights = (np.where(is_inside, number(1) - t, zero), np.where(is_inside, t, zero))
+    zero = scalar_type(0)
+    weights = (np.where(is_inside, scalar_type(1) - t, zero), np.where(is_inside, t, zero))
     return low, high, weights
 
 

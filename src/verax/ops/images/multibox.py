@@ -81,12 +81,12 @@ class MultiBoxDetection(Operator):
         scores, offsets, anchors = (a.astype(np.float64) for a in inputs)
         shifts = offsets.reshape(len(offsets), offsets.shape[1] // 4, 4)
         with np.errstate(all="ignore"):
-            found = self.decoded(
+            boxes = self.decoded(
                 NumpyArith(),
                 [shifts[..., k] for k in range(4)],
                 [anchors[..., k] for k in range(4)],
             )
-            return self._detected(ev, scores, np.stack(found, -1)).astype(np.float32)
+            return self._detected(ev, scores, np.stack(boxes, -1)).astype(np.float32)
 
     def decoded(self, m: Arith[V], shift: Sequence[V], anchor: Sequence[V]) -> list[V]:
         """x1, y1, x2, y2 of the boxes, of float64 offsets and corners of anchors.
@@ -96,14 +96,14 @@ class MultiBoxDetection(Operator):
         half, zero, one = (m.const(v, "float64") for v in (0.5, 0.0, 1.0))
         ends: list[list[V]] = [[], []]
         for k in range(2):
-            moved, grown = (
+            center_shift, grown = (
                 m.mul(shift[j], m.const(float(np.float32(self.variances[j])), "float64"))
                 for j in (k, k + 2)
             )
             size = m.sub(anchor[k + 2], anchor[k])
-            centre = m.add(m.mul(moved, size), m.mul(m.add(anchor[k], anchor[k + 2]), half))
+            center = m.add(m.mul(center_shift, size), m.mul(m.add(anchor[k], anchor[k + 2]), half))
             reach = m.mul(m.mul(exp_d(m, grown), size), half)
-            for end, value in zip(ends, (m.sub(centre, reach), m.add(centre, reach))):
+            for end, value in zip(ends, (m.sub(center, reach), m.add(center, reach))):
                 if self.clip:
                     value = m.select(m.le(value, zero), zero, value)
                     value = m.select(m.gt(value, one), one, value)
@@ -113,60 +113,64 @@ class MultiBoxDetection(Operator):
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
-        """Classes and scores are exact; boxes round where they are decoded, then only move."""
+        """Zero for classes and scores; of boxes the rounding of their decoding."""
         scores, offsets, anchors = inputs
         boxes, sizes = self._boxes(ev, offsets, anchors)
-        moved = np.zeros(outputs[0].shape)
+        rounded_sizes = np.zeros(outputs[0].shape)
         for n in range(len(scores)):
             rows, _, _ = self._rows(ev, scores[n], boxes[n])
-            moved[n, : len(rows), 2:] = sizes[n, rows]
-        return (rounding(ev.outputs[0].dtype, moved, KAPPA / 4, 1.0),)
+            rounded_sizes[n, : len(rows), 2:] = sizes[n, rows]
+        return (rounding(ev.outputs[0].dtype, rounded_sizes, KAPPA / 4, 1.0),)
 
     def _boxes(self, ev: Evaluation, offsets: Array, anchors: Array) -> tuple[Array, Array]:
-        """Boxes [n, anchors, 4], and what their rounding grows with."""
+        """Boxes [n, anchors, 4], and the magnitudes that their rounding is proportional to."""
         shift = offsets.reshape(len(offsets), offsets.shape[1] // 4, 4) * np.array(
             [constant(ev, v) for v in self.variances], offsets.dtype
         )
         low, high = anchors[..., :2], anchors[..., 2:]
-        size, centre = high - low, (low + high) / 2
-        moved = shift[..., :2] * size
+        size, center = high - low, (low + high) / 2
+        center_shift = shift[..., :2] * size
         half = ev.arith.exp(shift[..., 2:]) * size / 2
-        boxes = np.concatenate([moved + centre - half, moved + centre + half], axis=-1)
+        boxes = np.concatenate(
+            [center_shift + center - half, center_shift + center + half], axis=-1
+        )
         if self.clip:
             boxes = np.clip(boxes, boxes.dtype.type(0), boxes.dtype.type(1))
-        grows = 5 * np.abs(moved) + 3 * np.abs(centre)
-        grows = grows + (np.abs(shift[..., 2:]) + 9) * np.abs(half)
-        return boxes, np.concatenate([grows, grows], axis=-1)
+        magnitudes = 5 * np.abs(center_shift) + 3 * np.abs(center)
+        magnitudes = magnitudes + (np.abs(shift[..., 2:]) + 9) * np.abs(half)
+        return boxes, np.concatenate([magnitudes, magnitudes], axis=-1)
 
     def _rows(self, ev: Evaluation, scores: Array, boxes: Array) -> tuple[Array, Array, Array]:
         """The anchor of each row, its class (from 0 on, -1 when suppressed) and its score."""
         if len(scores) < 2:
             return np.zeros(0, np.int64), np.zeros(0, np.int64), scores[0, :0]
-        known = np.where(np.isnan(scores[1:]), -np.inf, scores[1:])
-        classes = known.argmax(0)
-        best = np.take_along_axis(known, classes[None], 0)[0]
-        found = np.flatnonzero((best > -1) & (best >= constant(ev, self.threshold)))
-        if not 0 < self.nms_threshold <= 1 or not len(found):
-            return found, classes[found], best[found]
-        order = found[np.argsort(-best[found], kind="stable")]
+        ordered_scores = np.where(np.isnan(scores[1:]), -np.inf, scores[1:])
+        classes = ordered_scores.argmax(0)
+        best = np.take_along_axis(ordered_scores, classes[None], 0)[0]
+        detected = np.flatnonzero((best > -1) & (best >= constant(ev, self.threshold)))
+        if not 0 < self.nms_threshold <= 1 or not len(detected):
+            return detected, classes[detected], best[detected]
+        order = detected[np.argsort(-best[detected], kind="stable")]
         limit = len(order) if self.nms_topk <= 0 else min(self.nms_topk, len(order))
-        kept = np.full(len(order), -1)
-        kept[:limit] = classes[order[:limit]]
-        rows = np.concatenate([order[:limit], found[limit:]])
-        self._suppress(ev, kept[:limit], boxes[rows[:limit]])
-        return rows, kept, best[rows]
+        row_classes = np.full(len(order), -1)
+        row_classes[:limit] = classes[order[:limit]]
+        rows = np.concatenate([order[:limit], detected[limit:]])
+        self._suppress(ev, row_classes[:limit], boxes[rows[:limit]])
+        return rows, row_classes, best[rows]
 
-    def _suppress(self, ev: Evaluation, kept: Array, boxes: Array) -> None:
-        """Classes of the later ones become -1, in place; pairs are compared by hundreds of rows."""
+    def _suppress(self, ev: Evaluation, row_classes: Array, boxes: Array) -> None:
+        """Set the class of each row to -1, in place, that overlaps an earlier row too much.
+
+        Pairs are compared by hundreds of rows."""
         limit = constant(ev, self.nms_threshold)
-        for start in range(0, len(kept), _TOGETHER):
+        for start in range(0, len(row_classes), _TOGETHER):
             rows = slice(start, start + _TOGETHER)
-            rivals = overlap(boxes[rows, None], boxes[None]) >= limit
+            overlapping = overlap(boxes[rows, None], boxes[None]) >= limit
             if not self.force_suppress:
-                rivals &= kept[rows, None] == kept[None]
-            for i, rival in enumerate(rivals, start):
-                if kept[i] >= 0:
-                    kept[i + 1 :][rival[i + 1 :]] = -1
+                overlapping &= row_classes[rows, None] == row_classes[None]
+            for i, overlaps in enumerate(overlapping, start):
+                if row_classes[i] >= 0:
+                    row_classes[i + 1 :][overlaps[i + 1 :]] = -1
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -194,7 +198,7 @@ class BoxNMS(Operator):
     """Rows of data [..., boxes, width] that survive, by falling score, then rows of -1.
 
     A row holds a score at score_index, four coordinates from coord_start on (x1, y1, x2, y2, or x,
-    y, width, height about the centre with `center`), a class at id_index (-1: there is none), and
+    y, width, height about the center with `center`), a class at id_index (-1: there is none), and
     whatever else. Rows stay that score above valid_thresh and are not of class background_id; of
     these the `topk` best (if positive; 0 leaves data as it is). Of two of the same class (of any
     with force_suppress; classes are compared as whole numbers) whose intersection over union is
@@ -226,9 +230,9 @@ class BoxNMS(Operator):
         assert isinstance(width, int)
         box = range(self.coord_start, self.coord_start + 4)
         ctx.require(box[0] >= 0 and box[-1] < width, f"coordinates {box[0]} to {box[-1]} of {data}")
-        places = [self.score_index] + ([self.id_index] if self.id_index >= 0 else [])
-        fits = all(0 <= p < width and p not in box for p in places)
-        ctx.require(fits and len(set(places)) == len(places), f"score and class at {places}")
+        columns = [self.score_index] + ([self.id_index] if self.id_index >= 0 else [])
+        fits = all(0 <= p < width and p not in box for p in columns)
+        ctx.require(fits and len(set(columns)) == len(columns), f"score and class at {columns}")
         return (data,)
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
@@ -241,20 +245,20 @@ class BoxNMS(Operator):
         if self.topk == 0:
             return data
         out = np.full(data.shape, data.dtype.type(-1))
-        flat, kept = (a.reshape(-1, *data.shape[-2:]) for a in (data, out))
-        for rows, result in zip(flat, kept):
-            found = self._kept(ev, rows)
-            result[: len(found)] = rows[found]
+        flat, flat_out = (a.reshape(-1, *data.shape[-2:]) for a in (data, out))
+        for rows, result in zip(flat, flat_out):
+            selected = self._selected_rows(ev, rows)
+            result[: len(selected)] = rows[selected]
         return out
 
-    def _kept(self, ev: Evaluation, rows: Array) -> Array:
-        """Numbers of the rows that stay, by falling score."""
+    def _selected_rows(self, ev: Evaluation, rows: Array) -> Array:
+        """Indices of the rows that suppression leaves, by falling score."""
         scores = rows[:, self.score_index]
         is_valid = scores > constant(ev, self.valid_thresh)
         if self.id_index >= 0:
             is_valid &= rows[:, self.id_index] != self.background_id
-        found = np.flatnonzero(is_valid)
-        order = found[np.argsort(-scores[found], kind="stable")]
+        valid = np.flatnonzero(is_valid)
+        order = valid[np.argsort(-scores[valid], kind="stable")]
         order = order if self.topk < 0 else order[: self.topk]
         boxes = rows[:, self.coord_start : self.coord_start + 4]
         if self.center:
@@ -263,15 +267,15 @@ class BoxNMS(Operator):
         classes = None
         if self.id_index >= 0 and not self.force_suppress:
             classes = rows[:, self.id_index].astype(np.int64)
-        kept = []
+        selected = []
         while len(order):
             best, order = order[0], order[1:]
-            kept.append(best)
+            selected.append(best)
             is_rival = overlap(boxes[best], boxes[order]) > constant(ev, self.overlap_thresh)
             if classes is not None:
                 is_rival &= classes[order] == classes[best]
             order = order[~is_rival]
-        return np.array(kept, np.int64)
+        return np.array(selected, np.int64)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -281,7 +285,7 @@ class BoxNMS(Operator):
         scores = rng.uniform(-0.2, 1, (2, 9, 1))
         scores[0, 3] = scores[0, 6]
         rows = np.concatenate([classes, scores, boxes], -1).astype(np.float32)
-        turned = np.concatenate([boxes, scores, classes, boxes[..., :1]], -1).astype(np.float32)
+        reordered = np.concatenate([boxes, scores, classes, boxes[..., :1]], -1).astype(np.float32)
         yield Case(cls(), (rows,))
         yield Case(cls(id_index=0, overlap_thresh=0.2), (rows,), label="by class")
         force = cls(id_index=0, background_id=1, force_suppress=True, overlap_thresh=0.1)
@@ -289,7 +293,7 @@ class BoxNMS(Operator):
         yield Case(cls(topk=3, valid_thresh=0.3), (rows,), label="the best three")
         yield Case(cls(topk=0), (rows,), label="as it is")
         placed = cls(coord_start=0, score_index=4, id_index=5, center=True)
-        yield Case(placed, (turned[:, None],), label="about the centre, rank 4")
+        yield Case(placed, (reordered[:, None],), label="about the centre, rank 4")
 
 
 def overlap(box: Array, boxes: Array) -> Array:

@@ -91,8 +91,8 @@ class Resize(Operator):
         axes = self._axes(ctx, x.rank)
         has_scales, has_sizes = (ctx.has(i) and ctx.type(i).size != 0 for i in (2, 3))
         ctx.require(has_scales != has_sizes, "exactly one of scales and sizes must be given")
-        given = 2 if has_scales else 3
-        count = ctx.type(given).size
+        source = 2 if has_scales else 3
+        count = ctx.type(source).size
         ctx.require(
             not isinstance(count, int) or count == len(axes), f"{count} numbers for axes {axes}"
         )
@@ -100,8 +100,8 @@ class Resize(Operator):
         if is_crop:
             ctx.require(ctx.has(1) and ctx.type(1).size == 2 * len(axes), "roi must be given")
         if has_sizes:
-            known = known_ints(ctx, 3, "sizes")
-            sizes = self._from_sizes(ctx, [x.dims[a] for a in axes], known)
+            static_sizes = known_ints(ctx, 3, "sizes")
+            sizes = self._from_sizes(ctx, [x.dims[a] for a in axes], static_sizes)
         else:
             scales = ctx.value(2)
             roi = ctx.value(1) if is_crop else np.repeat([0.0, 1.0], len(axes))
@@ -110,8 +110,8 @@ class Resize(Operator):
                 self._check_scales(ctx.fail, np.asarray(scales, np.float64))
                 for i, a in enumerate(axes):
                     extent = float(roi[len(axes) + i]) - float(roi[i])
-                    found = _scaled(x.dims[a], float(scales[i]), extent)
-                    sizes[i] = sizes[i] if found is None else found
+                    scaled_size = _scaled(x.dims[a], float(scales[i]), extent)
+                    sizes[i] = sizes[i] if scaled_size is None else scaled_size
         dims = list(x.dims)
         for a, size in zip(axes, sizes):
             ctx.require(
@@ -170,8 +170,8 @@ class Resize(Operator):
             if any(o == 0 != n for o, n in zip(old, new)):
                 raise InputError(f"an empty axis of {shape} cannot be enlarged to {new}")
             if self.keep_aspect_ratio_policy != "stretch" and 0 not in old:
-                pairs = self._kept_aspect(old, new)
-                new, ratios = [int(n) for n, _ in pairs], [s for _, s in pairs]  # type: ignore[arg-type]
+                size_ratios = self._kept_aspect(old, new)
+                new, ratios = [int(n) for n, _ in size_ratios], [s for _, s in size_ratios]  # type: ignore[arg-type]
             else:
                 ratios = [Fraction(n, max(o, 1)) for n, o in zip(new, old)]
         else:
@@ -195,14 +195,14 @@ class Resize(Operator):
         dtype: str = "float32",
     ) -> list[tuple[int, AxisTable]]:
         """(axis, table) of the axes that change, in the canonical order; weights in `dtype`."""
-        found = []
+        axis_tables = []
         for p in sorted(self.plan(shape, roi, scales, sizes), key=lambda p: -p.axis):
             if p.in_size == 0 and p.out_size == 0:
                 continue
             table = axis_table(self.interpolation, p.in_size, p.out_size, p.scale, p.roi, dtype)
             if not table.is_identity or p.in_size != p.out_size:
-                found.append((p.axis, table))
-        return found
+                axis_tables.append((p.axis, table))
+        return axis_tables
 
     def reference(
         self,
@@ -227,7 +227,7 @@ class Resize(Operator):
         x = inputs[0]
         if self.mode != "nearest" and x.dtype != np.float32:
             return super().canonical(ev, *inputs)
-        tables = self.tables(x.shape, *_rest(inputs))
+        tables = self.tables(x.shape, *_optional_inputs(inputs))
         for axis, table in tables:
             x = resample(x, axis, table, fma32)
         return self._extrapolated(x, tables, x.dtype.type(self.extrapolation_value))
@@ -246,12 +246,12 @@ class Resize(Operator):
         """Coordinates computed in float32 move along the slope; then one rounding per tap."""
         x, y = inputs[0], outputs[0]
         if self.mode == "nearest":
-            return (self._nearest_error(x, y, *_rest(inputs)),)
+            return (self._nearest_error(x, y, *_optional_inputs(inputs)),)
         if not ev.outputs[0].dtype.is_float:
             return (Rounding(np.full(y.shape, 0.5), np.ones(y.shape)),)
         high, low, absolute = np.asarray(x), np.asarray(x), np.abs(x)
         taps, drift = 1, np.zeros((1,) * y.ndim)
-        for axis, table in self.tables(x.shape, *_rest(inputs), "float64"):
+        for axis, table in self.tables(x.shape, *_optional_inputs(inputs), "float64"):
             assert table.weights is not None
             near = _widened(table.positions, x.shape[axis])
             high = _extreme(high, axis, near, np.maximum)
@@ -283,12 +283,14 @@ class Resize(Operator):
             if p.in_size == 0:
                 return None
             table = axis_table(self.interpolation, p.in_size, p.out_size, p.scale, p.roi)
-            other = float32_positions(self.interpolation, p.in_size, p.out_size, p.scale, p.roi)
+            float32_indices = float32_positions(
+                self.interpolation, p.in_size, p.out_size, p.scale, p.roi
+            )
             ratio = self._by_ratio(table, p)
-            both = np.stack([table.positions[:, 0], other, ratio], axis=1)
-            differs |= bool((both != both[:, :1]).any())
-            high = _extreme(high, p.axis, both, np.maximum)
-            low = _extreme(low, p.axis, both, np.minimum)
+            candidates = np.stack([table.positions[:, 0], float32_indices, ratio], axis=1)
+            differs |= bool((candidates != candidates[:, :1]).any())
+            high = _extreme(high, p.axis, candidates, np.maximum)
+            low = _extreme(low, p.axis, candidates, np.minimum)
         if not differs:
             return None
         distance = np.maximum(high - y, y - low).astype(np.float64) + TINY
@@ -301,8 +303,8 @@ class Resize(Operator):
             return table.positions[:, 0]
         step = np.float32(p.in_size - 1) / np.float32(p.out_size - 1)
         coordinates = np.arange(p.out_size, dtype=np.float32) * step
-        chosen = [nearest_index(Fraction(float(x)), self.nearest_mode) for x in coordinates]
-        return np.array(chosen, np.int64).clip(0, p.in_size - 1)
+        indices = [nearest_index(Fraction(float(x)), self.nearest_mode) for x in coordinates]
+        return np.array(indices, np.int64).clip(0, p.in_size - 1)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -316,8 +318,8 @@ def resample(x: Array, axis: int, table: AxisTable, fma: Callable[[Any, Any, Any
     shape = (-1,) + (1,) * (x.ndim - axis - 1)
     total = x[along(axis, table.positions[:, 0])] * table.weights[:, 0].reshape(shape)
     for k in range(1, table.positions.shape[1]):
-        taken = x[along(axis, table.positions[:, k])]
-        total = fma(taken, table.weights[:, k].reshape(shape), total)
+        tap = x[along(axis, table.positions[:, k])]
+        total = fma(tap, table.weights[:, k].reshape(shape), total)
     return total
 
 
@@ -332,8 +334,8 @@ def _scaled(size: DimLike, scale: float, extent: float) -> DimLike | None:
     return size * exact.numerator // exact.denominator
 
 
-def _rest(inputs: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """roi, scales, sizes, None for what is omitted."""
+def _optional_inputs(inputs: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """(roi, scales, sizes) of the inputs, None for each that is omitted."""
     roi, scales, sizes = (*inputs[1:], None, None, None)[:3]
     return roi, scales, sizes
 
@@ -350,17 +352,20 @@ def _saturated(x: Array, dtype: np.dtype) -> Array:
 
 
 def _widened(positions: Array, size: int) -> Array:
-    """Positions with one neighbour more at either end: a coordinate may round into them."""
+    """Positions with one neighbor more at either end: a coordinate may round into them."""
     ends = np.stack([positions[:, 0] - 1, positions[:, -1] + 1], axis=1)
     return np.concatenate([positions, ends], axis=1).clip(0, size - 1)
 
 
 def _extreme(x: Array, axis: int, positions: Array, choose: Any) -> Array:
-    """Largest (smallest) of the elements that each output of an axis may show."""
-    found = x[along(axis, positions[:, 0])]
+    """Largest (smallest) element of `x` at the candidate positions of each output of an axis.
+
+    positions: int64 [out_size, candidates]. choose: np.maximum or np.minimum.
+    """
+    extreme = x[along(axis, positions[:, 0])]
     for k in range(1, positions.shape[1]):
-        found = choose(found, x[along(axis, positions[:, k])])
-    return found
+        extreme = choose(extreme, x[along(axis, positions[:, k])])
+    return extreme
 
 
 def resize_cases(cls: type[Resize], rng: np.random.Generator) -> Iterator[Case]:
@@ -378,9 +383,9 @@ def resize_cases(cls: type[Resize], rng: np.random.Generator) -> Iterator[Case]:
         yield by_scales(1, 1, 2, 2, mode=mode)
         yield by_sizes(2, 3, 3, 11, mode=mode)
         for transform in TRANSFORMS[:-1]:
-            chosen = {"mode": mode, "coordinate_transformation_mode": transform}
-            yield by_sizes(2, 3, 7, 3, **chosen)
-            yield by_scales(1, 1, 0.6, 1.3, **chosen)
+            modes = {"mode": mode, "coordinate_transformation_mode": transform}
+            yield by_sizes(2, 3, 7, 3, **modes)
+            yield by_scales(1, 1, 0.6, 1.3, **modes)
         roi = np.array([0.0, 0.0, 0.3, -0.2, 1.0, 1.0, 0.9, 1.25], np.float32)
         crop = cls(
             mode=mode,

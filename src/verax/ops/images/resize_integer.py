@@ -14,11 +14,11 @@ from verax.ops.windows.windows import Ints
 
 TYPES = (DType.int8, DType.int16)
 BITS = 10
-"""Of the weight of a neighbour, along each axis."""
+"""Of the weight of a neighbor, along each axis."""
 MAX_SIZE = 1 << 20
 """Positions along one axis up to which their table is made."""
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Of each position its lower neighbour, its upper one, and the weight of that; all int64 [size]."""
+"""Of each position its lower neighbor, its upper one, and the weight of that; all int64 [size]."""
 
 
 @operator
@@ -41,8 +41,8 @@ class ResizeInteger(Operator):
         x = ctx.type(0)
         ctx.require(x.dtype in TYPES, f"the input is {x}, not {', '.join(TYPES)}")
         ctx.require(len(self.sizes) == len(self.axes), f"{self.sizes} for axes {self.axes}")
-        both = self.align_corners and self.half_pixel_centers
-        ctx.require(not both, "align_corners and half_pixel_centers exclude each other")
+        excluded = self.align_corners and self.half_pixel_centers
+        ctx.require(not excluded, "align_corners and half_pixel_centers exclude each other")
         dims = list(x.dims)
         axes = [normalize_axis(ctx, a, x.rank) for a in self.axes]
         ctx.require(len(set(axes)) == len(axes), f"an axis occurs twice in {self.axes}")
@@ -52,18 +52,20 @@ class ResizeInteger(Operator):
             dims[axis] = size
         return [TensorType(x.dtype, tuple(dims))]
 
-    def table(self, axis: int, whole: int) -> Table:
-        """Neighbours and weights of all positions along axis number `axis`, of `whole` elements."""
+    def table(self, axis: int, in_size: int) -> Table:
+        """(lower neighbors, upper neighbors, weights) of the output along `self.axes[axis]`.
+
+        in_size: elements of the input along it."""
         size = self.sizes[axis]
         if self.align_corners and size > 1:
-            scale = ((whole - 1 << BITS) + (size - 1) // 2) // (size - 1)
+            scale = ((in_size - 1 << BITS) + (size - 1) // 2) // (size - 1)
         else:
-            scale = ((whole << BITS) + size // 2) // size
+            scale = ((in_size << BITS) + size // 2) // size
         at = np.arange(size, dtype=np.int64) * scale
         if self.half_pixel_centers:
             at += scale // 2 - (1 << BITS - 1)
         low = np.maximum(at >> BITS, 0)  # positions before the first have a negative weight
-        high = np.minimum(-(-at >> BITS), whole - 1)
+        high = np.minimum(-(-at >> BITS), in_size - 1)
         return low, np.maximum(high, 0), at - (low << BITS)
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
@@ -91,6 +93,6 @@ def weighted(x: np.ndarray, axes: Ints, tables: Sequence[Table], bits: int) -> n
         lanes = [1] * x.ndim
         lanes[axis] = -1
         factor = weight.reshape(lanes)
-        below, above = (np.take(value, places, axis) for places in (low, high))
+        below, above = (np.take(value, indices, axis) for indices in (low, high))
         value = below * ((1 << bits) - factor) + above * factor
     return value

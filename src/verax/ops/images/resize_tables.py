@@ -78,31 +78,31 @@ def source_coordinates(
     scale: Any,
     length: Any,
     roi: tuple[Any, Any] = (0, 1),
-    number: type = Fraction,
+    scalar: type = Fraction,
 ) -> Array:
-    """Source coordinate of each output, [out_size], in the arithmetic of `number`.
+    """Source coordinate of each output, [out_size], in the arithmetic of `scalar`.
 
-    number: Fraction (exact, an object array) or np.float32 (as some runtimes compute).
+    scalar: Fraction (exact, an object array) or np.float32 (as some runtimes compute).
     length: in_size * scale, not rounded to a size; align_corners and tf_crop_and_resize measure
     with it, as ONNX's own test cases do (some runtimes take out_size instead; the two differ only
     when scales are given and their product with the size is no integer).
     """
-    x: Array = np.arange(out_size).astype(object if number is Fraction else number)
-    half, last = number(0.5), number(in_size - 1)
+    x: Array = np.arange(out_size).astype(object if scalar is Fraction else scalar)
+    half, last = scalar(0.5), scalar(in_size - 1)
     if transform == "asymmetric":
         return x / scale
     if transform == "align_corners":
-        return x * last / (length - 1) if length != 1 else x * number(0)
+        return x * last / (length - 1) if length != 1 else x * scalar(0)
     if transform == "tf_crop_and_resize":
         start, end = roi
         if length == 1:
-            return x * number(0) + half * (start + end) * last
+            return x * scalar(0) + half * (start + end) * last
         return start * last + x * (end - start) * last / (length - 1)
     if transform == "pytorch_half_pixel" and out_size <= 1:
-        return x * number(0)
-    offset = number(0)
+        return x * scalar(0)
+    offset = scalar(0)
     if transform == "half_pixel_symmetric":
-        offset = half * number(in_size) * (1 - number(out_size) / length)
+        offset = half * scalar(in_size) * (1 - scalar(out_size) / length)
     return offset + (x + half) / scale - half
 
 
@@ -118,24 +118,24 @@ def nearest_index(x: Any, nearest_mode: str) -> int:
 
 
 def float32_positions(
-    how: Interpolation,
+    interpolation: Interpolation,
     in_size: int,
     out_size: int,
     scale: Fraction,
     roi: tuple[Fraction, Fraction] = (Fraction(0), Fraction(1)),
 ) -> Array:
-    """int64 [out_size]: what nearest takes when the coordinate is computed in float32.
+    """int64 [out_size]: the element that "nearest" selects when coordinates are float32.
 
     Differs from the table only where the exact coordinate lies within a rounding of a tie.
     """
     f = np.float32
     scale32 = f(float(scale))
     limits = (f(float(roi[0])), f(float(roi[1])))
-    transform = how.coordinate_transformation_mode
+    transform = interpolation.coordinate_transformation_mode
     xs = source_coordinates(
-        transform, in_size, out_size, scale32, f(in_size) * scale32, limits, number=f
+        transform, in_size, out_size, scale32, f(in_size) * scale32, limits, scalar=f
     )
-    indices = [nearest_index(Fraction(float(x)), how.nearest_mode) for x in xs]
+    indices = [nearest_index(Fraction(float(x)), interpolation.nearest_mode) for x in xs]
     return np.array(indices, np.int64).clip(0, in_size - 1)
 
 
@@ -156,7 +156,7 @@ def linear_weight(distance: Fraction, a: Fraction) -> Fraction:
 
 @lru_cache(maxsize=256)
 def axis_table(
-    how: Interpolation,
+    interpolation: Interpolation,
     in_size: int,
     out_size: int,
     scale: Fraction,
@@ -169,7 +169,7 @@ def axis_table(
     fractions).
     """
     length = in_size * scale
-    transform = how.coordinate_transformation_mode
+    transform = interpolation.coordinate_transformation_mode
     xs = source_coordinates(transform, in_size, out_size, scale, length, roi)
     outside = np.zeros(out_size, bool)
     if transform == "tf_crop_and_resize":
@@ -181,14 +181,14 @@ def axis_table(
         or (_is_binary(scale.numerator) and _is_binary(scale.denominator))
     ):
         drift[:] = 0.0
-    if how.mode == "nearest":
-        indices = [[nearest_index(x, how.nearest_mode)] for x in xs]
+    if interpolation.mode == "nearest":
+        indices = [[nearest_index(x, interpolation.nearest_mode)] for x in xs]
         positions = np.array(indices, np.int64).reshape(out_size, 1).clip(0, in_size - 1)
         return AxisTable(positions, None, outside, coordinates, drift)
-    kernel, radius = (linear_weight, 1) if how.mode == "linear" else (cubic_weight, 2)
-    a = Fraction(float(np.float32(how.cubic_coeff_a)))
+    kernel, radius = (linear_weight, 1) if interpolation.mode == "linear" else (cubic_weight, 2)
+    a = Fraction(float(np.float32(interpolation.cubic_coeff_a)))
     # Antialiasing stretches the kernel over more source elements when sizes shrink.
-    stretch = min(scale, Fraction(1)) if how.antialias and out_size else Fraction(1)
+    stretch = min(scale, Fraction(1)) if interpolation.antialias and out_size else Fraction(1)
     first = floor(-radius / stretch) + 1
     offsets = range(first, 2 - first)
     positions = np.empty((out_size, len(offsets)), np.int64)
@@ -197,9 +197,9 @@ def axis_table(
         base = floor(x)
         positions[i] = [base + k for k in offsets]
         row = [kernel(stretch * (base + k - x), a) for k in offsets]
-        if how.exclude_outside:
+        if interpolation.exclude_outside:
             row = [w if 0 <= base + k < in_size else Fraction(0) for w, k in zip(row, offsets)]
-        if how.exclude_outside or how.antialias:
+        if interpolation.exclude_outside or interpolation.antialias:
             total = sum(row)
             row = [w / total for w in row] if total else row
         weights[i] = row

@@ -28,7 +28,7 @@ Fused = Callable[[Any, Any, Any], Any]
 
 @operator
 class GridSample(Operator):
-    """X (N, C, D1, ...) at the normalised positions grid (N, E1, ..., r), innermost axis first.
+    """X (N, C, D1, ...) at the normalized positions grid (N, E1, ..., r), innermost axis first.
 
     NaN positions are taken as -1; positions beyond int32 as its ends.
     """
@@ -77,7 +77,7 @@ class GridSample(Operator):
 
     def _coordinate(self, g: Array, size: int) -> Array:
         """Position on an axis of `size`, in pixels, before padding."""
-        one = _number(g.dtype, 1)
+        one = _scalar(g.dtype, 1)
         if self.align_corners:
             return (g + one) / (one + one) * (one * (size - 1))
         return ((g + one) * (one * size) - one) / (one + one)
@@ -102,11 +102,11 @@ class GridSample(Operator):
         if self.mode != "linear" or self.padding_mode == "zeros":
             return x
         if self.padding_mode == "border":
-            return np.clip(x, _number(x.dtype, 0), _number(x.dtype, size - 1))
+            return np.clip(x, _scalar(x.dtype, 0), _scalar(x.dtype, size - 1))
         return self._reflected(x, size)
 
     def _reflected(self, x: Array, size: int) -> Array:
-        """Reflection at the outer pixels' centres (align_corners) or outer borders."""
+        """Reflection at the outer pixels' centers (align_corners) or outer borders."""
         if size == 1:
             return x * 0
         double = 2 * (size - 1) if self.align_corners else 2 * size
@@ -144,11 +144,11 @@ class GridSample(Operator):
             size = size + step
             around = [self._folded(self._coordinate(g, n) + s * step, n) for s in (-1, 1)]
             floors = [np.rint(a) if self.mode == "nearest" else np.floor(a) for a in around]
-            moved = [self._position(f + k, n) for f in floors for k in range(len(taps))]
-            positions.append(taps + moved)
+            next_taps = [self._position(f + k, n) for f in floors for k in range(len(taps))]
+            positions.append(taps + next_taps)
             weights.append(factors)
-        taken = [_take(x, p) for p in product(*positions)]
-        high, low = np.maximum.reduce(taken), np.minimum.reduce(taken)
+        samples = [_take(x, p) for p in product(*positions)]
+        high, low = np.maximum.reduce(samples), np.minimum.reduce(samples)
         if self.mode == "nearest":
             return (_if_any(Rounding(high - low + 0.0, high - low + TINY)),)
         counted = [p[: len(w)] for p, w in zip(positions, weights)]
@@ -174,14 +174,14 @@ class GridSample(Operator):
                     op = cls(mode=mode, padding_mode=padding_mode, align_corners=align_corners)
                     yield Case(op, (x, grid), (), f"{mode} {padding_mode} {align_corners}")
         volume = draw(rng, (2, 1, 3, 4, 5))
-        places = rng.uniform(-1.3, 1.3, (2, 2, 3, 1, 3)).astype(np.float32)
+        coordinates = rng.uniform(-1.3, 1.3, (2, 2, 3, 1, 3)).astype(np.float32)
         for mode in ("linear", "nearest"):
-            yield Case(cls(mode=mode, align_corners=True), (volume, places), (), f"3-D {mode}")
+            yield Case(cls(mode=mode, align_corners=True), (volume, coordinates), (), f"3-D {mode}")
         line = rng.uniform(-1, 1, (1, 7, 1)).astype(np.float32)
         yield Case(cls(), (draw(rng, (1, 2, 5)), line), (), "1-D")
 
 
-def _number(dtype: np.dtype, value: float) -> Any:
+def _scalar(dtype: np.dtype, value: float) -> Any:
     """A number in the arithmetic of `dtype` (object: Fractions)."""
     return Fraction(value) if dtype.kind == "O" else dtype.type(value)
 
@@ -195,7 +195,7 @@ def _rint(x: Array) -> Array:
 
 def _cubic(d: Array) -> Array:
     """Keys' kernel with a = -0.75 at distances d in [0, 2]; which half is told by the value."""
-    a = _number(d.dtype, -0.75)
+    a = _scalar(d.dtype, -0.75)
     inner = ((a + 2) * d - (a + 3)) * d * d + 1
     outer = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
     return np.where(d <= 1, inner, outer)
@@ -204,10 +204,10 @@ def _cubic(d: Array) -> Array:
 def _take(x: Array, positions: Sequence[Array]) -> Array:
     """x (N, C, D1, ...) at int64 positions (N, E1, ...) per axis: (N, C, E1, ...); -1 gives 0."""
     batch = np.arange(len(x)).reshape((-1,) + (1,) * (positions[0].ndim - 1))
-    found = np.moveaxis(x, 1, -1)[(batch, *positions)]
+    elements = np.moveaxis(x, 1, -1)[(batch, *positions)]
     outside = np.logical_or.reduce([p < 0 for p in positions])
-    found = np.where(outside[..., None], np.zeros((), x.dtype), found)
-    return np.moveaxis(found, -1, 1)
+    elements = np.where(outside[..., None], np.zeros((), x.dtype), elements)
+    return np.moveaxis(elements, -1, 1)
 
 
 def _interpolate(
@@ -215,12 +215,12 @@ def _interpolate(
 ) -> Array:
     """Weighted sums over the taps of each axis, the innermost first."""
 
-    def along_axis(axis: int, chosen: tuple[Array, ...]) -> Array:
+    def along_axis(axis: int, tap_positions: tuple[Array, ...]) -> Array:
         if axis == len(positions):
-            return _take(x, chosen)
+            return _take(x, tap_positions)
         total: Array | None = None
         for p, w in zip(positions[axis], weights[axis]):
-            value, factor = along_axis(axis + 1, (*chosen, p)), w[:, None]
+            value, factor = along_axis(axis + 1, (*tap_positions, p)), w[:, None]
             total = value * factor if total is None else fma(value, factor, total)
         assert total is not None
         return total
@@ -237,7 +237,7 @@ def _if_any(model: Rounding) -> Rounding | None:
 
 @operator
 class AffineGrid(Operator):
-    """Grid for GridSample: theta (N, r, r + 1) applied to the normalised positions of `size`.
+    """Grid for GridSample: theta (N, r, r + 1) applied to the normalized positions of `size`.
 
     size: (N, C, D1, ..., Dr) as int64. Result (N, D1, ..., Dr, r). With `align_corners` an axis of
     size 1 lies at 0, as in PyTorch; ONNX's formula divides by zero there.
@@ -256,14 +256,20 @@ class AffineGrid(Operator):
             ctx.fail(f"the number of spatial axes in theta {theta} is not known")
         ctx.require(theta.dims[2] == rank + 1, f"theta must be (N, r, r + 1), it is {theta}")
         ctx.require(size.dims == (rank + 2,), f"size must hold {rank + 2} numbers, it is {size}")
-        known = known_ints(ctx, 1, "size")
-        spatial = [ctx.fresh("grid") for _ in range(rank)] if known is None else known[2:]
-        batch = theta.dims[0] if known is None else agree(ctx, (theta.dims[0], known[0]), "batch")
+        static_size = known_ints(ctx, 1, "size")
+        spatial = (
+            [ctx.fresh("grid") for _ in range(rank)] if static_size is None else static_size[2:]
+        )
+        batch = (
+            theta.dims[0]
+            if static_size is None
+            else agree(ctx, (theta.dims[0], static_size[0]), "batch")
+        )
         return (theta.with_dims([batch, *spatial, rank]),)
 
     def _positions(self, n: int, dtype: np.dtype) -> Array:
         i = np.arange(n).astype(dtype)
-        one = _number(dtype, 1)
+        one = _scalar(dtype, 1)
         if self.align_corners:
             return (i * 2 / (one * (n - 1)) - one) if n > 1 else i
         return (i * 2 + one) / (one * n) - one
@@ -299,7 +305,7 @@ class AffineGrid(Operator):
             return total.astype(ev.outputs[0].dtype.numpy)
 
     def axis_positions(self, n: int) -> Array:
-        """Normalised positions of an axis of n, float64."""
+        """Normalized positions of an axis of n, float64."""
         return self._positions(n, np.dtype(np.float64))
 
     def error(

@@ -71,8 +71,8 @@ class GatherElements(Movement):
 
     def reference(self, ev: Evaluation, data: Array, indices: Array) -> Array:
         axis = axis_of(self.axis, data.ndim)
-        found = resolve_indices(indices, data.shape[axis], "indices")
-        return data[element_positions(found, axis)]
+        resolved = resolve_indices(indices, data.shape[axis], "indices")
+        return data[element_positions(resolved, axis)]
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -133,9 +133,9 @@ class GatherND(Movement):
         tuples = indices.reshape(prod(indices.shape[:b]), prod(indices.shape[b:-1]), depth)
         if len(flat) != len(tuples):
             raise InputError(f"the batch axes of {data.shape} and {indices.shape} differ")
-        found = resolve_indices(tuples, np.array(data.shape[b : b + depth]), "indices")
+        resolved = resolve_indices(tuples, np.array(data.shape[b : b + depth]), "indices")
         batch = np.arange(len(flat))[:, None]
-        out = flat[(batch, *np.moveaxis(found, -1, 0))]
+        out = flat[(batch, *np.moveaxis(resolved, -1, 0))]
         return out.reshape((*indices.shape[:-1], *data.shape[b + depth :]))
 
     @classmethod
@@ -166,8 +166,12 @@ class Compress(Movement):
             condition.dtype is DType.bool_ and condition.rank == 1,
             f"condition must be a list of bool, it is {condition}",
         )
-        known = ctx.value(1)
-        count = ctx.fresh("compress") if known is None else int(np.count_nonzero(known))
+        condition_value = ctx.value(1)
+        count = (
+            ctx.fresh("compress")
+            if condition_value is None
+            else int(np.count_nonzero(condition_value))
+        )
         if self.axis is None:
             return (data.with_dims([count]),)
         axis = normalize_axis(ctx, self.axis, data.rank)
@@ -177,8 +181,8 @@ class Compress(Movement):
         if self.axis is None:
             data = data.reshape(-1)
         axis = 0 if self.axis is None else axis_of(self.axis, data.ndim)
-        where = resolve_indices(np.flatnonzero(condition), data.shape[axis], "condition")
-        return data[along(axis, where)]
+        selected = resolve_indices(np.flatnonzero(condition), data.shape[axis], "condition")
+        return data[along(axis, selected)]
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -243,8 +247,8 @@ class ReverseSequence(Movement):
             raise InputError(f"sequence_lens {ints(lengths)} do not lie in [0, {size}]")
         t, n = np.arange(size), lengths.astype(np.int64)[:, None]
         source = np.where(t < n, n - 1 - t, t)
-        moved = np.moveaxis(data, (batch, time), (0, 1))
-        out = moved[np.arange(len(source))[:, None], source]
+        batch_first = np.moveaxis(data, (batch, time), (0, 1))
+        out = batch_first[np.arange(len(source))[:, None], source]
         return np.moveaxis(out, (0, 1), (batch, time))
 
     @classmethod

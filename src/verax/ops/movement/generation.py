@@ -98,10 +98,10 @@ class Range(Operator):
             ctx.require(t.dtype == first.dtype, f"{name} is {t}, start is {first}")
             ctx.require(t.size == 1 or not t.is_static, f"{name} must be one value, it is {t}")
         ctx.require(first.dtype in RANGE_TYPES, f"the element type {first.dtype} is not allowed")
-        known = [ctx.value(i) for i in range(3)]
-        if any(k is None or k.size != 1 for k in known):
+        values = [ctx.value(i) for i in range(3)]
+        if any(k is None or k.size != 1 for k in values):
             return (TensorType(first.dtype, (ctx.fresh("range"),)),)
-        start, limit, delta = (np.asarray(k).ravel()[0] for k in known)
+        start, limit, delta = (np.asarray(k).ravel()[0] for k in values)
         return (TensorType(first.dtype, (self._count(ctx, start, limit, delta),)),)
 
     def _count(self, ctx: Inference, start: Any, limit: Any, delta: Any) -> DimLike:
@@ -223,10 +223,10 @@ class OneHot(Movement):
         ctx.require(values.rank == 1, f"values must be [off, on], they are {values}")
         ctx.require(values.dims[0] == 2 or not values.is_static, f"two values, not {values}")
         axis = normalize_axis(ctx, self.axis, indices.rank + 1)
-        known = ctx.value(1)
+        depth_value = ctx.value(1)
         size: DimLike = ctx.fresh("depth")
-        if known is not None:
-            value = np.asarray(known).ravel()[0]
+        if depth_value is not None:
+            value = np.asarray(depth_value).ravel()[0]
             size = value if isinstance(value, Dim) else int(value)
             ctx.require(isinstance(size, Dim) or size >= 0, f"depth is {size}")
         return (TensorType(values.dtype, (*indices.dims[:axis], size, *indices.dims[axis:])),)

@@ -86,16 +86,16 @@ def require_indices(ctx: Inference, index: int, name: str = "indices") -> None:
     ctx.require(type_.dtype in INDEX_TYPES, f"{name} must be int32 or int64, it is {type_}")
 
 
-def agree(ctx: Inference, dims: Iterable[DimLike], what: str) -> DimLike:
-    """One size that all `dims` must have: a number if any is one; fails when two differ."""
-    found: DimLike | None = None
+def agree(ctx: Inference, dims: Iterable[DimLike], name: str) -> DimLike:
+    """The size that all `dims` share: an int if any is one. `ctx` fails when two ints differ."""
+    common: DimLike | None = None
     for d in dims:
-        if found is None or (isinstance(d, int) and not isinstance(found, int)):
-            found = d
-        elif isinstance(d, int) and d != found:
-            ctx.fail(f"{what} must be equal, they are {found} and {d}")
-    assert found is not None
-    return found
+        if common is None or (isinstance(d, int) and not isinstance(common, int)):
+            common = d
+        elif isinstance(d, int) and d != common:
+            ctx.fail(f"{name} must be equal, they are {common} and {d}")
+    assert common is not None
+    return common
 
 
 def minimum(left: DimLike, right: DimLike) -> DimLike:
@@ -118,7 +118,7 @@ def _atom_is_size(atom: object) -> bool:
     return True
 
 
-def resolve_indices(indices: Array, size: int | Array, what: str) -> Array:
+def resolve_indices(indices: Array, size: int | Array, name: str) -> Array:
     """int64 indices in [0, size); negative ones count from the end. Raises `InputError`.
 
     size: broadcasts against `indices`.
@@ -129,7 +129,7 @@ def resolve_indices(indices: Array, size: int | Array, what: str) -> Array:
         wrong = indices[bad][0]
         limit = int(np.broadcast_to(size, indices.shape)[bad][0])
         raise InputError(
-            f"{what} holds {wrong}, the axis has size {limit}",
+            f"{name} holds {wrong}, the axis has size {limit}",
             next_step=f"indices must lie in [{-limit}, {limit - 1}]" if limit else "",
         )
     return np.where(indices < 0, indices + size, indices)

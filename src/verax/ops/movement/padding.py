@@ -30,13 +30,13 @@ def source_positions(size: int, begin: int, end: int, mode: str) -> Array:
     -1 marks the constant. Negative pads crop first; what is left is then padded, so that a
     reflection never shows a cropped element. Raises `InputError` when nothing is left to show.
     """
-    kept = np.arange(size)[max(-begin, 0) : size - max(-end, 0)]
+    cropped = np.arange(size)[max(-begin, 0) : size - max(-end, 0)]
     ends = (max(begin, 0), max(end, 0))
     if mode == "constant":
-        return np.pad(kept, ends, constant_values=-1)
-    if not len(kept) and any(ends):
-        raise InputError(f"an axis of size {len(kept)} cannot be padded in mode {mode}")
-    return np.pad(kept, ends, mode=mode)  # type: ignore[call-overload]
+        return np.pad(cropped, ends, constant_values=-1)
+    if not len(cropped) and any(ends):
+        raise InputError(f"an axis of size {len(cropped)} cannot be padded in mode {mode}")
+    return np.pad(cropped, ends, mode=mode)  # type: ignore[call-overload]
 
 
 @operator
@@ -70,9 +70,11 @@ class Pad(Movement):
             size = dims[a]
             dims[a] = size + begin + end
             if isinstance(size, int) and isinstance(begin, int) and isinstance(end, int):
-                kept = size + min(begin, 0) + min(end, 0)
-                ctx.require(kept >= 0, f"pads {begin} and {end} crop more than axis {a} of {data}")
-                shows = self.mode == "constant" or kept > 0 or max(begin, end) <= 0
+                cropped_size = size + min(begin, 0) + min(end, 0)
+                ctx.require(
+                    cropped_size >= 0, f"pads {begin} and {end} crop more than axis {a} of {data}"
+                )
+                shows = self.mode == "constant" or cropped_size > 0 or max(begin, end) <= 0
                 ctx.require(
                     shows, f"pads {begin} and {end} leave mode {self.mode} nothing of axis {a}"
                 )
@@ -86,12 +88,12 @@ class Pad(Movement):
         constant_value: Array | None = None,
         axes: Array | None = None,
     ) -> Array:
-        where = range(data.ndim) if axes is None else ints(axes)
+        padded_axes = range(data.ndim) if axes is None else ints(axes)
         listed = ints(pads)
-        if len(listed) != 2 * len(where):
-            raise InputError(f"{len(listed)} pads are given for {len(where)} axes")
+        if len(listed) != 2 * len(padded_axes):
+            raise InputError(f"{len(listed)} pads are given for {len(padded_axes)} axes")
         fill = data.dtype.type(0) if constant_value is None else scalar(constant_value)
-        for axis, begin, end in zip(where, listed, listed[len(where) :]):
+        for axis, begin, end in zip(padded_axes, listed, listed[len(padded_axes) :]):
             axis = axis_of(axis, data.ndim)
             if (begin, end) != (0, 0):
                 data = _pad_axis(data, axis, begin, end, self.mode, fill)

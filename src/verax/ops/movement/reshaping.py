@@ -24,7 +24,7 @@ def axes_of_same_elements(
     """`Operator.moved_axes` of those that keep all elements in order: each run of axes of the input
     is a run of axes of the output with as many elements."""
     before, after = ctx.type(index).dims, output.dims
-    found: set[int] = set()
+    output_axes: set[int] = set()
     i = j = 0
     while i < len(before) or j < len(after):
         first, second = i, j
@@ -38,8 +38,8 @@ def axes_of_same_elements(
             else:
                 right, j = (*right, after[j]), j + 1
         if any(a in axes for a in range(first, i)):
-            found.update(range(second, j))
-    return frozenset(found)
+            output_axes.update(range(second, j))
+    return frozenset(output_axes)
 
 
 def _is_less(left: DimLike, right: DimLike) -> bool:
@@ -68,34 +68,45 @@ class Reshape(Movement):
         ctx.require(all(not isinstance(d, int) or d >= -1 for d in shape), f"size < -1 in {shape}")
         dims = [data.dims[i] if i in copied else d for i, d in enumerate(shape)]
         # Copied axes cancel: they say nothing about the size that is left to compute.
-        rest = product([d for i, d in enumerate(data.dims) if i not in copied])
-        given = product([d for i, d in enumerate(dims) if i not in copied and i not in holes])
+        input_size = product([d for i, d in enumerate(data.dims) if i not in copied])
+        listed_size = product([d for i, d in enumerate(dims) if i not in copied and i not in holes])
         if holes:
-            if given == 0:
+            if listed_size == 0:
                 ctx.fail(f"the -1 in shape {shape} is not determined, as another size is 0")
-            if isinstance(rest, int) and isinstance(given, int) and rest % given:
-                ctx.fail(f"{data} cannot be reshaped to {shape}: {rest} is no multiple of {given}")
-            dims[holes[0]] = rest // given
-        elif isinstance(rest, int) and isinstance(given, int) and product(dims) != data.size:
+            if (
+                isinstance(input_size, int)
+                and isinstance(listed_size, int)
+                and input_size % listed_size
+            ):
+                ctx.fail(
+                    f"{data} cannot be reshaped to {shape}: "
+                    f"{input_size} is no multiple of {listed_size}"
+                )
+            dims[holes[0]] = input_size // listed_size
+        elif (
+            isinstance(input_size, int)
+            and isinstance(listed_size, int)
+            and product(dims) != data.size
+        ):
             ctx.fail(f"{data} has {data.size} elements, shape {shape} has {product(dims)}")
         return (data.with_dims(dims),)
 
     moved_axes = axes_of_same_elements
 
     def reference(self, ev: Evaluation, data: Array, shape: Array) -> Array:
-        wanted = ints(shape)
-        copied = [i for i, d in enumerate(wanted) if d == 0 and not self.allowzero]
+        requested = ints(shape)
+        copied = [i for i, d in enumerate(requested) if d == 0 and not self.allowzero]
         if copied and copied[-1] >= data.ndim:
-            raise InputError(f"shape {wanted} copies an axis that {data.shape} does not have")
-        dims = [data.shape[i] if i in copied else d for i, d in enumerate(wanted)]
+            raise InputError(f"shape {requested} copies an axis that {data.shape} does not have")
+        dims = [data.shape[i] if i in copied else d for i, d in enumerate(requested)]
         if dims.count(-1) == 1:
             hole = dims.index(-1)
-            given = prod(d for i, d in enumerate(dims) if i not in copied and i != hole)
-            rest = prod(d for i, d in enumerate(data.shape) if i not in copied)
-            if given > 0 and rest % given == 0:
-                dims[hole] = rest // given
+            listed_size = prod(d for i, d in enumerate(dims) if i not in copied and i != hole)
+            input_size = prod(d for i, d in enumerate(data.shape) if i not in copied)
+            if listed_size > 0 and input_size % listed_size == 0:
+                dims[hole] = input_size // listed_size
         if min(dims, default=0) < 0 or prod(dims) != data.size:
-            raise InputError(f"a tensor of shape {data.shape} cannot be reshaped to {wanted}")
+            raise InputError(f"a tensor of shape {data.shape} cannot be reshaped to {requested}")
         return data.reshape(dims)
 
     @classmethod
@@ -171,12 +182,12 @@ class Transpose(Movement):
 
 
 def _distinct(axes: Sequence[int], rank: int) -> set[int]:
-    """Axes counted from the front, for references. Raises `InputError` for one that is there twice,
-    of which computed ones may be guilty."""
-    found = {axis_of(a, rank) for a in axes}
-    if len(found) < len(axes):
+    """`axes` as indices in [0, rank). Raises `InputError` for one that occurs twice, as computed
+    axes may."""
+    distinct = {axis_of(a, rank) for a in axes}
+    if len(distinct) < len(axes):
         raise InputError(f"axes {list(axes)} of a tensor of rank {rank} name one twice")
-    return found
+    return distinct
 
 
 @operator

@@ -119,8 +119,8 @@ class ScatterElements(_Scatter):
 
     def _positions(self, data: Array, indices: Array) -> tuple[Array, ...]:
         axis = axis_of(self.axis, data.ndim)
-        found = resolve_indices(indices, data.shape[axis], "indices")
-        return tuple(np.broadcast_arrays(*element_positions(found, axis)))
+        resolved = resolve_indices(indices, data.shape[axis], "indices")
+        return tuple(np.broadcast_arrays(*element_positions(resolved, axis)))
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -147,12 +147,12 @@ class ScatterND(_Scatter):
         if not isinstance(depth, int):
             ctx.fail(f"the last axis of indices {indices} is not known")
         ctx.require(1 <= depth <= data.rank, f"index tuples of {depth} for {data}")
-        wanted = (*indices.dims[:-1], *data.dims[depth:])
+        expected = (*indices.dims[:-1], *data.dims[depth:])
         ctx.require(
-            updates.rank == len(wanted),
-            f"updates are {updates}, of shape ({', '.join(map(str, wanted))}) they must be",
+            updates.rank == len(expected),
+            f"updates are {updates}, of shape ({', '.join(map(str, expected))}) they must be",
         )
-        for a, pair in enumerate(zip(updates.dims, wanted)):
+        for a, pair in enumerate(zip(updates.dims, expected)):
             agree(ctx, pair, f"sizes of updates on axis {a} and where they go")
         return (data,)
 
@@ -161,9 +161,9 @@ class ScatterND(_Scatter):
         return tuple(np.moveaxis(resolve_indices(indices, sizes, "indices"), -1, 0))
 
     def reference(self, ev: Evaluation, data: Array, indices: Array, updates: Array) -> Array:
-        wanted = indices.shape[:-1] + data.shape[indices.shape[-1] :]
-        if updates.shape != wanted:
-            raise InputError(f"updates have the shape {updates.shape}, {wanted} is expected")
+        expected = indices.shape[:-1] + data.shape[indices.shape[-1] :]
+        if updates.shape != expected:
+            raise InputError(f"updates have the shape {updates.shape}, {expected} is expected")
         return super().reference(ev, data, indices, updates)
 
     @classmethod

@@ -81,12 +81,12 @@ class Slice(Movement):
         steps: Array | None = None,
     ) -> Array:
         first, last = ints(starts), ints(ends)
-        where = range(len(first)) if axes is None else ints(axes)
+        sliced_axes = range(len(first)) if axes is None else ints(axes)
         by = [1] * len(first) if steps is None else ints(steps)
-        if not len(first) == len(last) == len(where) == len(by):
+        if not len(first) == len(last) == len(sliced_axes) == len(by):
             raise InputError("starts, ends, axes and steps do not have one length")
         index: list[Any] = [slice(None)] * data.ndim
-        for start, end, axis, step in zip(first, last, where, by):
+        for start, end, axis, step in zip(first, last, sliced_axes, by):
             if step == 0:
                 raise InputError("a step is 0")
             axis = axis_of(axis, data.ndim)
@@ -108,8 +108,8 @@ class Slice(Movement):
             ([5], [2], [2], [1]),
             ([-100], [-200], [2], [-1]),
         ):
-            given = [None if v is None else np.array(v) for v in (starts, ends, axes, steps)]
-            yield Case(cls(), (x, *given), (1, 2, 3, 4), f"{starts}:{ends}:{steps} on {axes}")
+            bounds = [None if v is None else np.array(v) for v in (starts, ends, axes, steps)]
+            yield Case(cls(), (x, *bounds), (1, 2, 3, 4), f"{starts}:{ends}:{steps} on {axes}")
         at_run_time = (np.array([1], np.int32), np.array([3], np.int32), np.array([1], np.int32))
         yield Case(cls(), (draw(rng, (2, 4), "int64"), *at_run_time), (3,), "bounds at run time")
 
@@ -162,31 +162,31 @@ class Split(Movement):
         ctx.require(n >= 1, f"num_outputs is {n}")
         axis = normalize_axis(ctx, self.axis, data.rank)
         size = data.dims[axis]
-        parts: list[DimLike]
+        sizes: list[DimLike]
         if not ctx.has(1):
-            part = ceildiv(size, n)
-            parts = [part] * (n - 1) + [size - part * (n - 1)]
-            if isinstance(parts[-1], int) and parts[-1] < 0:
+            chunk = ceildiv(size, n)
+            sizes = [chunk] * (n - 1) + [size - chunk * (n - 1)]
+            if isinstance(sizes[-1], int) and sizes[-1] < 0:
                 ctx.fail(f"axis {axis} of {data} cannot be split into {n} equal parts")
         else:
-            known = known_ints(ctx, 1, "split")
-            parts = [ctx.fresh("split") for _ in range(n)] if known is None else known
-            ctx.require(len(parts) == n, f"split has {len(parts)} sizes for {n} outputs")
+            static_sizes = known_ints(ctx, 1, "split")
+            sizes = [ctx.fresh("split") for _ in range(n)] if static_sizes is None else static_sizes
+            ctx.require(len(sizes) == n, f"split has {len(sizes)} sizes for {n} outputs")
             ctx.require(
-                all(not isinstance(p, int) or p >= 0 for p in parts), f"a size < 0 in {parts}"
+                all(not isinstance(p, int) or p >= 0 for p in sizes), f"a size < 0 in {sizes}"
             )
-            rest = size - sum(parts)
-            if known is not None and isinstance(rest, int) and rest != 0:
-                ctx.fail(f"split {parts} does not add up to {size}, the size of axis {axis}")
-        return [data.with_dims([*data.dims[:axis], p, *data.dims[axis + 1 :]]) for p in parts]
+            difference = size - sum(sizes)
+            if static_sizes is not None and isinstance(difference, int) and difference != 0:
+                ctx.fail(f"split {sizes} does not add up to {size}, the size of axis {axis}")
+        return [data.with_dims([*data.dims[:axis], p, *data.dims[axis + 1 :]]) for p in sizes]
 
     def reference(
         self, ev: Evaluation, data: Array, split: Array | None = None
     ) -> tuple[Array, ...]:
         axis = axis_of(self.axis, data.ndim)
         size, n = data.shape[axis], self.num_outputs
-        part = -(-size // n)
-        sizes = [part] * (n - 1) + [size - part * (n - 1)] if split is None else ints(split)
+        chunk = -(-size // n)
+        sizes = [chunk] * (n - 1) + [size - chunk * (n - 1)] if split is None else ints(split)
         if len(sizes) != n or min(sizes) < 0 or sum(sizes) != size:
             raise InputError(f"an axis of size {size} cannot be split into {n} parts {sizes}")
         return tuple(np.split(data, np.cumsum(sizes)[:-1], axis))
@@ -229,15 +229,15 @@ class Concat(Movement):
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
         yield Case(cls(axis=0), (draw(rng, (2, 3)), draw(rng, (4, 3))))
-        parts = [draw(rng, (2, c, 4, 5)) for c in (3, 1, 6, 0)]
-        yield Case(cls(axis=1), tuple(parts))
+        tensors = [draw(rng, (2, c, 4, 5)) for c in (3, 1, 6, 0)]
+        yield Case(cls(axis=1), tuple(tensors))
         yield Case(cls(axis=-1), (draw(rng, (2, 3), "int64"), draw(rng, (2, 1), "int64")))
         yield Case(cls(axis=0), (draw(rng, (3,)),), (), "one input")
 
 
 @operator
 class CenterCropPad(Movement):
-    """Crop or zero-pad `axes` (default: all) around the centre to the sizes in input `shape`.
+    """Crop or zero-pad `axes` (default: all) around the center to the sizes in input `shape`.
 
     The window starts at floor(difference / 2): of an odd difference, the one element more is
     cropped or padded at the end.

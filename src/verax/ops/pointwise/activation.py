@@ -50,13 +50,13 @@ class Clip(Elementwise):
     exact = True
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
-        (found,) = super().infer(ctx)
+        (type_,) = super().infer(ctx)
         for i, name in ((1, "min"), (2, "max")):
             if ctx.has(i):
                 bound = ctx.type(i)
                 is_scalar = all(d == 1 for d in bound.dims) and bound.rank <= ctx.type(0).rank
                 ctx.require(is_scalar, f"{name} is not a scalar: {bound}")
-        return (found.with_dims(ctx.type(0).dims),)
+        return (type_.with_dims(ctx.type(0).dims),)
 
     def reference(self, ev: Evaluation, x: Any, low: Any = None, high: Any = None) -> Any:
         y = x if low is None else np.maximum(x, np.reshape(low, ()))
@@ -110,10 +110,10 @@ class PRelu(Elementwise):
     case_dtypes = ("float32", "int32")
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
-        (found,) = super().infer(ctx)
+        (type_,) = super().infer(ctx)
         x = ctx.type(0)
-        if found.rank != x.rank or any(
-            isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(found.dims, x.dims)
+        if type_.rank != x.rank or any(
+            isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(type_.dims, x.dims)
         ):
             ctx.fail(f"slope {ctx.type(1)} does not broadcast to {x}")
         return (x,)

@@ -181,8 +181,8 @@ def integer_power(x: Any, y: Any) -> Any:
     while left.any():
         result = np.where(left & np.uint64(1), result * square, result)
         square, left = square * square, left >> np.uint64(1)
-    kept = (x == 1) | (x == -1) if x.dtype.kind == "i" else x == 1
-    return np.where((y < 0) & ~kept, x.dtype.type(0), result)
+    is_unit = (x == 1) | (x == -1) if x.dtype.kind == "i" else x == 1
+    return np.where((y < 0) & ~is_unit, x.dtype.type(0), result)
 
 
 def _truncated_power(m: Arith[Any], x: Any, y: Any) -> Any:
@@ -216,8 +216,8 @@ class Pow(Elementwise):
             return InputGain(
                 Gain.bounded if base is not None and np.all(base > 0) else Gain.unbounded
             )
-        whole = exponent is not None and np.all(exponent >= 0) and np.all(exponent % 1 == 0)
-        return InputGain(Gain.bounded if whole else Gain.unbounded)
+        is_polynomial = exponent is not None and np.all(exponent >= 0) and np.all(exponent % 1 == 0)
+        return InputGain(Gain.bounded if is_polynomial else Gain.unbounded)
 
     def reference(self, ev: Evaluation, x: Any, y: Any) -> Any:
         types = ev.inputs
@@ -313,7 +313,7 @@ class Sqrt(Unary):
 
     gains = (Gain.unbounded,)
     dtypes = FLOATS
-    bound_units = 2.01  # vectorised roots are not always rounded correctly
+    bound_units = 2.01  # vectorized roots are not always rounded correctly
     case_dtypes = ("float32", "float64", "float16")
     case_range = (0.0, 9.0)
 

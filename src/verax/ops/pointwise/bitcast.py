@@ -62,8 +62,8 @@ class BitCast(Elementwise):
             for to in NUMERIC:
                 if to.itemsize != source.itemsize:
                     continue
-                given = x
+                bits = x
                 if to.is_float and not source.is_float:
                     # Bits of ordinary numbers: those of integers nearby are all subnormal.
-                    given = draw(rng, (2, 3, 5), to, -300.0, 300.0).view(source.numpy)
-                yield Case(cls(to=to), (given,), label=f"{source} to {to}")
+                    bits = draw(rng, (2, 3, 5), to, -300.0, 300.0).view(source.numpy)
+                yield Case(cls(to=to), (bits,), label=f"{source} to {to}")

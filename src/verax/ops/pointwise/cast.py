@@ -89,8 +89,8 @@ class Cast(Elementwise):
             return as_exact(x, ev.work)
         if x.dtype == object:
             x = x.astype(np.float64)
-        found = self.compute(_NUMPY, x)
-        return as_exact(found, ev.work) if self.to.is_float else found
+        converted = self.compute(_NUMPY, x)
+        return as_exact(converted, ev.work) if self.to.is_float else converted
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
         x, to = xs[0], self.to
@@ -121,9 +121,9 @@ class Cast(Elementwise):
             yield Case(cls(to=narrow), (x,), label=f"float32 to {narrow}")
             stored = cls(to=narrow).compute(_NUMPY, x)
             yield Case(cls(to=DType.float32), (stored,), label=f"{narrow} to float32")
-        given = draw(rng, (3, 7), "float64", -900.0, 900.0)
-        yield Case(cls(to=DType.float8_e4m3fn, saturate=False), (given,))
-        yield Case(cls(to=DType.float8_e4m3fn), (given,), label="saturated")
-        yield Case(cls(to=DType.float8_e8m0fnu, saturate=False, round_mode="nearest"), (given,))
+        wide = draw(rng, (3, 7), "float64", -900.0, 900.0)
+        yield Case(cls(to=DType.float8_e4m3fn, saturate=False), (wide,))
+        yield Case(cls(to=DType.float8_e4m3fn), (wide,), label="saturated")
+        yield Case(cls(to=DType.float8_e8m0fnu, saturate=False, round_mode="nearest"), (wide,))
         yield Case(cls(to=DType.float8_e5m2), (draw(rng, (3, 7), "int32", -90000, 90000),))
         yield Case(cls(to=DType.int8), (draw(rng, (3, 7), "int4"),), label="int4 to int8")

@@ -20,7 +20,7 @@ from verax.ops.common import FLOATS, draw
 from verax.ops.pointwise.elementwise import ANY, NUMERIC, Elementwise
 
 
-class Comparison(Elementwise):
+class ComparisonOperator(Elementwise):
     """Two inputs of one dtype, a bool output."""
 
     gains = (Gain.unbounded,)
@@ -51,7 +51,7 @@ class Comparison(Elementwise):
 
 
 @operator
-class Equal(Comparison):
+class Equal(ComparisonOperator):
     """A == B; also on bool."""
 
     dtypes = ANY
@@ -64,7 +64,7 @@ class Equal(Comparison):
 
 
 @operator
-class Less(Comparison):
+class Less(ComparisonOperator):
     """A < B."""
 
     primitive = "lt"
@@ -75,7 +75,7 @@ class Less(Comparison):
 
 
 @operator
-class LessOrEqual(Comparison):
+class LessOrEqual(ComparisonOperator):
     """A <= B."""
 
     primitive = "le"
@@ -86,7 +86,7 @@ class LessOrEqual(Comparison):
 
 
 @operator
-class Greater(Comparison):
+class Greater(ComparisonOperator):
     """A > B."""
 
     primitive = "gt"
@@ -97,7 +97,7 @@ class Greater(Comparison):
 
 
 @operator
-class GreaterOrEqual(Comparison):
+class GreaterOrEqual(ComparisonOperator):
     """A >= B."""
 
     primitive = "ge"
@@ -107,7 +107,7 @@ class GreaterOrEqual(Comparison):
         return less(b, a + 1)
 
 
-class Kind(Elementwise):
+class FloatPredicate(Elementwise):
     """One float input, a bool output that tells what kind of number it is."""
 
     gains = (Gain.none,)
@@ -125,7 +125,7 @@ class Kind(Elementwise):
 
 
 @operator
-class IsNaN(Kind):
+class IsNaN(FloatPredicate):
     """Whether X is not a number."""
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
@@ -136,7 +136,7 @@ class IsNaN(Kind):
 
 
 @operator
-class IsInf(Kind):
+class IsInf(FloatPredicate):
     """Whether X is infinite, of the signs asked for."""
 
     detect_negative: bool = True

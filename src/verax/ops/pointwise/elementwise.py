@@ -73,14 +73,17 @@ class Elementwise(Operator):
 
     def promised(self, m: Arith[Any], *xs: Any) -> Any:
         """`compute` with float16 and bfloat16 carried in float32 and rounded once at the end."""
-        halves = [m.dtype(x) for x in xs if x is not None and m.dtype(x) in ("float16", "bfloat16")]
-        if not halves:
+        half_types = [
+            m.dtype(x) for x in xs if x is not None and m.dtype(x) in ("float16", "bfloat16")
+        ]
+        if not half_types:
             return self.compute(m, *xs)
         wide = [
-            m.convert(x, "float32") if x is not None and m.dtype(x) == halves[0] else x for x in xs
+            m.convert(x, "float32") if x is not None and m.dtype(x) == half_types[0] else x
+            for x in xs
         ]
         y = self.compute(m, *wide)
-        return m.convert(y, halves[0]) if m.dtype(y) == "float32" else y
+        return m.convert(y, half_types[0]) if m.dtype(y) == "float32" else y
 
     def expression(self, dtypes: Sequence[DType | str | None]) -> Expr | None:
         """The scalar meaning as an expression over Input(i), for inputs of `dtypes`.
@@ -156,8 +159,8 @@ class Addition(Binary):
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
-        (found,) = super().error(ev, inputs, outputs)
-        if found is None:
+        (rounding,) = super().error(ev, inputs, outputs)
+        if rounding is None:
             return (None,)
         with np.errstate(all="ignore"):
             y = np.abs(np.asarray(outputs[0], np.float64))
@@ -165,8 +168,8 @@ class Addition(Binary):
             # As float64 has it: what even float64 loses beside a mask of -3e38 is no error.
             smaller = np.abs(y - larger)
         spacing = FORMATS[str(ev.outputs[0].dtype)].smallest_subnormal
-        most = np.broadcast_to(smaller, found.sigma.shape) + spacing
-        return (Rounding(np.fmin(found.sigma, most), np.fmin(found.bound, most)),)
+        limit = np.broadcast_to(smaller, rounding.sigma.shape) + spacing
+        return (Rounding(np.fmin(rounding.sigma, limit), np.fmin(rounding.bound, limit)),)
 
 
 def power_of_two(x: Any) -> np.ndarray:

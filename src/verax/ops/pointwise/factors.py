@@ -41,13 +41,13 @@ class Bfloat16Factor(Elementwise):
     def reference(self, ev: Evaluation, x: Any) -> Any:
         if ev.work.kind == "O":
             return np.frompyfunc(_exactly, 1, 1)(x)
-        found = round_to(x, BFLOAT16)
-        return np.where(np.abs(found) < SMALLEST_FACTOR, 0.0, found).astype(ev.work)
+        rounded = round_to(x, BFLOAT16)
+        return np.where(np.abs(rounded) < SMALLEST_FACTOR, 0.0, rounded).astype(ev.work)
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
-        found = m.convert(m.convert(xs[0], "bfloat16"), "float32")
-        small = m.lt(m.abs(found), m.const(SMALLEST_FACTOR, "float32"))
-        return m.select(small, m.const(0.0, "float32"), found)
+        rounded = m.convert(m.convert(xs[0], "bfloat16"), "float32")
+        small = m.lt(m.abs(rounded), m.const(SMALLEST_FACTOR, "float32"))
+        return m.select(small, m.const(0.0, "float32"), rounded)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -61,5 +61,5 @@ class Bfloat16Factor(Elementwise):
 
 
 def _exactly(x: Any) -> Any:
-    found = float(round_to(float(x), BFLOAT16))
-    return type(x)(0.0 if abs(found) < SMALLEST_FACTOR else found)
+    rounded = float(round_to(float(x), BFLOAT16))
+    return type(x)(0.0 if abs(rounded) < SMALLEST_FACTOR else rounded)

@@ -37,18 +37,18 @@ class FloorDiv(Binary):
         """By the remainder, which is exact: (A - A rem B) / B errs by less than 1/2 as long as the
         places behind the point exist."""
         a, b = xs
-        dtype, rest, zero = m.dtype(a), m.rem(a, b), m.like(0, b)
+        dtype, remainder, zero = m.dtype(a), m.rem(a, b), m.like(0, b)
         if dtype.startswith("uint"):
             return m.div(a, b)
-        wrong = m.and_(m.ne(rest, zero), m.xor(m.lt(rest, zero), m.lt(b, zero)))
+        wrong = m.and_(m.ne(remainder, zero), m.xor(m.lt(remainder, zero), m.lt(b, zero)))
         if dtype.startswith("int"):
             quotient, wrong = m.div(a, b), m.and_(wrong, m.ne(b, zero))
             return m.select(wrong, m.sub(quotient, m.like(1, a)), quotient)
-        whole = m.div(m.sub(a, rest), b)
-        whole = m.rint(m.select(wrong, m.sub(whole, m.like(1, a)), whole))
+        floored = m.div(m.sub(a, remainder), b)
+        floored = m.rint(m.select(wrong, m.sub(floored, m.like(1, a)), floored))
         quotient = m.div(a, b)
-        whole = m.select(m.eq(whole, zero), m.copysign(zero, quotient), whole)
-        return m.select(m.eq(b, zero), quotient, whole)
+        floored = m.select(m.eq(floored, zero), m.copysign(zero, quotient), floored)
+        return m.select(m.eq(b, zero), quotient, floored)
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]

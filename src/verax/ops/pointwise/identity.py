@@ -63,7 +63,7 @@ class Dropout(Passing):
         x = ctx.type(0)
         return (x, x.with_dtype(DType.bool_)) if self.mask else (x,)
 
-    def reference(self, ev: Evaluation, x: Any, *rest: Any) -> Any:
+    def reference(self, ev: Evaluation, x: Any, *parameters: Any) -> Any:
         return (x, np.ones(np.shape(x), bool)) if self.mask else x
 
     def expression(self, dtypes: Sequence[DType | str | None]) -> Expr | None:

@@ -17,7 +17,7 @@ from verax.ops.common import FLOATS
 from verax.ops.pointwise.elementwise import Elementwise
 
 
-class Function(Elementwise):
+class ElementaryFunction(Elementwise):
     """A named function of `numerics.functions` of one float input."""
 
     dtypes = FLOATS
@@ -34,7 +34,7 @@ class Function(Elementwise):
         return m.call(self.function, *xs)
 
 
-class ByExponentials(Function):
+class ByExponentials(ElementaryFunction):
     """A function that compilers without a kernel of its own write by exponentials or logarithms:
     what lies near 0 is the difference of numbers near 1 then, and errs as they do."""
 
@@ -43,7 +43,7 @@ class ByExponentials(Function):
 
 
 @operator
-class Exp(Function):
+class Exp(ElementaryFunction):
     """e ** X."""
 
     gains = (Gain.bounded,)
@@ -56,7 +56,7 @@ class Exp(Function):
 
 
 @operator
-class Log(Function):
+class Log(ElementaryFunction):
     """The natural logarithm; -inf at 0, NaN below."""
 
     gains = (Gain.unbounded,)
@@ -86,7 +86,7 @@ class Log1p(ByExponentials):
 
 
 @operator
-class Sin(Function):
+class Sin(ElementaryFunction):
     """The sine of X radians."""
 
     gains = (Gain.bounded,)
@@ -98,7 +98,7 @@ class Sin(Function):
 
 
 @operator
-class Cos(Function):
+class Cos(ElementaryFunction):
     """The cosine of X radians."""
 
     gains = (Gain.bounded,)
@@ -110,7 +110,7 @@ class Cos(Function):
 
 
 @operator
-class Tan(Function):
+class Tan(ElementaryFunction):
     """The tangent of X radians."""
 
     gains = (Gain.unbounded,)
@@ -119,7 +119,7 @@ class Tan(Function):
 
 
 @operator
-class Asin(Function):
+class Asin(ElementaryFunction):
     """The angle in [-pi/2, pi/2] with the sine X; NaN outside [-1, 1]."""
 
     gains = (Gain.unbounded,)
@@ -129,7 +129,7 @@ class Asin(Function):
 
 
 @operator
-class Acos(Function):
+class Acos(ElementaryFunction):
     """The angle in [0, pi] with the cosine X; NaN outside [-1, 1]."""
 
     gains = (Gain.unbounded,)
@@ -139,7 +139,7 @@ class Acos(Function):
 
 
 @operator
-class Atan(Function):
+class Atan(ElementaryFunction):
     """The angle in (-pi/2, pi/2) with the tangent X."""
 
     gains = (Gain.bounded,)
@@ -155,7 +155,7 @@ class Sinh(ByExponentials):
 
 
 @operator
-class Cosh(Function):
+class Cosh(ElementaryFunction):
     """The hyperbolic cosine."""
 
     gains = (Gain.bounded,)
@@ -179,7 +179,7 @@ class Asinh(ByExponentials):
 
 
 @operator
-class Acosh(Function):
+class Acosh(ElementaryFunction):
     """The inverse hyperbolic cosine; NaN below 1."""
 
     gains = (Gain.unbounded,)
@@ -197,7 +197,7 @@ class Atanh(ByExponentials):
 
 
 @operator
-class Erf(Function):
+class Erf(ElementaryFunction):
     """The error function 2/sqrt(pi) integral from 0 to X of exp(-t^2).
 
     Some libraries approximate it with an absolute error, near 0 too.
@@ -213,7 +213,7 @@ class Erf(Function):
 
 
 @operator
-class ErfInv(Function):
+class ErfInv(ElementaryFunction):
     """The number whose error function is X; infinite at 1 and -1, NaN outside [-1, 1].
 
     Libraries approximate it to a few ulps by 1 - |X|, which rounding moves by 2^-24 of 1.
@@ -225,7 +225,7 @@ class ErfInv(Function):
 
 
 @operator
-class Sigmoid(Function):
+class Sigmoid(ElementaryFunction):
     """1 / (1 + exp(-X))."""
 
     gains = (Gain.bounded,)

@@ -1,4 +1,4 @@
-"""Quantisation of data while a network runs, group by group: what hybrid networks (integer weights,
+"""Quantization of data while a network runs, group by group: what hybrid networks (integer weights,
 floating-point activations) do before each integer product.
 """
 

@@ -1,4 +1,4 @@
-"""Quantisation per element in the arithmetic of kernels: the same integers as the meanings.
+"""Quantization per element in the arithmetic of kernels: the same integers as the meanings.
 
 Operators of this room have parameters that belong to indices of an axis, which no broadcasting
 aligns. They state the meaning of an element over its own parameters here, and how a parameter is
@@ -34,13 +34,13 @@ Constants = Sequence[np.ndarray | None]
 """Inputs that are known, by number."""
 
 
-class Parametrised(Operator):
+class Parametrized(Operator):
     """Base of operators whose element depends on one element of the first input and on parameters,
     the further inputs, which `spread` brings to a shape that broadcasts with it."""
 
     through_float32: ClassVar[bool] = False
 
-    def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
+    def per_element(self, m: Arith[Any], to: str, constants: Constants, *xs: Any) -> Any:
         """The element over `m`; omitted inputs are None. to: element type of the result.
 
         TypeError for element types that are left to the reference.
@@ -55,60 +55,62 @@ class Parametrised(Operator):
         """Whether a parameter broadcasts with the first input as it is, without `spread`."""
         return parameter.rank == 0
 
-    def expression(self, dtypes: Sequence[str | None], to: str, known: Constants) -> Expr | None:
+    def expression(
+        self, dtypes: Sequence[str | None], to: str, constants: Constants
+    ) -> Expr | None:
         """The meaning over Input(i); None where these types have none."""
         inputs = [None if d is None else Input(i, d) for i, d in enumerate(dtypes)]
         try:
-            return self.per_element(TracingArith(), to, known, *inputs)
+            return self.per_element(TracingArith(), to, constants, *inputs)
         except TypeError:
             return None
 
 
-def quantised(
-    m: Arith[Any], x: Any, scale: Any, zero: Any, to: str, precision: str, halves: str
+def quantized(
+    m: Arith[Any], x: Any, scale: Any, zero: Any, to: str, precision: str, tie_rule: str
 ) -> Any:
     """saturate(round(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero.
 
     scale: None for 1.
     """
-    least, most = DType(to).ends
+    min_value, max_value = DType(to).ends
     quotient = x if scale is None else _quotient(m, x, scale, precision)
     work = m.dtype(quotient)
     offset = m.const(0, "int32") if zero is None else m.convert(zero, "int32")
     low, high = (
-        m.convert(m.sub(m.const(int(end), "int32"), offset), work) for end in (least, most)
+        m.convert(m.sub(m.const(int(end), "int32"), offset), work) for end in (min_value, max_value)
     )
     quotient = m.select(m.eq(quotient, quotient), quotient, m.const(0.0, work))
     quotient = m.select(m.gt(quotient, low), quotient, low)
     quotient = m.select(m.lt(quotient, high), quotient, high)
-    whole = _to_even(m, quotient) if halves == "even" else halves_away(m, quotient)
-    return m.convert(m.add(whole, offset), to)
+    rounded = _to_even(m, quotient) if tie_rule == "even" else halves_away(m, quotient)
+    return m.convert(m.add(rounded, offset), to)
 
 
-def quantised_to_float(
+def quantized_to_float(
     m: Arith[Any], x: Any, scale: Any, zero: Any, to: str, precision: str, saturate: bool
 ) -> Any:
     """x / scale + zero as a narrow float, quotient and sum rounded to `precision` first.
 
     zero: None for 0. saturate: as of Cast.
     """
-    found = _quotient(m, x, scale, precision)
+    quotient = _quotient(m, x, scale, precision)
     if zero is not None:
-        wide, offset = m.convert(found, "float64"), m.convert(zero, "float64")
-        moved = m.convert(m.convert(m.add(wide, offset), precision), m.dtype(found))
+        wide, offset = m.convert(quotient, "float64"), m.convert(zero, "float64")
+        shifted = m.convert(m.convert(m.add(wide, offset), precision), m.dtype(quotient))
         # -0 stays what it is.
-        found = m.select(m.eq(offset, m.like(0.0, offset)), found, moved)
-    return m.convert(clipped(m, found, to) if saturate else found, to)
+        quotient = m.select(m.eq(offset, m.like(0.0, offset)), quotient, shifted)
+    return m.convert(clipped(m, quotient, to) if saturate else quotient, to)
 
 
-def _number(m: Arith[Any], x: Any) -> Any:
-    """What is stored in a narrow type, in one that is computed in."""
+def _computable(m: Arith[Any], x: Any) -> Any:
+    """`x` converted from a stored narrow type to one that is computed in."""
     return widened(m, x) if x is not None and m.dtype(x) in STORED else x
 
 
 def _quotient(m: Arith[Any], x: Any, scale: Any, precision: str) -> Any:
     """x / scale rounded once to `precision`, as float32 or float64."""
-    scale = _number(m, scale)
+    scale = _computable(m, scale)
     if precision == "float32" and m.dtype(x) in NARROW and m.dtype(scale) in NARROW:
         return m.div(m.convert(x, "float32"), m.convert(scale, "float32"))
     quotient = m.div(m.convert(x, "float64"), m.convert(scale, "float64"))
@@ -130,32 +132,32 @@ def halves_away(m: Arith[Any], x: Any) -> Any:
     size = m.abs(x)
     below = m.floor(size)
     up = m.ge(m.sub(size, below), m.like(0.5, x))
-    whole = _to_even(m, m.select(up, m.add(below, m.like(1.0, x)), below))
-    return m.select(m.lt(x, m.like(0.0, x)), m.neg(whole), whole)
+    rounded = _to_even(m, m.select(up, m.add(below, m.like(1.0, x)), below))
+    return m.select(m.lt(x, m.like(0.0, x)), m.neg(rounded), rounded)
 
 
-def dequantised(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) -> Any:
+def dequantized(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) -> Any:
     """(x - zero) scale, rounded once to `to`."""
-    scale = _number(m, scale)
+    scale = _computable(m, scale)
     if m.dtype(x) in NARROW_FLOATS:
-        return _dequantised_float(m, widened(m, x), scale, _number(m, zero), to)
-    x, zero = _number(m, x), _number(m, zero)
+        return _dequantized_float(m, widened(m, x), scale, _computable(m, zero), to)
+    x, zero = _computable(m, x), _computable(m, zero)
     if m.dtype(x) in SMALL and m.dtype(scale) in NARROW and to in ("float32", "float64"):
-        whole = m.convert(x, "int32")
+        integer = m.convert(x, "int32")
         if zero is not None:
-            whole = m.sub(whole, m.convert(zero, "int32"))
+            integer = m.sub(integer, m.convert(zero, "int32"))
         work = to if m.dtype(scale) == "float32" or to == "float64" else "float32"
-        return m.mul(m.convert(whole, work), m.convert(scale, work))
+        return m.mul(m.convert(integer, work), m.convert(scale, work))
     if to == "bfloat16" or to not in FLOATS:
         raise TypeError(f"{to} is left to the reference")
-    whole = m.convert(x, "int64")
+    integer = m.convert(x, "int64")
     if zero is not None:
-        whole = m.sub(whole, m.convert(zero, "int64"))
-    product = m.mul(m.convert(whole, "float64"), m.convert(scale, "float64"))
+        integer = m.sub(integer, m.convert(zero, "int64"))
+    product = m.mul(m.convert(integer, "float64"), m.convert(scale, "float64"))
     return m.convert(product, to)
 
 
-def _dequantised_float(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) -> Any:
+def _dequantized_float(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) -> Any:
     if zero is None and to == "float32" and m.dtype(scale) in NARROW:
         return m.mul(x, m.convert(scale, "float32"))
     if to not in FLOATS:
@@ -166,38 +168,38 @@ def _dequantised_float(m: Arith[Any], x: Any, scale: Any, zero: Any, to: str) ->
     return m.convert(m.mul(wide, m.convert(scale, "float64")), to)
 
 
-def requantised(
+def requantized(
     m: Arith[Any],
     x: Any,
     factor: tuple[Any, Any],
-    known: tuple[np.ndarray | None, np.ndarray | None],
+    constants: tuple[np.ndarray | None, np.ndarray | None],
     rounding: str,
     zero: int,
     ends: tuple[int, int],
 ) -> Any:
     """zero + round(x factor) between `ends`, in int32 or int64. factor: multiplier and shift,
     int32; known: their values where they are constants."""
-    multiplier, shift = known
+    multiplier, shift = constants
     down = multiplier is not None and multiplier.min(initial=0) >= 0
     down = down and shift is not None and shift.max(initial=0) <= 0
     if rounding == "twice" and down:
         assert multiplier is not None and shift is not None
         short = multiplier.min(initial=NORMAL) >= NORMAL and shift.max(initial=-2) <= -2
-        found = (
+        rounded = (
             _scaled_short(m, x, *factor, negative=ends[0] < zero)
             if short
             else _scaled_down(m, x, *factor)
         )
     else:
         wide = [m.convert(v, "int64") for v in (x, *factor)]
-        found = _WIDE[rounding](m, *wide)
+        rounded = _WIDE[rounding](m, *wide)
     limits = [end - zero for end in ends]
-    work = m.dtype(found)
+    work = m.dtype(rounded)
     if work == "int32" and not all(-(2**31) <= end < 2**31 for end in limits):
         work = "int64"
-        found = m.convert(found, work)
+        rounded = m.convert(rounded, work)
     low, high = (m.const(end, work) for end in limits)
-    return m.add(m.min(m.max(found, low), high), m.const(zero, work))
+    return m.add(m.min(m.max(rounded, low), high), m.const(zero, work))
 
 
 def _scaled_down(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
@@ -245,12 +247,12 @@ def rounded_shift(m: Arith[Any], x: Any, exponent: Any) -> Any:
 
 
 def doubling_high_product(m: Arith[Any], a: Any, b: Any) -> Any:
-    """Halves up: what rounding them away from zero and truncating toward it comes to."""
+    """(2 a b) >> 32 of int32 values in int64, saturating, ties rounded up."""
     product = m.add(m.mul(a, b), m.const(2**30, "int64"))
     high = m.shift_right(product, m.const(31, "int64"))
     lowest = m.const(-(2**31), "int64")
-    both = m.and_(m.eq(a, lowest), m.eq(b, lowest))
-    return m.select(both, m.const(2**31 - 1, "int64"), high)
+    overflows = m.and_(m.eq(a, lowest), m.eq(b, lowest))
+    return m.select(overflows, m.const(2**31 - 1, "int64"), high)
 
 
 def scaled(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
@@ -262,28 +264,28 @@ def scaled(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
 
 
 def _scaled_wide(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
-    def number(value: int) -> Any:
+    def int64(value: int) -> Any:
         return m.const(value, "int64")
 
-    half = m.shift_right(m.add(multiplier, number(2**15)), number(16))
-    short = m.select(m.lt(multiplier, number(0x7FFF0000)), half, number(0x7FFF))
-    total = m.sub(number(15), shift)
-    middle = m.shift_left(number(1), m.sub(total, number(1)))
+    half = m.shift_right(m.add(multiplier, int64(2**15)), int64(16))
+    short = m.select(m.lt(multiplier, int64(0x7FFF0000)), half, int64(0x7FFF))
+    total = m.sub(int64(15), shift)
+    middle = m.shift_left(int64(1), m.sub(total, int64(1)))
     return _wrap32(m, m.shift_right(m.add(m.mul(x, short), middle), total))
 
 
 def _scaled_once(m: Arith[Any], x: Any, multiplier: Any, shift: Any) -> Any:
-    def number(value: int) -> Any:
+    def int64(value: int) -> Any:
         return m.const(value, "int64")
 
     size = m.abs(x)
-    high, low = m.shift_right(size, number(16)), m.and_(size, number(0xFFFF))
+    high, low = m.shift_right(size, int64(16)), m.and_(size, int64(0xFFFF))
     product = m.mul(high, multiplier)
-    product = m.add(product, m.shift_right(m.mul(low, multiplier), number(16)))
-    total = m.sub(number(15), shift)
-    middle = m.shift_right(m.shift_left(number(1), total), number(1))
-    found = m.shift_right(m.add(product, middle), total)
-    return _wrap32(m, m.select(m.lt(x, number(0)), m.neg(found), found))
+    product = m.add(product, m.shift_right(m.mul(low, multiplier), int64(16)))
+    total = m.sub(int64(15), shift)
+    middle = m.shift_right(m.shift_left(int64(1), total), int64(1))
+    rounded = m.shift_right(m.add(product, middle), total)
+    return _wrap32(m, m.select(m.lt(x, int64(0)), m.neg(rounded), rounded))
 
 
 _WIDE = {"twice": scaled, "short": _scaled_wide, "once": _scaled_once}

@@ -1,4 +1,4 @@
-"""Quantisation: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
+"""Quantization: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
 
 Quotients are rounded to the element type of the scale before they are rounded to integers: that is
 the meaning. Other honest kernels divide in float64, or multiply with a rounded reciprocal, or add
@@ -27,10 +27,10 @@ from verax.numerics.narrow import clipped
 from verax.ops.common import FLOATS, as_dtype, as_exact, draw, normalize_axis, rounding, same_dtype
 from verax.ops.quantized.per_element import (
     Constants,
-    Parametrised,
-    dequantised,
-    quantised,
-    quantised_to_float,
+    Parametrized,
+    dequantized,
+    quantized,
+    quantized_to_float,
 )
 
 HALVES: dict[str, Callable[[Any], Any]] = {"even": np.rint, "away": nearest}
@@ -40,7 +40,7 @@ range, its reciprocal, the product, and the sum. Some kernels count from the low
 so that every number is as large as that."""
 POWER = DType.float8_e8m0fnu
 """A type of scales alone."""
-QUANTISED = (
+QUANTIZED = (
     *(DType.int8, DType.uint8, DType.int16, DType.uint16),
     *(d for d in DType if d in NARROW and d is not POWER),
 )
@@ -61,15 +61,17 @@ def _check_scale(ctx: Inference, axis: int, block_size: int) -> None:
     axis = normalize_axis(ctx, axis, x.rank)
     if block_size == 0:
         ctx.require(scale.rank == 1, f"the scale {scale} is neither a scalar nor one-dimensional")
-        size, wanted = scale.dims[0], x.dims[axis]
+        size, expected = scale.dims[0], x.dims[axis]
     else:
         ctx.require(block_size > 0, f"block_size is {block_size}")
         ctx.require(scale.rank == x.rank, f"the scale {scale} has another rank than {x}")
-        size, wanted = scale.dims[axis], ceildiv(x.dims[axis], block_size)
-        others = [tuple(d for a, d in enumerate(t.dims) if a != axis) for t in (scale, x)]
-        ctx.require(not _differ(*others), f"the scale {scale} does not fit {x} beside axis {axis}")
-    if isinstance(size, int) and isinstance(wanted, int) and size != wanted:
-        ctx.fail(f"the scale {scale} has {size} numbers along axis {axis} of {x}, not {wanted}")
+        size, expected = scale.dims[axis], ceildiv(x.dims[axis], block_size)
+        other_dims = [tuple(d for a, d in enumerate(t.dims) if a != axis) for t in (scale, x)]
+        ctx.require(
+            not _differ(*other_dims), f"the scale {scale} does not fit {x} beside axis {axis}"
+        )
+    if isinstance(size, int) and isinstance(expected, int) and size != expected:
+        ctx.fail(f"the scale {scale} has {size} numbers along axis {axis} of {x}, not {expected}")
 
 
 def _differ(left: Sequence[DimLike], right: Sequence[DimLike]) -> bool:
@@ -89,28 +91,28 @@ def _spread(parameter: Any, shape: tuple[int, ...], axis: int, block_size: int) 
 
 
 def _aligned(parameter: TensorType, x: TensorType, axis: int, block_size: int) -> bool:
-    """Whether scale or zero point broadcast with `x` as they are: one number, numbers of the last
-    axis, or blocks that are the whole axis."""
+    """True if a scale or zero point broadcasts with `x` as it is: a scalar, one number per index of
+    the last axis, or one block that is the full axis."""
     if parameter.rank == 0 or not x.rank:
         return parameter.rank == 0
     axis %= x.rank
     if parameter.rank == 1 and (parameter.dims[0] == 1 or not block_size):
         return parameter.dims[0] == 1 or axis == x.rank - 1
-    others = [tuple(d for a, d in enumerate(t.dims) if a != axis) for t in (parameter, x)]
-    return bool(block_size and parameter.dims[axis] == 1 and others[0] == others[1])
+    other_dims = [tuple(d for a, d in enumerate(t.dims) if a != axis) for t in (parameter, x)]
+    return bool(block_size and parameter.dims[axis] == 1 and other_dims[0] == other_dims[1])
 
 
-def _quantise(
-    x: Any, scale: Any, zero: Any, to: DType, precision: DType, halves: str = "even"
+def _quantize(
+    x: Any, scale: Any, zero: Any, to: DType, precision: DType, tie_rule: str = "even"
 ) -> np.ndarray:
     """saturate(round(x / scale) + zero), the quotient rounded to `precision`; NaN gives zero."""
     quotient = np.asarray(x, np.float64) / np.asarray(scale, np.float64)
     quotient = round_to(quotient, FORMATS[str(precision)])
-    whole = HALVES[halves](np.nan_to_num(quotient, nan=0.0)) + np.asarray(zero, np.float64)
-    return np.clip(whole, *to.ends).astype(to.numpy)
+    rounded = HALVES[tie_rule](np.nan_to_num(quotient, nan=0.0)) + np.asarray(zero, np.float64)
+    return np.clip(rounded, *to.ends).astype(to.numpy)
 
 
-def _quantise_to_float(
+def _quantize_to_float(
     x: Any, scale: Any, zero: Any, to: DType, precision: DType, saturate: bool
 ) -> np.ndarray:
     """x / scale + zero rounded to the narrow float `to`; quotient and sum to `precision` before."""
@@ -120,8 +122,8 @@ def _quantise_to_float(
         quotient = np.asarray(x, np.float64) / np.asarray(scale, np.float64)
         quotient = round_to(quotient, form)
         quotient = np.where(zero == 0, quotient, round_to(quotient + zero, form))
-        found = clipped(_NUMPY, quotient, str(to)) if saturate else quotient
-        return _NUMPY.convert(found, str(to)).astype(np.float64)
+        clipped_quotient = clipped(_NUMPY, quotient, str(to)) if saturate else quotient
+        return _NUMPY.convert(clipped_quotient, str(to)).astype(np.float64)
 
 
 def _quantity(x: Any, scale: Any, zero: Any, units: float, ends: tuple[int, int]) -> Quantity:
@@ -133,12 +135,12 @@ def _quantity(x: Any, scale: Any, zero: Any, units: float, ends: tuple[int, int]
     return Quantity(quotient + zero, slack, low, high, zero=zero)
 
 
-def _is_zero(known: np.ndarray | None) -> bool:
-    return known is not None and not known.astype(np.float64).any()
+def _is_zero(content: np.ndarray | None) -> bool:
+    return content is not None and not content.astype(np.float64).any()
 
 
 @operator
-class QuantizeLinear(Parametrised):
+class QuantizeLinear(Parametrized):
     """saturate(round(x / y_scale) + y_zero_point).
 
     axis: of one-dimensional scales. block_size: elements of `axis` that share a scale, or 0.
@@ -171,7 +173,7 @@ class QuantizeLinear(Parametrised):
         _check_scale(ctx, self.axis, self.block_size)
         ctx.require(self.precision in (None, *FLOATS), f"precision is {self.precision}")
         to = ctx.type(2).dtype if ctx.has(2) else self.output_dtype or DType.uint8
-        ctx.require(to in QUANTISED, f"{to} is no quantised type, only {', '.join(QUANTISED)}")
+        ctx.require(to in QUANTIZED, f"{to} is no quantised type, only {', '.join(QUANTIZED)}")
         if self.output_dtype not in (None, to):
             ctx.fail(f"output_dtype is {self.output_dtype}, the zero point is {to}")
         return (ctx.type(0).with_dtype(to),)
@@ -185,22 +187,26 @@ class QuantizeLinear(Parametrised):
         )
         precision, to = self._precision(declared.dtype), ev.outputs[0].dtype
         if to.is_float:
-            found = _quantise_to_float(x, scale, zero, to, precision, self.saturate)
-            return as_exact(found, ev.work)
-        return _quantise(x, scale, zero, to, precision, self.halves)
+            quantized = _quantize_to_float(x, scale, zero, to, precision, self.saturate)
+            return as_exact(quantized, ev.work)
+        return _quantize(x, scale, zero, to, precision, self.halves)
 
     def _precision(self, scale: DType) -> DType:
         return self.precision or (DType.float32 if scale is POWER else scale)
 
-    def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
+    def per_element(self, m: Arith[Any], to: str, constants: Constants, *xs: Any) -> Any:
         x, scale, zero = (*xs, None)[:3]
         precision = str(self._precision(DType(m.dtype(scale))))
         if DType(to).is_float:
-            zero = None if known[2:] and _is_zero(known[2]) else zero
-            return quantised_to_float(m, x, scale, zero, to, precision, self.saturate)
-        if known[1] is not None and (known[1] == 1).all() and precision == m.dtype(x) == "float32":
+            zero = None if constants[2:] and _is_zero(constants[2]) else zero
+            return quantized_to_float(m, x, scale, zero, to, precision, self.saturate)
+        if (
+            constants[1] is not None
+            and (constants[1] == 1).all()
+            and precision == m.dtype(x) == "float32"
+        ):
             scale = None
-        return quantised(m, x, scale, zero, to, precision, self.halves)
+        return quantized(m, x, scale, zero, to, precision, self.halves)
 
     def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return np.asarray(_spread(parameter, shape, self.axis, self.block_size))
@@ -244,7 +250,7 @@ class QuantizeLinear(Parametrised):
             real = np.asarray(x, np.float64) / scale + zero
             slack = UNITS * unit * (np.abs(real) + 2 * np.abs(zero))
             ends = [
-                _quantise_to_float(real + side, 1.0, 0.0, to, DType.float64, self.saturate)
+                _quantize_to_float(real + side, 1.0, 0.0, to, DType.float64, self.saturate)
                 for side in (-slack, slack)
             ]
             width = np.nan_to_num(ends[1] - ends[0], nan=0.0, posinf=np.inf)
@@ -288,7 +294,7 @@ class QuantizeLinear(Parametrised):
         blocks = draw(rng, (2, 3, 3), low=0.125, high=0.5)
         yield Case(cls(axis=2, block_size=3), (x, blocks, np.full((2, 3, 3), 9, np.uint16)))
         wide = draw(rng, (2, 3, 7), low=-900.0, high=900.0)
-        for to in (d for d in QUANTISED if d.is_narrow):
+        for to in (d for d in QUANTIZED if d.is_narrow):
             zero = np.ones((3,), to.numpy)
             yield Case(cls(), (wide, lines[0], zero), label=str(to))
         yield Case(cls(output_dtype=DType.float8_e4m3fn, saturate=False), (wide, scalar))
@@ -300,7 +306,7 @@ class QuantizeLinear(Parametrised):
 
 
 @operator
-class DequantizeLinear(Parametrised):
+class DequantizeLinear(Parametrized):
     """(x - x_zero_point) x_scale. Attributes as in `QuantizeLinear`."""
 
     gains = (Gain.none, Gain.bounded)
@@ -316,7 +322,7 @@ class DequantizeLinear(Parametrised):
             object.__setattr__(self, "output_dtype", as_dtype(self.output_dtype))
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
-        same_dtype(ctx, (0, 2) if ctx.has(2) else (0,), (*QUANTISED, DType.int32))
+        same_dtype(ctx, (0, 2) if ctx.has(2) else (0,), (*QUANTIZED, DType.int32))
         _check_scale(ctx, self.axis, self.block_size)
         to = self.output_dtype or ctx.type(1).dtype
         ctx.require(to in FLOATS, f"output_dtype is {to}, not a float type")
@@ -331,11 +337,11 @@ class DequantizeLinear(Parametrised):
         )
         return ((x if declared.dtype.is_float else x.astype(np.int64)) - zero) * scale
 
-    def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
+    def per_element(self, m: Arith[Any], to: str, constants: Constants, *xs: Any) -> Any:
         x, scale, zero = (*xs, None)[:3]
-        if known[2:] and DType(m.dtype(x)).is_float and _is_zero(known[2]):
+        if constants[2:] and DType(m.dtype(x)).is_float and _is_zero(constants[2]):
             zero = None
-        return dequantised(m, x, scale, zero, to)
+        return dequantized(m, x, scale, zero, to)
 
     def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return np.asarray(_spread(parameter, shape, self.axis, self.block_size))
@@ -359,15 +365,19 @@ class DequantizeLinear(Parametrised):
         """One product; int32 values may be rounded to float first, and those of fewer bits may be
         counted from the low end of their range: q scale + (low - zero) scale."""
         x, scale = inputs[:2]
-        found = rounding(ev.outputs[0].dtype, outputs[0], 2 * KAPPA, 2.01)
+        product_rounding = rounding(ev.outputs[0].dtype, outputs[0], 2 * KAPPA, 2.01)
         declared = ev.inputs[0]
         assert declared is not None
-        if found is None or declared.dtype.is_float or declared.dtype.itemsize > 2:
-            return (found,)
+        if product_rounding is None or declared.dtype.is_float or declared.dtype.itemsize > 2:
+            return (product_rounding,)
         low, high = map(float, declared.dtype.ends)
         width = np.abs(np.asarray(_spread(scale, x.shape, self.axis, self.block_size), np.float64))
         added = U * width * (high - low)
-        return (Rounding(np.hypot(found.sigma, KAPPA * added), found.bound + 2 * added),)
+        return (
+            Rounding(
+                np.hypot(product_rounding.sigma, KAPPA * added), product_rounding.bound + 2 * added
+            ),
+        )
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -381,7 +391,7 @@ class DequantizeLinear(Parametrised):
         blocks = draw(rng, (2, 3, 3), low=0.125, high=0.5)
         yield Case(cls(axis=2, block_size=3), (x, blocks, np.full((2, 3, 3), 9, np.uint8)))
         yield Case(cls(), (draw(rng, (4, 5), "int32", -(2**30), 2**30), scalar))
-        for stored in (d for d in QUANTISED if d.is_narrow):
+        for stored in (d for d in QUANTIZED if d.is_narrow):
             codes = draw(rng, (2, 3, 7), stored, -9.0, 9.0)
             yield Case(cls(), (codes, lines[0], np.ones((3,), stored.numpy)), label=str(stored))
             yield Case(cls(axis=2, block_size=3), (codes, blocks), label=f"blocks of {stored}")
@@ -414,7 +424,7 @@ class DynamicQuantizeLinear(Operator):
         low, high = np.float32(min(0.0, x.min(initial=0))), np.float32(max(0.0, x.max(initial=0)))
         scale = (high - low) / np.float32(255) if high > low else np.float32(1)
         zero = np.rint(np.clip(-low / scale, 0, 255)).astype(np.uint8)
-        return _quantise(x, scale, zero, DType.uint8, DType.float32), scale, zero
+        return _quantize(x, scale, zero, DType.uint8, DType.float32), scale, zero
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
@@ -433,9 +443,9 @@ class DynamicQuantizeLinear(Operator):
         # The scale's own two roundings come on top of those of a given scale.
         zero = _quantity(np.float64(-low), scale, 0.0, (UNITS + 2) * unit, ends)
         first, last = (int(e) for e in zero.ends())
-        whole = float(np.rint(zero.real))
-        values = _quantity(x, scale, whole, (UNITS + 2) * unit, ends)
-        shifts = tuple(n - int(whole) for n in range(first, last + 1))
+        zero_point = float(np.rint(zero.real))
+        values = _quantity(x, scale, zero_point, (UNITS + 2) * unit, ends)
+        shifts = tuple(n - int(zero_point) for n in range(first, last + 1))
         return (dataclasses.replace(values, shifts=shifts), None, zero)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Integer arithmetic between quantised values: Requantize, AveragePoolInteger, SoftmaxInteger.
+"""Integer arithmetic between quantized values: Requantize, AveragePoolInteger, SoftmaxInteger.
 
 All are exact: they mean the integers that LiteRT's reference kernels compute, roundings included.
 """
@@ -31,7 +31,7 @@ from verax.numerics.fixed_point import (
     wrap32,
 )
 from verax.ops.common import as_dtype, draw, normalize_axis
-from verax.ops.quantized.per_element import Constants, Parametrised, requantised
+from verax.ops.quantized.per_element import Constants, Parametrized, requantized
 from verax.ops.windows.pooling import AveragePool, window_cases, window_sums
 from verax.ops.windows.windows import Ints, Pads, expect_dims
 
@@ -45,7 +45,7 @@ SUM_BITS = 12
 
 
 @operator
-class Requantize(Parametrised):
+class Requantize(Parametrized):
     """saturate(zero_point + round(x multiplier 2^(shift - 31))), clipped to low .. high.
 
     Inputs: x int32 or int64, multiplier int32, shift int32; the last two are scalars or one number
@@ -85,8 +85,8 @@ class Requantize(Parametrised):
 
     def reference(self, ev: Evaluation, x: Any, multiplier: Any, shift: Any) -> Any:
         factors = [self.spread(f, x.shape) for f in (multiplier, shift)]
-        found = ROUNDINGS[self.rounding](x, *factors) + self.zero_point
-        return np.clip(found, *self.ends()).astype(self.output_dtype.numpy)
+        rounded = ROUNDINGS[self.rounding](x, *factors) + self.zero_point
+        return np.clip(rounded, *self.ends()).astype(self.output_dtype.numpy)
 
     def ends(self) -> tuple[int, int]:
         """The lowest and the highest result."""
@@ -95,14 +95,14 @@ class Requantize(Parametrised):
         high = int(info.max) if self.high is None else min(self.high, int(info.max))
         return low, max(low, high)
 
-    def per_element(self, m: Arith[Any], to: str, known: Constants, *xs: Any) -> Any:
+    def per_element(self, m: Arith[Any], to: str, constants: Constants, *xs: Any) -> Any:
         x, multiplier, shift = xs
-        factors = known[1], known[2]
+        factors = constants[1], constants[2]
         ends = self.ends()
-        found = requantised(
+        rounded = requantized(
             m, x, (multiplier, shift), factors, self.rounding, self.zero_point, ends
         )
-        return m.convert(found, to)
+        return m.convert(rounded, to)
 
     def spread(self, parameter: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         if not np.ndim(parameter):
@@ -248,9 +248,9 @@ class SoftmaxInteger(Operator):
         lead = 31 - np.floor(np.log2(total)).astype(np.int64)  # leading zeros of 32 bits
         reciprocal = reciprocal_of_one_plus((total << lead) - 2**31)
         exponent = SUM_BITS - lead + 31 - 8 * to.itemsize
-        whole = rounded_shift(doubling_high_product(reciprocal, exponential), exponent)
-        whole = np.where(counted, whole + info.min, info.min)
-        return np.clip(whole, info.min, info.max).astype(to.numpy)
+        rounded = rounded_shift(doubling_high_product(reciprocal, exponential), exponent)
+        rounded = np.where(counted, rounded + info.min, info.min)
+        return np.clip(rounded, info.min, info.max).astype(to.numpy)
 
     def _by_tables(self, x: np.ndarray) -> np.ndarray:
         """exp of -10 .. 0 and 1 / (1 + t) of 0 .. 1, both with 15 fraction bits."""
@@ -296,13 +296,13 @@ class L2NormalizeInteger(Operator):
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         info = np.iinfo(x.dtype)
-        centred = x.astype(np.int64) - self.zero_point
-        multiplier, shift = inverse_root((centred * centred).sum(axis=-1, keepdims=True))
+        centered = x.astype(np.int64) - self.zero_point
+        multiplier, shift = inverse_root((centered * centered).sum(axis=-1, keepdims=True))
         if info.min:
-            whole = scaled(centred, multiplier, shift + 7)
+            rounded = scaled(centered, multiplier, shift + 7)
         else:
-            whole = scaled(centred * 128, multiplier, shift) + 128
-        return np.clip(whole, info.min, info.max).astype(x.dtype)
+            rounded = scaled(centered * 128, multiplier, shift) + 128
+        return np.clip(rounded, info.min, info.max).astype(x.dtype)
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

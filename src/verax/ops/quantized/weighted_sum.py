@@ -1,4 +1,4 @@
-"""Sums of quantised numbers with factors, rounded once: what several roundings can come to."""
+"""Sums of quantized numbers with factors, rounded once: what several roundings can come to."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class WeightedSumInteger(Elementwise):
         ctx.require(count == len(types), f"{count} factors for {len(types)} inputs")
         for i, type_ in enumerate(types):
             ctx.require(type_.dtype in NARROW, f"input {i} is {type_}, not {', '.join(NARROW)}")
-        for number in (*self.factors, self.offset):
-            ctx.require(-(2**31) <= number < 2**31, f"{number} has more than 32 bits")
+        for value in (*self.factors, self.offset):
+            ctx.require(-(2**31) <= value < 2**31, f"{value} has more than 32 bits")
         ctx.require(0 <= self.shift < 32, f"the shift is {self.shift}, not 0 .. 31")
         to = self.output_dtype
         ctx.require(to in NARROW, f"output_dtype is {to}, not {', '.join(NARROW)}")
@@ -59,8 +59,8 @@ class WeightedSumInteger(Elementwise):
         total: Any = np.int64(self.offset)
         for factor, x in zip(self.factors, xs, strict=True):
             total = total + factor * x.astype(np.int64)
-        found = wrap32(total) >> self.shift
-        return np.clip(found, self.low, self.high).astype(self.output_dtype.numpy)
+        shifted = wrap32(total) >> self.shift
+        return np.clip(shifted, self.low, self.high).astype(self.output_dtype.numpy)
 
     def compute(self, m: Arith[Any], *xs: Any) -> Any:
         terms = [
@@ -68,9 +68,9 @@ class WeightedSumInteger(Elementwise):
             for factor, x in zip(self.factors, xs, strict=True)
         ]
         total = m.add(functools.reduce(m.add, terms), m.const(self.offset, "int32"))
-        found = m.shift_right(total, m.const(self.shift, "int32"))
-        found = m.max(found, m.const(self.low, "int32"))
-        return m.convert(m.min(found, m.const(self.high, "int32")), str(self.output_dtype))
+        shifted = m.shift_right(total, m.const(self.shift, "int32"))
+        shifted = m.max(shifted, m.const(self.low, "int32"))
+        return m.convert(m.min(shifted, m.const(self.high, "int32")), str(self.output_dtype))
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -78,8 +78,10 @@ class WeightedSumInteger(Elementwise):
         two = cls(factors=(202702, -136141), offset=2**17 - 36, shift=18, low=-100)
         yield Case(two, (x, y))
         yield Case(cls(factors=(77, 300), shift=9, high=0), (x, x[:, :1]), label="broadcast")
-        moved = cls(factors=(5,), offset=-640, shift=3, low=0, high=250, output_dtype=DType.uint8)
-        yield Case(moved, (y,), label="of one")
+        with_offset = cls(
+            factors=(5,), offset=-640, shift=3, low=0, high=250, output_dtype=DType.uint8
+        )
+        yield Case(with_offset, (y,), label="of one")
         wide = draw(rng, (4, 3), "int16", -(2**15), 2**15 - 1)
         word = cls(factors=(2**20, 7, -3), low=-9000, high=32000, output_dtype=DType.int16)
         yield Case(word, (wide, wide[:1], wide[:, 1:2]), label="wraps")

@@ -1,6 +1,6 @@
 """Recurrent layers: RNN, GRU and LSTM as ONNX defines them, with PyTorch's projection.
 
-One step is written once, over `recurrent_arithmetic.Steps`, from which come the float64 meaning,
+One step is written once, over `recurrent_arithmetic.StepOps`, which gives the float64 reference,
 the promised float32 bits and the error model. Gates lie one after the other in the weights, in
 ONNX's order: update, reset, new (GRU); input, output, forget, cell (LSTM).
 """
@@ -22,8 +22,14 @@ from verax.numerics.error_model import Rounding
 from verax.numerics.fma import ORDERED
 from verax.ops.common import FLOATS, declared_units, draw, same_dtype
 from verax.ops.pointwise.elementwise import Elementwise
-from verax.ops.recurrent.recurrent_arithmetic import Noisy, Plain, Promised, Steps, joined
-from verax.ops.recurrent.recurrent_curves import curve
+from verax.ops.recurrent.activations import curve
+from verax.ops.recurrent.recurrent_arithmetic import (
+    Noisy,
+    Plain,
+    Promised,
+    StepOps,
+    stack_roundings,
+)
 
 V = TypeVar("V")
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -35,7 +41,7 @@ WEIGHTS = (W, R, B, PEEPHOLES, PROJECTION, PROJECTION_BIAS)
 
 
 @dataclasses.dataclass(frozen=True)
-class Weights:
+class CellWeights:
     """One direction's: w [gates hidden, input], r [gates hidden, output], b and rb [gates hidden],
     p [3 hidden], projection [output, hidden] and its bias or None; curves: its activations."""
 
@@ -56,7 +62,7 @@ class Weights:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome(Generic[V]):
+class CellOutputs(Generic[V]):
     """One direction's: outputs [batch, output] in the order of time, and the states after all."""
 
     outputs: list[V]
@@ -115,22 +121,22 @@ class Recurrent(Operator):
                 f"{count * self.directions}"
             )
         numbers: list[Sequence[float | None]] = []
-        for name, given in (("alpha", self.activation_alpha), ("beta", self.activation_beta)):
-            if given and len(given) != len(names):
-                raise GraphError(f"activation_{name} has {len(given)} numbers for {len(names)}")
-            numbers.append(given or (None,) * len(names))
-        made = [curve(*each) for each in zip(names, *numbers)]
-        return tuple(tuple(made[i : i + count]) for i in range(0, len(made), count))
+        for name, values in (("alpha", self.activation_alpha), ("beta", self.activation_beta)):
+            if values and len(values) != len(names):
+                raise GraphError(f"activation_{name} has {len(values)} numbers for {len(names)}")
+            numbers.append(values or (None,) * len(names))
+        activations = [curve(*arguments) for arguments in zip(names, *numbers)]
+        return tuple(tuple(activations[i : i + count]) for i in range(0, len(activations), count))
 
     def gain(self, ctx: Inference, index: int) -> InputGain:
         return InputGain(Gain.summed, (2,)) if index == 0 else InputGain(Gain.bounded)
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
-        given = [i for i in (X, HIDDEN, CELL, *WEIGHTS) if ctx.has(i)]
-        dtype = same_dtype(ctx, [i for i in dict.fromkeys((X, W, R, *given))], FLOATS)
+        float_inputs = [i for i in (X, HIDDEN, CELL, *WEIGHTS) if ctx.has(i)]
+        dtype = same_dtype(ctx, [i for i in dict.fromkeys((X, W, R, *float_inputs))], FLOATS)
         if self.direction not in DIRECTIONS:
-            known = ", ".join(DIRECTIONS)
-            ctx.fail(f"unknown direction {self.direction!r}; supported: {known}")
+            supported = ", ".join(DIRECTIONS)
+            ctx.fail(f"unknown direction {self.direction!r}; supported: {supported}")
         ctx.require(self.layout in (0, 1), f"layout is {self.layout}, not 0 or 1")
         for name in ("clip", "cell_clip", "projection_clip"):
             limit = getattr(self, name, None)
@@ -192,13 +198,13 @@ class Recurrent(Operator):
         }
 
     def reference(self, ev: Evaluation, *inputs: Any) -> Any:
-        found = self.run(Plain(ev), inputs)
+        outcomes = self.run(Plain(ev), inputs)
         dtype = np.asarray(inputs[X]).dtype
         outputs = [
             _stacked([np.asarray(v, dtype) for v in o.outputs], self._empty(inputs, dtype))
-            for o in found
+            for o in outcomes
         ]
-        ends = [[np.asarray(o.states[i], dtype) for o in found] for i in range(self.states)]
+        ends = [[np.asarray(o.states[i], dtype) for o in outcomes] for i in range(self.states)]
         return self._laid_out(np.stack(outputs, 1), [np.stack(e) for e in ends])
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
@@ -208,9 +214,9 @@ class Recurrent(Operator):
         dtype = np.asarray(inputs[X]).dtype
         if dtype not in ORDERED:
             return super().canonical(ev, *inputs)
-        found = self.run(Promised(ev), inputs)
-        outputs = [_stacked(o.outputs, self._empty(inputs, dtype)) for o in found]
-        ends = [[o.states[i] for o in found] for i in range(self.states)]
+        outcomes = self.run(Promised(ev), inputs)
+        outputs = [_stacked(o.outputs, self._empty(inputs, dtype)) for o in outcomes]
+        ends = [[o.states[i] for o in outcomes] for i in range(self.states)]
         return self._laid_out(np.stack(outputs, 1), [np.stack(e) for e in ends])
 
     @declared_units
@@ -218,61 +224,62 @@ class Recurrent(Operator):
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
         """Variances and bounds of each step's rounding, carried on by the steps after it."""
-        found = self.run(Noisy(ev), inputs)
-        if not found[0].outputs:
+        outcomes = self.run(Noisy(ev), inputs)
+        if not outcomes[0].outputs:
             none = [np.zeros(np.shape(y)) for y in outputs]
             return [Rounding(z, z) for z in none]
-        over_time = [joined(o.outputs, 0) for o in found]
-        ends = [joined([o.states[i] for o in found], 0) for i in range(self.states)]
-        parts = []
+        over_time = [stack_roundings(o.outputs, 0) for o in outcomes]
+        ends = [stack_roundings([o.states[i] for o in outcomes], 0) for i in range(self.states)]
+        fields = []
         for field in ("sigma", "bound"):
             y = np.stack([getattr(r, field) for r in over_time], 1)
-            parts.append(self._laid_out(y, [getattr(e, field) for e in ends]))
-        return [Rounding(sigma, bound) for sigma, bound in zip(*parts)]
+            fields.append(self._laid_out(y, [getattr(e, field) for e in ends]))
+        return [Rounding(sigma, bound) for sigma, bound in zip(*fields)]
 
-    def run(self, m: Steps[V], inputs: Sequence[Any]) -> list[Outcome[V]]:
+    def run(self, m: StepOps[V], inputs: Sequence[Any]) -> list[CellOutputs[V]]:
         """Every direction over the sequence, in any arithmetic. Inputs as of `reference`."""
         x = np.swapaxes(inputs[X], 0, 1) if self.layout else inputs[X]
-        sequence = m.given(x)
+        sequence = m.exact_input(x)
         at = lambda i: inputs[i] if i < len(inputs) else None  # noqa: E731
         initial = [self._initial(inputs, i) for i in (HIDDEN, CELL)[: self.states]]
         masks = self._masks(at(LENGTHS), x.shape[0])
-        found = []
+        outcomes = []
         for d, (backwards, curves) in enumerate(zip(self.backwards, self.curves())):
             weights = self._weights(d, curves, *(at(i) for i in WEIGHTS))
-            state = tuple(m.given(s[d]) for s in initial)
-            found.append(self._direction(m, weights, sequence, state, masks, backwards))
-        return found
+            state = tuple(m.exact_input(s[d]) for s in initial)
+            outcomes.append(self._direction(m, weights, sequence, state, masks, backwards))
+        return outcomes
 
     def _direction(
-        self, m: Steps[V], weights: Weights, x: V, state: tuple[V, ...], masks: Any, backwards: bool
-    ) -> Outcome[V]:
+        self, m: StepOps[V], weights: CellWeights, x: V, state: tuple[V, ...], masks: Any,
+        backwards: bool,
+    ) -> CellOutputs[V]:  # fmt: skip
         start = m.bias(weights.b, self.joined_bias(weights))
-        told = m.product(x, weights.w, start)
+        projected = m.product(x, weights.w, start)
         outputs: list[V] = []
         for t in reversed(range(len(masks))) if backwards else range(len(masks)):
-            made = self.step(m, weights, m.take(told, t), state)
+            new_state = self.step(m, weights, m.take(projected, t), state)
             if masks[t] is None:
-                state = made
+                state = new_state
                 outputs.append(state[0])
             else:
-                state = tuple(m.choose(masks[t], new, old) for new, old in zip(made, state))
-                outputs.append(m.choose(masks[t], made[0], None))
-        return Outcome(outputs[::-1] if backwards else outputs, state)
+                state = tuple(m.choose(masks[t], new, old) for new, old in zip(new_state, state))
+                outputs.append(m.choose(masks[t], new_state[0], None))
+        return CellOutputs(outputs[::-1] if backwards else outputs, state)
 
-    def step(self, m: Steps[V], w: Weights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
+    def step(self, m: StepOps[V], w: CellWeights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
         """The states after a step; the first one is the output. x: what the input gives."""
         raise NotImplementedError
 
-    def joined_bias(self, weights: Weights) -> Any:
+    def joined_bias(self, weights: CellWeights) -> Any:
         """The state's bias, as far as it is added to what the input gives."""
         return weights.rb
 
     def _initial(self, inputs: Sequence[Any], index: int) -> np.ndarray:
         """The initial state [D, N, ...], zeros where none is given."""
-        x, given = inputs[X], inputs[index] if index < len(inputs) else None
-        if given is not None:
-            return np.swapaxes(given, 0, 1) if self.layout else given
+        x, initial = inputs[X], inputs[index] if index < len(inputs) else None
+        if initial is not None:
+            return np.swapaxes(initial, 0, 1) if self.layout else initial
         batch = x.shape[0] if self.layout else x.shape[1]
         size = inputs[R].shape[1] // self.gates if index == CELL else inputs[R].shape[2]
         return np.zeros((self.directions, batch, size), x.dtype)
@@ -291,14 +298,15 @@ class Recurrent(Operator):
 
     def _weights(
         self, d: int, curves: tuple[Elementwise, ...], w: Any, r: Any, b: Any, *more: Any
-    ) -> Weights:
+    ) -> CellWeights:
         """Arrays as `WEIGHTS` names them, None where there are none; d: which direction."""
         rows = r.shape[1]
-        both = np.zeros((2 * rows,), w.dtype) if b is None else b[d]
+        biases = np.zeros((2 * rows,), w.dtype) if b is None else b[d]
         p, projection, bias = (None if a is None else a[d] for a in more)
-        return Weights(
-            w[d], r[d], both[:rows], both[rows:], p, projection, bias, curves, rows // self.gates
-        )
+        return CellWeights(
+            w[d], r[d], biases[:rows], biases[rows:], p, projection, bias, curves,
+            rows // self.gates,
+        )  # fmt: skip
 
     def _empty(self, inputs: Sequence[Any], dtype: Any) -> np.ndarray:
         """The outputs of no step at all."""
@@ -332,49 +340,49 @@ class Recurrent(Operator):
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
-        for op, given in cls.variants():
-            for dtype in ("float32", "float64") if given in ("", "blh") else ("float32",):
-                yield Case(op, cls.drawn(rng, op, given, dtype), label=f"{dtype} {given}")
+        for op, optional in cls.variants():
+            for dtype in ("float32", "float64") if optional in ("", "blh") else ("float32",):
+                yield Case(op, cls.drawn(rng, op, optional, dtype), label=f"{dtype} {optional}")
 
     @classmethod
     def drawn(
-        cls, rng: np.random.Generator, op: Recurrent, given: str, dtype: str = "float32",
+        cls, rng: np.random.Generator, op: Recurrent, optional: str, dtype: str = "float32",
         steps: int = 5, batch: int = 3, features: int = 2, hidden: int = 4,
     ) -> tuple[Any, ...]:  # fmt: skip
-        """Inputs of `op`, of which `given` names the optional ones as in `variants`."""
+        """Inputs of `op`; `optional` names the optional ones that are there, as in `variants`."""
         d, rows = op.directions, cls.gates * hidden
-        output = 3 if "j" in given else hidden
+        output = 3 if "j" in optional else hidden
         shapes = op._expected(hidden, output, features, batch)
         shapes[X] = (batch, steps, features) if op.layout else (steps, batch, features)
         letters = {B: "b", LENGTHS: "l", HIDDEN: "h", CELL: "c", PEEPHOLES: "p", PROJECTION: "j",
                    PROJECTION_BIAS: "k"}  # fmt: skip
-        made: list[Any] = []
+        inputs: list[Any] = []
         for index in range(PROJECTION_BIAS + 1 if d and rows else 0):
-            if index > R and letters[index] not in given:
-                made.append(None)
+            if index > R and letters[index] not in optional:
+                inputs.append(None)
             elif index == LENGTHS:
-                made.append(np.array([steps, 2, 3, 0][:batch], np.int32))
+                inputs.append(np.array([steps, 2, 3, 0][:batch], np.int32))
             else:
                 scale = 2.0 if index == X else 1.0
-                made.append(draw(rng, shapes[index], dtype, -scale, scale))  # type: ignore[arg-type]
-        while made[-1] is None:
-            made.pop()
-        return tuple(made)
+                inputs.append(draw(rng, shapes[index], dtype, -scale, scale))  # type: ignore[arg-type]
+        while inputs[-1] is None:
+            inputs.pop()
+        return tuple(inputs)
 
 
-def _stacked(parts: list[Any], empty: np.ndarray) -> np.ndarray:
-    return np.stack(parts) if parts else empty
+def _stacked(arrays: list[Any], empty: np.ndarray) -> np.ndarray:
+    return np.stack(arrays) if arrays else empty
 
 
 def _expect(ctx: Inference, index: int, dims: tuple[DimLike, ...]) -> None:
-    """Fail when input `index` has another shape, as far as both are known."""
-    found = ctx.type(index)
-    fits = found.rank == len(dims) and all(
-        a == b or not (isinstance(a, int) and isinstance(b, int)) for a, b in zip(found.dims, dims)
+    """Fail when input `index` certainly has another shape than `dims`."""
+    type_ = ctx.type(index)
+    fits = type_.rank == len(dims) and all(
+        a == b or not (isinstance(a, int) and isinstance(b, int)) for a, b in zip(type_.dims, dims)
     )
-    ctx.require(fits, f"input {index} is {found}, not [{', '.join(map(str, dims))}]")
-    if index == LENGTHS and found.dtype not in (DType.int32, DType.int64):
-        ctx.fail(f"the lengths of the sequences are {found.dtype}, not int32")
+    ctx.require(fits, f"input {index} is {type_}, not [{', '.join(map(str, dims))}]")
+    if index == LENGTHS and type_.dtype not in (DType.int32, DType.int64):
+        ctx.fail(f"the lengths of the sequences are {type_.dtype}, not int32")
 
 
 @operator
@@ -384,7 +392,7 @@ class RNN(Recurrent):
     gates: ClassVar[int] = 1
     usual: ClassVar[tuple[str, ...]] = ("Tanh",)
 
-    def step(self, m: Steps[V], w: Weights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
+    def step(self, m: StepOps[V], w: CellWeights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
         total = m.product(state[0], w.r, x)
         return (m.curve(w.curves[0], m.clip(total, self.clip)),)
 
@@ -399,15 +407,15 @@ class GRU(Recurrent):
     gates: ClassVar[int] = 3
     usual: ClassVar[tuple[str, ...]] = ("Sigmoid", "Tanh")
 
-    def joined_bias(self, weights: Weights) -> Any:
+    def joined_bias(self, weights: CellWeights) -> Any:
         if not self.linear_before_reset:
             return weights.rb
         return np.where(np.arange(len(weights.rb)) < 2 * weights.hidden, weights.rb, weights.rb * 0)
 
-    def step(self, m: Steps[V], w: Weights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
+    def step(self, m: StepOps[V], w: CellWeights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
         (h,), (f, g) = state, w.curves
-        both, new = w.gate(0, 1), w.gate(2)
-        gates = m.curve(f, m.clip(m.product(h, w.r[both[1]], m.take(x, both)), self.clip))
+        zr_rows, new = w.gate(0, 1), w.gate(2)
+        gates = m.curve(f, m.clip(m.product(h, w.r[zr_rows[1]], m.take(x, zr_rows)), self.clip))
         z, r = m.take(gates, w.gate(0)), m.take(gates, w.gate(1))
         if self.linear_before_reset:
             bias = m.bias(w.rb[new[1]], w.rb[new[1]] * 0)
@@ -446,31 +454,31 @@ class LSTM(Recurrent):
     states: ClassVar[int] = 2
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
-        both = self.input_forget and self.input_from_forget
-        ctx.require(not both, "each of the input and the forget gate is made of the other")
+        is_circular = self.input_forget and self.input_from_forget
+        ctx.require(not is_circular, "each of the input and the forget gate is made of the other")
         if not ctx.has(PROJECTION):
             alone = ctx.has(PROJECTION_BIAS) or self.projection_clip is not None
             ctx.require(not alone, "a bias or bound of a projection that is not there")
         return super().infer(ctx)
 
-    def step(self, m: Steps[V], w: Weights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
+    def step(self, m: StepOps[V], w: CellWeights, x: V, state: tuple[V, ...]) -> tuple[V, ...]:
         (h, c), (f, g, k) = state, w.curves
         total = m.product(h, w.r, x)
 
         def gate(index: int, cell: V) -> V:
-            part = m.take(total, w.gate(index))
+            preactivation = m.take(total, w.gate(index))
             if w.p is not None:
-                part = m.along(part, w.p[w.gate(index)], cell)
-            return m.curve(f, m.clip(part, self.clip))
+                preactivation = m.along(preactivation, w.p[w.gate(index)], cell)
+            return m.curve(f, m.clip(preactivation, self.clip))
 
         if self.input_from_forget:
-            kept = gate(2, c)
-            taken = m.rest(kept)
+            forget_gate = gate(2, c)
+            input_gate = m.complement(forget_gate)
         else:
-            taken = gate(0, c)
-            kept = m.rest(taken) if self.input_forget else gate(2, c)
+            input_gate = gate(0, c)
+            forget_gate = m.complement(input_gate) if self.input_forget else gate(2, c)
         new = m.curve(g, m.clip(m.take(total, w.gate(3)), self.clip))
-        c = m.clip(m.add(m.mul(kept, c), m.mul(taken, new)), self.cell_clip)
+        c = m.clip(m.add(m.mul(forget_gate, c), m.mul(input_gate, new)), self.cell_clip)
         h = m.mul(gate(1, c), m.curve(k, c))
         if w.projection is not None:
             none = np.zeros(len(w.projection), w.projection.dtype)

@@ -1,6 +1,6 @@
 """The arithmetics in which recurrent operators state one step: float64, promised bits, rounding.
 
-A step is written once, over `Steps`; the value type differs. `Plain` is NumPy in the working dtype,
+A step is written once, over `StepOps`; value types differ. `Plain` is NumPy in the working dtype,
 `Promised` the canonical order, `Noisy` carries the spread of honest rounding along: each
 result's variance and hard bound, errors of different values taken as independent. Matrices and
 vectors are arrays; only what depends on the sequence is a value.
@@ -28,11 +28,11 @@ V = TypeVar("V")
 Array = Any
 
 
-class Steps(ABC, Generic[V]):
+class StepOps(ABC, Generic[V]):
     """What one step of a recurrent operator is made of. Values are [..., batch, features]."""
 
     @abstractmethod
-    def given(self, x: Array) -> V:
+    def exact_input(self, x: Array) -> V:
         """An input of the operator: exact."""
 
     @abstractmethod
@@ -58,7 +58,7 @@ class Steps(ABC, Generic[V]):
     def add(self, a: V, b: V) -> V: ...
 
     @abstractmethod
-    def rest(self, a: V) -> V:
+    def complement(self, a: V) -> V:
         """1 - a."""
 
     @abstractmethod
@@ -78,13 +78,13 @@ class Steps(ABC, Generic[V]):
         """a where mask, else b (None: 0)."""
 
 
-class Plain(Steps[Array]):
+class Plain(StepOps[Array]):
     """The meaning, in the working dtype of an evaluation."""
 
     def __init__(self, ev: Evaluation) -> None:
         self.ev = ev
 
-    def given(self, x: Array) -> Array:
+    def exact_input(self, x: Array) -> Array:
         return x
 
     def bias(self, first: Array, second: Array) -> Array:
@@ -105,11 +105,11 @@ class Plain(Steps[Array]):
     def add(self, a: Array, b: Array) -> Array:
         return a + b
 
-    def rest(self, a: Array) -> Array:
+    def complement(self, a: Array) -> Array:
         return 1 - a
 
     def blend(self, z: Array, a: Array, b: Array) -> Array:
-        return self.add(self.mul(self.rest(z), a), self.mul(z, b))
+        return self.add(self.mul(self.complement(z), a), self.mul(z, b))
 
     def curve(self, op: Elementwise, x: Array) -> Array:
         return op.reference(self.ev, x)
@@ -134,7 +134,7 @@ class Promised(Plain):
     def along(self, total: Array, vector: Array, x: Array) -> Array:
         return fma(vector, x, total)
 
-    def rest(self, a: Array) -> Array:
+    def complement(self, a: Array) -> Array:
         return a.dtype.type(1) - a
 
     def curve(self, op: Elementwise, x: Array) -> Array:
@@ -145,12 +145,12 @@ class Promised(Plain):
     def clip(self, x: Array, limit: float | None) -> Array:
         if limit is None:
             return x
-        most = x.dtype.type(limit)
-        return np.clip(x, -most, most)
+        bound = x.dtype.type(limit)
+        return np.clip(x, -bound, bound)
 
 
 @dataclass(frozen=True)
-class Sum:
+class ProductSum:
     """A sum of products that further terms may join, as one sum: its own rounding is not yet in.
 
     absolute, squares: of all terms, the bias among the absolute ones; carried, bounded: variance
@@ -164,10 +164,10 @@ class Sum:
     carried: Array
     bounded: Array
 
-    def __getitem__(self, index: Any) -> Sum:
-        parts = (self.absolute, self.squares, self.bias, self.carried, self.bounded)
-        absolute, squares, bias, carried, bounded = (p[index] for p in parts)
-        return Sum(absolute, squares, self.count, bias, carried, bounded)
+    def __getitem__(self, index: Any) -> ProductSum:
+        terms = (self.absolute, self.squares, self.bias, self.carried, self.bounded)
+        absolute, squares, bias, carried, bounded = (p[index] for p in terms)
+        return ProductSum(absolute, squares, self.count, bias, carried, bounded)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Spread:
     value: Array
     variance: Array
     bound: Array
-    sum: Sum | None = None
+    sum: ProductSum | None = None
 
     @classmethod
     def exact(cls, value: Array) -> Spread:
@@ -188,39 +188,39 @@ MOST_SLOPE = 1.2
 """No activation that has a minimum between its ends (Gelu, Swish, Mish, ...) is steeper."""
 
 
-class Noisy(Steps[Spread]):
+class Noisy(StepOps[Spread]):
     """The meaning in float64 with the rounding of float32 beside it (see NUMERICS: the sum of
     products, one rounded operation, an elementwise operator's own model)."""
 
     def __init__(self, ev: Evaluation) -> None:
         self.ev = ev
 
-    def given(self, x: Array) -> Spread:
+    def exact_input(self, x: Array) -> Spread:
         return Spread.exact(x)
 
     def bias(self, first: Array, second: Array) -> Spread:
         """A sum of two terms, which products will join."""
         total, none = first + second, np.zeros(np.shape(first))
-        found = Sum(np.abs(first) + np.abs(second), none, 1, total, none, none)
-        return _summed(total, found)
+        terms = ProductSum(np.abs(first) + np.abs(second), none, 1, total, none, none)
+        return _summed(total, terms)
 
     def take(self, x: Spread, index: Any) -> Spread:
-        parts = (x.value[index], x.variance[index], x.bound[index])
-        return Spread(*parts, None if x.sum is None else x.sum[index])
+        selected = (x.value[index], x.variance[index], x.bound[index])
+        return Spread(*selected, None if x.sum is None else x.sum[index])
 
     def product(self, x: Spread, matrix: Array, start: Spread) -> Spread:
         """The terms join those of the start: runtimes add them in any order."""
-        turned, before = matrix.T, start.sum
+        transposed, before = matrix.T, start.sum
         assert before is not None
-        sizes, value = np.abs(turned), start.value + x.value @ turned
+        sizes, value = np.abs(transposed), start.value + x.value @ transposed
         return _summed(
             value,
-            Sum(
+            ProductSum(
                 before.absolute + np.abs(x.value) @ sizes,
-                before.squares + (x.value * x.value) @ (turned * turned),
-                before.count + len(turned),
+                before.squares + (x.value * x.value) @ (transposed * transposed),
+                before.count + len(transposed),
                 np.broadcast_to(before.bias, value.shape),
-                before.carried + x.variance @ (turned * turned),
+                before.carried + x.variance @ (transposed * transposed),
                 before.bounded + x.bound @ sizes,
             ),
         )
@@ -230,7 +230,7 @@ class Noisy(Steps[Spread]):
         assert before is not None
         return _summed(
             total.value + term,
-            Sum(
+            ProductSum(
                 before.absolute + np.abs(term),
                 before.squares + term * term,
                 before.count + 1,
@@ -242,13 +242,13 @@ class Noisy(Steps[Spread]):
 
     def mul(self, a: Spread, b: Spread) -> Spread:
         carried = a.value**2 * b.variance + b.value**2 * a.variance + a.variance * b.variance
-        moved = np.abs(a.value) * b.bound + np.abs(b.value) * a.bound + a.bound * b.bound
-        return _rounded(a.value * b.value, carried, moved)
+        bound = np.abs(a.value) * b.bound + np.abs(b.value) * a.bound + a.bound * b.bound
+        return _rounded(a.value * b.value, carried, bound)
 
     def add(self, a: Spread, b: Spread) -> Spread:
         return _rounded(a.value + b.value, a.variance + b.variance, a.bound + b.bound)
 
-    def rest(self, a: Spread) -> Spread:
+    def complement(self, a: Spread) -> Spread:
         return _rounded(1 - a.value, a.variance, a.bound)
 
     def blend(self, z: Spread, a: Spread, b: Spread) -> Spread:
@@ -261,14 +261,14 @@ class Noisy(Steps[Spread]):
             + apart**2 * z.variance
             + z.variance * (a.variance + b.variance)
         )
-        moved = (
+        bound = (
             (np.abs(1 - z.value) + z.bound) * a.bound
             + (np.abs(z.value) + z.bound) * b.bound
             + np.abs(apart) * z.bound
         )
         size = np.abs(a.value) + np.abs(b.value)
         own = KAPPA * U * np.sqrt(value**2 + 2 * (z.value * apart) ** 2 + 0.5 * a.value**2)
-        return Spread(value, carried + own**2, 1.01 * moved + 4 * U * (size + moved) + 4 * TINY)
+        return Spread(value, carried + own**2, 1.01 * bound + 4 * U * (size + bound) + 4 * TINY)
 
     def curve(self, op: Elementwise, x: Spread) -> Spread:
         """An error as large as the activation makes one standard deviation to either side."""
@@ -279,18 +279,18 @@ class Noisy(Steps[Spread]):
         ends = [op.reference(self.ev, x.value + side * root) for side in (-1, 1)]
         carried = np.maximum(np.abs(ends[0] - y), np.abs(ends[1] - y)) ** 2
         far = [op.reference(self.ev, x.value + side * x.bound) for side in (-1, 1)]
-        moved = np.maximum(np.abs(far[0] - y), np.abs(far[1] - y))
+        bound = np.maximum(np.abs(far[0] - y), np.abs(far[1] - y))
         # Between its ends an activation may turn: at 0, or where it has its minimum.
         kink = np.abs(op.reference(self.ev, np.zeros(())) - y)
-        moved = np.maximum(moved, np.where(np.abs(x.value) <= x.bound, kink, 0.0))
+        bound = np.maximum(bound, np.where(np.abs(x.value) <= x.bound, kink, 0.0))
         if op.kind in ("Gelu", "Swish", "Mish", "HardSwish"):
-            moved = np.maximum(moved, MOST_SLOPE * x.bound)
+            bound = np.maximum(bound, MOST_SLOPE * x.bound)
         if own is None:
-            return Spread(y, carried, moved)
+            return Spread(y, carried, bound)
         # ONNX Runtime's RNN computes tanh x as 2 sigmoid(2 x) - 1.
         absolute = U * abs(getattr(op, "alpha", 1.0)) if op.kind.endswith("Tanh") else 0.0
         variance = carried + own.sigma**2 + (0.5 * absolute) ** 2
-        return Spread(y, variance, moved + own.bound + 4 * absolute + 32 * U * moved)
+        return Spread(y, variance, bound + own.bound + 4 * absolute + 32 * U * bound)
 
     def clip(self, x: Spread, limit: float | None) -> Spread:
         if limit is None:
@@ -312,20 +312,20 @@ class Noisy(Steps[Spread]):
         )
 
 
-def _summed(value: Array, total: Sum) -> Spread:
+def _summed(value: Array, total: ProductSum) -> Spread:
     own = sum_of_products(value, total.absolute, total.squares, total.count, total.bias)
     growth = 1.001 * (total.count + 2) * U
     bound = own.bound + total.bounded * (1 + growth)
     return Spread(value, own.sigma**2 + total.carried, bound, total)
 
 
-def _rounded(value: Array, carried: Array, moved: Array) -> Spread:
+def _rounded(value: Array, carried: Array, bound: Array) -> Spread:
     """One rounded operation on what brings errors along."""
     own = (KAPPA * U * np.abs(value)) ** 2
-    return Spread(value, carried + own, moved + 1.001 * U * (np.abs(value) + moved) + TINY)
+    return Spread(value, carried + own, bound + 1.001 * U * (np.abs(value) + bound) + TINY)
 
 
-def joined(parts: Sequence[Spread], axis: int) -> Rounding:
-    """The roundings of values laid side by side along a new axis."""
-    sigma = np.stack([np.sqrt(p.variance) for p in parts], axis)
-    return Rounding(sigma, np.stack([p.bound for p in parts], axis))
+def stack_roundings(spreads: Sequence[Spread], axis: int) -> Rounding:
+    """`Rounding` of the values stacked along a new axis."""
+    sigma = np.stack([np.sqrt(p.variance) for p in spreads], axis)
+    return Rounding(sigma, np.stack([p.bound for p in spreads], axis))

@@ -99,13 +99,13 @@ class TopK(Operator):
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_dtype(ctx, (0,), NUMERIC)
-        x, given = ctx.type(0), ctx.value(1)
+        x, k_value = ctx.type(0), ctx.value(1)
         count = ctx.type(1).size
         ctx.require(not isinstance(count, int) or count == 1, f"k has {count} elements, not one")
         axis = normalize_axis(ctx, self.axis, x.rank)
         size = x.dims[axis]
-        k = ctx.fresh("k") if given is None else given.ravel()[0]
-        if given is not None and isinstance(k, int | np.integer):
+        k = ctx.fresh("k") if k_value is None else k_value.ravel()[0]
+        if k_value is not None and isinstance(k, int | np.integer):
             k = int(k)
             ctx.require(k >= 0, f"k is {k}")
             ctx.require(not isinstance(size, int) or k <= size, f"k is {k}, axis {axis} has {size}")

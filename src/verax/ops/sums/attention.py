@@ -70,11 +70,13 @@ class Attention(Operator):
         expect_equal(ctx, q[-1], k[-1], f"features of queries {ctx.type(0)} and keys {ctx.type(1)}")
         expect_equal(ctx, k[-2], v[-2], f"keys {ctx.type(1)} and values {ctx.type(2)}")
         heads: tuple[DimLike, ...] = q[-3:-2]
-        for dims, what in ((k, "keys"), (v, "values")):
-            for own, wanted in zip(dims[-3:-2], heads):
-                if isinstance(own, int) and isinstance(wanted, int):
-                    fits = own > 0 and wanted % own == 0
-                    ctx.require(fits, f"{wanted} heads of queries cannot share {own} of {what}")
+        for dims, description in ((k, "keys"), (v, "values")):
+            for own, query_heads in zip(dims[-3:-2], heads):
+                if isinstance(own, int) and isinstance(query_heads, int):
+                    fits = own > 0 and query_heads % own == 0
+                    ctx.require(
+                        fits, f"{query_heads} heads of queries cannot share {own} of {description}"
+                    )
         batch = broadcast_dims(ctx, [dims[:-3] for dims in (q, k, v)])
         if ctx.has(3):
             self._check_mask(ctx, (*batch, *heads, q[-2], k[-2]), dtype)
@@ -86,15 +88,15 @@ class Attention(Operator):
             mask.dtype in (dtype, DType.bool_), f"a mask is {dtype} or bool, not {mask.dtype}"
         )
         fits = mask.rank <= len(scores) and all(
-            own == 1 or own == wanted or not (isinstance(own, int) and isinstance(wanted, int))
-            for own, wanted in zip(mask.dims[::-1], scores[::-1])
+            own == 1 or own == expected or not (isinstance(own, int) and isinstance(expected, int))
+            for own, expected in zip(mask.dims[::-1], scores[::-1])
         )
-        shown = ", ".join(map(str, scores))
-        ctx.require(fits, f"the mask {mask} does not broadcast to the scores [{shown}]")
+        printed = ", ".join(map(str, scores))
+        ctx.require(fits, f"the mask {mask} does not broadcast to the scores [{printed}]")
 
-    def _ordered(self, dims: tuple[DimLike, ...], part: str) -> tuple[DimLike, ...]:
+    def _ordered(self, dims: tuple[DimLike, ...], operand: str) -> tuple[DimLike, ...]:
         """The axes of a tensor with its heads before its rows, or back."""
-        if part not in self.heads_inside:
+        if operand not in self.heads_inside:
             return dims
         *batch, rows, heads, features = dims
         return (*batch, heads, rows, features)
@@ -115,14 +117,16 @@ class Attention(Operator):
         """Q, K and V with heads before rows; K and V with a head for each of the queries', or one
         for all."""
         q, k, v = (
-            np.swapaxes(x, -2, -3) if part in self.heads_inside else x
-            for x, part in zip(tensors, PARTS)
+            np.swapaxes(x, -2, -3) if operand in self.heads_inside else x
+            for x, operand in zip(tensors, PARTS)
         )
         if q.ndim == 2:
             return q, k, v
-        wanted = q.shape[-3]
+        query_heads = q.shape[-3]
         k, v = (
-            x if x.shape[-3] in (1, wanted) else np.repeat(x, wanted // x.shape[-3], axis=-3)
+            x
+            if x.shape[-3] in (1, query_heads)
+            else np.repeat(x, query_heads // x.shape[-3], axis=-3)
             for x in (k, v)
         )
         return q, k, v
@@ -174,9 +178,9 @@ class Attention(Operator):
         q, k, v = self.operands(*inputs[:3])
         with np.errstate(all="ignore"):
             scores = multiply_in_order(q, np.swapaxes(k, -1, -2))
-            number = scores.dtype.type
-            scores = scores * number(self.scale) / number(self.divisor)
-            scores = self.masked(scores, _mask(inputs), number(self.hidden))
+            scalar_type = scores.dtype.type
+            scores = scores * scalar_type(self.scale) / scalar_type(self.divisor)
+            scores = self.masked(scores, _mask(inputs), scalar_type(self.hidden))
             if scores.size:
                 shares = self.softmax.promised(scores.reshape(-1, scores.shape[-1]))
                 scores = self.filled(shares.reshape(scores.shape))
@@ -198,9 +202,9 @@ class Attention(Operator):
             if not p.size:
                 return (sum_of_products(outputs[0], outputs[0], outputs[0], 0),)
             scores = self._score_rounding(ev, q, k, mask)
-            sigma, bound = (np.where(p > 0, part, 0.0) for part in (scores.sigma, scores.bound))
+            sigma, bound = (np.where(p > 0, field, 0.0) for field in (scores.sigma, scores.bound))
             below = np.where(p > 0, np.log(np.max(p, axis=-1, keepdims=True) / p), 0.0)
-            size, units, most = self.softmax.sizes(
+            size, units, max_units = self.softmax.sizes(
                 below.reshape(-1, p.shape[-1]), p.reshape(-1, p.shape[-1])
             )
             own, tiny = U * size.reshape(p.shape), 2.0**-124
@@ -208,23 +212,25 @@ class Attention(Operator):
             spread = np.matmul(weights, v * v) - 2 * y * np.matmul(weights, v)
             spread = spread + y * y * np.sum(weights, axis=-1, keepdims=True)
             sums = sum_of_products(y, np.matmul(p, np.abs(v)), np.matmul(p * p, v * v), p.shape[-1])
-            moved = p * np.expm1(bound)
-            far = np.matmul(moved, np.abs(v)) + np.abs(y) * np.sum(moved, axis=-1, keepdims=True)
+            shifted_shares = p * np.expm1(bound)
+            far = np.matmul(shifted_shares, np.abs(v)) + np.abs(y) * np.sum(
+                shifted_shares, axis=-1, keepdims=True
+            )
             far = far * np.exp(np.max(bound, axis=-1, keepdims=True))
-            shared = np.matmul(most * own + tiny, np.abs(v))
-            honest = np.matmul((units * own + tiny / 8) ** 2, v * v)
-            total = np.sqrt(np.maximum(spread, 0.0) + honest + sums.sigma**2)
+            shared = np.matmul(max_units * own + tiny, np.abs(v))
+            share_variance = np.matmul((units * own + tiny / 8) ** 2, v * v)
+            total = np.sqrt(np.maximum(spread, 0.0) + share_variance + sums.sigma**2)
         return (Rounding(self.result(total), self.result(far + shared + sums.bound)),)
 
     def _score_rounding(self, ev: Evaluation, q: Any, k: Any, mask: Any) -> Rounding:
         """Of the scores, scaled and masked."""
-        turned, divisor = np.swapaxes(k, -1, -2), float(constant(ev, self.divisor))
+        keys, divisor = np.swapaxes(k, -1, -2), float(constant(ev, self.divisor))
         scale = float(constant(ev, self.scale)) / divisor
-        products = np.matmul(q, turned)
-        absolute, squares = np.matmul(np.abs(q), np.abs(turned)), np.matmul(q * q, turned * turned)
-        found = sum_of_products(products, absolute, squares, q.shape[-1])
+        products = np.matmul(q, keys)
+        absolute, squares = np.matmul(np.abs(q), np.abs(keys)), np.matmul(q * q, keys * keys)
+        sum_rounding = sum_of_products(products, absolute, squares, q.shape[-1])
         scaled = products * scale
-        sigma, bound = found.sigma * abs(scale), found.bound * abs(scale)
+        sigma, bound = sum_rounding.sigma * abs(scale), sum_rounding.bound * abs(scale)
         roundings = [scaled] * ((self.scale != 1) + (self.divisor != 1))
         if mask is not None and mask.dtype != bool:
             roundings.append(np.where(np.isfinite(mask), scaled + mask, 0.0))

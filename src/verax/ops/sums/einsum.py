@@ -39,9 +39,9 @@ class Einsum(Operator):
         inputs = [_labels(term) for term in left.split(",")]
         if arrow:
             return inputs, _labels(right)
-        every = [label for term in inputs for label in term]
-        once = sorted(label for label in set(every) if every.count(label) == 1 and label != DOTS)
-        return inputs, [DOTS] * (DOTS in every) + once
+        labels = [label for term in inputs for label in term]
+        once = sorted(label for label in set(labels) if labels.count(label) == 1 and label != DOTS)
+        return inputs, [DOTS] * (DOTS in labels) + once
 
     def axis_labels(self, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
         """A label for every axis of each input and of the output; those of "..." are "...0", ..."""
@@ -64,14 +64,14 @@ class Einsum(Operator):
         if len(inputs) != len(ctx.types):
             ctx.fail(f"{self.equation!r} is for {len(inputs)} inputs, not {len(ctx.types)}")
         sizes: dict[str, DimLike] = {}
-        rest: list[tuple[DimLike, ...]] = []
+        ellipsis_dims: list[tuple[DimLike, ...]] = []
         for i, term in enumerate(inputs):
             dims = ctx.type(i).dims
             spare = len(dims) - (len(term) - (DOTS in term))
             if spare < 0 or term.count(DOTS) > 1 or (spare and DOTS not in term):
                 ctx.fail(f"{''.join(term)!r} does not fit input {i}, {ctx.type(i)}")
             at = term.index(DOTS) if DOTS in term else len(term)
-            rest.append(dims[at : at + spare])
+            ellipsis_dims.append(dims[at : at + spare])
             named = [*term[:at], *term[at + 1 :]]
             own: dict[str, DimLike] = {}
             for label, size in zip(named, (*dims[:at], *dims[at + spare :])):
@@ -82,23 +82,23 @@ class Einsum(Operator):
                 sizes[label] = wide
         if len(set(output)) != len(output) or not set(output) <= {*sizes, DOTS}:
             ctx.fail(f"the output of {self.equation!r} repeats a label or has one of its own")
-        shared = broadcast_dims(ctx, rest)
+        shared = broadcast_dims(ctx, ellipsis_dims)
         if DOTS not in output and shared:
             ctx.fail(f"{self.equation!r} sums over '...': name the axes instead")
-        parts = [shared if label == DOTS else (sizes[label],) for label in output]
-        return [TensorType(dtype, sum(parts, ()))]
+        output_dims = [shared if label == DOTS else (sizes[label],) for label in output]
+        return [TensorType(dtype, sum(output_dims, ()))]
 
     def gain(self, ctx: Inference, index: int) -> InputGain:
-        terms, kept = self.axis_labels([ctx.type(i).rank for i in range(len(ctx.types))])
-        summed = tuple(a for a, label in enumerate(terms[index]) if label not in kept)
+        terms, output = self.axis_labels([ctx.type(i).rank for i in range(len(ctx.types))])
+        summed = tuple(a for a, label in enumerate(terms[index]) if label not in output)
         return InputGain(Gain.summed if summed else Gain.bounded, summed)
 
     def moved_axes(
         self, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
     ) -> frozenset[int]:
-        terms, kept = self.axis_labels([ctx.type(i).rank for i in range(len(ctx.types))])
+        terms, output_labels = self.axis_labels([ctx.type(i).rank for i in range(len(ctx.types))])
         labels = {terms[index][a] for a in axes}
-        return frozenset(a for a, label in enumerate(kept) if label in labels)
+        return frozenset(a for a, label in enumerate(output_labels) if label in labels)
 
     def reference(self, ev: Evaluation, *inputs: Any) -> Any:
         return self._sum(inputs)
@@ -110,32 +110,32 @@ class Einsum(Operator):
         """
         if inputs[0].dtype not in ORDERED:
             return super().canonical(ev, *inputs)
-        terms, kept = self.axis_labels([x.ndim for x in inputs])
+        terms, output = self.axis_labels([x.ndim for x in inputs])
         if not products_in_order(terms):
-            return self._in_float64(inputs, terms, kept).astype(inputs[0].dtype)
-        summed = summed_labels(terms, kept)
-        a, b = (_aligned(x, t, kept + summed) for x, t in zip(inputs, terms))
-        sizes = np.broadcast_shapes(a.shape[len(kept) :], b.shape[len(kept) :])
-        acc = np.zeros(np.broadcast_shapes(a.shape[: len(kept)], b.shape[: len(kept)]), a.dtype)
+            return self._in_float64(inputs, terms, output).astype(inputs[0].dtype)
+        summed = summed_labels(terms, output)
+        a, b = (_aligned(x, t, output + summed) for x, t in zip(inputs, terms))
+        sizes = np.broadcast_shapes(a.shape[len(output) :], b.shape[len(output) :])
+        acc = np.zeros(np.broadcast_shapes(a.shape[: len(output)], b.shape[: len(output)]), a.dtype)
         for at in np.ndindex(*sizes):
             acc = fma(_at(a, at), _at(b, at), acc)
         return acc
 
     def _in_float64(
-        self, inputs: Sequence[np.ndarray], terms: Sequence[list[str]], kept: list[str]
+        self, inputs: Sequence[np.ndarray], terms: Sequence[list[str]], output: list[str]
     ) -> np.ndarray:
         """See `canonical`."""
         own = [list(dict.fromkeys(t)) for t in terms]
-        summed = summed_labels(own, kept)
+        summed = summed_labels(own, output)
         if len(inputs) == 1 and not summed:  # a move, which keeps the sign of zero
-            return _aligned(_diagonal(inputs[0], terms[0]), own[0], kept)
+            return _aligned(_diagonal(inputs[0], terms[0]), own[0], output)
         factors = [
-            _aligned(_diagonal(x.astype(np.float64), t), o, kept + summed)
+            _aligned(_diagonal(x.astype(np.float64), t), o, output + summed)
             for x, t, o in zip(inputs, terms, own)
         ]
         shape = np.broadcast_shapes(*(f.shape for f in factors))
-        total = np.zeros(shape[: len(kept)])
-        for at in np.ndindex(*shape[len(kept) :]):
+        total = np.zeros(shape[: len(output)])
+        for at in np.ndindex(*shape[len(output) :]):
             total += reduce(np.multiply, [_at(f, at) for f in factors])
         return total
 
@@ -184,8 +184,8 @@ class Einsum(Operator):
 
 
 def _labels(term: str) -> list[str]:
-    before, dots, after = term.partition(DOTS)
-    return [*before, *([DOTS] if dots else []), *after]
+    before, ellipsis, after = term.partition(DOTS)
+    return [*before, *([DOTS] if ellipsis else []), *after]
 
 
 def products_in_order(terms: Sequence[Sequence[str]]) -> bool:
@@ -194,10 +194,10 @@ def products_in_order(terms: Sequence[Sequence[str]]) -> bool:
     return len(terms) == 2 and all(len(set(t)) == len(t) for t in terms)
 
 
-def summed_labels(terms: Sequence[Sequence[str]], kept: Sequence[str]) -> list[str]:
+def summed_labels(terms: Sequence[Sequence[str]], output: Sequence[str]) -> list[str]:
     """Labels that are summed over, the slowest first."""
-    every = dict.fromkeys(label for term in terms for label in term)
-    return [label for label in every if label not in kept]
+    labels = dict.fromkeys(label for term in terms for label in term)
+    return [label for label in labels if label not in output]
 
 
 def _aligned(x: np.ndarray, own: list[str], order: list[str]) -> np.ndarray:
@@ -217,5 +217,5 @@ def _diagonal(x: np.ndarray, labels: list[str]) -> np.ndarray:
 def _at(x: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
     """x at `index` of its last axes; an axis of size 1 broadcasts."""
     sizes = x.shape[x.ndim - len(index) :]
-    where: Any = (Ellipsis, *(i if n > 1 else 0 for i, n in zip(index, sizes)))
-    return x[where]
+    full_index: Any = (Ellipsis, *(i if n > 1 else 0 for i, n in zip(index, sizes)))
+    return x[full_index]

@@ -1,4 +1,4 @@
-"""Normalisation over the trailing axes (layer, RMS), and over chosen axes without parameters."""
+"""Normalization over the trailing axes (layer, RMS), and over chosen axes without parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from verax.ops.sums.moments import (
     inverse_error,
     mean_error,
     moments,
-    normalised_error,
+    normalized_error,
     promised_inverse,
     promised_moments,
     root_of,
@@ -47,24 +47,24 @@ def trailing_axes(ctx: Inference, axis: int) -> Axes:
     return tuple(range(normalize_axis(ctx, axis, rank), rank))
 
 
-def expect_broadcast(ctx: Inference, index: int, dims: Sequence[DimLike], what: str) -> None:
-    """Fail when an optional input is given that cannot be broadcast to `dims`."""
+def expect_broadcast(ctx: Inference, index: int, dims: Sequence[DimLike], name: str) -> None:
+    """Fail when optional input `index` is there and certainly does not broadcast to `dims`."""
     if not ctx.has(index):
         return
-    found = ctx.type(index)
-    fits = found.rank <= len(dims) and all(
+    type_ = ctx.type(index)
+    fits = type_.rank <= len(dims) and all(
         d == 1 or d == want or not (isinstance(d, int) and isinstance(want, int))
-        for d, want in zip(found.dims[::-1], tuple(dims)[::-1])
+        for d, want in zip(type_.dims[::-1], tuple(dims)[::-1])
     )
-    ctx.require(fits, f"{what} is {found}, and does not broadcast to {', '.join(map(str, dims))}")
+    ctx.require(fits, f"{name} is {type_}, and does not broadcast to {', '.join(map(str, dims))}")
 
 
 @operator
 class LayerNormalization(Operator):
-    """Normalises over the axes from `axis` on; scale and the optional bias broadcast to x.
+    """Normalizes over the axes from `axis` on; scale and the optional bias broadcast to x.
 
     with_statistics: two more outputs, mean and 1 / sqrt(variance + epsilon), of element type
-    `stash_type`, with the normalised axes of size 1.
+    `stash_type`, with the normalized axes of size 1.
     """
 
     axis: int = -1
@@ -92,8 +92,8 @@ class LayerNormalization(Operator):
         check_epsilon(ctx, self.epsilon)
         expect_broadcast(ctx, 1, x.dims, "scale")
         expect_broadcast(ctx, 2, x.dims, "bias")
-        kept = [1 if a in axes else d for a, d in enumerate(x.dims)]
-        statistics = TensorType(self.stash_type, tuple(kept))
+        statistics_dims = [1 if a in axes else d for a, d in enumerate(x.dims)]
+        statistics = TensorType(self.stash_type, tuple(statistics_dims))
         return [x, statistics, statistics][: self.output_count]
 
     def gain(self, ctx: Inference, index: int) -> InputGain:
@@ -109,26 +109,28 @@ class LayerNormalization(Operator):
         return (y, np.mean(x, axis=axes, keepdims=True), inverse) if self.with_statistics else y
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any = None) -> Any:
-        """`promised_moments`, normalised."""
+        """`promised_moments`, normalized."""
         if x.dtype not in ORDERED or not self.keeps_type(str(x.dtype)):
             return super().canonical(ev, x, scale, b)
-        found = promised_moments(x, self._axes(x))
-        y = found.normalised(self.epsilon, scale, b)
-        return (y, found.mean, found.inverse(self.epsilon)) if self.with_statistics else y
+        statistics = promised_moments(x, self._axes(x))
+        y = statistics.normalized(self.epsilon, scale, b)
+        return (y, statistics.mean, statistics.inverse(self.epsilon)) if self.with_statistics else y
 
     @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
         x, scale, b = (*inputs, None)[:3]
-        found = moments(x, self._axes(x))
-        y = normalised_error(x, found, self.epsilon, scale, 0.0 if b is None else b, outputs[0])
+        statistics = moments(x, self._axes(x))
+        y = normalized_error(
+            x, statistics, self.epsilon, scale, 0.0 if b is None else b, outputs[0]
+        )
         if not self.with_statistics:
             return [y]
-        inverse = inverse_error(found.variance, variance_error(found), self.epsilon)
+        inverse = inverse_error(statistics.variance, variance_error(statistics), self.epsilon)
         return [
             y,
-            mean_error(found),
+            mean_error(statistics),
             Rounding(inverse.sigma * outputs[2], inverse.bound * outputs[2]),
         ]
 
@@ -188,8 +190,8 @@ class RMSNormalization(Operator):
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
-        found = moments(inputs[0], self._axes(inputs[0]))
-        inverse = inverse_error(found.second, second_error(found), self.epsilon)
+        statistics = moments(inputs[0], self._axes(inputs[0]))
+        inverse = inverse_error(statistics.second, second_error(statistics), self.epsilon)
         size = np.abs(outputs[0])
         sigma = size * np.hypot(inverse.sigma, 2 * KAPPA * U)
         return [Rounding(sigma, size * (inverse.bound + 3 * U) + 2.0**-148)]
@@ -230,21 +232,23 @@ class MeanVarianceNormalization(Operator):
         return d / (root_of(variance) + constant(ev, MVN_EPSILON))
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
-        """`promised_moments`; then (deviation - rest) * inverse, rest and inverse = 1 /
-        (sqrt(variance) + 1e-9) of float64 rounded once."""
+        """`promised_moments`; then (deviation - mean_deviation) * inverse, both factors, with
+        inverse = 1 / (sqrt(variance) + 1e-9), of float64 rounded once."""
         if x.dtype not in ORDERED:
             return super().canonical(ev, x)
-        found = promised_moments(x, self._axes(x))
-        inverse = guarded_inverse_of(NumpyArith(), found.variance, MVN_EPSILON)
-        return (found.deviation - found.rest.astype(x.dtype)) * inverse.astype(x.dtype)
+        statistics = promised_moments(x, self._axes(x))
+        inverse = guarded_inverse_of(NumpyArith(), statistics.variance, MVN_EPSILON)
+        return (statistics.deviation - statistics.mean_deviation.astype(x.dtype)) * inverse.astype(
+            x.dtype
+        )
 
     @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
         (x,) = inputs
-        found = moments(x, self._axes(x))
-        return [normalised_error(x, found, MVN_EPSILON**2, 1.0, 0.0, outputs[0])]
+        statistics = moments(x, self._axes(x))
+        return [normalized_error(x, statistics, MVN_EPSILON**2, 1.0, 0.0, outputs[0])]
 
     def _axes(self, x: np.ndarray) -> Axes:
         return tuple(sorted(a % x.ndim for a in self.axes))

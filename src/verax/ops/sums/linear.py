@@ -190,10 +190,10 @@ class Gemm(Operator):
         yield case("int64", (3, 4), alpha=2.0, beta=3.0)
 
 
-def expect_equal(ctx: Inference, left: DimLike, right: DimLike, what: str) -> None:
+def expect_equal(ctx: Inference, left: DimLike, right: DimLike, name: str) -> None:
     """Fail when two sizes that must be equal are different numbers."""
     if isinstance(left, int) and isinstance(right, int) and left != right:
-        ctx.fail(f"{what}: the shared axis has the sizes {left} and {right}")
+        ctx.fail(f"{name}: the shared axis has the sizes {left} and {right}")
 
 
 def multiply_in_order(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:

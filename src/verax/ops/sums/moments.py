@@ -1,4 +1,4 @@
-"""Mean and variance over axes, as all normalisations use them: values, promised bits, errors.
+"""Mean and variance over axes, as all normalizations use them: values, promised bits, errors.
 
 Not a family. The errors are those of stable algorithms (two passes, Welford's, sums of shifted
 numbers), whose variance errs by a few u |mean| / deviation at most. E[x^2] - E[x]^2 errs by
@@ -24,7 +24,7 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Moments:
-    """What the errors of a normalisation follow from; float64, reduced axes kept as 1.
+    """What the errors of a normalization follow from; float64, reduced axes kept as 1.
 
     absolute = E|x|, second = E[x^2], fourth = E[x^4], central = E[(x - mean)^4]; n elements each.
     """
@@ -41,30 +41,30 @@ class Moments:
 @dataclass(frozen=True)
 class PromisedMoments:
     """Of x in its own type, reduced axes kept as 1. `near` is a number near the mean, `deviation` =
-    x - near, `rest` the mean of the deviation, what near lacks, and `variance`; those of float64.
+    x - near, `mean_deviation` the mean of the deviation, and `variance`; those of float64.
     """
 
     deviation: np.ndarray
     near: np.ndarray
-    rest: np.ndarray
+    mean_deviation: np.ndarray
     variance: np.ndarray
 
     @property
     def mean(self) -> np.ndarray:
         """See `mean_of`."""
-        return np.asarray(mean_of(NumpyArith(), self.near, self.rest))
+        return np.asarray(mean_of(NumpyArith(), self.near, self.mean_deviation))
 
     def inverse(self, epsilon: float) -> np.ndarray:
         """1 / sqrt(variance + epsilon), in the type of x."""
         inverse = inverse_of(NumpyArith(), self.variance, epsilon)
         return np.asarray(inverse.astype(self.near.dtype))
 
-    def normalised(self, epsilon: float, scale: Any, bias: Any = None) -> np.ndarray:
+    def normalized(self, epsilon: float, scale: Any, bias: Any = None) -> np.ndarray:
         """fma(unit, scale, bias), without a bias a plain product, where unit is (x - mean) *
-        inverse: fma(deviation, inverse, -(rest * inverse))."""
+        inverse: fma(deviation, inverse, -(mean_deviation * inverse))."""
         with np.errstate(all="ignore"):
             wide = inverse_of(NumpyArith(), self.variance, epsilon)
-            inverse, shift = (v.astype(self.near.dtype) for v in (wide, self.rest * wide))
+            inverse, shift = (v.astype(self.near.dtype) for v in (wide, self.mean_deviation * wide))
             unit = fma(self.deviation, inverse, -shift)
             return unit * scale if bias is None else fma(unit, scale, bias)
 
@@ -93,10 +93,10 @@ def wide_mean(m: Arith[V], total: V, n: int) -> V:
     return m.mul(m.convert(total, "float64"), m.const(_reciprocal(n), "float64"))
 
 
-def variance_of(m: Arith[V], second: V, rest: V) -> V:
+def variance_of(m: Arith[V], second: V, mean_deviation: V) -> V:
     """The variance in float64: the mean of the squares of deviations from a number near the mean,
     less the square of their mean. What rounding makes negative is as much of a zero."""
-    return m.abs(m.sub(second, m.mul(rest, rest)))
+    return m.abs(m.sub(second, m.mul(mean_deviation, mean_deviation)))
 
 
 def inverse_of(m: Arith[V], variance: V, epsilon: float) -> V:
@@ -111,9 +111,9 @@ def guarded_inverse_of(m: Arith[V], variance: V, guard: float) -> V:
     return m.div(one, m.add(m.sqrt(variance), added))
 
 
-def mean_of(m: Arith[V], near: V, rest: V) -> V:
-    """near + rest in float64, rounded to the type of near."""
-    return m.convert(m.add(m.convert(near, "float64"), rest), m.dtype(near))
+def mean_of(m: Arith[V], near: V, mean_deviation: V) -> V:
+    """near + mean_deviation in float64, rounded to the type of near."""
+    return m.convert(m.add(m.convert(near, "float64"), mean_deviation), m.dtype(near))
 
 
 def promised_mean(x: np.ndarray, axes: Axes) -> np.ndarray:
@@ -125,16 +125,18 @@ def promised_mean(x: np.ndarray, axes: Axes) -> np.ndarray:
 def promised_moments(x: np.ndarray, axes: Axes) -> PromisedMoments:
     """The canonical moments: a number near the mean, the deviation from it, the mean of that and
     the variance. The deviation and the sums are of the type of x; what follows from sums is
-    computed in float64. Near the mean a difference to it is exact, so that `rest` has all that
-    near lacks.
+    computed in float64. Near the mean a difference to it is exact, so that `mean_deviation`
+    has all that near lacks.
     """
     m, n = NumpyArith(), int(np.prod([x.shape[a] for a in axes]))
     with np.errstate(all="ignore"):
         near = near_of(m, reduce(x, axes, keepdims=True, every=NEAR), n)
         deviation = x - near
-        rest = wide_mean(m, reduce(deviation, axes, keepdims=True), n)
+        mean_deviation = wide_mean(m, reduce(deviation, axes, keepdims=True), n)
         second = wide_mean(m, reduce(deviation, axes, "squares", keepdims=True), n)
-        return PromisedMoments(deviation, near, rest, variance_of(m, second, rest))
+        return PromisedMoments(
+            deviation, near, mean_deviation, variance_of(m, second, mean_deviation)
+        )
 
 
 def promised_inverse(x: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
@@ -229,15 +231,15 @@ def affine_error(y: np.ndarray, absolute: np.ndarray, bias: Any) -> Rounding:
     return Rounding(sigma, bound)
 
 
-def normalised_error(
+def normalized_error(
     x: np.ndarray, m: Moments, epsilon: float, scale: Any, bias: Any, y: np.ndarray
 ) -> Rounding:
     """Error of y = (x - mean) / sqrt(variance + epsilon) scale + bias with computed moments."""
     mean, inverse = mean_error(m), inverse_error(m.variance, variance_error(m), epsilon)
     k = np.abs(scale) / np.sqrt(m.variance + epsilon)
-    centred = k * np.abs(x - m.mean)
+    centered = k * np.abs(x - m.mean)
     own = affine_error(y, k * (np.abs(x) + np.abs(m.mean)), bias)
     with np.errstate(all="ignore"):
-        sigma = np.sqrt(own.sigma**2 + (k * mean.sigma) ** 2 + (centred * inverse.sigma) ** 2)
-        bound = own.bound + (k * mean.bound + centred) * (1 + inverse.bound) - centred
+        sigma = np.sqrt(own.sigma**2 + (k * mean.sigma) ** 2 + (centered * inverse.sigma) ** 2)
+        bound = own.bound + (k * mean.bound + centered) * (1 + inverse.bound) - centered
     return Rounding(sigma, np.nan_to_num(bound, nan=np.inf, posinf=np.inf))

@@ -1,4 +1,4 @@
-"""Normalisation by mean and variance, over whatever axes: batch, instance, layer, group, RMS.
+"""Normalization by mean and variance, over whatever axes: batch, instance, layer, group, RMS.
 
 All are y = (x - mean) / sqrt(var + epsilon) * scale + bias, with population variance; they differ
 in the axes of the statistics and in the shape of scale and bias.
@@ -27,7 +27,7 @@ from verax.ops.sums.moments import (
     affine_error,
     mean_error,
     moments,
-    normalised_error,
+    normalized_error,
     promised_moments,
     root_of,
     variance_error,
@@ -48,9 +48,9 @@ def check_epsilon(ctx: Inference, epsilon: float) -> None:
 
 @operator
 class BatchNormalization(Operator):
-    """Normalises each channel of x [n, c, ...] by given scale, bias, mean and variance, all [c].
+    """Normalizes each channel of x [n, c, ...] by given scale, bias, mean and variance, all [c].
 
-    training_mode: normalises by the batch's own mean and variance instead, and gives two more
+    training_mode: normalizes by the batch's own mean and variance instead, and gives two more
     outputs, the running ones: mean * momentum + (batch's) * (1 - momentum).
     """
 
@@ -71,9 +71,9 @@ class BatchNormalization(Operator):
         same_floats(ctx, 0)
         check_epsilon(ctx, self.epsilon)
         ctx.require(x.rank >= 2, f"the input needs batch and channels, and is {x}")
-        for i, what in enumerate(("scale", "bias", "mean", "variance"), 1):
+        for i, name in enumerate(("scale", "bias", "mean", "variance"), 1):
             same_floats(ctx, i)
-            expect_dims(ctx, i, x.dims[1:2], what)
+            expect_dims(ctx, i, x.dims[1:2], name)
         return [x, ctx.type(3), ctx.type(4)][: self.output_count]
 
     def compute(self, m: Arith[Any], x: Any, scale: Any, b: Any, mean: Any, var: Any) -> Any:
@@ -115,17 +115,17 @@ class BatchNormalization(Operator):
         if not self.training_mode:
             k = np.abs(s) / np.sqrt(along_channels(x, var) + self.epsilon)
             return [affine_error(outputs[0], k * (np.abs(x) + np.abs(along_channels(x, mean))), c)]
-        found = moments(x, (0, *range(2, x.ndim)))
+        statistics = moments(x, (0, *range(2, x.ndim)))
         share = 1 - self.momentum
         running = []
-        for given, batch, y in (
-            (mean, mean_error(found), outputs[1]),
-            (var, variance_error(found), outputs[2]),
+        for previous, batch, y in (
+            (mean, mean_error(statistics), outputs[1]),
+            (var, variance_error(statistics), outputs[2]),
         ):
-            own = relative(np.abs(given) * self.momentum + np.abs(y), 2.0, 4.0)
+            own = relative(np.abs(previous) * self.momentum + np.abs(y), 2.0, 4.0)
             sigma, bound = (share * np.ravel(v) for v in (batch.sigma, batch.bound))
             running.append(Rounding(np.hypot(own.sigma, sigma), own.bound + bound))
-        return [normalised_error(x, found, self.epsilon, s, c, outputs[0]), *running]
+        return [normalized_error(x, statistics, self.epsilon, s, c, outputs[0]), *running]
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -146,7 +146,7 @@ class BatchNormalization(Operator):
 
 @operator
 class InstanceNormalization(Operator):
-    """Normalises each channel of each sample of x [n, c, *spatial]; scale and bias are [c]."""
+    """Normalizes each channel of each sample of x [n, c, *spatial]; scale and bias are [c]."""
 
     epsilon: float = EPSILON
 
@@ -172,20 +172,20 @@ class InstanceNormalization(Operator):
         return d * inverse * along_channels(x, scale) + along_channels(x, b)
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any) -> Any:
-        """`promised_moments`, normalised."""
+        """`promised_moments`, normalized."""
         if x.dtype not in ORDERED:
             return super().canonical(ev, x, scale, b)
-        found = promised_moments(x, tuple(range(2, x.ndim)))
-        return found.normalised(self.epsilon, along_channels(x, scale), along_channels(x, b))
+        statistics = promised_moments(x, tuple(range(2, x.ndim)))
+        return statistics.normalized(self.epsilon, along_channels(x, scale), along_channels(x, b))
 
     @declared_units
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
         x, scale, b = inputs
-        found = moments(x, tuple(range(2, x.ndim)))
+        statistics = moments(x, tuple(range(2, x.ndim)))
         s, c = along_channels(x, scale), along_channels(x, b)
-        return [normalised_error(x, found, self.epsilon, s, c, outputs[0])]
+        return [normalized_error(x, statistics, self.epsilon, s, c, outputs[0])]
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -198,7 +198,7 @@ class InstanceNormalization(Operator):
 
 @operator
 class GroupNormalization(Operator):
-    """Normalises each group of channels of each sample of x [n, c, ...]; scale and bias are [c].
+    """Normalizes each group of channels of each sample of x [n, c, ...]; scale and bias are [c].
 
     per_group: scale and bias are [num_groups] (ONNX before opset 21).
     """
@@ -235,16 +235,16 @@ class GroupNormalization(Operator):
         return (d * inverse).reshape(x.shape) * s + c
 
     def canonical(self, ev: Evaluation, x: Any, scale: Any, b: Any) -> Any:
-        """`promised_moments` of each group, normalised."""
+        """`promised_moments` of each group, normalized."""
         if x.dtype not in ORDERED:
             return super().canonical(ev, x, scale, b)
         grouped, axes = self._grouped(x)
-        found = promised_moments(grouped, axes)
+        statistics = promised_moments(grouped, axes)
         s, c = (
             np.broadcast_to(self._per_channel(x, v), x.shape).reshape(grouped.shape)
             for v in (scale, b)
         )
-        return found.normalised(self.epsilon, s, c).reshape(x.shape)
+        return statistics.normalized(self.epsilon, s, c).reshape(x.shape)
 
     @declared_units
     def error(
@@ -256,8 +256,10 @@ class GroupNormalization(Operator):
             np.broadcast_to(v, x.shape).reshape(grouped.shape)
             for v in (self._per_channel(x, scale), self._per_channel(x, b), outputs[0])
         )
-        found = normalised_error(grouped, moments(grouped, axes), self.epsilon, s, c, y)
-        return [Rounding(found.sigma.reshape(x.shape), found.bound.reshape(x.shape))]
+        grouped_error = normalized_error(grouped, moments(grouped, axes), self.epsilon, s, c, y)
+        return [
+            Rounding(grouped_error.sigma.reshape(x.shape), grouped_error.bound.reshape(x.shape))
+        ]
 
     def _grouped(self, x: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
         """x as [n, groups, c / groups, ...] and the axes of a group."""

@@ -53,10 +53,10 @@ class Reduction(Operator):
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_dtype(ctx, (0,), self.dtypes)
-        data, given = ctx.type(0), ctx.value(1)
-        if ctx.has(1) and given is None:
+        data, axes_value = ctx.type(0), ctx.value(1)
+        if ctx.has(1) and axes_value is None:
             return (data.with_dims(self._unknown_axes(ctx)),)
-        axes = normalize_axes(ctx, () if given is None else given.ravel(), data.rank)
+        axes = normalize_axes(ctx, () if axes_value is None else axes_value.ravel(), data.rank)
         axes = self.reduced_axes(data.rank, axes)
         if self.keepdims:
             return (data.with_dims([1 if a in axes else d for a, d in enumerate(data.dims)]),)
@@ -76,16 +76,18 @@ class Reduction(Operator):
     def reduced_axes(self, rank: int, axes: Sequence[int] | np.ndarray | None) -> Axes:
         """The axes that are reduced, ascending, from the value of the axes input."""
         named = () if axes is None else tuple(int(a) for a in np.ravel(axes))
-        given = tuple({a % rank for a in named if -rank <= a < rank})
-        if len(given) != len(named):
+        distinct = tuple({a % rank for a in named if -rank <= a < rank})
+        if len(distinct) != len(named):
             raise InputError(f"{named} are not different axes of a tensor of rank {rank}")
-        if not given:
+        if not distinct:
             return () if self.noop_with_empty_axes else tuple(range(rank))
-        return tuple(sorted(given))
+        return tuple(sorted(distinct))
 
     def gain(self, ctx: Inference, index: int) -> InputGain:
-        (gain,), known = self.gains, not ctx.has(1) or ctx.value(1) is not None
-        return InputGain(gain, self.reduced_axes(ctx.type(0).rank, ctx.value(1)) if known else ())
+        (gain,), is_static = self.gains, not ctx.has(1) or ctx.value(1) is not None
+        return InputGain(
+            gain, self.reduced_axes(ctx.type(0).rank, ctx.value(1)) if is_static else ()
+        )
 
     def moved_axes(
         self, ctx: Inference, index: int, axes: frozenset[int], output: TensorType
@@ -140,17 +142,17 @@ class Reduction(Operator):
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
-        dtype, (x, *rest) = ev.outputs[0].dtype, inputs
+        dtype, (x, *axes_input) = ev.outputs[0].dtype, inputs
         if self.exact or not dtype.is_float:
             return (None,)
         x = np.asarray(x, np.float64)
-        axis = self.reduced_axes(x.ndim, rest[0] if rest else None)
+        axis = self.reduced_axes(x.ndim, axes_input[0] if axes_input else None)
         count = int(np.prod([x.shape[a] for a in axis], dtype=np.int64))
         y = np.asarray(outputs[0])
-        kept = y.reshape([1 if a in axis else n for a, n in enumerate(x.shape)])
+        with_all_axes = y.reshape([1 if a in axis else n for a, n in enumerate(x.shape)])
         with np.errstate(all="ignore"):
-            found = self.rounding_of(dtype, x, kept, axis, count)
-        return (Rounding(found.sigma.reshape(y.shape), found.bound.reshape(y.shape)),)
+            unshaped = self.rounding_of(dtype, x, with_all_axes, axis, count)
+        return (Rounding(unshaped.sigma.reshape(y.shape), unshaped.bound.reshape(y.shape)),)
 
     def rounding_of(
         self, dtype: DType, x: np.ndarray, y: np.ndarray, axis: Axes, count: int

@@ -1,4 +1,4 @@
-"""Elements divided by a norm: of neighbouring channels (LRN), of a whole axis (LpNormalization)."""
+"""Elements divided by a norm: of neighboring channels (LRN), of a whole axis (LpNormalization)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from verax.ops.windows.windows import same_floats
 class LRN(Operator):
     """x / (bias + alpha / size * sum of squares of the `size` nearest channels)^beta.
 
-    x is [n, c, ...]; the neighbours of channel c are c - (size - 1) // 2 to c + size // 2, as far
+    x is [n, c, ...]; the neighbors of channel c are c - (size - 1) // 2 to c + size // 2, as far
     as they exist.
     """
 
@@ -35,7 +35,7 @@ class LRN(Operator):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Neighbours (before, after) a channel that are summed."""
+        """Neighbors (before, after) a channel that are summed."""
         return (self.size - 1) // 2, self.size // 2
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
@@ -49,7 +49,7 @@ class LRN(Operator):
         return InputGain(Gain.bounded if self.bias > 0 else Gain.unbounded)
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
-        base = self._base(ev, neighbour_sums(x * x, *self.reach))
+        base = self._base(ev, neighbor_sums(x * x, *self.reach))
         return x / ev.arith.pow(base, np.asarray(constant(ev, self.beta), x.dtype))
 
     def canonical(self, ev: Evaluation, x: Any) -> Any:
@@ -58,13 +58,13 @@ class LRN(Operator):
         """
         if x.dtype not in ORDERED:
             return super().canonical(ev, x)
-        m, channels, number = NumpyArith(), x.shape[1], x.dtype.type
+        m, channels, scalar_type = NumpyArith(), x.shape[1], x.dtype.type
         total = np.zeros(x.shape, x.dtype)
-        for here, there in _neighbours(channels, *self.reach):
-            at, neighbour = (slice(None), here), (slice(None), there)
-            total[at] = fma(x[neighbour], x[neighbour], total[at])
-        share = number(self.alpha) / number(self.size)
-        base = fma(share, total, number(self.bias))
+        for here, there in _neighbors(channels, *self.reach):
+            at, neighbor = (slice(None), here), (slice(None), there)
+            total[at] = fma(x[neighbor], x[neighbor], total[at])
+        share = scalar_type(self.alpha) / scalar_type(self.size)
+        base = fma(share, total, scalar_type(self.bias))
         return x / m.pow(base, m.like(self.beta, base))
 
     @declared_units
@@ -75,15 +75,19 @@ class LRN(Operator):
         logarithm of the base where it is made of exp and log, and a division. The bound allows for
         a running sum over the channels, which keeps the rounding of every sum before.
         """
-        sums = neighbour_sums(inputs[0] ** 2, *self.reach)
+        sums = neighbor_sums(inputs[0] ** 2, *self.reach)
         base = self._base(ev, sums)
         power = np.abs(self.beta * np.log(np.maximum(np.abs(base), U)))
         beta = abs(self.beta)
         terms = min(self.size, sums.shape[1])
-        found = relative(outputs[0], 2.0 + beta, 24.0 + beta * (terms + 4))
+        output_error = relative(outputs[0], 2.0 + beta, 24.0 + beta * (terms + 4))
         before = np.maximum.accumulate(sums, axis=1) * (sums.shape[1] + terms)
         running = U * np.abs(outputs[0]) * beta * abs(self.alpha) / self.size * before / base
-        return [Rounding(found.sigma * (1 + power), found.bound * (1 + 8 * power) + 2 * running)]
+        return [
+            Rounding(
+                output_error.sigma * (1 + power), output_error.bound * (1 + 8 * power) + 2 * running
+            )
+        ]
 
     def _base(self, ev: Evaluation, squares: Any) -> Any:
         return constant(ev, self.bias) + constant(ev, self.alpha) / self.size * squares
@@ -97,17 +101,17 @@ class LRN(Operator):
         yield Case(cls(size=3, alpha=0.5, beta=1.0), (draw(rng, (2, 5, 3, 4), "float64"),))
 
 
-def neighbour_sums(values: Any, before: int, after: int, axis: int = 1) -> Any:
+def neighbor_sums(values: Any, before: int, after: int, axis: int = 1) -> Any:
     """Sums over the `before` and `after` nearest along `axis`, as far as they exist, ascending."""
     total = np.zeros_like(values)
     lead = (slice(None),) * axis
-    for here, there in _neighbours(values.shape[axis], before, after):
+    for here, there in _neighbors(values.shape[axis], before, after):
         total[(*lead, here)] += values[(*lead, there)]
     return total
 
 
-def _neighbours(n: int, before: int, after: int) -> Iterator[tuple[slice, slice]]:
-    """Per offset that two of n places have, ascending: those that have it, and their neighbours."""
+def _neighbors(n: int, before: int, after: int) -> Iterator[tuple[slice, slice]]:
+    """Per offset that two of n places have, ascending: those that have it, and their neighbors."""
     for by in range(-min(before, n - 1), min(after, n - 1) + 1):
         low, high = max(0, -by), min(n, n - by)
         yield slice(low, high), slice(low + by, high + by)

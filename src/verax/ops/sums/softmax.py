@@ -44,15 +44,15 @@ class AlongAxis(Operator):
     def lines(self, x: np.ndarray) -> np.ndarray:
         """x with each line's elements in the last axis, one line per row."""
         axes = self.axes(x.ndim)
-        moved = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
-        return moved.reshape(-1, int(np.prod([x.shape[a] for a in axes], dtype=np.int64)))
+        lines_last = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
+        return lines_last.reshape(-1, int(np.prod([x.shape[a] for a in axes], dtype=np.int64)))
 
     def unlines(self, rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """The reverse of `lines`, for a tensor of `shape`."""
         axes = self.axes(len(shape))
-        rest = [n for a, n in enumerate(shape) if a not in axes]
-        moved = rows.reshape(rest + [shape[a] for a in axes])
-        return np.moveaxis(moved, range(len(rest), len(shape)), axes)
+        outer_sizes = [n for a, n in enumerate(shape) if a not in axes]
+        lines_last = rows.reshape(outer_sizes + [shape[a] for a in axes])
+        return np.moveaxis(lines_last, range(len(outer_sizes), len(shape)), axes)
 
     def along(self, rows: Any, m: NumpyArith = MEANING) -> Any:
         """The meaning on rows [lines, length], with the elementary functions of `m`."""
@@ -84,8 +84,12 @@ class AlongAxis(Operator):
             below = np.max(rows, axis=1, keepdims=True) - rows
             below = np.where(np.isfinite(below), below, 0.0)  # -inf has no share, without rounding
             size, sigma, bound = self.sizes(below, self.lines(y))
-            found = rounding(ev.outputs[0].dtype, size, sigma, bound, floor=2.0**-124)
-        return (Rounding(self.unlines(found.sigma, x.shape), self.unlines(found.bound, x.shape)),)
+            line_errors = rounding(ev.outputs[0].dtype, size, sigma, bound, floor=2.0**-124)
+        return (
+            Rounding(
+                self.unlines(line_errors.sigma, x.shape), self.unlines(line_errors.bound, x.shape)
+            ),
+        )
 
     def sizes(self, below: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float, float]:
         """(size, sigma, bound) for `rounding`, from the distance to the line's maximum and y."""

@@ -63,11 +63,11 @@ class StrassenMatMul(Operator):
         """
         m = NumpyArith()
         (rows, back), (weights, column) = strassen.scaled_left(_rows(a)), strassen.scaled_right(w)
-        parts = strassen.quarters(rows)
+        quarters = strassen.quarters(rows)
         with np.errstate(all="ignore"):
             right = strassen.right_factors(weights)
             products = [
-                multiply_in_order(strassen.left_factor(m, p, parts), right[p])
+                multiply_in_order(strassen.left_factor(m, p, quarters), right[p])
                 for p in range(strassen.PRODUCTS)
             ]
             y = strassen.unscaled(strassen.combined_products(products), back, column)
@@ -107,16 +107,17 @@ class StrassenMatMul(Operator):
                     sum(weights[i] for i, _ in strassen.RIGHT[p]),
                 )
             )
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        quarter_errors: list[tuple[np.ndarray, np.ndarray]] = []
         for terms in strassen.OUTPUT:
             total, size, variance = (np.zeros(()) for _ in range(3))
             for i, (p, sign) in enumerate(terms):
                 total = total + sign * sums[p]
                 variance = variance + variances[p] + (total**2 if i else 0.0)
                 size = size + bounds[p]
-            found.append((variance, size))
+            quarter_errors.append((variance, size))
         variance, size = (
-            _results(_whole([part[i] for part in found]) * scale ** (2 - i), a) for i in (0, 1)
+            _results(_block_matrix([errors[i] for errors in quarter_errors]) * scale ** (2 - i), a)
+            for i in (0, 1)
         )
         y = np.abs(outputs[0])
         steps = n + 2 + 4  # a sum, its factors, adding up
@@ -151,5 +152,5 @@ def _results(y: np.ndarray, a: np.ndarray) -> np.ndarray:
     return y[:, : items(a).shape[1]].reshape(*a.shape[:-1], y.shape[-1])
 
 
-def _whole(quarters: Sequence[np.ndarray]) -> np.ndarray:
+def _block_matrix(quarters: Sequence[np.ndarray]) -> np.ndarray:
     return np.block([list(quarters[:2]), list(quarters[2:])])

@@ -17,7 +17,7 @@ from verax.ops.movement.padding import Pad
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.integer_convolution import ConvInteger
 from verax.ops.windows.pooling import AveragePool, LpPool, MaxPool, Pool
-from verax.ops.windows.windows import Geometry, Pads, lowest
+from verax.ops.windows.windows import Pads, WindowGeometry, lowest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +47,10 @@ def border_of(graph: Graph, node: Node) -> Border | None:
     if pads is None or (value is not None and value.size != 1):
         return None
     rank = type_.rank
-    chosen = [int(a) % rank for a in axes.ravel()] if axes is not None else list(range(rank))
+    padded_axes = [int(a) % rank for a in axes.ravel()] if axes is not None else list(range(rank))
     widths = {a: (0, 0) for a in range(rank)}
-    for i, axis in enumerate(chosen):
-        widths[axis] = (int(pads[i]), int(pads[i + len(chosen)]))
+    for i, axis in enumerate(padded_axes):
+        widths[axis] = (int(pads[i]), int(pads[i + len(padded_axes)]))
     if any(w < 0 for pair in widths.values() for w in pair):
         return None
     fill = type_.dtype.numpy.type(0) if value is None else np.ravel(value)[0]
@@ -94,5 +94,5 @@ def with_border(
     return new if same_windows else None
 
 
-def _dims(form: Geometry, sizes: Sequence[DimLike]) -> tuple[DimLike, ...]:
+def _dims(form: WindowGeometry, sizes: Sequence[DimLike]) -> tuple[DimLike, ...]:
     return form.output_dims(sizes)

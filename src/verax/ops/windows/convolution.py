@@ -17,9 +17,9 @@ from verax.numerics.reductions import CHANNEL_BLOCK
 from verax.ops.common import declared_units
 from verax.ops.windows.windows import (
     Fail,
-    Geometry,
     Ints,
     Pads,
+    WindowGeometry,
     Windows,
     expect_dims,
     geometry,
@@ -51,7 +51,7 @@ class Conv(Operator):
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 3
 
-    def geometry(self, kernel: Sequence[DimLike], fail: Fail = raise_graph_error) -> Geometry:
+    def geometry(self, kernel: Sequence[DimLike], fail: Fail = raise_graph_error) -> WindowGeometry:
         """The completed attributes for weights whose spatial dimensions are `kernel`."""
         kernel = kernel_dims(self.kernel_shape, kernel, fail)
         return geometry(kernel, self.strides, self.pads, self.dilations, fail=fail)
@@ -136,8 +136,8 @@ class Conv(Operator):
             columns = seen[0][:, :, None] if len(seen) == 1 else np.stack(seen, axis=2)
             spatial = seen[0].shape[2:]
             columns = columns.reshape(n, g, weights.shape[2], int(np.prod(spatial)))
-            part = np.matmul(weights, columns)
-            y[:, :, :, rows] = part.reshape(*part.shape[:3], *spatial)
+            product = np.matmul(weights, columns)
+            y[:, :, :, rows] = product.reshape(*product.shape[:3], *spatial)
         return y.reshape(n, w.shape[0], *windows.output)
 
     @classmethod

@@ -30,10 +30,10 @@ from verax.ops.windows.convolution import (
 )
 from verax.ops.windows.windows import (
     Fail,
-    Geometry,
     Ints,
     Pads,
     Slices,
+    WindowGeometry,
     Windows,
     expect_dims,
     geometry,
@@ -68,7 +68,7 @@ class ConvTranspose(Operator):
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 3
 
-    def geometry(self, kernel: Sequence[DimLike], fail: Fail = raise_graph_error) -> Geometry:
+    def geometry(self, kernel: Sequence[DimLike], fail: Fail = raise_graph_error) -> WindowGeometry:
         """The completed attributes for weights whose spatial dimensions are `kernel`."""
         kernel = kernel_dims(self.kernel_shape, kernel, fail)
         if self.output_shape and self.pads and not isinstance(self.pads, str):
@@ -80,7 +80,7 @@ class ConvTranspose(Operator):
         return self._windows(x.shape[2:], w.dims[2:])
 
     def output_dims(
-        self, sizes: Sequence[DimLike], form: Geometry, fail: Fail = raise_graph_error
+        self, sizes: Sequence[DimLike], form: WindowGeometry, fail: Fail = raise_graph_error
     ) -> tuple[DimLike, ...]:
         """Spatial sizes of the output."""
         extra = per_axis("output_padding", self.output_padding, len(sizes), 0, fail)
@@ -88,15 +88,15 @@ class ConvTranspose(Operator):
             return per_axis("output_shape", self.output_shape, len(sizes), 1, fail)
         if isinstance(form.pads, str):
             return tuple(n * s for n, s in zip(sizes, form.strides))
-        found = tuple(
+        dims = tuple(
             (n - 1) * s + e + more - begin - end
             for n, s, e, more, (begin, end) in zip(
                 sizes, form.strides, form.extent, extra, form.pads
             )
         )
-        if any(isinstance(d, int) and d < 1 for d in found):
-            fail(f"pads {form.pads} leave nothing of the output: {found}")
-        return found
+        if any(isinstance(d, int) and d < 1 for d in dims):
+            fail(f"pads {form.pads} leave nothing of the output: {dims}")
+        return dims
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x, w = spatial_input(ctx), ctx.type(1)
@@ -183,17 +183,17 @@ class ConvTranspose(Operator):
         weights = w.reshape(g, c // g, w.shape[1] * windows.taps).swapaxes(1, 2)
         pixels = x.reshape(n, g, c // g, int(np.prod(windows.input)))
         y = np.zeros((n, g * w.shape[1], *windows.output), np.result_type(x, w))
-        whole = n * g * w.shape[1] * windows.taps * int(np.prod(windows.input)) <= CHUNK
-        products = np.matmul(weights, pixels) if whole else None
+        fits_memory = n * g * w.shape[1] * windows.taps * int(np.prod(windows.input)) <= CHUNK
+        products = np.matmul(weights, pixels) if fits_memory else None
         for tap in windows.transposed.overlaps():
             if products is not None:
                 shape = (n, y.shape[1], *windows.kernel_shape, *windows.input)
-                part = products.reshape(shape)[(slice(None), slice(None), *tap.position)]
+                tap_product = products.reshape(shape)[(slice(None), slice(None), *tap.position)]
             else:
                 flat = np.ravel_multi_index(tap.position, windows.kernel_shape)
-                part = np.matmul(weights[:, flat :: windows.taps], pixels)
-                part = part.reshape(n, y.shape[1], *windows.input)
-            y[tap.input] += part[tap.output]
+                tap_product = np.matmul(weights[:, flat :: windows.taps], pixels)
+                tap_product = tap_product.reshape(n, y.shape[1], *windows.input)
+            y[tap.input] += tap_product[tap.output]
         return y
 
     @classmethod

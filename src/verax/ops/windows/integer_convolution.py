@@ -1,4 +1,4 @@
-"""Convolutions of small integers, accumulated exactly: what quantised networks compute inside.
+"""Convolutions of small integers, accumulated exactly: what quantized networks compute inside.
 
 Products and sums are exact integers that wrap around like the accumulator they lie in. Padding
 counts as the input's zero point, that is as zero.
@@ -40,7 +40,7 @@ def _check_integers(ctx: Inference, to: DType, weight_axis: int) -> None:
     ctx.require(to in SUMS, f"the sums are {to}, not {', '.join(SUMS)}")
 
 
-def _centred(values: Any, zero: Any, axis: int = 0) -> np.ndarray:
+def _centered(values: Any, zero: Any, axis: int = 0) -> np.ndarray:
     """values - zero point as float64: exact, and matrix products of it are fast."""
     wide = np.asarray(values, np.float64)
     if zero is None:
@@ -107,7 +107,7 @@ class ConvInteger(Operator):
         return [y.with_dtype(self.output_dtype)]
 
     def reference(self, ev: Evaluation, x: Any, w: Any, xz: Any = None, wz: Any = None) -> Any:
-        sums = self.convolution().reference(ev, _centred(x, xz), _centred(w, wz))
+        sums = self.convolution().reference(ev, _centered(x, xz), _centered(w, wz))
         return _wrapped(sums, self.output_dtype)
 
     @classmethod
@@ -170,7 +170,7 @@ class ConvTransposeInteger(Operator):
         return [y.with_dtype(self.output_dtype)]
 
     def reference(self, ev: Evaluation, x: Any, w: Any, xz: Any = None, wz: Any = None) -> Any:
-        sums = self.convolution().reference(ev, _centred(x, xz), _centred(w, wz))
+        sums = self.convolution().reference(ev, _centered(x, xz), _centered(w, wz))
         return _wrapped(sums, self.output_dtype)
 
     @classmethod

@@ -17,9 +17,9 @@ from verax.numerics.fma import ORDERED, fma
 from verax.ops.common import declared_units
 from verax.ops.windows.windows import (
     Fail,
-    Geometry,
     Ints,
     Pads,
+    WindowGeometry,
     Windows,
     geometry,
     lowest,
@@ -45,7 +45,7 @@ class Pool(Operator):
 
     integers: ClassVar[bool] = False
 
-    def geometry(self, rank: int, fail: Fail = raise_graph_error) -> Geometry:
+    def geometry(self, rank: int, fail: Fail = raise_graph_error) -> WindowGeometry:
         """The completed attributes for an input with `rank` spatial axes."""
         if len(self.kernel_shape) != rank:
             fail(f"kernel_shape is {self.kernel_shape}, the input has {rank} spatial axes")
@@ -115,12 +115,12 @@ class MaxPool(Pool):
         inside = np.arange(int(np.prod(spatial))).reshape(spatial, order=order)  # type: ignore[call-overload]
         planes = np.arange(int(np.prod(batch))).reshape(*batch, *(1,) * windows.rank)
         numbers = np.broadcast_to(inside, x.shape) + planes * inside.size
-        found = np.full(y.shape, -1, np.int64)
+        indices = np.full(y.shape, -1, np.int64)
         for tap in windows.overlaps():
-            value, largest, old = x[tap.input], y[tap.output], found[tap.output]
+            value, largest, old = x[tap.input], y[tap.output], indices[tap.output]
             hit = (value == largest) | ((value != value) & (largest != largest))
-            found[tap.output] = np.where((old < 0) & hit, numbers[tap.input], old)
-        return found
+            indices[tap.output] = np.where((old < 0) & hit, numbers[tap.input], old)
+        return indices
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

@@ -57,10 +57,10 @@ class StrassenConv(Operator):
     ) -> Sequence[Rounding | None]:
         """That of the product."""
         x, w = inputs
-        (found,) = StrassenMatMul().error(ev, _factors(x, w), [_rows(outputs[0])])
-        if found is None:
+        (product_error,) = StrassenMatMul().error(ev, _factors(x, w), [_rows(outputs[0])])
+        if product_error is None:
             return [None]
-        return [Rounding(_as_image(found.sigma, x), _as_image(found.bound, x))]
+        return [Rounding(_as_image(product_error.sigma, x), _as_image(product_error.bound, x))]
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

@@ -69,11 +69,11 @@ class MaxUnpool(Operator):
         shape = ctx.value(2)
         if shape is None:
             return [x.with_dims([ctx.fresh() for _ in dims])]
-        given: list[DimLike] = [d if not isinstance(d, np.integer) else int(d) for d in shape]
-        for small, large in zip(dims, given):
+        requested: list[DimLike] = [d if not isinstance(d, np.integer) else int(d) for d in shape]
+        for small, large in zip(dims, requested):
             if isinstance(small, int) and isinstance(large, int) and large < small:
-                ctx.fail(f"output_shape {given} is smaller than the unpooled {dims}")
-        return [x.with_dims(given)]
+                ctx.fail(f"output_shape {requested} is smaller than the unpooled {dims}")
+        return [x.with_dims(requested)]
 
     def reference(self, ev: Evaluation, x: Any, indices: Any, output_shape: Any = None) -> Any:
         shape = tuple(int(d) for d in self.unpooled_dims(x.shape))
@@ -86,11 +86,11 @@ class MaxUnpool(Operator):
         y[indices.ravel()] = x.ravel()
         if output_shape is None:
             return y.reshape(shape)
-        whole = np.zeros(tuple(int(d) for d in output_shape), x.dtype)
-        if any(large < small for large, small in zip(whole.shape, shape)):
-            raise InputError(f"output_shape {whole.shape} is smaller than the unpooled {shape}")
-        whole[tuple(slice(0, n) for n in shape)] = y.reshape(shape)
-        return whole
+        enlarged = np.zeros(tuple(int(d) for d in output_shape), x.dtype)
+        if any(large < small for large, small in zip(enlarged.shape, shape)):
+            raise InputError(f"output_shape {enlarged.shape} is smaller than the unpooled {shape}")
+        enlarged[tuple(slice(0, n) for n in shape)] = y.reshape(shape)
+        return enlarged
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         """The meaning in the declared dtype."""

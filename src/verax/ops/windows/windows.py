@@ -1,7 +1,7 @@
 """Sliding windows over spatial axes: what convolutions, transposed convolutions and pools share.
 
-`Geometry` is what an operator's attributes say once they are completed for a rank; its sizes may
-be symbols. `Windows` is the same with every number known: the compiler lowers from it and the
+`WindowGeometry` has an operator's attributes, completed for a rank; its sizes may be symbols.
+`Windows` is the same with every number known: the compiler lowers from it and the
 references walk over its taps. Spatial axes are all axes after batch and channels, in any number.
 """
 
@@ -39,9 +39,9 @@ def raise_graph_error(message: str) -> NoReturn:
     raise GraphError(message)
 
 
-def over_spatial(where: Sequence[Any]) -> Any:
+def over_spatial(spatial_index: Sequence[Any]) -> Any:
     """An index that applies `where` to the last axes."""
-    return (Ellipsis, *where)
+    return (Ellipsis, *spatial_index)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Windows:
 
         rows: restricts the first spatial axis of the output (a slice with start and stop).
         """
-        where = []
+        slices = []
         for axis, (k, o, s, d) in enumerate(
             zip(position, self.output, self.strides, self.dilations)
         ):
@@ -155,8 +155,8 @@ class Windows:
             if axis == 0 and rows is not None:
                 first, count = rows.start, rows.stop - rows.start
             start = first * s + k * d
-            where.append(slice(start, start + (count - 1) * s + 1, s))
-        return padded[over_spatial(where)]
+            slices.append(slice(start, start + (count - 1) * s + 1, s))
+        return padded[over_spatial(slices)]
 
     def counts(self, *, include_pad: bool) -> np.ndarray:
         """Taps of each window inside the input [*output]; with `include_pad`, inside input + pads.
@@ -180,8 +180,8 @@ def border_is_modest(
 ) -> bool:
     """Whether `lead` maps of sizes `reach` may be stored beside their input and output. stored:
     elements that they may have in any case."""
-    whole, own = math.prod(reach), math.prod(input) + math.prod(output)
-    return lead * whole <= max(stored, BORDER_SHARE * lead * own)
+    map_size, own = math.prod(reach), math.prod(input) + math.prod(output)
+    return lead * map_size <= max(stored, BORDER_SHARE * lead * own)
 
 
 @dataclass(frozen=True)
@@ -229,8 +229,8 @@ class Padded:
             )
         ]
         if all(m is not None for m in met):
-            where = [m for m in met if m is not None]
-            seen[over_spatial([m[0] for m in where])] = x[over_spatial([m[1] for m in where])]
+            overlaps = [m for m in met if m is not None]
+            seen[over_spatial([m[0] for m in overlaps])] = x[over_spatial([m[1] for m in overlaps])]
         return seen
 
 
@@ -259,12 +259,12 @@ def _axis_overlaps(
         for first, last in ends:
             taps += range(max(first, done), last)
             done = max(done, last)
-    found = ((k, _axis_overlap(n, o, k, s, d, begin)) for k in taps)
-    return [(k, *met) for k, met in found if met is not None]
+    overlaps = ((k, _axis_overlap(n, o, k, s, d, begin)) for k in taps)
+    return [(k, *met) for k, met in overlaps if met is not None]
 
 
 @dataclass(frozen=True)
-class Geometry:
+class WindowGeometry:
     """Completed attributes of a windowed operator, one entry per spatial axis.
 
     pads: numbers, or "SAME_UPPER" or "SAME_LOWER" while the input's size may be a symbol.
@@ -287,7 +287,7 @@ class Geometry:
         """Sizes after sliding the window; fails when a window is larger than its padded input."""
         if isinstance(self.pads, str):
             return tuple(ceildiv(n, s) for n, s in zip(sizes, self.strides))
-        found: list[DimLike] = []
+        dims: list[DimLike] = []
         for axis, (n, e, s, (begin, end)) in enumerate(
             zip(sizes, self.extent, self.strides, self.pads)
         ):
@@ -304,8 +304,8 @@ class Geometry:
                     f"a window of {e} does not fit into spatial axis {axis} of size {n} "
                     f"with pads {(begin, end)}"
                 )
-            found.append(out)
-        return tuple(found)
+            dims.append(out)
+        return tuple(dims)
 
     def resolved_pads(self, sizes: Sequence[int]) -> Pads:
         """The pads in numbers for an input of these sizes."""
@@ -343,7 +343,7 @@ def geometry(
     dilations: Ints = (),
     ceil_mode: bool = False,
     fail: Fail = raise_graph_error,
-) -> Geometry:
+) -> WindowGeometry:
     """Check and complete attributes: empty strides and dilations mean 1, empty pads mean 0."""
     rank = len(kernel_shape)
     if not all(isinstance(k, int) for k in kernel_shape):
@@ -366,7 +366,7 @@ def geometry(
     numbers = tuple(int(k) for k in kernel_shape)  # type: ignore[arg-type]
     if math.prod(numbers) > MAX_TAPS:
         fail(f"a window of {numbers} is absurdly large")
-    return Geometry(numbers, strides, dilations, pads, ceil_mode)
+    return WindowGeometry(numbers, strides, dilations, pads, ceil_mode)
 
 
 def kernel_dims(kernel_shape: Ints, weights: Sequence[DimLike], fail: Fail) -> Sequence[DimLike]:
@@ -379,11 +379,11 @@ def kernel_dims(kernel_shape: Ints, weights: Sequence[DimLike], fail: Fail) -> S
     return kernel_shape
 
 
-def per_axis(name: str, values: Ints, rank: int, least: int, fail: Fail) -> Ints:
+def per_axis(name: str, values: Ints, rank: int, min_value: int, fail: Fail) -> Ints:
     """An attribute with one number per spatial axis; when empty, `least` everywhere."""
-    values = tuple(values) or (least,) * rank
-    if len(values) != rank or any(v < least for v in values):
-        fail(f"{name} must be {rank} numbers of at least {least}, not {values}")
+    values = tuple(values) or (min_value,) * rank
+    if len(values) != rank or any(v < min_value for v in values):
+        fail(f"{name} must be {rank} numbers of at least {min_value}, not {values}")
     return values
 
 
@@ -412,14 +412,14 @@ def same_floats(ctx: Inference, *indices: int) -> DType:
     return dtype
 
 
-def expect_dims(ctx: Inference, index: int, dims: Sequence[DimLike], what: str) -> None:
-    """Fail when an optional input is given and its dimensions certainly are not `dims`."""
+def expect_dims(ctx: Inference, index: int, dims: Sequence[DimLike], name: str) -> None:
+    """Fail when optional input `index` is there and its dimensions certainly are not `dims`."""
     if not ctx.has(index):
         return
-    found = ctx.type(index)
-    wrong = found.rank != len(dims) or any(
-        isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(found.dims, dims)
+    type_ = ctx.type(index)
+    wrong = type_.rank != len(dims) or any(
+        isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(type_.dims, dims)
     )
     ctx.require(
-        not wrong, f"{what} (input {index}) is {found}, expected [{', '.join(map(str, dims))}]"
+        not wrong, f"{name} (input {index}) is {type_}, expected [{', '.join(map(str, dims))}]"
     )

@@ -94,8 +94,8 @@ class WinogradConv(Operator):
                 [self._sum(grid[i][j], filters[i, j], self.groups) for j in range(size)]
                 for i in range(size)
             ]
-            found = winograd.both_ways(lambda s: winograd.output_transform(m, tile, s), sums)
-            y = _joined(np.array(found), windows)
+            output_tiles = winograd.both_ways(lambda s: winograd.output_transform(m, tile, s), sums)
+            y = _stitched_tiles(np.array(output_tiles), windows)
             bias = np.float32(0) if b is None else per_channel(b, 4)
             y = fma32(y, _by_channel(guard.factor, w.shape[0]), np.broadcast_to(bias, y.shape))
             if not finite.all():
@@ -138,17 +138,20 @@ class WinogradConv(Operator):
         seen = np.array(_tiles(np.where(finite, x, 0), windows, tile, tiles))
         into, kernel = np.array(winograd.INPUT[tile], float), np.array(winograd.FILTER[tile], float)
         out = np.array(winograd.OUTPUT[tile], float)
-        v, u = _both(into, seen), _kernels(kernel, w)
+        v, u = _both_axes(into, seen), _kernels(kernel, w)
         steps = TRANSFORM_STEPS[tile]
-        v_abs, u_abs = _both(abs(into), abs(seen)), _kernels(abs(kernel), abs(w))
+        v_abs, u_abs = _both_axes(abs(into), abs(seen)), _kernels(abs(kernel), abs(w))
         sums, squares = product(v, u), product(v * v, u * u)
         # of one sum: its own roundings, those of its factors
         inner = sums**2 * (channels / 3) + squares * (channels / 6 + 2)
-        inner = inner + steps * product(_both(into**2, seen**2), u * u)
-        variance = _both(out**2, inner) + steps * _both(out**2, sums**2)
-        size = _both(abs(out), product(v_abs, u_abs))
+        inner = inner + steps * product(_both_axes(into**2, seen**2), u * u)
+        variance = _both_axes(out**2, inner) + steps * _both_axes(out**2, sums**2)
+        size = _both_axes(abs(out), product(v_abs, u_abs))
         # where all that an output sees is zero, it is the bias
-        wide, bound = felt * _joined(variance, windows), felt * _joined(size, windows)
+        wide, bound = (
+            felt * _stitched_tiles(variance, windows),
+            felt * _stitched_tiles(size, windows),
+        )
         y = np.abs(outputs[0])
         count = channels + 4 * steps + 4
         bias = np.zeros(()) if b is None else np.abs(per_channel(b, 4))
@@ -201,7 +204,7 @@ def _guard(x: np.ndarray, windows: Windows, tile: int, tiles: Sequence[int], gro
         [seen[i : i + 3, j : j + 3].max(axis=(0, 1)) for j in range(tile)] for i in range(tile)
     ]
     factor = winograd.factor(m, np.array(fields), inverse)
-    return _Guard(magnitudes, scale, _joined(factor, windows))
+    return _Guard(magnitudes, scale, _stitched_tiles(factor, windows))
 
 
 def _by_channel(by_group: np.ndarray, channels: int) -> np.ndarray:
@@ -222,8 +225,8 @@ def _not_finite(x: np.ndarray, w: np.ndarray, windows: Windows, groups: int) -> 
         total = np.zeros((n, groups, w.shape[0] // groups, rows * cols), np.float32)
         weights = sign.reshape(groups, -1, *sign.shape[1:]).astype(np.float32)
         for i, j in np.ndindex(*sign.shape[2:]):
-            part = kind[:, :, i : i + rows, j : j + cols].astype(np.float32)
-            total += weights[..., i, j] @ part.reshape(n, groups, w.shape[1], rows * cols)
+            window = kind[:, :, i : i + rows, j : j + cols].astype(np.float32)
+            total += weights[..., i, j] @ window.reshape(n, groups, w.shape[1], rows * cols)
         return total.reshape(n, w.shape[0], rows, cols)
 
     plus, minus, nan = kinds
@@ -231,8 +234,8 @@ def _not_finite(x: np.ndarray, w: np.ndarray, windows: Windows, groups: int) -> 
     up = count(plus, positive) + count(minus, negative) > 0
     down = count(plus, negative) + count(minus, positive) > 0
     neither = count(nan, np.ones_like(zero)) + count(plus | minus, zero) > 0
-    found = np.where(up, np.float32(np.inf), np.float32(-np.inf))
-    return np.where(neither | (up == down), np.float32(np.nan), found)
+    infinities = np.where(up, np.float32(np.inf), np.float32(-np.inf))
+    return np.where(neither | (up == down), np.float32(np.nan), infinities)
 
 
 def _tiles(x: np.ndarray, windows: Windows, tile: int, tiles: Sequence[int]) -> list[list[Any]]:
@@ -247,7 +250,7 @@ def _tiles(x: np.ndarray, windows: Windows, tile: int, tiles: Sequence[int]) -> 
     return [[padded[:, :, i : i + rows : tile, j : j + cols : tile] for j in size] for i in size]
 
 
-def _both(matrix: np.ndarray, grid: np.ndarray) -> np.ndarray:
+def _both_axes(matrix: np.ndarray, grid: np.ndarray) -> np.ndarray:
     """matrix on both leading axes: [a, a, ...] -> [b, b, ...]."""
     return np.einsum("ia,jb,ab...->ij...", matrix, matrix, grid, optimize=True)
 
@@ -265,8 +268,8 @@ def _product(v: np.ndarray, u: np.ndarray, groups: int) -> np.ndarray:
     return np.matmul(weights, flat).reshape(*v.shape[:3], u.shape[2], *v.shape[4:])
 
 
-def _joined(parts: np.ndarray, windows: Windows) -> np.ndarray:
-    """[tile, tile, n, o, ty, tx] -> [n, o, h, w], without what hangs over."""
-    tile, _, n, o, ty, tx = parts.shape
-    whole = parts.transpose(2, 3, 4, 0, 5, 1).reshape(n, o, ty * tile, tx * tile)
-    return whole[:, :, : windows.output[0], : windows.output[1]]
+def _stitched_tiles(tiles: np.ndarray, windows: Windows) -> np.ndarray:
+    """[tile, tile, n, o, ty, tx] -> [n, o, h, w], cropped to the output."""
+    tile, _, n, o, ty, tx = tiles.shape
+    stitched = tiles.transpose(2, 3, 4, 0, 5, 1).reshape(n, o, ty * tile, tx * tile)
+    return stitched[:, :, : windows.output[0], : windows.output[1]]

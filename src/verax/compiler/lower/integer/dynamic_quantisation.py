@@ -15,7 +15,7 @@ from verax.ir.types import DType
 from verax.numerics.arith import Arith
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.ops.quantized.dynamic_quantization import HIGH, LOW, DynamicQuantizeGroups
-from verax.ops.quantized.per_element import halves_away, quantised
+from verax.ops.quantized.per_element import halves_away, quantized
 
 F32, F64 = "float32", "float64"
 M = TracingArith()
@@ -44,7 +44,7 @@ def place_linear(lowering: Lowering, group: Group, choice: Choice) -> None:
     point = M.div(M.neg(FIRST), scale)
     point = M.min(M.max(point, zero), M.like(255.0, X))
     point = M.convert(M.rint(point), "uint8")
-    y = quantised(M, X, scale, point, "uint8", F32, "even")
+    y = quantized(M, X, scale, point, "uint8", F32, "even")
     _emit(lowering, group, 0, (low, high), {1: scale, 2: point}, y)
 
 

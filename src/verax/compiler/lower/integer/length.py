@@ -13,8 +13,8 @@ from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.lower.lowering import Lowering
 from verax.ir.graph import Node
 from verax.numerics.expr import Input, TracingArith
-from verax.ops.quantized.lengths import LONGEST, RowLength
 from verax.ops.quantized.requantization import L2NormalizeInteger
+from verax.ops.quantized.row_lengths import LONGEST, RowLength
 
 
 def plan_length(planning: Planning, node: Node) -> Alternatives:

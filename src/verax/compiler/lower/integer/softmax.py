@@ -77,7 +77,7 @@ def _place_tables(lowering: Lowering, group: Group, rows: int, length: int) -> N
     where, rest, terms = (table(rows, length) for _ in range(3))
     row_where, row_rest, shifts, reciprocals = (table(rows) for _ in range(4))
     each, one = Access(I32, (length, 1)), Access(I32, (1,))
-    index, fraction = steps.place(Input(0, "int16"), Input(1, "int16"))
+    index, fraction = steps.table_entry(Input(0, "int16"), Input(1, "int16"))
     highest = Stage("max", Input(0, "int16"))
     placing = ReduceSpec(
         (rows,),

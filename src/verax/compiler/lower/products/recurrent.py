@@ -40,7 +40,7 @@ from verax.ops.recurrent.recurrent import (
     Recurrent,
     X,
 )
-from verax.ops.recurrent.recurrent_arithmetic import Steps
+from verax.ops.recurrent.recurrent_arithmetic import StepOps
 
 MOST_STEPS = 2048
 """Steps whose kernel calls are written out."""
@@ -87,7 +87,7 @@ class Bias:
     array: np.ndarray
 
 
-class Emitting(Steps[Any]):
+class Emitting(StepOps[Any]):
     """A step as kernel calls; `batch` rows of `dtype`, float32 or float64."""
 
     def __init__(self, lowering: Lowering, batch: int, dtype: str, label: str) -> None:
@@ -126,7 +126,7 @@ class Emitting(Steps[Any]):
         pointers = [s.pointer for s in (*spots, *(target for _, target in pairs))]
         self.lowering.call(spec, pointers, self.label)
 
-    def given(self, x: Any) -> Any:
+    def exact_input(self, x: Any) -> Any:
         return x
 
     def bias(self, first: Any, second: Any) -> Bias:
@@ -181,12 +181,12 @@ class Emitting(Steps[Any]):
     def add(self, a: Value, b: Value) -> Value:
         return self._apply("add", a, b)
 
-    def rest(self, a: Value) -> Value:
+    def complement(self, a: Value) -> Value:
         one = self.arith.const(1, self.dtype)
         return dataclasses.replace(a, expr=self.arith.sub(one, a.expr))
 
     def blend(self, z: Value, a: Value, b: Value) -> Value:
-        return self.add(self.mul(self.rest(z), a), self.mul(z, b))
+        return self.add(self.mul(self.complement(z), a), self.mul(z, b))
 
     def curve(self, op: Elementwise, x: Value) -> Value:
         expression = op.expression([self.dtype])

@@ -44,13 +44,13 @@ def rank_of(t: Aten, x: str, pair: bool) -> int:
     return t.rank(x) - pair
 
 
-def _paired(t: Aten, parts: Sequence[str]) -> Result:
+def _paired(t: Aten, components: Sequence[str]) -> Result:
     """Real and imaginary parts, broadcast to each other, as one tensor."""
     behind = t.ints([-1])
-    if len({t.type(p).dims for p in parts}) > 1:
-        shape = t.ints(np.broadcast_shapes(*(t.known_sizes(p) for p in parts)))
-        parts = [t.add("Expand", [p, shape]) for p in parts]
-    return t.result("Concat", [t.add("Unsqueeze", [p, behind]) for p in parts], axis=-1)
+    if len({t.type(p).dims for p in components}) > 1:
+        shape = t.ints(np.broadcast_shapes(*(t.known_sizes(p) for p in components)))
+        components = [t.add("Expand", [p, shape]) for p in components]
+    return t.result("Concat", [t.add("Unsqueeze", [p, behind]) for p in components], axis=-1)
 
 
 def parts_of(t: Aten, x: str) -> list[str]:
@@ -66,14 +66,14 @@ def widened(t: Aten, x: str, dtype: DType) -> str:
 
 
 def conjugate_of(t: Aten, x: str) -> str:
-    return t.add("Mul", [x, t.constant([1, -1], part_type(t, x))])
+    return t.add("Mul", [x, t.constant([1, -1], component_type(t, x))])
 
 
-def part_type(t: Aten, x: str) -> np.dtype:
-    found = t.type(x).dtype
-    if found not in (DType.float32, DType.float64):
-        t.refuse(f"complex numbers of {found}")
-    return found.numpy
+def component_type(t: Aten, x: str) -> np.dtype:
+    dtype = t.type(x).dtype
+    if dtype not in (DType.float32, DType.float64):
+        t.refuse(f"complex numbers of {dtype}")
+    return dtype.numpy
 
 
 # Between real and complex numbers
@@ -88,9 +88,9 @@ def same_pairs(t: Aten) -> Result:
 
 
 @row("real.default", "imag.default")
-def part(t: Aten) -> Result:
-    which = t.constant(0 if t.kind == "real" else 1, np.int64)
-    return t.result("Gather", [t.tensor("self"), which], axis=-1)
+def component(t: Aten) -> Result:
+    index = t.constant(0 if t.kind == "real" else 1, np.int64)
+    return t.result("Gather", [t.tensor("self"), index], axis=-1)
 
 
 @row("complex.default")
@@ -101,8 +101,8 @@ def complex_of_parts(t: Aten) -> Result:
 @row("polar.default")
 def polar(t: Aten) -> Result:
     size, angle = t.tensor("abs"), t.tensor("angle")
-    parts = [t.add("Mul", [size, t.add(kind, [angle])]) for kind in ("Cos", "Sin")]
-    return _paired(t, parts)
+    components = [t.add("Mul", [size, t.add(kind, [angle])]) for kind in ("Cos", "Sin")]
+    return _paired(t, components)
 
 
 @row("abs.default")
@@ -133,16 +133,16 @@ def converted(t: Aten) -> Result:
     """To complex numbers of another size, from real ones, or to their real parts."""
     names = ("layout", "device", "pin_memory", "non_blocking", "copy", "memory_format")
     t.irrelevant(*names, reason="it says where or how a tensor is stored")
-    x, pair, given = t.tensor("self"), is_pair(t, "self"), t.text("dtype")
-    wanted = PARTS.get(given)
-    if wanted is None and (not pair or given not in {str(d) for d in DType}):
+    x, pair, type_name = t.tensor("self"), is_pair(t, "self"), t.text("dtype")
+    component_type = PARTS.get(type_name)
+    if component_type is None and (not pair or type_name not in {str(d) for d in DType}):
         t.a.refuse("dtype")
-    if wanted is None:
+    if component_type is None:
         t.a.get("dtype")
-        return t.converted(parts_of(t, x)[0], DType(given))
+        return t.converted(parts_of(t, x)[0], DType(type_name))
     if pair:
-        return t.result("Cast", [x], to=wanted)
-    return t.result("Identity", [widened(t, x, wanted)])
+        return t.result("Cast", [x], to=component_type)
+    return t.result("Identity", [widened(t, x, component_type)])
 
 
 @row("chalf.default")
@@ -173,20 +173,20 @@ def _operand(t: Aten, name: str) -> tuple[str, bool]:
             t.wrong(name, value, "a real number or a tensor")
         kind = next(t.type(v).dtype.numpy for v in t.inputs if v is not None)
         return t.constant(value, kind), False
-    found = t.tensor(name)
+    tensor = t.tensor(name)
     if is_pair(t, name):
-        return found, True
-    return t.add("Unsqueeze", [found, t.ints([-1])]), False
+        return tensor, True
+    return t.add("Unsqueeze", [tensor, t.ints([-1])]), False
 
 
 @row(*(f"{kind}.Tensor" for kind in ("add", "sub", "mul", "div")))
 def arithmetic(t: Aten) -> Result:
     (a, left), (b, right) = _operand(t, "self"), _operand(t, "other")
     if t.kind in ("add", "sub"):
-        if t.number("alpha", 1) != 1:
+        if t.scalar("alpha", 1) != 1:
             t.a.refuse("alpha", "sums of complex numbers have no factor")
         if not left or not right:
-            first = t.constant([1, 0], part_type(t, a if left else b))
+            first = t.constant([1, 0], component_type(t, a if left else b))
             a, b = (a, t.add("Mul", [b, first])) if left else (t.add("Mul", [a, first]), b)
         return t.result("Add" if t.kind == "add" else "Sub", [a, b])
     if t.kind == "div" or not left or not right:
@@ -210,18 +210,18 @@ def negative(t: Aten) -> Result:
 def _axis(t: Aten, name: str, x: str, default: Any = None, more: int = 0) -> int:
     """An axis of a pair, its own last one not among them."""
     rank = t.rank(x) - 1 + more
-    found = t.integer(name, default)
-    if found is None or not -rank <= found < rank:
-        t.wrong(name, found, f"an axis of rank {rank}")
-    return int(found) % rank
+    index = t.integer(name, default)
+    if index is None or not -rank <= index < rank:
+        t.wrong(name, index, f"an axis of rank {rank}")
+    return int(index) % rank
 
 
 @row("reshape.default", "view.default")
 @row("_unsafe_view.default")
 def reshaped(t: Aten) -> Result:
     shape = t.sizes("shape" if "shape" in t.a.values else "size")
-    whole = t.add("Concat", [shape, t.ints([2])], axis=0)
-    return t.result("Reshape", [t.tensor("self"), whole])
+    shape_with_pair = t.add("Concat", [shape, t.ints([2])], axis=0)
+    return t.result("Reshape", [t.tensor("self"), shape_with_pair])
 
 
 @row("flatten.using_ints")
@@ -229,8 +229,8 @@ def flattened(t: Aten) -> Result:
     x = t.tensor("self")
     first, last = _axis(t, "start_dim", x, 0), _axis(t, "end_dim", x, -1)
     sizes = [t.known_size(x, a) for a in range(t.rank(x))]
-    joined = math.prod(sizes[first : last + 1])
-    return t.result("Reshape", [x, t.ints([*sizes[:first], joined, *sizes[last + 1 :]])])
+    flat_size = math.prod(sizes[first : last + 1])
+    return t.result("Reshape", [x, t.ints([*sizes[:first], flat_size, *sizes[last + 1 :]])])
 
 
 @row("unsqueeze.default")
@@ -279,7 +279,7 @@ def sliced(t: Aten) -> Result:
 
 
 @row("fft_fftshift.default", "fft_ifftshift.default", "roll.default")
-def turned(t: Aten) -> Result:
+def rotated(t: Aten) -> Result:
     """Elements moved along axes, those that leave at the end coming in at the beginning."""
     x = t.tensor("self")
     rank = t.rank(x) - 1
@@ -291,14 +291,14 @@ def turned(t: Aten) -> Result:
         size = t.known_size(x, axis % rank)
         if shift is None:
             shift = size // 2 if t.kind == "fft_fftshift" else -(size // 2)
-        places = t.constant((np.arange(size) - shift) % size, np.int64)
-        x = t.add("Gather", [x, places], axis=axis % rank)
+        indices = t.constant((np.arange(size) - shift) % size, np.int64)
+        x = t.add("Gather", [x, indices], axis=axis % rank)
     return t.result("Identity", [x])
 
 
 @row("cat.default")
-def joined(t: Aten) -> Result:
-    parts = t.tensors("tensors")
-    if len(t.a.get("complex_inputs", ())) != len(parts):
+def concatenated(t: Aten) -> Result:
+    tensors = t.tensors("tensors")
+    if len(t.a.get("complex_inputs", ())) != len(tensors):
         t.refuse("real parts among complex ones")
-    return t.result("Concat", parts, axis=_axis(t, "dim", parts[0] or "", 0))
+    return t.result("Concat", tensors, axis=_axis(t, "dim", tensors[0] or "", 0))

@@ -22,7 +22,9 @@ def _floating(t: Aten, name: str = "self") -> str:
     return x if t.type(x).dtype.is_float else t.cast(x, DType.float32)
 
 
-def _both(t: Aten, first: str = "self", second: str = "other") -> tuple[str, str, DType]:
+def _promoted_operands(
+    t: Aten, first: str = "self", second: str = "other"
+) -> tuple[str, str, DType]:
     """Two operands in their common type."""
     a, b = operand(t, first), operand(t, second)
     dtype = promoted(t, [a, b])
@@ -35,12 +37,12 @@ def _both(t: Aten, first: str = "self", second: str = "other") -> tuple[str, str
 @composite("fmax.default", "fmin.default")
 def extreme(t: Aten) -> Result:
     """The larger or smaller one, and the other one where one is NaN."""
-    a, b, dtype = _both(t)
+    a, b, dtype = _promoted_operands(t)
     kind = "Max" if t.kind == "fmax" else "Min"
     if not dtype.is_float:
         return t.result(kind, [a, b])
-    found = t.add("Where", [t.add("IsNaN", [b]), a, t.add(kind, [a, b])])
-    return t.result("Where", [t.add("IsNaN", [a]), b, found])
+    extremes = t.add("Where", [t.add("IsNaN", [b]), a, t.add(kind, [a, b])])
+    return t.result("Where", [t.add("IsNaN", [a]), b, extremes])
 
 
 def _is_minus(t: Aten, x: str) -> str:
@@ -58,7 +60,7 @@ def signbit(t: Aten) -> Result:
 
 @composite("copysign.Tensor", "copysign.Scalar")
 def copysign(t: Aten) -> Result:
-    a, b, dtype = _both(t)
+    a, b, dtype = _promoted_operands(t)
     if not dtype.is_float:
         a, b = (t.cast(v, DType.float32) for v in (a, b))
     size = t.add("Abs", [a])
@@ -84,7 +86,7 @@ def ldexp(t: Aten) -> Result:
 
 @composite("logaddexp2.default")
 def log_add_exp2(t: Aten) -> Result:
-    a, b, _ = _both(t)
+    a, b, _ = _promoted_operands(t)
     factor = t.like(math.log(2), a)
     wide = [t.add("Mul", [v, factor]) for v in (a, b)]
     return t.result("Div", [t.append(formulas.log_add_exp(t, *wide)), factor])
@@ -102,21 +104,21 @@ def heaviside(t: Aten) -> Result:
 @composite("isclose.default")
 def isclose(t: Aten) -> Result:
     """Equal, or finite and |self - other| <= atol + rtol |other|."""
-    a, b, dtype = _both(t)
-    found = t.add("Equal", [a, b])
+    a, b, dtype = _promoted_operands(t)
+    close = t.add("Equal", [a, b])
     if not dtype.is_float:
         t.irrelevant("equal_nan", reason="integers are never NaN")
     elif t.flag("equal_nan"):
-        found = t.add("Or", [found, t.add("And", [t.add("IsNaN", [v]) for v in (a, b)])])
+        close = t.add("Or", [close, t.add("And", [t.add("IsNaN", [v]) for v in (a, b)])])
     if not dtype.is_float:
         a, b = (t.cast(v, DType.float64) for v in (a, b))
-    limit = t.add("Mul", [t.add("Abs", [b]), t.like(t.number("rtol", 1e-5), b)])
-    limit = t.add("Add", [limit, t.like(t.number("atol", 1e-8), b)])
+    limit = t.add("Mul", [t.add("Abs", [b]), t.like(t.scalar("rtol", 1e-5), b)])
+    limit = t.add("Add", [limit, t.like(t.scalar("atol", 1e-8), b)])
     apart = t.add("Abs", [t.add("Sub", [a, b])])
     near = t.add("LessOrEqual", [apart, limit])
     finite = t.append(formulas.is_finite(t, apart)) if dtype.is_float else None
     near = near if finite is None else t.add("And", [near, finite])
-    return t.result("Or", [found, near])
+    return t.result("Or", [close, near])
 
 
 @composite("sinc.default")
@@ -125,8 +127,8 @@ def sinc(t: Aten) -> Result:
     x = _floating(t)
     none = t.add("Equal", [x, t.like(0, x)])
     angle = t.add("Mul", [t.add("Where", [none, t.like(1, x), x]), t.like(math.pi, x)])
-    found = t.add("Div", [t.add("Sin", [angle]), angle])
-    return t.result("Where", [none, t.like(1, x), found])
+    quotient = t.add("Div", [t.add("Sin", [angle]), angle])
+    return t.result("Where", [none, t.like(1, x), quotient])
 
 
 @composite("float_power.Tensor_Tensor", "float_power.Tensor_Scalar", "float_power.Scalar")
@@ -154,11 +156,11 @@ def isin(t: Aten) -> Result:
     x, test = t.tensor("elements"), t.tensor("test_elements")
     t.irrelevant("assume_unique", reason="it chooses an implementation")
     dtype = promoted(t, [x, test])
-    each = t.add("Unsqueeze", [t.cast(x, dtype), t.ints([-1])])
+    elements = t.add("Unsqueeze", [t.cast(x, dtype), t.ints([-1])])
     flat = t.add("Reshape", [t.cast(test, dtype), t.ints([-1])])
-    same = t.add("Equal", [each, flat])
-    found = t.append(formulas.any_or_all(t, same, "ReduceMax", t.ints([-1]), keepdims=False))
-    return t.result("Not" if t.flag("invert") else "Identity", [found])
+    same = t.add("Equal", [elements, flat])
+    is_member = t.append(formulas.any_or_all(t, same, "ReduceMax", t.ints([-1]), keepdims=False))
+    return t.result("Not" if t.flag("invert") else "Identity", [is_member])
 
 
 # Products
@@ -168,7 +170,7 @@ def _mixed(t: Aten, product: str) -> Result:
     """beta self + alpha product; with a beta of 0 nothing of self counts, NaN neither."""
     x = t.tensor("self")
     dtype = t.type(product).dtype.numpy
-    beta, alpha = t.number("beta", 1), t.number("alpha", 1)
+    beta, alpha = t.scalar("beta", 1), t.scalar("alpha", 1)
     if alpha != 1:
         product = t.add("Mul", [product, t.constant(alpha, dtype)])
     if beta == 0:
@@ -187,8 +189,8 @@ def added_product(t: Aten) -> Result:
         return _mixed(
             t, t.add("Mul", [column, t.add("Unsqueeze", [t.tensor("vec2"), t.ints([0])])])
         )
-    whole = t.add("MatMul", [t.tensor("batch1"), t.tensor("batch2")])
-    return _mixed(t, t.add("ReduceSum", [whole, t.ints([0])], keepdims=False))
+    products = t.add("MatMul", [t.tensor("batch1"), t.tensor("batch2")])
+    return _mixed(t, t.add("ReduceSum", [products, t.ints([0])], keepdims=False))
 
 
 @composite("vdot.default")
@@ -209,23 +211,23 @@ def cross(t: Aten) -> Result:
     if axis < 0 or t.known_size(a, axis) != 3:
         t.refuse("no axis of three")
 
-    def turned(x: str, by: int) -> str:
-        places = t.constant([(i + by) % 3 for i in range(3)], np.int64)
-        return t.add("Gather", [x, places], axis=axis)
+    def rotated(x: str, by: int) -> str:
+        indices = t.constant([(i + by) % 3 for i in range(3)], np.int64)
+        return t.add("Gather", [x, indices], axis=axis)
 
-    first = t.add("Mul", [turned(a, 1), turned(b, 2)])
-    return t.result("Sub", [first, t.add("Mul", [turned(a, 2), turned(b, 1)])])
+    first = t.add("Mul", [rotated(a, 1), rotated(b, 2)])
+    return t.result("Sub", [first, t.add("Mul", [rotated(a, 2), rotated(b, 1)])])
 
 
 @composite("pairwise_distance.default")
 def pairwise_distance(t: Aten) -> Result:
     """Norms along the last axis of x1 - x2 + eps."""
     apart = t.add("Sub", [t.tensor("x1"), t.tensor("x2")])
-    apart = t.add("Add", [apart, t.like(t.number("eps", 1e-6), apart)])
-    found = t.append(distances(t, apart, float(t.number("p", 2))))  # type: ignore[arg-type]
+    apart = t.add("Add", [apart, t.like(t.scalar("eps", 1e-6), apart)])
+    norms = t.append(distances(t, apart, float(t.scalar("p", 2))))  # type: ignore[arg-type]
     if t.flag("keepdim"):
-        return t.result("Unsqueeze", [found, t.ints([-1])])
-    return t.result("Identity", [found])
+        return t.result("Unsqueeze", [norms, t.ints([-1])])
+    return t.result("Identity", [norms])
 
 
 @composite("dist.default", "norm.Scalar")
@@ -235,7 +237,7 @@ def whole_norm(t: Aten) -> Result:
     if t.kind == "dist":
         x = t.add("Sub", [x, t.tensor("other")])
     flat = t.add("Reshape", [x, t.ints([-1])])
-    return distances(t, flat, float(t.number("p", 2)))
+    return distances(t, flat, float(t.scalar("p", 2)))
 
 
 # Places
@@ -270,20 +272,20 @@ def take(t: Aten) -> Result:
 def _common(t: Aten, values: list[str]) -> list[DimLike]:
     """The shape to which tensors broadcast."""
     rank = max(t.rank(v) for v in values)
-    found: list[DimLike] = []
+    dims: list[DimLike] = []
     for axis in range(-rank, 0):
         sizes = [t.type(v).dims[axis] for v in values if t.rank(v) >= -axis]
-        found.append(next((d for d in sizes if d != 1), 1))
-    if not all(isinstance(d, int) for d in found):
+        dims.append(next((d for d in sizes if d != 1), 1))
+    if not all(isinstance(d, int) for d in dims):
         t.refuse("sizes that are open")
-    return found
+    return dims
 
 
 @composite("broadcast_tensors.default")
 def broadcast_tensors(t: Aten) -> Result:
     values: list[Any] = t.tensors("tensors")
     shape = t.ints([int(d) for d in _common(t, values)])  # type: ignore[call-overload]
-    return t.each("Expand", [[v, shape] for v in values])
+    return t.per_output("Expand", [[v, shape] for v in values])
 
 
 @composite("block_diag.default")
@@ -308,14 +310,14 @@ def block_diag(t: Aten) -> Result:
 def _on_diagonal(t: Aten, x: str, offset: int) -> str:
     """Matrices with the last axis of x on a diagonal, zeros elsewhere."""
     size, shift = t.known_size(x, -1), abs(offset)
-    whole = size + shift
-    t.must_be_few(whole * whole)
+    size_with_offset = size + shift
+    t.check_count(size_with_offset * size_with_offset)
     pads = [0] * (2 * t.rank(x))
     pads[t.rank(x) - 1 if offset < 0 else -1] = shift
     line = t.add("Pad", [x, t.ints(pads), t.like(0, x)]) if shift else x
     column = t.add("Unsqueeze", [line, t.ints([-1])])
-    places = t.constant(np.eye(whole, k=offset, dtype=np.bool_))
-    return t.add("Where", [places, column, t.like(0, x)])
+    diagonal = t.constant(np.eye(size_with_offset, k=offset, dtype=np.bool_))
+    return t.add("Where", [diagonal, column, t.like(0, x)])
 
 
 @composite("diag_embed.default")
@@ -334,9 +336,9 @@ def diag(t: Aten) -> Result:
     if t.rank(x) == 1:
         return t.result("Identity", [_on_diagonal(t, x, offset)])
     rows, columns = t.known_sizes(x)
-    places = np.flatnonzero(np.eye(rows, columns, k=offset))
+    indices = np.flatnonzero(np.eye(rows, columns, k=offset))
     flat = t.add("Reshape", [x, t.ints([-1])])
-    return t.result("Gather", [flat, t.constant(places, np.int64)], axis=0)
+    return t.result("Gather", [flat, t.constant(indices, np.int64)], axis=0)
 
 
 @composite("median.default")
@@ -369,20 +371,20 @@ def running_extreme(t: Aten) -> Result:
     size = t.known_size(x, axis)
     beats = "GreaterOrEqual" if t.kind == "cummax" else "LessOrEqual"
     lines = t.constant(np.arange(size).reshape(-1, *(1,) * (t.rank(x) - 1 - axis)), np.int64)
-    places = t.add("Expand", [lines, t.add("Shape", [x])])
+    indices = t.add("Expand", [lines, t.add("Shape", [x])])
     step = 1
     while step < size:
         ends = [(axis,), (0,), (-step,)]
-        earlier = [t.append(shapes.sliced(t, v, *ends)) for v in (x, places)]
-        later = [t.append(shapes.sliced(t, v, (axis,), (step,), (size,))) for v in (x, places)]
+        earlier = [t.append(shapes.sliced(t, v, *ends)) for v in (x, indices)]
+        later = [t.append(shapes.sliced(t, v, (axis,), (step,), (size,))) for v in (x, indices)]
         own = t.add(beats, [later[0], earlier[0]])
         if t.type(x).dtype.is_float:
             own = t.add("Or", [own, t.add("IsNaN", [later[0]])])
-        chosen = [t.add("Where", [own, b, a]) for a, b in zip(earlier, later)]
-        first = [t.append(shapes.sliced(t, v, (axis,), (0,), (step,))) for v in (x, places)]
-        x, places = (t.add("Concat", [a, b], axis=axis) for a, b in zip(first, chosen))
+        winners = [t.add("Where", [own, b, a]) for a, b in zip(earlier, later)]
+        first = [t.append(shapes.sliced(t, v, (axis,), (0,), (step,))) for v in (x, indices)]
+        x, indices = (t.add("Concat", [a, b], axis=axis) for a, b in zip(first, winners))
         step *= 2
-    return t.named([x, places])
+    return t.named([x, indices])
 
 
 @composite("logcumsumexp.default")
@@ -397,6 +399,6 @@ def running_log_sum(t: Aten) -> Result:
         earlier = t.append(shapes.sliced(t, x, (axis,), (0,), (-step,)))
         later = t.append(shapes.sliced(t, x, (axis,), (step,), (size,)))
         first = t.append(shapes.sliced(t, x, (axis,), (0,), (step,)))
-        joined = t.append(formulas.log_add_exp(t, earlier, later))
-        x, step = t.add("Concat", [first, joined], axis=axis), step * 2
+        sums = t.append(formulas.log_add_exp(t, earlier, later))
+        x, step = t.add("Concat", [first, sums], axis=axis), step * 2
     return t.result("Identity", [x])

@@ -18,13 +18,13 @@ from verax.ir.types import DType
 def bincount(t: Aten) -> Result:
     """How often each integer from 0 on is there, or the sum of its weights."""
     x, weights = t.cast(t.tensor("self"), DType.int64), t.maybe("weights")
-    least = t.integer("minlength", 0)
+    min_length = t.integer("minlength", 0)
     if weights is None:
         weights = t.add("Expand", [t.constant(1, np.int64), t.add("Shape", [x])])
     elif t.type(weights).dtype is not DType.float32:
         weights = t.cast(weights, DType.float64)
     # No element, too, has a largest one.
-    line = t.add("Concat", [x, t.ints([least - 1])], axis=0)
+    line = t.add("Concat", [x, t.ints([min_length - 1])], axis=0)
     count = t.add("Add", [t.add("ReduceMax", [line], keepdims=False), t.constant(1, np.int64)])
     size = t.add("Unsqueeze", [count, t.ints([0])])
     zeros = t.add("Expand", [t.like(0, weights), size])
@@ -46,12 +46,12 @@ def repeated(t: Aten) -> Result:
         repeats = t.add("Expand", [repeats, t.ints([size])])
     ends = t.add("CumSum", [repeats, t.constant(0, np.int64)])
     total = t.add("ReduceSum", [repeats], keepdims=False)
-    places = t.add("Range", [t.constant(0, np.int64), total, t.constant(1, np.int64)])
-    gone = t.add("LessOrEqual", [ends, t.add("Unsqueeze", [places, t.ints([1])])])
-    which = t.add("ReduceSum", [t.cast(gone, DType.int64), t.ints([1])], keepdims=False)
+    positions = t.add("Range", [t.constant(0, np.int64), total, t.constant(1, np.int64)])
+    gone = t.add("LessOrEqual", [ends, t.add("Unsqueeze", [positions, t.ints([1])])])
+    slice_indices = t.add("ReduceSum", [t.cast(gone, DType.int64), t.ints([1])], keepdims=False)
     if x is None:
-        return t.result("Identity", [which])
-    return t.result("Gather", [x, which], axis=axis)
+        return t.result("Identity", [slice_indices])
+    return t.result("Gather", [x, slice_indices], axis=axis)
 
 
 # Bins
@@ -60,7 +60,7 @@ def repeated(t: Aten) -> Result:
 def _inside(t: Aten, x: str, edges: str, bins: int) -> str:
     """For elements [n] and edges [bins + 1], which bin has which: bool [n, bins]. A bin has its
     lower end, the last one its upper end, too."""
-    t.must_be_few(math.prod(d for d in t.type(x).dims if isinstance(d, int)) * bins, MOST_PAIRS)
+    t.check_count(math.prod(d for d in t.type(x).dims if isinstance(d, int)) * bins, MOST_PAIRS)
     column, axis = t.add("Unsqueeze", [x, t.ints([1])]), t.ints([0])
     lower = t.add("Slice", [edges, t.ints([0]), t.ints([bins]), axis])
     inner = t.add("Slice", [edges, t.ints([1]), t.ints([bins]), axis])
@@ -105,13 +105,15 @@ def histogram(t: Aten) -> Result:
     weight = t.maybe("weight")
     if weight is not None:
         counted = t.add("Mul", [counted, t.add("Reshape", [weight, t.ints([-1, 1])])])
-    found = t.add("ReduceSum", [counted, t.ints([0])], keepdims=False)
+    counts = t.add("ReduceSum", [counted, t.ints([0])], keepdims=False)
     if t.flag("density"):
         axis = t.ints([0])
-        parts = [t.add("Slice", [edges, t.ints([a]), t.ints([a + bins]), axis]) for a in (1, 0)]
-        total = t.add("ReduceSum", [found], keepdims=False)
-        found = t.add("Div", [t.add("Div", [found, total]), t.add("Sub", parts)])
-    return t.named([found, edges])
+        edges_of_bins = [
+            t.add("Slice", [edges, t.ints([a]), t.ints([a + bins]), axis]) for a in (1, 0)
+        ]
+        total = t.add("ReduceSum", [counts], keepdims=False)
+        counts = t.add("Div", [t.add("Div", [counts, total]), t.add("Sub", edges_of_bins)])
+    return t.named([counts, edges])
 
 
 # Segments
@@ -124,7 +126,7 @@ KINDS = {"sum": "ReduceSum", "mean": "ReduceSum", "prod": "ReduceProd"}
 def segment_reduce(t: Aten) -> Result:
     """What lies between two ends along an axis, taken together, with `initial` where it is given;
     lengths or offsets [..., segments] have the axes before it. A mean of nothing is NaN."""
-    x, how, axis = (
+    x, mode, axis = (
         t.tensor("data"),
         t.choice("reduce", NEUTRAL),
         t.axis("axis", t.tensor("data"), 0),
@@ -132,14 +134,14 @@ def segment_reduce(t: Aten) -> Result:
     t.irrelevant("unsafe", reason="it says whether lengths are checked")
     if t.a.get("indices") is not None:
         t.a.refuse("indices")
-    first = t.number("initial")
+    first = t.scalar("initial")
     lengths, offsets = t.maybe("lengths"), t.maybe("offsets")
     dims = t.known_sizes(x)
-    given = lengths or offsets
-    if given is None or t.rank(given) != axis + 1:
+    bounds = lengths or offsets
+    if bounds is None or t.rank(bounds) != axis + 1:
         t.refuse("lengths or offsets for other axes")
-    count = t.known_size(given, axis) - (lengths is None)
-    t.must_be_few(math.prod(dims) * count, MOST_PAIRS)
+    count = t.known_size(bounds, axis) - (lengths is None)
+    t.check_count(math.prod(dims) * count, MOST_PAIRS)
     if lengths is not None:
         ends = t.add("CumSum", [t.cast(lengths, DType.int64), t.constant(axis, np.int64)])
         starts = t.add("Sub", [ends, t.cast(lengths, DType.int64)])
@@ -150,24 +152,26 @@ def segment_reduce(t: Aten) -> Result:
         ends = t.add("Slice", [wide, t.ints([1]), t.ints([count + 1]), line])
     behind = t.ints([-1])
     starts, ends = (t.add("Unsqueeze", [v, behind]) for v in (starts, ends))
-    places = t.ints(range(dims[axis]))  # [..., segments, elements]
-    mine = t.add("And", [t.add("LessOrEqual", [starts, places]), t.add("Less", [places, ends])])
+    positions = t.ints(range(dims[axis]))  # [..., segments, elements]
+    mine = t.add(
+        "And", [t.add("LessOrEqual", [starts, positions]), t.add("Less", [positions, ends])]
+    )
     more = len(dims) - axis - 1
     if more:
         mine = t.add("Unsqueeze", [mine, t.ints(range(axis + 2, axis + 2 + more))])
     single = t.add("Unsqueeze", [x, t.ints([axis])])
-    parts = t.add("Where", [mine, single, t.like(NEUTRAL[how], x)])
-    kind = KINDS.get(how, f"Reduce{how.title()}")
-    found = t.add(kind, [parts, t.ints([axis + 1])], keepdims=False)
+    masked = t.add("Where", [mine, single, t.like(NEUTRAL[mode], x)])
+    kind = KINDS.get(mode, f"Reduce{mode.title()}")
+    reduced = t.add(kind, [masked, t.ints([axis + 1])], keepdims=False)
     if first is not None:
-        joined = {"sum": "Add", "mean": "Add", "prod": "Mul"}.get(how, how.title())
-        found = t.add(joined, [found, t.like(first, x)])
-    if how != "mean":
-        return t.result("Identity", [found])
+        combine = {"sum": "Add", "mean": "Add", "prod": "Mul"}.get(mode, mode.title())
+        reduced = t.add(combine, [reduced, t.like(first, x)])
+    if mode != "mean":
+        return t.result("Identity", [reduced])
     size = t.add("Sub", [ends, starts])
     size = t.add("Reshape", [size, t.ints([*dims[:axis], count, *(1,) * more])])
     one = t.constant(1, np.int64)
-    mean = t.add("Div", [found, t.cast(t.add("Max", [size, one]), t.type(x).dtype)])
+    mean = t.add("Div", [reduced, t.cast(t.add("Max", [size, one]), t.type(x).dtype)])
     nothing = t.like(math.nan if first is None else first, x)
     return t.result("Where", [t.add("Less", [size, one]), nothing, mean])
 
@@ -193,15 +197,15 @@ def _line(t: Aten) -> tuple[str, int, int]:
     return flat, 0, t.known_size(flat, 0)
 
 
-def _values(t: Aten, value: str, axis: int, whole: bool) -> Result:
-    """The values, their axis of one element kept or not, and places that are 0 or of no use."""
-    if whole:
+def _values(t: Aten, value: str, axis: int, is_total: bool) -> Result:
+    """(values, with or without their axis of one element; indices, all 0, which nothing uses)."""
+    if is_total:
         value = t.add("Reshape", [value, t.ints([])])
         t.irrelevant("keepdim", reason="the result has one element")
     elif not t.flag("keepdim"):
         value = t.add("Squeeze", [value, t.ints([axis])])
-    places = t.add("Expand", [t.constant(0, np.int64), t.add("Shape", [value])])
-    return t.named([value, places][: len(t.node.outputs)])
+    indices = t.add("Expand", [t.constant(0, np.int64), t.add("Shape", [value])])
+    return t.named([value, indices][: len(t.node.outputs)])
 
 
 @row("mode.default")
@@ -209,17 +213,17 @@ def mode(t: Aten) -> Result:
     """The most frequent number along an axis, the smallest of those."""
     x, axis, size = _line(t)
     _only_values(t, size)
-    t.must_be_few(math.prod(t.known_sizes(x)) * size, MOST_PAIRS)
+    t.check_count(math.prod(t.known_sizes(x)) * size, MOST_PAIRS)
     behind = t.add("Transpose", [x], perm=_last(t.rank(x), axis))
     sides = [t.add("Unsqueeze", [behind, t.ints([a])]) for a in (-1, -2)]
     same = t.cast(t.add("Equal", sides), DType.int64)
     often = t.add("ReduceSum", [same, t.ints([-1])], keepdims=False)
-    most = t.add("ReduceMax", [often, t.ints([-1])], keepdims=True)
+    max_count = t.add("ReduceMax", [often, t.ints([-1])], keepdims=True)
     dtype = t.type(x).dtype
     top = np.inf if dtype.is_float else np.iinfo(dtype.numpy).max
-    chosen = t.add("Where", [t.add("Equal", [often, most]), behind, t.like(top, x)])
-    least = t.add("ReduceMin", [chosen, t.ints([-1])], keepdims=True)
-    back = t.add("Transpose", [least], perm=tuple(np.argsort(_last(t.rank(x), axis)).tolist()))
+    candidates = t.add("Where", [t.add("Equal", [often, max_count]), behind, t.like(top, x)])
+    smallest = t.add("ReduceMin", [candidates, t.ints([-1])], keepdims=True)
+    back = t.add("Transpose", [smallest], perm=tuple(np.argsort(_last(t.rank(x), axis)).tolist()))
     return _values(t, back, axis, not t.rank(t.tensor("self")))
 
 
@@ -232,7 +236,7 @@ def nanmedian(t: Aten) -> Result:
     """The lower of the two middle ones of what is not NaN; NaN where nothing is."""
     x, axis, size = _line(t)
     _only_values(t, size)
-    whole = t.node.op_type == "nanmedian.default" or not t.rank(t.tensor("self"))
+    is_total = t.node.op_type == "nanmedian.default" or not t.rank(t.tensor("self"))
     if not t.type(x).dtype.is_float:
         missing = None
         count = t.constant(np.full((1,) * t.rank(x), size), np.int64)
@@ -245,12 +249,12 @@ def nanmedian(t: Aten) -> Result:
     two, one, none = (t.constant(v, np.int64) for v in (2, 1, 0))
     middle = t.add("Div", [t.add("Max", [t.add("Sub", [count, one]), none]), two])
     lines = t.constant(np.arange(size).reshape(-1, *(1,) * (t.rank(x) - 1 - axis)), np.int64)
-    chosen = t.add("Where", [t.add("Equal", [lines, middle]), ordered, t.like(_lowest(t, x), x)])
-    value = t.add("ReduceMax", [chosen, t.ints([axis])], keepdims=True)
+    medians = t.add("Where", [t.add("Equal", [lines, middle]), ordered, t.like(_lowest(t, x), x)])
+    value = t.add("ReduceMax", [medians, t.ints([axis])], keepdims=True)
     if missing is not None:
         nothing = t.add("Equal", [count, none])
         value = t.add("Where", [nothing, t.like(math.nan, value), value])
-    return _values(t, value, axis, whole)
+    return _values(t, value, axis, is_total)
 
 
 def _lowest(t: Aten, x: str) -> Any:

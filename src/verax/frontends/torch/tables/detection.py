@@ -18,7 +18,7 @@ def nms(t: Aten) -> Result:
     A box whose second corner lies before its first overlaps nothing in torchvision; here it gets no
     area, which overlaps nothing either. A score that is NaN comes last here, first there.
     """
-    boxes, scores, overlap = t.tensor("dets"), t.tensor("scores"), t.number("iou_threshold")
+    boxes, scores, overlap = t.tensor("dets"), t.tensor("scores"), t.scalar("iou_threshold")
     if overlap is None or not 0 <= overlap <= 1:
         t.a.refuse("iou_threshold", "it lies outside [0, 1]")
     first, second = _columns(t, boxes, 0, 2), _columns(t, boxes, 2, 4)
@@ -26,8 +26,8 @@ def nms(t: Aten) -> Result:
     batch = t.add("Unsqueeze", [ordered, t.ints([0])])
     classes = t.add("Unsqueeze", [scores, t.ints([0, 1])])
     count = t.add("Shape", [scores])
-    found = t.add("NonMaxSuppression", [batch, classes, count, t.constant(_below(overlap))])
-    return t.result("Squeeze", [_columns(t, found, 2, 3), t.ints([1])])
+    selected = t.add("NonMaxSuppression", [batch, classes, count, t.constant(_below(overlap))])
+    return t.result("Squeeze", [_columns(t, selected, 2, 3), t.ints([1])])
 
 
 def _below(threshold: float) -> np.ndarray:
@@ -57,7 +57,7 @@ def _aligned(t: Aten, mode: str) -> Applied:
         output_height=t.integer("pooled_height"),
         output_width=t.integer("pooled_width"),
         sampling_ratio=max(t.integer("sampling_ratio"), 0),
-        spatial_scale=float(t.number("spatial_scale")),
+        spatial_scale=float(t.scalar("spatial_scale")),
     )
 
 
@@ -68,11 +68,11 @@ def position_sensitive_align(t: Aten) -> Result:
     if t.output_used(1):
         t.refuse("its mapping of channels is used")
     bins = t.integer("pooled_height") * t.integer("pooled_width")
-    every = t.append(_aligned(t, "half_pixel"))
-    (channels,) = t.known_sizes(every, (1,), "its channels")
+    aligned = t.append(_aligned(t, "half_pixel"))
+    (channels,) = t.known_sizes(aligned, (1,), "its channels")
     if channels % bins:
         t.wrong("input", str(t.type(t.tensor("input"))), f"one of a multiple of {bins} channels")
-    apart = t.add("Reshape", [every, t.ints([-1, channels // bins, bins * bins])])
+    apart = t.add("Reshape", [aligned, t.ints([-1, channels // bins, bins * bins])])
     own = t.add("Gather", [apart, t.constant(np.arange(bins) * (bins + 1))], axis=2)
     shape = [-1, channels // bins, t.integer("pooled_height"), t.integer("pooled_width")]
     return t.result("Reshape", [own, t.ints(shape)])
@@ -87,7 +87,7 @@ def roi_pool(t: Aten) -> Result:
         "MaxRoiPool",
         [t.tensor("input"), t.tensor("rois")],
         pooled_shape=(t.integer("pooled_height"), t.integer("pooled_width")),
-        spatial_scale=float(t.number("spatial_scale")),
+        spatial_scale=float(t.scalar("spatial_scale")),
     )
 
 
@@ -95,14 +95,14 @@ def roi_pool(t: Aten) -> Result:
 def deform_conv2d(t: Aten) -> Result:
     """A convolution whose taps read where their offsets say."""
 
-    def both(name: str) -> tuple[int, int]:
+    def size_pair(name: str) -> tuple[int, int]:
         return t.integer(f"{name}_h"), t.integer(f"{name}_w")
 
     mask = t.tensor("mask") if t.flag("use_mask") else None
     if mask is None:
         t.irrelevant("mask", reason="use_mask is false")
-    pads = tuple((p, p) for p in both("pad"))
+    pads = tuple((p, p) for p in size_pair("pad"))
     groups = t.integer("groups"), t.integer("offset_groups")
-    taps = Taps(both("stride"), pads, both("dilation"), *groups)
+    taps = Taps(size_pair("stride"), pads, size_pair("dilation"), *groups)
     x, weight, offset = (t.tensor(name) for name in ("input", "weight", "offset"))
     return deformable_convolution(t, x, weight, offset, t.tensor("bias"), mask, taps)

@@ -10,7 +10,7 @@ import numpy as np
 
 from verax.frontends.common import formulas, shapes
 from verax.frontends.common.context import Result
-from verax.frontends.common.table import Fields, number, text
+from verax.frontends.common.table import Fields, scalar, text
 from verax.frontends.torch.arguments import Ref
 from verax.frontends.torch.rows import NO_MEANING, TABLE, Aten, row
 from verax.ir.types import DType
@@ -26,7 +26,7 @@ def _category(dtype: DType) -> int:
     return 0 if dtype is DType.bool_ else 2 if dtype.is_float else 1
 
 
-def _joined(a: DType, b: DType) -> DType:
+def _common_type(a: DType, b: DType) -> DType:
     """The smallest type of the same category that holds both."""
     if {a, b} == {DType.float16, DType.bfloat16}:
         return DType.float32
@@ -50,24 +50,24 @@ def promoted(t: Aten, operands: list[str | Number]) -> DType:
             tiers[2].append(_number_type(x))
         else:
             tiers[0 if t.rank(x) else 1].append(t.type(x).dtype)
-    found: DType | None = None
+    dtype: DType | None = None
     for tier in tiers:
         if not tier:
             continue
         top = max(map(_category, tier))
-        own = functools.reduce(_joined, [d for d in tier if _category(d) == top])
-        if found is None or top > _category(found):
-            found = own
-    assert found is not None
-    return found
+        own = functools.reduce(_common_type, [d for d in tier if _category(d) == top])
+        if dtype is None or top > _category(dtype):
+            dtype = own
+    assert dtype is not None
+    return dtype
 
 
 def operand(t: Aten, name: str) -> str | Number:
     """A tensor's value, or a number."""
-    given = t.a.values.get(name)
-    if isinstance(given, Ref):
+    value = t.a.values.get(name)
+    if isinstance(value, Ref):
         return t.tensor(name)
-    return t.number(name)
+    return t.scalar(name)
 
 
 def in_type(t: Aten, x: str | Number, dtype: DType) -> str:
@@ -85,7 +85,7 @@ def binary(t: Aten, kind: str, first: str = "self", second: str = "other") -> Re
 @row("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "rsub.Tensor")
 def add(t: Aten) -> Result:
     """self +- alpha other; rsub is other - alpha self."""
-    a, b, alpha = operand(t, "self"), operand(t, "other"), t.number("alpha", 1)
+    a, b, alpha = operand(t, "self"), operand(t, "other"), t.scalar("alpha", 1)
     dtype = promoted(t, [a, b])
     if t.kind == "rsub":
         a, b = b, a
@@ -129,8 +129,8 @@ def trunc(t: Aten) -> Result:
     x = t.tensor("self")
     if not t.type(x).dtype.is_float and t.kind == "trunc":
         return t.apply("Identity", [x])
-    whole = formulas.truncated(t, x)
-    return whole if t.kind == "trunc" else t.apply("Sub", [x, t.append(whole)])
+    truncated = formulas.truncated(t, x)
+    return truncated if t.kind == "trunc" else t.apply("Sub", [x, t.append(truncated)])
 
 
 @row("remainder.Tensor", "remainder.Scalar", "fmod.Tensor", "fmod.Scalar")
@@ -234,7 +234,7 @@ def negation(t: Aten) -> Result:
 
 
 @row("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
-def where(t: Aten) -> Result:
+def select(t: Aten) -> Result:
     a, b = operand(t, "self"), operand(t, "other")
     dtype = promoted(t, [a, b])
     condition = truth(t, t.tensor("condition"))
@@ -282,8 +282,8 @@ def function(t: Aten) -> Result:
 def same(t: Aten) -> Result:
     t.irrelevant("memory_format", reason=NO_MEANING)
     x = t.tensor("self")
-    whole = not t.type(x).dtype.is_float and t.kind in ("floor", "ceil")
-    return t.result("Identity" if whole else SAME[t.kind], [x])
+    is_integer = not t.type(x).dtype.is_float and t.kind in ("floor", "ceil")
+    return t.result("Identity" if is_integer else SAME[t.kind], [x])
 
 
 @row("sign.default")
@@ -309,8 +309,8 @@ TABLE.formula(formulas.square, "square.default")
 TABLE.formula(formulas.log_sigmoid, "log_sigmoid.default")
 TABLE.formula(formulas.relu6, "relu6.default")
 TABLE.operator("HardSigmoid", "hardsigmoid.default", alpha=1 / 6, beta=0.5)
-TABLE.operator("LeakyRelu", "leaky_relu.default", alpha=number(0.01, "negative_slope"))
-TABLE.operator("Celu", "celu.default", alpha=number(1.0))
+TABLE.operator("LeakyRelu", "leaky_relu.default", alpha=scalar(0.01, "negative_slope"))
+TABLE.operator("Celu", "celu.default", alpha=scalar(1.0))
 TABLE.operator("Gelu", "gelu.default", approximate=text("none"))
 
 
@@ -325,7 +325,7 @@ def _clip(t: Aten, x: str, low: Any, high: Any) -> Result:
 
 @row("clamp.default", "clamp_min.default", "clamp_max.default")
 def clamp(t: Aten) -> Result:
-    x, bounds = t.tensor("self"), [t.number("min"), t.number("max")]
+    x, bounds = t.tensor("self"), [t.scalar("min"), t.scalar("max")]
     dtype = promoted(t, [x, *(v for v in bounds if v is not None)])
     return _clip(t, t.cast(x, dtype), *bounds)
 
@@ -340,7 +340,7 @@ def clamp_tensor(t: Aten) -> Result:
     return t.result("Identity", [y]) if high is None else t.result("Min", [y, t.cast(high, dtype)])
 
 
-LIMITS: Fields = {"low": number(-1.0, "min_val"), "high": number(1.0, "max_val")}
+LIMITS: Fields = {"low": scalar(-1.0, "min_val"), "high": scalar(1.0, "max_val")}
 TABLE.formula(formulas.clipped, "hardtanh.default", **LIMITS)
 
 
@@ -356,10 +356,10 @@ def prelu(t: Aten) -> Result:
 @row("elu.default")
 def elu(t: Aten) -> Result:
     """scale * (x above zero, alpha * (exp(input_scale * x) - 1) below)."""
-    if t.number("input_scale", 1) != 1:
+    if t.scalar("input_scale", 1) != 1:
         t.a.refuse("input_scale")
-    x, scale = t.tensor("self"), t.number("scale", 1)
-    y = t.apply("Elu", [x], alpha=float(t.number("alpha", 1.0)))
+    x, scale = t.tensor("self"), t.scalar("scale", 1)
+    y = t.apply("Elu", [x], alpha=float(t.scalar("alpha", 1.0)))
     return y if scale == 1 else t.apply("Mul", [t.append(y), t.like(scale, x)])
 
 
@@ -371,19 +371,19 @@ def glu(t: Aten) -> Result:
     if size % 2:
         t.refuse(f"the size {size} of its axis cannot be halved")
     bounds = ((0, size // 2), (size // 2, size))
-    parts = [t.append(shapes.sliced(t, x, (axis,), (a,), (b,))) for a, b in bounds]
-    return t.apply("Mul", [parts[0], t.add("Sigmoid", [parts[1]])])
+    chunks = [t.append(shapes.sliced(t, x, (axis,), (a,), (b,))) for a, b in bounds]
+    return t.apply("Mul", [chunks[0], t.add("Sigmoid", [chunks[1]])])
 
 
 @row("softplus.default")
 def softplus(t: Aten) -> Result:
     """log(1 + exp(beta x)) / beta, and x where beta x exceeds the threshold."""
-    x, beta = t.tensor("self"), t.number("beta", 1)
+    x, beta = t.tensor("self"), t.scalar("beta", 1)
     scaled = x if beta == 1 else t.add("Mul", [x, t.like(beta, x)])
     y = t.add("Softplus", [scaled])
     if beta != 1:
         y = t.add("Div", [y, t.like(beta, x)])
-    above = t.add("Greater", [scaled, t.like(t.number("threshold", 20), x)])
+    above = t.add("Greater", [scaled, t.like(t.scalar("threshold", 20), x)])
     return t.apply("Where", [above, x, y])
 
 
@@ -391,5 +391,5 @@ def softplus(t: Aten) -> Result:
 def threshold(t: Aten) -> Result:
     """`value` up to the threshold; NaN passes."""
     x = t.tensor("self")
-    below = t.add("LessOrEqual", [x, t.like(t.number("threshold"), x)])
-    return t.apply("Where", [below, t.like(t.number("value"), x), x])
+    below = t.add("LessOrEqual", [x, t.like(t.scalar("threshold"), x)])
+    return t.apply("Where", [below, t.like(t.scalar("value"), x), x])

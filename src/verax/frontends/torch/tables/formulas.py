@@ -30,7 +30,7 @@ def add_product(t: Aten) -> Result:
     kind = "Mul" if t.kind == "addcmul" else "Div"
     if kind == "Div" and not dtype.is_float:
         t.refuse("a division of integers")
-    return t.result("Add", [x, t.add(kind, [_scaled(t, a, t.number("value", 1)), b])])
+    return t.result("Add", [x, t.add(kind, [_scaled(t, a, t.scalar("value", 1)), b])])
 
 
 @row("lerp.Scalar", "lerp.Tensor")
@@ -39,9 +39,9 @@ def lerp(t: Aten) -> Result:
     x, end, weight = t.tensor("self"), t.tensor("end"), operand(t, "weight")
     apart = t.add("Sub", [end, x])
     w = in_type(t, weight, t.type(x).dtype)
-    rest = t.add("Sub", [t.like(1, x), w])
+    complement = t.add("Sub", [t.like(1, x), w])
     ends = [t.add("Add", [x, t.add("Mul", [w, apart])])]
-    ends.append(t.add("Sub", [end, t.add("Mul", [apart, rest])]))
+    ends.append(t.add("Sub", [end, t.add("Mul", [apart, complement])]))
     if not isinstance(weight, str):
         return t.result("Identity", [ends[abs(weight) >= 0.5]])
     near = t.add("Less", [t.add("Abs", [w]), t.like(0.5, x)])
@@ -56,8 +56,8 @@ def product_with_logarithm(t: Aten) -> Result:
     dtype = dtype if dtype.is_float else DType.float32
     x, y = in_type(t, a, dtype), in_type(t, b, dtype)
     nothing = t.add("And", [t.add("Equal", [x, t.like(0, x)]), t.add("Equal", [y, y])])
-    found = t.add("Mul", [x, t.add("Log" if t.kind == "xlogy" else "Log1p", [y])])
-    return t.result("Where", [nothing, t.like(0, x), found])
+    products = t.add("Mul", [x, t.add("Log" if t.kind == "xlogy" else "Log1p", [y])])
+    return t.result("Where", [nothing, t.like(0, x), products])
 
 
 @row("outer.default", "dot.default", "mv.default")
@@ -87,8 +87,8 @@ def nan_to_num(t: Aten) -> Result:
         ("posinf", "IsInf", {"detect_negative": False}, largest),
         ("neginf", "IsInf", {"detect_positive": False}, -largest),
     ):
-        given = t.number(name)
-        value = t.constant(default if given is None else given, dtype.numpy)
+        replacement = t.scalar(name)
+        value = t.constant(default if replacement is None else replacement, dtype.numpy)
         x = t.add("Where", [t.add(kind, [x], **fields), value, x])
     return t.result("Identity", [x])
 
@@ -97,7 +97,7 @@ def nan_to_num(t: Aten) -> Result:
 def shrink(t: Aten) -> Result:
     """0 within lambda of 0; outside, softshrink moves towards 0 by it. NaN passes, as Shrink's does
     not."""
-    x, width = t.tensor("self"), float(t.number("lambd", 0.5))
+    x, width = t.tensor("self"), float(t.scalar("lambd", 0.5))
     y = t.add("Shrink", [x], lambd=width, bias=width if t.kind == "softshrink" else 0.0)
     return t.result("Where", [t.add("IsNaN", [x]), x, y])
 
@@ -110,7 +110,7 @@ def rrelu(t: Aten) -> Result:
     if t.output_used(1):
         t.refuse("its noise is used")
     t.irrelevant("noise", reason="it is for training only")
-    slope = (t.number("lower", 1 / 8) + t.number("upper", 1 / 3)) / 2
+    slope = (t.scalar("lower", 1 / 8) + t.scalar("upper", 1 / 3)) / 2
     return t.result("LeakyRelu", [t.tensor("self")], alpha=slope)
 
 
@@ -118,11 +118,11 @@ def rrelu(t: Aten) -> Result:
 def cosine_similarity(t: Aten) -> Result:
     """x1 x2 summed along an axis, each divided by its length, which is at least eps."""
     sides = [t.tensor("x1"), t.tensor("x2")]
-    eps, axis = t.number("eps", 1e-8), t.axis("dim", sides[0], 1)
+    eps, axis = t.scalar("eps", 1e-8), t.axis("dim", sides[0], 1)
     if t.rank(sides[0]) != t.rank(sides[1]):
         t.refuse("inputs of different ranks")
-    parts = [t.append(formulas.over_norm(t, x, (axis,), eps)) for x in sides]
-    return t.apply("ReduceSum", [t.add("Mul", parts), t.ints([axis])], keepdims=False)
+    units = [t.append(formulas.over_norm(t, x, (axis,), eps)) for x in sides]
+    return t.apply("ReduceSum", [t.add("Mul", units), t.ints([axis])], keepdims=False)
 
 
 @row("_weight_norm.default", "_weight_norm_interface.default")
@@ -132,6 +132,6 @@ def weight_norm(t: Aten) -> Result:
         t.refuse("its norms are used")
     v, g = t.tensor("v"), t.tensor("g")
     axis = t.axis("dim", v, 0)
-    others = [a for a in range(t.rank(v)) if a != axis]
-    length = t.add("ReduceL2", [v, t.ints(others)], keepdims=True)
+    other_axes = [a for a in range(t.rank(v)) if a != axis]
+    length = t.add("ReduceL2", [v, t.ints(other_axes)], keepdims=True)
     return t.result("Mul", [v, t.add("Div", [g, length])])

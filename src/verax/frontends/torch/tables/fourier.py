@@ -16,9 +16,9 @@ from verax.frontends.common.fourier import PLAIN, ROOT, WHOLE, transformed
 from verax.frontends.torch.rows import Aten
 from verax.frontends.torch.rows import row as enter
 from verax.frontends.torch.tables.complex import (
+    component_type,
     conjugate_of,
     is_pair,
-    part_type,
     parts_of,
     rank_of,
     row,
@@ -118,9 +118,9 @@ def short_time_fourier(t: Aten) -> Result:
     before = (size - width) // 2
     if window is None:
         ones = np.pad(np.ones(width), (before, size - width - before))
-        window = t.constant(ones, part_type(t, x))
+        window = t.constant(ones, component_type(t, x))
     elif width != size:
-        zero = t.constant(0, part_type(t, x))
+        zero = t.constant(0, component_type(t, x))
         window = t.add("Pad", [window, t.ints([before, size - width - before]), zero])
     onesided = t.a.get("onesided") is not False
     norm = ROOT if t.flag("normalized") else PLAIN
@@ -143,12 +143,12 @@ def inverse_short_time_fourier(t: Aten) -> Result:
     batch = t.known_sizes(x, range(rank - 2), "its windows")
     onesided = t.a.get("onesided")
     onesided = bins != size if onesided is None else onesided is True
-    turned = t.add("Transpose", [x], perm=(*range(rank - 2), rank - 1, rank - 2, rank))
+    frames_first = t.add("Transpose", [x], perm=(*range(rank - 2), rank - 1, rank - 2, rank))
     norm = ROOT if t.flag("normalized") else WHOLE
-    frames = transformed(t, turned, rank - 1, True, size, 1, norm, real=onesided)
+    frames = transformed(t, frames_first, rank - 1, True, size, 1, norm, real=onesided)
     if not onesided:
         frames = parts_of(t, frames)[0]
-    dtype, before = part_type(t, frames), (size - width) // 2
+    dtype, before = component_type(t, frames), (size - width) // 2
     around = [before, size - width - before]
     window = t.maybe("window")
     if window is None:
@@ -157,11 +157,11 @@ def inverse_short_time_fourier(t: Aten) -> Result:
         window = t.add("Pad", [window, t.ints(around), t.constant(0, dtype)])
     frames = t.add("Mul", [frames, window])
     frames = t.add("Reshape", [frames, t.ints([math.prod(batch), count, size])])
-    places = t.constant(np.eye(size)[:, None], dtype)
+    identity_kernel = t.constant(np.eye(size)[:, None], dtype)
 
     def summed(values: str) -> str:
         columns = t.add("Transpose", [values], perm=(0, 2, 1))
-        return t.add("ConvTranspose", [columns, places], strides=(hop,))
+        return t.add("ConvTranspose", [columns, identity_kernel], strides=(hop,))
 
     squares = t.add("Expand", [t.add("Mul", [window, window]), t.ints([1, count, size])])
     length, total = t.integer("length"), (count - 1) * hop + size

@@ -24,8 +24,8 @@ ONLY_GRADIENTS = "it only matters for gradients"
 def select(t: Aten) -> Result:
     x = t.tensor("self")
     index = t.a.get("index")
-    chosen = t.constant(index, np.int64) if type(index) is int else t.tensor("index")
-    return t.result("Gather", [x, chosen], axis=t.axis("dim", x, 0))
+    position = t.constant(index, np.int64) if type(index) is int else t.tensor("index")
+    return t.result("Gather", [x, position], axis=t.axis("dim", x, 0))
 
 
 @row("index_select.default", "embedding.default")
@@ -41,8 +41,8 @@ def index_select(t: Aten) -> Result:
 def gather(t: Aten) -> Result:
     t.irrelevant("sparse_grad", reason=ONLY_GRADIENTS)
     x = t.tensor("self")
-    places = t.cast(t.tensor("index"), DType.int64)
-    return t.result("GatherElements", [x, places], axis=t.axis("dim", x))
+    indices = t.cast(t.tensor("index"), DType.int64)
+    return t.result("GatherElements", [x, indices], axis=t.axis("dim", x))
 
 
 @row("take_along_dim.default")
@@ -54,8 +54,8 @@ def take_along_dim(t: Aten) -> Result:
         return t.result("GatherElements", [x, index], axis=0)
     axis = t.axis("dim", x)
     sizes = t.type(x).dims[:axis] + t.type(x).dims[axis + 1 :]
-    others = t.type(index).dims[:axis] + t.type(index).dims[axis + 1 :]
-    if sizes != others:
+    index_sizes = t.type(index).dims[:axis] + t.type(index).dims[axis + 1 :]
+    if sizes != index_sizes:
         t.refuse(f"{t.type(x)} and {t.type(index)} would have to be broadcast")
     return t.result("GatherElements", [x, index], axis=axis)
 
@@ -63,35 +63,35 @@ def take_along_dim(t: Aten) -> Result:
 # Indexing by tensors
 
 
-def _places(t: Aten, x: str) -> tuple[list[int], str, int]:
+def _index_tuples(t: Aten, x: str) -> tuple[list[int], str, int]:
     """The axes that are indexed, index tuples for them [..., axes], and how many axes `...` is.
 
     Integer tensors broadcast with each other; a mask stands for the positions where it is true, and
     must then be the only index, as the number of these is known only when running.
     """
     indices = t.tensors("indices")
-    given = [v for v in indices if v is not None]
-    if not given:
+    tensors = [v for v in indices if v is not None]
+    if not tensors:
         t.refuse("no index is given")
-    if any(t.type(v).dtype in (DType.bool_, DType.uint8) for v in given):
-        if len(given) > 1 or t.type(given[0]).dtype is DType.uint8:
+    if any(t.type(v).dtype in (DType.bool_, DType.uint8) for v in tensors):
+        if len(tensors) > 1 or t.type(tensors[0]).dtype is DType.uint8:
             t.refuse("a mask together with other indices, or of bytes")
-        first = indices.index(given[0])
-        axes = list(range(first, first + t.rank(given[0])))
-        _mask_fits(t, x, given[0], first)
-        return axes, t.append(shapes.positions(t, given[0])), 1
+        first = indices.index(tensors[0])
+        axes = list(range(first, first + t.rank(tensors[0])))
+        _mask_fits(t, x, tensors[0], first)
+        return axes, t.append(shapes.positions(t, tensors[0])), 1
     axes = [i for i, v in enumerate(indices) if v is not None]
-    whole = [t.cast(v, DType.int64) for v in given]
-    if len(whole) == 1:
-        depth = t.rank(whole[0])
-        return axes, t.add("Unsqueeze", [whole[0], t.ints([depth])]), depth
-    common = whole[0]
-    for v in whole[1:]:
+    int64_tensors = [t.cast(v, DType.int64) for v in tensors]
+    if len(int64_tensors) == 1:
+        depth = t.rank(int64_tensors[0])
+        return axes, t.add("Unsqueeze", [int64_tensors[0], t.ints([depth])]), depth
+    common = int64_tensors[0]
+    for v in int64_tensors[1:]:
         common = t.add("Add", [common, v])
     depth = t.rank(common)
     shape = t.add("Shape", [common])
     columns: list[str | None] = [
-        t.add("Unsqueeze", [t.add("Expand", [v, shape]), t.ints([depth])]) for v in whole
+        t.add("Unsqueeze", [t.add("Expand", [v, shape]), t.ints([depth])]) for v in int64_tensors
     ]
     return axes, t.add("Concat", columns, axis=depth), depth
 
@@ -113,7 +113,7 @@ def _to_front(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 def _back(axes: Sequence[int], depth: int, rank: int) -> tuple[int, ...]:
     """The permutation that puts `depth` axes in front where torch has them: behind the axes before
-    the indexed ones when these are neighbours, in front otherwise."""
+    the indexed ones when these are neighbors, in front otherwise."""
     before = axes[0] if list(axes) == list(range(axes[0], axes[0] + len(axes))) else 0
     return (*range(depth, depth + before), *range(depth), *range(depth + before, rank))
 
@@ -121,25 +121,25 @@ def _back(axes: Sequence[int], depth: int, rank: int) -> tuple[int, ...]:
 @row("index.Tensor")
 def index(t: Aten) -> Result:
     x = t.tensor("self")
-    given = [(i, v) for i, v in enumerate(t.tensors("indices")) if v is not None]
-    if len(given) == 1 and t.type(given[0][1]).dtype in (DType.int32, DType.int64):
-        return t.result("Gather", [x, given[0][1]], axis=given[0][0])
-    axes, places, depth = _places(t, x)
+    indexed = [(i, v) for i, v in enumerate(t.tensors("indices")) if v is not None]
+    if len(indexed) == 1 and t.type(indexed[0][1]).dtype in (DType.int32, DType.int64):
+        return t.result("Gather", [x, indexed[0][1]], axis=indexed[0][0])
+    axes, tuples, depth = _index_tuples(t, x)
     if axes == list(range(len(axes))):
-        return t.result("GatherND", [x, places])
-    found = t.add("GatherND", [t.add("Transpose", [x], perm=_to_front(axes, t.rank(x))), places])
-    return t.result("Transpose", [found], perm=_back(axes, depth, t.rank(found)))
+        return t.result("GatherND", [x, tuples])
+    gathered = t.add("GatherND", [t.add("Transpose", [x], perm=_to_front(axes, t.rank(x))), tuples])
+    return t.result("Transpose", [gathered], perm=_back(axes, depth, t.rank(gathered)))
 
 
 @row("index_put.default", "_unsafe_index_put.default")
 def index_put(t: Aten) -> Result:
     """A copy with `values` at the indexed places, added to what is there with `accumulate`."""
     x, values, add = t.tensor("self"), t.tensor("values"), t.flag("accumulate")
-    given = [v for v in t.tensors("indices") if v is not None]
-    if len(given) == 1 and t.type(given[0]).dtype is DType.bool_ and t.type(values).size == 1:
-        return _fill_mask(t, x, given[0], values, add)
-    axes, places, _ = _places(t, x)
-    return _written(t, x, axes, places, _broadcast_values(t, x, axes, places, values), add)
+    tensors = [v for v in t.tensors("indices") if v is not None]
+    if len(tensors) == 1 and t.type(tensors[0]).dtype is DType.bool_ and t.type(values).size == 1:
+        return _fill_mask(t, x, tensors[0], values, add)
+    axes, tuples, _ = _index_tuples(t, x)
+    return _written(t, x, axes, tuples, _broadcast_values(t, x, axes, tuples, values), add)
 
 
 def _fill_mask(t: Aten, x: str, mask: str, values: str, add: bool) -> Result:
@@ -154,13 +154,13 @@ def _fill_mask(t: Aten, x: str, mask: str, values: str, add: bool) -> Result:
     return t.result("Where", [mask, t.add("Add", [x, value]) if add else value, x])
 
 
-def _broadcast_values(t: Aten, x: str, axes: Sequence[int], places: str, values: str) -> str:
+def _broadcast_values(t: Aten, x: str, axes: Sequence[int], tuples: str, values: str) -> str:
     """`values` in the shape of what is indexed, the places' axes in front."""
-    depth, rank = t.rank(places) - 1, t.rank(x)
-    turned = t.add("Transpose", [x], perm=_to_front(axes, rank))
+    depth, rank = t.rank(tuples) - 1, t.rank(x)
+    indexed_first = t.add("Transpose", [x], perm=_to_front(axes, rank))
     sizes: list[str | None] = [
-        t.add("Shape", [places], end=depth),
-        t.add("Shape", [turned], start=len(axes)),
+        t.add("Shape", [tuples], end=depth),
+        t.add("Shape", [indexed_first], start=len(axes)),
     ]
     front = depth + rank - len(axes)
     order = _back(axes, depth, front)
@@ -169,15 +169,15 @@ def _broadcast_values(t: Aten, x: str, axes: Sequence[int], places: str, values:
     return t.add("Transpose", [wide], perm=inverse(order))
 
 
-def _written(t: Aten, x: str, axes: Sequence[int], places: str, updates: str, add: bool) -> Result:
+def _written(t: Aten, x: str, axes: Sequence[int], tuples: str, updates: str, add: bool) -> Result:
     """`x` with `updates` [places, other axes] written or added at index tuples of `axes`."""
     reduction = "add" if add else "none"
     if list(axes) == list(range(len(axes))):
-        return t.result("ScatterND", [x, places, updates], reduction=reduction)
+        return t.result("ScatterND", [x, tuples, updates], reduction=reduction)
     perm = _to_front(axes, t.rank(x))
-    turned = t.add("Transpose", [x], perm=perm)
-    made = t.add("ScatterND", [turned, places, updates], reduction=reduction)
-    return t.result("Transpose", [made], perm=inverse(perm))
+    indexed_first = t.add("Transpose", [x], perm=perm)
+    scattered = t.add("ScatterND", [indexed_first, tuples, updates], reduction=reduction)
+    return t.result("Transpose", [scattered], perm=inverse(perm))
 
 
 @row("masked_select.default")
@@ -186,8 +186,8 @@ def masked_select(t: Aten) -> Result:
     if t.type(x).dims != t.type(mask).dims or not t.rank(x):
         shape = np.broadcast_shapes(t.known_sizes(x), t.known_sizes(mask)) or (1,)
         x, mask = (t.add("Expand", [v, t.ints(shape)]) for v in (x, mask))
-    places = t.append(shapes.positions(t, mask))
-    return t.result("GatherND", [x, places])
+    positions = t.append(shapes.positions(t, mask))
+    return t.result("GatherND", [x, positions])
 
 
 TABLE.formula(shapes.positions, "nonzero.default", "argwhere.default")
@@ -198,8 +198,10 @@ def nonzero_by_axis(t: Aten) -> Result:
     x = t.tensor("condition" if t.kind == "where" else "self")
     if not t.rank(x):
         t.refuse("its input has no axes")
-    found = t.add("NonZero", [truth(t, x)])
-    return t.each("Gather", [[found, t.constant(i, np.int64)] for i in range(t.rank(x))], axis=0)
+    positions = t.add("NonZero", [truth(t, x)])
+    return t.per_output(
+        "Gather", [[positions, t.constant(i, np.int64)] for i in range(t.rank(x))], axis=0
+    )
 
 
 # Scatter
@@ -211,21 +213,21 @@ def nonzero_by_axis(t: Aten) -> Result:
 )
 def scatter(t: Aten) -> Result:
     """Only as much of `src` counts as `index` covers."""
-    x, places = t.tensor("self"), t.cast(t.tensor("index"), DType.int64)
+    x, indices = t.tensor("self"), t.cast(t.tensor("index"), DType.int64)
     axis, dtype = t.axis("dim", x), t.type(t.tensor("self")).dtype
     if not t.rank(x):
         t.refuse("its input has no axes")
     if t.a.has("value"):
-        updates = t.add("Expand", [in_type(t, t.number("value"), dtype), t.add("Shape", [places])])
+        updates = t.add("Expand", [in_type(t, t.scalar("value"), dtype), t.add("Shape", [indices])])
     else:
         updates = t.tensor("src")
-        if t.type(updates).dims != t.type(places).dims:
-            starts, ends = t.ints([0] * t.rank(x)), t.add("Shape", [places])
+        if t.type(updates).dims != t.type(indices).dims:
+            starts, ends = t.ints([0] * t.rank(x)), t.add("Shape", [indices])
             updates = t.add("Slice", [updates, starts, ends])
     reduction = "add" if t.kind == "scatter_add" else "none"
     if t.a.has("reduce"):
         reduction = _reduction(t)
-    return t.result("ScatterElements", [x, places, updates], axis=axis, reduction=reduction)
+    return t.result("ScatterElements", [x, indices, updates], axis=axis, reduction=reduction)
 
 
 REDUCTIONS = {"add": "add", "multiply": "mul"}
@@ -238,25 +240,25 @@ def _reduction(t: Aten) -> str:
 @row("index_add.default", "index_copy.default", "index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_write(t: Aten) -> Result:
     """Whole slices along one axis, written or added."""
-    x, places = t.tensor("self"), t.cast(t.tensor("index"), DType.int64)
+    x, indices = t.tensor("self"), t.cast(t.tensor("index"), DType.int64)
     axis, dtype = t.axis("dim", x), t.type(t.tensor("self")).dtype
-    if not t.rank(x) or t.rank(places) > 1:
+    if not t.rank(x) or t.rank(indices) > 1:
         t.refuse("its input or index has no axis of its own")
-    places = t.add("Reshape", [places, t.ints([-1, 1])])
+    indices = t.add("Reshape", [indices, t.ints([-1, 1])])
     perm = _to_front([axis], t.rank(x))
     if t.kind == "index_fill":
-        turned = t.add("Transpose", [x], perm=perm)
-        sizes: list[str | None] = [t.add("Shape", [places], end=1)]
-        sizes.append(t.add("Shape", [turned], start=1))
+        indexed_first = t.add("Transpose", [x], perm=perm)
+        sizes: list[str | None] = [t.add("Shape", [indices], end=1)]
+        sizes.append(t.add("Shape", [indexed_first], start=1))
         value = t.cast(in_type(t, operand(t, "value"), dtype), dtype)
         updates = t.add("Expand", [value, t.add("Concat", sizes, axis=0)])
     else:
         source = t.tensor("source")
-        alpha = t.number("alpha", 1) if t.kind == "index_add" else 1
+        alpha = t.scalar("alpha", 1) if t.kind == "index_add" else 1
         if alpha != 1:
             source = t.add("Mul", [source, t.constant(alpha, dtype.numpy)])
         updates = t.add("Transpose", [source], perm=perm)
-    return _written(t, x, [axis], places, updates, t.kind == "index_add")
+    return _written(t, x, [axis], indices, updates, t.kind == "index_add")
 
 
 @row("select_scatter.default", "slice_scatter.default")
@@ -275,28 +277,28 @@ def slice_scatter(t: Aten) -> Result:
         bounds = [t.a.get("start"), t.a.get("end"), t.integer("step", 1)]
     bounds = [d if v is None else v for v, d in zip(bounds, (0, LAST, 1))]
     if isinstance(size, int) and all(type(v) is int for v in bounds):
-        where = range(*slice(*bounds).indices(size))
-        if len(where) == size:
+        positions = range(*slice(*bounds).indices(size))
+        if len(positions) == size:
             return t.result("Identity", [source])
         if bounds[2] == 1:
-            return _joined(t, x, source, axis, where)
+            return _spliced(t, x, source, axis, positions)
     length = t.add("Squeeze", [t.add("Shape", [x], start=axis, end=axis + 1), t.ints([0])])
     everything = t.add("Range", [t.constant(0, np.int64), length, t.constant(1, np.int64)])
     starts, ends = (t.vector([v]) for v in bounds[:2])
-    chosen = t.add("Slice", [everything, starts, ends, t.ints([0]), t.ints([bounds[2]])])
-    places = t.add("Unsqueeze", [chosen, t.ints([1])])
+    selected = t.add("Slice", [everything, starts, ends, t.ints([0]), t.ints([bounds[2]])])
+    tuples = t.add("Unsqueeze", [selected, t.ints([1])])
     updates = t.add("Transpose", [source], perm=_to_front([axis], t.rank(x)))
-    return _written(t, x, [axis], places, updates, False)
+    return _written(t, x, [axis], tuples, updates, False)
 
 
-def _joined(t: Aten, x: str, source: str, axis: int, where: range) -> Result:
+def _spliced(t: Aten, x: str, source: str, axis: int, positions: range) -> Result:
     """`source` between what lies before and behind it."""
-    parts: list[str | None] = [source]
-    if where.start > 0 or not len(where):
-        parts.insert(0, _cut(t, x, axis, 0, where.start))
-    if where.start + len(where) < int(t.type(x).dims[axis]):
-        parts.append(_cut(t, x, axis, where.start + len(where), LAST))
-    return t.result("Concat", parts, axis=axis)
+    slices: list[str | None] = [source]
+    if positions.start > 0 or not len(positions):
+        slices.insert(0, _cut(t, x, axis, 0, positions.start))
+    if positions.start + len(positions) < int(t.type(x).dims[axis]):
+        slices.append(_cut(t, x, axis, positions.start + len(positions), LAST))
+    return t.result("Concat", slices, axis=axis)
 
 
 def _cut(t: Aten, x: str, axis: int, start: int, end: int) -> str:
@@ -320,7 +322,7 @@ def max_unpool(t: Aten) -> Result:
     for name in ("stride", "padding"):
         t.irrelevant(name, reason="the indices count positions in the given output size")
     rank = int(t.kind[len("max_unpool")])
-    x, places = t.tensor("self"), t.tensor("indices")
+    x, indices = t.tensor("self"), t.tensor("indices")
     sizes = t.integers("output_size", None, rank)
     lead = t.add("Shape", [x], end=t.rank(x) - rank)
 
@@ -329,9 +331,9 @@ def max_unpool(t: Aten) -> Result:
 
     zero = t.constant(0, t.type(x).dtype.numpy)
     planes = t.add("Expand", [zero, shape(math.prod(sizes))])
-    x, places = (t.add("Reshape", [v, shape(-1)]) for v in (x, places))
-    made = t.add("ScatterElements", [planes, places, x], axis=t.rank(x) - 1)
-    return t.result("Reshape", [made, shape(*sizes)])
+    x, indices = (t.add("Reshape", [v, shape(-1)]) for v in (x, indices))
+    unpooled = t.add("ScatterElements", [planes, indices, x], axis=t.rank(x) - 1)
+    return t.result("Reshape", [unpooled, shape(*sizes)])
 
 
 @row("diagonal.default")
@@ -342,10 +344,10 @@ def diagonal(t: Aten) -> Result:
     rows, columns = t.type(x).dims[first], t.type(x).dims[second]
     if not isinstance(rows, int) or not isinstance(columns, int):
         t.refuse("the sizes of its axes are not known")
-    found = [(i, i + offset) for i in range(int(rows)) if 0 <= i + offset < int(columns)]
-    places = t.constant(np.array(found, np.int64).reshape(-1, 2))
+    pairs_of_indices = [(i, i + offset) for i in range(int(rows)) if 0 <= i + offset < int(columns)]
+    tuples = t.constant(np.array(pairs_of_indices, np.int64).reshape(-1, 2))
     rank = t.rank(x)
-    made = t.add(
-        "GatherND", [t.add("Transpose", [x], perm=_to_front([first, second], rank)), places]
+    elements = t.add(
+        "GatherND", [t.add("Transpose", [x], perm=_to_front([first, second], rank)), tuples]
     )
-    return t.result("Transpose", [made], perm=(*range(1, rank - 1), 0))
+    return t.result("Transpose", [elements], perm=(*range(1, rank - 1), 0))

@@ -16,16 +16,16 @@ LOWEST_LOG = -100.0
 
 def _reduced(t: Aten, loss: str) -> Result:
     """The loss itself, its mean or its sum."""
-    how = t.integer("reduction", MEAN)
-    if how not in (NONE, MEAN, SUM):
+    mode = t.integer("reduction", MEAN)
+    if mode not in (NONE, MEAN, SUM):
         t.a.refuse("reduction")
-    if how == NONE:
+    if mode == NONE:
         return t.result("Identity", [loss])
-    return t.result("ReduceMean" if how == MEAN else "ReduceSum", [loss], keepdims=False)
+    return t.result("ReduceMean" if mode == MEAN else "ReduceSum", [loss], keepdims=False)
 
 
-def _less(t: Aten, number: float, x: str) -> str:
-    return t.add("Sub", [t.like(number, x), x])
+def _less(t: Aten, minuend: float, x: str) -> str:
+    return t.add("Sub", [t.like(minuend, x), x])
 
 
 @composite("mse_loss.default", "l1_loss.default", "smooth_l1_loss.default", "huber_loss.default")
@@ -35,7 +35,7 @@ def of_differences(t: Aten) -> Result:
     if t.kind == "mse_loss":
         return _reduced(t, t.append(formulas.square(t, apart)))
     size = t.add("Abs", [apart])
-    edge = float(t.number("beta" if t.kind == "smooth_l1_loss" else "delta", 1.0) or 0.0)
+    edge = float(t.scalar("beta" if t.kind == "smooth_l1_loss" else "delta", 1.0) or 0.0)
     if t.kind == "l1_loss" or edge == 0:
         return _reduced(t, size)
     square = t.add("Mul", [t.append(formulas.square(t, apart)), t.like(0.5, apart)])
@@ -67,8 +67,8 @@ def binary_cross_entropy(t: Aten) -> Result:
     x, y = t.tensor("self"), t.tensor("target")
     logs = [t.add("Log", [x]), t.add("Log", [_less(t, 1, x)])]
     logs = [t.add("Max", [v, t.like(LOWEST_LOG, v)]) for v in logs]
-    parts = [t.add("Mul", [y, logs[0]]), t.add("Mul", [_less(t, 1, y), logs[1]])]
-    return _weighed(t, t.add("Neg", [t.add("Add", parts)]))
+    terms = [t.add("Mul", [y, logs[0]]), t.add("Mul", [_less(t, 1, y), logs[1]])]
+    return _weighed(t, t.add("Neg", [t.add("Add", terms)]))
 
 
 @composite("binary_cross_entropy_with_logits.default")
@@ -99,14 +99,14 @@ def margin_ranking(t: Aten) -> Result:
     """max(0, margin - target (input1 - input2))."""
     apart = t.add("Sub", [t.tensor("input1"), t.tensor("input2")])
     product = t.add("Mul", [t.tensor("target"), apart])
-    return _reduced(t, t.add("Relu", [_less(t, float(t.number("margin", 0.0)), product)]))
+    return _reduced(t, t.add("Relu", [_less(t, float(t.scalar("margin", 0.0)), product)]))
 
 
 @composite("hinge_embedding_loss.default")
 def hinge_embedding(t: Aten) -> Result:
     """self where the target is 1, max(0, margin - self) where it is -1."""
     x, y = t.tensor("self"), t.tensor("target")
-    beyond = t.add("Relu", [_less(t, float(t.number("margin", 1.0)), x)])
+    beyond = t.add("Relu", [_less(t, float(t.scalar("margin", 1.0)), x)])
     none = t.like(0, x)
     first = t.add("Where", [t.add("Equal", [y, t.like(1, y)]), none, beyond])
     second = t.add("Where", [t.add("Equal", [y, t.like(-1, y)]), none, x])
@@ -126,7 +126,7 @@ def cross_entropy(t: Aten) -> Result:
     """-log softmax(self) of the target's class; or of classes with probabilities."""
     x, target = t.tensor("self"), t.tensor("target")
     logs = t.add("LogSoftmax", [x], axis=min(1, t.rank(x) - 1))
-    if t.number("label_smoothing", 0.0):
+    if t.scalar("label_smoothing", 0.0):
         t.a.refuse("label_smoothing", "an ExportedProgram in memory is decomposed by PyTorch")
     if not t.type(target).dtype.is_float:
         return _of_classes(t, logs)
@@ -149,8 +149,8 @@ def _of_classes(t: Aten, logs: str) -> Result:
     axis = t.ints([min(1, t.rank(logs) - 1)])
     ignored = t.add("Equal", [target, t.constant(t.integer("ignore_index", -100), "int64")])
     safe = t.add("Where", [ignored, t.constant(0, "int64"), target])
-    places = t.add("Unsqueeze", [safe, axis])
-    picked = t.add("GatherElements", [logs, places], axis=min(1, t.rank(logs) - 1))
+    classes = t.add("Unsqueeze", [safe, axis])
+    picked = t.add("GatherElements", [logs, classes], axis=min(1, t.rank(logs) - 1))
     loss = t.add("Neg", [t.add("Squeeze", [picked, axis])])
     none = t.like(0, logs)
     counted = t.like(1, logs) if weight is None else t.add("Gather", [weight, safe], axis=0)
@@ -180,12 +180,12 @@ def multilabel_margin(t: Aten) -> Result:
     column, line = t.ints([-1]), t.ints([-2])
     valid = t.add("Unsqueeze", [valid, column])
     classes = t.add("Equal", [t.add("Unsqueeze", [safe, column]), t.ints(range(count))])
-    chosen = t.add("And", [classes, valid])
-    taken = t.append(formulas.any_or_all(t, chosen, "ReduceMax", line, keepdims=True))
+    is_target = t.add("And", [classes, valid])
+    any_target = t.append(formulas.any_or_all(t, is_target, "ReduceMax", line, keepdims=True))
     own = t.add("GatherElements", [x, safe], axis=t.rank(x) - 1)
     apart = t.add("Sub", [t.add("Unsqueeze", [own, column]), t.add("Unsqueeze", [x, line])])
     loss = t.add("Relu", [_less(t, 1, apart)])
-    counted = t.cast(t.add("And", [valid, t.add("Not", [taken])]), dtype)
+    counted = t.cast(t.add("And", [valid, t.add("Not", [any_target])]), dtype)
     total = t.add("ReduceSum", [t.add("Mul", [loss, counted]), t.ints([-2, -1])], keepdims=False)
     mean = t.add("Div", [total, t.like(count, x)])
     if not t.rank(t.tensor("self")):

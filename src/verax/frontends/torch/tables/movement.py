@@ -35,13 +35,13 @@ def flatten(t: Aten) -> Result:
     if first == last:
         return t.result("Identity", [x])
     if first > 0 or last < rank - 1:
-        parts: list[str | None] = []
+        sizes: list[str | None] = []
         if first:
-            parts.append(t.add("Shape", [x], end=first))
-        parts.append(t.ints([-1]))
+            sizes.append(t.add("Shape", [x], end=first))
+        sizes.append(t.ints([-1]))
         if last < rank - 1:
-            parts.append(t.add("Shape", [x], start=last + 1))
-        return t.result("Reshape", [x, t.add("Concat", parts, axis=0)])
+            sizes.append(t.add("Shape", [x], start=last + 1))
+        return t.result("Reshape", [x, t.add("Concat", sizes, axis=0)])
     return t.result("Reshape", [x, t.ints([-1])])
 
 
@@ -49,12 +49,12 @@ def flatten(t: Aten) -> Result:
 def unflatten(t: Aten) -> Result:
     x = t.tensor("self")
     axis, rank = t.axis("dim", x), t.rank(x)
-    parts: list[str | None] = [t.sizes("sizes")]
+    sizes: list[str | None] = [t.sizes("sizes")]
     if axis:
-        parts.insert(0, t.add("Shape", [x], end=axis))
+        sizes.insert(0, t.add("Shape", [x], end=axis))
     if axis + 1 < rank:
-        parts.append(t.add("Shape", [x], start=axis + 1))
-    return t.result("Reshape", [x, t.add("Concat", parts, axis=0)])
+        sizes.append(t.add("Shape", [x], start=axis + 1))
+    return t.result("Reshape", [x, t.add("Concat", sizes, axis=0)])
 
 
 @row("permute.default")
@@ -99,10 +99,10 @@ def diff(t: Aten) -> Result:
         t.irrelevant("dim", "prepend", "append", reason="no difference is taken")
         return t.result("Identity", [x])
     axis = t.axis("dim", x, -1)
-    parts = [v for v in (t.maybe("prepend"), x, t.maybe("append")) if v is not None]
-    if len(parts) > 1:
-        dtype = promoted(t, list(parts))
-        x = t.add("Concat", [t.cast(v, dtype) for v in parts], axis=axis)
+    operands = [v for v in (t.maybe("prepend"), x, t.maybe("append")) if v is not None]
+    if len(operands) > 1:
+        dtype = promoted(t, list(operands))
+        x = t.add("Concat", [t.cast(v, dtype) for v in operands], axis=axis)
     kind = "Xor" if t.type(x).dtype is DType.bool_ else "Sub"
     for _ in range(n):
         x = t.add(kind, [_slice(t, x, axis, 1, LAST), _slice(t, x, axis, 0, -1)])
@@ -135,14 +135,14 @@ def expand(t: Aten) -> Result:
     """-1 keeps an axis."""
     x = t.tensor("self")
     t.irrelevant("implicit", reason=NO_MEANING)
-    given = t.a.get("size", ())
-    kept = [1 if type(v) is int and v == -1 else v for v in given]
-    return t.result("Expand", [x, t.vector(kept)])
+    requested = t.a.get("size", ())
+    sizes = [1 if type(v) is int and v == -1 else v for v in requested]
+    return t.result("Expand", [x, t.vector(sizes)])
 
 
 @row("movedim.int", "movedim.intlist")
 def movedim(t: Aten) -> Result:
-    return shapes.moved(t, t.tensor("self"), t.integers("source"), t.integers("destination"))
+    return shapes.move_axes(t, t.tensor("self"), t.integers("source"), t.integers("destination"))
 
 
 TABLE.row("expand_as.default")(lambda t: t.apply("Expand", [t.tensor("self"), _shape_of(t)]))
@@ -181,8 +181,8 @@ def repeat_interleave(t: Aten) -> Result:
     single = t.add("Unsqueeze", [x, t.ints([axis + 1])])
     wide = t.add("Concat", [before, t.ints([count]), behind], axis=0)
     copies = t.add("Expand", [single, wide])
-    joined: list[str | None] = [t.add("Shape", [x], end=axis), t.ints([-1]), behind]
-    return t.result("Reshape", [copies, t.add("Concat", joined, axis=0)])
+    shape: list[str | None] = [t.add("Shape", [x], end=axis), t.ints([-1]), behind]
+    return t.result("Reshape", [copies, t.add("Concat", shape, axis=0)])
 
 
 @row("cat.default", "stack.default")
@@ -214,8 +214,8 @@ def slice_(t: Aten) -> Result:
     axis, step = t.axis("dim", x, 0), t.integer("step", 1)
     ends = []
     for name, default in (("start", 0), ("end", LAST)):
-        given = t.a.get(name)
-        ends.append(t.vector([default if given is None else given]))
+        bound = t.a.get(name)
+        ends.append(t.vector([default if bound is None else bound]))
     return t.result("Slice", [x, *ends, t.ints([axis]), t.ints([step])])
 
 
@@ -230,7 +230,7 @@ def narrow(t: Aten) -> Result:
     return t.result("Slice", [x, t.ints([start]), t.ints([end]), t.ints([axis])])
 
 
-def _parts(t: Aten, x: str, axis: int, sizes: Sequence[int]) -> Result:
+def _split(t: Aten, x: str, axis: int, sizes: Sequence[int]) -> Result:
     return t.result("Split", [x, t.ints(sizes)], num_outputs=len(sizes), axis=axis)
 
 
@@ -242,16 +242,16 @@ def split(t: Aten) -> Result:
     x = t.tensor("self")
     axis = t.axis("dim", x, 0)
     if t.a.has("split_sizes"):
-        return _parts(t, x, axis, t.integers("split_sizes"))
+        return _split(t, x, axis, t.integers("split_sizes"))
     if t.node.op_type == "split.sizes":
-        return _parts(t, x, axis, t.integers("split_size"))
+        return _split(t, x, axis, t.integers("split_size"))
     total = t.known_size(x, axis, "the sizes of the parts")
     if t.a.has("chunks"):
         step = -(-total // t.integer("chunks")) or 1
     else:
         step = t.integer("split_size")
     sizes = [min(step, total - i) for i in range(0, total, step)] or [0]
-    return _parts(t, x, axis, sizes)
+    return _split(t, x, axis, sizes)
 
 
 @row("unbind.int")
@@ -259,7 +259,7 @@ def unbind(t: Aten) -> Result:
     x = t.tensor("self")
     axis = t.axis("dim", x, 0)
     count = len(t.node.outputs)
-    return t.each("Gather", [[x, t.constant(i, np.int64)] for i in range(count)], axis=axis)
+    return t.per_output("Gather", [[x, t.constant(i, np.int64)] for i in range(count)], axis=axis)
 
 
 # Pads
@@ -293,11 +293,11 @@ def _crops(t: Aten, x: str) -> bool:
 def _edges(t: Aten, x: str) -> Result:
     """The numbers at the ends repeated, and what negative pads name cropped from that: torch lets
     them crop all that was there, too."""
-    both = _widths(t, x)
-    if not all(type(n) is int for side in both for n in side):
+    widths = _widths(t, x)
+    if not all(type(n) is int for side in widths for n in side):
         t.refuse("a pad that is not known, beside one that crops")
-    wide = t.add("Pad", [x, t.ints([max(n, 0) for side in both for n in side])], mode="edge")
-    begins, ends = ([max(-n, 0) for n in side] for side in both)
+    wide = t.add("Pad", [x, t.ints([max(n, 0) for side in widths for n in side])], mode="edge")
+    begins, ends = ([max(-n, 0) for n in side] for side in widths)
     axes = [a for a, cut in enumerate(zip(begins, ends)) if any(cut)]
     if not axes:
         return t.result("Identity", [wide])
@@ -308,7 +308,7 @@ def _edges(t: Aten, x: str) -> Result:
 @row("pad.default", "constant_pad_nd.default")
 def pad(t: Aten) -> Result:
     x = t.tensor("self")
-    mode, value = t.choice("mode", MODES, "constant"), t.number("value", 0)
+    mode, value = t.choice("mode", MODES, "constant"), t.scalar("value", 0)
     if mode == "replicate" and not value and _crops(t, x):
         return _edges(t, x)
     inputs = [x, _pads(t, x)]
@@ -378,8 +378,8 @@ def channel_shuffle(t: Aten) -> Result:
 
 @row("meshgrid.indexing", "meshgrid.default")
 def meshgrid(t: Aten) -> Result:
-    given = [v for v in t.tensors("tensors") if v is not None]
-    values = [v if t.rank(v) else t.add("Unsqueeze", [v, t.ints([0])]) for v in given]
+    tensors = [v for v in t.tensors("tensors") if v is not None]
+    values = [v if t.rank(v) else t.add("Unsqueeze", [v, t.ints([0])]) for v in tensors]
     indexing = t.choice("indexing", ("ij", "xy"), "ij")
     xy = indexing == "xy" and len(values) > 1
     order = [1, 0, *range(2, len(values))] if xy else list(range(len(values)))
@@ -389,7 +389,7 @@ def meshgrid(t: Aten) -> Result:
     for i, value in enumerate(values):
         axes = [a for a in range(len(values)) if order[a] != i]
         wide.append([t.add("Unsqueeze", [value, t.ints(axes)]), target])
-    return t.each("Expand", wide)
+    return t.per_output("Expand", wide)
 
 
 # Copies that keep the values

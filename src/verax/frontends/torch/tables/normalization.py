@@ -1,4 +1,4 @@
-"""ATen normalisations at inference."""
+"""ATen normalizations at inference."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def batch_norm(t: Aten) -> Result:
         t.a.refuse("training", "call module.eval() before exporting")
     t.irrelevant("momentum", reason=ONLY_TRAINING)
     t.irrelevant("cudnn_enabled", reason="it chooses an implementation")
-    return _by_own_statistics(t, x) if own else _normalised(t, x)
+    return _by_own_statistics(t, x) if own else _normalized(t, x)
 
 
 @row("native_batch_norm.default")
@@ -47,13 +47,13 @@ def native_batch_norm(t: Aten) -> Result:
     if t.flag("training"):
         t.refuse("statistics that nothing keeps")
     t.irrelevant("momentum", reason=ONLY_TRAINING)
-    y = t.append(_normalised(t, x))
+    y = t.append(_normalized(t, x))
     return t.named([y, *(t.constant(np.zeros(0), np.float32) for _ in range(2))])
 
 
 def _by_own_statistics(t: Aten, x: str) -> Result:
     scale, bias = _scale_and_bias(t, x)
-    epsilon = t.number("eps", 1e-5)
+    epsilon = t.scalar("eps", 1e-5)
     if t.type(x).dims[0] == 1 and t.rank(x) > 2:
         return t.result("InstanceNormalization", [x, scale, bias], epsilon=epsilon)
     fields = {"epsilon": epsilon, "training_mode": True}
@@ -74,7 +74,7 @@ def batch_norm_with_statistics(t: Aten) -> Result:
         t.refuse("it changes no statistics outside of training")
     scale, bias = _scale_and_bias(t, x)
     factor = _unbiasing(t, x, t.type(variance).dtype)
-    fields = {"epsilon": t.number("eps"), "momentum": 1 - t.number("momentum")}
+    fields = {"epsilon": t.scalar("eps"), "momentum": 1 - t.scalar("momentum")}
     inputs = [x, scale, bias, mean, t.add("Div", [variance, factor])]
     names = [t.name_of(0), t.name_of(3), t.fresh(f"{t.first_output}/variance")]
     op = t.operator("BatchNormalization", training_mode=True, **fields)
@@ -97,11 +97,11 @@ def _unbiasing(t: Aten, x: str, dtype: DType) -> str:
     return t.add("Div", [count_, t.add("Sub", [count_, t.constant(1, dtype.numpy)])])
 
 
-def _normalised(t: Aten, x: str) -> Applied:
+def _normalized(t: Aten, x: str) -> Applied:
     mean, variance = t.tensor("running_mean"), t.tensor("running_var")
     scale, bias = _scale_and_bias(t, x)
     return t.apply(
-        "BatchNormalization", [x, scale, bias, mean, variance], epsilon=t.number("eps", 1e-5)
+        "BatchNormalization", [x, scale, bias, mean, variance], epsilon=t.scalar("eps", 1e-5)
     )
 
 
@@ -111,10 +111,10 @@ def instance_norm(t: Aten) -> Result:
     t.irrelevant("momentum", reason=ONLY_TRAINING)
     t.irrelevant("cudnn_enabled", reason="it chooses an implementation")
     if not t.flag("use_input_stats"):
-        return _normalised(t, x)
+        return _normalized(t, x)
     t.irrelevant("running_mean", "running_var", reason="statistics are the input's own")
     scale, bias = _scale_and_bias(t, x)
-    return t.result("InstanceNormalization", [x, scale, bias], epsilon=t.number("eps", 1e-5))
+    return t.result("InstanceNormalization", [x, scale, bias], epsilon=t.scalar("eps", 1e-5))
 
 
 @row("group_norm.default")
@@ -126,7 +126,7 @@ def group_norm(t: Aten) -> Result:
         "GroupNormalization",
         [x, scale, bias],
         num_groups=t.integer("num_groups"),
-        epsilon=t.number("eps", 1e-5),
+        epsilon=t.scalar("eps", 1e-5),
     )
 
 
@@ -141,11 +141,11 @@ def native_group_norm(t: Aten) -> Result:
         "GroupNormalization",
         [x, scale, bias],
         num_groups=t.integer("group"),
-        epsilon=t.number("eps"),
+        epsilon=t.scalar("eps"),
     )
 
 
-def _normalised_shape(t: Aten, x: str) -> tuple[int, ...]:
+def _normalized_shape(t: Aten, x: str) -> tuple[int, ...]:
     """The sizes of the last axes, over which statistics are taken."""
     shape: tuple[int, ...] = t.integers("normalized_shape")
     dims = t.type(x).dims[-len(shape) :] if shape else ()
@@ -157,7 +157,7 @@ def _normalised_shape(t: Aten, x: str) -> tuple[int, ...]:
 @row("layer_norm.default", "native_layer_norm.default")
 def layer_norm(t: Aten) -> Result:
     x = t.tensor("input")
-    shape = _normalised_shape(t, x)
+    shape = _normalized_shape(t, x)
     if t.output_used(1) or t.output_used(2):
         t.refuse("its statistics are used")
     t.irrelevant("cudnn_enable", reason="it chooses an implementation")
@@ -166,7 +166,7 @@ def layer_norm(t: Aten) -> Result:
         "LayerNormalization",
         [x, scale, t.maybe("bias")],
         axis=-len(shape),
-        epsilon=t.number("eps", 1e-5),
+        epsilon=t.scalar("eps", 1e-5),
     )
 
 
@@ -174,9 +174,9 @@ def layer_norm(t: Aten) -> Result:
 def rms_norm(t: Aten) -> Result:
     """Without eps, torch takes the element type's machine epsilon."""
     x = t.tensor("input")
-    shape, dtype = _normalised_shape(t, x), t.type(x).dtype.numpy
+    shape, dtype = _normalized_shape(t, x), t.type(x).dtype.numpy
     scale = t.maybe("weight") or t.constant(np.ones(shape, dtype))
-    epsilon = t.number("eps")
+    epsilon = t.scalar("eps")
     if epsilon is None:
         epsilon = float(np.finfo(dtype).eps)
     return t.result("RMSNormalization", [x, scale], axis=-len(shape), epsilon=epsilon)

@@ -54,10 +54,10 @@ def all_distances(t: Aten) -> Result:
     x1, x2 = t.tensor("x1"), t.tensor("x2")
     t.irrelevant("compute_mode", reason="it chooses an implementation")
     shape = [*t.type(x1).dims, t.type(x2).dims[-2]]
-    t.must_be_few(math.prod(d for d in shape if isinstance(d, int)), MOST_PAIRS)
+    t.check_count(math.prod(d for d in shape if isinstance(d, int)), MOST_PAIRS)
     rows = t.add("Unsqueeze", [x1, t.ints([-2])])
     columns = t.add("Unsqueeze", [x2, t.ints([-3])])
-    return distances(t, t.add("Sub", [rows, columns]), float(t.number("p", 2)))
+    return distances(t, t.add("Sub", [rows, columns]), float(t.scalar("p", 2)))
 
 
 @row("_pdist_forward.default", "pdist.default")
@@ -65,9 +65,9 @@ def pair_distances(t: Aten) -> Result:
     """Distances of each point [n, k] to the ones behind it, row by row."""
     x = t.tensor("self")
     first, second = np.triu_indices(t.type(x).shape[0], 1)
-    t.must_be_few(len(first) * t.type(x).shape[1], MOST_PAIRS)
+    t.check_count(len(first) * t.type(x).shape[1], MOST_PAIRS)
     sides = [t.add("Gather", [x, t.constant(i, np.int64)], axis=0) for i in (first, second)]
-    return distances(t, t.add("Sub", sides), float(t.number("p", 2)))
+    return distances(t, t.add("Sub", sides), float(t.scalar("p", 2)))
 
 
 @row("bilinear.default")
@@ -97,15 +97,15 @@ def trilinear(t: Aten) -> Result:
     """Three tensors, each with new axes at `expand`, multiplied and summed: what a bilinear form
     becomes when it is decomposed."""
     t.irrelevant("unroll_dim", reason="it chooses an implementation")
-    parts = []
+    factors = []
     for i in (1, 2, 3):
         axes = t.integers(f"expand{i}", ())
         x = t.tensor(f"i{i}")
-        parts.append(t.add("Unsqueeze", [x, t.ints(axes)]) if axes else x)
-    whole = [t.type(x).dims for x in parts]
-    sizes = [max((d for d in axis if isinstance(d, int)), default=1) for axis in zip(*whole)]
-    t.must_be_few(math.prod(sizes), MOST_PAIRS)
-    product = t.add("Mul", [t.add("Mul", parts[:2]), parts[2]])
+        factors.append(t.add("Unsqueeze", [x, t.ints(axes)]) if axes else x)
+    factor_dims = [t.type(x).dims for x in factors]
+    sizes = [max((d for d in axis if isinstance(d, int)), default=1) for axis in zip(*factor_dims)]
+    t.check_count(math.prod(sizes), MOST_PAIRS)
+    product = t.add("Mul", [t.add("Mul", factors[:2]), factors[2]])
     return t.apply("ReduceSum", [product, t.ints(t.integers("sumdim"))], keepdims=False)
 
 
@@ -120,38 +120,38 @@ def order_statistic(t: Aten) -> Result:
     k = t.integer("k") if t.kind == "kthvalue" else (size + 1) // 2
     if not t.rank(x) or not 1 <= k <= size:
         t.refuse(f"the {k}. of {size} elements")
-    found = t.add_all("TopK", [x, t.ints([k])], axis=axis, largest=False)
+    sorted_pairs = t.add_all("TopK", [x, t.ints([k])], axis=axis, largest=False)
     if t.output_used(1) and size > 1:
         t.refuse("which of equal elements is meant is torch's choice; its indices are used")
-    last = [t.add("Gather", [v, t.ints([k - 1])], axis=axis) for v in found]
+    last = [t.add("Gather", [v, t.ints([k - 1])], axis=axis) for v in sorted_pairs]
     if t.kind == "median" and t.type(x).dtype.is_float:  # NaN wins, which TopK counts as largest
         largest = t.add("ReduceMax", [x, t.ints([axis])], keepdims=True)
         last[0] = t.add("Where", [t.add("IsNaN", [largest]), largest, last[0]])
     if t.flag("keepdim"):
         return t.named(last)
-    return t.each("Squeeze", [[v, t.ints([axis])] for v in last])
+    return t.per_output("Squeeze", [[v, t.ints([axis])] for v in last])
 
 
 @row("searchsorted.Tensor", "bucketize.Tensor")
 def search(t: Aten) -> Result:
     """How many of the sorted numbers lie before each value: those below it, or with `right` those
     that are not above it."""
-    given = t.kind == "searchsorted"
-    numbers = t.tensor("sorted_sequence" if given else "boundaries")
+    is_searchsorted = t.kind == "searchsorted"
+    numbers = t.tensor("sorted_sequence" if is_searchsorted else "boundaries")
     values = t.tensor("self")
     if t.a.get("sorter") is not None:
         t.a.refuse("sorter")
-    behind = t.flag("right") or (given and t.text("side") == "right")
+    behind = t.flag("right") or (is_searchsorted and t.text("side") == "right")
     lines = t.rank(numbers) > 1
     sizes = [d for d in (*t.type(values).dims, *t.type(numbers).dims) if isinstance(d, int)]
-    t.must_be_few(math.prod(sizes), MOST_PAIRS)
+    t.check_count(math.prod(sizes), MOST_PAIRS)
     dtype = promoted(t, [numbers, values])
-    each = t.add("Unsqueeze", [t.cast(values, dtype), t.ints([-1])])
+    elements = t.add("Unsqueeze", [t.cast(values, dtype), t.ints([-1])])
     if lines:  # each line of values has sorted numbers of its own
         numbers = t.add("Unsqueeze", [numbers, t.ints([-2])])
     # Not the opposite comparison: what is not at or behind NaN is before it, and that is all.
     kind = "Greater" if behind else "GreaterOrEqual"
-    after = t.add(kind, [t.cast(numbers, dtype), each])
+    after = t.add(kind, [t.cast(numbers, dtype), elements])
     before = t.cast(t.add("Not", [after]), "int64")
     count = t.add("ReduceSum", [before, t.ints([-1])], keepdims=False)
     return t.result("Cast", [count], to=DType.int32 if t.flag("out_int32") else DType.int64)

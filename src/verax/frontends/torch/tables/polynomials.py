@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from verax.frontends.common.context import Result
-from verax.frontends.common.looping import looped
+from verax.frontends.common.loops import looped
 from verax.frontends.torch.rows import Aten, row
 from verax.frontends.torch.tables.elementwise import in_type, operand, promoted
 from verax.ir.types import DType
@@ -23,8 +23,8 @@ def _euclid(t: Aten, _: str, carried: list[str], __: list[str]) -> tuple[str, li
     done = t.add("Equal", [b, zero])
     divisor = t.add("Where", [done, t.constant(1, "int64"), b])
     left = t.add("Where", [done, zero, t.add("Mod", [a, divisor])])
-    most = t.add("ReduceMax", [left], keepdims=False)
-    return t.add("Greater", [most, zero]), [t.add("Where", [done, a, b]), left]
+    largest = t.add("ReduceMax", [left], keepdims=False)
+    return t.add("Greater", [largest, zero]), [t.add("Where", [done, a, b]), left]
 
 
 @row("gcd.default", "lcm.default")
@@ -34,17 +34,17 @@ def divisor(t: Aten) -> Result:
     a, b = operand(t, "self"), operand(t, "other")
     dtype = promoted(t, [a, b])
     wide = [t.add("Abs", [t.cast(in_type(t, v, dtype), DType.int64)]) for v in (a, b)]
-    both = t.add("Add", wide)  # its shape is that of the result
-    if 0 in t.type(both).dims:
-        return t.result("Cast", [both], to=dtype)
-    zeros = t.add("Sub", [both, both])
+    broadcast = t.add("Add", wide)  # its shape is that of the result
+    if 0 in t.type(broadcast).dims:
+        return t.result("Cast", [broadcast], to=dtype)
+    zeros = t.add("Sub", [broadcast, broadcast])
     x, y = (t.add("Add", [v, zeros]) for v in wide)
-    found = looped(t, [x, y], [], _euclid)[0]
+    gcd = looped(t, [x, y], [], _euclid)[0]
     if t.kind == "gcd":
-        return t.result("Cast", [found], to=dtype)
+        return t.result("Cast", [gcd], to=dtype)
     one = t.constant(1, "int64")
-    part = t.add("Div", [x, t.add("Max", [found, one])])
-    return t.result("Cast", [t.add("Mul", [part, y])], to=dtype)
+    quotient = t.add("Div", [x, t.add("Max", [gcd, one])])
+    return t.result("Cast", [t.add("Mul", [quotient, y])], to=dtype)
 
 
 # Polynomials by their recurrences
@@ -121,23 +121,23 @@ def _written_out(t: Aten, kind: str, x: str, n: int) -> Result:
 
 def _by_degree(t: Aten, kind: str, x: str, n: str) -> Result:
     dtype = t.type(x).dtype
-    whole = t.add("Add", [x, t.cast(n, dtype)])
-    shape = t.known_sizes(whole)
+    with_degree = t.add("Add", [x, t.cast(n, dtype)])
+    shape = t.known_sizes(with_degree)
     if 0 in shape:
-        return t.result("Identity", [whole])
+        return t.result("Identity", [with_degree])
     x, n = (t.add("Expand", [v, t.ints(shape)]) for v in (x, n))
     one, first = t.add("Expand", [t.like(1, x), t.ints(shape)]), FIRST[kind](t, x)
 
     def step(c: Aten, run: str, carried: list[str], outside: list[str]) -> tuple[str, list[str]]:
-        before, last, found = carried
+        before, last, values = carried
         at, degrees = outside
         k = c.add("Add", [run, c.constant(1, "int64")])
         new = _next(c, kind, at, c.cast(k, dtype), before, last)
         degree = c.add("Add", [run, c.constant(2, "int64")])
         more = c.add("Less", [degree, c.add("ReduceMax", [degrees], keepdims=False)])
-        return more, [last, new, c.add("Where", [c.add("Equal", [degrees, degree]), new, found])]
+        return more, [last, new, c.add("Where", [c.add("Equal", [degrees, degree]), new, values])]
 
     below = t.add("Less", [n, t.constant(0, "int64")])
-    found = t.add("Where", [below, t.like(0, x), one])
-    found = t.add("Where", [t.add("Equal", [n, t.constant(1, "int64")]), first, found])
-    return t.result("Identity", [looped(t, [one, first, found], [x, n], step)[2]])
+    values = t.add("Where", [below, t.like(0, x), one])
+    values = t.add("Where", [t.add("Equal", [n, t.constant(1, "int64")]), first, values])
+    return t.result("Identity", [looped(t, [one, first, values], [x, n], step)[2]])

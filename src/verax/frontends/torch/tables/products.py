@@ -14,8 +14,8 @@ from verax.ir.types import DType
 
 @row("mm.default", "bmm.default", "matmul.default")
 def matmul(t: Aten) -> Result:
-    other = "other" if t.kind == "matmul" else "mat2"
-    return t.result("MatMul", [t.tensor("self"), t.tensor(other)])
+    name = "other" if t.kind == "matmul" else "mat2"
+    return t.result("MatMul", [t.tensor("self"), t.tensor(name)])
 
 
 @row("linear.default")
@@ -31,11 +31,11 @@ def linear(t: Aten) -> Result:
 def addmm(t: Aten) -> Result:
     """beta self + alpha product; with a beta of 0 nothing of self counts, NaN neither."""
     first, second = ("mat1", "mat2") if t.kind == "addmm" else ("batch1", "batch2")
-    beta, alpha = float(t.number("beta", 1)), float(t.number("alpha", 1))
+    beta, alpha = float(t.scalar("beta", 1)), float(t.scalar("alpha", 1))
     bias, a, b = t.tensor("self"), t.tensor(first), t.tensor(second)
     if t.kind == "addmm":
-        given = [a, b, bias] if beta else [a, b]
-        return t.result("Gemm", given, alpha=alpha, beta=beta or 1.0)
+        operands = [a, b, bias] if beta else [a, b]
+        return t.result("Gemm", operands, alpha=alpha, beta=beta or 1.0)
     dtype = t.type(a).dtype.numpy
     product = t.add("MatMul", [a, b])
     if alpha != 1:
@@ -59,12 +59,12 @@ def _for_each_head(t: Aten, x: str, q: str) -> str:
     of these as share them lie side by side."""
     if min(t.rank(x), t.rank(q)) < 3:
         return x
-    own, wanted = t.type(x).dims[-3], t.type(q).dims[-3]
-    if own in (1, wanted) or not isinstance(own, int) or not isinstance(wanted, int):
+    own, query_heads = t.type(x).dims[-3], t.type(q).dims[-3]
+    if own in (1, query_heads) or not isinstance(own, int) or not isinstance(query_heads, int):
         return x
-    if wanted % own:
-        t.refuse(f"{wanted} heads of queries share {own} of keys")
-    heads = t.constant(np.repeat(np.arange(own), wanted // own), np.int64)
+    if query_heads % own:
+        t.refuse(f"{query_heads} heads of queries share {own} of keys")
+    heads = t.constant(np.repeat(np.arange(own), query_heads // own), np.int64)
     return t.add("Gather", [x, heads], axis=t.rank(x) - 3)
 
 
@@ -78,23 +78,23 @@ def attention(t: Aten) -> Result:
     if t.output_used(1):
         t.refuse("its sums of exponentials are used")
     q, k, v = (t.tensor(n) for n in ("query", "key", "value"))
-    if t.number("dropout_p", 0.0):
+    if t.scalar("dropout_p", 0.0):
         t.a.refuse("dropout_p", "call module.eval() before exporting")
     t.irrelevant("enable_gqa", reason="which heads share keys follows from their numbers")
     k, v = (_for_each_head(t, x, q) for x in (k, v))
     dtype = t.type(q).dtype
-    scale = t.number("scale")
+    scale = t.scalar("scale")
     if scale is None:
         scale = 1 / math.sqrt(t.known_size(q, -1, "the scale"))
-    turned = formulas.transposed_matrix(t, k)
-    scores = t.add("MatMul", [t.add("Mul", [q, t.constant(scale, dtype.numpy)]), turned])
+    transposed_keys = formulas.transposed_matrix(t, k)
+    scores = t.add("MatMul", [t.add("Mul", [q, t.constant(scale, dtype.numpy)]), transposed_keys])
     mask = t.maybe("attn_mask")
     if t.flag("is_causal"):
         sizes = (t.type(q).dims[-2], t.type(k).dims[-2])
         if mask is not None or not all(isinstance(s, int) for s in sizes):
             t.a.refuse("is_causal", "with a mask, or lengths that are not known")
         queries, keys = (int(s) for s in sizes if isinstance(s, int))
-        t.must_be_few(queries * keys)
+        t.check_count(queries * keys)
         mask = t.constant(np.tri(queries, keys, dtype=np.bool_))
     if mask is not None and t.type(mask).dtype is DType.bool_:
         lowest = t.constant(-np.inf, dtype.numpy)
@@ -107,13 +107,12 @@ def attention(t: Aten) -> Result:
 
 
 def _may_hide_all(t: Aten, mask: str) -> bool:
-    """Whether a mask may leave a query nothing to attend to: not if it is known and shows
-    something in every row."""
-    known = t.builder.constants.get(mask, t.builder.known.get(mask))
-    if known is None or known.dtype == object:
+    """False if the mask is a constant that leaves every query at least one key."""
+    content = t.builder.constants.get(mask, t.builder.known.get(mask))
+    if content is None or content.dtype == object:
         return True
-    shown = known if known.dtype == np.bool_ else known != -np.inf
-    return not bool(shown.any(axis=-1).all())
+    visible = content if content.dtype == np.bool_ else content != -np.inf
+    return not bool(visible.any(axis=-1).all())
 
 
 @row("_grouped_mm.default")
@@ -140,7 +139,7 @@ def _product_of_groups(t: Aten, a: str, b: str, ends: str) -> Result:
     """Products of a and b in groups, of which `ends` has the ends. Every group is computed
     whole, and what is not its own left out."""
     dtype = t.type(a).dtype
-    (groups,) = t.known_sizes(ends, what="how many groups there are")
+    (groups,) = t.known_sizes(ends, dependent="how many groups there are")
     axis = {(2, 3): 0, (3, 2): 1, (2, 2): 1}.get((t.rank(a), t.rank(b)))
     if axis is None:
         t.refuse(f"groups of {t.type(a)} and {t.type(b)}")
@@ -149,19 +148,19 @@ def _product_of_groups(t: Aten, a: str, b: str, ends: str) -> Result:
     starts = t.add("Slice", [ends, t.ints([0]), t.ints([groups - 1]), t.ints([0])])
     starts = t.add("Concat", [zero, starts], axis=0)
     (count,) = t.known_sizes(b if t.rank(a) == 3 else a, (axis,), "how long the groups are")
-    t.must_be_few(count * groups)
-    places = t.constant(np.arange(count)[None], np.int64)
-    below = t.add("Less", [places, ends])
-    inside = t.add("And", [below, t.add("Not", [t.add("Less", [places, starts])])])
+    t.check_count(count * groups)
+    positions = t.constant(np.arange(count)[None], np.int64)
+    below = t.add("Less", [positions, ends])
+    inside = t.add("And", [below, t.add("Not", [t.add("Less", [positions, starts])])])
     nothing = t.constant(0, dtype.numpy)
     if (t.rank(a), t.rank(b)) == (2, 2):  # elements of a sum belong to one group
         mine = t.add("Unsqueeze", [inside, t.ints([1])])
-        parts = t.add("Where", [mine, t.add("Unsqueeze", [a, t.ints([0])]), nothing])
-        turned = t.add("Unsqueeze", [inside, t.ints([2])])
-        others = t.add("Where", [turned, t.add("Unsqueeze", [b, t.ints([0])]), nothing])
-        return t.result("MatMul", [parts, others])
-    every = t.add("MatMul", [a, b])  # [groups, rows, columns]
+        masked = t.add("Where", [mine, t.add("Unsqueeze", [a, t.ints([0])]), nothing])
+        column_mask = t.add("Unsqueeze", [inside, t.ints([2])])
+        group_factors = t.add("Where", [column_mask, t.add("Unsqueeze", [b, t.ints([0])]), nothing])
+        return t.result("MatMul", [masked, group_factors])
+    products = t.add("MatMul", [a, b])  # [groups, rows, columns]
     mine = t.add("Unsqueeze", [inside, t.ints([2 if axis == 0 else 1])])
     # At most one group is not zero at a place, so that the sum rounds nothing.
-    own = t.add("Where", [mine, every, nothing])
+    own = t.add("Where", [mine, products, nothing])
     return t.apply("ReduceSum", [own, t.ints([0])], keepdims=False)

@@ -1,5 +1,5 @@
-"""Quantised programs: the operators that PyTorch's PT2E flow writes (`quantized_decomposed`), those
-of torchao (`torchao`), and ATen's fake quantisation.
+"""Quantized programs: the operators that PyTorch's PT2E flow writes (`quantized_decomposed`), those
+of torchao (`torchao`), and ATen's fake quantization.
 
 All of them say x ~ (q - zero) scale for blocks of elements that share a scale: a tensor, a slice of
 an axis, a row, or a group within a row. `Blocks` finds which, and the operators of the IR follow.
@@ -19,7 +19,7 @@ from verax.ir.types import DType
 
 PT2E, TORCHAO = "quantized_decomposed", "torchao"
 PARAMETERS = (DType.int8, DType.uint8, DType.int16, DType.uint16)
-"""Types of integers that are quantised to."""
+"""Types of integers that are quantized to."""
 ANNOTATION = "it says what the numbers are, not what becomes of them"
 
 
@@ -43,9 +43,9 @@ def _blocks(t: Aten, x: str) -> Blocks:
     sizes, dims = t.integers("block_size"), t.type(x).dims
     if sizes is None or len(sizes) != len(dims):
         t.refuse(f"block_size {sizes} for a tensor of rank {len(dims)}")
-    whole = [n in (-1, d) for n, d in zip(sizes, dims)]
-    apart = tuple(a for a, n in enumerate(sizes) if not whole[a] and n == 1)
-    partial = [a for a, n in enumerate(sizes) if not whole[a] and n != 1]
+    is_full_axis = [n in (-1, d) for n, d in zip(sizes, dims)]
+    apart = tuple(a for a, n in enumerate(sizes) if not is_full_axis[a] and n == 1)
+    partial = [a for a, n in enumerate(sizes) if not is_full_axis[a] and n != 1]
     if not partial:
         return Blocks(len(dims), apart)
     size = dims[-1]
@@ -72,7 +72,7 @@ def _linear(
         t.refuse(f"integers of type {integers}")
     fixed = all(t.constant_of(v) is not None for v in (scale, zero) if v is not None)
     scale = t.cast(scale, DType.float32)
-    given = [scale, *([] if zero is None else [t.cast(zero, integers)])]
+    parameters = [scale, *([] if zero is None else [t.cast(zero, integers)])]
     shape, y, axis, size = None, x, 0, 0
     rows = blocks.apart and blocks.shared == [blocks.rank - 1]
     if rows and (blocks.group or len(blocks.apart) > 1 or not fixed):  # one below the other
@@ -80,24 +80,27 @@ def _linear(
         size = blocks.group or row
         lines = [-1, row // size] if blocks.group else [-1]
         shape, y = t.add("Shape", [x]), t.add("Reshape", [x, t.ints([*lines, size])])
-        given, axis = [t.add("Reshape", [v, t.ints([*lines, 1])]) for v in given], len(lines)
+        parameters, axis = (
+            [t.add("Reshape", [v, t.ints([*lines, 1])]) for v in parameters],
+            len(lines),
+        )
     elif len(blocks.apart) <= 1:
         axis = next(iter(blocks.apart), 0)
-        given = [t.add("Reshape", [v, t.ints([-1] * len(blocks.apart))]) for v in given]
+        parameters = [t.add("Reshape", [v, t.ints([-1] * len(blocks.apart))]) for v in parameters]
     else:
         t.refuse(f"scales along the axes {blocks.apart} of rank {blocks.rank}")
-    found = t.add(kind, [y, *given], axis=axis, block_size=size, output_dtype=dtype)
-    return found if shape is None else t.add("Reshape", [found, shape])
+    result = t.add(kind, [y, *parameters], axis=axis, block_size=size, output_dtype=dtype)
+    return result if shape is None else t.add("Reshape", [result, shape])
 
 
 def _limits(t: Aten, dtype: DType) -> tuple[int, int]:
     """The least and the largest integer that the node allows."""
     info = np.iinfo(dtype.numpy)
-    low, high = t.number("quant_min"), t.number("quant_max")
-    found = int(info.min if low is None else low), int(info.max if high is None else high)
-    if not info.min <= found[0] < found[1] <= info.max:
-        t.refuse(f"integers from {found[0]} to {found[1]} in {dtype}")
-    return found
+    low, high = t.scalar("quant_min"), t.scalar("quant_max")
+    limits = int(info.min if low is None else low), int(info.max if high is None else high)
+    if not info.min <= limits[0] < limits[1] <= info.max:
+        t.refuse(f"integers from {limits[0]} to {limits[1]} in {dtype}")
+    return limits
 
 
 def _integer_type(t: Aten, name: str) -> DType:
@@ -107,23 +110,23 @@ def _integer_type(t: Aten, name: str) -> DType:
     return DType(named)
 
 
-def _quantised(t: Aten, x: str, scale: str, zero: str | None, blocks: Blocks, dtype: DType) -> str:
+def _quantized(t: Aten, x: str, scale: str, zero: str | None, blocks: Blocks, dtype: DType) -> str:
     """Integers within the node's limits."""
     low, high = _limits(t, dtype)
     if t.type(x).dtype is not DType.float32:
         x = t.cast(x, DType.float32)
-    found = _linear(t, "QuantizeLinear", x, scale, zero, blocks, dtype)
+    quantized = _linear(t, "QuantizeLinear", x, scale, zero, blocks, dtype)
     info = np.iinfo(dtype.numpy)
     if (low, high) != (info.min, info.max):
-        found = t.add("Clip", [found, *(t.constant(v, dtype.numpy) for v in (low, high))])
-    return found
+        quantized = t.add("Clip", [quantized, *(t.constant(v, dtype.numpy) for v in (low, high))])
+    return quantized
 
 
 def _scale(t: Aten, name: str) -> str:
     """A scale, given as a tensor or a number."""
     value = t.a.values.get(name)
     if isinstance(value, int | float):
-        return t.constant(t.number(name), np.float32)
+        return t.constant(t.scalar(name), np.float32)
     return t.tensor(name)
 
 
@@ -132,8 +135,8 @@ def _zero(t: Aten, name: str) -> str | None:
     value = t.a.values.get(name)
     if type(value) is int:
         return t.constant(t.integer(name), np.int64)
-    found = t.maybe(name)
-    return None if found is None or 0 in t.type(found).dims else found
+    tensor = t.maybe(name)
+    return None if tensor is None or 0 in t.type(tensor).dims else tensor
 
 
 @row(
@@ -145,10 +148,10 @@ def quantize(t: Aten) -> Result:
     x, dtype = t.tensor("input"), _integer_type(t, "dtype")
     many = t.kind != "quantize_per_tensor"
     names = ("scales", "zero_points") if many else ("scale", "zero_point")
-    which = {"quantize_per_channel": _along, "quantize_per_token": _rows_of}.get(t.kind)
-    blocks = Blocks(t.rank(x), ()) if which is None else which(t, x)
-    found = _quantised(t, x, _scale(t, names[0]), _zero(t, names[1]), blocks, dtype)
-    return t.result("Identity", [found])
+    blocks_of = {"quantize_per_channel": _along, "quantize_per_token": _rows_of}.get(t.kind)
+    blocks = Blocks(t.rank(x), ()) if blocks_of is None else blocks_of(t, x)
+    quantized = _quantized(t, x, _scale(t, names[0]), _zero(t, names[1]), blocks, dtype)
+    return t.result("Identity", [quantized])
 
 
 @row(
@@ -161,22 +164,22 @@ def dequantize(t: Aten) -> Result:
     t.irrelevant("quant_min", "quant_max", "dtype", reason=ANNOTATION)
     many = t.kind != "dequantize_per_tensor"
     names = ("scales", "zero_points") if many else ("scale", "zero_point")
-    which = {"dequantize_per_channel": _along, "dequantize_per_token": _rows_of}.get(t.kind)
-    blocks = Blocks(t.rank(x), ()) if which is None else which(t, x)
+    blocks_of = {"dequantize_per_channel": _along, "dequantize_per_token": _rows_of}.get(t.kind)
+    blocks = Blocks(t.rank(x), ()) if blocks_of is None else blocks_of(t, x)
     to = DType(t.text("output_dtype" if t.kind.endswith("token") else "out_dtype") or "float32")
     return _restored(t, x, _scale(t, names[0]), _zero(t, names[1]), blocks, to)
 
 
 def _restored(t: Aten, x: str, scale: str, zero: str | None, blocks: Blocks, to: DType) -> Result:
-    found = _linear(t, "DequantizeLinear", x, scale, zero, blocks, DType.float32)
-    return t.result("Identity", [t.cast(found, to)])
+    dequantized = _linear(t, "DequantizeLinear", x, scale, zero, blocks, DType.float32)
+    return t.result("Identity", [t.cast(dequantized, to)])
 
 
 @row("quantize_affine.default", domain=TORCHAO)
 def quantize_affine(t: Aten) -> Result:
     x, dtype = t.tensor("input"), _integer_type(t, "output_dtype")
     scale, zero = _scale(t, "scale"), _zero(t, "zero_point")
-    return t.result("Identity", [_quantised(t, x, scale, zero, _blocks(t, x), dtype)])
+    return t.result("Identity", [_quantized(t, x, scale, zero, _blocks(t, x), dtype)])
 
 
 @row("dequantize_affine.default", domain=TORCHAO)
@@ -200,19 +203,19 @@ def _extremes(t: Aten, x: str, blocks: Blocks, keepdims: bool) -> tuple[str, str
         sizes = t.add("Slice", [t.add("Shape", [x]), t.ints([0]), t.ints([-1]), t.ints([0])])
         x = t.add("Reshape", [x, t.add("Concat", [sizes, ends], axis=0)])
         axes, keepdims = [blocks.rank], False
-    found = [
+    extremes = [
         t.add(kind, [x, t.ints(axes)], keepdims=keepdims) for kind in ("ReduceMin", "ReduceMax")
     ]
     none = t.constant(0.0, np.float32)
-    return t.add("Min", [found[0], none]), t.add("Max", [found[1], none])
+    return t.add("Min", [extremes[0], none]), t.add("Max", [extremes[1], none])
 
 
-def _over(t: Aten, x: str, number: float) -> str:
-    return t.add("Div", [x, t.constant(number, np.float32)])
+def _over(t: Aten, x: str, divisor: float) -> str:
+    return t.add("Div", [x, t.constant(divisor, np.float32)])
 
 
-def _at_least(t: Aten, x: str, least: float) -> str:
-    return t.add("Max", [x, t.constant(least, np.float32)])
+def _at_least(t: Aten, x: str, min_value: float) -> str:
+    return t.add("Max", [x, t.constant(min_value, np.float32)])
 
 
 def _lowest(t: Aten, low: str, scale: str, limits: Sequence[int], dtype: DType) -> str:
@@ -237,7 +240,7 @@ def choose(t: Aten) -> Result:
     low, high = _extremes(t, x, Blocks(t.rank(x), ()), False)
     first, last = _limits(t, dtype)
     low, high = (t.add("Reshape", [v, t.ints([1])]) for v in (low, high))
-    eps = t.number("eps")
+    eps = t.scalar("eps")
     if t.kind == "choose_qparams_symmetric":
         largest = t.add("Max", [t.add("Neg", [low]), high])
         scale = _at_least(t, _over(t, largest, (last - first) / 2), eps)
@@ -255,7 +258,7 @@ def choose_affine(t: Aten) -> Result:
     blocks, keepdims = _blocks(t, x), t.flag("keepdim")
     first, last = _limits(t, dtype)
     own = t.type(x).dtype
-    eps, mapping = t.number("eps"), t.text("mapping_type")
+    eps, mapping = t.scalar("eps"), t.text("mapping_type")
     low, high = _extremes(t, x, blocks, keepdims)
     if mapping == "SYMMETRIC":
         scale = _over(t, t.add("Max", [t.add("Neg", [low]), high]), (last - first) / 2)
@@ -271,11 +274,11 @@ def choose_affine(t: Aten) -> Result:
     else:
         zero = _constant_like(t, scale, int((last + first + 1) / 2))
     to = DType(t.text("scale_dtype") or str(own))
-    whole = t.text("zero_point_dtype") or ("int32" if mapping == "ASYMMETRIC" else str(to))
-    return t.named([t.cast(scale, to), t.cast(zero, DType(whole))])
+    zero_type = t.text("zero_point_dtype") or ("int32" if mapping == "ASYMMETRIC" else str(to))
+    return t.named([t.cast(scale, to), t.cast(zero, DType(zero_type))])
 
 
-# Quantised and restored at once, and integer products
+# Quantized and restored at once, and integer products
 
 
 @row("fake_quantize_per_tensor_affine.default", "fake_quantize_per_channel_affine.default")
@@ -292,9 +295,9 @@ def _fake_quantized(t: Aten, x: str) -> str:
         t.refuse(f"integers from {first} to {last}")
     blocks = _along(t, x) if "channel" in t.kind else Blocks(t.rank(x), ())
     scale, zero = _scale(t, "scale"), _zero(t, "zero_point")
-    found = _quantised(t, x, scale, zero, blocks, dtype)
-    found = _linear(t, "DequantizeLinear", found, scale, zero, blocks, DType.float32)
-    return t.cast(found, t.type(x).dtype)
+    quantized = _quantized(t, x, scale, zero, blocks, dtype)
+    quantized = _linear(t, "DequantizeLinear", quantized, scale, zero, blocks, DType.float32)
+    return t.cast(quantized, t.type(x).dtype)
 
 
 @row("fake_quantize_per_tensor_affine_cachemask.default")

@@ -30,20 +30,22 @@ def recurrent(t: Aten) -> Result:
     kind, layers = KINDS[t.kind], t.integer("num_layers")
     if not 0 < layers <= MAX_LAYERS:
         t.a.refuse("num_layers", f"there may be up to {MAX_LAYERS}")
-    if t.flag("train") and t.number("dropout", 0.0) and layers > 1:
+    if t.flag("train") and t.scalar("dropout", 0.0) and layers > 1:
         t.a.refuse("dropout", "call module.eval() before exporting")
     t.irrelevant("dropout", reason="it acts in training, between layers")
     first, directions = t.flag("batch_first"), 2 if t.flag("bidirectional") else 1
     x = t.tensor("input")
     x = t.add("Transpose", [x], perm=(1, 0, 2)) if first else x
-    given = t.tensors("hx") if kind == "LSTM" else [t.tensor("hx")]
-    if len(given) != (2 if kind == "LSTM" else 1) or None in given:
-        t.wrong("hx", given, "one state, two of an LSTM")
+    states = t.tensors("hx") if kind == "LSTM" else [t.tensor("hx")]
+    if len(states) != (2 if kind == "LSTM" else 1) or None in states:
+        t.wrong("hx", states, "one state, two of an LSTM")
     weights = _weights(t, kind, layers * directions)
-    initial = [str(value) for value in given]
+    initial = [str(value) for value in states]
     x, ends = deep(t, kind, x, weights, layers, initial, **_fields(t, directions))
     y = t.output(0, "Transpose", [x], perm=(1, 0, 2) if first else (0, 1, 2))
-    return y, *(t.output(i, "Concat", found, axis=0) for i, found in enumerate(ends, 1))
+    return y, *(
+        t.output(i, "Concat", layer_states, axis=0) for i, layer_states in enumerate(ends, 1)
+    )
 
 
 def _fields(t: Aten, directions: int) -> dict[str, Any]:
@@ -55,17 +57,21 @@ def _fields(t: Aten, directions: int) -> dict[str, Any]:
 def _weights(t: Aten, kind: str, count: int) -> list[Direction]:
     """By layer and direction: input, state, both biases where there are some, a projection."""
     params, biased = t.tensors("params"), t.flag("has_biases")
-    each = len(params) // count
-    if each * count != len(params) or each - (4 if biased else 2) not in (0, 1) or None in params:
+    tensors_per_direction = len(params) // count
+    if (
+        tensors_per_direction * count != len(params)
+        or tensors_per_direction - (4 if biased else 2) not in (0, 1)
+        or None in params
+    ):
         raise ModelError(
             f"{len(params)} parameters for {count} layers and directions", place=t.node.place
         )
-    found = []
-    for i in range(0, len(params), each):
-        own = [str(p) for p in params[i : i + each]]
-        gates, rest = own[: 4 if biased else 2], own[4 if biased else 2 :]
-        found.append(_direction(t, kind, gates, *rest))
-    return found
+    directions = []
+    for i in range(0, len(params), tensors_per_direction):
+        own = [str(p) for p in params[i : i + tensors_per_direction]]
+        gates, projection = own[: 4 if biased else 2], own[4 if biased else 2 :]
+        directions.append(_direction(t, kind, gates, *projection))
+    return directions
 
 
 def _direction(
@@ -80,13 +86,13 @@ def _direction(
 def cell(t: Aten) -> Result:
     """One step: the input [batch, features] is a sequence of one."""
     kind = KINDS[t.kind.removesuffix("_cell")]
-    given = t.tensors("hx") if kind == "LSTM" else [t.tensor("hx")]
-    if len(given) != (2 if kind == "LSTM" else 1) or None in given:
-        t.wrong("hx", given, "one state, two of an LSTM")
+    initial = t.tensors("hx") if kind == "LSTM" else [t.tensor("hx")]
+    if len(initial) != (2 if kind == "LSTM" else 1) or None in initial:
+        t.wrong("hx", initial, "one state, two of an LSTM")
     names = ("w_ih", "w_hh", "b_ih", "b_hh")
     weights = [t.tensor(n) if n.startswith("w") else t.maybe(n) for n in names]
     front = t.ints([0])
-    x, *states = (t.add("Unsqueeze", [v, front]) for v in (t.tensor("input"), *given))
+    x, *states = (t.add("Unsqueeze", [v, front]) for v in (t.tensor("input"), *initial))
     own = [_direction(t, kind, weights)]
     _, *ends = layer(t, kind, x, own, states, **_fields(t, 1))
     return tuple(t.output(i, "Squeeze", [end, front]) for i, end in enumerate(ends))

@@ -31,8 +31,8 @@ def _typed(t: Aten, x: str) -> str:
 
 def _axes(t: Aten, x: str) -> list[str]:
     """The reduced axes as an input; none for all."""
-    given = t.integers("dim", ())
-    return [t.ints([d % max(t.rank(x), 1) for d in given])] if given else []
+    axes = t.integers("dim", ())
+    return [t.ints([d % max(t.rank(x), 1) for d in axes])] if axes else []
 
 
 @row(
@@ -62,14 +62,14 @@ def extreme_and_place(t: Aten) -> Result:
 
 
 @row("argmax.default", "argmin.default")
-def place(t: Aten) -> Result:
+def arg_extreme(t: Aten) -> Result:
     """Without dim, the index in the flattened tensor."""
     x, kind = t.tensor("self"), "ArgMax" if t.kind == "argmax" else "ArgMin"
     keep = t.flag("keepdim")
     if t.integer("dim") is None:
         flat = t.add("Reshape", [x, t.ints([-1])])
-        found = t.add(kind, [flat], axis=0, keepdims=False)
-        return t.result("Reshape", [found, t.ints([1] * t.rank(x) if keep else [])])
+        index = t.add(kind, [flat], axis=0, keepdims=False)
+        return t.result("Reshape", [index, t.ints([1] * t.rank(x) if keep else [])])
     return t.result(kind, [x], axis=t.axis("dim", x), keepdims=keep)
 
 
@@ -85,7 +85,7 @@ def _variance(t: Aten, x: str) -> tuple[str, bool]:
     """Mean of squared differences over count - correction; and keepdim."""
     axes, keep = _axes(t, x), t.flag("keepdim")
     correction: Any = (
-        t.number("correction", 1) if not t.a.has("unbiased") else int(t.flag("unbiased"))
+        t.scalar("correction", 1) if not t.a.has("unbiased") else int(t.flag("unbiased"))
     )
     correction = 1 if correction is None else correction
     count = math.prod(t.known_sizes(x, t.integers("dim", ()) or None, "the mean"))
@@ -102,12 +102,12 @@ OVERLOADS = ("correction", "dim", "default")
 @row(*(f"{kind}{mean}.{o}" for kind in ("var", "std") for mean in ("", "_mean") for o in OVERLOADS))
 def variance(t: Aten) -> Result:
     x = t.tensor("self")
-    found, keep = _variance(t, x)
+    variances, keep = _variance(t, x)
     kind = "Sqrt" if t.kind.startswith("std") else "Identity"
     if not t.kind.endswith("_mean"):
-        return t.result(kind, [found])
+        return t.result(kind, [variances])
     mean = t.output(1, "ReduceMean", [x, *_axes(t, x)], keepdims=keep)
-    return t.output(0, kind, [found]), mean
+    return t.output(0, kind, [variances]), mean
 
 
 @row("aminmax.default")
@@ -127,7 +127,7 @@ def count_nonzero(t: Aten) -> Result:
 @row("linalg_vector_norm.default", "norm.ScalarOpt_dim")
 def norm(t: Aten) -> Result:
     x = t.tensor("self")
-    order = t.number("ord" if t.kind.startswith("linalg") else "p", 2)
+    order = t.scalar("ord" if t.kind.startswith("linalg") else "p", 2)
     x, axes, keep = _typed(t, x), _axes(t, x), t.flag("keepdim")
     if order in (1, 2):
         return t.result("ReduceL1" if order == 1 else "ReduceL2", [x, *axes], keepdims=keep)

@@ -25,13 +25,13 @@ AXES = ("d", "h", "w")
 
 
 def _operators(overload: str) -> list[str]:
-    found = []
+    names_found = []
     for names in NAMES.values():
         for name in names:
             exact = name.startswith("_")
-            found.append(f"{'_' if exact else ''}upsample_{name.lstrip('_')}.{overload}")
+            names_found.append(f"{'_' if exact else ''}upsample_{name.lstrip('_')}.{overload}")
     extra = [f"_upsample_{m}2d_aa.{overload}" for m in ("bilinear", "bicubic")]
-    return found + extra
+    return names_found + extra
 
 
 @row(*_operators("vec"), *_operators("default"))
@@ -57,18 +57,18 @@ def upsample(t: Aten) -> Result:
             # Filters are cut off at the border and made to sum to one again; the cubic is another.
             fields.update(antialias=True, exclude_outside=True, cubic_coeff_a=-0.5)
     scales = _scales(t, rank)
-    given = t.a.get("output_size")
-    if given is not None and (scales is None or t.node.op_type.endswith("default")):
+    output_size = t.a.get("output_size")
+    if output_size is not None and (scales is None or t.node.op_type.endswith("default")):
         if scales is not None and not _consistent(t, x, scales):
             t.refuse("sizes and scales that disagree")
-        return t.result("Resize", [x, None, None, t.vector(given)], mode=mode, **fields)
+        return t.result("Resize", [x, None, None, t.vector(output_size)], mode=mode, **fields)
     if scales is None:
         t.refuse("neither a size nor scales")
-    whole = all(f.is_integer() for f in scales)
-    if fields["coordinate_transformation_mode"] == "align_corners" and not whole:
+    is_integral = all(f.is_integer() for f in scales)
+    if fields["coordinate_transformation_mode"] == "align_corners" and not is_integral:
         # The corners of whole pixels meet: what a scale leaves beyond the last counts for nothing.
-        known = t.known_sizes(x, fields["axes"])
-        sizes = [math.floor(n * f) for n, f in zip(known, scales)]
+        static_sizes = t.known_sizes(x, fields["axes"])
+        sizes = [math.floor(n * f) for n, f in zip(static_sizes, scales)]
         return t.result("Resize", [x, None, None, t.ints(sizes)], mode=mode, **fields)
     factors = t.constant(scales, "float32")
     return t.result("Resize", [x, None, factors], mode=mode, **fields)
@@ -76,10 +76,10 @@ def upsample(t: Aten) -> Result:
 
 def _scales(t: Aten, rank: int) -> tuple[float, ...] | None:
     if t.node.op_type.endswith("vec"):
-        found = t.numbers("scale_factors")
-        return None if found is None else tuple(map(float, found))
+        factors = t.numbers("scale_factors")
+        return None if factors is None else tuple(map(float, factors))
     names = [f"scales_{a}" for a in AXES[3 - rank :]] if rank > 1 else ["scales"]
-    values = [t.number(n) for n in names]
+    values = [t.scalar(n) for n in names]
     return None if None in values else tuple(map(float, values))
 
 

@@ -15,8 +15,8 @@ from verax.ir.types import DType
 def size(t: Aten) -> Result:
     x = t.tensor("self")
     axis = t.axis("dim", x)
-    part = t.add("Shape", [x], start=axis, end=axis + 1)
-    return t.result("Squeeze", [part, t.ints([0])])
+    shape_slice = t.add("Shape", [x], start=axis, end=axis + 1)
+    return t.result("Squeeze", [shape_slice, t.ints([0])])
 
 
 @row("sym_numel.default")
@@ -36,11 +36,11 @@ def item(t: Aten) -> Result:
 def _operands(t: Aten) -> list[str]:
     """Sizes and integers, in the order of the arguments."""
     values = []
-    for name, given in list(t.a.values.items()):
-        found = t.a.get(name)
-        if not isinstance(given, Ref) and type(found) is not int:
+    for name, argument in list(t.a.values.items()):
+        value = t.a.get(name)
+        if not isinstance(argument, Ref) and type(value) is not int:
             t.a.refuse(name, "it is no integer")
-        values.append(t.tensor(name) if isinstance(given, Ref) else t.constant(found, np.int64))
+        values.append(t.tensor(name) if isinstance(argument, Ref) else t.constant(value, np.int64))
     return values
 
 
@@ -56,17 +56,19 @@ def arithmetic(t: Aten) -> Result:
 def division(t: Aten) -> Result:
     """Python's division, which rounds down, of whole numbers: x - x mod y is a multiple of y."""
     x, y = _operands(t)
-    rest = t.add("Mod", [x, y]) if t.kind == "mod" or not _never_negative(t, x, y) else None
+    remainder = t.add("Mod", [x, y]) if t.kind == "mod" or not _never_negative(t, x, y) else None
     if t.kind == "mod":
-        return t.result("Identity", [rest])
-    return t.result("Div", [x if rest is None else t.add("Sub", [x, rest]), y])
+        return t.result("Identity", [remainder])
+    return t.result("Div", [x if remainder is None else t.add("Sub", [x, remainder]), y])
 
 
 def _never_negative(t: Aten, *values: str) -> bool:
-    """Whether values are sizes of tensors or such numbers, for which division needs no care."""
+    """True if all values are constants or sizes that are at least 0."""
     for value in values:
-        known = t.builder.known.get(value)
-        if known is None or not all(isinstance(v, int | np.integer) and v >= 0 for v in known.flat):
+        content = t.builder.known.get(value)
+        if content is None or not all(
+            isinstance(v, int | np.integer) and v >= 0 for v in content.flat
+        ):
             return False
     return True
 

@@ -17,24 +17,24 @@ def unfold(t: Aten) -> Result:
     """Windows along one axis, their elements on a new last axis."""
     x = t.tensor("self")
     axis, size, step = t.axis("dimension", x), t.integer("size"), t.integer("step")
-    found = t.append(shapes.windows_along(t, x, axis, size, step))
-    rank = t.rank(found)
+    windows = t.append(shapes.windows_along(t, x, axis, size, step))
+    rank = t.rank(windows)
     perm = (*(a for a in range(rank) if a != axis + 1), axis + 1)
-    return t.result("Transpose", [found], perm=perm)
+    return t.result("Transpose", [windows], perm=perm)
 
 
 def _windows(t: Aten, sizes: Sequence[int]) -> list[np.ndarray]:
     """For each axis the positions [kernel, windows] in the padded input."""
     kernel, dilation = t.integers("kernel_size", None, 2), t.integers("dilation", (1,), 2)
     padding, stride = t.integers("padding", (0,), 2), t.integers("stride", (1,), 2)
-    found = []
+    positions = []
     for n, k, d, p, s in zip(sizes, kernel, dilation, padding, stride):
         count = (n + 2 * p - d * (k - 1) - 1) // s + 1 if s > 0 else 0
         if min(k, d, s) < 1 or p < 0 or count < 1:
             t.refuse(f"windows of {k}, dilation {d}, padding {p}, stride {s} on {n} elements")
-        t.must_be_few(k * count)
-        found.append(np.arange(k)[:, None] * d + np.arange(count) * s)
-    return found
+        t.check_count(k * count)
+        positions.append(np.arange(k)[:, None] * d + np.arange(count) * s)
+    return positions
 
 
 @row("im2col.default")
@@ -47,13 +47,13 @@ def im2col(t: Aten) -> Result:
     zero = t.constant(0, t.type(x).dtype.numpy)
     wide = t.add("Pad", [x, t.ints([0, 0, *pads, 0, 0, *pads]), zero])
     lines = t.add("Gather", [wide, t.constant(rows, np.int64)], axis=2)
-    found = t.add("Gather", [lines, t.constant(columns, np.int64)], axis=4)
-    turned = t.add("Transpose", [found], perm=(0, 1, 2, 4, 3, 5))
+    patches = t.add("Gather", [lines, t.constant(columns, np.int64)], axis=4)
+    kernel_first = t.add("Transpose", [patches], perm=(0, 1, 2, 4, 3, 5))
     kernel = rows.shape[0] * columns.shape[0]
     sizes = [channels * kernel, rows.shape[1] * columns.shape[1]]
     batch = t.add("Shape", [x], end=1)
     shape = t.ints(sizes) if added else t.add("Concat", [batch, t.ints(sizes)], axis=0)
-    return t.result("Reshape", [turned, shape])
+    return t.result("Reshape", [kernel_first, shape])
 
 
 @row("col2im.default")
@@ -90,18 +90,18 @@ def col2im(t: Aten) -> Result:
     )
 
 
-def places_of(
+def memory_indices(
     t: Aten, sizes: Sequence[int], strides: Sequence[int], offset: int, count: int
 ) -> np.ndarray:
-    """For a tensor of these sizes the place of every element among `count` that lie in memory, all
-    in steps of `strides` from `offset`. Refuses places that are not there."""
-    t.must_be_few(math.prod(sizes))
-    places = np.full(sizes, offset)
+    """int64 [*sizes]: index in memory, which has `count` elements, of each element of a strided
+    tensor. Refuses indices outside of the memory."""
+    t.check_count(math.prod(sizes))
+    indices = np.full(sizes, offset)
     for axis, (n, stride) in enumerate(zip(sizes, strides)):
-        places += (np.arange(n) * stride).reshape(-1, *(1,) * (len(sizes) - axis - 1))
-    if places.size and not 0 <= places.min() <= places.max() < count:
+        indices += (np.arange(n) * stride).reshape(-1, *(1,) * (len(sizes) - axis - 1))
+    if indices.size and not 0 <= indices.min() <= indices.max() < count:
         t.refuse("places outside of its input")
-    return places
+    return indices
 
 
 @row("as_strided.default")
@@ -120,6 +120,6 @@ def as_strided(t: Aten) -> Result:
     expected = [math.prod(dims[a] for a in order[i + 1 :]) for i in range(len(order))]
     if any(dims[a] != 1 and own[a] != stride for a, stride in zip(order, expected)):
         t.refuse(f"an input of strides {own}, which has gaps")
-    places = places_of(t, sizes, strides, offset, math.prod(dims))
+    indices = memory_indices(t, sizes, strides, offset, math.prod(dims))
     flat = t.add("Reshape", [t.add("Transpose", [x], perm=tuple(order)), t.ints([-1])])
-    return t.result("Gather", [flat, t.constant(places, np.int64)], axis=0)
+    return t.result("Gather", [flat, t.constant(indices, np.int64)], axis=0)

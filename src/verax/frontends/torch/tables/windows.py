@@ -113,12 +113,12 @@ def _with_indices(t: Aten, x: str, added: bool, fields: dict[str, Any]) -> Resul
     """Indices count within one channel, where those of MaxPool count in the whole input."""
     op = t.operator("MaxPool", with_indices=True, **fields)
     names = [t.fresh(f"{t.first_output}/MaxPool") for _ in range(2)]
-    y, places = t.builder.add_all(op, [x], names, t.node.name)
+    y, indices = t.builder.add_all(op, [x], names, t.node.name)
     plane = t.add("ReduceProd", [t.add("Shape", [x], start=2), t.ints([0])], keepdims=False)
-    places = t.add("Mod", [places, plane])
+    indices = t.add("Mod", [indices, plane])
     if not added:
-        return t.output(0, "Identity", [y]), t.output(1, "Identity", [places])
-    return t.each("Squeeze", [[y, t.ints([0])], [places, t.ints([0])]])
+        return t.output(0, "Identity", [y]), t.output(1, "Identity", [indices])
+    return t.per_output("Squeeze", [[y, t.ints([0])], [indices, t.ints([0])]])
 
 
 @row(*(f"avg_pool{n}d.default" for n in (1, 2, 3)))
@@ -147,8 +147,8 @@ def _fixed_divisor(t: Aten, rank: int, fields: dict[str, Any], divisor: int) -> 
     x, added = t.batched(t.tensor("self"), rank + 2)
     if fields.pop("ceil_mode"):  # windows that begin inside may end beyond the padding
         sizes = t.known_sizes(x, range(2, rank + 2), "how many windows there are")
-        each = zip(sizes, fields["kernel_shape"], fields["strides"], fields["pads"])
-        fields["pads"] = tuple((p, _behind(n, k, s, p)) for n, k, s, (p, _) in each)
+        axes = zip(sizes, fields["kernel_shape"], fields["strides"], fields["pads"])
+        fields["pads"] = tuple((p, _behind(n, k, s, p)) for n, k, s, (p, _) in axes)
     channels = t.known_size(x, 1, "the sums of windows")
     if divisor == 0:
         t.a.refuse("divisor_override", "a division by 0")
@@ -167,16 +167,16 @@ def adaptive_average_pool(t: Aten) -> Result:
     rank = int(t.kind.removeprefix("_")[len("adaptive_avg_pool")])
     output = t.integers("output_size", None, rank)
     x, added = t.batched(t.tensor("self"), rank + 2)
-    sizes, whole = _adaptive(t, x, added, output, "Average")
-    if whole is not None:
-        return whole
+    sizes, uniform = _adaptive(t, x, added, output, "Average")
+    if uniform is not None:
+        return uniform
     dtype, counts = t.type(x).dtype.numpy, np.ones((1,) * rank)
     ends = t.ints([0] * (rank + 4) + [1] * rank)
     x = t.add("Pad", [x, ends, t.constant(0, dtype)])
     for i, (n, m) in enumerate(zip(sizes, output)):
-        places = _adaptive_places(n, m, beyond=n)
-        counts = counts * (places < n).sum(1).reshape(-1, *(1,) * (rank - i - 1))
-        x = t.add("Gather", [x, t.constant(places)], axis=2 + 2 * i)
+        indices = _adaptive_indices(n, m, beyond=n)
+        counts = counts * (indices < n).sum(1).reshape(-1, *(1,) * (rank - i - 1))
+        x = t.add("Gather", [x, t.constant(indices)], axis=2 + 2 * i)
     # One sum over whole windows: sums of sums would round less than PyTorch does.
     x = t.add("ReduceSum", [x, t.ints(range(3, 3 + 2 * rank, 2))], keepdims=False)
     return t.unbatched("Div", [x, t.constant(counts, dtype)], added)
@@ -189,11 +189,11 @@ def adaptive_max_pool(t: Aten) -> Result:
     x, added = t.batched(t.tensor("self"), rank + 2)
     if t.output_used(1):
         return _adaptive_with_indices(t, x, added, output)
-    sizes, whole = _adaptive(t, x, added, output, "Max")
-    if whole is not None:
-        return whole
+    sizes, uniform = _adaptive(t, x, added, output, "Max")
+    if uniform is not None:
+        return uniform
     for axis, (n, m) in enumerate(zip(sizes, output), 2):
-        windows = t.add("Gather", [x, t.constant(_adaptive_places(n, m))], axis=axis)
+        windows = t.add("Gather", [x, t.constant(_adaptive_indices(n, m))], axis=axis)
         x = t.add("ReduceMax", [windows, t.ints([axis + 1])], keepdims=False)
     return t.result("Squeeze", [x, t.ints([0])]) if added else t.result("Identity", [x])
 
@@ -205,22 +205,22 @@ def _adaptive_with_indices(t: Aten, x: str, added: bool, output: tuple[int, ...]
     if min(output, default=0) < 1:
         t.a.refuse("output_size", "nothing would be left")
     lead = t.known_sizes(x, (0, 1), "its windows")
-    places = np.zeros((1,) * (2 * rank), np.int64)
+    indices = np.zeros((1,) * (2 * rank), np.int64)
     for axis, (n, m) in enumerate(zip(sizes, output)):
-        own = _adaptive_places(n, m)
+        own = _adaptive_indices(n, m)
         shape = [1] * (2 * rank)
         shape[axis], shape[rank + axis] = own.shape
-        places = places * n + own.reshape(shape)
-    places = places.reshape(*output, -1)
+        indices = indices * n + own.reshape(shape)
+    indices = indices.reshape(*output, -1)
     flat = t.add("Reshape", [x, t.ints([*lead, -1])])
-    windows = t.add("Gather", [flat, t.constant(places)], axis=2)
+    windows = t.add("Gather", [flat, t.constant(indices)], axis=2)
     best = t.add("ArgMax", [windows], axis=-1, keepdims=True)
-    every = t.add("Expand", [t.constant(places), t.add("Shape", [windows])])
-    found = [t.add("GatherElements", [v, best], axis=rank + 2) for v in (windows, every)]
-    found = [t.add("Squeeze", [v, t.ints([-1])]) for v in found]
+    all_indices = t.add("Expand", [t.constant(indices), t.add("Shape", [windows])])
+    results = [t.add("GatherElements", [v, best], axis=rank + 2) for v in (windows, all_indices)]
+    results = [t.add("Squeeze", [v, t.ints([-1])]) for v in results]
     if not added:
-        return t.each("Identity", [[v] for v in found])
-    return t.each("Squeeze", [[v, t.ints([0])] for v in found])
+        return t.per_output("Identity", [[v] for v in results])
+    return t.per_output("Squeeze", [[v, t.ints([0])] for v in results])
 
 
 def _adaptive(
@@ -238,15 +238,15 @@ def _adaptive(
     return sizes, t.unbatched(f"{kind}Pool", [x], added, kernel_shape=steps, strides=steps)
 
 
-def _adaptive_places(n: int, m: int, beyond: int | None = None) -> np.ndarray:
+def _adaptive_indices(n: int, m: int, beyond: int | None = None) -> np.ndarray:
     """Positions [m, longest window]; a shorter window goes on with `beyond`, or its last one."""
     bounds = [(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
     longest = max(last - first for first, last in bounds)
-    places = [
+    indices = [
         [
             first + j if first + j < last else last - 1 if beyond is None else beyond
             for j in range(longest)
         ]
         for first, last in bounds
     ]
-    return np.array(places, np.int64).reshape(m, -1)
+    return np.array(indices, np.int64).reshape(m, -1)

@@ -13,8 +13,8 @@ from verax.ir.graph import Graph, Node
 from verax.ir.printer import print_graph
 from verax.ir.types import DType, TensorType
 from verax.judge.explain.hypotheses.base import Arrays, Edit, Hypothesis, Prior, Suspect, edited
-from verax.ops.control.bodies import Runner, body_of
 from verax.ops.control.control import If, Loop
+from verax.ops.control.subgraphs import SubgraphEvaluator, body_of
 from verax.ops.pointwise.comparison import Equal
 
 MOST_PAIRS = 12
@@ -86,7 +86,7 @@ def loop(suspect: Suspect) -> Iterator[Hypothesis]:
 
 def _runs(suspect: Suspect, op: Loop) -> int:
     """How often the body runs by its meaning."""
-    runner = Runner(np.dtype(np.float64))
+    runner = SubgraphEvaluator(np.dtype(np.float64))
     wide = [
         None if x is None else x.astype(np.float64) if x.dtype.kind == "f" else x
         for x in suspect.inputs

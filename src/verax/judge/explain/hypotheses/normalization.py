@@ -20,7 +20,7 @@ from verax.judge.explain.hypotheses.base import (
 from verax.judge.explain.hypotheses.batch_norm import epsilons
 from verax.ops.sums.layer_normalization import LayerNormalization, RMSNormalization
 from verax.ops.sums.normalization import GroupNormalization, InstanceNormalization
-from verax.ops.sums.response_normalization import LRN, LpNormalization, neighbour_sums
+from verax.ops.sums.response_normalization import LRN, LpNormalization, neighbor_sums
 
 Normalization = LayerNormalization | RMSNormalization | InstanceNormalization | GroupNormalization
 
@@ -285,7 +285,7 @@ def response(suspect: Suspect) -> Iterator[Hypothesis]:
 def _along(op: LRN, x: np.ndarray, axis: int) -> np.ndarray:
     """The meaning with another axis in the place of the channels."""
     wide = np.moveaxis(x.astype(np.float64), axis, 0)
-    total = neighbour_sums(wide**2, *op.reach, axis=0)
+    total = neighbor_sums(wide**2, *op.reach, axis=0)
     return np.moveaxis(wide / (op.bias + op.alpha / op.size * total) ** op.beta, 0, axis)
 
 

@@ -1,7 +1,7 @@
 """ONNX Runtime's own operators on integers (com.microsoft): of 8 bits, also of images with channels
 last, and with weights packed in 4 or 8 bits.
 
-Each is what its text says: the operands dequantised, the float operator, the result quantised. A
+Each is what its text says: the operands dequantized, the float operator, the result quantized. A
 runtime computes them in integers; what that may move is for the judge (`Operator.decides`).
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.table import fields_of
 from verax.frontends.onnx.rows import MICROSOFT, row, window_pads
-from verax.frontends.onnx.table_microsoft import turned, turned_back
-from verax.frontends.onnx.table_quantised import as_bias, as_floats, as_integers
+from verax.frontends.onnx.table_microsoft import channels_first, channels_last
+from verax.frontends.onnx.table_quantized import as_bias, as_floats, as_integers
 from verax.frontends.onnx.table_windows import CONVOLUTION, POOL
 from verax.ir.types import DType
 
@@ -31,7 +31,7 @@ def qgemm(c: Conversion) -> Result:
         as_floats(c, 3, axis=0 if by_rows else 1),
         as_bias(c, c.input(6), 1, 4),
     ]
-    fields = {"alpha": a.number("alpha", 1.0), "trans_a": a.flag("transA"), "trans_b": by_rows}
+    fields = {"alpha": a.scalar("alpha", 1.0), "trans_a": a.flag("transA"), "trans_b": by_rows}
     if c.input(7) is None:
         return c.result("Gemm", inputs, **fields)
     return as_integers(c, c.add("Gemm", inputs, **fields), 7)
@@ -50,7 +50,7 @@ def qlinear_sigmoid(c: Conversion) -> Result:
 
 @row("QLinearLeakyRelu", domain=MICROSOFT)
 def qlinear_leaky_relu(c: Conversion) -> Result:
-    alpha = c.number("alpha", 0.01)
+    alpha = c.scalar("alpha", 0.01)
     return as_integers(c, c.add("LeakyRelu", [as_floats(c, 0)], alpha=alpha), 3)
 
 
@@ -66,20 +66,20 @@ def qlinear_softmax(c: Conversion) -> Result:
 @row("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(c: Conversion) -> Result:
     """Scale and zero point of the result, then each part with its own."""
-    parts = [as_floats(c, i) for i in range(2, len(c.inputs), 3)]
-    return as_integers(c, c.add("Concat", parts, axis=c.integer("axis")), 0)
+    floats = [as_floats(c, i) for i in range(2, len(c.inputs), 3)]
+    return as_integers(c, c.add("Concat", floats, axis=c.integer("axis")), 0)
 
 
 def _image(c: Conversion, last: bool) -> str:
     """Input 0 with its channels first, as floats. Bytes are turned, so that integers stay behind
     integers."""
-    return as_floats(c, 0, given=turned(c, c.required(0), last))
+    return as_floats(c, 0, value=channels_first(c, c.required(0), last))
 
 
 def _image_of_integers(c: Conversion, y: str, first: int, last: bool) -> Result:
     """`as_integers` of an image with channels first, its channels put where they belong."""
-    made = c.apply("QuantizeLinear", [y, c.required(first), c.input(first + 1)])
-    return turned_back(c, made, last)
+    quantized = c.apply("QuantizeLinear", [y, c.required(first), c.input(first + 1)])
+    return channels_last(c, quantized, last)
 
 
 @row("QLinearConv", domain=MICROSOFT)
@@ -115,14 +115,14 @@ def qlinear_average_pool(c: Conversion) -> Result:
 @row("NhwcMaxPool", domain=MICROSOFT)
 def nhwc_max_pool(c: Conversion) -> Result:
     """MaxPool of bytes, channels last."""
-    y = c.apply("MaxPool", [turned(c, c.required(0), True)], **fields_of(c, POOL))
-    return turned_back(c, y, True)
+    y = c.apply("MaxPool", [channels_first(c, c.required(0), True)], **fields_of(c, POOL))
+    return channels_last(c, y, True)
 
 
 @row("QLinearWhere", domain=MICROSOFT)
 def qlinear_where(c: Conversion) -> Result:
-    chosen: Sequence[str] = [c.required(0), as_floats(c, 1), as_floats(c, 4)]
-    return as_integers(c, c.add("Where", chosen), 7)
+    operands: Sequence[str] = [c.required(0), as_floats(c, 1), as_floats(c, 4)]
+    return as_integers(c, c.add("Where", operands), 7)
 
 
 @row("QuantizeLinear", "DequantizeLinear", domain=MICROSOFT)
@@ -133,13 +133,13 @@ def scaled(c: Conversion) -> Result:
 
 def _integer_product(c: Conversion, a: str, b: str, zeros: Sequence[str | None]) -> str:
     """The product of two matrices of bytes minus their zero points, as float32."""
-    centred = []
+    centered = []
     for value, zero in zip((a, b), zeros):
         wide = c.add("Cast", [value], to=DType.int32)
         if zero is not None:
             wide = c.add("Sub", [wide, c.add("Cast", [zero], to=DType.int32)])
-        centred.append(wide)
-    return c.add("Cast", [c.add("MatMul", centred)], to=DType.float32)
+        centered.append(wide)
+    return c.add("Cast", [c.add("MatMul", centered)], to=DType.float32)
 
 
 def _scaled_product(c: Conversion, product: str, scales: Sequence[str], bias: str | None) -> Result:
@@ -160,9 +160,9 @@ def mat_mul_integer_to_float(c: Conversion) -> Result:
 
 @row("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_mat_mul(c: Conversion) -> Result:
-    """a is quantised by its own range, all of it at once; b, its scale, its zero point, bias."""
-    whole, scale, zero = c.add_all("DynamicQuantizeLinear", [c.required(0)])
-    product = _integer_product(c, whole, c.required(1), (zero, c.input(3)))
+    """a is quantized by its own range, all of it at once; b, its scale, its zero point, bias."""
+    quantized, scale, zero = c.add_all("DynamicQuantizeLinear", [c.required(0)])
+    product = _integer_product(c, quantized, c.required(1), (zero, c.input(3)))
     return _scaled_product(c, product, (scale, c.required(2)), c.input(4))
 
 
@@ -177,13 +177,13 @@ def gather_block_quantized(c: Conversion) -> Result:
         c.refuse("only rows of a table whose blocks lie along them are supported")
     if packed and bits not in (4, 8):
         a.refuse("bits", "supported: 4, 8")
-    whole, scales = _unpacked(table, bits) if packed else table, _constant(c, 2, "the scales")
-    rows, features = whole.shape
+    codes, scales = _unpacked(table, bits) if packed else table, _constant(c, 2, "the scales")
+    rows, features = codes.shape
     if size < 1 or features % size or scales.shape != (rows, features // size):
-        c.refuse(f"scales {scales.shape} for {whole.shape} numbers in blocks of {size}")
+        c.refuse(f"scales {scales.shape} for {codes.shape} numbers in blocks of {size}")
     blocks = features // size
     ids = c.required(1)
-    numbers = _looked_up(c, whole.reshape(rows, blocks, size), ids)
+    numbers = _looked_up(c, codes.reshape(rows, blocks, size), ids)
     if c.input(3) is not None:
         points = _constant(c, 3, "the zero points")
         points = _unpacked(points, bits)[:, :blocks] if packed else points
@@ -214,10 +214,13 @@ def mat_mul_n_bits(c: Conversion) -> Result:
         c.refuse("g_idx, the block of each row, is not supported")
     blocks = -(-k // size)
     packed = _constant(c, 1, "the weights")
-    held = size * bits // 8
-    if packed.dtype != np.uint8 or packed.size != n * blocks * held or size * bits % 8:
-        c.refuse(f"weights of {packed.dtype}{packed.shape} are not {n} x {blocks} x {held} bytes")
-    whole = _unpacked(packed.reshape(n, blocks * held), bits)[:, :k].T
+    bytes_per_block = size * bits // 8
+    if packed.dtype != np.uint8 or packed.size != n * blocks * bytes_per_block or size * bits % 8:
+        c.refuse(
+            f"weights of {packed.dtype}{packed.shape} "
+            f"are not {n} x {blocks} x {bytes_per_block} bytes"
+        )
+    codes = _unpacked(packed.reshape(n, blocks * bytes_per_block), bits)[:, :k].T
     scales = _constant(c, 2, "the scales")
     if scales.size != n * blocks:
         c.refuse(f"{scales.size} scales are not {n} x {blocks}")
@@ -228,7 +231,7 @@ def mat_mul_n_bits(c: Conversion) -> Result:
         if points.dtype != np.uint8 or points.size != n * row_bytes:
             c.refuse(f"zero points of {points.dtype}{points.shape} are not packed in {bits} bits")
         zero = _unpacked(points.reshape(n, row_bytes), bits)[:, :blocks].T
-    parameters = [whole, scales.reshape(n, blocks).T, zero]
+    parameters = [codes, scales.reshape(n, blocks).T, zero]
     constants = [c.constant(np.ascontiguousarray(p)) for p in parameters]
     weights = c.add("DequantizeLinear", constants, axis=0, block_size=size)
     bias = c.input(5)
@@ -237,11 +240,11 @@ def mat_mul_n_bits(c: Conversion) -> Result:
     return c.result("Add", [c.add("MatMul", [c.required(0), weights]), bias])
 
 
-def _constant(c: Conversion, index: int, what: str) -> np.ndarray:
-    found = c.builder.constants.get(c.required(index))
-    if found is None:
-        c.refuse(f"{what} are computed while the network runs")
-    return found
+def _constant(c: Conversion, index: int, description: str) -> np.ndarray:
+    array = c.builder.constants.get(c.required(index))
+    if array is None:
+        c.refuse(f"{description} are computed while the network runs")
+    return array
 
 
 def _unpacked(rows: np.ndarray, bits: int) -> np.ndarray:

@@ -23,16 +23,16 @@ def line_of(node: Any) -> str:
     an FX graph; "" when the node does not say."""
     text = node.meta.get("stack_trace") or ""
     rows = text.splitlines()
-    found = ""
+    line = ""
     for i, row in enumerate(rows):
         frame = _FRAME.search(row)
-        if frame is None or any(part in frame["file"] for part in _LIBRARY):
+        if frame is None or any(folder in frame["file"] for folder in _LIBRARY):
             continue
         code = rows[i + 1].strip() if i + 1 < len(rows) else ""
         code = "" if _FRAME.search(code) else code
-        found = f"{frame['file']}:{frame['line']} in {frame['function']}"
-        found += f": {code}" if code else ""
-    return found
+        line = f"{frame['file']}:{frame['line']} in {frame['function']}"
+        line += f": {code}" if code else ""
+    return line
 
 
 def module_of(node: Any) -> str:
@@ -42,7 +42,7 @@ def module_of(node: Any) -> str:
     return str(paths[-1]).removeprefix("L['self']").removeprefix(".") if paths else ""
 
 
-def _place(node: Any) -> str:
+def _source_location(node: Any) -> str:
     module, line = module_of(node), line_of(node)
     return f"module {module}, {line}" if module and line else line
 
@@ -58,12 +58,12 @@ def with_line(error: Error, program: Any) -> Error:
     named = [m["name"] for m in _NODE.finditer(f"{error.place} {error.cause}")]
     kinds = {m["operator"] for m in _LISTED.finditer(error.cause)}
     named += [n for n, node in nodes.items() if _operator(node) in kinds]
-    lines = list(dict.fromkeys(_place(nodes[n]) for n in named if n in nodes))
-    shown = "; ".join(line for line in lines[:3] if line)
-    if not shown or shown in error.place:
+    lines = list(dict.fromkeys(_source_location(nodes[n]) for n in named if n in nodes))
+    printed = "; ".join(line for line in lines[:3] if line)
+    if not printed or printed in error.place:
         return error
-    place = f"{error.place}, {shown}" if error.place else shown
-    return type(error)(error.cause, place=place, next_step=error.next_step)
+    location = f"{error.place}, {printed}" if error.place else printed
+    return type(error)(error.cause, place=location, next_step=error.next_step)
 
 
 def _operator(node: Any) -> str:

@@ -104,15 +104,15 @@ def curve(name: str, alpha: float | None = None, beta: float | None = None) -> E
 
     Raises `GraphError` for an unknown one.
     """
-    given = {"alpha": alpha, "beta": beta}
-    made: Any = _class(name)
-    return made(**{k: given[k] for k in takes(name) if given[k] is not None})
+    coefficients = {"alpha": alpha, "beta": beta}
+    activation: Any = _class(name)
+    return activation(**{k: coefficients[k] for k in takes(name) if coefficients[k] is not None})
 
 
 def _class(name: str) -> type[Elementwise]:
-    found = LOCAL.get(name) or REGISTRY.get(name)
-    if found is None or not issubclass(found, Elementwise) or found.max_inputs != 1:
+    operator = LOCAL.get(name) or REGISTRY.get(name)
+    if operator is None or not issubclass(operator, Elementwise) or operator.max_inputs != 1:
         raise GraphError(f"unknown activation {name!r}; supported: {', '.join(ONNX_CURVES)}")
-    if found.result is not None:
-        raise GraphError(f"{name} gives {found.result}, so that it is no activation")
-    return found
+    if operator.result is not None:
+        raise GraphError(f"{name} gives {operator.result}, so that it is no activation")
+    return operator

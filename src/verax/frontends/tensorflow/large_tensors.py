@@ -41,13 +41,13 @@ def lifted(data: memoryview, kind: str) -> tuple[bytes, list[memoryview]]:
 
 
 def _walked(data: memoryview, kind: str, contents: list[memoryview]) -> bytes:
-    parts: list[bytes | memoryview] = []
-    children, at, kept = CHILDREN[kind], 0, 0
+    pieces: list[bytes | memoryview] = []
+    children, at, copied_to = CHILDREN[kind], 0, 0
     followed: set[int] = set()
     while at < len(data):
         start = at
         key, at = varint(data, at)
-        number, wire = key >> 3, key & 7
+        field, wire = key >> 3, key & 7
         if wire == 2:
             size, at = varint(data, at)
             end = at + size
@@ -59,25 +59,25 @@ def _walked(data: memoryview, kind: str, contents: list[memoryview]) -> bytes:
             raise ValueError("a group")
         if end > len(data):
             raise ValueError("a field goes beyond its message")
-        is_content = kind == "Tensor" and number == CONTENT
-        if is_content or number in children:
-            if kind in ONCE and number in followed:
+        is_content = kind == "Tensor" and field == CONTENT
+        if is_content or field in children:
+            if kind in ONCE and field in followed:
                 raise ValueError("a field that occurs twice")
-            followed.add(number)
-        if kind == "Tensor" and number == PLACE:
+            followed.add(field)
+        if kind == "Tensor" and field == PLACE:
             raise ValueError("a field that only this module writes")
-        if wire == 2 and size > SMALL and (is_content or number in children):
-            parts.append(data[kept:start])
+        if wire == 2 and size > SMALL and (is_content or field in children):
+            pieces.append(data[copied_to:start])
             if is_content:
                 contents.append(data[at:end])
-                parts += [_encoded(PLACE << 3), _encoded(len(contents))]
+                pieces += [_encoded(PLACE << 3), _encoded(len(contents))]
             else:
-                inner = _walked(data[at:end], children[number], contents)
-                parts += [_encoded(key), _encoded(len(inner)), inner]
-            kept = end
+                inner = _walked(data[at:end], children[field], contents)
+                pieces += [_encoded(key), _encoded(len(inner)), inner]
+            copied_to = end
         at = end
-    parts.append(data[kept:])
-    return b"".join(parts)
+    pieces.append(data[copied_to:])
+    return b"".join(pieces)
 
 
 def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
@@ -94,9 +94,9 @@ def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def _encoded(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,4 +1,4 @@
-"""TensorFlow operators of training for quantisation: numbers on a grid, yet floating-point."""
+"""TensorFlow operators of training for quantization: numbers on a grid, yet floating-point."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fake_quant(c: Conversion) -> Result:
         )
     else:
         low, high = (
-            np.asarray(a.number(n, d), np.float32) for n, d in (("min", -6.0), ("max", 6.0))
+            np.asarray(a.scalar(n, d), np.float32) for n, d in (("min", -6.0), ("max", 6.0))
         )
     if low.ndim != int(c.node.op_type.endswith("PerChannel")) or low.shape != high.shape:
         raise ModelError(f"the range is {low.shape} and {high.shape}", place=c.node.place)
@@ -38,17 +38,17 @@ def fake_quant(c: Conversion) -> Result:
     inside = c.add("Min", [c.add("Max", [c.required(0), c.constant(first)]), c.constant(last)])
     steps = c.add("Mul", [c.add("Sub", [inside, c.constant(first)]),
                           c.constant(np.float32(1) / scale)])  # fmt: skip
-    whole = c.add("Floor", [c.add("Add", [steps, c.constant(0.5, np.float32)])])
-    return c.result("Add", [c.add("Mul", [whole, c.constant(scale)]), c.constant(first)])
+    rounded = c.add("Floor", [c.add("Add", [steps, c.constant(0.5, np.float32)])])
+    return c.result("Add", [c.add("Mul", [rounded, c.constant(scale)]), c.constant(first)])
 
 
 def _grid(
     low: np.ndarray, high: np.ndarray, bits: int, narrow: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The first and last number of the grid, and the distance of neighbours."""
+    """The first and last number of the grid, and the distance of neighbors."""
     f = np.float32
-    least, most = f(narrow), f(2**bits - 1)
-    scale = (high - low) / (most - least)
-    zero = least - low / scale
-    zero = np.clip(np.floor(zero + f(0.5)), least, most).astype(f)  # halves away from zero
-    return (least - zero) * scale, (most - zero) * scale, scale
+    min_code, max_code = f(narrow), f(2**bits - 1)
+    scale = (high - low) / (max_code - min_code)
+    zero = min_code - low / scale
+    zero = np.clip(np.floor(zero + f(0.5)), min_code, max_code).astype(f)  # halves away from zero
+    return (min_code - zero) * scale, (max_code - zero) * scale, scale

@@ -1,6 +1,6 @@
-"""What rows on quantised operands share: scales and zero points, factors, activation ranges.
+"""What rows on quantized operands share: scales and zero points, factors, activation ranges.
 
-A quantised number q means scale (q - zero_point). LiteRT's kernels compute on the integers; a real
+A quantized number q means scale (q - zero_point). LiteRT's kernels compute on the integers; a real
 factor between scales becomes a 32-bit multiplier and a shift, and where it is rounded to float32 on
 the way is part of the meaning.
 """
@@ -20,7 +20,7 @@ Float = np.float32
 
 
 @dataclass(frozen=True)
-class Quantisation:
+class Quantization:
     """Of one operand. scale: float32 [n]; zero: int64 [n]; axis: what the n run along."""
 
     scale: np.ndarray
@@ -28,8 +28,8 @@ class Quantisation:
     axis: int
 
 
-def quantisation(c: Conversion, side: str) -> Quantisation:
-    """Quantisation of operand `side` ("input0", "output0"); refused when it has none."""
+def quantization(c: Conversion, side: str) -> Quantization:
+    """Quantization of operand `side` ("input0", "output0"); refused when it has none."""
     a = c.attributes
     scale = a.tensor(f"{side}.scale")
     if scale is None:
@@ -37,18 +37,18 @@ def quantisation(c: Conversion, side: str) -> Quantisation:
     zero, axis = a.tensor(f"{side}.zero_point"), a.integer(f"{side}.quantized_dimension", 0)
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise ModelError(f"the scale of {side} is not positive", place=c.node.place)
-    return Quantisation(np.array(scale), np.array(zero), axis)
+    return Quantization(np.array(scale), np.array(zero), axis)
 
 
 def of_tensor(c: Conversion, side: str) -> tuple[np.float32, int]:
     """Scale and zero point of an operand that has one of each."""
-    found = quantisation(c, side)
-    if found.scale.size != 1:
+    parameters = quantization(c, side)
+    if parameters.scale.size != 1:
         c.refuse(f"scales per channel are not supported on {side}")
-    return Float(found.scale[0]), int(found.zero[0])
+    return Float(parameters.scale[0]), int(parameters.zero[0])
 
 
-def centred(c: Conversion, index: int, zero: int) -> str:
+def centered(c: Conversion, index: int, zero: int) -> str:
     """Operand minus its zero point, as int32."""
     value = c.required(index)
     array = c.builder.constants.get(value)
@@ -59,15 +59,15 @@ def centred(c: Conversion, index: int, zero: int) -> str:
 
 
 def activation_range(c: Conversion, name: str, scale: np.float32, zero: int) -> dict[str, int]:
-    """Attributes `low`, `high` for a fused activation on values quantised like this."""
+    """Attributes `low`, `high` for a fused activation on values quantized like this."""
     bounds: dict[str, tuple[float, float | None]] = {"RELU": (0.0, None), **ACTIVATIONS}
     if name == "NONE":
         return {}
     low, high = bounds[name]
-    found = {"low": zero + rounded(Float(low) / scale)}
+    limits = {"low": zero + rounded(Float(low) / scale)}
     if high is not None:
-        found["high"] = zero + rounded(Float(high) / scale)
-    return found
+        limits["high"] = zero + rounded(Float(high) / scale)
+    return limits
 
 
 def rounded(value: float | np.floating) -> int:
@@ -78,5 +78,10 @@ def rounded(value: float | np.floating) -> int:
 def factors(c: Conversion, values: np.ndarray | float) -> list[str]:
     """Constants: multipliers and shifts of real factors, scalars for a single one."""
     many = np.atleast_1d(np.asarray(values, np.float64))
-    pairs = np.array([quantised_factor(float(v)) for v in many], np.int32).reshape(-1, 2)
-    return [c.constant(column if many.size > 1 else column[0], np.int32) for column in pairs.T]
+    multipliers_and_shifts = np.array([quantised_factor(float(v)) for v in many], np.int32).reshape(
+        -1, 2
+    )
+    return [
+        c.constant(column if many.size > 1 else column[0], np.int32)
+        for column in multipliers_and_shifts.T
+    ]

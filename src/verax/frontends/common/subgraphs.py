@@ -37,7 +37,7 @@ NEVER = ""
 """The text of a branch that does not fit the sizes: whoever chooses it is told so."""
 
 
-class Importing(Protocol):
+class SubgraphImporter(Protocol):
     """What converting a body needs of an import (`importing.Importer`)."""
 
     builder: Builder
@@ -46,7 +46,7 @@ class Importing(Protocol):
 
     def fresh(self, hint: str) -> str: ...
 
-    def walk(self, nodes: Sequence[ForeignNode]) -> None: ...
+    def convert_nodes(self, nodes: Sequence[ForeignNode]) -> None: ...
 
 
 class _Inside(dict[str, str]):
@@ -79,21 +79,21 @@ class _Body:
         read = {v for n in self.nodes for v in n.inputs if v is not None} | set(self.outputs)
         return {out: name for name, out in self.outer.items() if name in read}
 
-    def text(self, given: Sequence[str], outside: Builder) -> str:
-        """The text form; its inputs are the formal ones, then what `given` are outside."""
+    def text(self, values: Sequence[str], outside: Builder) -> str:
+        """The text form; its inputs are the formal ones, then the captured outer `values`."""
         mine, types = self.inputs(), self.builder.types
         names = list(self.formal)
-        kept = {v: types[v] for n in self.nodes for v in n.outputs}
-        kept |= {v: types[v] for v in self.formal}
-        for value in given:
+        types_kept = {v: types[v] for n in self.nodes for v in n.outputs}
+        types_kept |= {v: types[v] for v in self.formal}
+        for value in values:
             name = mine.get(value)
             if name is None:
                 name = self.builder.fresh(f"{value}.unused")
                 types[name] = outside.types[value]
-            kept[name] = types[name]
+            types_kept[name] = types[name]
             names.append(name)
         graph = Graph(
-            tuple(names), tuple(self.outputs), tuple(self.nodes), {}, kept, self.builder.name
+            tuple(names), tuple(self.outputs), tuple(self.nodes), {}, types_kept, self.builder.name
         )
         text = print_graph(graph)
         if len(text) > LONGEST:
@@ -101,7 +101,7 @@ class _Body:
         return text
 
 
-def keep(importer: Importing, node: KeptBranch | KeptRepeat) -> dict[str, str]:
+def keep(importer: SubgraphImporter, node: KeptBranch | KeptRepeat) -> dict[str, str]:
     """Append the operator of what running decides; returns its outputs by the file's names.
 
     Raises `UnsupportedError` where it cannot be expressed.
@@ -114,20 +114,20 @@ def keep(importer: Importing, node: KeptBranch | KeptRepeat) -> dict[str, str]:
         raise RunningDecidesError(error.cause, place=node.place, next_step=GIVE) from error
 
 
-def _keep_branch(importer: Importing, node: KeptBranch) -> dict[str, str]:
+def _keep_branch(importer: SubgraphImporter, node: KeptBranch) -> dict[str, str]:
     outside = importer.builder
-    condition, *given = (importer.names[i] for i in node.inputs)
-    found: list[_Body | None] = []
+    condition, *operands = (importer.names[i] for i in node.inputs)
+    branches: list[_Body | None] = []
     problems: list[Exception] = []
-    for graph, part in ((node.then, "then"), (node.other, "else")):
+    for graph, label in ((node.then, "then"), (node.otherwise, "else")):
         try:
-            found.append(_converted(importer, node, graph, given, part))
+            branches.append(_converted(importer, node, graph, operands, label))
         except RunningDecidesError:
             raise
         except (ModelError, GraphError, ValueNeededError) as error:
             problems.append(error)
-            found.append(None)
-    bodies = [b for b in found if b is not None]
+            branches.append(None)
+    bodies = [b for b in branches if b is not None]
     if not bodies:
         raise RunningDecidesError(
             "a branch that is chosen while running is not supported where it does not fit these "
@@ -145,41 +145,41 @@ def _keep_branch(importer: Importing, node: KeptBranch) -> dict[str, str]:
                 next_step=GIVE,
             )
     captured = list(dict.fromkeys(v for b in bodies for v in b.inputs()))
-    texts = [NEVER if b is None else b.text(captured, outside) for b in found]
+    texts = [NEVER if b is None else b.text(captured, outside) for b in branches]
     op = If(then_branch=texts[0], else_branch=texts[1])
-    made = outside.add_all(op, [condition, *captured], _names(importer, node), node.name)
-    return {o: v for o, v in zip(node.outputs, made) if o}
+    results = outside.add_all(op, [condition, *captured], _names(importer, node), node.name)
+    return {o: v for o, v in zip(node.outputs, results) if o}
 
 
-def _keep_repeat(importer: Importing, node: KeptRepeat) -> dict[str, str]:
+def _keep_repeat(importer: SubgraphImporter, node: KeptRepeat) -> dict[str, str]:
     outside, body = importer.builder, node.body
-    most, goes_on, *carried = node.inputs
+    limit_name, goes_on, *carried = node.inputs
     same = invariant(body) - {-1}
     moving = [i for i in range(len(carried)) if i not in same]
-    number, first = importer.fresh(f"{node.outputs[0]}/run"), importer.fresh("from")
+    iteration, first = importer.fresh(f"{node.outputs[0]}/run"), importer.fresh("from")
     inner = importer.fresh(f"{node.outputs[0]}/number")
-    formal = {number: TensorType(DType.int64, ())}
-    given = [inner, importer.fresh(f"{node.outputs[0]}/go")]
-    before = [constant(first, np.array(node.run, np.int64)), constant(given[1], np.array(True))]
-    before.append(ForeignNode("Add", (number, first), (inner,), domain=CONTROL))
+    formal = {iteration: TensorType(DType.int64, ())}
+    names_in = [inner, importer.fresh(f"{node.outputs[0]}/go")]
+    before = [constant(first, np.array(node.run, np.int64)), constant(names_in[1], np.array(True))]
+    before.append(ForeignNode("Add", (iteration, first), (inner,), domain=CONTROL))
     for i, value in enumerate(carried):
         if i in same:
-            given.append(value)
+            names_in.append(value)
         else:
-            given.append(importer.fresh(f"{value}/carried"))
-            formal[given[-1]] = outside.types[importer.names[value]]
-    wanted = [0, *(1 + i for i in moving), *range(1 + len(carried), len(body.outputs))]
+            names_in.append(importer.fresh(f"{value}/carried"))
+            formal[names_in[-1]] = outside.types[importer.names[value]]
+    body_outputs = [0, *(1 + i for i in moving), *range(1 + len(carried), len(body.outputs))]
     graph = Subgraph(
-        body.inputs, tuple(body.outputs[i] for i in wanted), body.constants, body.nodes
+        body.inputs, tuple(body.outputs[i] for i in body_outputs), body.constants, body.nodes
     )
-    if len(wanted) == 1:
+    if len(body_outputs) == 1:
         return {o: importer.names[carried[i]] for i, o in enumerate(node.outputs) if o}
-    made = _built(importer, node, graph, given, formal, before, "body")
-    captured = list(made.inputs())
-    op = Loop(body=made.text(captured, outside), carried=len(moving))
-    limit = _limit(importer, node, most)
+    loop_body = _built(importer, node, graph, names_in, formal, before, "body")
+    captured = list(loop_body.inputs())
+    op = Loop(body=loop_body.text(captured, outside), carried=len(moving))
+    limit = _limit(importer, node, limit_name)
     start = [None if not v else importer.names[v] for v in (goes_on, *(carried[i] for i in moving))]
-    outputs = [node.outputs[i - 1] for i in wanted[1:]]
+    outputs = [node.outputs[i - 1] for i in body_outputs[1:]]
     named = [o or importer.fresh(f"{node.name}.unused") for o in outputs]
     values = outside.add_all(op, [limit, *start, *captured], named, node.name)
     results = {o: v for o, v in zip(outputs, values) if o}
@@ -189,45 +189,51 @@ def _keep_repeat(importer: Importing, node: KeptRepeat) -> dict[str, str]:
     return results
 
 
-def _limit(importer: Importing, node: KeptRepeat, most: str) -> str | None:
-    """The number of runs that are left, a value of the graph."""
-    if not most or not node.run:
-        return importer.names[most] if most else None
-    left, known = importer.fresh(f"{most}/left"), importer.scope.known(most)
+def _limit(importer: SubgraphImporter, node: KeptRepeat, limit_name: str) -> str | None:
+    """Name of the value that holds the number of runs that are left; None without a limit."""
+    if not limit_name or not node.run:
+        return importer.names[limit_name] if limit_name else None
+    left, limit = importer.fresh(f"{limit_name}/left"), importer.scope.known_value(limit_name)
     outside = importer.builder
-    if known is not None:
-        return outside.constant(np.asarray(known - node.run, np.int64), left)
-    gone = outside.constant(np.array(-node.run, np.int64), importer.fresh(f"{most}/gone"))
+    if limit is not None:
+        return outside.constant(np.asarray(limit - node.run, np.int64), left)
+    gone = outside.constant(np.array(-node.run, np.int64), importer.fresh(f"{limit_name}/gone"))
     importer.names[left] = gone
-    importer.walk([ForeignNode("Add", (most, left), (f"{left}/sum",), domain=CONTROL)])
+    importer.convert_nodes(
+        [ForeignNode("Add", (limit_name, left), (f"{left}/sum",), domain=CONTROL)]
+    )
     return importer.names[f"{left}/sum"]
 
 
-def _names(importer: Importing, node: ForeignNode) -> list[str]:
+def _names(importer: SubgraphImporter, node: ForeignNode) -> list[str]:
     return [o or importer.fresh(f"{node.name}.unused") for o in node.outputs]
 
 
 def _converted(
-    importer: Importing, node: ForeignNode, graph: Subgraph, given: Sequence[str], part: str
+    importer: SubgraphImporter,
+    node: ForeignNode,
+    graph: Subgraph,
+    operands: Sequence[str],
+    label: str,
 ) -> _Body:
-    """A branch: what it is given are values of the graph outside."""
-    names = [importer.fresh(f"{node.outputs[0]}/{part}/given") for _ in given]
-    importer.names.update(zip(names, given))
-    return _built(importer, node, graph, names, {}, (), part)
+    """The body of a branch on `operands`, values of the outer graph."""
+    names = [importer.fresh(f"{node.outputs[0]}/{label}/given") for _ in operands]
+    importer.names.update(zip(names, operands))
+    return _built(importer, node, graph, names, {}, (), label)
 
 
 def _built(
-    importer: Importing,
+    importer: SubgraphImporter,
     node: ForeignNode,
     graph: Subgraph,
-    given: Sequence[str],
+    operands: Sequence[str],
     formal: Mapping[str, TensorType],
     before: Iterable[ForeignNode],
-    part: str,
+    label: str,
 ) -> _Body:
-    """A body on the foreign values `given`, of which `formal` are its own inputs."""
+    """A body on the foreign values `operands`, of which `formal` are its own inputs."""
     outside, outer_names = importer.builder, importer.names
-    inside = Builder(f"{node.name or node.op_type}/{part}")
+    inside = Builder(f"{node.name or node.op_type}/{label}")
     outer: dict[str, str] = {}
 
     def capture(value: str) -> str:
@@ -241,13 +247,13 @@ def _built(
         outer[name] = value
         return name
 
-    results = [importer.fresh(f"{node.outputs[0]}/{part}/result") for _ in graph.outputs]
-    nodes = placed(node, graph, given, results, importer.scope, part)
+    results = [importer.fresh(f"{node.outputs[0]}/{label}/result") for _ in graph.outputs]
+    nodes = placed(node, graph, operands, results, importer.scope, label)
     importer.builder, importer.names = inside, _Inside(outer_names, capture)
     try:
         for name, type_ in formal.items():
             importer.names[name] = inside.input(name, type_)
-        importer.walk([*before, *nodes])
+        importer.convert_nodes([*before, *nodes])
         if lists := [r for r in results if r not in importer.names]:
             raise RunningDecidesError(
                 f"a branch or loop that running decides gives {lists[0]!r}, which is no tensor",
@@ -267,28 +273,28 @@ def _built(
 
 
 def _direct(inside: Builder, outputs: Sequence[str], formal: set[str]) -> list[str]:
-    """Outputs without the Identity that names them, where no two are then the same value."""
-    made = {o: n for n in inside.nodes for o in n.outputs}
-    found: list[str] = []
+    """`outputs` with the input of each final Identity instead, where all stay different."""
+    producers = {o: n for n in inside.nodes for o in n.outputs}
+    direct_outputs: list[str] = []
     for value in outputs:
         direct = value
-        while direct in made and made[direct].op.kind == "Identity":
-            direct = made[direct].inputs[0] or direct
-        computed = direct in made and direct not in found and direct not in outputs
-        found.append(direct if computed else value)
-    return found
+        while direct in producers and producers[direct].op.kind == "Identity":
+            direct = producers[direct].inputs[0] or direct
+        computed = direct in producers and direct not in direct_outputs and direct not in outputs
+        direct_outputs.append(direct if computed else value)
+    return direct_outputs
 
 
 def _live(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
-    wanted, kept = set(outputs), []
+    live_values, live_nodes = set(outputs), []
     for node in reversed(nodes):
-        if not wanted.isdisjoint(node.outputs):
-            wanted.update(v for v in node.inputs if v is not None)
-            kept.append(node)
-    return kept[::-1]
+        if not live_values.isdisjoint(node.outputs):
+            live_values.update(v for v in node.inputs if v is not None)
+            live_nodes.append(node)
+    return live_nodes[::-1]
 
 
-def knowing(importer: Any) -> Scope:
+def scope_of(importer: Any) -> Scope:
     """The scope of an import."""
 
     def value(name: str) -> str:
@@ -296,12 +302,12 @@ def knowing(importer: Any) -> Scope:
             raise ModelError(f"{name!r} is read before it is defined", place="a branch or loop")
         return str(importer.names[name])
 
-    def known(name: str) -> np.ndarray | None:
-        found: np.ndarray | None = importer.builder.known.get(value(name))
-        return None if found is None or found.dtype == object else found
+    def known_value(name: str) -> np.ndarray | None:
+        content: np.ndarray | None = importer.builder.known.get(value(name))
+        return None if content is None or content.dtype == object else content
 
     def type_of(name: str) -> TensorType:
-        found: TensorType = importer.builder.types[value(name)]
-        return found
+        type_: TensorType = importer.builder.types[value(name)]
+        return type_
 
-    return Scope(known, type_of, importer.fresh)
+    return Scope(known_value, type_of, importer.fresh)

@@ -21,18 +21,20 @@ of one element, carried values, of the same types)."""
 def looped(
     c: C, carried: Sequence[str], outside: Sequence[str], step: Step[C], limit: str | None = None
 ) -> list[str]:
-    """Append a loop; returns what is carried after its last run. limit: how often at most, int64;
-    with None it runs at least once, and until `step` says that it is enough."""
+    """Append a loop; returns the carried values after its last run.
+
+    limit: maximal number of runs, int64; with None the loop runs at least once, and until `step`
+    returns a false condition."""
     inside = replace(c, builder=Builder("step"))
     built = inside.builder
-    number = built.input(c.fresh("run"), TensorType(DType.int64, ()))
+    iteration = built.input(c.fresh("run"), TensorType(DType.int64, ()))
     formal = [built.input(c.fresh(f"{v}/inside"), c.type(v)) for v in (*carried, *outside)]
-    going, made = step(inside, number, formal[: len(carried)], formal[len(carried) :])
+    going, new_values = step(inside, iteration, formal[: len(carried)], formal[len(carried) :])
     # No constants are a body's own.
     fixed = {c.constant(array): name for name, array in built.constants.items()}
     graph = Graph(
-        (number, *formal, *fixed.values()),
-        (going, *made),
+        (iteration, *formal, *fixed.values()),
+        (going, *new_values),
         tuple(built.nodes),
         {},
         dict(built.types),
@@ -40,5 +42,5 @@ def looped(
     )
     op = Loop(body=print_graph(graph), carried=len(carried))
     names = [c.fresh(f"{v}/after") for v in carried]
-    given = [limit, None, *carried, *outside, *fixed]
-    return list(c.builder.add_all(op, given, names, c.node.name))
+    loop_inputs = [limit, None, *carried, *outside, *fixed]
+    return list(c.builder.add_all(op, loop_inputs, names, c.node.name))

@@ -17,7 +17,7 @@ def _filled(c: Conversion, value: Any) -> Result:
     shape = ints(c, "shape", ())
     if min(shape, default=1) < 1:
         c.attributes.refuse("shape", "its sizes follow from whoever reads it")
-    c.must_be_few(math.prod(shape))
+    c.check_count(math.prod(shape))
     c.attributes.irrelevant("ctx", "the device that holds it")
     dtype = dtype_named(c, "dtype", "float32")
     return c.named_constant(np.full(shape, value, dtype.numpy))
@@ -29,7 +29,7 @@ row("_ones", "_npi_ones")(lambda c: _filled(c, 1))
 
 @row("_full")
 def full(c: Conversion) -> Result:
-    return _filled(c, c.number("value"))
+    return _filled(c, c.scalar("value"))
 
 
 def _of_shape(c: Conversion, value: int) -> Result:
@@ -48,16 +48,16 @@ row("ones_like")(lambda c: _of_shape(c, 1))
 def arange(c: Conversion) -> Result:
     """start, start + step, ... below stop; each `repeat` times."""
     a = c.attributes
-    a.expect("infer_range", False, why="its length follows from whoever reads it")
+    a.expect("infer_range", False, reason="its length follows from whoever reads it")
     a.irrelevant("ctx", "the device that holds it")
-    start, stop, step = (a.number(n, d) for n, d in (("start", 0.0), ("stop", None), ("step", 1.0)))
+    start, stop, step = (a.scalar(n, d) for n, d in (("start", 0.0), ("stop", None), ("step", 1.0)))
     if stop is None:
         start, stop = 0.0, start
     repeat, dtype = a.integer("repeat", 1), dtype_named(c, "dtype", "float32")
     if step == 0 or repeat < 1:
         a.refuse("step", "nothing is counted")
     count = max(0, math.ceil((stop - start) / step))
-    c.must_be_few(count * repeat)
+    c.check_count(count * repeat)
     values = start + np.arange(count, dtype=np.float64) * step
     return c.named_constant(np.repeat(values, repeat).astype(dtype.numpy))
 
@@ -67,12 +67,12 @@ def arange_like(c: Conversion) -> Result:
     """As many numbers as the input (or one of its axes) has places, each `repeat` times."""
     a = c.attributes
     a.irrelevant("ctx", "the device that holds it")
-    start, step, repeat = a.number("start", 0.0), a.number("step", 1.0), a.integer("repeat", 1)
+    start, step, repeat = a.scalar("start", 0.0), a.scalar("step", 1.0), a.integer("repeat", 1)
     dims = known_dims(c, 0, "how far to count")
     axis = a.integer("axis")
     shape = dims if axis is None else (dims[axis],)
     size = math.prod(shape)
-    c.must_be_few(size)
+    c.check_count(size)
     values = start + (np.arange(size) // max(repeat, 1)) * step
     return c.named_constant(values.reshape(shape).astype(c.type(0).dtype.numpy))
 

@@ -43,8 +43,8 @@ def lengthened(
         if isinstance(value, Ref) and shape_of(value.name) == ():
             line = f"{node.name}/{value.name}"
             arguments = {"self": Ref(0, value.name), "dim": 0}
-            given = (node.inputs[value.index],)
-            before.append(_node(node, "unsqueeze.default", given, line, arguments))
+            operand = (node.inputs[value.index],)
+            before.append(_node(node, "unsqueeze.default", operand, line, arguments))
             inputs[value.index] = line
     outputs, after = [], []
     for name in node.outputs:

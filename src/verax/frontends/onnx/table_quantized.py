@@ -1,6 +1,6 @@
 """ONNX's operators on integers of 8 bits.
 
-Each is what its text says: the operands dequantised, the float operator, the result quantised. A
+Each is what its text says: the operands dequantized, the float operator, the result quantized. A
 runtime computes them in integers; what that may move is for the judge (`Operator.decides`).
 """
 
@@ -19,10 +19,10 @@ from verax.ir.types import DType
 from verax.ops.pointwise.cast import has_saturation
 
 
-def as_floats(c: Conversion, first: int, axis: int = 1, given: str = "") -> str:
-    """Inputs `first` .. `first` + 2 (integers, scale, zero point) as floats; given: in place of the
+def as_floats(c: Conversion, first: int, axis: int = 1, value: str = "") -> str:
+    """Inputs `first` .. `first` + 2 (integers, scale, zero point) as floats; `value`: replaces the
     first of them."""
-    inputs = [given or c.required(first), c.required(first + 1), c.input(first + 2)]
+    inputs = [value or c.required(first), c.required(first + 1), c.input(first + 2)]
     return c.add("DequantizeLinear", inputs, axis=axis)
 
 
@@ -35,7 +35,7 @@ def as_bias(c: Conversion, value: str | None, data: int, weights: int) -> str | 
     """An int32 bias in units of both factors' scales, as floats."""
     if value is None:
         return None
-    scales = [c.known(i) for i in (data, weights)]
+    scales = [c.known_value(i) for i in (data, weights)]
     if all(s is not None and s.dtype != object for s in scales):
         product = np.ravel(scales[0]) * np.ravel(scales[1])  # type: ignore[arg-type]
         unit = c.constant(product if product.size > 1 else product.reshape(()), np.float32)
@@ -59,7 +59,7 @@ def qlinear_mat_mul(c: Conversion) -> Result:
     return as_integers(c, c.add("MatMul", [as_floats(c, 0), as_floats(c, 3, axis=-1)]), 6)
 
 
-def _centred(c: Conversion, value: int, zero: int, as_column: bool) -> str:
+def _centered(c: Conversion, value: int, zero: int, as_column: bool) -> str:
     """An integer factor minus its zero point, as int32."""
     wide = c.add("Cast", [c.required(value)], to=DType.int32)
     name = c.input(zero)
@@ -74,7 +74,7 @@ def _centred(c: Conversion, value: int, zero: int, as_column: bool) -> str:
 @row("MatMulInteger")
 def mat_mul_integer(c: Conversion) -> Result:
     """Both factors minus their zero points (scalars; one per row of a, one per column of b)."""
-    return c.result("MatMul", [_centred(c, 0, 2, True), _centred(c, 1, 3, False)])
+    return c.result("MatMul", [_centered(c, 0, 2, True), _centered(c, 1, 3, False)])
 
 
 def _optional_dtype(name: str) -> Any:

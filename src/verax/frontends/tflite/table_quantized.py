@@ -1,4 +1,4 @@
-"""TFLite operators on quantised values other than products, as LiteRT's reference kernels compute
+"""TFLite operators on quantized values other than products, as LiteRT's reference kernels compute
 them."""
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from verax.frontends.common.channels_last import (
     pads,
 )
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import (
+from verax.frontends.tflite.quantization import (
     activation_range,
-    centred,
+    centered,
     factors,
     of_tensor,
-    quantisation,
+    quantization,
 )
 from verax.frontends.tflite.rows import ACTIVATIONS, MAX_POSITIONS, activation, row
 from verax.frontends.tflite.table_windows import pool_fields
@@ -26,14 +26,14 @@ from verax.numerics.fixed_point import nearest
 
 def _alike(c: Conversion, *sides: str) -> tuple[np.float32, int]:
     """Scale and zero point that all these operands must share."""
-    found = {side: of_tensor(c, side) for side in sides}
-    if len(set(found.values())) > 1:
+    parameters = {side: of_tensor(c, side) for side in sides}
+    if len(set(parameters.values())) > 1:
         c.refuse("its operands are quantised differently")
-    return found[sides[0]]
+    return parameters[sides[0]]
 
 
-@row("QUANTIZE", quantised=True)
-def quantise(c: Conversion) -> Result:
+@row("QUANTIZE", quantized=True)
+def quantize(c: Conversion) -> Result:
     """Of a float: round(x / scale) in float32, halves away from zero. Of an integer: a change of
     scale."""
     to, (scale, zero) = c.text("output_type"), of_tensor(c, "output0")
@@ -45,15 +45,15 @@ def quantise(c: Conversion) -> Result:
     factor = np.float64(x_scale) / np.float64(scale)
     return c.result(
         "Requantize",
-        [centred(c, 0, x_zero), *factors(c, float(factor))],
+        [centered(c, 0, x_zero), *factors(c, float(factor))],
         zero_point=zero,
         output_dtype=to,
     )
 
 
-@row("DEQUANTIZE", quantised=True)
-def dequantise(c: Conversion) -> Result:
-    q = quantisation(c, "input0")
+@row("DEQUANTIZE", quantized=True)
+def dequantize(c: Conversion) -> Result:
+    q = quantization(c, "input0")
     dtype = c.type(0).dtype.numpy
     if q.scale.size == 1:
         parameters = [c.constant(q.scale[0]), c.constant(q.zero[0], dtype)]
@@ -62,7 +62,7 @@ def dequantise(c: Conversion) -> Result:
     return c.result("DequantizeLinear", [c.required(0), *parameters], axis=q.axis)
 
 
-@row("AVERAGE_POOL_2D", quantised=True)
+@row("AVERAGE_POOL_2D", quantized=True)
 def average_pool(c: Conversion) -> Result:
     scale, zero = _alike(c, "input0", "output0")
     limits = activation_range(c, activation(c), scale, zero)
@@ -70,7 +70,7 @@ def average_pool(c: Conversion) -> Result:
     return finish_channels_last(c, c.add("AveragePoolInteger", [x], **pool_fields(c), **limits))
 
 
-@row("MAX_POOL_2D", quantised=True)
+@row("MAX_POOL_2D", quantized=True)
 def max_pool(c: Conversion) -> Result:
     scale, zero = _alike(c, "input0", "output0")
     limits = activation_range(c, activation(c), scale, zero)
@@ -88,11 +88,11 @@ def _clipped(c: Conversion, value: str, limits: dict[str, int]) -> str:
     return c.add("Clip", [value, c.constant(low, dtype), c.constant(high, dtype)])
 
 
-@row("SOFTMAX", quantised=True)
+@row("SOFTMAX", quantized=True)
 def softmax(c: Conversion) -> Result:
     c.attributes.irrelevant("input0.zero_point", "only differences of the input count")
     (scale, _), (out_scale, out_zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
-    dtype, beta = c.type(0).dtype, c.number("beta", 0.0)
+    dtype, beta = c.type(0).dtype, c.scalar("beta", 0.0)
     if dtype == "int16":
         demanded, factor = (2.0**-15, 0), float(np.float32(beta) * scale)
     else:
@@ -102,7 +102,7 @@ def softmax(c: Conversion) -> Result:
     return c.result("SoftmaxInteger", [c.required(0)], factor=factor, output_dtype=str(dtype))
 
 
-@row("PAD", "PADV2", quantised=True)
+@row("PAD", "PADV2", quantized=True)
 def pad(c: Conversion) -> Result:
     """The padding of PAD is the zero point."""
     sides = ["input0", "output0"]
@@ -113,13 +113,13 @@ def pad(c: Conversion) -> Result:
     return c.result("Pad", [c.required(0), pads(c), value])
 
 
-@row("CONCATENATION", quantised=True)
-def quantised_concatenation(c: Conversion) -> Result:
-    """Parts quantised otherwise than the result are converted, which LiteRT does for uint8 only."""
-    c.attributes.expect("fused_activation_function", "NONE", why="LiteRT demands it")
+@row("CONCATENATION", quantized=True)
+def quantized_concatenation(c: Conversion) -> Result:
+    """Parts quantized otherwise than the result are converted, which LiteRT does for uint8 only."""
+    c.attributes.expect("fused_activation_function", "NONE", reason="LiteRT demands it")
     axis, target = c.integer("axis", 0), of_tensor(c, "output0")
-    parts = [_converted(c, i, target) for i in range(len(c.inputs))]
-    return c.result("Concat", parts, axis=axis)
+    converted = [_converted(c, i, target) for i in range(len(c.inputs))]
+    return c.result("Concat", converted, axis=axis)
 
 
 def _converted(c: Conversion, index: int, target: tuple[np.float32, int]) -> str:
@@ -136,19 +136,19 @@ def _converted(c: Conversion, index: int, target: tuple[np.float32, int]) -> str
     return c.add("Gather", [table, c.add("Cast", [value], to="int64")], axis=0)
 
 
-@row("RELU", *ACTIVATIONS, quantised=True)
+@row("RELU", *ACTIVATIONS, quantized=True)
 def clamp(c: Conversion) -> Result:
     (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
     return c.result(
         "Requantize",
-        [centred(c, 0, x_zero), *factors(c, float(x_scale / scale))],
+        [centered(c, 0, x_zero), *factors(c, float(x_scale / scale))],
         zero_point=zero,
         output_dtype=str(c.type(0).dtype),
         **activation_range(c, c.node.op_type, scale, zero),
     )
 
 
-@row("NEG", quantised=True)
+@row("NEG", quantized=True)
 def negative(c: Conversion) -> Result:
     """LiteRT changes the sign of the integers, which is right around a zero point of 0 only."""
     if _alike(c, "input0", "output0")[1]:
@@ -156,28 +156,28 @@ def negative(c: Conversion) -> Result:
     return c.operator("Neg")
 
 
-@row("LEAKY_RELU", quantised=True)
+@row("LEAKY_RELU", quantized=True)
 def leaky_relu(c: Conversion) -> Result:
     """Both sides have a factor of their own."""
     (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
-    alpha = np.float32(c.number("alpha", 0.0))
+    alpha = np.float32(c.scalar("alpha", 0.0))
     if alpha < 0:
         c.attributes.refuse("alpha", "factors are not negative")
-    x, fields = centred(c, 0, x_zero), {"zero_point": zero, "output_dtype": str(c.type(0).dtype)}
+    x, fields = centered(c, 0, x_zero), {"zero_point": zero, "output_dtype": str(c.type(0).dtype)}
     above = c.add("Requantize", [x, *factors(c, float(x_scale / scale))], **fields)
     below = c.add("Requantize", [x, *factors(c, float(x_scale * alpha / scale))], **fields)
     positive = c.add("GreaterOrEqual", [x, c.constant(0, np.int32)])
     return c.result("Where", [positive, above, below])
 
 
-@row("PRELU", quantised=True)
+@row("PRELU", quantized=True)
 def prelu(c: Conversion) -> Result:
     """Below zero the product with alpha, in the scale of both."""
     (x_scale, x_zero), (alpha_scale, alpha_zero) = of_tensor(c, "input0"), of_tensor(c, "input1")
     scale, zero = of_tensor(c, "output0")
     fields = {"zero_point": zero, "output_dtype": str(c.type(0).dtype)}
-    x = centred(c, 0, x_zero)
-    product = c.add("Mul", [x, centred(c, 1, alpha_zero)])
+    x = centered(c, 0, x_zero)
+    product = c.add("Mul", [x, centered(c, 1, alpha_zero)])
     above = c.add("Requantize", [x, *factors(c, float(x_scale / scale))], **fields)
     factor = factors(c, float(x_scale * alpha_scale / scale))
     below = c.add("Requantize", [product, *factor], **fields)
@@ -185,7 +185,7 @@ def prelu(c: Conversion) -> Result:
     return c.result("Where", [positive, above, below])
 
 
-@row("RESIZE_BILINEAR", quantised=True)
+@row("RESIZE_BILINEAR", quantized=True)
 def resize_bilinear(c: Conversion) -> Result:
     """Scale and zero point stay."""
     _alike(c, "input0", "output0")

@@ -24,17 +24,17 @@ def _dtype(t: Aten, default: DType) -> DType:
 
 @row("arange.default", "arange.start", "arange.start_step")
 def arange(t: Aten) -> Result:
-    parts = {"start": t.a.get("start", 0), "end": t.a.get("end"), "step": t.a.get("step", 1)}
-    whole = all(isinstance(v, Ref) or type(v) is int for v in parts.values())
-    dtype = _dtype(t, DType.int64 if whole else DType.float32)
-    if not any(isinstance(v, Ref) for v in parts.values()):
-        start, end, step = parts.values()
-        t.must_be_few(math.ceil((end - start) / step))
+    arguments = {"start": t.a.get("start", 0), "end": t.a.get("end"), "step": t.a.get("step", 1)}
+    is_integer = all(isinstance(v, Ref) or type(v) is int for v in arguments.values())
+    dtype = _dtype(t, DType.int64 if is_integer else DType.float32)
+    if not any(isinstance(v, Ref) for v in arguments.values()):
+        start, end, step = arguments.values()
+        t.check_count(math.ceil((end - start) / step))
         return t.named_constant(np.arange(start, end, step).astype(dtype.numpy))
     bounds: list[str | None] = []
-    for value in parts.values():
+    for value in arguments.values():
         bound = t.required(value.index) if isinstance(value, Ref) else t.constant(value)
-        bounds.append(t.cast(bound, DType.int64 if whole else DType.float64))
+        bounds.append(t.cast(bound, DType.int64 if is_integer else DType.float64))
     return t.result("Identity", [t.cast(t.add("Range", bounds), dtype)])
 
 
@@ -43,7 +43,7 @@ def _filled(t: Aten, sizes: Any, value: Any, dtype: DType) -> Result:
     if isinstance(value, Ref):
         scalar = t.cast(t.required(value.index), dtype)
     elif all(type(v) is int for v in sizes):
-        t.must_be_few(math.prod(sizes))
+        t.check_count(math.prod(sizes))
         return t.named_constant(np.full(sizes, value, dtype.numpy))
     else:
         scalar = t.constant(value, dtype.numpy)
@@ -52,8 +52,8 @@ def _filled(t: Aten, sizes: Any, value: Any, dtype: DType) -> Result:
 
 def _value(t: Aten, name: str) -> Any:
     """A number, or a `Ref` to a size."""
-    given = t.a.get(name)
-    return given if isinstance(given, Ref) else t.number(name)
+    argument = t.a.get(name)
+    return argument if isinstance(argument, Ref) else t.scalar(name)
 
 
 @row("scalar_tensor.default", domain="prims")
@@ -82,7 +82,7 @@ def fill_new(t: Aten) -> Result:
 def fill_like(t: Aten) -> Result:
     x = t.tensor("self")
     dtype = _dtype(t, t.type(x).dtype)
-    value = t.number("fill_value") if t.kind == "full_like" else int(t.kind == "ones_like")
+    value = t.scalar("fill_value") if t.kind == "full_like" else int(t.kind == "ones_like")
     return t.result("Expand", [t.constant(value, dtype.numpy), t.add("Shape", [x])])
 
 
@@ -90,7 +90,7 @@ def fill_like(t: Aten) -> Result:
     *("empty.memory_format", "empty_permuted.default"),
     *("new_empty.default", "empty_like.default"),
 )
-def uninitialised(t: Aten) -> Result:
+def uninitialized(t: Aten) -> Result:
     """Memory before anything was written: NaN, or the lowest integer, so that a network whose
     result depends on it is noticed."""
     t.irrelevant("physical_layout", reason=NO_MEANING)
@@ -108,15 +108,15 @@ def uninitialised(t: Aten) -> Result:
 def eye(t: Aten) -> Result:
     rows = t.integer("n")
     columns = t.integer("m", rows)
-    t.must_be_few(rows * columns)
+    t.check_count(rows * columns)
     return t.named_constant(np.eye(rows, columns, dtype=_dtype(t, DType.float32).numpy))
 
 
 @row("fill.Scalar", "fill.Tensor", "zero.default")
 def fill_values(t: Aten) -> Result:
     x = t.tensor("self")
-    given = 0 if t.kind == "zero" else operand(t, "value")
-    return t.apply("Expand", [in_type(t, given, t.type(x).dtype), t.add("Shape", [x])])
+    fill = 0 if t.kind == "zero" else operand(t, "value")
+    return t.apply("Expand", [in_type(t, fill, t.type(x).dtype), t.add("Shape", [x])])
 
 
 @row("tril.default", "triu.default")
@@ -137,12 +137,12 @@ def one_hot(t: Aten) -> Result:
 @row("linspace.default")
 def linspace(t: Aten) -> Result:
     """start + i (end - start) / (steps - 1), computed in the element type: it rounds."""
-    start, end, steps = t.number("start"), t.number("end"), t.integer("steps")
+    start, end, steps = t.scalar("start"), t.scalar("end"), t.integer("steps")
     dtype = _dtype(t, DType.float32)
-    t.must_be_few(steps)
+    t.check_count(steps)
     if not dtype.is_float or steps < 2:
         return t.named_constant(np.linspace(start, end, steps).astype(dtype.numpy))
-    places = t.constant(np.arange(steps), dtype.numpy)
+    positions = t.constant(np.arange(steps), dtype.numpy)
     span, last = (t.constant(v, dtype.numpy) for v in (end - start, steps - 1))
-    part = t.add("Div", [t.add("Mul", [places, span]), last])
-    return t.result("Add", [part, t.constant(start, dtype.numpy)])
+    steps_from_start = t.add("Div", [t.add("Mul", [positions, span]), last])
+    return t.result("Add", [steps_from_start, t.constant(start, dtype.numpy)])

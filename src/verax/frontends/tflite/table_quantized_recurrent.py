@@ -10,7 +10,7 @@ import numpy as np
 
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import centred, factors, of_tensor
+from verax.frontends.tflite.quantization import centered, factors, of_tensor
 from verax.frontends.tflite.rows import row
 from verax.frontends.tflite.table_recurrent import _named, _states
 
@@ -18,7 +18,7 @@ SIDES = {1: "int8", 2: "int16", 4: "int16"}
 """Element types of the operands beside the data, by position."""
 
 
-@row("SVDF", quantised=True)
+@row("SVDF", quantized=True)
 def svdf(c: Conversion) -> Result:
     """Operands as on floats. Weights and state have no zero point. LiteRT demands a RELU and clips
     to the range of bytes, which is one where the output's zero point is the lowest byte."""
@@ -38,31 +38,31 @@ def svdf(c: Conversion) -> Result:
         )
     for key in [k for k in c.attributes.values if k.startswith("input3.")]:
         c.attributes.irrelevant(key, "the bias is added to sums as it is")
-    filters, memory = c.known_sizes(2, what="the state")
+    filters, memory = c.known_sizes(2, dependent="the state")
     (batch,) = c.known_sizes(0, (0,))
     if rank < 1 or filters % rank:
         raise ModelError(f"{filters} filters of rank {rank}", place=c.node.place)
     weights = c.constant_input(1, "the weights of features").astype(np.int32)
-    sums = c.add("MatMul", [centred(c, 0, x_zero), c.constant(np.ascontiguousarray(weights.T))])
+    sums = c.add("MatMul", [centered(c, 0, x_zero), c.constant(np.ascontiguousarray(weights.T))])
     into_state = np.float64(x_scale * scales[1] / scales[4])
     feature = c.add(
         "Requantize", [sums, *factors(c, into_state)], output_dtype="int16", rounding="twice"
     )
-    kept = c.add("Reshape", [state, c.ints((batch, filters, memory))])
+    features = c.add("Reshape", [state, c.ints((batch, filters, memory))])
     newest = c.add("Unsqueeze", [feature, c.ints((2,))])
     if memory > 1:
-        kept = c.add("Slice", [kept, *(c.ints((n,)) for n in (1, memory, 2))])
-        kept = c.add("Concat", [kept, newest], axis=2)
+        features = c.add("Slice", [features, *(c.ints((n,)) for n in (1, memory, 2))])
+        features = c.add("Concat", [features, newest], axis=2)
     else:
-        kept = newest
+        features = newest
     times = c.constant_input(2, "the weights of time").astype(np.int32)
-    weighted = c.add("Mul", [c.cast(kept, "int32"), c.constant(times)])
-    parts = c.add("Reshape", [weighted, c.ints((batch, filters // rank, rank * memory))])
-    total = c.add("ReduceSum", [parts, c.ints((2,))], keepdims=False)
+    weighted = c.add("Mul", [c.cast(features, "int32"), c.constant(times)])
+    windows = c.add("Reshape", [weighted, c.ints((batch, filters // rank, rank * memory))])
+    total = c.add("ReduceSum", [windows, c.ints((2,))], keepdims=False)
     if c.input(3) is not None:
         total = c.add("Add", [total, c.required(3)])
     into_output = np.float64(scales[4] * scales[2] / y_scale)
     names = iter(c.node.outputs)
     fields = {"output_dtype": "int8", "zero_point": y_zero, "rounding": "twice"}
-    made = _named(c, "Requantize", [total, *factors(c, into_output)], names, **fields)
-    return made, _named(c, "Reshape", [kept, c.ints((batch, filters * memory))], names)
+    output = _named(c, "Requantize", [total, *factors(c, into_output)], names, **fields)
+    return output, _named(c, "Reshape", [features, c.ints((batch, filters * memory))], names)

@@ -9,11 +9,11 @@ import numpy as np
 
 from verax.frontends.common.channels_last import channels_first, finish_channels_last, transposed
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import (
+from verax.frontends.tflite.quantization import (
     activation_range,
     factors,
     of_tensor,
-    quantisation,
+    quantization,
 )
 from verax.frontends.tflite.rows import activation, row
 from verax.frontends.tflite.table_windows import (
@@ -26,7 +26,7 @@ from verax.frontends.tflite.table_windows import (
 )
 
 
-class _Product:
+class _QuantizedProduct:
     """What a product's operands say: sums in the scale x w, results in the scale of output 0.
 
     data, weights: indices of the operands. weight_axis: the one that scales per channel must run
@@ -40,7 +40,7 @@ class _Product:
         self.data_type = c.type(data).dtype
         self.wide = self.data_type == "int16" and not self._asks_for_32_bits()
         c.attributes.irrelevant("quantized_bias_type", "sums on 8-bit data have 32 bits")
-        w = quantisation(c, f"input{weights}")
+        w = quantization(c, f"input{weights}")
         if w.scale.size > 1 and (w.axis != weight_axis or w.zero.any()):
             c.attributes.refuse(
                 f"input{weights}.quantized_dimension", "LiteRT takes scales per output channel"
@@ -103,13 +103,13 @@ class _Product:
         )
 
 
-@row("CONV_2D", quantised=True)
+@row("CONV_2D", quantized=True)
 def conv_2d(c: Conversion) -> Result:
     weights = transposed(c, c.required(1), (0, 3, 1, 2))
     return _convolution(c, weights, groups_of(c), weight_axis=0)
 
 
-@row("DEPTHWISE_CONV_2D", quantised=True)
+@row("DEPTHWISE_CONV_2D", quantized=True)
 def depthwise_conv_2d(c: Conversion) -> Result:
     depth_multiplier(c)
     groups = c.type(0).dims[-1]
@@ -118,7 +118,7 @@ def depthwise_conv_2d(c: Conversion) -> Result:
 
 
 def _convolution(c: Conversion, weights: str, groups: int, weight_axis: int) -> Result:
-    product = _Product(c, 0, 1, weight_axis)
+    product = _QuantizedProduct(c, 0, 1, weight_axis)
     x = channels_first(c, c.required(0))
     sums = c.add(
         "ConvInteger",
@@ -130,10 +130,10 @@ def _convolution(c: Conversion, weights: str, groups: int, weight_axis: int) -> 
     return finish_channels_last(c, product.result(product.with_bias(sums, 2, 2), axis=1))
 
 
-@row("TRANSPOSE_CONV", quantised=True)
+@row("TRANSPOSE_CONV", quantized=True)
 def transpose_conv(c: Conversion) -> Result:
     """Operands: output shape, weights [out, *kernel, in], data, bias."""
-    product = _Product(c, 2, 1, weight_axis=0)
+    product = _QuantizedProduct(c, 2, 1, weight_axis=0)
     x = channels_first(c, c.required(2))
     weights = transposed(c, c.required(1), (3, 0, 1, 2))
     fields = {**product.sums(), **transposed_fields(c)}
@@ -142,10 +142,10 @@ def transpose_conv(c: Conversion) -> Result:
     return finish_channels_last(c, product.result(product.with_bias(sums, 3, 2), axis=1))
 
 
-@row("FULLY_CONNECTED", quantised=True)
+@row("FULLY_CONNECTED", quantized=True)
 def fully_connected(c: Conversion) -> Result:
     c.attributes.irrelevant("asymmetric_quantize_inputs", "the data is quantised already")
-    product = _Product(c, 0, 1, weight_axis=0)
+    product = _QuantizedProduct(c, 0, 1, weight_axis=0)
     rows, shape = flat_rows(c)
     x = c.add("Cast", [rows], to=product.sums()["output_dtype"])
     if product.x_zero:
@@ -153,14 +153,14 @@ def fully_connected(c: Conversion) -> Result:
     weights = c.builder.constants.get(c.required(1))
     if weights is None:
         c.refuse("weights that are computed while the network runs")
-    centre = weights.astype(product.sums()["output_dtype"]) - product.w_zero
-    sums = c.add("MatMul", [x, c.constant(np.ascontiguousarray(centre.T))])
+    center = weights.astype(product.sums()["output_dtype"]) - product.w_zero
+    sums = c.add("MatMul", [x, c.constant(np.ascontiguousarray(center.T))])
     rounding = "" if product.data_type == "uint8" else "once"  # in float64
     y = product.result(product.with_bias(sums, 2, 0), axis=1, rounding=rounding)
     return c.result("Identity", [y]) if shape is None else c.result("Reshape", [y, c.ints(shape)])
 
 
-@row("BATCH_MATMUL", quantised=True)
+@row("BATCH_MATMUL", quantized=True)
 def batch_matmul(c: Conversion) -> Result:
     """Both operands lose their zero points; int16 data are summed in 64 bits."""
     c.attributes.irrelevant("asymmetric_quantize_inputs", "the data is quantised already")

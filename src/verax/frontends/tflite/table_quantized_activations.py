@@ -1,4 +1,4 @@
-"""TFLite operators of one quantised operand: a table of every result, which a Gather looks up.
+"""TFLite operators of one quantized operand: a table of every result, which a Gather looks up.
 
 LiteRT computes a table of 8-bit numbers when it prepares the operator, interpolates in a shorter
 one of 16-bit numbers, or computes each element by the same steps.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import of_tensor
+from verax.frontends.tflite.quantization import of_tensor
 from verax.frontends.tflite.rows import row
 from verax.numerics.fixed_point import (
     interpolated,
@@ -122,17 +122,17 @@ def _interpolated(c: Conversion, function: Callable[[np.ndarray], np.ndarray]) -
     return _looked_up(c, interpolated(numbers, table))
 
 
-@row("ELU", "EXP", "LOG", quantised=True)
+@row("ELU", "EXP", "LOG", quantized=True)
 def curve(c: Conversion) -> Result:
     return _curve(c, c.node.op_type)
 
 
-@row("GELU", quantised=True)
+@row("GELU", quantized=True)
 def gelu(c: Conversion) -> Result:
     return _curve(c, "GELU by tanh" if c.flag("approximate") else "GELU")
 
 
-@row("LOGISTIC", "TANH", quantised=True)
+@row("LOGISTIC", "TANH", quantized=True)
 def saturating(c: Conversion) -> Result:
     """16 bits: a table of the sigmoid that is common to both; the output's scale is 2^-15."""
     name = c.node.op_type
@@ -164,7 +164,7 @@ def _table_factor(scale: np.float32, exact: tuple[int, ...]) -> tuple[int, int]:
 # Each element by integers
 
 
-@row("ABS", quantised=True)
+@row("ABS", quantized=True)
 def absolute(c: Conversion) -> Result:
     (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
     value = np.abs(_numbers(c, "int8", "int16") - x_zero)
@@ -173,7 +173,7 @@ def absolute(c: Conversion) -> Result:
     return _looked_up(c, value + zero)
 
 
-@row("SQRT", quantised=True)
+@row("SQRT", quantized=True)
 def root(c: Conversion) -> Result:
     """Cut off, not rounded. Below zero LiteRT stops; here zero stands there."""
     (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
@@ -181,7 +181,7 @@ def root(c: Conversion) -> Result:
     return _looked_up(c, np.trunc(np.sqrt(x) / scale).astype(np.int64) + zero)
 
 
-@row("RSQRT", quantised=True)
+@row("RSQRT", quantized=True)
 def inverse_square_root(c: Conversion) -> Result:
     """The largest number at zero. Below zero LiteRT stops; here the largest number stands there.
 
@@ -198,7 +198,7 @@ def inverse_square_root(c: Conversion) -> Result:
     return _looked_up(c, np.where(value > 0, scaled(data, factor, exponent - 20) + zero, 127))
 
 
-@row("HARD_SWISH", quantised=True)
+@row("HARD_SWISH", quantized=True)
 def hard_swish(c: Conversion) -> Result:
     """x min(max(x + 3, 0), 6) / 6 on 16 bits: x with 7 more bits in the output's scale, times a
     factor in 0 .. 1 that saturates at +-3. Source: LiteRT's reference kernel."""
@@ -216,8 +216,8 @@ def hard_swish(c: Conversion) -> Result:
     factor = rounded_shift(factor, max(-ramp_shift, 0))
     factor = (factor + 2**15) >> 1
     product = factor * _high_product(x, _short(out))
-    whole = np.where(product >= 0, product >> 15, -(-product >> 15))
-    return _looked_up(c, rounded_shift(whole, -out_shift) + zero)
+    truncated = np.where(product >= 0, product >> 15, -(-product >> 15))
+    return _looked_up(c, rounded_shift(truncated, -out_shift) + zero)
 
 
 def _short(multiplier: int) -> int:

@@ -1,4 +1,4 @@
-"""TFLite operators on two quantised operands of one shape, as LiteRT's reference kernels compute
+"""TFLite operators on two quantized operands of one shape, as LiteRT's reference kernels compute
 them: each operand is shifted up, scaled, and the result is scaled once more."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import activation_range, centred, factors, of_tensor
+from verax.frontends.tflite.quantization import activation_range, centered, factors, of_tensor
 from verax.frontends.tflite.rows import activation, row
 from verax.numerics.fixed_point import (
     doubling_high_product,
@@ -35,13 +35,13 @@ def _terms(c: Conversion, bits: int) -> tuple[list[str], float]:
     unit = 2 * np.float64(max(scale for scale, _ in sides))
     terms = []
     for i, (scale, zero) in enumerate(sides):
-        shifted = c.add("Mul", [centred(c, i, zero), c.constant(1 << bits, np.int32)])
+        shifted = c.add("Mul", [centered(c, i, zero), c.constant(1 << bits, np.int32)])
         factor = factors(c, float(np.float64(scale) / unit))
         terms.append(c.add("Requantize", [shifted, *factor], output_dtype="int32"))
     return terms, float(unit)
 
 
-@row("ADD", "SUB", quantised=True)
+@row("ADD", "SUB", quantized=True)
 def add(c: Conversion) -> Result:
     scale, zero = of_tensor(c, "output0")
     dtype = str(c.type(0).dtype)
@@ -62,11 +62,11 @@ def add(c: Conversion) -> Result:
     )
 
 
-@row("MUL", quantised=True)
+@row("MUL", quantized=True)
 def multiply(c: Conversion) -> Result:
     (a_scale, a_zero), (b_scale, b_zero) = of_tensor(c, "input0"), of_tensor(c, "input1")
     scale, zero = of_tensor(c, "output0")
-    product = c.add("Mul", [centred(c, 0, a_zero), centred(c, 1, b_zero)])
+    product = c.add("Mul", [centered(c, 0, a_zero), centered(c, 1, b_zero)])
     return c.result(
         "Requantize",
         [product, *factors(c, float(a_scale * b_scale / scale))],
@@ -76,7 +76,7 @@ def multiply(c: Conversion) -> Result:
     )
 
 
-@row("DIV", quantised=True)
+@row("DIV", quantized=True)
 def divide(c: Conversion) -> Result:
     """A table of all quotients of two bytes.
 
@@ -98,11 +98,11 @@ def divide(c: Conversion) -> Result:
     unscaled = doubling_high_product(a << headroom, inverse)
     multiplier, shift = quantised_factor(float(a_scale / (b_scale * scale)))
     down = np.clip(31 - lead + headroom - shift, 0, 62)
-    whole = rounded_shift(doubling_high_product(unscaled, multiplier), down) + zero
+    quotients = rounded_shift(doubling_high_product(unscaled, multiplier), down) + zero
     limits = {"low": int(info.min), "high": int(info.max)}
     limits.update(activation_range(c, activation(c), scale, zero))
     low, high = max(limits["low"], int(info.min)), min(limits["high"], int(info.max))
-    table = c.constant(np.clip(whole, low, high).astype(dtype.numpy).ravel())
+    table = c.constant(np.clip(quotients, low, high).astype(dtype.numpy).ravel())
     rows, columns = (
         c.add("Sub", [c.add("Cast", [c.required(i)], to="int64"), c.constant(info.min, np.int64)])
         for i in (0, 1)
@@ -111,7 +111,7 @@ def divide(c: Conversion) -> Result:
     return c.result("Gather", [table, c.add("Add", [rows, columns])], axis=0)
 
 
-@row("SQUARED_DIFFERENCE", quantised=True)
+@row("SQUARED_DIFFERENCE", quantized=True)
 def squared_difference(c: Conversion) -> Result:
     scale, zero = of_tensor(c, "output0")
     if c.type(0).dtype != "int8":
@@ -135,7 +135,7 @@ COMPARISONS = {
 COMPARED_BITS = 8
 
 
-@row(*COMPARISONS, quantised=True)
+@row(*COMPARISONS, quantized=True)
 def comparison(c: Conversion) -> Result:
     """Each operand times its scale, with 8 bits of fraction: nearer numbers are equal. LiteRT
     orders 16-bit operands by their integers, whatever their scales."""
@@ -150,7 +150,7 @@ def comparison(c: Conversion) -> Result:
     sides = []
     for i in (0, 1):
         scale, zero = of_tensor(c, f"input{i}")
-        shifted = c.add("Mul", [centred(c, i, zero), c.constant(1 << COMPARED_BITS, np.int32)])
+        shifted = c.add("Mul", [centered(c, i, zero), c.constant(1 << COMPARED_BITS, np.int32)])
         sides.append(
             c.add("Requantize", [shifted, *factors(c, float(scale))], output_dtype="int32")
         )
@@ -159,7 +159,7 @@ def comparison(c: Conversion) -> Result:
     return c.result(COMPARISONS[name], sides)
 
 
-@row("MAXIMUM", "MINIMUM", quantised=True)
+@row("MAXIMUM", "MINIMUM", quantized=True)
 def extreme(c: Conversion) -> Result:
     sides = {of_tensor(c, side) for side in ("input0", "input1", "output0")}
     if len(sides) > 1:

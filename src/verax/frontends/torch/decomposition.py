@@ -13,7 +13,7 @@ from typing import Any
 
 from verax.base.errors import UnsupportedError
 from verax.base.optional import optional
-from verax.frontends.common.ledger import Entry, Ledger, Outcome
+from verax.frontends.common.ledger import AttributeOutcome, Ledger, LedgerEntry
 
 ROUNDS = 8
 """How often what decompositions give may be decomposed again."""
@@ -28,13 +28,13 @@ HOW: dict[str, str] = {}
 def meant(operator: Any, like: Callable[..., Any]) -> None:
     """Enter what an operator of `torch.library` means."""
     MEANINGS[operator] = like
-    HOW[_shown(operator)] = "those of the function that it was said to be like"
+    HOW[_printed(operator)] = "those of the function that it was said to be like"
 
 
 def refused_operators(error: UnsupportedError) -> set[tuple[str, str, str]]:
     """Library, name and overload of every operator of PyTorch that an error names."""
-    found = _OPERATOR.finditer(f"{error.cause} {error.place}")
-    return {("aten" if m[1] == "complex" else m[1], m[2], m[3]) for m in found}
+    matches = _OPERATOR.finditer(f"{error.cause} {error.place}")
+    return {("aten" if m[1] == "complex" else m[1], m[2], m[3]) for m in matches}
 
 
 def decomposed(program: Any, names: set[tuple[str, str, str]]) -> tuple[Any, Counter[str]]:
@@ -69,12 +69,12 @@ def decomposed(program: Any, names: set[tuple[str, str, str]]) -> tuple[Any, Cou
         del table[operator]
     for operator in own:
         if operator not in table:
-            known = MEANINGS.get(operator)
-            table[operator] = known or torch._decomp.decomposition_table[operator]
+            reference = MEANINGS.get(operator)
+            table[operator] = reference or torch._decomp.decomposition_table[operator]
     try:
         simpler = program.run_decompositions(table)
     except Exception as error:
-        listed = ", ".join(map(_shown, done))
+        listed = ", ".join(map(_printed, done))
         raise UnsupportedError(
             f"{listed}: not supported, and PyTorch cannot decompose it here "
             f"({str(error).partition(chr(10))[0][:200]})",
@@ -82,22 +82,22 @@ def decomposed(program: Any, names: set[tuple[str, str, str]]) -> tuple[Any, Cou
         ) from error
     if any(operator in MEANINGS for operator in called):
         _name_as_before(simpler)
-    return simpler, Counter({_shown(o): called[o] for o in done})
+    return simpler, Counter({_printed(o): called[o] for o in done})
 
 
 def _name_as_before(simpler: Any) -> None:
-    """Give values of a decomposed program the names that they had; what is inside of one operator
-    counts on from its name."""
-    made: dict[str, list[Any]] = {}
+    """Give values of a decomposed program the names that they had; values inside of one operator
+    get its name with a number."""
+    nodes_by_source: dict[str, list[Any]] = {}
     for node in simpler.graph.nodes:
         sources = node.meta.get("from_node") or ()
         if node.op == "call_function" and sources:
-            made.setdefault(sources[-1].name, []).append(node)
+            nodes_by_source.setdefault(sources[-1].name, []).append(node)
     names: dict[str, str] = {}
-    taken = {node.name for node in simpler.graph.nodes} | made.keys()
-    for source, nodes in made.items():
+    used_names = {node.name for node in simpler.graph.nodes} | nodes_by_source.keys()
+    for source, nodes in nodes_by_source.items():
         inside = [f"{source}_inside_{i}" for i in range(len(nodes) - 1)]
-        while taken & set(inside):
+        while used_names & set(inside):
             inside = [f"{name}_" for name in inside]
         for node, name in zip(nodes, [*inside, source]):
             names[node.name] = node.name = name
@@ -113,12 +113,12 @@ def holds_meant(program: Any) -> bool:
 
 
 def unwrapped(program: Any) -> Any:
-    """The program with its weights of types of their own (torchao's quantised ones) as the tensors
+    """The program with its weights of types of their own (torchao's quantized ones) as the tensors
     inside of them; the program itself when it has none."""
     torch = optional("torch", "to read torch's own objects")
     wrapper = getattr(torch.utils._python_dispatch, "is_traceable_wrapper_subclass", None)
-    held = [*program.state_dict.values(), *program.constants.values()]
-    if wrapper is None or not any(isinstance(t, torch.Tensor) and wrapper(t) for t in held):
+    tensors = [*program.state_dict.values(), *program.constants.values()]
+    if wrapper is None or not any(isinstance(t, torch.Tensor) and wrapper(t) for t in tensors):
         return program
     return program.run_decompositions({})
 
@@ -126,9 +126,9 @@ def unwrapped(program: Any) -> Any:
 def enter_unwrapped(ledger: Ledger) -> None:
     """Write down that weights were taken apart."""
     ledger.entries.append(
-        Entry(
+        LedgerEntry(
             *("the program", "weights", "their type", "a type of tensor of its own"),
-            *(Outcome.consumed, "given as the tensors inside"),
+            *(AttributeOutcome.consumed, "given as the tensors inside"),
         )
     )
 
@@ -138,12 +138,12 @@ def enter(ledger: Ledger, counts: Counter[str]) -> None:
     for operator, count in sorted(counts.items()):
         times = "once" if count == 1 else f"{count} times"
         ledger.entries.append(
-            Entry(
+            LedgerEntry(
                 "the program",
                 operator,
                 "the operator itself",
                 f"called {times}",
-                Outcome.consumed,
+                AttributeOutcome.consumed,
                 f"decomposed into simpler operators, {HOW.get(operator, 'as PyTorch does it')}",
             )
         )
@@ -151,18 +151,18 @@ def enter(ledger: Ledger, counts: Counter[str]) -> None:
 
 def _graphs(torch: Any, module: Any) -> Any:
     return [
-        (name, part.graph)
-        for name, part in module.named_modules()
-        if isinstance(part, torch.fx.GraphModule)
+        (name, submodule.graph)
+        for name, submodule in module.named_modules()
+        if isinstance(submodule, torch.fx.GraphModule)
     ]
 
 
 def _name(target: Any) -> tuple[str, str, str]:
     """("aten", "diff", "default") of torch.ops.aten.diff.default; empty texts of anything else."""
-    parts = str(target).split(".")
-    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else ("", "", "")
+    components = str(target).split(".")
+    return (components[0], components[1], components[2]) if len(components) == 3 else ("", "", "")
 
 
-def _shown(target: Any) -> str:
+def _printed(target: Any) -> str:
     space, name, overload = _name(target)
     return f"{space}::{name}.{overload}"

@@ -45,21 +45,23 @@ def instantiated(
     ctx: Inference,
     text: str,
     types: Sequence[TensorType],
-    known: Sequence[np.ndarray | None],
-    what: str,
+    contents: Sequence[np.ndarray | None],
+    description: str,
 ) -> Builder:
-    """A body built again for inputs of these types, of which some contents are known; `ctx` fails
-    where it does not fit them."""
+    """The graph of `text` built again for inputs of these types.
+
+    contents: of each input, its value where it is constant, else None. description: what messages
+    call the graph. `ctx` fails where the graph does not fit the types."""
     try:
         body = body_of(text)
     except VeraxError as error:
-        ctx.fail(f"{what} cannot be read: {error.cause}")
+        ctx.fail(f"{description} cannot be read: {error.cause}")
     if len(body.inputs) != len(types):
-        ctx.fail(f"{what} takes {len(body.inputs)} values, {len(types)} are given")
+        ctx.fail(f"{description} takes {len(body.inputs)} values, {len(types)} are given")
     built = Builder(body.name)
-    for name, type_, content in zip(body.inputs, types, known):
+    for name, type_, content in zip(body.inputs, types, contents):
         if type_.dtype is not body.types[name].dtype:
-            ctx.fail(f"{what} takes {body.types[name].dtype} as {name!r}, given is {type_}")
+            ctx.fail(f"{description} takes {body.types[name].dtype} as {name!r}, given is {type_}")
         built.input(name, type_)
         if content is not None:
             built.known[name] = content
@@ -67,14 +69,14 @@ def instantiated(
         for node in body.nodes:
             built.add_all(node.op, node.inputs, node.outputs, node.name)
     except GraphError as error:
-        ctx.fail(f"{what} does not fit its inputs: {error.cause} ({error.place})")
+        ctx.fail(f"{description} does not fit its inputs: {error.cause} ({error.place})")
     return built
 
 
 class Repeating(Protocol):
     """An operator that has bodies (`control.Control`)."""
 
-    def run_bodies(self, runner: Runner, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def run_bodies(self, runner: SubgraphEvaluator, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Outputs, the bodies evaluated by `runner`."""
 
 
@@ -87,7 +89,7 @@ class Noise:
 
 
 @dataclasses.dataclass
-class Runner:
+class SubgraphEvaluator:
     """Evaluates bodies. work: dtype that carries floats; is_promised: with the promised bits, in
     declared dtypes. decisions: every choice that was made, in order."""
 
@@ -98,10 +100,10 @@ class Runner:
     runs: int = 0  # of the body of the loop that ended last
 
     def decide(self, condition: Any) -> bool:
-        """A condition as a truth value; it is noted."""
-        found = bool(np.asarray(condition).reshape(-1)[0])
-        self.decisions.append(found)
-        return found
+        """`condition` as a bool, which is appended to `decisions`."""
+        truth = bool(np.asarray(condition).reshape(-1)[0])
+        self.decisions.append(truth)
+        return truth
 
     def evaluate(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Outputs of a body."""
@@ -127,15 +129,17 @@ class Runner:
             else:
                 results = as_tuple(node.op.reference(ev, *arrays))
         except VeraxError as error:
-            place = f"{node.place}, {error.place}" if error.place else node.place
-            raise type(error)(error.cause, place=place, next_step=error.next_step) from error
-        kept = [t.dtype.numpy if self.is_promised else ev.dtype(t.dtype) for t in declared]
-        arranged = [np.asarray(r).astype(d, copy=False) for r, d in zip(results, kept, strict=True)]
+            location = f"{node.place}, {error.place}" if error.place else node.place
+            raise type(error)(error.cause, place=location, next_step=error.next_step) from error
+        result_dtypes = [t.dtype.numpy if self.is_promised else ev.dtype(t.dtype) for t in declared]
+        arranged = [
+            np.asarray(r).astype(d, copy=False) for r, d in zip(results, result_dtypes, strict=True)
+        ]
         if self.noise is None or hasattr(node.op, "run_bodies"):
             return arranged
-        return self._moved(node, types, declared, arrays, arranged)
+        return self._with_noise(node, types, declared, arrays, arranged)
 
-    def _moved(
+    def _with_noise(
         self,
         node: Node,
         types: Sequence[TensorType | None],
@@ -150,17 +154,17 @@ class Runner:
             tuple(None if t is None else _in_float32(t) for t in types),
             tuple(map(_in_float32, shaped)),
         )
-        moved = []
+        noisy = []
         for type_, y, rounding in zip(shaped, results, node.op.error(ev, arrays, results)):
             if rounding is None or not type_.dtype.is_float:
-                moved.append(y)
+                noisy.append(y)
                 continue
             sigma = np.broadcast_to(np.nan_to_num(rounding.sigma, posinf=0.0), y.shape)
             if type_.dtype in HALVES:
                 sigma = np.hypot(sigma, KAPPA * unit_roundoff(type_.dtype) * np.abs(y))
             noise = self.noise.random.standard_normal(y.shape)
-            moved.append(y + self.noise.scale * sigma * noise)
-        return moved
+            noisy.append(y + self.noise.scale * sigma * noise)
+        return noisy
 
 
 def _in_float32(type_: TensorType) -> TensorType:

@@ -1,4 +1,4 @@
-"""TFLite reductions of quantised values, as LiteRT's reference kernels compute them."""
+"""TFLite reductions of quantized values, as LiteRT's reference kernels compute them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from verax.frontends.common.channels_last import constant_ints
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import centred, factors, of_tensor
+from verax.frontends.tflite.quantization import centered, factors, of_tensor
 from verax.frontends.tflite.rows import row
 from verax.frontends.tflite.table_elementwise import arg as position
 from verax.frontends.tflite.table_elementwise import shape
@@ -18,13 +18,13 @@ from verax.numerics.fixed_point import quantised_factor
 def _sums(c: Conversion) -> tuple[str, tuple[int, ...]]:
     """Exact sums without zero points, and the axes that they run over."""
     axes = constant_ints(c, 1, "the axes")
-    x = centred(c, 0, of_tensor(c, "input0")[1])
+    x = centered(c, 0, of_tensor(c, "input0")[1])
     keep = c.flag("keep_dims")
     fields = {"keepdims": keep, "noop_with_empty_axes": True}
     return c.add("ReduceSum", [x, c.ints(axes)], **fields), axes
 
 
-@row("MEAN", quantised=True)
+@row("MEAN", quantized=True)
 def mean(c: Conversion) -> Result:
     """The count divides the multiplier."""
     (x_scale, _), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
@@ -43,7 +43,7 @@ def mean(c: Conversion) -> Result:
     )
 
 
-@row("SUM", quantised=True)
+@row("SUM", quantized=True)
 def total(c: Conversion) -> Result:
     """LiteRT's reference kernel takes every type for uint8; this is what it computes for that."""
     (x_scale, _), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
@@ -56,11 +56,11 @@ def total(c: Conversion) -> Result:
     )
 
 
-@row("L2_NORMALIZATION", quantised=True)
+@row("L2_NORMALIZATION", quantized=True)
 def l2_normalization(c: Conversion) -> Result:
     """x over its Euclidean length along the last axis, in units of 1/128."""
     c.attributes.expect(
-        "fused_activation_function", "NONE", why="only None is known to be honoured"
+        "fused_activation_function", "NONE", reason="only None is known to be honoured"
     )
     c.attributes.irrelevant("input0.scale", "it cancels")
     (_, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
@@ -74,14 +74,14 @@ def l2_normalization(c: Conversion) -> Result:
     return c.result("L2NormalizeInteger", [c.required(0)], zero_point=x_zero)
 
 
-@row("ARG_MAX", "ARG_MIN", quantised=True)
+@row("ARG_MAX", "ARG_MIN", quantized=True)
 def arg(c: Conversion) -> Result:
     for name in ("scale", "zero_point"):
         c.attributes.irrelevant(f"input0.{name}", "order is that of the integers")
     return position(c)
 
 
-@row("SHAPE", quantised=True)
+@row("SHAPE", quantized=True)
 def shape_of(c: Conversion) -> Result:
     for name in ("scale", "zero_point", "quantized_dimension"):
         c.attributes.irrelevant(f"input0.{name}", "only the sizes count")

@@ -35,8 +35,8 @@ def embedding_bag(t: Aten) -> Result:
     begun = t.add(
         "GreaterOrEqual", [t.add("Unsqueeze", [positions, t.ints([1])]), t.cast(offsets, "int64")]
     )
-    which = t.add("ReduceSum", [t.cast(begun, "int64"), t.ints([1])], keepdims=True)
-    which = t.add("Sub", [which, t.constant(1, np.int64)])
+    bag_indices = t.add("ReduceSum", [t.cast(begun, "int64"), t.ints([1])], keepdims=True)
+    bag_indices = t.add("Sub", [bag_indices, t.constant(1, np.int64)])
     rows = t.add("Gather", [table, indices], axis=0)
     weights = t.maybe("per_sample_weights")
     if weights is not None:
@@ -48,25 +48,25 @@ def embedding_bag(t: Aten) -> Result:
         real = t.add("Unsqueeze", [t.add("Not", [padded]), t.ints([1])])
         rows = t.add("Where", [real, rows, start])
     into = t.add("Expand", [start, t.add("Concat", [bags, width], axis=0)])
-    y = t.add("ScatterND", [into, which, rows], reduction="max" if mode == MAX else "add")
+    y = t.add("ScatterND", [into, bag_indices, rows], reduction="max" if mode == MAX else "add")
     if mode == SUM:
         return t.output(0, "Identity", [y]), "", "", ""
     one, zero = t.constant(1, dtype), t.constant(0, dtype)
-    each = t.add("Expand", [one, t.add("Concat", [count, t.ints([1])], axis=0)])
+    elements = t.add("Expand", [one, t.add("Concat", [count, t.ints([1])], axis=0)])
     if real is not None:
-        each = t.cast(real, t.type(table).dtype)
+        elements = t.cast(real, t.type(table).dtype)
     none = t.add("Expand", [zero, t.add("Concat", [bags, t.ints([1])], axis=0)])
-    sizes = t.add("ScatterND", [none, which, each], reduction="add")
+    sizes = t.add("ScatterND", [none, bag_indices, elements], reduction="add")
     if mode == MEAN:
         return t.output(0, "Div", [y, t.add("Max", [sizes, one])]), "", "", ""
     return t.output(0, "Where", [t.add("Greater", [sizes, zero]), y, zero]), "", "", ""
 
 
 def _grows(t: Aten, x: str, mask: str) -> bool:
-    """Whether a mask has axes, or sizes of them, to which `x` is broadcast."""
-    own, other = t.type(x).dims, t.type(mask).dims
-    behind = own[len(own) - len(other) :] if len(other) <= len(own) else ()
-    return len(other) > len(own) or any(a == 1 and b != 1 for a, b in zip(behind, other))
+    """True if `x` must be broadcast to the shape of `mask`."""
+    own, mask_dims = t.type(x).dims, t.type(mask).dims
+    behind = own[len(own) - len(mask_dims) :] if len(mask_dims) <= len(own) else ()
+    return len(mask_dims) > len(own) or any(a == 1 and b != 1 for a, b in zip(behind, mask_dims))
 
 
 @row("masked_scatter.default")
@@ -80,31 +80,35 @@ def masked_scatter(t: Aten) -> Result:
         x = t.add("Expand", [x, shape])
     mask = t.add("Expand", [mask, shape])
     flat = t.cast(t.add("Reshape", [mask, t.ints([-1])]), "int64")
-    place = t.add("CumSum", [flat, t.constant(0, np.int64)])
-    place = t.add("Max", [t.add("Sub", [place, t.constant(1, np.int64)]), t.constant(0, np.int64)])
+    source_indices = t.add("CumSum", [flat, t.constant(0, np.int64)])
+    source_indices = t.add(
+        "Max", [t.add("Sub", [source_indices, t.constant(1, np.int64)]), t.constant(0, np.int64)]
+    )
     # Places behind the source belong to elements that the mask leaves alone.
     line = t.add("Reshape", [source, t.ints([-1])])
     last = t.add("Sub", [t.add("Squeeze", [t.add("Shape", [line])]), t.constant(1, np.int64)])
-    found = t.add("Gather", [line, t.add("Min", [place, last])], axis=0)
-    return t.result("Where", [mask, t.add("Reshape", [found, shape]), x])
+    elements = t.add("Gather", [line, t.add("Min", [source_indices, last])], axis=0)
+    return t.result("Where", [mask, t.add("Reshape", [elements, shape]), x])
 
 
 @row("histc.default")
 def histogram(t: Aten) -> Result:
     """How many elements lie in each of `bins` equal parts from min to max, both ends included."""
     x, bins = t.add("Reshape", [t.tensor("self"), t.ints([-1])]), t.integer("bins", 100)
-    low, high = t.number("min", 0), t.number("max", 0)
+    low, high = t.scalar("min", 0), t.scalar("max", 0)
     dtype = t.type(x).dtype
     if not dtype.is_float or bins < 1:
         t.refuse(f"{bins} bins of {dtype}")
-    t.must_be_few(bins)
+    t.check_count(bins)
     if low == high:
         t.refuse("ends that the elements themselves tell")
     a, b = t.like(low, x), t.like(high, x)
     scaled = t.add("Mul", [t.add("Sub", [x, a]), t.like(bins, x)])
-    which = t.add("Floor", [t.add("Div", [scaled, t.add("Sub", [b, a])])])
-    which = t.add("Min", [which, t.like(bins - 1, x)])
+    bin_indices = t.add("Floor", [t.add("Div", [scaled, t.add("Sub", [b, a])])])
+    bin_indices = t.add("Min", [bin_indices, t.like(bins - 1, x)])
     inside = t.add("And", [t.add("GreaterOrEqual", [x, a]), t.add("LessOrEqual", [x, b])])
-    which = t.add("Unsqueeze", [t.add("Where", [inside, which, t.like(-1, x)]), t.ints([1])])
-    hits = t.add("Equal", [which, t.constant(np.arange(bins), dtype.numpy)])
+    bin_indices = t.add(
+        "Unsqueeze", [t.add("Where", [inside, bin_indices, t.like(-1, x)]), t.ints([1])]
+    )
+    hits = t.add("Equal", [bin_indices, t.constant(np.arange(bins), dtype.numpy)])
     return t.result("ReduceSum", [t.cast(hits, dtype), t.ints([0])], keepdims=False)

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
-from verax.frontends.tflite.quantisation import centred, factors, of_tensor
+from verax.frontends.tflite.quantization import centered, factors, of_tensor
 from verax.frontends.tflite.rows import row
 from verax.frontends.tflite.table_recurrent import _named, _states
 from verax.numerics.fixed_point_words import stepped_sigmoid, stepped_tanh
@@ -24,10 +24,10 @@ MAX_STEPS = 1000
 """Steps that are written out, about 30 nodes each."""
 
 
-@row("UNIDIRECTIONAL_SEQUENCE_LSTM", quantised=True)
+@row("UNIDIRECTIONAL_SEQUENCE_LSTM", quantized=True)
 def sequence_lstm(c: Conversion) -> Result:
     """Operands as on floats. Intermediate tensor 4 says how the cell's output is rounded."""
-    c.attributes.expect("diagonal_recurrent_tensors", False, why="weights are taken as matrices")
+    c.attributes.expect("diagonal_recurrent_tensors", False, reason="weights are taken as matrices")
     c.choice("fused_activation_function", ("TANH",), "NONE")
     if any(c.input(i) is not None for i in range(20, 24)):
         c.refuse("layer normalisation inside of a quantised cell is not supported")
@@ -44,13 +44,13 @@ def sequence_lstm(c: Conversion) -> Result:
     cell = _Cell(c)
     steps = 0 if time_major else 1
     count = c.known_size(0, steps, "the number of steps")
-    c.must_be_few(count, MAX_STEPS, "steps")
-    x = centred(c, 0, of_tensor(c, "input0")[1])
+    c.check_count(count, MAX_STEPS, "steps")
+    x = centered(c, 0, of_tensor(c, "input0")[1])
     h, memory = states
-    given = cell.of_input(x)  # [.., .., gates units], int32 within 16 bits
+    projected = cell.of_input(x)  # [.., .., gates units], int32 within 16 bits
     outputs = []
     for t in range(count):
-        step = c.add("Gather", [given, c.constant(t, np.int64)], axis=steps)
+        step = c.add("Gather", [projected, c.constant(t, np.int64)], axis=steps)
         h, memory = cell.step(step, h, memory)
         outputs.append(c.add("Unsqueeze", [h, c.ints((steps,))]))
     names = iter(c.node.outputs)
@@ -105,7 +105,7 @@ class _Cell:
 
     def _peepholes(self) -> dict[int, tuple[str, list[str]]]:
         """Weights and factors of what the cell gives to the input, forget and output gate."""
-        c, found = self.c, {}
+        c, peepholes = self.c, {}
         for g, i in ((0, 9), (1, 10), (3, 11)):
             if c.input(i) is None:
                 continue
@@ -116,17 +116,17 @@ class _Cell:
                 c.refuse(f"peepholes of {c.type(i).dtype} with the zero point {zero}")
             weights = c.constant_input(i, "the peepholes").astype(np.int32)
             factor = float(F(F(2.0**self.exponent) * scale) / F(2.0**-12))
-            found[g] = c.constant(weights), factors(c, factor)
-        return found
+            peepholes[g] = c.constant(weights), factors(c, factor)
+        return peepholes
 
     def _bias_scales(self, i: int) -> None:
         for key in ("scale", "zero_point"):
             self.c.attributes.irrelevant(f"input{i}.{key}", "biases are added to sums as they are")
 
-    def _clip(self, name: str, scale: np.float32, most: int) -> int:
+    def _clip(self, name: str, scale: np.float32, max_code: int) -> int:
         """A bound in units of a scale; 0: none."""
-        bound = self.c.number(name, 0.0)
-        return int(np.clip(bound / scale, -most - 1, most)) if bound else 0
+        bound = self.c.scalar(name, 0.0)
+        return int(np.clip(bound / scale, -max_code - 1, max_code)) if bound else 0
 
     def _table(self, values: np.ndarray) -> str:
         return self.c.constant(values.astype(np.int32))
@@ -140,7 +140,7 @@ class _Cell:
         self, first: int, scale: np.float32, zero: int, biased: bool
     ) -> tuple[str, str, list[str]]:
         """Weights [inputs, gates units], bias, and factors of the gates behind operand `first`."""
-        c, parts, biases, scales = self.c, [], [], []
+        c, gate_weights, biases, scales = self.c, [], [], []
         for g in self.gates:
             own, own_zero = of_tensor(c, f"input{first + g}")
             if own_zero or c.type(first + g).dtype != "int8":
@@ -150,15 +150,15 @@ class _Cell:
             if biased:
                 bias = bias + c.constant_input(12 + g, "the bias").astype(np.int32)
                 self._bias_scales(12 + g)
-            parts.append(weights)
+            gate_weights.append(weights)
             biases.append(bias)
             scales += [float(F(own * scale) / F(2.0**-12))] * self.units
-        joined = np.ascontiguousarray(np.concatenate(parts).T)
+        matrix = np.ascontiguousarray(np.concatenate(gate_weights).T)
         sums = np.concatenate(biases).astype(np.int32)
-        return c.constant(joined), c.constant(sums), factors(c, np.array(scales))
+        return c.constant(matrix), c.constant(sums), factors(c, np.array(scales))
 
-    def _gate_sums(self, x: str, made: tuple[str, str, list[str]]) -> str:
-        c, (weights, bias, scale) = self.c, made
+    def _gate_sums(self, x: str, gate_parameters: tuple[str, str, list[str]]) -> str:
+        c, (weights, bias, scale) = self.c, gate_parameters
         sums = c.add("Add", [c.add("MatMul", [x, weights]), bias])
         fields = {"output_dtype": "int32", "rounding": "twice", "axis": -1}
         return c.add("Requantize", [sums, *scale], **fields)
@@ -177,9 +177,9 @@ class _Cell:
     def product(self, a: str, b: str, shift: int) -> str:
         """round(a b / 2^shift), halves away from zero, of 16-bit numbers."""
         c = self.c
-        both = c.add("Mul", [a, b])
+        products = c.add("Mul", [a, b])
         one = [c.constant(1 << 30, np.int32), c.constant(1 - shift, np.int32)]
-        return c.add("Requantize", [both, *one], output_dtype="int32", rounding="twice")
+        return c.add("Requantize", [products, *one], output_dtype="int32", rounding="twice")
 
     def _seen(self, gate: int, sums: str, memory: str) -> str:
         """A gate's sums with what the cell gives to it."""
@@ -190,26 +190,26 @@ class _Cell:
         own = c.add("Requantize", [own, *factor], output_dtype="int32", rounding="twice")
         return self._word(c.add("Add", [sums, own]))
 
-    def step(self, given: str, h: str, memory: str) -> tuple[str, str]:
+    def step(self, projected: str, h: str, memory: str) -> tuple[str, str]:
         """One step from what the input gives: the state and the cell after it."""
         c = self.c
         own = self._gate_sums(c.cast(h, "int32"), self.recurrent)
-        sums = self._word(c.add("Add", [given, own]))
-        parts = dict(zip(self.gates, c.split(sums, len(self.gates), 1)))
+        sums = self._word(c.add("Add", [projected, own]))
+        gate_sums = dict(zip(self.gates, c.split(sums, len(self.gates), 1)))
         memory = c.cast(memory, "int32")
-        forget = self.look_up(self.sigmoid, self._seen(1, parts[1], memory))
-        new = self.look_up(self.tanh, parts[2])
+        forget = self.look_up(self.sigmoid, self._seen(1, gate_sums[1], memory))
+        new = self.look_up(self.tanh, gate_sums[2])
         if self.coupled:
             enters = c.add("Sub", [c.constant(32767, np.int32), forget])
         else:
-            enters = self.look_up(self.sigmoid, self._seen(0, parts[0], memory))
-        kept = self.product(forget, memory, 15)
+            enters = self.look_up(self.sigmoid, self._seen(0, gate_sums[0], memory))
+        remembered = self.product(forget, memory, 15)
         added = self.product(enters, new, 30 + self.exponent)
-        total = self._word(c.add("Add", [kept, added]))
+        total = self._word(c.add("Add", [remembered, added]))
         if self.cell_clip:
             ends = [c.constant(s * self.cell_clip, np.int32) for s in (-1, 1)]
             total = c.add("Clip", [total, *ends])
-        output = self.look_up(self.sigmoid, self._seen(3, parts[3], total))
+        output = self.look_up(self.sigmoid, self._seen(3, gate_sums[3], total))
         size = c.add("Mul", [output, self.look_up(self.cell_tanh, total)])
         factor = factors(c, float(F(2.0**-15) / self.hidden_scale * F(2.0**-15)))
         fields = {"output_dtype": "int8", "rounding": "twice"}
