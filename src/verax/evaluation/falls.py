@@ -21,7 +21,7 @@ from verax.evaluation.sides import Side, batch_of, labels_of, scores_of, side_of
 from verax.images import ImageOptions
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
-from verax.judge.locate.steps import search_steps
+from verax.judge.locate.step_search import search_steps
 from verax.judge.protocol import Optimising, Runner
 from verax.records.bisection import Optimisations
 from verax.records.verdict import Kind

@@ -14,7 +14,7 @@ import numpy as np
 from verax.base.errors import InputError, UnsupportedError
 from verax.ir.graph import Graph
 from verax.judge.agreement import MEASURED, margin_sigma
-from verax.judge.decide.ties import rounds_freely
+from verax.judge.decide.ties import rounds_to_integers
 from verax.numerics import statistics as st
 from verax.records.evaluation import Flip
 from verax.reference.evaluate import evaluate
@@ -38,7 +38,7 @@ def explained(
         progress(f"float64 scores of {flip.sample}", 0.5 * i / min(len(given), EXACT))
         exact.append(_in_float64(graph, value, flip, load))
     found, widest = [], 0.0
-    steps = any(rounds_freely(node.op) for node in graph.nodes)
+    steps = any(rounds_to_integers(node.op) for node in graph.nodes)
     for i, (flip, pair) in enumerate(sorted(exact, key=lambda e: -e[0].margin)):
         if flip.near is None and pair is not None:
             if i < MEASURED:

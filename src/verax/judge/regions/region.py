@@ -29,11 +29,11 @@ from verax.judge.decide.nan_origin import Trail, masked_as_zeros, nan_decision, 
 from verax.judge.regions.adjoint import NoRule, Reach, reaches, spreads
 from verax.judge.regions.fast_algorithms import fast_decision
 from verax.judge.regions.jumps import decide_at_a_jump, varies
-from verax.judge.regions.orders import order_decision
 from verax.judge.regions.non_finite import baseline_values, left_by_rounding
+from verax.judge.regions.orders import order_decision
 from verax.judge.regions.precision_network import best_match
-from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.judge.regions.quantized_steps import StepJudge, quantises_inside, recorded
+from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.numerics import statistics as st
 from verax.numerics.compare import same_value
 from verax.numerics.error_model import TINY
@@ -358,7 +358,7 @@ class _Judgement:
             return outputs
 
         sampler.run(follow)
-        origin = trail.found.get(value)
+        origin = trail.origins.get(value)
         return None if origin is None else nan_decision(
             actual,
             self.expected[value],
