@@ -36,7 +36,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class AccuracyDrop:
-    """found: the steps that were tried, and the one at which the accuracy falls. inputs: of up to
+    """search: the steps that were tried, and the one at which the accuracy falls. inputs: of up to
     two samples that the whole optimization turns from right to wrong, else of the first; names:
     theirs."""
 
