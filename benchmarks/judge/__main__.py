@@ -27,20 +27,20 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from verax.campaign.faults_in_numbers import NUMBER_FAULTS
 from verax.campaign.hostile_inputs import STYLES
 from verax.campaign.outcomes import (
     RUNNERS,
+    BaselineCase,
     Case,
-    HonestCase,
-    Outcome,
+    CaseOutcome,
+    FaultCase,
     PairCase,
-    PlantCase,
     died,
     run_case,
 )
-from verax.campaign.placements import PLANTS
-from verax.campaign.plants_numbers import NUMBER_PLANTS
-from verax.campaign.summary import honest_rows, judged, plant_figures, plant_rows, reasons
+from verax.campaign.placements import FAULTS
+from verax.campaign.summary import baseline_rows, fault_figures, fault_rows, judged, reasons
 from verax.campaign.workers import run_cases
 
 NETWORKS, PLACEMENTS, PAIRS = 500, 10, 100
@@ -58,12 +58,12 @@ PLANT_COLUMNS = (
 )
 
 
-def honest_cases(only: str, limit: int | None, seed: int) -> Iterator[HonestCase]:
+def honest_cases(only: str, limit: int | None, seed: int) -> Iterator[BaselineCase]:
     """Every implementation on every network; those that compile for seconds on some of them."""
     for number, name in itertools.product(range(limit or NETWORKS), RUNNERS):
         slow = name.startswith("verax") and number % SLOW_EVERY
         if re.search(only, name) and not slow:
-            yield HonestCase(seed + number, name)
+            yield BaselineCase(seed + number, name)
 
 
 def hostile_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
@@ -75,42 +75,42 @@ def hostile_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
 
 def plant_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
     """Every kind of mistake in the numbers and in a file, half of them in deep networks."""
-    names = [n for n in PLANTS if re.search(only, n)]
+    names = [n for n in FAULTS if re.search(only, n)]
     for number, in_file in itertools.product(range(limit or PLACEMENTS), (False, True)):
         for name in names:
-            if in_file and PLANTS[name] in NUMBER_PLANTS:
+            if in_file and FAULTS[name] in NUMBER_FAULTS:
                 continue
-            yield PlantCase(name, seed + number, deep=number % 2 == 1, in_file=in_file)
+            yield FaultCase(name, seed + number, deep=number % 2 == 1, in_file=in_file)
 
 
 def pair_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
     """Random pairs of kinds."""
     draw = random.Random(seed)
-    names = [n for n in PLANTS if re.search(only, n)]
+    names = [n for n in FAULTS if re.search(only, n)]
     for number in range(limit or PAIRS):
         yield PairCase(draw.choice(names), draw.choice(names), seed + number)
 
 
-def honest_table(outcomes: Sequence[Outcome]) -> Table:
+def honest_table(outcomes: Sequence[CaseOutcome]) -> Table:
     table = Table(*HONEST_COLUMNS, title="Honest implementations on random networks")
-    for row in honest_rows(outcomes):
+    for row in baseline_rows(outcomes):
         table.add_row(*row)
     return table
 
 
-def plant_table(outcomes: Sequence[Outcome]) -> Table:
+def plant_table(outcomes: Sequence[CaseOutcome]) -> Table:
     table = Table(*PLANT_COLUMNS, title="Planted mistakes")
     table.columns[0].no_wrap = True
-    for row in plant_rows(outcomes):
+    for row in fault_rows(outcomes):
         table.add_row(*row)
     table.add_section()
-    table.add_row("all", *map(str, plant_figures(judged(outcomes))))
+    table.add_row("all", *map(str, fault_figures(judged(outcomes))))
     return table
 
 
-def pair_table(outcomes: Sequence[Outcome]) -> Table:
+def pair_table(outcomes: Sequence[CaseOutcome]) -> Table:
     table = Table(*PLANT_COLUMNS[1:4], "located by cutting", title="Two mistakes at once")
-    placed, detected, located, _, _, cut, *_ = plant_figures(judged(outcomes))
+    placed, detected, located, _, _, cut, *_ = fault_figures(judged(outcomes))
     table.add_row(*map(str, (placed, detected, located, cut)))
     return table
 
@@ -121,7 +121,7 @@ def real_cases(only: str, limit: int | None, seed: int) -> Iterator[ModelCase]:
     yield from cases[:limit]
 
 
-def real_table(outcomes: Sequence[Outcome]) -> Table:
+def real_table(outcomes: Sequence[CaseOutcome]) -> Table:
     table = Table("model, and who answered", "verdict", title="Honest answers to real networks")
     for outcome in sorted(outcomes, key=lambda o: o.case):
         table.add_row(outcome.case, outcome.verdict or f"not judged: {outcome.skipped}")
@@ -133,9 +133,9 @@ class Part:
     """A part of the campaign: its cases, how one is run, and the table of what came of them."""
 
     cases: Callable[[str, int | None, int], Iterator[Any]]
-    table: Callable[[Sequence[Outcome]], Table]
-    run: Callable[[Any], Outcome] = run_case
-    died: Callable[[Any], Outcome] = died
+    table: Callable[[Sequence[CaseOutcome]], Table]
+    run: Callable[[Any], CaseOutcome] = run_case
+    died: Callable[[Any], CaseOutcome] = died
 
 
 PARTS = {
@@ -160,7 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"there is no part {', '.join(sorted(unknown))}")
     console = Console(width=WIDTH if not sys.stdout.isatty() else None)
-    results: dict[str, list[Outcome]] = {}
+    results: dict[str, list[CaseOutcome]] = {}
     for part in options.parts or PARTS:
         listed = list(PARTS[part].cases(options.only, options.limit, options.seed))
         random.Random(options.seed).shuffle(listed)  # what an early end leaves is a fair sample
@@ -196,7 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _outcomes(
     part: str, cases: list[Any], options: argparse.Namespace, console: Console
-) -> Iterator[Outcome]:
+) -> Iterator[CaseOutcome]:
     """Outcomes of the cases as they come, with progress on a terminal."""
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(part, total=len(cases))
@@ -211,7 +211,7 @@ def _outcomes(
             progress.update(task, advance=1, description=f"{part}: {outcome.kind}")
 
 
-def _write(path: Path, results: dict[str, list[Outcome]]) -> None:
+def _write(path: Path, results: dict[str, list[CaseOutcome]]) -> None:
     """Every outcome so far, as JSON by part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = {part: [dataclasses.asdict(o) for o in own] for part, own in results.items()}

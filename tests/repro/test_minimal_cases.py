@@ -17,7 +17,7 @@ from verax.base.errors import UsageError
 from verax.export.onnx.writer import to_bytes, to_onnx
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
-from verax.judge.bisect import Bisected, bisect
+from verax.judge.bisect import BisectionResult, bisect
 from verax.judge.inputs import draw_inputs
 from verax.ops.pointwise.activation import LeakyRelu, Relu
 from verax.ops.pointwise.arithmetic import Mul
@@ -25,7 +25,7 @@ from verax.ops.windows.convolution import Conv
 from verax.records.bisection import Bisection
 from verax.records.verdict import Kind, Verdict
 from verax.repro.case import minimal_case
-from verax.repro.shrink import Small, Values, shrink
+from verax.repro.shrink import SmallCase, Values, shrink
 from verax.repro.write import prepare, write_cases
 from verax.runners.arrays import ArraysRunner
 from verax.runners.command import CommandRunner
@@ -34,7 +34,7 @@ from verax.runners.onnx_runtime import OnnxRuntimeRunner
 GRAPH = small_network()
 
 
-def found_in(subject: Planted | OnnxRuntimeRunner | ArraysRunner) -> Bisected:
+def found_in(subject: Planted | OnnxRuntimeRunner | ArraysRunner) -> BisectionResult:
     return bisect(GRAPH, subject, watch=False)
 
 
@@ -100,13 +100,13 @@ def test_a_recorded_answer_gives_a_case_that_says_so(tmp_path: Path) -> None:
 def test_the_subject_is_tried_alone_and_images_and_channels_are_left_out() -> None:
     subject = Planted(["stem"], MISTAKES["one weight off by 1e-3"][1])
     found = found_in(subject)
-    case = minimal_case(GRAPH, subject, found.guilty[0], found.inputs)
+    case = minimal_case(GRAPH, subject, found.faulty[0], found.inputs)
     assert case.alone
     assert case.inputs["x"].shape[0] == 1
     assert max(case.inputs["x"].shape[2:]) <= 7
     assert case.graph.types["stem"].shape[1] < 8
     assert "kept of it: 1 of 2 images" in case.words
-    np.testing.assert_array_equal(subject.run(case.graph, case.inputs)["stem"], case.given["stem"])
+    np.testing.assert_array_equal(subject.run(case.graph, case.inputs)["stem"], case.actual["stem"])
 
 
 class NeedsMore(Planted):
@@ -123,7 +123,7 @@ class NeedsMore(Planted):
 def test_a_part_that_is_right_by_itself_grows_until_it_is_not() -> None:
     subject = NeedsMore()
     found = bisect(GRAPH, subject)
-    (guilty,) = found.guilty
+    (guilty,) = found.faulty
     assert [n.name for n in guilty.graph.nodes] == ["leaky"]
     case = minimal_case(GRAPH, subject, guilty, found.inputs)
     assert case.alone
@@ -150,14 +150,14 @@ def test_a_mistake_that_never_shows_alone_is_recorded_and_said(tmp_path: Path) -
     assert "difference" in shown_by(Path(case.folder))
 
 
-def conv_case(groups: int) -> Small:
+def conv_case(groups: int) -> SmallCase:
     rng = np.random.default_rng(3)
     b = Builder("case")
     x = b.input("x", TensorType.parse("float32[3, 8, 11, 13]"))
     w = b.constant(rng.standard_normal((4, 8 // groups, 3, 2)).astype(np.float32), "w")
     graph = b.graph([b.add(Conv(groups=groups), [x, w], ["y"], "conv")])
     inputs = {"x": rng.standard_normal((3, 8, 11, 13)).astype(np.float32)}
-    return Small(graph, inputs, Planted().run(graph, inputs))
+    return SmallCase(graph, inputs, Planted().run(graph, inputs))
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -168,7 +168,7 @@ def test_everything_goes_that_the_mistake_does_not_need(groups: int) -> None:
     small = shrink(conv_case(groups), always_wrong, weights=True)
     assert small.inputs["x"].shape == small.graph.types["x"].shape == (1, 1, 7, 7)
     assert small.graph.nodes[0].op.attributes()["groups"] == 1
-    assert small.kept["image"] == (1, 3)
+    assert small.retained["image"] == (1, 3)
 
 
 def test_what_the_mistake_needs_stays() -> None:
@@ -205,7 +205,7 @@ def test_broadcast_operands_are_cut_where_they_are_wide_only() -> None:
         "y": rng.standard_normal((2, 6, 1, 10)).astype(np.float32),
     }
     one = Graph(graph.inputs, ("xy",), graph.nodes[:1], {}, graph.types)
-    start = Small(one, inputs, Planted().run(one, inputs))
+    start = SmallCase(one, inputs, Planted().run(one, inputs))
     small = shrink(start, lambda g, i: Planted().run(g, i), weights=True)
     assert {v: a.shape for v, a in small.inputs.items()} == {"x": (1, 1, 7, 7), "y": (1, 1, 1, 7)}
 

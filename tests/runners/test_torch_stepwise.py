@@ -11,7 +11,7 @@ import pytest
 import verax
 from verax.api import subject_of
 from verax.judge import check
-from verax.judge.locate.widen import is_stepwise
+from verax.judge.locate.enlarge import is_stepwise
 from verax.records.verdict import Kind
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

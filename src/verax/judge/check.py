@@ -14,7 +14,7 @@ from verax.base.errors import InputError, UsageError, VeraxError
 from verax.base.kept import keeping
 from verax.ir.graph import Graph, Node, same_bits, specialise
 from verax.ir.pixels import Pixels
-from verax.judge.decide.local import places, plain
+from verax.judge.decide.local import plain, worst_elements
 from verax.judge.decide.possible import knowing_the_subject
 from verax.judge.explain.causes import diagnose
 from verax.judge.harness.faults import harness_causes
@@ -22,7 +22,7 @@ from verax.judge.harness.naming import names, without_misnomers
 from verax.judge.harness.repeat import CHANCE, UNINITIALISED, repeat
 from verax.judge.inputs import INITIAL, draw_inputs, require_seed, untelling
 from verax.judge.locate.consecutive import Inputs, StepRunner, in_steps, state_causes, written_notes
-from verax.judge.locate.widen import widen, without_fused_shapes
+from verax.judge.locate.enlarge import enlarge_regions, without_fused_shapes
 from verax.judge.protocol import Runner, is_number, renamed_answers, stored_for
 from verax.judge.regions.budget import held_to_memory, in_context, require_room_for_meaning
 from verax.judge.regions.coverage import (
@@ -153,7 +153,7 @@ def check(
         judge = partial(survey, fixed, arrays, seed=seed, winograd=winograd, progress=progress)
         found, known = without_misnomers(fixed, subject, judge(known), known, judge, notes)
         repeated = None if again is None else again.result()
-        widen(
+        enlarge_regions(
             fixed,
             found,
             {**arrays, **known},
@@ -441,7 +441,7 @@ def _outputs(
         if value in meaning:
             given, expected = outputs[value], meaning[value]
             own = dataclasses.replace(
-                own, plain=plain(given, expected), worst=places(given, expected)
+                own, plain=plain(given, expected), worst=worst_elements(given, expected)
             )
         results.append(own)
     return tuple(results)

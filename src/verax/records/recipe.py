@@ -103,14 +103,14 @@ class Recipe(OneLine):
         head += [f"{node}: {algorithm}" for node, algorithm in self.algorithms.items()]
         return "\n".join([*head, "every other node: its canonical order"])
 
-    def differs(self, other: Recipe) -> str:
+    def differs(self, candidate: Recipe) -> str:
         """In what `other` decides numbers differently, in words; empty when it does not."""
-        if self.network != other.network:
+        if self.network != candidate.network:
             return "it belongs to another network, or to other shapes or weights"
-        if self.arithmetic != other.arithmetic:
-            return f"its arithmetic is version {self.arithmetic}, not {other.arithmetic}"
+        if self.arithmetic != candidate.arithmetic:
+            return f"its arithmetic is version {self.arithmetic}, not {candidate.arithmetic}"
         mine = {r.name: r for r in self.rewritings}
-        theirs = {r.name: r for r in other.rewritings}
+        theirs = {r.name: r for r in candidate.rewritings}
         for name in dict.fromkeys([*mine, *theirs]):
             a, b = mine.get(name), theirs.get(name)
             if a is None or b is None:
@@ -118,7 +118,7 @@ class Recipe(OneLine):
             apart = a.differs(b)
             if apart:
                 return f"the pass {name} differs: {apart}"
-        if dict(self.algorithms) != dict(other.algorithms):
+        if dict(self.algorithms) != dict(candidate.algorithms):
             return "other algorithms were chosen"
         return ""
 

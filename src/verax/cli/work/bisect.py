@@ -67,7 +67,7 @@ def perform(
         )
     given = read_inputs(input, image, loaded.inputs, options, loaded.pixels)
     judged: Any = others[0] if others else subject
-    with progress("searching") as show, Budget.of(memory).held():
+    with progress("searching") as show, Budget.of(memory).as_current():
         record = bisect(
             loaded,
             subject_of(judged, loaded, threads, limit),

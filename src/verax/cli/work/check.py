@@ -71,7 +71,7 @@ def judge_anew(options: Mapping[str, Any], verbose: bool, json: Path | None) -> 
             "inject": chosen.inject,
         }
     )
-    with progress("judging") as show, Budget.of(request.memory).held():
+    with progress("judging") as show, Budget.of(request.memory).as_current():
         record = perform_request(request, show)
     return _shown(record, verbose, json)
 
@@ -111,7 +111,7 @@ def judge_again(path: Path, allow_commands: bool, verbose: bool, json: Path | No
     request = request.moved(recipe.located(path.absolute().parent))
     for program in request.programs:
         errors.print(f"as the record says, this runs {escape(repr(program))}", highlight=False)
-    with progress("judging again") as show, Budget.of(request.memory).held():
+    with progress("judging again") as show, Budget.of(request.memory).as_current():
         new = perform_request(request, show, recipe.network)
     require_same_inputs(old, new)
     code = _shown(new, verbose, json)

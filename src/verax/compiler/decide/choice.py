@@ -22,7 +22,7 @@ from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.ops.pointwise.elementwise import Elementwise
-from verax.ops.quantized.per_element import Parametrised
+from verax.ops.quantized.per_element import Parametrized
 
 if TYPE_CHECKING:
     from verax.compiler.decide.fusion import Group
@@ -121,7 +121,7 @@ class Planning:
     def _unregistered(self, node: Node) -> str:
         """Why no rule is registered for an operator."""
         op = node.op
-        if isinstance(op, Parametrised):
+        if isinstance(op, Parametrized):
             return (
                 "computed parameters that do not broadcast, or types of which it has no expression"
             )

@@ -24,9 +24,9 @@ _used: ContextVar[frozenset[str] | None] = ContextVar("algorithms of the subject
 
 
 def algorithms_of(subject: Any) -> frozenset[str] | None:
-    """What a runner says of itself; None when it says nothing."""
-    said: Collection[str] | None = getattr(subject, "fast_algorithms", None)
-    return None if said is None else frozenset(said)
+    """Names of the fast algorithms that a runner states; None when it states nothing."""
+    names: Collection[str] | None = getattr(subject, "fast_algorithms", None)
+    return None if names is None else frozenset(names)
 
 
 def used() -> frozenset[str] | None:
@@ -36,7 +36,7 @@ def used() -> frozenset[str] | None:
 
 @contextlib.contextmanager
 def using(algorithms: frozenset[str] | None) -> Iterator[None]:
-    """Judge a subject that says so of itself."""
+    """Set the algorithms that the subject being judged states."""
     token = _used.set(algorithms)
     try:
         yield
@@ -45,7 +45,7 @@ def using(algorithms: frozenset[str] | None) -> Iterator[None]:
 
 
 def knowing_the_subject(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a function of a graph and a subject: it knows which algorithms that uses."""
+    """Decorator of a function of a graph and a subject: sets the algorithms that it states."""
 
     @functools.wraps(function)
     def act(*args: P.args, **options: P.kwargs) -> R:
@@ -57,15 +57,15 @@ def knowing_the_subject(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def is_possible(algorithm: str) -> bool:
-    """Whether the subject may have used it."""
-    said = _used.get()
-    return said is None or algorithm in said
+    """True if the subject may have used the algorithm."""
+    names = _used.get()
+    return names is None or algorithm in names
 
 
 def is_claimed(algorithm: str) -> bool:
-    """Whether errors of its size acquit the subject."""
-    said = _used.get()
-    return algorithm != strassen.NAME if said is None else algorithm in said
+    """True if errors of the algorithm's size count as `precision`."""
+    names = _used.get()
+    return algorithm != strassen.NAME if names is None else algorithm in names
 
 
 UNCLAIMED = (
