@@ -42,7 +42,7 @@ from verax.export.onnx.writer import to_bytes
 from verax.frontends.model import Model
 from verax.ir.graph import Graph, specialise
 from verax.judge.inputs import choose_sizes, draw_inputs
-from verax.judge.protocol import Runner
+from verax.judge.protocol import Capabilities, Runner
 from verax.reference.evaluate import bind_symbols
 from verax.runners.arrays import INPUT_MARK, OUTPUT_MARK, ArraysRunner, load_npz
 from verax.runners.functions import named_results
@@ -308,7 +308,7 @@ def _live(network: Network, run: Run) -> Runner:
 class Compiled:
     """A module through torch.compile (Inductor): outputs only."""
 
-    watches = False
+    capabilities = Capabilities()
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, model: Any) -> None:

@@ -36,7 +36,7 @@ from verax.judge.align.networks import align as judge_align
 from verax.judge.bisect import bisect as judge_bisect
 from verax.judge.bisect import with_accuracy
 from verax.judge.locate.consecutive import in_steps
-from verax.judge.protocol import Naming, Runner, naming_of
+from verax.judge.protocol import Naming, Runner
 from verax.loading import is_from, load
 from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection
@@ -134,7 +134,9 @@ def _aligned(subject: Subject, runner: Runner, model: Network | None) -> Runner:
         alike = same_inputs(first, second) and same_outputs(first, second)
         return runner if alike else ByValueRunner(runner, second)
     kind, _, file = subject.partition(":") if isinstance(subject, str) else ("", "", "")
-    other_file = kind in AT_FILES and subject not in RUNNERS and naming_of(runner) is Naming.hint
+    other_file = (
+        kind in AT_FILES and subject not in RUNNERS and runner.capabilities.naming is Naming.hint
+    )
     return ByValueRunner(runner, graph_of(file)) if other_file else runner
 
 

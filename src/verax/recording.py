@@ -57,7 +57,7 @@ def record(
     runner = subject_of(subject, network)
     given = {**graph.initial, **inputs_of(graph, named)}
     keep = [v for v in graph.producers if v not in graph.outputs] if inner else []
-    found = runner.run(graph, given, keep if runner.watches and keep else None)
+    found = runner.run(graph, given, keep if runner.capabilities.watches and keep else None)
     values = {v: a for v, a in found.items() if v in graph.producers}
     if not values:
         raise UsageError(

@@ -177,7 +177,7 @@ def test_a_program_may_be_given_the_network_as_onnx() -> None:
     )
     runner = resolve(f"cmd:{sys.executable} -c '{code}' {{input}} {{model}} {{output}}")
     assert isinstance(runner, CommandRunner)
-    assert runner.truncates
+    assert runner.capabilities.truncates
     assert check(dense(), runner, {"x": X}).kind is Kind.rounding
 
 

@@ -25,7 +25,7 @@ from verax.judge.explain.causes import diagnose
 from verax.judge.inputs import draw_inputs
 from verax.judge.locate.consecutive import Inputs, in_steps
 from verax.judge.locate.steps import search_steps
-from verax.judge.locate.truncate import Guilty, Located, locate, truncates
+from verax.judge.locate.truncate import Guilty, Located, locate
 from verax.judge.protocol import Runner
 from verax.judge.regions.budget import held_to_memory
 from verax.judge.regions.network import Progress, fits, survey
@@ -102,7 +102,7 @@ def bisect(
     guilty, method = _by_values(fixed, arrays, shown, verdict), verdict.method
     levels = _optimisations(fixed, subject, arrays, seed, winograd, verdict, progress)
     located = None
-    if truncates(subject) and _is_vague(verdict) and not _is_clear(verdict, levels):
+    if subject.capabilities.truncates and _is_vague(verdict) and not _is_clear(verdict, levels):
         located = locate(
             fixed,
             subject,
@@ -163,7 +163,7 @@ def _shown(
         return {}
     wanted = [v for node in graph.nodes for v in node.outputs]
     try:
-        shown = subject.run(graph, inputs, wanted if subject.watches else None)
+        shown = subject.run(graph, inputs, wanted if subject.capabilities.watches else None)
     except VeraxError:
         return {}
     return {v: np.asarray(a) for v, a in shown.items() if v in graph.producers}
@@ -277,7 +277,7 @@ def _optimisations(
     """
     lost = verdict.kind is Kind.precision_lost
     better = verdict.kind not in (Kind.mistake, Kind.undecided)
-    if better and getattr(subject, "slow_steps", False):
+    if better and subject.capabilities.slow_steps:
         return None
 
     def judged(outputs: Arrays) -> set[Kind]:

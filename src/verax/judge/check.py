@@ -121,7 +121,7 @@ def check(
     first = shown = _run(subject, graph, arrays, None, notes)
     outputs = {v: shown[v] for v in graph.outputs if v in shown}
     watched_apart = False
-    if watch and subject.watches:
+    if watch and subject.capabilities.watches:
         shown, watched_apart = _watched(fixed, subject, arrays, outputs, notes)
     known = {v: a for v, a in shown.items() if v in fixed.producers}
     known = without_fused_shapes(fixed, subject, arrays, known, notes)

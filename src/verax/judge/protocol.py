@@ -7,7 +7,9 @@ together, on both sides of the protocol; what it assumed is always said.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
@@ -25,7 +27,7 @@ SUFFIX, PREFIX = ":0", "serving_default_"
 
 
 class Naming(Enum):
-    """What a subject's names of inner values are worth; a Runner states it as `naming`.
+    """What a subject's names of inner values are worth.
 
     network: it runs this very network and shows its values (what is taken for granted where a
     Runner states nothing). given: a user gave the names along with arrays. hint: they are names of
@@ -38,26 +40,63 @@ class Naming(Enum):
     hint = "hint"
 
 
-def naming_of(subject: Runner) -> Naming:
-    """What the names of `subject` are worth."""
-    found = getattr(subject, "naming", Naming.network)
-    return found if isinstance(found, Naming) else Naming.network
+@dataclass(frozen=True)
+class Capabilities:
+    """What a Runner can do beside running a whole network, and what is known of how it computes.
+
+    Abilities that are methods (`Poisonable`, `Remembering`, `Optimising`, `Selective`) are had by
+    who has the method; what has to be known of them is here.
+    """
+
+    watches: bool = False
+    """`keep` makes it show values inside the network. Without it a subject shows what it has,
+    whatever is asked."""
+    truncates: bool = False
+    """It runs any part of a network that it is handed, so that a mistake can be searched for."""
+    own_weights: bool = False
+    """Of one that truncates: the weights come from a model of its own, not from the graph that it
+    is handed, so that they cannot be made smaller."""
+    stepwise: bool = False
+    """Every value that it shows is what the next node read: nothing is ever fused. Without it a
+    node is accused only when wider views accuse as well (`locate.widen`), which is less sharp."""
+    naming: Naming = Naming.network
+    """What its names of inner values are worth."""
+    fast_algorithms: frozenset[str] | None = None
+    """Names of the fast algorithms that it may use; None when it does not say. See
+    `decide.possible`."""
+    poison: str = ""
+    """Of a `Poisonable`: the memory that it fills, in words for people."""
+    resets: bool = True
+    """Of a `Remembering`: `run_steps` may be called again, and then begins again with `state`."""
+    slow_steps: bool = False
+    """Of an `Optimising`: every step compiles for long, so they are searched only when the subject
+    is wrong."""
+    script: str = ""
+    """The runtime that the script of a minimal case calls ("onnxruntime", "verax", "cmd", ...);
+    empty for one that no script can call, whose recorded answer is shown instead."""
+
+    def of_network(self, naming: Naming) -> Capabilities:
+        """The same where the subject runs a network of which the names are worth `naming`: values
+        of another network are not what the nodes of this one read."""
+        own = naming is Naming.network
+        return dataclasses.replace(self, naming=naming, stepwise=self.stepwise and own)
 
 
 @runtime_checkable
 class Runner(Protocol):
     """An implementation under test.
 
-    name: how reports call it ("onnxruntime", "verax:O1"). watches: whether `keep` can make it
-    show values inside the network; a subject without it shows what it has, whatever is asked.
-    stored_inputs: for recorded answers, the inputs that they belong to, as far as they were
-    recorded too; None when the subject can run on any inputs. A runner may also have
-    `fast_algorithms`, names of those that it uses: see `judge.decide.possible`.
+    name: how reports call it ("onnxruntime", "verax:O1"). stored_inputs: for recorded answers, the
+    inputs that they belong to, as far as they were recorded too; None when the subject can run on
+    any inputs.
     """
 
     name: str
-    watches: bool
     stored_inputs: Mapping[str, np.ndarray] | None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do beside; mostly an attribute of the class."""
 
     def describe(self) -> dict[str, str]:
         """Versions and settings, as text by name; after a run, also what was assumed.
@@ -78,10 +117,8 @@ class Runner(Protocol):
 class Poisonable(Protocol):
     """A Runner that can run with its memory pre-filled, so that reading what nobody wrote shows.
 
-    poison: which memory, in words.
+    `Capabilities.poison` says which memory; it is empty where that cannot be done after all.
     """
-
-    poison: str
 
     def run_poisoned(
         self,
@@ -95,24 +132,8 @@ class Poisonable(Protocol):
 
 
 @runtime_checkable
-class Stepwise(Protocol):
-    """A Runner that says whether every value that it shows is what the next node read.
-
-    stepwise: true when nothing is ever fused. Runners that do not say may fuse: a node is accused
-    then only when wider views accuse as well (`widen`), which is less sharp.
-    """
-
-    stepwise: bool
-
-
-@runtime_checkable
 class Remembering(Protocol):
-    """A Runner that hands a network's state on from run to run by itself.
-
-    resets: whether `run_steps` may be called again, and then begins again with `state`.
-    """
-
-    resets: bool
+    """A Runner that hands a network's state on from run to run by itself."""
 
     def run_steps(
         self,
@@ -133,11 +154,7 @@ class Remembering(Protocol):
 
 @runtime_checkable
 class Optimising(Protocol):
-    """A Runner that can stop at steps of its optimisation.
-
-    One that compiles for long at every step may state `slow_steps = True`: its steps are searched
-    only when it is wrong.
-    """
+    """A Runner that can stop at steps of its optimisation."""
 
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]

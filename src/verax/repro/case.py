@@ -11,7 +11,7 @@ from verax.base.errors import VeraxError
 from verax.ir.cut import cut, with_known_constants
 from verax.ir.graph import Graph, Node, specialise
 from verax.judge.decide.local import conform
-from verax.judge.locate.truncate import Guilty, truncates
+from verax.judge.locate.truncate import Guilty
 from verax.judge.protocol import Runner
 from verax.judge.regions.network import survey
 from verax.records.verdict import Blame, Kind
@@ -57,7 +57,7 @@ def minimal_case(
     """
     maker = _Maker(graph, subject, inputs, seed, winograd)
     recorded = Small(guilty.graph, dict(guilty.inputs), dict(guilty.given))
-    if not truncates(subject):
+    if not subject.capabilities.truncates:
         words = "the subject cannot be run on a part of the network: its answer was recorded inside"
         return _finished(guilty, recorded, False, words)
     for found, words in maker.candidates(guilty):
@@ -65,7 +65,7 @@ def minimal_case(
         if given is None:
             continue
         whole = Small(found.graph, found.inputs, given)
-        small = shrink(whole, maker.wrong, weights=maker.runs_our_weights)
+        small = shrink(whole, maker.wrong, weights=not subject.capabilities.own_weights)
         kept = f"; kept of it: {small.words}" if small.kept else ""
         return _finished(guilty, small, True, words + kept)
     words = (
@@ -96,11 +96,6 @@ class _Maker:
         self.subject, self.seed, self.winograd = subject, seed, winograd
         self.inputs = {v: np.asarray(inputs[v]) for v in graph.inputs}
         self.graph = with_known_constants(specialise(graph, bind_symbols(graph, self.inputs)))
-
-    @property
-    def runs_our_weights(self) -> bool:
-        """Whether the subject takes the graph as it is handed to it, weights included."""
-        return getattr(self.subject, "model", None) is None and not hasattr(self.subject, "part")
 
     def wrong(self, graph: Graph, inputs: Values) -> Values | None:
         """What the subject gives on a graph, if that is a mistake."""

@@ -19,7 +19,7 @@ from verax.ir.graph import Graph
 from verax.ir.types import DType
 from verax.judge.bisect import Bisected
 from verax.judge.check import check
-from verax.judge.protocol import Runner
+from verax.judge.protocol import Capabilities, Runner
 from verax.judge.regions.network import Progress
 from verax.onnx_format.dtypes import CODES
 from verax.onnx_format.package import helper, onnx
@@ -27,9 +27,8 @@ from verax.records.bisection import Bisection, Case
 from verax.records.verdict import Blame, Verdict
 from verax.repro.case import MinimalCase, minimal_case
 from verax.repro.scripts import show_script
-from verax.runners.command import CommandRunner
 from verax.runners.network import NetworkRunner
-from verax.runners.own import VeraxRunner
+from verax.runners.onnx_runner import OnnxRunner
 
 MOST_CASES = 8
 """Guilty parts of which a case is made: one mistake is often repeated in every layer."""
@@ -78,7 +77,8 @@ def write_case(case: MinimalCase, subject: Runner, folder: Path, number: int = 1
         files["model.onnx"] = model
     alone = case.alone and model is not None
     facts = subject.describe()
-    script = show_script(title, runtime_of(subject), facts, list(case.graph.outputs), alone=alone)
+    outputs = list(case.graph.outputs)
+    script = show_script(title, subject.capabilities.script, facts, outputs, alone=alone)
     files["show.py"] = script.encode()
     files["verdict.json"] = _verdict(case, subject).to_json().encode() + b"\n"
     files["README.md"] = _readme(case, subject, title, without).encode()
@@ -131,15 +131,6 @@ def write_cases(
     return dataclasses.replace(found.record, verdict=verdict, cases=tuple(cases))
 
 
-def runtime_of(subject: Runner) -> str:
-    """What a script needs to run the subject: the package "onnxruntime", "verax", ..., or "cmd"."""
-    if isinstance(subject, VeraxRunner | NetworkRunner):
-        return "verax"
-    if isinstance(subject, CommandRunner):
-        return "cmd"
-    return str(getattr(subject, "task", ""))
-
-
 def _title(case: MinimalCase, subject: Runner) -> str:
     blame = case.blame
     what = f"{blame.operator} node {blame.node!r}"
@@ -152,9 +143,8 @@ def _title(case: MinimalCase, subject: Runner) -> str:
 def _model(case: MinimalCase, subject: Runner) -> tuple[bytes | None, str]:
     """The ONNX model that the subject runs for this case, or None and why there is none."""
     try:
-        own = getattr(subject, "model_for", None)
-        if own is not None and case.alone:
-            found = own(case.graph)
+        if isinstance(subject, OnnxRunner) and case.alone:
+            found = subject.model_for(case.graph)
             data = found if isinstance(found, bytes) else Path(found).read_bytes()
             return _declared(data, case.given), ""
         graph = case.graph
@@ -203,7 +193,7 @@ def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
 class _Recorded:
     """The subject's answers on a case, under its own name."""
 
-    watches = False
+    capabilities = Capabilities()
 
     def __init__(self, case: MinimalCase, subject: Runner) -> None:
         self.name, self.facts, self.given = subject.name, subject.describe(), case.given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import json
 import os
@@ -120,7 +121,11 @@ class OnnxRuntimeRunner(OnnxRunner):
     """
 
     packages = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
-    poison = "fresh memory of its process, and its output arrays"
+    capabilities = dataclasses.replace(
+        OnnxRunner.capabilities,
+        poison="fresh memory of its process, and its output arrays",
+        script="onnxruntime",
+    )
     answer = staticmethod(answer)
 
     def __init__(
@@ -166,7 +171,7 @@ class OnnxRuntimeRunner(OnnxRunner):
 
     def _at(self, level: str, disable: Sequence[str]) -> OnnxRuntimeRunner:
         found = OnnxRuntimeRunner(self.model, level=level, disable=disable, **self._arguments)
-        found.naming = self.naming
+        found.capabilities = self.capabilities
         return found
 
     def optimisations(

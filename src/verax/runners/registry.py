@@ -22,7 +22,7 @@ from verax.runners.arrays import ArraysRunner, load_npz
 from verax.runners.child_runner import TIMEOUT, ChildRunner
 from verax.runners.command import CommandRunner
 from verax.runners.engines import Engine
-from verax.runners.functions import FunctionRunner
+from verax.runners.functions import FunctionRunner, TensorFunction
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.onnx_session import SessionRunner, model_of_session
 from verax.runners.spec import RunnerSpec, RunRequest, Source
@@ -79,7 +79,8 @@ def _of_onnx_file(kind: str, request: RunRequest, path: str) -> Runner:
 def _of_other_file(runner: Runner, path: str | Path, request: RunRequest) -> Runner:
     """`runner`, whose names are hints when `path` is not the file of the network under test."""
     if isinstance(runner, ChildRunner):
-        runner.naming = _naming_of_file(path, request.source)
+        naming = _naming_of_file(path, request.source)
+        runner.capabilities = runner.capabilities.of_network(naming)
     return runner
 
 
@@ -125,7 +126,13 @@ def resolve(
     if _is_from(subject, "torch.nn"):
         return TorchModuleRunner(subject, calls=calls, program=program)
     if callable(subject):
-        return FunctionRunner(subject, tensors=getattr(subject, "takes_tensors", False))
+        return FunctionRunner(subject, tensors=isinstance(subject, TensorFunction))
+    if callable(getattr(subject, "run", None)) and not hasattr(type(subject), "capabilities"):
+        raise UsageError(
+            f"a {type(subject).__name__} has run() and does not say what else it can do",
+            next_step="a Runner has name, stored_inputs, describe(), run() and capabilities: "
+            "see `verax.judge.protocol.Capabilities`",
+        )
     raise UsageError(
         f"a {type(subject).__name__} cannot be judged",
         next_step="give a runner's name, a path, arrays by name, or a callable",

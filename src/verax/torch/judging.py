@@ -24,7 +24,7 @@ from verax.base.optional import optional
 from verax.ir.cut import cut
 from verax.ir.graph import Graph
 from verax.judge.check import check
-from verax.judge.protocol import Naming
+from verax.judge.protocol import Capabilities
 from verax.records.verdict import Kind, Verdict
 from verax.runners.functions import called
 from verax.torch import reporting
@@ -166,7 +166,6 @@ class _Recorded:
     """The inner backend as the judge's subject: what it gave in the run, and, compiled once more,
     what it gives inside. after: the arguments behind the run, for what was written to."""
 
-    naming = Naming.network
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(
@@ -179,7 +178,7 @@ class _Recorded:
     ) -> None:
         self.meaning, self.arguments, self.results = meaning, arguments, results
         self.after, self.inner = after, inner
-        self.watches = False
+        self.capabilities = Capabilities()
         self.name = str(getattr(inner, "__name__", type(inner).__name__))
         self._first: Mapping[str, np.ndarray] | None = None
 
@@ -227,7 +226,7 @@ def _verdict(subject: _Recorded, options: JudgeOptions) -> Verdict:
     settled = verdict.kind in (Kind.identical, Kind.rounding, Kind.precision)
     blind = verdict.coverage is not None and verdict.coverage.blind
     if meaning.inner and (not settled or blind):
-        subject.watches = True
+        subject.capabilities = Capabilities(watches=True)
         verdict = judged()
     return verdict
 

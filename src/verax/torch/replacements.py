@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from verax.compiler.saved import SavedExecutable
 from verax.ir.types import TensorType
 from verax.judge.decide.local import meaning as meaning_of_node
 from verax.reference.evaluate import evaluate, promised, to_work
+from verax.runners.functions import TensorFunction
 from verax.runners.registry import resolve
 from verax.torch.calls import Call, Meaning
 from verax.torch.custom import Custom, custom_of
@@ -233,25 +234,10 @@ class _Arrays:
         return [as_array(found[k]) if found.get(k) is not None else None for k in call.names]
 
 
-@dataclass(frozen=True)
-class _OfTensors:
-    """A function of tensors; called by whoever looks at `takes_tensors` first."""
-
-    function: Callable[..., Any]
-    takes_tensors: ClassVar[bool] = True
-
-    @property
-    def __name__(self) -> str:
-        return _name(self.function)
-
-    def __call__(self, *tensors: Any) -> Any:
-        return self.function(*tensors)
-
-
 def of_tensors(function: Callable[..., Any]) -> Any:
     """Says that a replacement, or a subject of `verax.check`, takes and gives tensors, not arrays;
     PyTorch then knows a replacement's gradients where `backward="own"` is asked for."""
-    return _OfTensors(function)
+    return TensorFunction(function)
 
 
 def replacement_of(given: Any) -> Replacement:
@@ -266,7 +252,7 @@ def replacement_of(given: Any) -> Replacement:
         found = _Runtime(resolve(given), given)
     elif isinstance(given, Executable | SavedExecutable):
         found = _Compiled(given)
-    elif isinstance(given, _OfTensors):
+    elif isinstance(given, TensorFunction):
         found = _Tensors(given.function, f"the function {_name(given.function)} of tensors")
     elif isinstance(given, torch.nn.Module):
         found = _Tensors(given, f"the module {type(given).__name__}")

@@ -56,7 +56,7 @@ def test_runtimes_read_nothing_that_they_did_not_write(name: str) -> None:
     assert isinstance(runner, Poisonable)
     found = again(runner)
     assert (found.same_bits, found.runs) == (True, 2)
-    assert runner.poison in found.poisoned
+    assert runner.capabilities.poison in found.poisoned
 
 
 def test_memory_that_nobody_wrote_shows() -> None:

@@ -1,16 +1,16 @@
 """Which fast algorithms a subject may have used.
 
 The errors of Strassen's algorithm are told by their size alone, and mistakes come in every size.
-So they acquit only a subject that says that it uses it (`fast_algorithms`); of one that says
-nothing they leave open what it did, and of one that does not use it they say nothing. Winograd's
-algorithm and Fourier transforms are what many runtimes take, without telling.
+So they acquit only a subject that says that it uses it (`Capabilities.fast_algorithms`); of one
+that says nothing they leave open what it did, and of one that does not use it they say nothing.
+Winograd's algorithm and Fourier transforms are what many runtimes take, without telling.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 
@@ -21,12 +21,6 @@ R = TypeVar("R")
 WINOGRAD, FFT = "Winograd", "FFT"
 ALL = frozenset({WINOGRAD, strassen.NAME, FFT})
 _used: ContextVar[frozenset[str] | None] = ContextVar("algorithms of the subject", default=ALL)
-
-
-def algorithms_of(subject: Any) -> frozenset[str] | None:
-    """What a runner says of itself; None when it says nothing."""
-    said: Collection[str] | None = getattr(subject, "fast_algorithms", None)
-    return None if said is None else frozenset(said)
 
 
 def used() -> frozenset[str] | None:
@@ -49,8 +43,8 @@ def knowing_the_subject(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def act(*args: P.args, **options: P.kwargs) -> R:
-        subject = args[1] if len(args) > 1 else options.get("subject")
-        with using(algorithms_of(subject)):
+        subject: Any = args[1] if len(args) > 1 else options["subject"]
+        with using(subject.capabilities.fast_algorithms):
             return function(*args, **options)
 
     return act

@@ -15,7 +15,7 @@ import numpy as np
 
 from verax.ir.graph import Graph
 from verax.judge.decide.local import conform
-from verax.judge.protocol import Naming, Runner, naming_of
+from verax.judge.protocol import Naming, Runner
 from verax.judge.regions.network import Survey, fits
 from verax.records.verdict import Finding, Kind
 
@@ -38,7 +38,7 @@ def without_misnomers(
     judge: surveys some of the values. Outputs keep their names: their order and number are the
     network's contract.
     """
-    naming = naming_of(subject)
+    naming = subject.capabilities.naming
     if naming is Naming.network or not _guilty(found):
         return found, dict(values)
     misfits = {v for v, a in values.items() if not _fits(graph, v, a)} - {*graph.outputs}

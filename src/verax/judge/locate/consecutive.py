@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,14 +19,11 @@ from verax.base.errors import InputError, UsageError, VeraxError
 from verax.base.printing import Named
 from verax.ir.graph import Graph, specialise
 from verax.ir.unroll import Unrolled, unrolled
-from verax.judge.locate.truncate import truncates
 from verax.judge.protocol import (
     Optimising,
     Poisonable,
     Remembering,
     Runner,
-    Stepwise,
-    naming_of,
     renamed_answers,
 )
 from verax.judge.regions.network import survey
@@ -53,26 +49,16 @@ class StepRunner(Named):
 
     def __init__(self, runner: Runner, network: Graph, whole: Unrolled) -> None:
         self.runner, self.network, self.whole = runner, network, whole
-        self.name, self.watches = runner.name, runner.watches
-        self.stored_inputs = runner.stored_inputs
-        self.truncates, self.naming = truncates(runner), naming_of(runner)
-        self.stepwise = isinstance(runner, Stepwise) and runner.stepwise
-        said = getattr(runner, "fast_algorithms", None)
-        if said is not None:
-            self.fast_algorithms = said
+        self.name, self.stored_inputs = runner.name, runner.stored_inputs
+        poison = runner.capabilities.poison if isinstance(runner, Poisonable) else ""
+        self.capabilities = dataclasses.replace(runner.capabilities, poison=poison)
         self._said: dict[str, str] = {}
         self._ran = False
-
-    def __getattr__(self, name: str) -> Any:
-        """What minimal cases ask of a runner: the model it runs, or a network of its own."""
-        if name in ("model", "part", "task"):
-            return getattr(self.runner, name)
-        raise AttributeError(name)
 
     @property
     def repeatable(self) -> bool:
         """Whether it may run again, from the beginning."""
-        return not isinstance(self.runner, Remembering) or self.runner.resets
+        return not isinstance(self.runner, Remembering) or self.capabilities.resets
 
     def describe(self) -> dict[str, str]:
         count = len(self.whole.names)
@@ -93,13 +79,24 @@ class StepRunner(Named):
     ) -> dict[str, np.ndarray]:
         return self._run(graph, inputs, keep, None)
 
+    def run_poisoned(
+        self,
+        graph: Graph,
+        inputs: Arrays,
+        keep: Sequence[str] | None = None,
+        *,
+        fill: int,
+    ) -> dict[str, np.ndarray]:
+        """As `judge.protocol.Poisonable.run_poisoned`; for a runner that is one."""
+        return self._run(graph, inputs, keep, fill)
+
     def optimisations(self, graph: Graph, inputs: Arrays) -> list[tuple[str, Runner]]:
         """Those of the runner, each over the same runs."""
         if not isinstance(self.runner, Optimising):
             return []
         steps = self.whole.split(inputs)
         found = self.runner.optimisations(self.network, steps[0])
-        return [(name, wrapped(r, self.network, self.whole)) for name, r in found]
+        return [(name, StepRunner(r, self.network, self.whole)) for name, r in found]
 
     def _run(
         self, graph: Graph, inputs: Arrays, keep: Sequence[str] | None, fill: int | None
@@ -194,31 +191,6 @@ class StepRunner(Named):
         return self.runner.run(graph, inputs, keep)
 
 
-class PoisonableStepRunner(StepRunner):
-    """As `StepRunner`, for a runner whose memory can be pre-filled."""
-
-    @property
-    def poison(self) -> str:
-        return str(getattr(self.runner, "poison", ""))
-
-    def run_poisoned(
-        self,
-        graph: Graph,
-        inputs: Arrays,
-        keep: Sequence[str] | None = None,
-        *,
-        fill: int,
-    ) -> dict[str, np.ndarray]:
-        """As `judge.protocol.Poisonable.run_poisoned`."""
-        return self._run(graph, inputs, keep, fill)
-
-
-def wrapped(runner: Runner, network: Graph, whole: Unrolled) -> StepRunner:
-    """The runner over the runs of `whole`."""
-    kind = PoisonableStepRunner if isinstance(runner, Poisonable) else StepRunner
-    return kind(runner, network, whole)
-
-
 def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
     """The same graph with other names of values; those that `names` lacks stay."""
     nodes = tuple(
@@ -281,7 +253,7 @@ def in_steps(
         raise UsageError(f"{count} steps are asked for, and inputs of {len(listed)} are given")
     if not listed:
         whole = unrolled([graph] * count)
-        return whole.graph, wrapped(subject, graph, whole), None
+        return whole.graph, StepRunner(subject, graph, whole), None
     given = [{k: np.asarray(a) for k, a in one.items()} for one in listed]
     given = given if several else given * count
     begin = {v: given[0][v] for v in graph.state if v in given[0]}
@@ -289,7 +261,7 @@ def in_steps(
     graphs = [specialise(graph, bind_symbols(graph, {**one, **begin})) for one in given]
     whole = unrolled(graphs if several else [graph] * count)
     arrays = {names[v]: a for names, one in zip(whole.names, given) for v, a in one.items()}
-    return whole.graph, wrapped(subject, graph, whole), {**arrays, **begin}
+    return whole.graph, StepRunner(subject, graph, whole), {**arrays, **begin}
 
 
 def written_notes(graph: Graph) -> list[str]:

@@ -68,11 +68,6 @@ class Located:
         return tuple(g.blame for g in self.guilty)
 
 
-def truncates(subject: Runner) -> bool:
-    """Whether the subject runs any part of a network that it is handed."""
-    return bool(getattr(subject, "truncates", False))
-
-
 def locate(
     graph: Graph,
     runner: Runner,
@@ -83,7 +78,7 @@ def locate(
     winograd: bool = True,
     progress: Progress | None = None,
 ) -> Located:
-    """Every guilty node of a subject that runs parts of `graph` (see `truncates`).
+    """Every guilty node of a subject that runs parts of `graph` (`Capabilities.truncates`).
 
     inputs: of the whole network, in declared types. wrong: whether its outputs are known to be a
     mistake, so that they need not be judged once more. winograd: whether the subject may use it.

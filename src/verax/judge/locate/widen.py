@@ -27,8 +27,7 @@ from verax.ir.graph import Graph, Node, reinfer, same_bits
 from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node, conform
 from verax.judge.decide.ties import UNDEFINED, rounds_freely
-from verax.judge.locate.truncate import truncates
-from verax.judge.protocol import Runner, Stepwise, renamed_answers
+from verax.judge.protocol import Runner, renamed_answers
 from verax.judge.regions.budget import needs, why_too_large
 from verax.judge.regions.network import Progress, Survey, fits
 from verax.judge.regions.region import check_region
@@ -46,11 +45,6 @@ SINGLES = 16
 ROUNDS = 4
 """Runs of the subject on single nodes; nodes that feed each other need more than one."""
 Arrays = Mapping[str, np.ndarray]
-
-
-def is_stepwise(subject: Runner) -> bool:
-    """Whether what the subject shows is what its next node read: it says that it never fuses."""
-    return isinstance(subject, Stepwise) and subject.stepwise
 
 
 def widen(
@@ -252,9 +246,9 @@ def _computed_from_shown(
 ) -> set[str]:
     """Accused values that the subject, given nothing but what it showed before them, computes to
     the same bits or wrongly again. A subject that never fuses proves all of them."""
-    if is_stepwise(subject):
+    if subject.capabilities.stepwise:
         return {f.value for f in accused}
-    if not truncates(subject) or subject.stored_inputs is not None:
+    if not subject.capabilities.truncates or subject.stored_inputs is not None:
         return set()
     proven: set[str] = set()
     singles = [f.value for f in accused if not f.region]
@@ -278,7 +272,7 @@ def without_fused_shapes(
         for v, a in values.items()
         if v not in graph.outputs and not fits(graph.types[v], conform(a, graph.types[v].dtype))
     ]
-    if not misfits or is_stepwise(subject) or not truncates(subject):
+    if not misfits or subject.capabilities.stepwise or not subject.capabilities.truncates:
         return dict(values)
     known = {**graph.constants, **inputs, **{v: a for v, a in values.items() if v not in misfits}}
     testable = [
