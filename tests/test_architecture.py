@@ -87,7 +87,7 @@ ALLOWED: dict[str, set[str]] = {
     "runners.engines": {"base"},  # processes that are timed hold nothing else
     "runners": {
         *("compiler", "runtime", "judge.protocol", "reference", "frontends", "export", "ir"),
-        *("onnx_format", "records", "base"),
+        *("formats", "onnx_format", "records", "base"),
     },
     # The rest of a network with a planted mistake is honest float32 (reference), the mistake must
     # be visible (numerics), and it is written into files for other runtimes (export).

@@ -48,7 +48,7 @@ from verax.runners.arrays import INPUT_MARK, OUTPUT_MARK, ArraysRunner, load_npz
 from verax.runners.functions import named_results
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.openvino import OpenVinoRunner
-from verax.runners.registry import resolve
+from verax.runners.subjects.factory import runner_of
 from verax.runners.torch_tensors import from_torch
 from verax.runners.tvm import TvmRunner
 
@@ -296,13 +296,13 @@ def _live(network: Network, run: Run) -> Runner:
     if name == "tvm":
         return TvmRunner(path, opt_level=int(option[1:]) if option else 3, **common)
     if name == "eager":
-        return resolve(network.source[0])
+        return runner_of(network.source[0])
     if name == "exported":
-        return resolve(network.source[1])
+        return runner_of(network.source[1])
     if name == "compiled":
         return Compiled(network.source[0])
     source = network.source if run.form == FILE else None
-    return resolve(run.runner, threads=1, source=source)
+    return runner_of(run.runner, threads=1, source=source)
 
 
 class Compiled:

@@ -22,8 +22,8 @@ SOURCE = Path(verax.__file__).parent
 RUNNERS = {"runner", "subject", "_runner", "_subject", "other", "inner_runner"}
 """What variables that hold a Runner are called."""
 ASKING = {"getattr", "hasattr", "vars", "dir"}
-DECIDING = {"runners/registry.py", "runners/subjects.py", "runners/limited.py"}
-"""Files that decide what a user's object is; `limited` marks a runner by an attribute."""
+DECIDING = {"runners/subjects/resolve.py", "runners/limited.py"}
+"""What decides what a user's object is; `limited` marks a runner by an attribute."""
 
 
 def undeclared(text: str) -> Iterator[int]:

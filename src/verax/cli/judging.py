@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,7 @@ from verax.base.errors import InputError, UsageError
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.console import parse_shapes
 from verax.cli.inputs import PHOTOS, files_of, image_options, photogenic, read_inputs
-from verax.cli.models import is_model, load_models
-from verax.formats import VX
+from verax.cli.models import load_models
 from verax.frontends.model import Model
 from verax.images import ImageOptions, read_image
 from verax.judge import check
@@ -32,12 +30,8 @@ from verax.judge.protocol import Runner
 from verax.records.codec import from_plain, to_plain
 from verax.replay import Recipe, Record, hashes_of, network_hash
 from verax.runners.passes import PassOptions, with_passes
-from verax.runners.registry import RUNNERS
+from verax.runners.subjects.resolve import ModelFile, NamedRunner, resolve_text
 
-COMMAND = "cmd:"
-"""Opens a subject that is a program."""
-UNPICKLING = ("torch", "torch-compiled", "tensorflow")
-"""Runners whose own loaders run code that a model file may hold."""
 MOST_THREADS = 1 << 12
 """A record that asks for more was not made by a machine."""
 Show = Callable[[str, float], None]
@@ -94,7 +88,7 @@ class Request:
     @property
     def files(self) -> tuple[str, ...]:
         """Every file that is read, and folders that are one model."""
-        subjects = _files_in(self.subject), _files_in(self.other or "")
+        subjects = [resolve_text(text, here=False).files for text in self.subjects]
         photos = (str(f) for f in _photos(self.images))
         image = (self.image,) if self.image else ()
         params = (self.params,) if self.params else ()
@@ -112,20 +106,23 @@ class Request:
     def programs(self) -> tuple[str, ...]:
         """What carrying it out runs with the rights of this process: commands, compiled programs,
         files of Python, and models that their runtime's loader may run code of."""
-        subjects = [s for s in (self.subject, self.other) if s is not None]
-        named = [
-            s
-            for s in subjects
-            if s.startswith(COMMAND) or s.endswith(VX.suffixes) or s.partition(":")[0] in UNPICKLING
-        ]
+        named = [s for s in self.subjects if resolve_text(s, here=False).runs_code]
         return (*named, *self.inject)
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Those that are judged, as they were typed."""
+        return (self.subject,) if self.other is None else (self.subject, self.other)
 
     def moved(self, places: Mapping[str, str]) -> Request:
         """The same request with files at other places."""
         one: dict[str, Any] = {
-            name: _with_file_at(value, places)
-            for name in ("model", "params", "subject", "other", "image")
+            name: places.get(value, value)
+            for name in ("model", "params", "image")
             if (value := getattr(self, name)) is not None
+        } | {
+            name: resolve_text(text, here=False).at(places)
+            for name, text in zip(("subject", "other"), self.subjects)
         }
         inputs = []
         for text in self.input:
@@ -170,12 +167,13 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
     network: hash that the model must have ("" for any). Raises `UsageError` and `InputError` for
     what cannot be done.
     """
-    if request.model in RUNNERS and not os.path.exists(request.model):
+    is_runner = isinstance(resolve_text(request.model, here=False), NamedRunner)
+    if is_runner and not os.path.exists(request.model):
         raise UsageError(
             f"{request.model!r} is a subject, not a model: the model comes first",
             next_step=f"verax check MODEL {request.model}",
         )
-    subjects = [s for s in (request.subject, request.other) if s is not None and is_model(s)]
+    subjects = [s for s in request.subjects if isinstance(resolve_text(s), ModelFile)]
     sizes = parse_shapes(list(request.shape))
     loaded, *others = load_models(
         (request.model, *subjects),
@@ -306,29 +304,6 @@ def _agree(request: Request, loaded: Model, models: Models, show: Show) -> Recor
     first = folder / record.judged.partition(", row ")[0]
     steps = read_image(first, loaded.inputs[name], options, said)
     return dataclasses.replace(record, steps=steps.steps)
-
-
-def _files_in(subject: str) -> list[str]:
-    """The file that a subject is, or those that its command names."""
-    if subject in RUNNERS:
-        return []
-    if not subject.startswith(COMMAND):
-        kind, colon, file = subject.partition(":")
-        own = [file] if colon and kind in RUNNERS and os.path.exists(file) else [subject]
-        return own if subject else []
-    try:
-        words = shlex.split(subject.removeprefix(COMMAND))
-    except ValueError:
-        return []
-    return [w for w in words if os.path.isfile(w)]
-
-
-def _with_file_at(text: str, places: Mapping[str, str]) -> str:
-    """A path, or a runner with its file (`onnxruntime:FILE`), where the file lies now."""
-    kind, colon, file = text.partition(":")
-    if colon and kind in RUNNERS and file in places:
-        return f"{kind}:{places[file]}"
-    return places.get(text, text)
 
 
 def _photos(folder: str | None) -> list[Path]:

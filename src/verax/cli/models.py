@@ -10,18 +10,10 @@ from verax.api import load
 from verax.base.errors import UnknownNameError, UsageError
 from verax.cli.console import parse_shapes, parse_values
 from verax.compiler.saved import SavedExecutable
-from verax.formats import VX
 from verax.frontends.model import Model
-from verax.runners.registry import RUNNERS
 
 Sizes: TypeAlias = Mapping[str, Sequence[int | None] | int]
 Place: TypeAlias = str | os.PathLike[str]
-
-
-def is_model(text: str) -> bool:
-    """Whether a subject is the file of a network, not a runner, a program or recorded arrays."""
-    runner = text in RUNNERS or text.endswith((".npz", *VX.suffixes))
-    return not runner and os.path.exists(text)
 
 
 def load_file(

@@ -25,7 +25,7 @@ from verax.ir.types import TensorType
 from verax.judge.decide.local import meaning as meaning_of_node
 from verax.reference.evaluate import evaluate, promised, to_work
 from verax.runners.functions import TensorFunction
-from verax.runners.registry import resolve
+from verax.runners.subjects.factory import runner_of
 from verax.torch.calls import Call, Meaning
 from verax.torch.custom import Custom, custom_of
 from verax.torch.tensors import array_of, tensor_of
@@ -249,7 +249,7 @@ def replacement_of(given: Any) -> Replacement:
     elif isinstance(given, Reference):
         found = given
     elif isinstance(given, str):
-        found = _Runtime(resolve(given), given)
+        found = _Runtime(runner_of(given), given)
     elif isinstance(given, Executable | SavedExecutable):
         found = _Compiled(given)
     elif isinstance(given, TensorFunction):

@@ -12,10 +12,11 @@ from verax.api import bisect, subject_of
 from verax.base.errors import UsageError
 from verax.cli.console import can_write, checked_timeout, output, parse_shapes, progress, write_text
 from verax.cli.inputs import image_options, read_inputs
-from verax.cli.models import is_model, load_models
+from verax.cli.models import load_models
 from verax.cli.pass_options import pass_options
 from verax.judge.regions.budget import Budget
 from verax.report.bisection import render_bisection
+from verax.runners.subjects.resolve import ModelFile, resolve_text
 
 
 def perform(
@@ -56,7 +57,7 @@ def perform(
     options = image_options(
         image_layout, image_order, image_range, image_mean, image_std, image_fit
     )
-    files = (str(model), subject) if is_model(subject) else (str(model),)
+    files = (str(model), subject) if isinstance(resolve_text(subject), ModelFile) else (str(model),)
     loaded, *others = load_models(files, parse_shapes(shape), params, command="verax bisect")
     if images is None and labels is not None:
         raise UsageError("--labels belongs to --images", next_step="give both")
