@@ -16,6 +16,7 @@ import numpy as np
 from verax.base.arrays import as_arrays
 from verax.base.errors import UsageError
 from verax.base.kept import keeping
+from verax.base.options import CHECKED_AS_USUAL, PassOptions, parted
 from verax.base.reading import stamp
 from verax.base.settings import DEFAULT_LEVEL, Settings
 from verax.base.tensors import is_module, named_inputs, tensors_in
@@ -46,7 +47,7 @@ from verax.runners.child_runner import TIMEOUT
 from verax.runners.functions import FunctionRunner
 from verax.runners.limited import limited
 from verax.runners.own import VeraxRunner
-from verax.runners.passes import PassOptions, with_passes
+from verax.runners.passes import with_passes
 from verax.runners.subjects.factory import runner_of
 from verax.runners.subjects.resolve import (
     LoadedNetwork,
@@ -344,10 +345,8 @@ def bisect(
     subject: Subject = f"verax:O{DEFAULT_LEVEL}",
     inputs: Inputs | None = None,
     *,
-    steps: int | None = None,
     repro: str | os.PathLike[str] | None = None,
     force: bool = False,
-    winograd: bool = True,
     passes: Sequence[str] | None = None,
     disable: Sequence[str] = (),
     inject: Sequence[str] = (),
@@ -373,7 +372,9 @@ def bisect(
     runner = _taking(given, subject_of(subject, network), network)
     inputs = _of_runs(graph, inputs)
     runner = with_passes(runner, PassOptions.of(passes, disable, inject))
-    graph, runner, inputs = in_steps(graph, runner, inputs, steps)
+    judging, options = parted(options.pop("options", CHECKED_AS_USUAL), options)
+    graph, runner, inputs = in_steps(graph, runner, inputs, judging.steps)
+    judging = dataclasses.replace(judging, steps=None)  # unrolled already
     said = options.setdefault("pixels", _pixels_of(network))
     fall = None
     if images is not None:
@@ -386,11 +387,11 @@ def bisect(
         fall = find_fall(graph, runner, images, labels, image=image, pixels=said, progress=show)
         inputs = fall.inputs
     folder = None if repro is None else prepare(repro, force=force)
-    found = judge_bisect(graph, runner, inputs, winograd=winograd, **options)
+    found = judge_bisect(graph, runner, inputs, options=judging, **options)
     if fall is not None:
         found = with_accuracy(found, fall.found, fall.names)
     if folder is None:
         return found.record
     return write_cases(
-        graph, runner, found, folder, winograd=winograd, progress=options.get("progress")
+        graph, runner, found, folder, options=judging, progress=options.get("progress")
     )

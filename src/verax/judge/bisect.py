@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.base.kept import keeping
+from verax.base.options import CHECKED_AS_USUAL, CheckOptions, changed
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, specialise
 from verax.ir.pixels import Pixels
-from verax.judge.check import EXPLAINED, check
-from verax.judge.decide.possible import knowing_the_subject
+from verax.judge.check import EXPLAINED, check, judging
 from verax.judge.explain.causes import diagnose
 from verax.judge.inputs import draw_inputs
 from verax.judge.locate.consecutive import Inputs, in_steps
 from verax.judge.locate.steps import search_steps
 from verax.judge.locate.truncate import Guilty, Located, locate
 from verax.judge.protocol import Runner
-from verax.judge.regions.budget import held_to_memory
 from verax.judge.regions.network import Progress, fits, survey
 from verax.numerics import statistics as st
 from verax.records.bisection import Bisection, Optimisations
@@ -46,24 +45,16 @@ class Bisected:
     inputs: Arrays
 
 
-@keeping()
-@held_to_memory
-@knowing_the_subject
 def bisect(
     graph: Graph,
     subject: Runner,
     inputs: Inputs = None,
     *,
     sizes: Mapping[str, int] | None = None,
-    seed: int = 0,
-    watch: bool = True,
-    winograd: bool = True,
-    allow: Collection[str] = (),
-    timeout: float | None = None,
-    steps: int | None = None,
-    progress: Progress | None = None,
-    memory: int | str | None = None,
     pixels: Mapping[str, Pixels] | None = None,
+    progress: Progress | None = None,
+    options: CheckOptions = CHECKED_AS_USUAL,
+    **keywords: Any,
 ) -> Bisected:
     """Judge `subject` as `check` does, then find what each mistake is and what brought it.
 
@@ -71,19 +62,26 @@ def bisect(
     is to blame for it. Arguments and errors are those of `check`; its `timeout` is for the verdict,
     the searches after that take what they take.
     """
-    graph, subject, inputs = in_steps(graph, subject, inputs, steps)
-    arrays, origins = _actual(graph, subject, inputs, seed, sizes, pixels)
-    verdict = check(
-        graph,
-        subject,
-        arrays,
-        seed=seed,
-        watch=watch,
-        winograd=winograd,
-        allow=allow,
-        timeout=timeout,
-        progress=progress,
-    )
+    options = changed(options, keywords)
+    with judging(subject, options):
+        graph, subject, arrays = in_steps(graph, subject, inputs, options.steps)
+        arrays, origins = _actual(graph, subject, arrays, options.seed, sizes, pixels)
+        once = dataclasses.replace(options, steps=None)  # unrolled already
+        verdict = check(graph, subject, arrays, progress=progress, options=once)
+        return _searched(graph, subject, arrays, origins, verdict, options, progress)
+
+
+def _searched(
+    graph: Graph,
+    subject: Runner,
+    arrays: Arrays | None,
+    origins: Mapping[str, str],
+    verdict: Verdict,
+    options: CheckOptions,
+    progress: Progress | None,
+) -> Bisected:
+    """What the guilty nodes of a verdict did, and what brought it. origins: of drawn inputs."""
+    seed, watch = options.seed, options.watch
     if arrays is None:
         stored = subject.stored_inputs or {}
         arrays = {v: stored[v] for v in graph.inputs if v in stored}
@@ -100,7 +98,7 @@ def bisect(
     shown = _shown(fixed, subject, arrays, verdict, watch)
     verdict = _without_consequences(verdict)
     guilty, method = _by_values(fixed, arrays, shown, verdict), verdict.method
-    levels = _optimisations(fixed, subject, arrays, seed, winograd, verdict, progress)
+    levels = _optimisations(fixed, subject, arrays, seed, verdict, progress)
     located = None
     if subject.capabilities.truncates and _is_vague(verdict) and not _is_clear(verdict, levels):
         located = locate(
@@ -109,7 +107,6 @@ def bisect(
             arrays,
             wrong=verdict.kind is Kind.mistake,
             seed=seed,
-            winograd=winograd,
             progress=progress,
         )
         method = f"parts of the network, {located.evaluations} runs of the subject"
@@ -265,7 +262,6 @@ def _optimisations(
     subject: Runner,
     inputs: Arrays,
     seed: int,
-    winograd: bool,
     verdict: Verdict,
     progress: Progress | None,
 ) -> Optimisations | None:
@@ -286,7 +282,6 @@ def _optimisations(
             inputs,
             outputs,
             seed=seed,
-            winograd=winograd,
             measure_power=False,
             find_precision=bool(verdict.precisions),
         ).findings

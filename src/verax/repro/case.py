@@ -48,14 +48,13 @@ def minimal_case(
     inputs: Mapping[str, np.ndarray],
     *,
     seed: int = 0,
-    winograd: bool = True,
 ) -> MinimalCase:
     """The smallest part around `guilty` on which the subject is wrong when it runs it alone.
 
     graph, inputs: the whole network and its inputs, for when more of it is needed. Raises
     `VeraxError` when the meaning of the part cannot be evaluated.
     """
-    maker = _Maker(graph, subject, inputs, seed, winograd)
+    maker = _Maker(graph, subject, inputs, seed)
     recorded = Small(guilty.graph, dict(guilty.inputs), dict(guilty.given))
     if not subject.capabilities.truncates:
         words = "the subject cannot be run on a part of the network: its answer was recorded inside"
@@ -91,9 +90,8 @@ class _Maker:
         subject: Runner,
         inputs: Mapping[str, np.ndarray],
         seed: int,
-        winograd: bool,
     ) -> None:
-        self.subject, self.seed, self.winograd = subject, seed, winograd
+        self.subject, self.seed = subject, seed
         self.inputs = {v: np.asarray(inputs[v]) for v in graph.inputs}
         self.graph = with_known_constants(specialise(graph, bind_symbols(graph, self.inputs)))
 
@@ -111,7 +109,6 @@ class _Maker:
                 inputs,
                 given,
                 seed=self.seed,
-                winograd=self.winograd,
                 measure_power=False,
                 find_precision=False,
             )

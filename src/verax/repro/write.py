@@ -14,11 +14,12 @@ import numpy as np
 
 from verax.base.errors import UsageError, VeraxError
 from verax.base.files import atomic_write, staging_folder, sweep
+from verax.base.options import CHECKED_AS_USUAL, CheckOptions
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Graph
 from verax.ir.types import DType
 from verax.judge.bisect import Bisected
-from verax.judge.check import check
+from verax.judge.check import check, judging
 from verax.judge.protocol import Capabilities, Runner
 from verax.judge.regions.network import Progress
 from verax.onnx_format.dtypes import CODES
@@ -104,11 +105,12 @@ def write_cases(
     found: Bisected,
     folder: Path,
     *,
-    winograd: bool = True,
+    options: CheckOptions = CHECKED_AS_USUAL,
     progress: Progress | None = None,
 ) -> Bisection:
     """A minimal case in `folder` for each of the first MOST_CASES guilty parts, and the record.
 
+    options: those of the check.
     progress: called with (cases written, cases in all, what is being made smaller).
     Raises `UsageError` when a file cannot be written.
     """
@@ -121,7 +123,8 @@ def write_cases(
         if progress is not None:
             progress(number - 1, len(chosen), f"a minimal case of {guilty.blame.node}")
         try:
-            case = minimal_case(graph, subject, guilty, found.inputs, seed=seed, winograd=winograd)
+            with judging(subject, options):
+                case = minimal_case(graph, subject, guilty, found.inputs, seed=seed)
         except VeraxError as error:
             notes.append(f"no minimal case for {guilty.blame.node}: {error.cause}")
             continue

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from verax.base.options import PassOptions
 from verax.base.printing import Named
 from verax.base.settings import Settings
 from verax.ir.cut import cut
@@ -13,7 +14,6 @@ from verax.ir.graph import Graph, reinfer
 from verax.judge.protocol import Capabilities, Naming, shape_of
 from verax.runners.feeding import collect, feed
 from verax.runners.own import VeraxRunner
-from verax.runners.passes import PassOptions
 
 
 class NetworkRunner(Named):

@@ -15,6 +15,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
+from verax.base.options import PassOptions
 from verax.ir.graph import Graph
 from verax.ir.types import NARROW
 from verax.onnx_format.package import onnx
@@ -27,7 +28,6 @@ from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
 from verax.runners.onnx_files import prepare as prepare
 from verax.runners.onnx_runner import Common, OnnxRunner
-from verax.runners.passes import PassOptions
 from verax.runners.spec import RunnerSpec, RunnerVariant, RunRequest
 
 

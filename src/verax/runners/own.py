@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from verax.base.options import PassOptions
 from verax.base.printing import Named
 from verax.base.settings import DEFAULT_LEVEL, LEVELS, Settings
 from verax.compiler.driver import Executable
@@ -20,7 +21,6 @@ from verax.records.bisection import Step
 from verax.records.trace import Rewrite
 from verax.reference.evaluate import bind_symbols, evaluate, promised
 from verax.runners.engines import Engine
-from verax.runners.passes import PassOptions
 from verax.runners.spec import RunnerSpec, RunnerVariant, RunRequest
 
 SAME_BITS = 1

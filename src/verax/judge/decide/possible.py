@@ -9,15 +9,12 @@ Winograd's algorithm and Fourier transforms are what many runtimes take, without
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any, ParamSpec, TypeVar
 
+from verax.judge.protocol import Runner
 from verax.numerics import strassen
 
-P = ParamSpec("P")
-R = TypeVar("R")
 WINOGRAD, FFT = "Winograd", "FFT"
 ALL = frozenset({WINOGRAD, strassen.NAME, FFT})
 _used: ContextVar[frozenset[str] | None] = ContextVar("algorithms of the subject", default=ALL)
@@ -38,16 +35,11 @@ def using(algorithms: frozenset[str] | None) -> Iterator[None]:
         _used.reset(token)
 
 
-def knowing_the_subject(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a function of a graph and a subject: it knows which algorithms that uses."""
-
-    @functools.wraps(function)
-    def act(*args: P.args, **options: P.kwargs) -> R:
-        subject: Any = args[1] if len(args) > 1 else options["subject"]
-        with using(subject.capabilities.fast_algorithms):
-            return function(*args, **options)
-
-    return act
+def algorithms_of(
+    subject: Runner, *, ruled_out: bool = False
+) -> contextlib.AbstractContextManager[None]:
+    """Judge `subject`, by the algorithms that it says it uses; by none where they are ruled out."""
+    return using(frozenset() if ruled_out else subject.capabilities.fast_algorithms)
 
 
 def is_possible(algorithm: str) -> bool:

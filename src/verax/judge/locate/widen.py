@@ -26,6 +26,7 @@ from verax.ir.cut import cut
 from verax.ir.graph import Graph, Node, reinfer, same_bits
 from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node, conform
+from verax.judge.decide.possible import using
 from verax.judge.decide.ties import UNDEFINED, rounds_freely
 from verax.judge.protocol import Runner, renamed_answers
 from verax.judge.regions.budget import needs, why_too_large
@@ -54,24 +55,24 @@ def widen(
     subject: Runner,
     *,
     seed: int = 0,
-    winograd: bool = True,
     progress: Progress | None = None,
-) -> None:
-    """Take back, in `found`, accusations that only the narrow view makes.
+) -> Survey:
+    """`found` without accusations that only the narrow view makes.
 
     shown: the network's inputs, and every value that the subject showed, by name. A finding that
     is taken back becomes `rounding` (or `undecided`, where no view accepts and some cannot tell)
-    and lists the nodes of the view; `found.power` gets what that view could still have seen.
+    and lists the nodes of the view; `power` gets what that view could still have seen.
     """
     typed = {v: conform(np.asarray(a), graph.types[v].dtype) for v, a in shown.items()}
     known = {**graph.constants, **{v: a for v, a in typed.items() if fits(graph.types[v], a)}}
     accused = [f for f in found.findings if f.kind is Kind.mistake and f.test != "type"]
     if not accused:
-        return
+        return found
     undefined = {f.value for f in found.findings if f.test == UNDEFINED}
-    proven = _computed_from_shown(graph, accused, known, subject, winograd)
+    proven = _computed_from_shown(graph, accused, known, subject)
     guilty: set[str] = set()
     changed: dict[str, Finding] = {}
+    power = list(found.power)
     for i, finding in enumerate(accused):
         if progress is not None:
             progress(i, len(accused), f"looking at {finding.node} in wider views")
@@ -97,10 +98,9 @@ def widen(
             continue
         changed[finding.value] = wider
         if wider.kind in ACCEPTED:
-            found.power.append(_power_left(graph, wider, known[finding.value]))
-    found.findings[:] = [
-        changed.get(f.value, f) if f.kind is Kind.mistake else f for f in found.findings
-    ]
+            power.append(_power_left(graph, wider, known[finding.value]))
+    findings = [changed.get(f.value, f) if f.kind is Kind.mistake else f for f in found.findings]
+    return dataclasses.replace(found, findings=findings, power=power)
 
 
 def _accepted(
@@ -120,15 +120,10 @@ def _accepted(
                 reason=f"alone, {narrow.reason}; whether it was fused with the "
                 f"{len(region.nodes) - 1} nodes before it was not looked at: {large}",
             )
-        (wide,), _ = check_region(
-            graph,
-            region,
-            known,
-            seed,
-            winograd=False,
-            measure_power=False,
-            find_precision=False,
-        )
+        with using(frozenset()):
+            (wide,), _ = check_region(
+                graph, region, known, seed, measure_power=False, find_precision=False
+            )
         if wide.kind in ACCEPTED:
             return _taken_back(narrow, wide, region, known[narrow.value])
         if wide.kind is Kind.undecided and doubtful is None:
@@ -242,7 +237,6 @@ def _computed_from_shown(
     accused: Sequence[Finding],
     known: Arrays,
     subject: Runner,
-    winograd: bool,
 ) -> set[str]:
     """Accused values that the subject, given nothing but what it showed before them, computes to
     the same bits or wrongly again. A subject that never fuses proves all of them."""
@@ -253,15 +247,15 @@ def _computed_from_shown(
     proven: set[str] = set()
     singles = [f.value for f in accused if not f.region]
     for value, again in _alone(graph, singles, known, subject):
-        if same_bits(again, known[value]) or _is_wrong(graph, value, again, known, winograd):
+        if same_bits(again, known[value]) or _is_wrong(graph, value, again, known):
             proven.add(value)
     return proven
 
 
 def without_fused_shapes(
-    graph: Graph, subject: Runner, inputs: Arrays, values: Arrays, notes: list[str]
-) -> dict[str, np.ndarray]:
-    """`values` without inner ones of a wrong type that a fusion shows under their names.
+    graph: Graph, subject: Runner, inputs: Arrays, values: Arrays
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """`values` without inner ones of a wrong type that a fusion shows under their names, and notes.
 
     A fused kernel may give its result the name of a value that lies inside it. If the subject gives
     the right type for the node alone, nothing is wrong with the node, and the value is left out,
@@ -273,22 +267,22 @@ def without_fused_shapes(
         if v not in graph.outputs and not fits(graph.types[v], conform(a, graph.types[v].dtype))
     ]
     if not misfits or subject.capabilities.stepwise or not subject.capabilities.truncates:
-        return dict(values)
+        return dict(values), ()
     known = {**graph.constants, **inputs, **{v: a for v, a in values.items() if v not in misfits}}
     testable = [
         v for v in misfits if all(i is None or i in known for i in graph.producers[v].inputs)
     ]
     right = {v for v, a in _alone(graph, testable, known, subject) if fits(graph.types[v], a)}
     if not right or any(v not in right for v in testable):
-        return dict(values)
+        return dict(values), ()
     first = misfits[0]
     given = f"{values[first].dtype}[{', '.join(map(str, values[first].shape))}]"
-    notes.append(
+    note = (
         f"{subject.name} shows {given} under the name {first!r}, which is {graph.types[first]}, "
         "and computes the right type when it runs the node alone: the result of a fusion, not used"
         + (f" (so are {len(misfits) - 1} more)" if len(misfits) > 1 else "")
     )
-    return {v: a for v, a in values.items() if v not in misfits}
+    return {v: a for v, a in values.items() if v not in misfits}, (note,)
 
 
 def _alone(
@@ -344,7 +338,7 @@ def _run_alone(
     return [(v, conform(values[v], graph.types[v].dtype)) for v in batch if v in values]
 
 
-def _is_wrong(graph: Graph, value: str, again: np.ndarray, known: Arrays, winograd: bool) -> bool:
+def _is_wrong(graph: Graph, value: str, again: np.ndarray, known: Arrays) -> bool:
     """Whether a node's answer, run alone, is a mistake by itself."""
     node = graph.producers[value]
     judged = check_node(
@@ -352,6 +346,5 @@ def _is_wrong(graph: Graph, value: str, again: np.ndarray, known: Arrays, winogr
         [None if v is None else known[v] for v in node.inputs],
         [again if v == value else None for v in node.outputs],
         graph.output_types(node),
-        winograd=winograd,
     )
     return any(f.kind is Kind.mistake for f in judged)

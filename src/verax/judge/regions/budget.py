@@ -112,15 +112,23 @@ def in_context(function: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
+@contextlib.contextmanager
+def keeping_to_memory(size: int | str | None) -> Iterator[None]:
+    """Inside, judging keeps to a budget of `size` bytes; for None to the one that it has, else to
+    one of the default size."""
+    if size is None and _current.get() is not None:
+        yield
+        return
+    with Budget.of(size).held():
+        yield
+
+
 def held_to_memory(function: Callable[P, R]) -> Callable[P, R]:
     """Decorates a function with a keyword `memory`: it keeps to that budget."""
 
     @functools.wraps(function)
     def held(*args: P.args, **options: P.kwargs) -> R:
-        size = options.get("memory")
-        if size is None and _current.get() is not None:
-            return function(*args, **options)
-        with Budget.of(size).held():  # type: ignore[arg-type]
+        with keeping_to_memory(options.get("memory")):  # type: ignore[arg-type]
             return function(*args, **options)
 
     return held

@@ -236,7 +236,7 @@ def resolve(subject: Any) -> Resolved:
 
     Raises `UsageError` that says what may be given.
     """
-    if isinstance(subject, TextSubject | GivenObject):
+    if isinstance(subject, Resolved):
         return subject  # resolved already
     if isinstance(subject, str | os.PathLike):
         return resolve_text(os.fspath(subject))
