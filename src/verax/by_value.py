@@ -44,7 +44,7 @@ class ByValueRunner(Named):
         self._pairing: tuple[Any, Pairing] | None = None
 
     def describe(self) -> dict[str, str]:
-        said = {} if self._pairing is None else self._pairing[1].said
+        said = {} if self._pairing is None else self._pairing[1].notes
         return {**self.runner.describe(), **said}
 
     def run(

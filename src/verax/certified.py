@@ -97,14 +97,14 @@ def compile_certified(
             )
         if trials is not None:
             own = [n for n, how in recipe.algorithms.items() if how != BFLOAT16_PRODUCTS]
-            with budget.held():
+            with budget.as_current():
                 harmful = trials.failing(runner, own)
             if harmful:
                 fallbacks |= harmful
                 continue
         found: list[Examined] = []
         for i, (arrays, origins) in enumerate(given):
-            with budget.held():
+            with budget.as_current():
                 examined = examine(
                     graph,
                     runner,
@@ -185,7 +185,7 @@ class _Ahead:
         self._found: Future[Ahead] | None = None
         if deciding().threads > 1:
             pool = ThreadPoolExecutor(1, "verax-judge")
-            with budget.held():
+            with budget.as_current():
                 self._found = pool.submit(in_context(outputs_ahead), graph, inputs, seed)
             pool.shutdown(wait=False)
 

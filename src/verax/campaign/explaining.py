@@ -61,7 +61,7 @@ def explained(placement: Placement, arrays: Sequence[Any], given: np.ndarray) ->
         suspect = suspect_of(node, other, planted(placement, node, other), types)
         if suspect is None:
             return Explained(names, frozenset())
-        if check_node(node, other, [suspect.given], types)[0].kind is not Kind.mistake:
+        if check_node(node, other, [suspect.actual], types)[0].kind is not Kind.mistake:
             continue  # the mistake does not show on these numbers: they tell nothing
         among = [h for h in hypotheses(suspect) if h.name in true]
         true = {fit.hypothesis.name for fit in fits(suspect, among)}

@@ -296,6 +296,6 @@ def _own_errors(graph: Graph, region: Region, values: Arrays) -> dict[str, np.nd
     with np.errstate(invalid="ignore"):
         return {
             v: np.nan_to_num(values[v].astype(np.float64) - exact[v], posinf=0.0, neginf=0.0)
-            for v in region.shown
+            for v in region.observed
             if exact[v].dtype.kind == "f" and exact[v].shape == values[v].shape
         }

@@ -19,7 +19,7 @@ from verax.ir.graph import Graph
 from verax.judge.decide.criterion import decide
 from verax.judge.decide.local import meaning
 from verax.judge.regions.vjp import rule_of
-from verax.judge.regions.vjp_step import Step
+from verax.judge.regions.vjp_step import VjpStep
 from verax.numerics.error_model import Rounding, sum_of_products
 from verax.records.verdict import Kind
 from verax.reference.evaluate import to_work
@@ -113,7 +113,7 @@ class Pulled:
             shown = tuple(self.values[v] for v in node.outputs)
             try:
                 with np.errstate(all="ignore"):
-                    slopes = rule(Step(node.op, ev, tuple(read), shown, asked), given)
+                    slopes = rule(VjpStep(node.op, ev, tuple(read), shown, asked), given)
             except NotImplementedError as error:
                 raise UnsupportedError(
                     "no derivative is known to its parameters", place=node.place

@@ -16,7 +16,7 @@ from verax.ir.operator import Operator
 from verax.ir.types import TensorType
 from verax.judge.align import networks
 from verax.judge.align.networks import align
-from verax.judge.align.verdict import Judged
+from verax.judge.align.verdict import OperatorJudgement
 from verax.ops.pointwise.activation import LeakyRelu, Relu
 from verax.ops.pointwise.arithmetic import Mul, Neg, Sqrt
 from verax.ops.pointwise.transcendental import Exp, Log
@@ -363,13 +363,15 @@ def test_what_one_way_round_proves_is_proved(blind: int, monkeypatch: pytest.Mon
     blind: how many ways prove nothing here."""
     judge, calls = networks.judge_operators, []
 
-    def judged(*arguments: object, **options: object) -> Judged:
+    def judged(*arguments: object, **options: object) -> OperatorJudgement:
         found = judge(*arguments, **options)  # type: ignore[arg-type]
         calls.append(found)
         if len(calls) > blind:
             return found
         layer = Layer("conv", "Conv", {}, "y", "float32[2]")
-        return Judged(found.evidence, hidden=(Divergence((layer,), (layer,), "not paired"),))
+        return OperatorJudgement(
+            found.evidence, hidden=(Divergence((layer,), (layer,), "not paired"),)
+        )
 
     monkeypatch.setattr(networks, "judge_operators", judged)
     found = align(net(), channels_last())

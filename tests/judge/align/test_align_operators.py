@@ -27,7 +27,7 @@ from verax.ir.types import TensorType
 from verax.judge.align import networks, verdict
 from verax.judge.align.corners import interval
 from verax.judge.align.drives import of_inputs
-from verax.judge.align.inputs import Ways
+from verax.judge.align.inputs import InputConversions
 from verax.judge.align.networks import align
 from verax.judge.align.search import Run
 from verax.judge.align.values import Side, Values
@@ -186,7 +186,9 @@ def test_no_input_is_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     operators are compared either way round."""
     tried: list[bytes] = []
 
-    def judge_operators(first: Side, second: Side, ways: Ways, outputs: Any, run: Run, **more: Any):
+    def judge_operators(
+        first: Side, second: Side, ways: InputConversions, outputs: Any, run: Run, **more: Any
+    ):
         def counted(arrays: Values) -> tuple[Side, Side]:
             tried.append(b"".join(map(np.ndarray.tobytes, arrays.values())))
             return run(arrays)

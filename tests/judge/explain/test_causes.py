@@ -13,7 +13,7 @@ from verax.export.onnx.writer import to_bytes
 from verax.ir.cut import cut
 from verax.ir.graph import Builder, Graph, Node, specialise
 from verax.ir.types import TensorType
-from verax.judge.explain.causes import alone, diagnose
+from verax.judge.explain.causes import diagnose, isolated_run
 from verax.judge.inputs import draw_inputs
 from verax.judge.regions.network import survey
 from verax.ops.pointwise.arithmetic import Add
@@ -68,7 +68,7 @@ def test_a_subject_runs_a_node_alone_on_its_own_weights() -> None:
     node = next(n for n in GRAPH.nodes if n.name == "grouped")
     weights = GRAPH.constants["w3"]
     data = np.random.default_rng(2).standard_normal((2, 8, 9, 11)).astype(np.float32)
-    run = alone(subject, GRAPH)
+    run = isolated_run(subject, GRAPH)
     (given,) = run(node, [data, weights])
     assert given is not None
     part = cut(GRAPH, ["leaky"], ["grouped"])
@@ -99,5 +99,5 @@ def test_omitted_inputs_stay_omitted() -> None:
 
     node = next(n for n in GRAPH.nodes if n.name == "gemm")
     flat = np.ones((2, 16), np.float32)
-    alone(Watching(), GRAPH)(node, [flat, GRAPH.constants["w5"], None])
+    isolated_run(Watching(), GRAPH)(node, [flat, GRAPH.constants["w5"], None])
     assert seen[0].inputs == ("flat", "w5", None)

@@ -214,12 +214,12 @@ def test_shares_of_a_budget_are_handed_out_in_turn() -> None:
     lock = threading.Lock()
 
     def work(size: int) -> None:
-        with budget.taking(size):
+        with budget.reserve(size):
             with lock:
                 inside[0] += size
                 most[0] = max(most[0], inside[0])
             time.sleep(0.01)
-            with budget.taking(size):  # what holds some waits for nobody
+            with budget.reserve(size):  # what holds some waits for nobody
                 pass
             with lock:
                 inside[0] -= size
@@ -240,7 +240,7 @@ def test_the_default_is_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) ->
     assert Budget.of("2G").size == 2 << 30
     monkeypatch.setenv(memory.VARIABLE, "3G")
     assert Budget.of(None).size == 3 << 30
-    with Budget(77).held() as held:
+    with Budget(77).as_current() as held:
         assert current() is held
         assert memory.limit() == 77
     with pytest.raises(UsageError, match="memory is 0"):

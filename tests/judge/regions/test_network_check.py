@@ -85,7 +85,7 @@ def test_values_that_share_what_is_hidden_are_judged_together() -> None:
     left, right = b.add(Relu(), [h], ["l"], "l"), b.add(Mul(), [h, h], ["r"], "r")
     graph = b.graph([left, right])
     (region,) = regions(graph, {"l", "r"})
-    assert (region.names, region.shown) == (("h", "l", "r"), ("l", "r"))
+    assert (region.names, region.observed) == (("h", "l", "r"), ("l", "r"))
     assert check(graph, Values(), {"x": X[:4, :5]}).kind is Kind.rounding
 
 

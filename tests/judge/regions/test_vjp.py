@@ -7,7 +7,7 @@ from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY, Case, Evaluation, as_tuple
 from verax.ir.types import TensorType
 from verax.judge.regions.vjp import JUMPS, RULES, rule_of
-from verax.judge.regions.vjp_step import Step
+from verax.judge.regions.vjp_step import VjpStep
 from verax.ops.pointwise.elementwise import Elementwise
 
 RULED = sorted(
@@ -31,7 +31,7 @@ def steps(name: str):
             yield case, found
 
 
-def step_of(case: Case) -> tuple[Step, tuple, np.ndarray] | None:
+def step_of(case: Case) -> tuple[VjpStep, tuple, np.ndarray] | None:
     b, names = Builder("case"), []
     for i, array in enumerate(case.inputs):
         constant = i in case.constant
@@ -65,7 +65,7 @@ def step_of(case: Case) -> tuple[Step, tuple, np.ndarray] | None:
         return None
     ev = Evaluation(graph.input_types(node), types)
     outputs = tuple(np.asarray(y, np.float64) for y in as_tuple(case.op.reference(ev, *wide)))
-    return Step(case.op, ev, tuple(wide), outputs, wanted), rule
+    return VjpStep(case.op, ev, tuple(wide), outputs, wanted), rule
 
 
 ROUNDING = ("Cast", "BitCast", "Bfloat16Factor")
@@ -84,7 +84,7 @@ def test_a_rule_hands_back_what_differences_show(name: str) -> None:
         ]
         with np.errstate(all="ignore"):
             back = rule(step, cotangents)
-        for i, wanted in enumerate(step.wanted):
+        for i, wanted in enumerate(step.needed):
             if not wanted:
                 continue
             x = step.inputs[i]
@@ -132,7 +132,7 @@ def test_slopes_at_small_and_large_numbers_are_right(name: str, size: float) -> 
     types = tuple(TensorType.of(np.asarray(a)) for a in inputs)
     ev = Evaluation(types, types[:1])
     (y,) = (np.asarray(v) for v in as_tuple(op.reference(ev, *inputs)))
-    found = RULES[name](Step(op, ev, inputs, (y,), (True,) + (False,) * (len(inputs) - 1)),
+    found = RULES[name](VjpStep(op, ev, inputs, (y,), (True,) + (False,) * (len(inputs) - 1)),
                         [np.ones(3)])[0]  # fmt: skip
     above = x > other
     wanted = {

@@ -49,7 +49,7 @@ def perform(
         )
     given = read_inputs(inputs, loaded.inputs, options, loaded.pixels)
     judged: Any = others[0] if others else subject
-    with progress("searching") as show, Budget.of(judging.memory).held():
+    with progress("searching") as show, Budget.of(judging.memory).as_current():
         record = bisect(
             loaded,
             subject_of(judged, loaded, threads, judging.timeout),

@@ -70,7 +70,7 @@ def perform(
 def judge_anew(request: Request, verbose: bool, json: Path | None) -> int:
     """Carry out a request; the exit code."""
     can_write(json)
-    with progress("judging") as show, Budget.of(request.judging.memory).held():
+    with progress("judging") as show, Budget.of(request.judging.memory).as_current():
         record = perform_request(request, show)
     return _shown(record, verbose, json)
 
@@ -103,7 +103,7 @@ def judge_again(path: Path, allow_commands: bool, verbose: bool, json: Path | No
     request = request.moved(recipe.located(path.absolute().parent))
     for program in request.programs:
         errors.print(f"as the record says, this runs {escape(repr(program))}", highlight=False)
-    with progress("judging again") as show, Budget.of(request.judging.memory).held():
+    with progress("judging again") as show, Budget.of(request.judging.memory).as_current():
         new = perform_request(request, show, recipe.network)
     require_same_inputs(old, new)
     code = _shown(new, verbose, json)

@@ -1,1 +1,1 @@
-"""Two networks side by side: are they the same function, and where do they part?"""
+"""Compares two networks: whether they are the same function, and where they differ."""

@@ -1,9 +1,9 @@
-"""Corners: where an operator that is pieced together goes from one piece to the next.
+"""Corners: the inputs at which a piecewise operator changes from one piece to the next.
 
-Between corners operators are smooth, and smooth functions that agree on numbers drawn at random
-are the same. So numbers tell two operators apart only if they came to both sides of each corner:
-below and above the bounds of a Clip, to both branches of a Where. `margins` says on which side they
-were, `Sides` remembers it.
+Between corners operators are smooth, and smooth functions that agree on random numbers are the
+same. So random numbers distinguish two operators only if they lie on both sides of each corner:
+below and above the bounds of a Clip, in both branches of a Where. `margins` gives the side of each
+number, `CornerCoverage` collects them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Margin:
-    """One corner. numbers: positive on one side of it and negative on the other; place: the number
-    at which the node's input `operand` has it, None when another operand decides."""
+    """One corner. numbers: positive on one side of it and negative on the other; position: the
+    number at which the node's input `operand` has it, None when another operand decides."""
 
     words: str
     numbers: np.ndarray
-    place: float | None = None
+    position: float | None = None
     operand: int = 0
 
 
@@ -63,13 +63,13 @@ def _scalar(x: np.ndarray) -> float:
     return float(x.reshape(()))
 
 
-def _at_place(x: np.ndarray, place: float, operand: int = 0) -> Margin:
-    return Margin(f"{place:g}", x - place, place, operand)
+def _at_position(x: np.ndarray, position: float, operand: int = 0) -> Margin:
+    return Margin(f"{position:g}", x - position, position, operand)
 
 
-def _at(*places: float) -> Callable[..., Iterator[Margin]]:
+def _at(*positions: float) -> Callable[..., Iterator[Margin]]:
     def rule(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
-        yield from (_at_place(inputs[0], place) for place in places)
+        yield from (_at_position(inputs[0], position) for position in positions)
 
     return rule
 
@@ -77,47 +77,47 @@ def _at(*places: float) -> Callable[..., Iterator[Margin]]:
 def _clip(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
     for bound in inputs[1:]:
         if bound is not None and abs(_scalar(bound)) < LARGEST / 2:
-            yield _at_place(inputs[0], _scalar(bound))
+            yield _at_position(inputs[0], _scalar(bound))
 
 
 def _threshold(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
-    yield _at_place(inputs[0], op.alpha)
+    yield _at_position(inputs[0], op.alpha)
 
 
 def _shrink(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
-    yield from (_at_place(inputs[0], place) for place in (-op.lambd, op.lambd))
+    yield from (_at_position(inputs[0], position) for position in (-op.lambd, op.lambd))
 
 
 def _hard_sigmoid(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
     if op.alpha:
-        for place in (-op.beta / op.alpha, (1 - op.beta) / op.alpha):
-            yield _at_place(inputs[0], place)
+        for position in (-op.beta / op.alpha, (1 - op.beta) / op.alpha):
+            yield _at_position(inputs[0], position)
 
 
 def _extreme(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
-    """Each operand is the one that is taken, and is not. Bounds that nothing passes are none."""
+    """Yield for each operand whether it is the selected one. Infinite bounds are no corners."""
     if len(inputs) == 2:
         if not any(x.size == 1 and abs(_scalar(x)) >= LARGEST / 2 for x in inputs):
             yield from _compared(op, inputs)
         return
     pick = np.maximum if op.kind == "Max" else np.minimum
     for i, x in enumerate(inputs):
-        rest = [y for j, y in enumerate(inputs) if j != i]
-        if rest:
-            yield Margin(f"operand {i}", x - functools.reduce(pick, rest))
+        remaining = [y for j, y in enumerate(inputs) if j != i]
+        if remaining:
+            yield Margin(f"operand {i}", x - functools.reduce(pick, remaining))
 
 
 def _compared(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
     a, b = (x.astype(np.float64) for x in inputs)
     if b.size == 1:
-        yield _at_place(a, _scalar(b))
+        yield _at_position(a, _scalar(b))
     elif a.size == 1:
-        yield _at_place(b, _scalar(a), 1)
+        yield _at_position(b, _scalar(a), 1)
     else:
         yield Margin("the other operand", a - b)
 
 
-def _chosen(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
+def _condition(op: Any, inputs: Sequence[Any]) -> Iterator[Margin]:
     yield Margin("its condition", np.where(inputs[0], 1.0, -1.0))
 
 
@@ -134,7 +134,7 @@ RULES: Mapping[str, Callable[..., Iterator[Margin]]] = {
     "HardSigmoid": _hard_sigmoid,
     **dict.fromkeys(("Max", "Min"), _extreme),
     **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), _compared),
-    **dict.fromkeys(("Where", "If"), _chosen),
+    **dict.fromkeys(("Where", "If"), _condition),
     **dict.fromkeys(("IsNaN", "IsInf"), _special),
 }
 
@@ -177,7 +177,7 @@ DEPTH = 16
 
 
 def interval(graph: Graph, value: str | None, depth: int = DEPTH) -> Interval:
-    """Between which numbers a value is by the operators that make it, whatever comes in."""
+    """Bounds (low, high) of a value for any input, from the operators that make it."""
     constant = graph.constants.get(value or "")
     if constant is not None and constant.size and constant.dtype.kind == "f":
         return float(constant.min()), float(constant.max())
@@ -190,8 +190,8 @@ def interval(graph: Graph, value: str | None, depth: int = DEPTH) -> Interval:
         a, b = (interval(graph, v, depth - 1) for v in node.inputs)
         return COMBINED[node.op.kind](a, b)
     if node.op.kind == "Neg":
-        least, most = interval(graph, node.inputs[0], depth - 1)
-        return -most, -least
+        lower, upper = interval(graph, node.inputs[0], depth - 1)
+        return -upper, -lower
     if node.op.kind == "Clip":
         bounds = [graph.constants.get(v or "") for v in node.inputs[1:]]
         low, high = ([*bounds, None, None])[:2]
@@ -229,13 +229,13 @@ class Missing:
 
 
 @dataclass
-class Sides:
-    """On which sides of each corner numbers came to so far, channel by channel."""
+class CornerCoverage:
+    """The sides of each corner that numbers have reached so far, channel by channel."""
 
     seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
 
     def add(self, graph: Graph, node: Node, inputs: Sequence[Any]) -> None:
-        """Note where these inputs lie."""
+        """Record the sides of these inputs."""
         for margin in margins(node, inputs):
             m = np.nan_to_num(np.asarray(margin.numbers, np.float64))
             if not m.size:
@@ -243,34 +243,33 @@ class Sides:
             rows = np.moveaxis(m, 1, 0).reshape(m.shape[1], -1) if m.ndim > 1 else m.reshape(1, -1)
             low, high = rows.min(axis=1), rows.max(axis=1)
             key = node.outputs[0], margin.words
-            known = self.seen.get(key)
-            if known is None or known.low.shape != low.shape:
+            record = self.seen.get(key)
+            if record is None or record.low.shape != low.shape:
                 self.seen[key] = _Seen(
                     high > 0, low < 0, low, high, _reachable(graph, node, margin)
                 )
                 continue
-            known.above |= high > 0
-            known.below |= low < 0
-            np.minimum(known.low, low, out=known.low)
-            np.maximum(known.high, high, out=known.high)
+            record.above |= high > 0
+            record.below |= low < 0
+            np.minimum(record.low, low, out=record.low)
+            np.maximum(record.high, high, out=record.high)
 
     def missing(self) -> list[Missing]:
-        """Sides to which no number came though one can. A channel that is one number whatever comes
-        in has no other side."""
-        found = []
+        """Reachable sides that no number has reached. A constant channel has no other side."""
+        missing = []
         for (value, words), s in self.seen.items():
             moves = s.high > s.low
             sides = (("above", s.above, -s.high), ("below", s.below, s.low))
             for (side, reached, gap), reachable in zip(sides, s.reachable):
                 lacking = moves & ~reached
                 if reachable and lacking.any():
-                    found.append(Missing(value, words, side, float(gap[lacking].min())))
-        return found
+                    missing.append(Missing(value, words, side, float(gap[lacking].min())))
+        return missing
 
 
 def _reachable(graph: Graph, node: Node, margin: Margin) -> tuple[bool, bool]:
-    """Whether numbers above and below the corner can come in at all, by what makes them."""
-    if margin.place is None:
+    """(above, below): True where the operators before it can give numbers on that side."""
+    if margin.position is None:
         return True, True
     low, high = interval(graph, node.inputs[margin.operand])
-    return high > margin.place, low < margin.place
+    return high > margin.position, low < margin.position

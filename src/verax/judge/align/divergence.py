@@ -1,7 +1,7 @@
-"""Where two networks part, and every place where they part again after that.
+"""Finds the first divergence of two networks, and every later one.
 
-A place is bridged by giving the first network the second's value there and going on: what agrees
-from then on shows that nothing else is wrong, and what does not is the next place.
+A divergence is bridged by giving the first network the second's value there and continuing: if all
+later values agree, nothing else differs; else the next one that does not is the next divergence.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from verax.base.deadline import clock
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, Node
+from verax.judge.align.attribute_changes import Remedy, everywhere
 from verax.judge.align.origins import find_origin
 from verax.judge.align.permutations import Arrangement, arrangements, nearest
 from verax.judge.align.reasons import explain
-from verax.judge.align.remedies import Remedy, everywhere
-from verax.judge.align.values import Found, Index, Side, ancestors, resume
+from verax.judge.align.values import Index, Side, ValueMatch, ancestors, resume
 from verax.numerics import statistics as st
 from verax.records.alignment import Divergence
 
@@ -30,21 +30,21 @@ IN_PIECES = 16
 """The same against the first open value of the other side: one operator that is written out."""
 LOOK_AHEAD = 6
 """Values after a bridge of which one has to agree."""
-Matches = dict[str, Found]
+Matches = dict[str, ValueMatch]
 
 
 @dataclass
 class Divergences:
-    """Matches of all values, and places where the networks part.
+    """Matches of all values, and the locations where the networks diverge.
 
-    complete: whether all places were found; everywhere: the cause of the only place listed was
-    tried at every node of its kind, and explains all there is. carried: the matches, and what
-    agrees once every bridge gives the second's value; bridges: first value of each, with the
-    second's and how it is read.
+    complete: True if all locations were found; everywhere: True if the cause of the only location
+    listed was tried at every node of its kind and explains all differences. carried: the matches,
+    and those once every bridge gives the second's value; bridges: the first's value of each, with
+    the second's and its arrangement.
     """
 
     matches: Matches
-    places: list[Divergence] = field(default_factory=list)
+    locations: list[Divergence] = field(default_factory=list)
     complete: bool = True
     everywhere: bool = False
     carried: Matches = field(default_factory=dict)
@@ -52,25 +52,25 @@ class Divergences:
 
 
 def match_all(first: Side, second: Side, names: Iterable[str] | None = None) -> Matches:
-    """For every value of the first network the one of the second that holds the same."""
+    """By value of the first network, the second's value that holds the same numbers."""
     index = Index(second)
-    found = {v: index.find(first, v) for v in (first.names if names is None else names)}
-    return {v: f for v, f in found.items() if f is not None}
+    matches = {v: index.find(first, v) for v in (first.names if names is None else names)}
+    return {v: f for v, f in matches.items() if f is not None}
 
 
 def find_divergences(first: Side, second: Side) -> Divergences:
-    """Compare all values; then bridge place after place. Neither side is changed."""
+    """Compare all values, then bridge one divergence after another. Neither side is changed."""
     state = _State(first, second)
     result = Divergences(dict(state.matches), carried=state.matches)
-    tried: list[Remedy] = []
+    remedies: list[Remedy] = []
     while True:
         open_first, open_second = state.opened()
         if not open_first and not open_second:
             return result
-        at_end = len(result.places) == MAX_PLACES or clock().is_up
+        at_end = len(result.locations) == MAX_PLACES or clock().is_up
         if not open_first or not open_second or at_end:
             if not at_end:
-                result.places.append(_one_sided(state.first, second, open_first, open_second))
+                result.locations.append(_one_sided(state.first, second, open_first, open_second))
             result.complete = False
             return result
         bridge = _bridge(state, open_first, open_second)
@@ -85,12 +85,12 @@ def find_divergences(first: Side, second: Side) -> Divergences:
             ends, arrangement = origin.ends, origin.arrangement
             regions = ([origin.nodes[0]], [origin.nodes[1]])
             bridge = _Bridge(ends, arrangement, origin.values)
-        place, remedy = explain(state.first, second, ends, regions, state.matches, arrangement)
-        result.places.append(replace(place, bridged=bridge is not None))
-        if remedy is not None and remedy not in tried:
-            tried.append(remedy)
+        divergence, remedy = explain(state.first, second, ends, regions, state.matches, arrangement)
+        result.locations.append(replace(divergence, bridged=bridge is not None))
+        if remedy is not None and remedy not in remedies:
+            remedies.append(remedy)
             if _cures(first, second, remedy):
-                result.places, result.everywhere = result.places[-1:], True
+                result.locations, result.everywhere = result.locations[-1:], True
                 return result
         if bridge is None:
             result.complete = False
@@ -100,7 +100,7 @@ def find_divergences(first: Side, second: Side) -> Divergences:
 
 
 class _State:
-    """What agrees so far. Matches only grow: a bridge changes what did not agree."""
+    """The matches so far. They only grow: a bridge changes values that did not match."""
 
     def __init__(self, first: Side, second: Side) -> None:
         self.first, self.second = first, second
@@ -116,17 +116,18 @@ class _State:
         )
 
     def go_on(self, bridge: _Bridge) -> None:
-        """Take the second's value for the first's at the bridge, and look again at the rest."""
+        """Take the second's value for the first's at the bridge, and match the other values
+        again."""
         self.first = replace(self.first, values=bridge.values)
-        rest = [v for v in self.first.names if v not in self.matches]
-        found = {v: self.index.find(self.first, v) for v in rest}
-        self.matches.update({v: f for v, f in found.items() if f is not None})
+        unmatched = [v for v in self.first.names if v not in self.matches]
+        new_matches = {v: self.index.find(self.first, v) for v in unmatched}
+        self.matches.update({v: f for v, f in new_matches.items() if f is not None})
         missing = [v for v in self.second.names if v not in self.matched_second]
         self.matched_second.update(match_all(self.second, self.first, missing))
 
 
 def _cures(first: Side, second: Side, remedy: Remedy) -> bool:
-    """Whether the remedy, applied at every one of several nodes, leaves nothing open."""
+    """True if the remedy, applied at all nodes of its kind, leaves no value unmatched."""
     changed = everywhere(first if remedy.of_first else second, remedy)
     if changed is None:
         return False
@@ -155,7 +156,7 @@ def open_values(side: Side, matched: set[str]) -> list[str]:
 
 
 def region(graph: Graph, value: str, opened: list[str]) -> list[Node]:
-    """The nodes that make `value` from what agrees."""
+    """The nodes that compute `value` from matched values."""
     within = ancestors(graph, value) & {*opened, value}
     return [n for n in graph.nodes if not within.isdisjoint(n.outputs)]
 
@@ -171,14 +172,14 @@ def _bridge(state: _State, open_first: list[str], open_second: list[str]) -> _Br
     """The earliest pair of values after which the networks agree again, as far as one is found."""
     first, second, index = state.first, state.second, state.index
     habits = _habits(state.matches)
-    pairs = [
+    candidates = [
         (i + j, i, a, b)
         for i, a in enumerate(open_first[:IN_PIECES])
         for j, b in enumerate(open_second[:IN_PIECES])
         if (i < REACH and j < REACH) or not (i and j)
         if first.values[a].size == second.values[b].size
     ]
-    for _, _, a, b in sorted(pairs):
+    for _, _, a, b in sorted(candidates):
         arrangement = _layout(second.values[b], first.values[a], habits)
         if arrangement is None:
             continue
@@ -198,8 +199,8 @@ def _habits(matches: Matches) -> list[Arrangement]:
     """Layouts in which values that agree are held, the commonest first."""
     counts: dict[tuple[int, tuple[int, ...]], int] = {}
     samples: dict[tuple[int, tuple[int, ...]], Arrangement] = {}
-    for found in matches.values():
-        a = found.arrangement
+    for match in matches.values():
+        a = match.arrangement
         if not a.shuffled and not a.squeeze:
             key = len(a.shape), a.axes
             counts[key] = counts.get(key, 0) + 1
@@ -211,16 +212,16 @@ def _layout(
     source: np.ndarray, target: np.ndarray, habits: list[Arrangement]
 ) -> Arrangement | None:
     """The layout of `source` that suits `target`: the usual one unless another is much nearer."""
-    found = nearest(source, target)
-    if found is None:
+    best = nearest(source, target)
+    if best is None:
         return None
     possible = {a.axes: a for a in arrangements(source.shape, target.shape)}
     for habit in habits:
         if len(habit.shape) == target.ndim and habit.axes in possible:
             usual = possible[habit.axes]
             gap = st.root_mean_square(usual.apply(source) - target)
-            return usual if found[1] >= st.CLEARLY * gap else found[0]
-    return found[0]
+            return usual if best[1] >= st.CLEARLY * gap else best[0]
+    return best[0]
 
 
 def _ends(

@@ -29,7 +29,7 @@ Draw = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 @dataclass(frozen=True)
 class Drive:
-    """One way to make an array of the form of another. words: what it is, for a sentence."""
+    """A generator of arrays with the shape and type of another. words: its description."""
 
     words: str
     draw: Draw
@@ -37,15 +37,18 @@ class Drive:
 
 def of_sizes(constants: Iterable[float]) -> list[Drive]:
     """Drives for a piece of network that holds these constants, the likeliest to tell first."""
-    held = sorted({abs(c) for c in constants if np.isfinite(c) and 0 < abs(c) < LARGEST})
-    kept = [*held[: MOST_CONSTANTS // 2], *held[MOST_CONSTANTS // 2 :][-MOST_CONSTANTS // 2 :]]
-    sizes = [*SIZES, *(c * by for c in kept for by in BEYOND)]
-    sizes += [float(np.sqrt(c)) for c in kept if c < 1e-2]
+    magnitudes = sorted({abs(c) for c in constants if np.isfinite(c) and 0 < abs(c) < LARGEST})
+    selected = [
+        *magnitudes[: MOST_CONSTANTS // 2],
+        *magnitudes[MOST_CONSTANTS // 2 :][-MOST_CONSTANTS // 2 :],
+    ]
+    sizes = [*SIZES, *(c * by for c in selected for by in BEYOND)]
+    sizes += [float(np.sqrt(c)) for c in selected if c < 1e-2]
     drives = [Drive("numbers like those of the network", _like)]
     drives += [
         Drive(f"numbers of about {s:.3g}", _normal(s)) for s in dict.fromkeys(sizes) if s < LARGEST
     ]
-    return [*drives, Drive("halves", _halves), Drive("zeros", _zeros)]
+    return [*drives, Drive("halves", _half_integers), Drive("zeros", _zeros)]
 
 
 def farther(size: float) -> Drive:
@@ -53,7 +56,7 @@ def farther(size: float) -> Drive:
     return Drive(f"numbers of about {size:.3g}", _normal(size))
 
 
-def _whole(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def _integers(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Integers and truth values: those at hand, in another order, in their own range."""
     if array.dtype.kind == "b":
         return random.integers(0, 2, array.shape).astype(bool)
@@ -65,7 +68,7 @@ def _whole(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 def _like(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     if array.dtype.kind != "f":
-        return _whole(array, random)
+        return _integers(array, random)
     finite = array[np.isfinite(array)]
     size = st.root_mean_square(finite) if finite.size else 1.0
     return random.standard_normal(array.shape) * (size or 1.0)
@@ -74,15 +77,15 @@ def _like(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
 def _normal(size: float) -> Draw:
     def draw(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
         if array.dtype.kind != "f":
-            return _whole(array, random)
+            return _integers(array, random)
         return random.standard_normal(array.shape) * size
 
     return draw
 
 
-def _halves(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def _half_integers(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     if array.dtype.kind != "f":
-        return _whole(array, random)
+        return _integers(array, random)
     return random.integers(-8, 9, array.shape) / 2.0
 
 
@@ -95,7 +98,7 @@ def of_inputs() -> Iterator[Drive]:
 
     def from_floats(make: Draw) -> Draw:
         def draw(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-            return make(array, random) if array.dtype.kind == "f" else _whole(array, random)
+            return make(array, random) if array.dtype.kind == "f" else _integers(array, random)
 
         return draw
 
@@ -122,12 +125,12 @@ def of_inputs() -> Iterator[Drive]:
     yield Drive("normal with 256 times its size", from_floats(lambda a, r: 256 * _like(a, r)))
     yield Drive("one in 50 of it set, the rest 0", from_floats(sparse))
     yield Drive("saturated: plus or minus 256 times its size", from_floats(saturated))
-    yield Drive("rounded to halves", from_floats(_halves))
+    yield Drive("rounded to halves", from_floats(_half_integers))
     yield Drive("a thousandth of it", scaled(1e-3))
     yield Drive("a millionth of it", scaled(1e-6))
     yield Drive("zeros", from_floats(_zeros))
 
 
-def constants_of(found: Sequence[float]) -> list[float]:
+def constants_of(constants: Sequence[float]) -> list[float]:
     """Finite constants, each once."""
-    return list(dict.fromkeys(c for c in found if np.isfinite(c)))
+    return list(dict.fromkeys(c for c in constants if np.isfinite(c)))

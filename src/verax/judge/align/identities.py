@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
-from verax.judge.align.bodies import Change, changes
+from verax.judge.align.subgraph_changes import OperatorChange, changes
 from verax.numerics.statistics import FLOAT32_UNIT
 from verax.ops.control.bodies import body_of
 from verax.records.alignment import AttributeDifference
@@ -54,12 +54,12 @@ def is_rounded(a: object, b: object) -> bool:
     return abs(a - b) <= 2 * FLOAT32_UNIT * max(abs(a), abs(b))
 
 
-def open_changes(a: Operator, b: Operator, sizes_open: bool) -> list[Change]:
-    """What two operators of one kind do not share and no identity covers.
+def open_changes(a: Operator, b: Operator, sizes_open: bool) -> list[OperatorChange]:
+    """Differences of two operators of one kind that no identity covers.
 
     sizes_open: whether both networks take inputs of other sizes too, where windows and axes may
     make a difference that these sizes do not show."""
-    found = []
+    uncovered = []
     for change in changes(a, b):
         name = change.attribute
         silent = SILENT.get(name)
@@ -73,12 +73,12 @@ def open_changes(a: Operator, b: Operator, sizes_open: bool) -> list[Change]:
             continue
         if a.kind == b.kind == "Pad" and name == "mode" and not sizes_open:
             continue
-        found.append(change)
-    return found
+        uncovered.append(change)
+    return uncovered
 
 
 @dataclass(frozen=True)
-class Unequal:
+class NodeDifference:
     """An attribute, or a bound that is a constant, in which two nodes of one kind differ."""
 
     first: Node
@@ -88,7 +88,7 @@ class Unequal:
 
 def unequal(
     first: tuple[Iterable[Node], Graph], second: tuple[Iterable[Node], Graph], sizes_open: bool
-) -> list[Unequal]:
+) -> list[NodeDifference]:
     """Attributes in which nodes of two networks differ, kind by kind: of kinds that both use
     equally often. Other kinds are written otherwise, and only numbers can tell."""
     graphs = first[1], second[1]
@@ -99,35 +99,43 @@ def unequal(
             if node.op.kind not in MOVEMENT and node.op.kind != "If":
                 kinds[node.op.kind].append(node)
         sides.append(kinds)
-    found: list[Unequal] = []
+    differences: list[NodeDifference] = []
     for kind, own in sides[0].items():
         left = list(sides[1].get(kind, ()))
         if len(own) != len(left):
             continue
         for node in own:
-            rest: list[Unequal] = []
+            fewest: list[NodeDifference] = []
             best = -1
-            for i, other in enumerate(left):
-                differing = _differing(node, other, graphs, sizes_open)
-                if best < 0 or len(differing) < len(rest):
-                    best, rest = i, differing
+            for i, candidate in enumerate(left):
+                differing = _differing(node, candidate, graphs, sizes_open)
+                if best < 0 or len(differing) < len(fewest):
+                    best, fewest = i, differing
                 if not differing:
                     break
             left.pop(best)
-            found += rest
-    return found
+            differences += fewest
+    return differences
 
 
-def _differing(a: Node, b: Node, graphs: tuple[Graph, Graph], sizes_open: bool) -> list[Unequal]:
-    found = []
+def _differing(
+    a: Node, b: Node, graphs: tuple[Graph, Graph], sizes_open: bool
+) -> list[NodeDifference]:
+    differences = []
     if a.op != b.op:
-        found = [Unequal(a, b, c.difference) for c in open_changes(a.op, b.op, sizes_open)]
+        differences = [
+            NodeDifference(a, b, c.difference) for c in open_changes(a.op, b.op, sizes_open)
+        ]
     if a.op.kind in BOUNDED:
-        own, other = (_bounds(n, g) for n, g in zip((a, b), graphs))
-        if len(own) == len(other) and not all(map(is_rounded, own, other)):
-            texts = (", ".join(f"{x:g}" for x in held) or "nothing" for held in (own, other))
-            found.append(Unequal(a, b, AttributeDifference(a.op.kind, "its bounds", *texts)))
-    return found
+        own, second_bounds = (_bounds(n, g) for n, g in zip((a, b), graphs))
+        if len(own) == len(second_bounds) and not all(map(is_rounded, own, second_bounds)):
+            texts = (
+                ", ".join(f"{x:g}" for x in bounds) or "nothing" for bounds in (own, second_bounds)
+            )
+            differences.append(
+                NodeDifference(a, b, AttributeDifference(a.op.kind, "its bounds", *texts))
+            )
+    return differences
 
 
 def _bounds(node: Node, graph: Graph) -> list[float]:

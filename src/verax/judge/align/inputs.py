@@ -1,4 +1,4 @@
-"""Which input of one network is which of another, and what was done to it on the way.
+"""Matches the inputs of two networks: layout, channel order and scale of each.
 
 Files disagree on names, layout (NCHW, NHWC), order of channels (RGB, BGR) and range (0..1, 0..255,
 minus a mean). Candidates are tried on the beginning of the second network: the right one makes its
@@ -31,7 +31,7 @@ ENOUGH = 2
 NEAREST = 4
 """Values of either side whose distance is looked at when none agrees."""
 MAX_CHANNELS = 4
-"""Axes up to this long may hold colours, whose order and scale differ between files."""
+"""Axes up to this long may hold colors, whose order and scale differ between files."""
 RANGES = (
     ((1 / 255,), (0.0,)),
     ((255.0,), (0.0,)),
@@ -44,14 +44,14 @@ RANGES = (
 )
 """Usual (scale, offset) between the ranges that files expect of an image."""
 CODES = (DType.int8, DType.int16)
-"""Element types of inputs that only quantised networks take (bytes may be an image)."""
+"""Element types of inputs that only quantized networks take (bytes may be an image)."""
 Scaling = tuple[tuple[float, ...], tuple[float, ...]]
 Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Way:
-    """How an array for the second network is made from one for the first.
+class InputConversion:
+    """Conversion of an input array of the first network into one of the second.
 
     channel_axis: of the second's layout, along which `scale` and `offset` lie when there are
     several.
@@ -64,16 +64,16 @@ class Way:
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """In float64 (integers stay what they are unless scaled)."""
-        moved = self.arrangement.apply(array)
+        arranged = self.arrangement.apply(array)
         if self.scale == (1.0,) and self.offset == (0.0,):
-            return moved
-        shape = [1] * moved.ndim
+            return arranged
+        shape = [1] * arranged.ndim
         if len(self.scale) > 1:
             shape[self.channel_axis] = len(self.scale)
         scale, offset = np.reshape(self.scale, shape), np.reshape(self.offset, shape)
-        return np.asarray(moved * scale + offset, np.float64)
+        return np.asarray(arranged * scale + offset, np.float64)
 
-    def resized(self, array: np.ndarray) -> Way:
+    def resized(self, array: np.ndarray) -> InputConversion:
         """The same for an array of other sizes. Raises ValueError where its shape is not told."""
         a = self.arrangement
         shape = tuple(array.shape[i] for i in a.axes) if a.axes else array.shape
@@ -82,20 +82,20 @@ class Way:
         return dataclasses.replace(self, arrangement=dataclasses.replace(a, shape=shape))
 
     def record(self, first: str, second: str) -> InputMatch:
-        """The way in the record's terms."""
+        """The conversion as a record of the alignment."""
         a = self.arrangement
         scaled = self.scale != (1.0,) or self.offset != (0.0,)
         plain = dataclasses.replace(a, axis=-1, channels=())
-        parts = [] if plain.plain else [str(plain)]
+        clauses = [] if plain.plain else [str(plain)]
         if a.axis >= 0:
-            colours = " (RGB against BGR)" if len(a.channels) == 3 else ""
-            parts.append(f"channels {order_words(a.channels)}{colours}")
+            color_note = " (RGB against BGR)" if len(a.channels) == 3 else ""
+            clauses.append(f"channels {order_words(a.channels)}{color_note}")
         if scaled and len(self.scale) == 1:
             shift = f" {self.offset[0]:+.6g}" if self.offset[0] else ""
-            parts.append(f"{self.scale[0]:.6g} * x{shift}")
+            clauses.append(f"{self.scale[0]:.6g} * x{shift}")
         elif scaled:
             scale, offset = (", ".join(f"{v:.6g}" for v in vs) for vs in (self.scale, self.offset))
-            parts.append(f"per channel, scale [{scale}] and offset [{offset}]")
+            clauses.append(f"per channel, scale [{scale}] and offset [{offset}]")
         return InputMatch(
             first,
             second,
@@ -104,12 +104,12 @@ class Way:
             a.channels,
             self.scale if scaled else (),
             self.offset if scaled else (),
-            ", then ".join(parts) or "as it is",
+            ", then ".join(clauses) or "as it is",
         )
 
 
-Ways = dict[str, tuple[str, Way]]
-"""For each input of the second network: the first's input, and the way from it."""
+InputConversions = dict[str, tuple[str, InputConversion]]
+"""By input of the second network: the first's input, and the conversion from it."""
 
 
 def pair_names(first: Graph, second: Graph) -> dict[str, str]:
@@ -123,22 +123,22 @@ def pair_names(first: Graph, second: Graph) -> dict[str, str]:
             place=f"{', '.join(first.inputs)} against {', '.join(second.inputs)}",
             next_step="compare networks that take the same inputs",
         )
-    for graph, other in ((first, second), (second, first)):
+    for graph, opposite in ((first, second), (second, first)):
         codes = [v for v in graph.inputs if graph.types[v].dtype in CODES]
-        if codes and any(other.types[v].dtype.is_float for v in other.inputs):
+        if codes and any(opposite.types[v].dtype.is_float for v in opposite.inputs):
             raise InputError(
                 f"one network takes {graph.types[codes[0]].dtype}, the other floating-point "
                 "numbers: the values of a quantised network are codes, not the same numbers",
                 place=f"input {codes[0]!r}",
                 next_step="judge each by itself: verax check MODEL RUNNER",
             )
-    pairs = {v: v for v in second.inputs if v in first.inputs}
-    rest = [v for v in first.inputs if v not in pairs]
-    for name in (v for v in second.inputs if v not in pairs):
-        fitting = [v for v in rest if _sizes(first.types[v], second.types[name]) is not None]
-        pairs[name] = (fitting or rest)[0]
-        rest.remove(pairs[name])
-    return pairs
+    paired = {v: v for v in second.inputs if v in first.inputs}
+    unpaired = [v for v in first.inputs if v not in paired]
+    for name in (v for v in second.inputs if v not in paired):
+        fitting = [v for v in unpaired if _sizes(first.types[v], second.types[name]) is not None]
+        paired[name] = (fitting or unpaired)[0]
+        unpaired.remove(paired[name])
+    return paired
 
 
 def _sizes(a: TensorType, b: TensorType) -> dict[str, int] | None:
@@ -155,23 +155,25 @@ def _sizes(a: TensorType, b: TensorType) -> dict[str, int] | None:
     ]
     for axes in itertools.chain(liked if a.rank > 2 else liked[:1], orders if a.rank > 2 else ()):
         sizes = {}
-        for axis, wanted in zip(axes, b.dims):
+        for axis, target_size in zip(axes, b.dims):
             own = a.dims[axis]
-            if isinstance(own, int) and isinstance(wanted, int) and own != wanted:
+            if isinstance(own, int) and isinstance(target_size, int) and own != target_size:
                 break
-            if not isinstance(own, int) and isinstance(wanted, int):
-                sizes.update({s: wanted for s in symbols(own) if str(own) == s})
+            if not isinstance(own, int) and isinstance(target_size, int):
+                sizes.update({s: target_size for s in symbols(own) if str(own) == s})
         else:
             return sizes
     return None
 
 
-def choose_first_sizes(first: Graph, second: Graph, pairs: Mapping[str, str]) -> dict[str, int]:
+def choose_first_sizes(
+    first: Graph, second: Graph, paired_names: Mapping[str, str]
+) -> dict[str, int]:
     """Sizes for the first network's symbols that suit the second's fixed sizes."""
-    given: dict[str, int] = {}
-    for name, own in pairs.items():
-        given.update(_sizes(first.types[own], second.types[name]) or {})
-    return choose_sizes(first, given)
+    fixed: dict[str, int] = {}
+    for name, own in paired_names.items():
+        fixed.update(_sizes(first.types[own], second.types[name]) or {})
+    return choose_sizes(first, fixed)
 
 
 def bind(type_: TensorType, shape: Sequence[int]) -> dict[str, int] | None:
@@ -188,67 +190,67 @@ def bind(type_: TensorType, shape: Sequence[int]) -> dict[str, int] | None:
     return sizes
 
 
-def layouts(shape: Sequence[int], wanted: TensorType) -> list[Arrangement]:
-    """Layouts that make an array of `shape` an input of type `wanted`."""
+def layouts(shape: Sequence[int], declared: TensorType) -> list[Arrangement]:
+    """Layouts that make an array of `shape` an input of type `declared`."""
     shape = tuple(shape)
-    if wanted.rank == len(shape) < 3:
-        return [Arrangement(shape)] if bind(wanted, shape) is not None else []
-    if wanted.is_static:
-        found = list(arrangements(shape, wanted.shape))
+    if declared.rank == len(shape) < 3:
+        return [Arrangement(shape)] if bind(declared, shape) is not None else []
+    if declared.is_static:
+        fitting = list(arrangements(shape, declared.shape))
         # Reading NCHW as NHWC without moving a number is hardly ever meant, unless the axes that
         # change places have size 1: then it is the transposition.
-        dense = [[n for n in s if n != 1] for s in (shape, wanted.shape)]
-        unlikely = len(shape) == wanted.rank and dense[0] != dense[1]
-        return [*found[1:], *found[:1]] if unlikely else found
+        dense = [[n for n in s if n != 1] for s in (shape, declared.shape)]
+        unlikely = len(shape) == declared.rank and dense[0] != dense[1]
+        return [*fitting[1:], *fitting[:1]] if unlikely else fitting
     targets = dict.fromkeys(
         tuple(shape[a] for a in axes) for axes in itertools.permutations(range(len(shape)))
     )
     return [
-        found
+        fitting
         for target in targets
-        if bind(wanted, target) is not None
-        for found in arrangements(shape, target)
+        if bind(declared, target) is not None
+        for fitting in arrangements(shape, target)
     ]
 
 
 def candidates(
-    array: np.ndarray, wanted: TensorType, scalings: Iterable[Scaling], reverse: bool = False
-) -> Iterator[Way]:
-    """Ways from an array to an input of type `wanted`, likeliest first.
+    array: np.ndarray, target: TensorType, scalings: Iterable[Scaling], reverse: bool = False
+) -> Iterator[InputConversion]:
+    """Yield conversions of an array into an input of type `target`, likeliest first.
 
-    reverse: whether colours in the other order are the likelier ones.
+    reverse: True if reversed colors are likelier.
     """
-    plain = layouts(array.shape, wanted)
-    colours = []
-    for found in plain:
-        for axis, size in enumerate(found.shape):
-            if 1 < size <= MAX_CHANNELS and (axis in (1, len(found.shape) - 1)):
+    plain = layouts(array.shape, target)
+    colors = []
+    for layout in plain:
+        for axis, size in enumerate(layout.shape):
+            if 1 < size <= MAX_CHANNELS and (axis in (1, len(layout.shape) - 1)):
                 order = tuple(reversed(range(size)))
-                colours.append(dataclasses.replace(found, axis=axis, channels=order))
-    both = [*colours, *plain] if reverse else [*plain, *colours]
-    yield from (Way(a) for a in both)
+                colors.append(dataclasses.replace(layout, axis=axis, channels=order))
+    ordered = [*colors, *plain] if reverse else [*plain, *colors]
+    yield from (InputConversion(a) for a in ordered)
     for scale, offset in scalings:
-        for found in both:
-            yield from _scaled(found, scale, offset)
+        for layout in ordered:
+            yield from _scaled(layout, scale, offset)
 
 
 def _scaled(
-    found: Arrangement, scale: tuple[float, ...], offset: tuple[float, ...]
-) -> Iterator[Way]:
+    layout: Arrangement, scale: tuple[float, ...], offset: tuple[float, ...]
+) -> Iterator[InputConversion]:
     if len(scale) == 1:
-        yield Way(found, scale, offset)
+        yield InputConversion(layout, scale, offset)
         return
-    for axis in (1, len(found.shape) - 1):
-        if found.shape[axis] == len(scale):
-            yield Way(found, scale, offset, axis)
-            yield Way(found, scale[::-1], offset[::-1], axis)
+    for axis in (1, len(layout.shape) - 1):
+        if layout.shape[axis] == len(scale):
+            yield InputConversion(layout, scale, offset, axis)
+            yield InputConversion(layout, scale[::-1], offset[::-1], axis)
 
 
 def scalings_within(graph: Graph, values: Values, name: str) -> list[Scaling]:
     """Per-channel maps from input `name` to values that the network itself makes of it at its
     beginning: what one file does inside, another expects to be done before it."""
     x = values[name]
-    found: list[Scaling] = []
+    scalings: list[Scaling] = []
     for node in graph.nodes[:PREFIX]:
         for value in node.outputs:
             y = values[value]
@@ -256,8 +258,8 @@ def scalings_within(graph: Graph, values: Values, name: str) -> list[Scaling]:
                 continue
             fit = _affine(x.astype(np.float64), y)
             if fit is not None and fit != ((1.0,), (0.0,)):
-                found.append(fit)
-    return list(dict.fromkeys(found))
+                scalings.append(fit)
+    return list(dict.fromkeys(scalings))
 
 
 def _affine(x: np.ndarray, y: np.ndarray) -> Scaling | None:
@@ -267,11 +269,11 @@ def _affine(x: np.ndarray, y: np.ndarray) -> Scaling | None:
             continue
         rows = [np.moveaxis(a, axis, 0) if axis is not None else a[None] for a in (x, y)]
         flat = [r.reshape(r.shape[0], -1) for r in rows]
-        centred = [r - r.mean(axis=1, keepdims=True) for r in flat]
-        size = (centred[0] ** 2).sum(axis=1)
+        centered = [r - r.mean(axis=1, keepdims=True) for r in flat]
+        size = (centered[0] ** 2).sum(axis=1)
         if not size.all():
             continue
-        scale = (centred[0] * centred[1]).sum(axis=1) / size
+        scale = (centered[0] * centered[1]).sum(axis=1) / size
         offset = flat[1].mean(axis=1) - scale * flat[0].mean(axis=1)
         offset[np.abs(offset) <= st.FLOAT64_NOISE * np.abs(scale)] = 0.0
         gap = scale[:, None] * flat[0] + offset[:, None] - flat[1]
@@ -281,20 +283,20 @@ def _affine(x: np.ndarray, y: np.ndarray) -> Scaling | None:
 
 
 def inverse(scaling: Scaling) -> Scaling:
-    """The map back."""
+    """The inverse map."""
     scale, offset = scaling
     return tuple(1 / s for s in scale), tuple(-o / s if o else 0.0 for s, o in zip(scale, offset))
 
 
-def match_inputs(first: Side, second: Graph, pairs: Mapping[str, str]) -> Ways:
-    """The best way to every input of the second network.
+def match_inputs(first: Side, second: Graph, paired_names: Mapping[str, str]) -> InputConversions:
+    """The best conversion to every input of the second network.
 
     Raises `InputError` when no layout of the first's input fits the second's.
     """
-    ways: Ways = {}
-    tried: dict[str, list[Way]] = {}
-    reverse = colours_reversed(first.graph, second)
-    for name, own in pairs.items():
+    conversions: InputConversions = {}
+    options: dict[str, list[InputConversion]] = {}
+    reverse = colors_reversed(first.graph, second)
+    for name, own in paired_names.items():
         array = first.values[own]
         plain = list(candidates(array, second.types[name], (), reverse))
         if not plain:
@@ -304,19 +306,19 @@ def match_inputs(first: Side, second: Graph, pairs: Mapping[str, str]) -> Ways:
                 place=f"input {name!r}",
                 next_step="give sizes that suit both (--shape)",
             )
-        ways[name], tried[name] = (own, plain[0]), plain
+        conversions[name], options[name] = (own, plain[0]), plain
     head = _head(second)
     index = Index(first, [v for v in first.names if v not in first.graph.inputs])
-    for name, own in pairs.items():
-        ways[name] = own, _best(first, index, head, ways, name, tried[name])
-    return ways
+    for name, own in paired_names.items():
+        conversions[name] = own, _best(first, index, head, conversions, name, options[name])
+    return conversions
 
 
-def untelling(first: Side, second: Graph, ways: Ways) -> list[str]:
-    """Sentences on inputs that cannot tell one reading from another: one number everywhere, or the
-    same array in two layouts or orders of colours."""
+def untelling(first: Side, second: Graph, conversions: InputConversions) -> list[str]:
+    """Notes on inputs that cannot distinguish conversions: one number everywhere, or the same array
+    in two layouts or color orders."""
     notes = []
-    for name, (own, way) in ways.items():
+    for name, (own, conversion) in conversions.items():
         array = first.values[own]
         if array.size < 2:
             continue
@@ -326,21 +328,24 @@ def untelling(first: Side, second: Graph, ways: Ways) -> list[str]:
                 "orders of channels apart"
             )
             continue
-        chosen = way.arrangement.apply(array)
-        for other in candidates(array, second.types[name], ()):
-            a = other.arrangement
-            if a != way.arrangement and np.array_equal(a.apply(array), chosen):
-                told = (w.record(own, name).words for w in (Way(way.arrangement), other))
+        arranged = conversion.arrangement.apply(array)
+        for alternative in candidates(array, second.types[name], ()):
+            a = alternative.arrangement
+            if a != conversion.arrangement and np.array_equal(a.apply(array), arranged):
+                texts = (
+                    w.record(own, name).words
+                    for w in (InputConversion(conversion.arrangement), alternative)
+                )
                 notes.append(
-                    f"input {own!r} is the same array {' and '.join(told)}: it cannot tell which "
+                    f"input {own!r} is the same array {' and '.join(texts)}: it cannot tell which "
                     "of the two the second network means"
                 )
                 break
     return notes
 
 
-def colours_reversed(first: Graph, second: Graph) -> bool:
-    """Whether the weights of the first convolutions are equal but for the order of colours."""
+def colors_reversed(first: Graph, second: Graph) -> bool:
+    """Whether the weights of the first convolutions are equal but for the order of colors."""
     a, b = (_first_weights(g) for g in (first, second))
     if a is None or b is None or a.shape != b.shape or a.shape[1] > MAX_CHANNELS:
         return False
@@ -355,29 +360,36 @@ def _first_weights(graph: Graph) -> np.ndarray | None:
     return None
 
 
-def _best(first: Side, index: Index, head: Graph, ways: Ways, name: str, plain: list[Way]) -> Way:
-    """The way to input `name` under which most of `head` agrees; when nothing does, the nearest."""
-    own = ways[name][0]
-    best: tuple[tuple[float, float], Way] | None = None
+def _best(
+    first: Side,
+    index: Index,
+    head: Graph,
+    conversions: InputConversions,
+    name: str,
+    plain: list[InputConversion],
+) -> InputConversion:
+    """The conversion to input `name` with the most agreeing values of `head`; else the nearest."""
+    own = conversions[name][0]
+    best: tuple[tuple[float, float], InputConversion] | None = None
     array = first.values[own]
     inner = scalings_within(first.graph, first.values, own)
     try:
-        start = second_values(head, first.values, ways)
+        start = second_values(head, first.values, conversions)
         inner += map(inverse, scalings_within(head, start, name))
     except VeraxError:
         pass
-    colours = [s for s in RANGES if array.ndim >= 3]
-    wanted = head.types[name]
-    scaled = list(candidates(array, wanted, [*dict.fromkeys(inner), *colours]))[len(plain) :]
-    for way in [*plain, *scaled]:
+    colors = [s for s in RANGES if array.ndim >= 3]
+    target = head.types[name]
+    scaled = list(candidates(array, target, [*dict.fromkeys(inner), *colors]))[len(plain) :]
+    for conversion in [*plain, *scaled]:
         try:
-            values = second_values(head, first.values, {**ways, name: (own, way)})
+            values = second_values(head, first.values, {**conversions, name: (own, conversion)})
         except VeraxError:
             continue
         agreeing, gap = _agreement(first, index, Side(head, values))
         score = (-float(agreeing), gap)
         if best is None or _better(score, best[0]):
-            best = score, way
+            best = score, conversion
         if agreeing >= ENOUGH:
             break
     return best[1] if best else plain[0]
@@ -392,7 +404,7 @@ def _agreement(first: Side, index: Index, head: Side) -> tuple[int, float]:
     """How many values of the second's beginning agree with some of the first's in some layout; if
     none, the smallest relative distance of the first few.
 
-    Reordered channels do not count: an input in the wrong order of colours agrees so, too.
+    Reordered channels do not count: an input in the wrong order of colors agrees so, too.
     """
     compared = [v for v in head.names if v not in head.graph.inputs and not _is_input(head, v)]
     agreeing, gap = 0, np.inf
@@ -416,8 +428,8 @@ def _agreement(first: Side, index: Index, head: Side) -> tuple[int, float]:
 
 def nearest_distance(source: np.ndarray, target: np.ndarray) -> float:
     """Distance in the layout that suits best; infinite when none does."""
-    found = nearest(source, target)
-    return found[1] if found else np.inf
+    best = nearest(source, target)
+    return best[1] if best else np.inf
 
 
 def _is_input(side: Side, value: str) -> bool:
@@ -436,16 +448,20 @@ def _head(graph: Graph) -> Graph:
     return Graph(graph.inputs, outputs, nodes, graph.constants, graph.types, graph.name)
 
 
-def second_inputs(second: Graph, firsts: Mapping[str, np.ndarray], ways: Ways) -> Values:
+def second_inputs(
+    second: Graph, firsts: Mapping[str, np.ndarray], conversions: InputConversions
+) -> Values:
     """Inputs of the second network from values of the first, in the working dtype."""
-    made: Values = {}
-    for name, (own, way) in ways.items():
-        array = way.apply(np.asarray(firsts[own]))
+    inputs: Values = {}
+    for name, (own, conversion) in conversions.items():
+        array = conversion.apply(np.asarray(firsts[own]))
         declared = second.types[name].dtype
-        made[name] = array.astype(np.float64 if declared.is_float else declared.counted)
-    return made
+        inputs[name] = array.astype(np.float64 if declared.is_float else declared.counted)
+    return inputs
 
 
-def second_values(second: Graph, firsts: Mapping[str, np.ndarray], ways: Ways) -> Values:
+def second_values(
+    second: Graph, firsts: Mapping[str, np.ndarray], conversions: InputConversions
+) -> Values:
     """Every value of the second network on the first's inputs."""
-    return evaluate_all(second, second_inputs(second, firsts, ways))
+    return evaluate_all(second, second_inputs(second, firsts, conversions))

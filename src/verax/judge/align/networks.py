@@ -17,17 +17,17 @@ from verax.base.figures import times
 from verax.ir.graph import Graph, same_bits, specialise
 from verax.judge.align.divergence import Divergences, find_divergences, match_all
 from verax.judge.align.inputs import (
-    Ways,
+    InputConversions,
     choose_first_sizes,
     match_inputs,
     pair_names,
     second_inputs,
     untelling,
 )
+from verax.judge.align.invisible_differences import invisible_differences
 from verax.judge.align.permutations import Arrangement, arrange, likeliest
 from verax.judge.align.proof import graph_open
 from verax.judge.align.reasons import MOVES
-from verax.judge.align.twins import unseen
 from verax.judge.align.values import (
     Side,
     comparable,
@@ -37,7 +37,7 @@ from verax.judge.align.values import (
     unit_of,
     with_spread,
 )
-from verax.judge.align.verdict import Judged, judge_operators, told_by_operators
+from verax.judge.align.verdict import OperatorJudgement, evidence_notes, judge_operators
 from verax.judge.align.weights import CAUSES_SAID
 from verax.judge.inputs import draw_inputs
 from verax.numerics import statistics as st
@@ -86,13 +86,13 @@ def _compared(
     sizes: Mapping[str, int] | None,
     names: tuple[str, str],
     progress: Progress | None,
-    turned: bool = False,
+    swapped: bool = False,
 ) -> Alignment:
-    """As `align`, within its time. turned: this is the second way round."""
-    say = progress or (lambda what, done: None)
-    pairs = pair_names(first, second)
-    chosen = {**choose_first_sizes(first, second, pairs), **(sizes or {})}
-    arrays, drawn = draw_inputs(first, seed, chosen)
+    """As `align`, within its time. swapped: True for the comparison with the networks exchanged."""
+    say = progress or (lambda description, done: None)
+    paired_names = pair_names(first, second)
+    first_sizes = {**choose_first_sizes(first, second, paired_names), **(sizes or {})}
+    arrays, drawn = draw_inputs(first, seed, first_sizes)
     if inputs is not None:
         arrays, drawn = (
             {k: np.asarray(v) for k, v in inputs.items()},
@@ -103,13 +103,13 @@ def _compared(
     say("evaluating the first network", 0.05)
     sides_first = Side(first, evaluate_all(first, _work(first, arrays)))
     say("matching inputs", 0.2)
-    ways = match_inputs(sides_first, second, pairs)
+    conversions = match_inputs(sides_first, second, paired_names)
     say("evaluating the second network", 0.35)
-    a, b = sides_first, _second_side(second, sides_first, ways)
+    a, b = sides_first, _second_side(second, sides_first, conversions)
 
-    def both(made: Mapping[str, np.ndarray]) -> tuple[Side, Side]:
-        one = Side(a.graph, evaluate_all(a.graph, made))
-        return one, _second_side(second, one, ways)
+    def evaluate_both(work: Mapping[str, np.ndarray]) -> tuple[Side, Side]:
+        one = Side(a.graph, evaluate_all(a.graph, work))
+        return one, _second_side(second, one, conversions)
 
     outputs = match_outputs(a, b)
     if not all(o.statistic == 0.0 and not o.reason for o in outputs):
@@ -120,48 +120,48 @@ def _compared(
     agree = all(not o.reason for o in outputs)
     divergences = Divergences(match_all(a, b)) if agree else find_divergences(a, b)
     outputs = _restated(outputs, divergences)
-    notes = untelling(sides_first, second, ways)
+    notes = untelling(sides_first, second, conversions)
     if agree:
         say("confirming on other inputs", 0.9)
-        outputs = _confirmed(a, b, ways, outputs, seed + 2)
-        outputs = _at_other_sizes(declared, second, ways, outputs, bool(a.spread), seed + 2)
+        outputs = _confirmed(a, b, conversions, outputs, seed + 2)
+        outputs = _at_other_sizes(declared, second, conversions, outputs, bool(a.spread), seed + 2)
     relation = _relation(a, b, outputs, notes)
-    how: list[str] = []
+    explanations: list[str] = []
     blind = relation is Relation.undecided and all(not o.reason for o in outputs)
     if (relation is Relation.same or blind) and not written_alike(a.graph, b.graph):
         say("comparing operators", 0.95)
         judged = judge_operators(
             a,
             b,
-            ways,
+            conversions,
             outputs,
-            both,
-            hidden=unseen(a, b, divergences.matches, seed + 3),
+            evaluate_both,
+            hidden=invisible_differences(a, b, divergences.matches, seed + 3),
             sizes_open=sizes_open,
             seed=seed + 4,
-            searches=not turned,  # the first way round has searched
+            searches=not swapped,  # the first way round has searched
         )
         if judged.same or judged.search.sides is not None or not blind:
-            relation, how = _by_operators(judged, divergences)
-        if relation is Relation.no_difference and not turned and _is_open(divergences):
+            relation, explanations = _by_operators(judged, divergences)
+        if relation is Relation.no_difference and not swapped and _is_open(divergences):
             say("comparing operators the other way round", 0.97)
             fed = {v: b.values[v].astype(second.types[v].dtype.numpy) for v in second.inputs}
-            other = _compared(second, declared, fed, seed, None, names[::-1], None, turned=True)
-            if other.relation is Relation.same:
-                relation, how, divergences.places = Relation.same, [], []
-        notes += [] if relation is Relation.undecided else told_by_operators(judged)
+            reverse = _compared(second, declared, fed, seed, None, names[::-1], None, swapped=True)
+            if reverse.relation is Relation.same:
+                relation, explanations, divergences.locations = Relation.same, [], []
+        notes += [] if relation is Relation.undecided else evidence_notes(judged)
     if clock().is_up and relation is not Relation.same:
         notes.append(f"{clock().reason}: what else differs was not looked for")
     return Alignment(
         relation,
-        (*how, *_reasons(names, relation, outputs, divergences, a, b)),
+        (*explanations, *_reasons(names, relation, outputs, divergences, a, b)),
         *names,
-        tuple(way.record(own, name) for name, (own, way) in ways.items()),
+        tuple(conversion.record(own, name) for name, (own, conversion) in conversions.items()),
         outputs,
         _matches(a, b, divergences),
         len(a.names),
         len(b.names),
-        tuple(divergences.places),
+        tuple(divergences.locations),
         tuple(notes),
         {v: f"{drawn[v]}; SHA-256 {array_hash(arrays[v])[:12]}" for v in first.inputs},
         environment(),
@@ -176,9 +176,9 @@ def _work(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
     }
 
 
-def _second_side(second: Graph, first: Side, ways: Ways) -> Side:
-    made = second_inputs(second, first.values, ways)
-    return Side(second, evaluate_all(second, made))
+def _second_side(second: Graph, first: Side, conversions: InputConversions) -> Side:
+    arrays = second_inputs(second, first.values, conversions)
+    return Side(second, evaluate_all(second, arrays))
 
 
 def match_outputs(first: Side, second: Side) -> tuple[OutputMatch, ...]:
@@ -190,10 +190,10 @@ def match_outputs(first: Side, second: Side) -> tuple[OutputMatch, ...]:
         for value in first.graph.outputs:
             if value in results:
                 continue
-            found = next((m for w in free if (m := test(first, second, value, w))), None)
-            if found is not None:
-                results[value] = found
-                free.remove(found.second)
+            match = next((m for w in free if (m := test(first, second, value, w))), None)
+            if match is not None:
+                results[value] = match
+                free.remove(match.second)
     for value in first.graph.outputs:
         results.setdefault(
             value, OutputMatch(value, "", "none", reason="the second network has no such output")
@@ -204,37 +204,37 @@ def match_outputs(first: Side, second: Side) -> tuple[OutputMatch, ...]:
     return (*(results[v] for v in first.graph.outputs), *extra)
 
 
-def _same_name(first: Side, second: Side, value: str, other: str) -> OutputMatch | None:
-    return _any_name(first, second, value, other) if value == other else None
+def _same_name(first: Side, second: Side, value: str, counterpart: str) -> OutputMatch | None:
+    return _any_name(first, second, value, counterpart) if value == counterpart else None
 
 
-def _any_name(first: Side, second: Side, value: str, other: str) -> OutputMatch | None:
-    """The two outputs as a pair if they hold the same numbers."""
-    a, b = first.values[value], second.values[other]
+def _any_name(first: Side, second: Side, value: str, counterpart: str) -> OutputMatch | None:
+    """The record of two outputs that hold the same numbers, else None."""
+    a, b = first.values[value], second.values[counterpart]
     if not (comparable(a) and comparable(b)):
         same = a.size == b.size and arrange(_wide(b), _wide(a), 0.0)
-        return _record(value, other, same, 0.0, 0.0) if same else None
-    found = compare(first, value, second, other)
-    if found is None or found.arrangement.shuffled:
+        return _record(value, counterpart, same, 0.0, 0.0) if same else None
+    match = compare(first, value, second, counterpart)
+    if match is None or match.arrangement.shuffled:
         return None
     return _record(
-        value, other, found.arrangement, found.statistic, _gap(a, found.arrangement.apply(b))
+        value, counterpart, match.arrangement, match.statistic, _gap(a, match.arrangement.apply(b))
     )
 
 
-def _same_size(first: Side, second: Side, value: str, other: str) -> OutputMatch | None:
-    a, b = _wide(first.values[value]), _wide(second.values[other])
-    named = other == value or (value not in second.graph.outputs and a.size == b.size)
+def _same_size(first: Side, second: Side, value: str, counterpart: str) -> OutputMatch | None:
+    a, b = _wide(first.values[value]), _wide(second.values[counterpart])
+    named = counterpart == value or (value not in second.graph.outputs and a.size == b.size)
     if not named:
         return None
     arrangement = likeliest(b, a)
     if arrangement is None:
         shapes = f"the shapes are {list(a.shape)} and {list(b.shape)}"
-        return OutputMatch(value, other, "none", reason=shapes)
+        return OutputMatch(value, counterpart, "none", reason=shapes)
     statistic = np.inf
-    if comparable(first.values[value]) and comparable(second.values[other]):
-        statistic = difference(first, value, second, other, arrangement)
-    record = _record(value, other, arrangement, statistic, _gap(a, arrangement.apply(b)))
+    if comparable(first.values[value]) and comparable(second.values[counterpart]):
+        statistic = difference(first, value, second, counterpart, arrangement)
+    record = _record(value, counterpart, arrangement, statistic, _gap(a, arrangement.apply(b)))
     return dataclasses.replace(record, reason=_apart(record))
 
 
@@ -246,10 +246,12 @@ def _apart(record: OutputMatch) -> str:
 
 
 def _record(
-    value: str, other: str, arrangement: Arrangement, statistic: float, gap: float
+    value: str, counterpart: str, arrangement: Arrangement, statistic: float, gap: float
 ) -> OutputMatch:
     a = arrangement
-    return OutputMatch(value, other, str(a), a.axes, a.axis, a.channels, float(statistic), gap)
+    return OutputMatch(
+        value, counterpart, str(a), a.axes, a.axis, a.channels, float(statistic), gap
+    )
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
@@ -263,12 +265,12 @@ def _gap(a: np.ndarray, b: np.ndarray) -> float:
 def _restated(
     outputs: tuple[OutputMatch, ...], divergences: Divergences
 ) -> tuple[OutputMatch, ...]:
-    """Outputs that the second network has too, but as an inner value, said to be so."""
+    """`outputs`, those that the second network has as an inner value with that reason."""
     results = []
     for o in outputs:
-        found = divergences.matches.get(o.first)
-        if o.reason and found is not None and not found.arrangement.shuffled:
-            reason = f"the second has it inside, as {found.second!r}, and goes on from there"
+        match = divergences.matches.get(o.first)
+        if o.reason and match is not None and not match.arrangement.shuffled:
+            reason = f"the second has it inside, as {match.second!r}, and goes on from there"
             o = dataclasses.replace(o, reason=reason)
         results.append(o)
     return tuple(results)
@@ -277,25 +279,25 @@ def _restated(
 def _confirmed(
     first: Side,
     second: Side,
-    ways: Ways,
+    conversions: InputConversions,
     outputs: tuple[OutputMatch, ...],
     seed: int,
 ) -> tuple[OutputMatch, ...]:
-    """The same pairs of outputs on fresh inputs: a match by accident does not happen twice."""
+    """`outputs` compared again on fresh inputs, which excludes accidental matches."""
     fresh, _ = draw_inputs(first.graph, seed)
     a = Side(first.graph, evaluate_all(first.graph, _work(first.graph, fresh)))
-    b = _second_side(second.graph, a, ways)
+    b = _second_side(second.graph, a, conversions)
     if first.spread:
         a, b = (with_spread(s, seed, s.graph.outputs, CONFIRMING) for s in (a, b))
     again = {(o.first, o.second): o for o in match_outputs(a, b)}
     results = []
     for o in outputs:
-        other = again.get((o.first, o.second))
-        same = other is not None and other.statistic <= st.SUSPICIOUS_T
-        if same and other is not None and (o.axis, o.channels) != (other.axis, other.channels):
+        repeat = again.get((o.first, o.second))
+        same = repeat is not None and repeat.statistic <= st.SUSPICIOUS_T
+        if same and repeat is not None and (o.axis, o.channels) != (repeat.axis, repeat.channels):
             same = _tied(first, o)
         reason = "" if same else "they agree on one input and differ on another"
-        worst = max(o, other or o, key=lambda m: m.statistic)
+        worst = max(o, repeat or o, key=lambda m: m.statistic)
         results.append(
             dataclasses.replace(
                 o, statistic=worst.statistic, max_abs=worst.max_abs, reason=o.reason or reason
@@ -307,46 +309,46 @@ def _confirmed(
 def _at_other_sizes(
     first: Graph,
     second: Graph,
-    ways: Ways,
+    conversions: InputConversions,
     outputs: tuple[OutputMatch, ...],
     rounded: bool,
     seed: int,
 ) -> tuple[OutputMatch, ...]:
-    """The same pairs of outputs where every size that both networks leave open is one more; as they
-    are where either takes no such sizes."""
+    """`outputs` compared again with every symbolic size one larger; unchanged if a network takes no
+    such sizes."""
     if not all(any(g.types[v].symbols() for v in g.inputs) for g in (first, second)):
         return outputs
-    sizes = {s: n + 1 for s, n in choose_first_sizes(first, second, _names(ways)).items()}
+    sizes = {s: n + 1 for s, n in choose_first_sizes(first, second, _names(conversions)).items()}
     try:
         arrays, _ = draw_inputs(first, seed, sizes)
         graph = specialise(first, bind_symbols(first, arrays))
         a = Side(graph, evaluate_all(graph, _work(graph, arrays)))
         b = _second_side(
-            second, a, {v: (own, w.resized(arrays[own])) for v, (own, w) in ways.items()}
+            second, a, {v: (own, w.resized(arrays[own])) for v, (own, w) in conversions.items()}
         )
         if rounded:
             a, b = (with_spread(s, seed, s.graph.outputs, CONFIRMING) for s in (a, b))
         again = {(o.first, o.second): o for o in match_outputs(a, b)}
     except (VeraxError, ValueError, IndexError):
         return outputs
-    said = ", ".join(f"{s} = {n}" for s, n in sizes.items())
+    sizes_text = ", ".join(f"{s} = {n}" for s, n in sizes.items())
     results = []
     for o in outputs:
-        other = again.get((o.first, o.second))
-        lost = other is None or other.how == "none"
-        if not o.reason and (lost or (other and other.statistic > st.SUSPICIOUS_T)):
-            reason = f"they agree at these sizes and differ at others ({said})"
+        repeat = again.get((o.first, o.second))
+        lost = repeat is None or repeat.how == "none"
+        if not o.reason and (lost or (repeat and repeat.statistic > st.SUSPICIOUS_T)):
+            reason = f"they agree at these sizes and differ at others ({sizes_text})"
             o = dataclasses.replace(o, statistic=np.inf, reason=reason)
         results.append(o)
     return tuple(results)
 
 
-def _names(ways: Ways) -> dict[str, str]:
-    return {name: own for name, (own, _) in ways.items()}
+def _names(conversions: InputConversions) -> dict[str, str]:
+    return {name: own for name, (own, _) in conversions.items()}
 
 
 def _tied(first: Side, output: OutputMatch) -> bool:
-    """Whether equal slices make the order along an axis a matter of taste."""
+    """True if equal slices make the order along an axis ambiguous."""
     y = first.values[output.first]
     rows = np.moveaxis(y, output.axis, 0).reshape(y.shape[output.axis], -1)
     return len(np.unique(rows, axis=0)) < len(rows)
@@ -380,29 +382,35 @@ def _relation(
     return Relation.same
 
 
-def _by_operators(judged: Judged, divergences: Divergences) -> tuple[Relation, list[str]]:
-    """What the comparison of operators makes of two networks that agree, and why."""
+def _by_operators(
+    judged: OperatorJudgement, divergences: Divergences
+) -> tuple[Relation, list[str]]:
+    """Relation of two networks that agree, by the comparison of their operators, and the
+    reasons."""
     if judged.same:
         return Relation.same, []
-    found = judged.search
-    if found.sides is not None:
-        parted = find_divergences(*found.sides)
-        divergences.places = list(judged.hidden or parted.places or judged.places)
-        if divergences.places == parted.places:
-            divergences.complete, divergences.everywhere = parted.complete, parted.everywhere
-        words = f"they agree on these inputs and part on others, found by search: {found.words}"
+    result = judged.search
+    if result.sides is not None:
+        fresh = find_divergences(*result.sides)
+        divergences.locations = list(judged.hidden or fresh.locations or judged.divergences)
+        if divergences.locations == fresh.locations:
+            divergences.complete, divergences.everywhere = (
+                fresh.complete,
+                fresh.everywhere,
+            )
+        words = f"they agree on these inputs and part on others, found by search: {result.words}"
         return Relation.different, [words]
-    divergences.places = list(judged.hidden or judged.places)
+    divergences.locations = list(judged.hidden or judged.divergences)
     return Relation.no_difference, [
-        f"no difference on these inputs, nor on {found.tried} others that were tried; but not "
-        "every operator of one has its counterpart in the other"
+        f"no difference on these inputs, nor on {result.tried_count} others that were tried; but "
+        "not every operator of one has its counterpart in the other"
     ]
 
 
 def _is_open(divergences: Divergences) -> bool:
-    """Whether what differs has no attribute or constant that says in what: values that are equal on
-    these inputs may have been paired one way only, which depends on whose come first."""
-    return not clock().is_up and not any(p.attributes for p in divergences.places)
+    """True if no divergence names an attribute: equal values may have been paired in one order
+    only, so that the comparison with the networks exchanged can succeed."""
+    return not clock().is_up and not any(p.attributes for p in divergences.locations)
 
 
 def written_alike(first: Graph, second: Graph) -> bool:
@@ -415,8 +423,8 @@ def written_alike(first: Graph, second: Graph) -> bool:
         if a.op != b.op or len(a.inputs) != len(b.inputs):
             return False
         for v, w in zip(a.inputs, b.inputs):
-            own, other = first.constants.get(v or ""), second.constants.get(w or "")
-            if own is not None and other is not None and same_bits(own, other):
+            own, counterpart = first.constants.get(v or ""), second.constants.get(w or "")
+            if own is not None and counterpart is not None and same_bits(own, counterpart):
                 names.setdefault(v, w)
             if v not in names or names[v] != w:
                 return False
@@ -428,13 +436,13 @@ def _matches(first: Side, second: Side, divergences: Divergences) -> tuple[Match
     return tuple(
         Match(
             value,
-            found.second,
+            match.second,
             first.operator(value),
-            second.operator(found.second),
-            str(found.arrangement),
-            found.exact,
+            second.operator(match.second),
+            str(match.arrangement),
+            match.exact,
         )
-        for value, found in divergences.matches.items()
+        for value, match in divergences.matches.items()
     )
 
 
@@ -451,43 +459,51 @@ def _reasons(
     )
     if relation is Relation.same:
         exact = all(o.statistic == 0.0 for o in outputs)
-        how = "in every digit that float64 has" if exact else "up to the rounding of their weights"
-        return [f"both compute the same function, {how}; {count}", *_units(names, first, second)]
-    said = [f"{o.first or o.second}: {o.reason}" for o in outputs if o.reason]
+        precision = (
+            "in every digit that float64 has" if exact else "up to the rounding of their weights"
+        )
+        return [
+            f"both compute the same function, {precision}; {count}",
+            *_units(names, first, second),
+        ]
+    differences = [f"{o.first or o.second}: {o.reason}" for o in outputs if o.reason]
     if relation is Relation.undecided:
-        return [*said, count]
+        return [*differences, count]
     if relation is Relation.no_difference:
-        return [*map(_say_open, divergences.places[:CAUSES_SAID]), count]
-    places = divergences.places
-    reasons = [_say_place(p) for p in places[:1]]
+        return [*map(_say_open, divergences.locations[:CAUSES_SAID]), count]
+    locations = divergences.locations
+    reasons = [_say_place(p) for p in locations[:1]]
     if divergences.everywhere:
-        d = places[0].attributes[0]
+        d = locations[0].attributes[0]
         reasons.append(
             f"with the same {d.attribute} in every {d.operator}, the two are the same function"
         )
-    elif len(places) > 1:
+    elif len(locations) > 1:
         more = "" if divergences.complete else " or more"
-        plural = "s" * (len(places) > 2 or bool(more))
-        reasons.append(f"they part again at {len(places) - 1}{more} other place{plural}")
-    elif places and places[0].bridged and said:
+        plural = "s" * (len(locations) > 2 or bool(more))
+        reasons.append(f"they part again at {len(locations) - 1}{more} other place{plural}")
+    elif locations and locations[0].bridged and differences:
         reasons.append("this is the only place: with it bridged, everything after it agrees")
-    return [*reasons, *said, count]
+    return [*reasons, *differences, count]
 
 
-def _say_place(place: Divergence) -> str:
+def _say_place(divergence: Divergence) -> str:
     nodes = []
-    for side in (place.first, place.second):
-        told = [layer for layer in side if layer.operator not in MOVES] or side
-        nodes.append(", ".join(layer.node for layer in told) or "nothing")
-    if not (place.first and place.second):
-        return f"as far as both go they agree; {place.reason}"
-    where = f" ({place.where})" if place.where else ""
-    return f"they part at {nodes[0]} (first) and {nodes[1]} (second): {place.reason}{where}"
+    for side in (divergence.first, divergence.second):
+        displayed = [layer for layer in side if layer.operator not in MOVES] or side
+        nodes.append(", ".join(layer.node for layer in displayed) or "nothing")
+    if not (divergence.first and divergence.second):
+        return f"as far as both go they agree; {divergence.reason}"
+    location = f" ({divergence.where})" if divergence.where else ""
+    return f"they part at {nodes[0]} (first) and {nodes[1]} (second): {divergence.reason}{location}"
 
 
-def _say_open(place: Divergence) -> str:
-    nodes = [", ".join(x.node for x in side) or "nothing" for side in (place.first, place.second)]
-    return f"at {nodes[0]} (first) and {nodes[1]} (second): {place.reason}"
+def _say_open(divergence: Divergence) -> str:
+    nodes = [
+        ", ".join(x.node for x in side) or "nothing"
+        for side in (divergence.first, divergence.second)
+    ]
+    return f"at {nodes[0]} (first) and {nodes[1]} (second): {divergence.reason}"
 
 
 def _units(names: tuple[str, str], first: Side, second: Side) -> list[str]:

@@ -1,10 +1,10 @@
-"""The node at which a difference begins, where it shows only behind it.
+"""Finds the node at which a difference begins, where it becomes visible only later.
 
-Two values may pass for one although the nodes that make them differ: the operands of a Concat in
-another order give the same channels in another order, which is no difference by itself, and a bound
-of 1e-12 for 1e-8 is less than rounding until something divides by it. What reads the value parts
-then, and nothing about that node differs. Here the nodes before it are tried: the one whose
-difference, carried on, gives what the second network has is where the networks part.
+Two values may match although the nodes that make them differ: the operands of a Concat in another
+order give the same channels in another order, which is no difference by itself, and a bound of
+1e-12 for 1e-8 is less than rounding until something divides by it. The reader of the value diverges
+then, and nothing about that node differs. Here the nodes before it are tried: the origin is the one
+whose difference, propagated, gives the second network's values.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.ir.graph import Node
-from verax.judge.align.bodies import changes
+from verax.judge.align.attribute_changes import evaluate_changed
 from verax.judge.align.permutations import Arrangement
-from verax.judge.align.remedies import evaluate_changed
-from verax.judge.align.values import Found, Side, ancestors, compare, resume
+from verax.judge.align.subgraph_changes import changes
+from verax.judge.align.values import Side, ValueMatch, ancestors, compare, resume
 from verax.judge.align.weights import replaced, weight_differences
 
 FARTHEST = 64
@@ -47,7 +47,7 @@ def find_origin(
     ends: tuple[str, str],
     arrangement: Arrangement | None,
     regions: tuple[Sequence[Node], Sequence[Node]],
-    matches: Mapping[str, Found],
+    matches: Mapping[str, ValueMatch],
 ) -> Origin | None:
     """The nodes before `regions`, whose values agree, that alone explain why `ends` do not.
 
@@ -68,29 +68,31 @@ def _candidates(
     second: Side,
     ends: tuple[str, str],
     regions: tuple[Sequence[Node], Sequence[Node]],
-    matches: Mapping[str, Found],
+    matches: Mapping[str, ValueMatch],
 ) -> Iterator[Origin]:
     """Pairs of nodes that make one value and differ, the nearest to the place first."""
     inside = {v for n in regions[0] for v in n.outputs}
     before = ancestors(first.graph, ends[0]) - inside
     nodes = [n for n in first.graph.nodes if n.outputs[0] in before and n.outputs[0] in matches]
     behind = ancestors(second.graph, ends[1])
-    others = [n for n in second.graph.nodes if n.outputs[0] in behind]
+    second_nodes = [n for n in second.graph.nodes if n.outputs[0] in behind]
     for node in nodes[::-1][:FARTHEST]:
-        counterpart = _counterpart(first, second, node, others, matches)
+        counterpart = _counterpart(first, second, node, second_nodes, matches)
         if counterpart is None:
             continue
-        other, found = counterpart
-        known = [matches[v] for v in node.inputs if v is not None and v in matches]
-        begins = all(match.arrangement.axis < 0 for match in known)
-        if found.arrangement.axis >= 0 and begins:
-            plain = replace(found.arrangement, axis=-1, channels=())
-            value = plain.apply(second.values[found.second])
-        elif changes(node.op, other.op) or weight_differences(first, second, node, other):
-            plain = found.arrangement
-            constants = replaced(first, second, node, other)
+        second_node, value_match = counterpart
+        input_matches = [matches[v] for v in node.inputs if v is not None and v in matches]
+        begins = all(match.arrangement.axis < 0 for match in input_matches)
+        if value_match.arrangement.axis >= 0 and begins:
+            plain = replace(value_match.arrangement, axis=-1, channels=())
+            value = plain.apply(second.values[value_match.second])
+        elif changes(node.op, second_node.op) or weight_differences(
+            first, second, node, second_node
+        ):
+            plain = value_match.arrangement
+            constants = replaced(first, second, node, second_node)
             changed = replace(first, values={**first.values, **constants})
-            computed = evaluate_changed(changed, node, other.op)
+            computed = evaluate_changed(changed, node, second_node.op)
             if computed is None or computed.shape != first.values[node.outputs[0]].shape:
                 continue
             value = computed
@@ -100,23 +102,27 @@ def _candidates(
             values = resume(first.graph, first.values, {node.outputs[0]: value})
         except VeraxError:
             continue
-        yield Origin((node, other), plain, values)
+        yield Origin((node, second_node), plain, values)
 
 
 def _counterpart(
-    first: Side, second: Side, node: Node, others: Sequence[Node], matches: Mapping[str, Found]
-) -> tuple[Node, Found] | None:
+    first: Side,
+    second: Side,
+    node: Node,
+    second_nodes: Sequence[Node],
+    matches: Mapping[str, ValueMatch],
+) -> tuple[Node, ValueMatch] | None:
     """The second's node of the same kind that makes the same value; that which `matches` names may
     be another that makes it too, as a Clip at 1e-12 of what a Relu gives."""
     value = node.outputs[0]
     named = matches[value]
-    for other in others:
-        if other.op.kind != node.op.kind:
+    for candidate in second_nodes:
+        if candidate.op.kind != node.op.kind:
             continue
-        w = other.outputs[0]
-        found = named if w == named.second else None
-        if found is None and second.operator(named.second) != node.op.kind and w in second.names:
-            found = compare(first, value, second, w)
-        if found is not None and not found.arrangement.shuffled:
-            return other, found
+        w = candidate.outputs[0]
+        match = named if w == named.second else None
+        if match is None and second.operator(named.second) != node.op.kind and w in second.names:
+            match = compare(first, value, second, w)
+        if match is not None and not match.arrangement.shuffled:
+            return candidate, match
     return None

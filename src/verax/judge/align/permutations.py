@@ -1,4 +1,4 @@
-"""How one array is another, seen differently: reshaped, transposed, its channels reordered.
+"""How one array becomes another: reshaped, transposed, its channels reordered.
 
 Files disagree on layout (NCHW, NHWC), on the order of channels (RGB, BGR) and of outputs. Only the
 numbers tell: an arrangement is accepted when it makes two arrays agree within a given distance.
@@ -60,12 +60,12 @@ class Arrangement:
     def __str__(self) -> str:
         if self.shuffled:
             return "the same numbers in another order"
-        parts = []
+        phrases = []
         if self.axes:
-            parts.append(_layout_words(self.axes))
+            phrases.append(_layout_words(self.axes))
         if self.axis >= 0:
-            parts.append(f"axis {self.axis} {order_words(self.channels)}")
-        return ", ".join(parts) or "as it is"
+            phrases.append(f"axis {self.axis} {order_words(self.channels)}")
+        return ", ".join(phrases) or "as it is"
 
 
 def order_words(channels: tuple[int, ...]) -> str:
@@ -78,8 +78,8 @@ def order_words(channels: tuple[int, ...]) -> str:
 
 
 def _layout_words(axes: tuple[int, ...]) -> str:
-    known: dict[tuple[int, ...], str] = {(0, 2, 3, 1): "NCHW to NHWC", (0, 3, 1, 2): "NHWC to NCHW"}
-    return known.get(axes, f"axes {axes}")
+    names: dict[tuple[int, ...], str] = {(0, 2, 3, 1): "NCHW to NHWC", (0, 3, 1, 2): "NHWC to NCHW"}
+    return names.get(axes, f"axes {axes}")
 
 
 @cache
@@ -94,18 +94,18 @@ def _arrangements(source: Shape, target: Shape) -> Iterator[Arrangement]:
         return
     yield Arrangement(target)
     squeeze = len(source) != len(target)
-    shape, wanted = (_dense(source), _dense(target)) if squeeze else (source, target)
+    shape, target_shape = (_dense(source), _dense(target)) if squeeze else (source, target)
     if (
-        len(shape) != len(wanted)
+        len(shape) != len(target_shape)
         or not 2 <= len(shape) <= MAX_RANK
-        or sorted(shape) != sorted(wanted)
+        or sorted(shape) != sorted(target_shape)
     ):
         return
-    seen = {_moved(tuple(range(len(shape))), shape)}
+    seen = {_order_of_long_axes(tuple(range(len(shape))), shape)}
     for axes in sorted(itertools.permutations(range(len(shape))), key=_unlikeliness):
-        moved = _moved(axes, shape)
-        if moved not in seen and tuple(shape[a] for a in axes) == wanted:
-            seen.add(moved)
+        order = _order_of_long_axes(axes, shape)
+        if order not in seen and tuple(shape[a] for a in axes) == target_shape:
+            seen.add(order)
             yield Arrangement(target, axes, squeeze)
 
 
@@ -113,16 +113,18 @@ def _dense(shape: Shape) -> Shape:
     return tuple(n for n in shape if n != 1)
 
 
-def _moved(axes: tuple[int, ...], shape: Shape) -> tuple[int, ...]:
-    """What a transposition does to axes that are longer than 1."""
+def _order_of_long_axes(axes: tuple[int, ...], shape: Shape) -> tuple[int, ...]:
+    """Order of the axes longer than 1 after a transposition."""
     return tuple(a for a in axes if shape[a] != 1)
 
 
 def _unlikeliness(axes: tuple[int, ...]) -> tuple[bool, bool, tuple[int, ...]]:
     """Layout changes keep the batch first and the spatial axes in order."""
-    rest = [a for a in axes if a != 0]
-    rotated = any(rest == [*range(k, len(axes)), *range(1, k)] for k in range(1, len(axes) + 1))
-    return axes[0] != 0, not rotated and rest[::-1] != sorted(rest), axes
+    remaining = [a for a in axes if a != 0]
+    rotated = any(
+        remaining == [*range(k, len(axes)), *range(1, k)] for k in range(1, len(axes) + 1)
+    )
+    return axes[0] != 0, not rotated and remaining[::-1] != sorted(remaining), axes
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
@@ -133,20 +135,20 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
 def nearest(source: np.ndarray, target: np.ndarray) -> tuple[Arrangement, float] | None:
     """The layout of `source` nearest to `target`, and their distance; None when none fits."""
     best: tuple[Arrangement, float] | None = None
-    for found in arrangements(source.shape, target.shape):
-        d = distance(found.apply(source), target)
+    for layout in arrangements(source.shape, target.shape):
+        d = distance(layout.apply(source), target)
         if best is None or d < best[1]:
-            best = found, d
+            best = layout, d
     return best
 
 
 def likeliest(source: np.ndarray, target: np.ndarray) -> Arrangement | None:
     """The likeliest layout, unless another brings arrays that differ anyway clearly nearer."""
-    found = nearest(source, target)
-    if found is None:
+    best = nearest(source, target)
+    if best is None:
         return None
     usual = arrangements(source.shape, target.shape)[0]
-    return found[0] if found[1] < CLEARLY * distance(usual.apply(source), target) else usual
+    return best[0] if best[1] < CLEARLY * distance(usual.apply(source), target) else usual
 
 
 def arrange(source: np.ndarray, target: np.ndarray, limit: float) -> Arrangement | None:
@@ -159,17 +161,17 @@ def arrange(source: np.ndarray, target: np.ndarray, limit: float) -> Arrangement
     if source.size != target.size:
         return None
     layouts = arrangements(source.shape, target.shape)
-    for found in layouts:
-        if distance(found.apply(source), target) <= limit:
-            return found
+    for layout in layouts:
+        if distance(layout.apply(source), target) <= limit:
+            return layout
     if distance(np.sort(source, axis=None), np.sort(target, axis=None)) > limit:
         return None
-    for found in layouts:
-        moved = found.apply(source)
+    for layout in layouts:
+        arranged = layout.apply(source)
         for axis in _orderless(target.shape):
-            channels = match_slices(moved, target, axis, limit)
+            channels = match_slices(arranged, target, axis, limit)
             if channels is not None:
-                return Arrangement(found.shape, found.axes, found.squeeze, axis, channels)
+                return Arrangement(layout.shape, layout.axes, layout.squeeze, axis, channels)
     flat = min(source.ndim, target.ndim) <= FLAT_RANK
     return Arrangement(target.shape, shuffled=True) if flat else None
 
@@ -186,7 +188,7 @@ def match_slices(
 ) -> tuple[int, ...] | None:
     """The order of the slices of `source` along `axis` that gives `target`, or None.
 
-    Slices are ranked by one projection each; where rounding has swapped neighbours in that
+    Slices are ranked by one projection each; where rounding has swapped neighbors in that
     ranking, they are paired by distance.
     """
     rows = [np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) for x in (source, target)]

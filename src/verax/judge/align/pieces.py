@@ -1,7 +1,7 @@
-"""Pieces of a network, between values that are known to agree and one that is looked at.
+"""Pieces of a network: the nodes between values that are known to agree and one value.
 
-A piece is evaluated on numbers of our own choosing instead of those that the network makes, and so
-shows what it does to any.
+A piece is evaluated on numbers of our own choosing instead of those that the network makes, which
+shows its behavior on any numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
-from verax.judge.align.corners import Sides, scalars
+from verax.judge.align.corners import CornerCoverage, scalars
 from verax.judge.align.values import Values, unit_of
 from verax.numerics import statistics as st
 from verax.reference.evaluate import evaluate_node
@@ -22,7 +22,7 @@ SAMPLES = 3
 """Evaluations with jittered weights by which the spread of a piece is measured."""
 
 
-class Piece:
+class NetworkPiece:
     """The nodes that make `value` from `leaves`, in order.
 
     leaves: values that are fed, inputs of the graph among them; everything else that the nodes
@@ -36,7 +36,7 @@ class Piece:
         varying: Container[str],
         value: str,
         stops: Container[str],
-        most: int,
+        max_nodes: int,
     ) -> None:
         self.graph, self.values, self.value = graph, values, value
         self.leaves: list[str] = []
@@ -53,21 +53,22 @@ class Piece:
                 if v is not None and v in varying and v not in seen:
                     seen.add(v)
                     waiting.append(v)
-            if len(within) > most:
+            if len(within) > max_nodes:
                 break
-        self.too_long = len(within) > most
+        self.too_long = len(within) > max_nodes
         order = positions(graph)
-        made = {graph.producers[v].outputs[0]: graph.producers[v] for v in within}
-        self.nodes = sorted(made.values(), key=lambda n: order[n.outputs[0]])
+        unique = {graph.producers[v].outputs[0]: graph.producers[v] for v in within}
+        self.nodes = sorted(unique.values(), key=lambda n: order[n.outputs[0]])
         self.leaves.sort(key=lambda v: order.get(v, -1))
 
-    def run(self, fed: Mapping[str, Any], sides: Sides | None = None) -> np.ndarray:
-        """The value on these leaves. sides: notes on which sides of corners numbers came to."""
+    def run(self, fed: Mapping[str, Any], sides: CornerCoverage | None = None) -> np.ndarray:
+        """The value on the leaves `fed`. sides: collects the sides of corners that numbers
+        reach."""
         return self._run(dict(fed), sides)
 
-    def _run(self, known: dict[str, Any], sides: Sides | None = None) -> np.ndarray:
+    def _run(self, computed: dict[str, Any], sides: CornerCoverage | None = None) -> np.ndarray:
         for node in self.nodes:
-            arrays = [None if v is None else self._get(known, v) for v in node.inputs]
+            arrays = [None if v is None else self._get(computed, v) for v in node.inputs]
             if sides is not None:
                 sides.add(self.graph, node, arrays)
             types = tuple(
@@ -76,14 +77,14 @@ class Piece:
             )
             results = evaluate_node(node, arrays, types, self.graph.output_types(node))
             for name, array in zip(node.outputs, results):
-                known.setdefault(name, array)
-        return np.asarray(known[self.value])
+                computed.setdefault(name, array)
+        return np.asarray(computed[self.value])
 
-    def _get(self, known: Mapping[str, Any], name: str) -> Any:
-        return known[name] if name in known else self.values[name]
+    def _get(self, computed: Mapping[str, Any], name: str) -> Any:
+        return computed[name] if name in computed else self.values[name]
 
     def end_at_value(self) -> None:
-        """Take the value itself for known: nothing is left to compute."""
+        """Make the value itself the only leaf, so that nothing is computed."""
         self.nodes, self.leaves, self.too_long = [], [self.value], False
 
     def spread(
@@ -92,27 +93,27 @@ class Piece:
         """Standard deviation of each element when the weights are rounded a few times more; None
         where there are none. rounded: see `values.roundable`."""
         named = [v for n in self.nodes for v in n.inputs if v is not None]
-        held = [v for v in dict.fromkeys(named) if v in rounded]
-        if not held:
+        weights = [v for v in dict.fromkeys(named) if v in rounded]
+        if not weights:
             return None
         at = self.run(fed)
         random = np.random.default_rng(seed)
         unit = unit_of(self.graph) * st.CONSTANT_ROUNDINGS
         total = np.zeros(at.shape)
         for _ in range(SAMPLES):
-            moved = {
+            jittered = {
                 v: self.values[v] * (1 + unit * random.standard_normal(self.values[v].shape))
-                for v in held
+                for v in weights
             }
             with np.errstate(all="ignore"):
-                total += np.nan_to_num(np.square(self._run({**moved, **fed}) - at))
+                total += np.nan_to_num(np.square(self._run({**jittered, **fed}) - at))
         return st.sampled_sigma(total / SAMPLES)
 
     def scalars(self) -> Iterator[float]:
         """Numbers that the operators hold and that say where something changes."""
         for node in self.nodes:
-            held = [self.graph.constants.get(v or "") for v in node.inputs]
-            yield from scalars(node, held)
+            constants = [self.graph.constants.get(v or "") for v in node.inputs]
+            yield from scalars(node, constants)
 
 
 def positions(graph: Graph) -> dict[str, int]:

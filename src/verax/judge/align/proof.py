@@ -1,4 +1,4 @@
-"""Whether two networks that agree on an input are the same function: operator by operator.
+"""Shows that two networks that agree on an input are the same function, operator by operator.
 
 Values that agree cut both networks into pieces. If each piece of the first does to any numbers what
 its counterpart does, so do the networks; what comes to a piece on ordinary inputs plays no part. A
@@ -26,10 +26,10 @@ from verax.ir.dim import symbols
 from verax.ir.graph import Graph, Node
 from verax.judge.align.drives import Drive
 from verax.judge.align.identities import COMMUTATIVE, MOVEMENT, open_changes, unequal
-from verax.judge.align.inputs import Ways
+from verax.judge.align.inputs import InputConversions
 from verax.judge.align.permutations import Arrangement, arrange
-from verax.judge.align.pieces import Piece, positions
-from verax.judge.align.trials import Feed, Trial, Trials
+from verax.judge.align.pieces import NetworkPiece, positions
+from verax.judge.align.trials import Feed, PieceTrial, PieceTrials
 from verax.judge.align.values import Side, ancestors, comparable, compare, dependent, reach
 from verax.ops.pointwise.elementwise import Elementwise
 
@@ -46,62 +46,68 @@ MOST_CANDIDATES = 6
 
 
 @dataclass(frozen=True)
-class Place:
+class OpenPair:
     """A pair of values that agree on the inputs at hand, and what is open about them."""
 
     first: str
     second: str
     arrangement: Arrangement
-    trial: Trial
+    trial: PieceTrial
 
 
 @dataclass
 class Evidence:
-    """Pairs of values by how they were shown to be the same, and the places that are open."""
+    """Number of values shown to be the same, by kind of evidence, and the pairs that stay open."""
 
     structure: int = 0
     movement: int = 0
     trial: int = 0
-    places: list[Place] = field(default_factory=list)
+    open_pairs: list[OpenPair] = field(default_factory=list)
 
 
 def prove(
     first: Side,
     second: Side,
-    ways: Ways,
+    conversions: InputConversions,
     outputs: Sequence[tuple[str, str]],
     *,
     sizes_open: bool = False,
     seed: int = 0,
 ) -> Evidence:
-    """Walk through the first network and show value by value that the second has the same.
+    """Show value by value that the second network computes the same as the first.
 
     outputs: pairs that agree on the inputs at hand. sizes_open: see `identities.open_changes`.
     """
-    return _Proof(first, second, ways, sizes_open, seed).of(outputs)
+    return _Proof(first, second, conversions, sizes_open, seed).of(outputs)
 
 
 class _Proof:
-    def __init__(self, first: Side, second: Side, ways: Ways, sizes_open: bool, seed: int) -> None:
+    def __init__(
+        self, first: Side, second: Side, conversions: InputConversions, sizes_open: bool, seed: int
+    ) -> None:
         self.first, self.second = first, second
         self.varying = dependent(first.graph), dependent(second.graph)
         self.order = positions(second.graph)
         self.sizes_open = sizes_open
-        self.found = Evidence()
-        self.pairs: dict[str, dict[str, Arrangement]] = {}
+        self.evidence = Evidence()
+        self.counterparts: dict[str, dict[str, Arrangement]] = {}
         self.feeds: tuple[dict[str, Feed], dict[str, Feed]] = ({}, {})
-        self.trials = Trials(first, second, self.feeds, sizes_open, seed)
-        self.failed: dict[str, Place] = {}
-        self.assumed: dict[str, Place] = {}
+        self.trials = PieceTrials(first, second, self.feeds, sizes_open, seed)
+        self.failed: dict[str, OpenPair] = {}
+        self.assumed: dict[str, OpenPair] = {}
         self.by_size: dict[int, list[str]] = {}
         for v in second.names:
             self.by_size.setdefault(second.values[v].size, []).append(v)
-        for name, (own, way) in ways.items():
+        for name, (own, conversion) in conversions.items():
             self.feeds[0].setdefault(own, (own, _as_it_is))
-            self.feeds[1][name] = own, _way(way.apply, second, name)
-            plain = way.scale == (1.0,) and way.offset == (0.0,) and way.arrangement.plain
+            self.feeds[1][name] = own, _converter(conversion.apply, second, name)
+            plain = (
+                conversion.scale == (1.0,)
+                and conversion.offset == (0.0,)
+                and conversion.arrangement.plain
+            )
             if plain and first.values[own].shape == second.values[name].shape:
-                self.pairs.setdefault(own, {})[name] = way.arrangement
+                self.counterparts.setdefault(own, {})[name] = conversion.arrangement
 
     def of(self, outputs: Sequence[tuple[str, str]]) -> Evidence:
         needed: set[str] = set()
@@ -121,24 +127,24 @@ class _Proof:
                     self._extend(value)
         for v, w in outputs:
             self._output(v, w)
-        self.found.places = [p for v, p in self.assumed.items() if v in needed]
-        if not self.found.places:
-            self.found.places = self._unequal(needed)
-        return self.found
+        self.evidence.open_pairs = [p for v, p in self.assumed.items() if v in needed]
+        if not self.evidence.open_pairs:
+            self.evidence.open_pairs = self._unequal(needed)
+        return self.evidence
 
-    def _unequal(self, needed: set[str]) -> list[Place]:
-        """Nodes that differ in an attribute although every piece is the same: nothing that comes to
-        them feels it."""
+    def _unequal(self, needed: set[str]) -> list[OpenPair]:
+        """Nodes that differ in an attribute although every piece is the same on all numbers
+        tried."""
         sides = [
             ([n for n in side.graph.nodes if not within.isdisjoint(n.outputs)], side.graph)
             for side, within in ((self.first, needed), (self.second, self.needed_second))
         ]
         return [
-            Place(
+            OpenPair(
                 u.first.outputs[0],
                 u.second.outputs[0],
                 Arrangement(()),
-                Trial(((u.first,), (u.second,)), changes=(u.difference,)),
+                PieceTrial(((u.first,), (u.second,)), changes=(u.difference,)),
             )
             for u in unequal(sides[0], sides[1], self.sizes_open)
         ]
@@ -151,26 +157,26 @@ class _Proof:
         if not own:
             return False
         done = False
-        tried: set[str] = set()
-        for w in self.pairs.get(own[0] or "", {}):
-            for other in self.second.graph.consumers.get(w, ()):
-                if other.outputs[0] in tried or other.op.kind != node.op.kind:
+        attempted: set[str] = set()
+        for w in self.counterparts.get(own[0] or "", {}):
+            for candidate in self.second.graph.consumers.get(w, ()):
+                if candidate.outputs[0] in attempted or candidate.op.kind != node.op.kind:
                     continue
-                tried.add(other.outputs[0])
-                arrangement = self._same_node(node, other)
+                attempted.add(candidate.outputs[0])
+                arrangement = self._same_node(node, candidate)
                 if arrangement is None:
                     continue
                 done = True
-                for a, b in zip(node.outputs, other.outputs):
+                for a, b in zip(node.outputs, candidate.outputs):
                     if a in self.varying[0]:
-                        self.found.structure += 1
+                        self.evidence.structure += 1
                         plain = Arrangement(self.first.values[a].shape)
                         self._pair(a, b, plain if arrangement.plain else arrangement)
         return done
 
     def _same_node(self, a: Node, b: Node) -> Arrangement | None:
-        """How the second's results are read as the first's; None if the two are not one operator on
-        the same operands."""
+        """Arrangement of the second's results as the first's; None if the two are not the same
+        operator on the same operands."""
         if a.op != b.op and open_changes(a.op, b.op, True):
             return None
         inputs = [_trimmed(n.inputs) for n in (a, b)]
@@ -181,19 +187,19 @@ class _Proof:
             orders.append(inputs[1][::-1])
         return next(
             (
-                how
+                arrangement
                 for order in orders
-                if (how := self._same_operands(a, inputs[0], order)) is not None
+                if (arrangement := self._same_operands(a, inputs[0], order)) is not None
             ),
             None,
         )
 
     def _same_operands(
-        self, node: Node, own: Sequence[str | None], others: Sequence[str | None]
+        self, node: Node, own: Sequence[str | None], second_inputs: Sequence[str | None]
     ) -> Arrangement | None:
-        moved: set[Arrangement] = set()
-        whole = True
-        for v, w in zip(own, others):
+        arrangements: set[Arrangement] = set()
+        all_scalars = True
+        for v, w in zip(own, second_inputs):
             if v is None or w is None:
                 if v is not w:
                     return None
@@ -205,53 +211,59 @@ class _Proof:
                     return None
                 if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
                     return None
-                whole = whole and x.size == 1
+                all_scalars = all_scalars and x.size == 1
                 continue
-            how = self.pairs.get(v, {}).get(w) if all(varies) else None
-            if how is None:
+            arrangement = self.counterparts.get(v, {}).get(w) if all(varies) else None
+            if arrangement is None:
                 return None
-            if how.plain and x.shape == y.shape:
-                whole = False
+            if arrangement.plain and x.shape == y.shape:
+                all_scalars = False
             else:
-                moved.add(how)
-        if not moved:
+                arrangements.add(arrangement)
+        if not arrangements:
             return Arrangement(self.first.values[node.outputs[0]].shape)
-        if whole and len(moved) == 1 and isinstance(node.op, Elementwise):
-            return next(iter(moved))
+        if all_scalars and len(arrangements) == 1 and isinstance(node.op, Elementwise):
+            return next(iter(arrangements))
         return None
 
     # Numbers
 
     def _by_numbers(self, value: str) -> None:
-        """Pair the value with those of the second that hold the same numbers, as far as a piece
-        shows that they always do."""
+        """Pair the value with those of the second that hold the same numbers, if trials of a piece
+        show that they do for any inputs."""
         waiting = []
         for w, arrangement in self._candidates(value):
-            if w not in self.pairs.get(value, {}):
-                place = self._tried(value, w, arrangement)
-                if place is not None:
-                    waiting.append(place)
-        if value in self.pairs or not waiting:
+            if w not in self.counterparts.get(value, {}):
+                open_pair = self._try_pieces(value, w, arrangement)
+                if open_pair is not None:
+                    waiting.append(open_pair)
+        if value in self.counterparts or not waiting:
             return
-        place = min(waiting, key=_rank)
+        open_pair = min(waiting, key=_rank)
         if self._assume(value):
-            place = self._tried(value, place.second, place.arrangement) or place
-        if value not in self.pairs:
-            self.failed[value] = place
+            open_pair = (
+                self._try_pieces(value, open_pair.second, open_pair.arrangement) or open_pair
+            )
+        if value not in self.counterparts:
+            self.failed[value] = open_pair
 
     def _extend(self, value: str) -> None:
-        """Pair the value also with what the second network makes by moving its numbers."""
-        waiting = list(self.pairs.get(value, ()))
+        """Pair the value also with the second network's values that only move its numbers."""
+        waiting = list(self.counterparts.get(value, ()))
         while waiting:
             for node in self.second.graph.consumers.get(waiting.pop(), ()):
                 w = node.outputs[0]
-                if node.op.kind not in MOVEMENT or w in self.pairs[value]:
+                if node.op.kind not in MOVEMENT or w in self.counterparts[value]:
                     continue
                 x, y = self.first.values[value], self.second.values[w]
                 if not (comparable(x) and comparable(y)):
                     continue
-                how = arrange(y, x, reach(self.first, value) + reach(self.second, w))
-                if how is None or how.shuffled or self._tried(value, w, how) is not None:
+                arrangement = arrange(y, x, reach(self.first, value) + reach(self.second, w))
+                if (
+                    arrangement is None
+                    or arrangement.shuffled
+                    or self._try_pieces(value, w, arrangement) is not None
+                ):
                     continue
                 waiting.append(w)
 
@@ -259,7 +271,7 @@ class _Proof:
         if not comparable(self.first.values[value]):
             return
         (mean, size), own = self.first.moments_of(value), reach(self.first, value)
-        found = []
+        matching = []
         for w in self.by_size.get(self.first.values[value].size, ()):
             if w not in self.needed_second:
                 continue
@@ -269,15 +281,15 @@ class _Proof:
                 continue
             match = compare(self.first, value, self.second, w)
             if match is not None and not match.arrangement.shuffled:
-                found.append((w, match.arrangement))
+                matching.append((w, match.arrangement))
         kind = self.first.operator(value)
-        found.sort(key=lambda f: (self.second.operator(f[0]) != kind, self.order.get(f[0], -1)))
-        yield from found[:MOST_CANDIDATES]
+        matching.sort(key=lambda f: (self.second.operator(f[0]) != kind, self.order.get(f[0], -1)))
+        yield from matching[:MOST_CANDIDATES]
 
     def _assume(self, v: str) -> bool:
-        """Take what failed before within the piece of `v` for the same: it makes this fail, too,
-        and is looked at where it is. Whether there was anything."""
-        reach_of = Piece(
+        """Assume earlier failures within the piece of `v` to be the same, since they are reported
+        at their own location. True if there were any."""
+        reach_of = NetworkPiece(
             self.first.graph, self.first.values, self.varying[0], v, self.feeds[0], 4 * LONGEST
         )
         values = [o for n in reach_of.nodes for o in n.outputs]
@@ -287,26 +299,32 @@ class _Proof:
             self._pair(name, self.assumed[name].second, self.assumed[name].arrangement)
         return bool(inside)
 
-    def _tried(self, v: str, w: str, arrangement: Arrangement) -> Place | None:
+    def _try_pieces(self, v: str, w: str, arrangement: Arrangement) -> OpenPair | None:
         if clock().is_up:
-            return Place(v, w, arrangement, Trial(((), ()), other=clock().reason))
+            return OpenPair(v, w, arrangement, PieceTrial(((), ()), obstacle=clock().reason))
         skipped: tuple[set[str], set[str]] = set(), set()
-        first: Trial | None = None
+        first: PieceTrial | None = None
         for level in range(LEVELS if len(self.assumed) < MANY_OPEN else 1):
             stops = [set(f) - s for f, s in zip(self.feeds, skipped)]
-            a = Piece(self.first.graph, self.first.values, self.varying[0], v, stops[0], LONGEST)
-            b = Piece(self.second.graph, self.second.values, self.varying[1], w, stops[1], LONGEST)
+            a = NetworkPiece(
+                self.first.graph, self.first.values, self.varying[0], v, stops[0], LONGEST
+            )
+            b = NetworkPiece(
+                self.second.graph, self.second.values, self.varying[1], w, stops[1], LONGEST
+            )
             if level == 0 and v in stops[0]:
                 a.end_at_value()
             elif level == 0 and w in stops[1]:
                 b.end_at_value()
             if a.too_long or b.too_long:
-                long = Trial((tuple(a.nodes), tuple(b.nodes)), other="too many operators at once")
+                long = PieceTrial(
+                    (tuple(a.nodes), tuple(b.nodes)), obstacle="too many operators at once"
+                )
                 first = first or long
                 break
-            trial, how = self.trials.compare(a, b, arrangement, self._hinted(a))
+            trial, evidence = self.trials.compare(a, b, arrangement, self._hinted(a))
             if trial.same:
-                setattr(self.found, how, getattr(self.found, how) + 1)
+                setattr(self.evidence, evidence, getattr(self.evidence, evidence) + 1)
                 self._pair(v, w, arrangement)
                 return None
             first = first or trial
@@ -319,16 +337,16 @@ class _Proof:
             for feed, skip in zip(self.feeds, skipped):
                 skip |= {n for n, (master, _) in feed.items() if master in masters}
         assert first is not None
-        return Place(v, w, arrangement, first)
+        return OpenPair(v, w, arrangement, first)
 
-    def _hinted(self, a: Piece) -> list[Drive]:
+    def _hinted(self, a: NetworkPiece) -> list[Drive]:
         """Drives that showed a difference within this piece before."""
         values = [o for n in a.nodes for o in n.outputs]
-        found = [self.failed[v].trial.drive for v in values if v in self.failed]
-        return [d for d in found if d is not None][:1]
+        drives = [self.failed[v].trial.drive for v in values if v in self.failed]
+        return [d for d in drives if d is not None][:1]
 
     def _pair(self, v: str, w: str, arrangement: Arrangement) -> None:
-        self.pairs.setdefault(v, {})[w] = arrangement
+        self.counterparts.setdefault(v, {})[w] = arrangement
         first, second = self.feeds
         if w in second:
             if v not in first:
@@ -343,7 +361,9 @@ class _Proof:
 
     def _output(self, v: str, w: str) -> None:
         """Outputs are compared whatever they hold: integers, one number everywhere."""
-        if w in self.pairs.get(v, {}) or (v not in self.varying[0] and w not in self.varying[1]):
+        if w in self.counterparts.get(v, {}) or (
+            v not in self.varying[0] and w not in self.varying[1]
+        ):
             return
         arrangement = None
         if v in self.failed and self.failed[v].second == w:
@@ -355,23 +375,24 @@ class _Proof:
         arrangement = arrangement or arrange(y, x, _limit(self.first, self.second, v, w))
         if arrangement is None or arrangement.shuffled:
             arrangement = Arrangement(x.shape)
-        place = self._tried(v, w, arrangement)
-        if place is not None and self._assume(v):
-            place = self._tried(v, w, arrangement)
-        if place is not None:
-            self.assumed[v] = place
+        open_pair = self._try_pieces(v, w, arrangement)
+        if open_pair is not None and self._assume(v):
+            open_pair = self._try_pieces(v, w, arrangement)
+        if open_pair is not None:
+            self.assumed[v] = open_pair
 
 
 def _limit(first: Side, second: Side, v: str, w: str) -> float:
-    known = first.values[v].dtype.kind == "f" and second.values[w].dtype.kind == "f"
-    finite = known and np.isfinite(first.values[v]).all() and np.isfinite(second.values[w]).all()
+    are_floats = first.values[v].dtype.kind == "f" and second.values[w].dtype.kind == "f"
+    finite = (
+        are_floats and np.isfinite(first.values[v]).all() and np.isfinite(second.values[w]).all()
+    )
     return reach(first, v) + reach(second, w) if finite else 0.0
 
 
-def _rank(place: Place) -> tuple[int, int]:
-    """Which of several open pairs to show: the one with the fewest operators, both sides having
-    some."""
-    a, b = place.trial.nodes
+def _rank(open_pair: OpenPair) -> tuple[int, int]:
+    """Sort key of open pairs: both sides with operators first, then the fewest operators."""
+    a, b = open_pair.trial.nodes
     return (not a or not b), len(a) + len(b)
 
 
@@ -386,7 +407,7 @@ def _as_it_is(x: np.ndarray) -> np.ndarray:
     return x
 
 
-def _way(apply: Callable[[np.ndarray], np.ndarray], second: Side, name: str) -> Any:
+def _converter(apply: Callable[[np.ndarray], np.ndarray], second: Side, name: str) -> Any:
     declared = second.graph.types[name].dtype
 
     def make(x: np.ndarray) -> np.ndarray:
@@ -397,9 +418,9 @@ def _way(apply: Callable[[np.ndarray], np.ndarray], second: Side, name: str) -> 
 
 def _inverse(arrangement: Arrangement, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The array of `shape` that the arrangement reads as `array`."""
-    places = arrangement.apply(np.arange(array.size).reshape(shape))
+    indices = arrangement.apply(np.arange(array.size).reshape(shape))
     result = np.empty(array.size, array.dtype)
-    result[places.reshape(-1)] = array.reshape(-1)
+    result[indices.reshape(-1)] = array.reshape(-1)
     return result.reshape(shape)
 
 

@@ -1,4 +1,4 @@
-"""Why two networks part at a place: attributes, weights, wiring, or other operators.
+"""Explains why two networks diverge at a location: attributes, weights, wiring, or operators.
 
 A cause is proved when the first network's node, changed by that cause alone, gives the second's
 value.
@@ -13,13 +13,13 @@ import numpy as np
 
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
-from verax.judge.align.bodies import Change, changes, shown
+from verax.judge.align.attribute_changes import Remedy, evaluate_changed, folded_epsilon
 from verax.judge.align.permutations import Arrangement
-from verax.judge.align.remedies import Remedy, evaluate_changed, folded_epsilon
-from verax.judge.align.values import Found, Side, compare
+from verax.judge.align.subgraph_changes import OperatorChange, attribute_text, changes
+from verax.judge.align.values import Side, ValueMatch, compare
 from verax.judge.align.weights import (
     CAUSES_SAID,
-    recognised_weights,
+    recognized_weights,
     replaced,
     say_weight,
     weight_differences,
@@ -44,28 +44,28 @@ def explain(
     second: Side,
     ends: tuple[str, str],
     regions: tuple[Nodes, Nodes],
-    matches: Mapping[str, Found],
+    matches: Mapping[str, ValueMatch],
     arrangement: Arrangement | None,
 ) -> tuple[Divergence, Remedy | None]:
-    """What differs between the nodes in `regions`, which make the values `ends` ("": none), and the
-    attribute that alone explains it.
+    """The divergence between the nodes in `regions`, which make the values `ends` ("": none), and
+    the attribute that alone explains it.
 
-    arrangement: how the second's value is read as the first's, None when it cannot be.
+    arrangement: of the second's value as the first's, None if there is none.
     """
-    shown = (layers(first, regions[0]), layers(second, regions[1]))
+    layer_pair = (layers(first, regions[0]), layers(second, regions[1]))
     cores = [[n for n in nodes if n.op.kind not in MOVES] for nodes in regions]
     plain = Divergence(
-        *shown,
+        *layer_pair,
         _chains(first, second, regions),
         relative=_relative(first, second, ends, arrangement),
-        where=_where(first, second, ends, arrangement),
+        where=_location(first, second, ends, arrangement),
     )
     if [n.op.kind for n in cores[0]] != [n.op.kind for n in cores[1]] or not cores[0]:
         remedy = folded_epsilon(first, second, cores, ends, arrangement) if arrangement else None
         if remedy is not None:
             return _folded(plain, remedy), remedy
-        return recognised_weights(plain, first, second, cores), None
-    differing: list[Change] = []
+        return recognized_weights(plain, first, second, cores), None
+    differing: list[OperatorChange] = []
     weights: list[WeightDifference] = []
     wiring: list[str] = []
     for a, b in zip(*cores):
@@ -84,11 +84,11 @@ def explain(
         "weights": [say_weight(d) for d in weights],
         "wiring": wiring,
     }
-    words = causes.get(proof) or [w for said in causes.values() for w in said]
+    words = causes.get(proof) or [w for phrases in causes.values() for w in phrases]
     if not words:
         return plain, None
     more = len(words) - CAUSES_SAID
-    place = dataclasses.replace(
+    divergence = dataclasses.replace(
         plain,
         reason="; ".join(words[:CAUSES_SAID]) + (f"; and {more} more" if more > 0 else ""),
         attributes=tuple(attributes),
@@ -96,28 +96,28 @@ def explain(
         proved=bool(proof),
     )
     if proof != "attributes" or len(attributes) != 1 or isinstance(cores[0][0].op, Control):
-        return place, None
+        return divergence, None
     name = differing[0].attribute
     old, new = (getattr(nodes[0].op, name) for nodes in cores)
-    return place, Remedy(cores[0][0].op.kind, name, old, new)
+    return divergence, Remedy(cores[0][0].op.kind, name, old, new)
 
 
-def _folded(place: Divergence, remedy: Remedy) -> Divergence:
+def _folded(divergence: Divergence, remedy: Remedy) -> Divergence:
     d = remedy.record()
     reason = (
         f"{say_attribute(d)}: one side folded it into the convolution, with that epsilon by the "
         "weights it has"
     )
-    return dataclasses.replace(place, reason=reason, attributes=(d,), proved=True)
+    return dataclasses.replace(divergence, reason=reason, attributes=(d,), proved=True)
 
 
 def layers(side: Side, nodes: Nodes) -> tuple[Layer, ...]:
-    """Nodes as a reader sees them."""
+    """Records of nodes for display."""
     return tuple(
         Layer(
             n.name or n.outputs[0],
             n.op.kind,
-            {k: shown(n.op, k) for k in n.op.attributes()} | _settings(side, n),
+            {k: attribute_text(n.op, k) for k in n.op.attributes()} | _settings(side, n),
             n.outputs[0],
             str(
                 TensorType.of(side.values[n.outputs[0]]).with_dtype(
@@ -130,22 +130,22 @@ def layers(side: Side, nodes: Nodes) -> tuple[Layer, ...]:
 
 
 def _settings(side: Side, node: Node) -> dict[str, str]:
-    """Small constant inputs of integers: they are attributes in all but form."""
-    found = {}
+    """Small constant integer inputs by "input i", which act like attributes."""
+    settings = {}
     for i, value in enumerate(node.inputs):
         array = side.graph.constants.get(value or "")
         if array is not None and array.dtype.kind in "iu" and array.size <= SMALL:
-            found[f"input {i}"] = str(array.tolist())
-    return found
+            settings[f"input {i}"] = str(array.tolist())
+    return settings
 
 
 def _settings_apart(first: Side, second: Side, a: Node, b: Node) -> list[str]:
     """Small constants of integers (axes, bounds of a Slice) that the two nodes do not share."""
-    own, other = _settings(first, a), _settings(second, b)
+    own, second_settings = _settings(first, a), _settings(second, b)
     return [
-        f"{a.op.kind}: {k} is {own[k]} in the first and {other[k]} in the second"
+        f"{a.op.kind}: {k} is {own[k]} in the first and {second_settings[k]} in the second"
         for k in own
-        if other.get(k, own[k]) != own[k]
+        if second_settings.get(k, own[k]) != own[k]
     ]
 
 
@@ -174,10 +174,10 @@ def _relative(
     return gap / size if size else float("inf")
 
 
-def _where(
+def _location(
     first: Side, second: Side, ends: tuple[str, str], arrangement: Arrangement | None
 ) -> str:
-    """The slices that hold all of the difference, "" when it is everywhere."""
+    """Text on the slices that hold all of the difference, "" if it is everywhere."""
     if arrangement is None or not all(ends):
         return ""
     a, sigma = first.values[ends[0]], first.sigma(ends[0])
@@ -188,15 +188,15 @@ def _where(
     named = (
         {1: "channel"} if a.ndim < 3 else {1: "channel", a.ndim - 2: "row", a.ndim - 1: "column"}
     )
-    parts = []
+    phrases = []
     for axis, name in named.items():
         if axis >= a.ndim or a.shape[axis] < 2:
             continue
-        found = np.flatnonzero(wrong.any(axis=tuple(i for i in range(a.ndim) if i != axis)))
-        if len(found) <= min(FEW, a.shape[axis] - 1):
-            plural = "s" * (len(found) > 1)
-            parts.append(f"{name}{plural} {', '.join(map(str, found))} of {a.shape[axis]}")
-    return f"only in {' and '.join(parts)}" if parts else ""
+        indices = np.flatnonzero(wrong.any(axis=tuple(i for i in range(a.ndim) if i != axis)))
+        if len(indices) <= min(FEW, a.shape[axis] - 1):
+            plural = "s" * (len(indices) > 1)
+            phrases.append(f"{name}{plural} {', '.join(map(str, indices))} of {a.shape[axis]}")
+    return f"only in {' and '.join(phrases)}" if phrases else ""
 
 
 def say_attribute(d: AttributeDifference) -> str:
@@ -204,15 +204,17 @@ def say_attribute(d: AttributeDifference) -> str:
     return f"{d.operator}: {d.attribute} is {d.first} in the first and {d.second} in the second"
 
 
-def _wiring(first: Side, second: Side, a: Node, b: Node, matches: Mapping[str, Found]) -> list[str]:
+def _wiring(
+    first: Side, second: Side, a: Node, b: Node, matches: Mapping[str, ValueMatch]
+) -> list[str]:
     """Inputs that the two nodes do not share."""
     words = []
     if len(a.inputs) != len(b.inputs):
         words.append(
             f"{a.op.kind} has {len(a.inputs)} inputs in the first, {len(b.inputs)} in the second"
         )
-    if said := _in_another_order(first, second, a, b, matches):
-        return [*words, said]
+    if reordered := _in_another_order(first, second, a, b, matches):
+        return [*words, reordered]
     for i, (v, w) in enumerate(zip(a.inputs, b.inputs)):
         if v not in first.names or w not in second.names or v not in matches:
             continue
@@ -225,19 +227,19 @@ def _wiring(first: Side, second: Side, a: Node, b: Node, matches: Mapping[str, F
 
 
 def _in_another_order(
-    first: Side, second: Side, a: Node, b: Node, matches: Mapping[str, Found]
+    first: Side, second: Side, a: Node, b: Node, matches: Mapping[str, ValueMatch]
 ) -> str:
-    """That two nodes read the same values as other operands, "" if they do not."""
-    known = [matches[v].second if v in matches else None for v in a.inputs if v is not None]
+    """Text on two nodes that read the same values in another order, "" if they do not."""
+    expected = [matches[v].second if v in matches else None for v in a.inputs if v is not None]
     read = [w for w in b.inputs if w is not None]
-    apart = [i for i, (v, w) in enumerate(zip(known, read)) if v != w]
-    if not apart or None in known or sorted(map(str, known)) != sorted(read):
+    apart = [i for i, (v, w) in enumerate(zip(expected, read)) if v != w]
+    if not apart or None in expected or sorted(map(str, expected)) != sorted(read):
         return ""
     if all(compare(first, str(a.inputs[i]), second, read[i]) for i in apart):
         return ""  # equal values: nothing tells their order
-    how = "exchanged" if len(apart) == 2 else "in another order"
+    change = "exchanged" if len(apart) == 2 else "in another order"
     return (
-        f"{a.op.kind}: the operands are {how}: {_listed(a.inputs)} in the first, "
+        f"{a.op.kind}: the operands are {change}: {_listed(a.inputs)} in the first, "
         f"{_listed(b.inputs)} in the second"
     )
 
@@ -254,16 +256,16 @@ def _proof(
     ends: tuple[str, str],
     arrangement: Arrangement,
 ) -> str:
-    """Which change alone turns the first's node into the second's: "attributes", "weights",
-    "both", or "" when none does."""
-    rivals = {
+    """Name of the change that alone turns the first's node into the second's: "attributes",
+    "weights", "both", or "" for none."""
+    hypotheses = {
         "attributes": (b.op, {}),
         "weights": (a.op, replaced(first, second, a, b)),
         "both": (b.op, replaced(first, second, a, b)),
     }
     if a.outputs[0] != ends[0]:
         return ""
-    for name, (op, constants) in rivals.items():
+    for name, (op, constants) in hypotheses.items():
         changed = dataclasses.replace(first, values={**first.values, **constants})
         output = evaluate_changed(changed, a, op)
         if output is None or output.shape != arrangement.shape:
@@ -275,16 +277,16 @@ def _proof(
 
 
 def _enough(
-    found: list[Change],
+    candidates: list[OperatorChange],
     first: Side,
     second: Side,
     cores: Sequence[Nodes],
     ends: tuple[str, str],
     arrangement: Arrangement,
-) -> list[Change]:
-    """The one attribute that is enough to explain the place, if there is one."""
+) -> list[OperatorChange]:
+    """[the one change that explains the divergence], or [] if none does."""
     a = cores[0][0]
-    for change in found:
+    for change in candidates:
         output = evaluate_changed(first, a, change.apply(a.op))
         if output is None or output.shape != arrangement.shape:
             continue

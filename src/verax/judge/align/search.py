@@ -1,8 +1,8 @@
-"""An input on which two networks part that agree on ordinary ones.
+"""Searches for an input on which two networks differ that agree on ordinary ones.
 
-Where the operators of two networks are not shown to be the same, inputs are looked for that bring
-numbers to where they differ: inputs scaled, turned, shifted, sparse and saturated, and then, along
-the derivative, inputs that push what comes to an open place past the corners of its operators.
+Where the operators of two networks are not shown to be the same, inputs are tried that reach the
+numbers at which they differ: scaled, negated, shifted, sparse and saturated ones, and then, along
+the derivative, inputs that push the operands of an open pair past the corners of its operators.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation
 from verax.ir.types import TensorType
-from verax.judge.align.corners import Sides, margins
+from verax.judge.align.corners import CornerCoverage, margins
 from verax.judge.align.drives import of_inputs
-from verax.judge.align.proof import Place
+from verax.judge.align.proof import OpenPair
 from verax.judge.align.values import Side, Values, ancestors
 from verax.judge.regions.adjoint import NoRule, Tape
 from verax.numerics import statistics as st
@@ -41,51 +41,52 @@ Parts = Callable[[Side, Side], bool]
 
 @dataclass
 class Search:
-    """What a search found. words: the input that tells the networks apart, "" for none; sides: both
-    networks on it; tried: inputs that were tried; seen: how far the numbers at open places of
-    either network went; drawn: inputs that were drawn, those that cannot be evaluated too."""
+    """Result of a search. words: description of the input on which the networks differ, "" for
+    none; sides: both networks on it; tried_count: inputs that were evaluated; seen: corner sides
+    reached at open pairs of either network; drawn: inputs that were drawn, also those that fail."""
 
     words: str = ""
     inputs: Values = field(default_factory=dict)
     sides: tuple[Side, Side] | None = None
-    tried: int = 0
-    seen: tuple[Sides, Sides] = field(default_factory=lambda: (Sides(), Sides()))
+    tried_count: int = 0
+    seen: tuple[CornerCoverage, CornerCoverage] = field(
+        default_factory=lambda: (CornerCoverage(), CornerCoverage())
+    )
     drawn: int = 0
 
 
 def search(
     first: Side,
-    places: Sequence[Place],
+    open_pairs: Sequence[OpenPair],
     run: Run,
-    parts: Parts,
+    differ: Parts,
     seed: int,
-    most: int | None = None,
+    limit: int | None = None,
     so_far: Search | None = None,
 ) -> Search:
-    """Look for an input that tells the networks apart, nearest to the inputs at hand first, as long
-    as there is time.
+    """Search for an input on which the networks differ, nearest to the inputs at hand first, as
+    long as there is time.
 
-    most: how many of the inputs at hand, changed, are tried, before the open places are known; all,
-    and pushed ones, where it is None. so_far: a search with the same seed, which goes on behind the
-    inputs that it tried."""
-    found, run = so_far or Search(), _remembering(run)
+    limit: number of changed inputs to try before the open pairs are known; all, and pushed ones,
+    where it is None. so_far: a search with the same seed, to be continued after its inputs."""
+    result, run = so_far or Search(), _cached(run)
     watched = None
-    if most is None:
-        watched = [n for p in places for part in p.trial.nodes for n in part]
+    if limit is None:
+        watched = [n for p in open_pairs for group in p.trial.nodes for n in group]
     start = {v: first.values[v] for v in first.graph.inputs}
-    for words, arrays in itertools.islice(_inputs(first.graph, start, seed), found.drawn, most):
-        found.drawn += 1
-        if clock().is_up or _tells(found, words, arrays, run, parts, watched):
-            return found
-    for place in places[: PUSHED if most is None else 0]:
-        for words, arrays in _pushed(place, first, run):
-            if _tells(found, words, arrays, run, parts, watched) or clock().is_up:
-                return found
-    return found
+    for words, arrays in itertools.islice(_inputs(first.graph, start, seed), result.drawn, limit):
+        result.drawn += 1
+        if clock().is_up or _tells(result, words, arrays, run, differ, watched):
+            return result
+    for open_pair in open_pairs[: PUSHED if limit is None else 0]:
+        for words, arrays in _pushed(open_pair, first, run):
+            if _tells(result, words, arrays, run, differ, watched) or clock().is_up:
+                return result
+    return result
 
 
-def _remembering(run: Run) -> Run:
-    """The same, but the last inputs are not evaluated twice."""
+def _cached(run: Run) -> Run:
+    """`run` with the result for the last inputs cached."""
     last: list[tuple[Values, tuple[Side, Side]]] = []
 
     def act(arrays: Values) -> tuple[Side, Side]:
@@ -97,27 +98,29 @@ def _remembering(run: Run) -> Run:
 
 
 def _tells(
-    found: Search,
+    result: Search,
     words: str,
     arrays: Values,
     run: Run,
-    parts: Parts,
+    differ: Parts,
     watched: Sequence[Node] | None,
 ) -> bool:
-    """watched: nodes of either network whose corners are noted, None for all."""
+    """True if the networks differ on `arrays`, which `result` then holds.
+
+    watched: nodes of either network whose corners are recorded, None for all."""
     try:
         a, b = run(arrays)
-        found.tried += 1
-        for side, seen in zip((a, b), found.seen):
+        result.tried_count += 1
+        for side, seen in zip((a, b), result.seen):
             for node in side.graph.nodes if watched is None else watched:
                 if side.graph.producers.get(node.outputs[0]) is node:
                     read = [None if v is None else side.values[v] for v in node.inputs]
                     seen.add(side.graph, node, read)
-        if not parts(a, b):
+        if not differ(a, b):
             return False
     except (VeraxError, ValueError, IndexError):
         return False
-    found.words, found.inputs, found.sides = words, arrays, (a, b)
+    result.words, result.inputs, result.sides = words, arrays, (a, b)
     return True
 
 
@@ -127,10 +130,10 @@ def _inputs(graph: Graph, start: Values, seed: int) -> Iterator[tuple[str, Value
         yield drive.words, {v: drive.draw(start[v], random) for v in graph.inputs}
 
 
-def _pushed(place: Place, side: Side, run: Run) -> Iterator[tuple[str, Values]]:
-    """Inputs that move what comes to the corners of a place, up and down, step by step."""
+def _pushed(open_pair: OpenPair, side: Side, run: Run) -> Iterator[tuple[str, Values]]:
+    """Yield inputs that move the operands at the corners of a pair up and down, step by step."""
     seen: set[str] = set()
-    for node in place.trial.nodes[0]:
+    for node in open_pair.trial.nodes[0]:
         target = node.inputs[0]
         if target is None or target in seen or target not in side.values:
             continue
@@ -140,7 +143,7 @@ def _pushed(place: Place, side: Side, run: Run) -> Iterator[tuple[str, Values]]:
         for sign, words in ((1.0, "up"), (-1.0, "down")):
             yield from _ascent(target, sign, words, side, run)
     if not seen:
-        leaf = place.first
+        leaf = open_pair.first
         for sign, words in ((1.0, "up"), (-1.0, "down")):
             yield from _ascent(leaf, sign, words, side, run)
 
@@ -158,11 +161,11 @@ def _ascent(
             return
         if not slopes or not any(g.any() for g in slopes.values()):
             return
-        moved = dict(at)
+        pushed = dict(at)
         for name, slope in slopes.items():
             size = st.root_mean_square(start[name]) or 1.0
-            moved[name] = at[name] + sign * step * size * np.sign(slope)
-        at = moved
+            pushed[name] = at[name] + sign * step * size * np.sign(slope)
+        at = pushed
         yield f"pushed so that {target!r} goes {words} (step {step:g})", at
 
 

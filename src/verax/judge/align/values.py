@@ -1,4 +1,4 @@
-"""Every value of a network in float64, what rounded weights may do to it, and who holds the same.
+"""Every value of a network in float64, its spread by rounded weights, and its match elsewhere.
 
 Two files of one network rarely hold the same bits: BatchNorm was folded, a scale multiplied in, and
 the products rounded to float32 again. How far that may move a value is measured: the network is
@@ -40,19 +40,19 @@ def evaluate_all(graph: Graph, inputs: Mapping[str, np.ndarray]) -> Values:
         for name, array in graph.constants.items()
     }
     values.update(inputs)
-    return _walk(graph, values, set(values))
+    return _evaluate_nodes(graph, values, set(values))
 
 
 def resume(graph: Graph, values: Values, changed: Mapping[str, np.ndarray]) -> Values:
-    """`values` of an earlier evaluation, again where they depend on what is `changed`."""
-    return _walk(graph, {**values, **changed}, set(changed), frozenset(changed))
+    """`values` of an earlier evaluation, recomputed where they depend on those in `changed`."""
+    return _evaluate_nodes(graph, {**values, **changed}, set(changed), frozenset(changed))
 
 
-def _walk(
-    graph: Graph, values: Values, moved: set[str], kept: frozenset[str] = frozenset()
+def _evaluate_nodes(
+    graph: Graph, values: Values, changed: set[str], fixed: frozenset[str] = frozenset()
 ) -> Values:
     for node in graph.nodes:
-        if all(v in values for v in node.outputs) and moved.isdisjoint(node.inputs):
+        if all(v in values for v in node.outputs) and changed.isdisjoint(node.inputs):
             continue
         arrays = [None if v is None else values[v] for v in node.inputs]
         types = tuple(
@@ -61,30 +61,30 @@ def _walk(
         )
         results = evaluate_node(node, arrays, types, graph.output_types(node))
         for value, array in zip(node.outputs, results):
-            if value not in kept:
+            if value not in fixed:
                 values[value] = array
-                moved.add(value)
+                changed.add(value)
     return values
 
 
 def dependent(graph: Graph) -> frozenset[str]:
     """Values that depend on an input, as numbers and not only by a shape."""
-    found = set(graph.inputs)
+    reached = set(graph.inputs)
     for node in graph.nodes:
-        if node.op.kind not in SHAPES and not found.isdisjoint(node.inputs):
-            found.update(node.outputs)
-    return frozenset(found)
+        if node.op.kind not in SHAPES and not reached.isdisjoint(node.inputs):
+            reached.update(node.outputs)
+    return frozenset(reached)
 
 
 def ancestors(graph: Graph, value: str) -> frozenset[str]:
     """`value` and everything that it is computed from."""
-    found, waiting = {value}, [value]
+    reached, waiting = {value}, [value]
     while waiting:
         node = graph.producers.get(waiting.pop())
-        fresh = [v for v in node.inputs if v is not None and v not in found] if node else []
-        found.update(fresh)
+        fresh = [v for v in node.inputs if v is not None and v not in reached] if node else []
+        reached.update(fresh)
         waiting += fresh
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def unit_of(graph: Graph) -> float:
@@ -118,28 +118,28 @@ def spreads(
     seed: int,
     names: Iterable[str] | None = None,
     samples: int = st.SAMPLES_MANY,
-    held: Mapping[str, np.ndarray] | None = None,
+    fixed: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
     """Standard deviation of every value, or of `names`, when the constants are rounded a few times
-    more. held: values that stay what they are said to be."""
+    more. fixed: values that are not recomputed."""
     random = np.random.default_rng(seed)
     unit = unit_of(graph) * st.CONSTANT_ROUNDINGS
     squares: dict[str, np.ndarray] = {}
     rounded = roundable(graph)
-    wanted = [v for v in (graph.producers if names is None else names) if v in graph.producers]
+    selected = [v for v in (graph.producers if names is None else names) if v in graph.producers]
     for _ in range(samples):
         jittered = {
             name: np.asarray(c * (1 + unit * random.standard_normal(c.shape)))
             for name, c in graph.constants.items()
             if name in rounded
         }
-        sample = resume(graph, values, {**jittered, **(held or {})})
-        for name in wanted:
-            y, other = values[name], sample[name]
-            if y.dtype.kind != "f" or y.shape != other.shape:
+        sample = resume(graph, values, {**jittered, **(fixed or {})})
+        for name in selected:
+            y, disturbed = values[name], sample[name]
+            if y.dtype.kind != "f" or y.shape != disturbed.shape:
                 continue
             with np.errstate(invalid="ignore"):  # infinities of both are no distance
-                gap = other - y
+                gap = disturbed - y
             gap *= gap
             if name in squares:
                 gap += squares[name]
@@ -183,7 +183,7 @@ class Side:
         return node.op.kind if node else "input"
 
     def sigma(self, value: str) -> np.ndarray:
-        """How far each element may honestly move."""
+        """Standard deviation of each element by rounding."""
         y = self.values[value]
         floor = st.FLOAT64_NOISE * st.root_mean_square(y)
         extra = self.spread.get(value)
@@ -193,7 +193,7 @@ class Side:
 
 
 def comparable(array: Any) -> bool:
-    """Whether numbers in it can identify a value: finite floats, not all equal."""
+    """True if the numbers of `array` can identify a value: finite floats, not all equal."""
     return (
         isinstance(array, np.ndarray)
         and array.dtype.kind == "f"
@@ -204,8 +204,8 @@ def comparable(array: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The second network's value that holds what one of the first holds."""
+class ValueMatch:
+    """The second network's value that holds the same numbers as one of the first."""
 
     second: str
     arrangement: Arrangement
@@ -213,7 +213,7 @@ class Found:
     exact: bool
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """A value's name, mean, root mean square, and `reach`."""
 
     name: str
@@ -227,12 +227,12 @@ class Index:
 
     def __init__(self, side: Side, names: Iterable[str] | None = None) -> None:
         self.side = side
-        self.by_size: dict[int, list[Entry]] = {}
+        self.by_size: dict[int, list[IndexEntry]] = {}
         for name in side.names if names is None else names:
-            entry = Entry(name, *side.moments_of(name), reach(side, name))
+            entry = IndexEntry(name, *side.moments_of(name), reach(side, name))
             self.by_size.setdefault(side.values[name].size, []).append(entry)
 
-    def find(self, first: Side, value: str) -> Found | None:
+    def find(self, first: Side, value: str) -> ValueMatch | None:
         """The earliest best match of the first network's `value`; None when nothing holds it.
 
         Both the mean and the root mean square of two arrays differ by at most the root mean square
@@ -240,25 +240,25 @@ class Index:
         """
         y = first.values[value]
         (mean, size), own = first.moments_of(value), reach(first, value)
-        best: tuple[Found, tuple[bool, ...]] | None = None
+        best: tuple[ValueMatch, tuple[bool, ...]] | None = None
         operator = first.operator(value)
-        for name, other_mean, other_size, other in self.by_size.get(y.size, ()):
-            limit = own + other
+        for name, other_mean, other_size, other_reach in self.by_size.get(y.size, ()):
+            limit = own + other_reach
             if abs(mean - other_mean) > limit or abs(size - other_size) > limit:
                 continue
-            found = compare(first, value, self.side, name)
-            if found is None:
+            match = compare(first, value, self.side, name)
+            if match is None:
                 continue
             other_kind = self.side.operator(name) != operator
-            how = found.arrangement
-            rank = (not found.exact, how.shuffled, other_kind, not how.plain)
+            arrangement = match.arrangement
+            rank = (not match.exact, arrangement.shuffled, other_kind, not arrangement.plain)
             if best is None or rank < best[1]:
-                best = found, rank
+                best = match, rank
         return best[0] if best else None
 
 
 def reach(side: Side, value: str) -> float:
-    """Root mean square distance within which something may be this value."""
+    """Root mean square distance within which another array may be this value."""
     if value not in side.reaches:
         limit = st.group_limit(side.values[value].size)
         side.reaches[value] = limit * st.root_mean_square(side.sigma(value))
@@ -266,29 +266,33 @@ def reach(side: Side, value: str) -> float:
 
 
 def compare(
-    first: Side, value: str, second: Side, other: str, arrangement: Arrangement | None = None
-) -> Found | None:
-    """Whether the second network's `other` holds the numbers of the first's `value`."""
-    a, b = first.values[value], second.values[other]
+    first: Side, value: str, second: Side, counterpart: str, arrangement: Arrangement | None = None
+) -> ValueMatch | None:
+    """The match if the second network's `counterpart` holds the numbers of the first's `value`."""
+    a, b = first.values[value], second.values[counterpart]
     if arrangement is None:
-        arrangement = arrange(b, a, reach(first, value) + reach(second, other))
+        arrangement = arrange(b, a, reach(first, value) + reach(second, counterpart))
     if arrangement is None or b.size != a.size:
         return None
     if arrangement.shuffled:
-        return Found(other, arrangement, 0.0, exact=False)
+        return ValueMatch(counterpart, arrangement, 0.0, exact=False)
     gap = st.root_mean_square(arrangement.apply(b) - a)
     if gap <= st.group_limit(a.size) * st.FLOAT64_NOISE * st.root_mean_square(a):
-        return Found(other, arrangement, 0.0, exact=True)
-    statistic = difference(first, value, second, other, arrangement)
-    return Found(other, arrangement, statistic, False) if statistic <= st.ROUNDING_T else None
+        return ValueMatch(counterpart, arrangement, 0.0, exact=True)
+    statistic = difference(first, value, second, counterpart, arrangement)
+    return (
+        ValueMatch(counterpart, arrangement, statistic, False)
+        if statistic <= st.ROUNDING_T
+        else None
+    )
 
 
 def difference(
-    first: Side, value: str, second: Side, other: str, arrangement: Arrangement
+    first: Side, value: str, second: Side, counterpart: str, arrangement: Arrangement
 ) -> float:
     """Worst group of the difference over what rounding of the weights may do there."""
-    a, b = first.values[value], arrangement.apply(second.values[other])
-    sigma = np.hypot(first.sigma(value), arrangement.apply(second.sigma(other)))
+    a, b = first.values[value], arrangement.apply(second.values[counterpart])
+    sigma = np.hypot(first.sigma(value), arrangement.apply(second.sigma(counterpart)))
     return st.group_test(st.standardised(b - a, sigma)).statistic
 
 
@@ -298,10 +302,9 @@ def with_spread(
     names: Iterable[str] | None = None,
     samples: int = st.SAMPLES_MANY,
 ) -> Side:
-    """The side with what jittered weights do (see `spreads`); without where the jittered network
-    fails."""
+    """The side with its `spreads`; unchanged if the jittered network fails."""
     try:
-        found = spreads(side.graph, side.values, seed, names, samples)
+        spread = spreads(side.graph, side.values, seed, names, samples)
     except VeraxError:
         return side
-    return dataclasses.replace(side, spread=found)
+    return dataclasses.replace(side, spread=spread)

@@ -1,5 +1,5 @@
-"""What went wrong in a guilty place.
+"""Explains what a faulty node computed.
 
-`causes` puts it together: rival meanings (`node`, `region`, over `hypotheses`), told apart on
-`probes` (`distinguish`), wrong weights, and the shape of the error where nothing explains it.
+`causes` combines it all: hypotheses (`node`, `region`, over `hypotheses`), distinguished on
+`probes` (`distinguish`), wrong weights, and the structure of the error where nothing explains it.
 """

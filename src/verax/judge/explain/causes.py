@@ -1,7 +1,7 @@
-"""What a guilty node did: explanations told apart, the shape of its error, wrong weights.
+"""Diagnoses a faulty node: its explanations, the structure of its error, wrong weights.
 
-Brings the parts together (`explain`, `distinguish`, `structure`, `weights`) and fills them into a
-`Blame`. A subject that runs parts of a network runs the node by itself where explanations coincide.
+Combines `node`, `distinguish`, `structure` and `weights` and fills them into a `Blame`. A subject
+that runs parts of a network runs the node by itself where explanations coincide.
 """
 
 from __future__ import annotations
@@ -38,55 +38,59 @@ def diagnose(
     *,
     seed: int = 0,
 ) -> Blame:
-    """`blame` with explanations, how they were told apart, and what the error looks like.
+    """`blame` with explanations, how they were distinguished, and the structure of the error.
 
-    graph: any graph with the guilty node; values: the subject's inputs and outputs of that node by
+    graph: any graph with the faulty node; values: the subject's inputs and outputs of that node by
     name, in declared dtypes. subject: runs the node on further inputs if it can run parts.
-    Several nodes blamed together get the rival meanings of the whole. A blame whose values are
-    missing comes back as it is.
+    Several nodes reported together get the hypotheses of the whole region. A blame whose values are
+    missing is returned unchanged.
     """
     node = graph.producers.get(blame.value)
-    known = {**graph.constants, **values}
+    arrays = {**graph.constants, **values}
     if node is None or blame.value not in values:
         return blame
     if blame.region:
-        return _diagnose_region(blame, graph, known, seed)
-    large = why_too_large(needs_of_node(graph, node, known))
+        return _diagnose_region(blame, graph, arrays, seed)
+    large = why_too_large(needs_of_node(graph, node, arrays))
     if large:
         return dataclasses.replace(blame, told_apart=f"its causes were not sought: {large}")
-    if any(v is not None and v not in known for v in node.inputs):
+    if any(v is not None and v not in arrays for v in node.inputs):
         return blame
     output = node.outputs.index(blame.value)
     suspect = suspect_of(
         node,
-        [None if v is None else known[v] for v in node.inputs],
+        [None if v is None else arrays[v] for v in node.inputs],
         values[blame.value],
         graph.output_types(node),
         output,
     )
     if suspect is None:
         return blame
-    run = alone(subject, graph) if subject is not None and subject.capabilities.truncates else None
-    found = fits(suspect)
-    if not found or all(fit.hypothesis.fitted for fit in found):
+    run = (
+        isolated_run(subject, graph)
+        if subject is not None and subject.capabilities.truncates
+        else None
+    )
+    candidates = fits(suspect)
+    if not candidates or all(fit.hypothesis.fitted for fit in candidates):
         # A wire needs no number of its own, as long as one other value explains all elements.
-        found = fits(suspect, wires(suspect, graph, known)) or found
-    explanations, told_apart = narrow_down(suspect, found, run, seed)
+        candidates = fits(suspect, wires(suspect, graph, arrays)) or candidates
+    explanations, told_apart = narrow_down(suspect, candidates, run, seed)
     rounding = suspect.meaning.roundings[output]
     sigma = None if rounding is None else rounding.sigma
-    looks = structure(suspect.given, suspect.expected, sigma)
+    looks = structure(suspect.actual, suspect.expected, sigma)
     return dataclasses.replace(
         blame,
         explanations=explanations,
         told_apart=told_apart,
-        # Wrong weights that a rival meaning explains would be noise beside it.
+        # Wrong weights that a hypothesis explains too would be noise.
         structure=(*(() if explanations else weights(suspect)), *looks),
     )
 
 
-def wires(suspect: Suspect, graph: Graph, known: Mapping[str, np.ndarray]) -> Iterator[Hypothesis]:
-    """One input of the node taken from elsewhere: another value of the same type, or, where the
-    node gives one of several, another output of the node before it; the nearest values first."""
+def wires(suspect: Suspect, graph: Graph, arrays: Mapping[str, np.ndarray]) -> Iterator[Hypothesis]:
+    """Yield hypotheses that an input of the node was another value of the same type, the nearest
+    values in the order of nodes first."""
     node = suspect.node
     order = {v: i for i, n in enumerate(graph.nodes) for v in n.outputs}
     here = order.get(node.outputs[0], len(order))
@@ -94,75 +98,78 @@ def wires(suspect: Suspect, graph: Graph, known: Mapping[str, np.ndarray]) -> It
     for i, (own, x) in enumerate(zip(node.inputs, suspect.inputs)):
         if own is None or x is None or own in graph.constants:
             continue
-        others = [
+        alternatives = [
             v
-            for v, array in known.items()
+            for v, array in arrays.items()
             if v not in graph.constants and v not in after and v != own
             if (array.shape, array.dtype) == (x.shape, x.dtype)
         ]
-        for v in sorted(others, key=lambda v: abs(order.get(v, -1) - here))[:WIRES]:
+        for v in sorted(alternatives, key=lambda v: abs(order.get(v, -1) - here))[:WIRES]:
             maker = graph.producers.get(v)
             whose = f"what {maker.place} gives" if maker is not None else "an input"
             yield Hypothesis(
                 f"input {i} taken from {v}",
                 f"input {i} was {v!r}, {whose}, and not {own!r}",
                 Prior.common,
-                inputs=edited(i, lambda _, v=v: known[v]),
+                inputs=edited(i, lambda _, v=v: arrays[v]),
             )
 
 
 def _after(graph: Graph, node: Node) -> set[str]:
-    """Values that depend on a node: no wire leads from them to it."""
-    found = set(node.outputs)
-    for other in graph.nodes:
-        if not found.isdisjoint(other.inputs):
-            found.update(other.outputs)
-    return found
+    """Values that depend on a node, which therefore cannot be its inputs."""
+    dependent = set(node.outputs)
+    for later in graph.nodes:
+        if not dependent.isdisjoint(later.inputs):
+            dependent.update(later.outputs)
+    return dependent
 
 
 def _diagnose_region(
-    blame: Blame, graph: Graph, known: Mapping[str, np.ndarray], seed: int
+    blame: Blame, graph: Graph, observed: Mapping[str, np.ndarray], seed: int
 ) -> Blame:
-    """The same for nodes that were judged together, from what they read to the last output."""
+    """As `diagnose`, for nodes that were judged together, from their inputs to the last output."""
     nodes = [n for n in graph.nodes if (n.name or n.outputs[0]) in blame.region]
-    made = {v for n in nodes for v in n.outputs}
-    read = {v for n in nodes for v in n.inputs if v is not None} - made
-    inner = [n.outputs[0] for n in nodes[:-1] if n.outputs[0] not in known]
-    found: tuple[Explanation, ...] = ()
-    left = f"any, as the subject did not give {', '.join(sorted(read - known.keys())[:NAMED])}"
-    if nodes and nodes[-1].outputs[0] == blame.value and read <= known.keys():
-        arrays = {v: known[v] for v in read}
-        found, left = search_region(nodes, arrays, known[blame.value], graph.types, seed=seed)
-    told = "" if len(found) == 1 else _next_step(len(nodes), inner, len(found), left)
-    return dataclasses.replace(blame, explanations=found, told_apart=told)
+    produced = {v for n in nodes for v in n.outputs}
+    read = {v for n in nodes for v in n.inputs if v is not None} - produced
+    inner = [n.outputs[0] for n in nodes[:-1] if n.outputs[0] not in observed]
+    explanations: tuple[Explanation, ...] = ()
+    left = f"any, as the subject did not give {', '.join(sorted(read - observed.keys())[:NAMED])}"
+    if nodes and nodes[-1].outputs[0] == blame.value and read <= observed.keys():
+        arrays = {v: observed[v] for v in read}
+        explanations, left = search_region(
+            nodes, arrays, observed[blame.value], graph.types, seed=seed
+        )
+    note = "" if len(explanations) == 1 else _next_step(len(nodes), inner, len(explanations), left)
+    return dataclasses.replace(blame, explanations=explanations, told_apart=note)
 
 
 def _next_step(count: int, inner: Sequence[str], explanations: int, left: str) -> str:
-    """What to record so that one of several nodes, or of several explanations, is left."""
+    """Advice on which values to record to leave one of several nodes, or of several
+    explanations."""
     if not inner:
         return ""
     middle = inner[len(inner) // 2]
     if explanations:
-        which = f"{explanations} mistakes in these {count} nodes would give this answer"
+        claim = f"{explanations} mistakes in these {count} nodes would give this answer"
     else:
-        which = f"no single mistake in these {count} nodes that is known here explains it"
-        which += f" (not tried: {left})" if left else ""
+        claim = f"no single mistake in these {count} nodes that is known here explains it"
+        claim += f" (not tried: {left})" if left else ""
     return (
-        f"{which}: record values inside them too, {middle!r} first, and the half that is wrong is "
+        f"{claim}: record values inside them too, {middle!r} first, and the half that is wrong is "
         "named, then the node"
     )
 
 
-def alone(subject: Runner, graph: Graph) -> Run:
-    """Runs the subject on a node of `graph` by itself.
+def isolated_run(subject: Runner, graph: Graph) -> Run:
+    """A function that runs the subject on a single node of `graph`.
 
-    What is constant in `graph` stays so while it keeps its numbers: a subject with a file of its
+    Constants of `graph` stay constants while they keep their numbers: a subject with a file of its
     own uses its own weights then, and refuses (`VeraxError`) to have them replaced.
     """
 
     def run(node: Node, inputs: Sequence[Any]) -> Sequence[np.ndarray | None]:
         b = Builder(graph.name)
-        given: dict[str, np.ndarray] = {}
+        fed: dict[str, np.ndarray] = {}
         for name, array in zip(node.inputs, inputs):
             if name is None or array is None or name in b.types:
                 continue
@@ -171,10 +178,10 @@ def alone(subject: Runner, graph: Graph) -> Run:
                 b.constant(array, name)
             else:
                 b.input(name, TensorType.of(array))
-                given[name] = array
+                fed[name] = array
         names = [None if a is None else v for v, a in zip(node.inputs, inputs)]
         outputs = b.add_all(node.op, names, node.outputs, node.name)
-        shown = subject.run(b.graph(outputs), given)
-        return [shown.get(v) for v in node.outputs]
+        results = subject.run(b.graph(outputs), fed)
+        return [results.get(v) for v in node.outputs]
 
     return run

@@ -1,9 +1,9 @@
-"""Telling explanations apart: an input on which the surviving rivals differ, and what came of it.
+"""Distinguishes explanations by an input on which the remaining hypotheses differ.
 
-On the input of the check several rival meanings may give the same numbers: a Relu before a max-pool
-hides what the padding counts as. Here other values (the shapes stay, where they can) are drawn
-until the rivals, and the truth, lie further apart than rounding; the subject runs the single node
-on them, and rivals that no longer fit are refuted.
+On the input of the check several hypotheses may give the same numbers: a Relu before a max-pool
+hides what the padding counts as. Here other values (of the same shapes, if possible) are drawn
+until the hypotheses, and the reference, differ by more than rounding; the subject runs the single
+node on them, and hypotheses that no longer fit are refuted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from verax.judge.explain.node import (
     separated,
     suspect_of,
 )
-from verax.judge.explain.probes import drawn, on
+from verax.judge.explain.probes import probe_inputs, suspect_on
 from verax.records.verdict import Explanation
 
 Run = Callable[[Node, Sequence[Any]], Sequence[np.ndarray | None]]
@@ -43,12 +43,13 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Proposal:
-    """Inputs under which rivals differ. words: what they are; suspect: the node on them, the truth
-    as its answer; rivals: what each of the fits predicts there; apart: pairs that it separates."""
+    """Inputs under which hypotheses differ. words: their description; suspect: the node on them,
+    with the reference as its output; predictions: of each fit there; apart: pairs that they
+    separate."""
 
     words: str
     suspect: Suspect
-    rivals: tuple[Prediction | None, ...]
+    predictions: tuple[Prediction | None, ...]
     apart: frozenset[tuple[int, int]]
 
     @property
@@ -59,69 +60,70 @@ class Proposal:
 def tell_apart(
     node: Node,
     inputs: Sequence[Any],
-    given: np.ndarray,
+    actual: np.ndarray,
     types: tuple[TensorType, ...],
     run: Run | None,
     *,
     output: int = 0,
     seed: int = 0,
 ) -> tuple[tuple[Explanation, ...], str]:
-    """The explanations of a wrong output, told apart by running the subject where that is possible.
+    """The explanations of a wrong output, distinguished by running the subject where possible, and
+    a sentence on how, or why not ("" when there is at most one).
 
     Arguments as of `node.explain`; run: see `Run`, or None when the subject cannot run single
-    nodes. Returns the explanations, refuted ones last and marked, and a sentence on how they were
-    told apart or why not ("" when there is at most one).
+    nodes. Refuted explanations are last and marked.
     """
-    suspect = suspect_of(node, inputs, given, types, output)
+    suspect = suspect_of(node, inputs, actual, types, output)
     if suspect is None:
         return (), ""
-    found = fits(suspect)
-    return narrow_down(suspect, found, run, seed)
+    candidates = fits(suspect)
+    return narrow_down(suspect, candidates, run, seed)
 
 
 def narrow_down(
-    suspect: Suspect, found: Sequence[Fit], run: Run | None, seed: int = 0
+    suspect: Suspect, fitting: Sequence[Fit], run: Run | None, seed: int = 0
 ) -> tuple[tuple[Explanation, ...], str]:
     """`tell_apart` for fits that are already known."""
-    explanations = [fit.explanation for fit in found]
-    if len(found) < 2:
+    explanations = [fit.explanation for fit in fitting]
+    if len(fitting) < 2:
         return tuple(explanations), ""
-    alive = set(range(len(found)))
-    said: list[str] = []
+    alive = set(range(len(fitting)))
+    notes: list[str] = []
     refused: dict[str, str] = {}
     for _ in range(ROUNDS):
-        fits_alive = [found[i] for i in sorted(alive)]
+        fits_alive = [fitting[i] for i in sorted(alive)]
         proposal = propose(suspect, fits_alive, seed, without=refused)
         if proposal is None:
-            said.append(_refused(refused) or _inseparable(len(alive), bool(said)))
+            notes.append(_refused(refused) or _inseparable(len(alive), bool(notes)))
             break
         if run is None:
             return tuple(explanations), (
-                f"{len(found)} explanations fit this input; {proposal.words} would tell them apart"
+                f"{len(fitting)} explanations fit this input; {proposal.words} would tell them "
+                "apart"
             )
         try:
-            statistics = _tried(proposal, sorted(alive), found, run)
+            statistics = _statistics_on(proposal, sorted(alive), fitting, run)
         except VeraxError as error:
             refused[proposal.words] = error.cause
             continue
         if statistics is None:
-            said.append(
+            notes.append(
                 f"the node alone, on {proposal.words}, is computed rightly: the mistake needs the "
                 "network around it (fusion, layout)"
             )
             break
         gone = {i for i, statistic in statistics.items() if statistic is None}
-        said.append(_sentence(proposal, len(gone), len(alive)))
+        notes.append(_sentence(proposal, len(gone), len(alive)))
         alive -= gone
         if len(alive) < 2:
             break
     else:
-        said += [_refused(refused)] if refused else []
+        notes += [_refused(refused)] if refused else []
     marked = [
         e if i in alive else dataclasses.replace(e, refuted=True)
         for i, e in enumerate(explanations)
     ]
-    return tuple(sorted(marked, key=lambda e: e.refuted)), "; ".join(said)
+    return tuple(sorted(marked, key=lambda e: e.refuted)), "; ".join(notes)
 
 
 def _sentence(proposal: Proposal, gone: int, count: int) -> str:
@@ -131,7 +133,7 @@ def _sentence(proposal: Proposal, gone: int, count: int) -> str:
 
 
 def _refused(refused: Mapping[str, str]) -> str:
-    """What the subject would not run, and why; "" for nothing."""
+    """Sentence on inputs that the subject refused to run; "" for none."""
     if not refused:
         return ""
     words, cause = next(iter(refused.items()))
@@ -141,82 +143,85 @@ def _refused(refused: Mapping[str, str]) -> str:
     )
 
 
-def _inseparable(count: int, tried: bool) -> str:
-    more = "further " if tried else ""
+def _inseparable(count: int, has_tried: bool) -> str:
+    more = "further " if has_tried else ""
     return (
         f"no {more}input that was tried tells the {count} explanations apart: they differ by no "
         "more than rounding"
     )
 
 
-def _tried(
-    proposal: Proposal, numbers: list[int], found: Sequence[Fit], run: Run
+def _statistics_on(
+    proposal: Proposal, indices: list[int], candidates: Sequence[Fit], run: Run
 ) -> dict[int, float | None] | None:
-    """T of the subject's answer under each rival by number, None where it does not fit.
+    """T of the subject's output under each hypothesis by index, None where it does not fit.
 
-    None altogether when the subject gives the truth.
+    None altogether when the subject's output is right.
     """
     suspect = proposal.suspect
     answer = run(suspect.node, suspect.inputs)[suspect.output]
     if answer is None:
         raise VeraxError("it does not show the value", next_step="nothing")
-    given = conform(np.asarray(answer), suspect.outputs[suspect.output].dtype)
-    tried = dataclasses.replace(suspect, given=given)
+    actual = conform(np.asarray(answer), suspect.outputs[suspect.output].dtype)
+    answered = dataclasses.replace(suspect, actual=actual)
     truth = Prediction(suspect.expected, suspect.meaning.roundings[suspect.output])
-    if given.shape == suspect.expected.shape and _fits(tried, found[0], truth) is not None:
+    if actual.shape == suspect.expected.shape and _fits(answered, candidates[0], truth) is not None:
         return None
     return {
-        i: None if rival is None else _fits(tried, found[i], rival)
-        for i, rival in zip(numbers, proposal.rivals)
+        i: None if prediction is None else _fits(answered, candidates[i], prediction)
+        for i, prediction in zip(indices, proposal.predictions)
     }
 
 
 def _fits(suspect: Suspect, fit: Fit, prediction: Prediction) -> float | None:
-    if prediction.value.shape != suspect.given.shape:
+    if prediction.value.shape != suspect.actual.shape:
         return None
     return fit_statistic(suspect, fit.hypothesis, prediction)
 
 
 def propose(
-    suspect: Suspect, found: Sequence[Fit], seed: int = 0, *, without: Collection[str] = ()
+    suspect: Suspect, candidates: Sequence[Fit], seed: int = 0, *, without: Collection[str] = ()
 ) -> Proposal | None:
-    """The input that separates most pairs of rivals, all of them from the truth; None when no input
-    that was tried separates any pair. Deterministic for a seed.
+    """The input that separates most pairs of hypotheses, all of them from the reference; None if no
+    input tried separates any pair. Deterministic for a seed.
 
-    without: the words of inputs that are not wanted.
+    without: descriptions of inputs to skip.
     """
     best: Proposal | None = None
-    pairs = len(found) * (len(found) - 1) // 2
-    for words, arrays in drawn(suspect, np.random.default_rng(seed)):
-        proposal = None if words in without else _evaluated(suspect, found, words, arrays)
+    pair_count = len(candidates) * (len(candidates) - 1) // 2
+    for words, arrays in probe_inputs(suspect, np.random.default_rng(seed)):
+        proposal = None if words in without else _evaluated(suspect, candidates, words, arrays)
         if proposal is None or not proposal.apart:
             continue
         if best is None or len(proposal.apart) > len(best.apart):
             best = proposal
-        if len(best.apart) == pairs:
+        if len(best.apart) == pair_count:
             break
     return best
 
 
 def _evaluated(
-    suspect: Suspect, found: Sequence[Fit], words: str, arrays: list[Any]
+    suspect: Suspect, candidates: Sequence[Fit], words: str, arrays: list[Any]
 ) -> Proposal | None:
-    """What the rivals predict on other inputs; None when one of them is not told from the truth."""
-    fresh = on(suspect, arrays)
+    """The proposal of other inputs; None if a hypothesis is not separated from the reference
+    there."""
+    fresh = suspect_on(suspect, arrays)
     if fresh is None:
         return None
     same_shapes = fresh.outputs is suspect.outputs
-    known = {} if same_shapes else {h.name: h for h in hypotheses(fresh)}
-    rivals = [
-        predict(fresh, h) if (h := known.get(f.hypothesis.name, f.hypothesis)) is not None else None
-        for f in found
+    by_name = {} if same_shapes else {h.name: h for h in hypotheses(fresh)}
+    predictions = [
+        predict(fresh, h)
+        if (h := by_name.get(f.hypothesis.name, f.hypothesis)) is not None
+        else None
+        for f in candidates
     ]
     truth = Prediction(fresh.expected, fresh.meaning.roundings[suspect.output])
-    if any(r is not None and not separated(r, truth) for r in rivals):
+    if any(r is not None and not separated(r, truth) for r in predictions):
         return None
     apart = frozenset(
         (i, j)
-        for (i, a), (j, b) in itertools.combinations(enumerate(rivals), 2)
+        for (i, a), (j, b) in itertools.combinations(enumerate(predictions), 2)
         if a is not None and b is not None and separated(a, b)
     )
-    return Proposal(words, fresh, tuple(rivals), apart)
+    return Proposal(words, fresh, tuple(predictions), apart)

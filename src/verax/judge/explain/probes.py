@@ -1,7 +1,7 @@
-"""Other inputs for a node: the same shapes, or larger ones, and other numbers.
+"""Draws other inputs for a node: of the same shapes, or larger ones.
 
-On them rival meanings that coincide on the input of the check may differ; and rivals that never do
-are one meaning under two names.
+Hypotheses that coincide on the input of the check may differ on them; those that never differ are
+the same under two names.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ WIDE = 10.0
 """Factor by which one of the draws reaches further than the input at hand."""
 
 
-def drawn(suspect: Suspect, random: np.random.Generator) -> Iterator[tuple[str, list[Any]]]:
-    """Inputs for the suspect's node, in words and numbers: the least changed first.
+def probe_inputs(suspect: Suspect, random: np.random.Generator) -> Iterator[tuple[str, list[Any]]]:
+    """Yield (description, arrays) of inputs for the suspect's node, the least changed first.
 
     Nothing when its first input is not a float tensor.
     """
@@ -61,7 +61,7 @@ def drawn(suspect: Suspect, random: np.random.Generator) -> Iterator[tuple[str, 
 
 
 def _size(array: np.ndarray) -> float:
-    """Root mean square, 1 where that is no help."""
+    """Root mean square, 1 where that is 0 or not finite."""
     size = float(np.sqrt(np.mean(np.square(array, dtype=np.float64)))) if array.size else 1.0
     return size if np.isfinite(size) and size > 0 else 1.0
 
@@ -76,10 +76,11 @@ def _redrawn(array: Any, random: np.random.Generator) -> Any:
     )
 
 
-def on(suspect: Suspect, arrays: Sequence[Any], *, errors: bool = True) -> Suspect | None:
-    """The suspect's node on other inputs, the truth as its answer; None where it has no finite one.
+def suspect_on(suspect: Suspect, arrays: Sequence[Any], *, errors: bool = True) -> Suspect | None:
+    """The suspect's node on other inputs, with the reference as its output; None where that is not
+    finite.
 
-    errors: whether to compute the truth's rounding.
+    errors: whether to compute the reference's rounding.
     """
     same_shapes = all(a is None or a.shape == b.shape for a, b in zip(arrays, suspect.inputs))
     types = suspect.outputs if same_shapes else _inferred(suspect.node, arrays)
@@ -87,16 +88,16 @@ def on(suspect: Suspect, arrays: Sequence[Any], *, errors: bool = True) -> Suspe
         return None
     try:
         declared = [None if x is None else TensorType.of(x) for x in arrays]
-        found = meaning(suspect.node, arrays, declared, types, errors=errors)
+        reference = meaning(suspect.node, arrays, declared, types, errors=errors)
     except VeraxError:
         return None
-    truth = found.outputs[suspect.output]
-    if found.problem or not np.isfinite(truth.astype(np.float64)).all():
+    truth = reference.outputs[suspect.output]
+    if reference.problem or not np.isfinite(truth.astype(np.float64)).all():
         return None
     with np.errstate(all="ignore"):
-        given = truth.astype(types[suspect.output].dtype.numpy)
+        actual = truth.astype(types[suspect.output].dtype.numpy)
     return dataclasses.replace(
-        suspect, inputs=tuple(arrays), outputs=types, given=given, meaning=found
+        suspect, inputs=tuple(arrays), outputs=types, actual=actual, meaning=reference
     )
 
 

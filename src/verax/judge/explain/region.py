@@ -1,8 +1,8 @@
-"""What went wrong inside a region: several nodes judged together, because they were fused.
+"""Explains a fault inside a region: several nodes judged together, because they were fused.
 
-Each node's rival meanings are carried through the rest of the region, and some that need two nodes
-are added: a negative scale folded through an activation, two neighbours in the other order. The
-spread that rounding may cause comes from Monte Carlo arithmetic with the rival in place.
+Each node's hypotheses are propagated through the rest of the region, and some that need two nodes
+are added: a negative scale folded through an activation, two neighbors in the other order. The
+spread by rounding comes from Monte Carlo arithmetic under the hypothesis.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from verax.base.errors import VeraxError
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
 from verax.judge.decide.local import Meaning, conform, meaning
-from verax.judge.explain.attention_parts import Scores, scores_of
+from verax.judge.explain.attention_scores import Scores, scores_of
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.node import IMPOSSIBLE, MOST, predict, same_numbers
@@ -34,7 +34,7 @@ from verax.records.verdict import Explanation
 LONGEST = 128
 """Nodes of a region that are still searched one by one."""
 WORK = 1 << 33
-"""Products and elements that the search may compute, the usual rivals first."""
+"""Products and elements that the search may compute, the usual hypotheses first."""
 ACTIVATIONS = ("Relu", "LeakyRelu", "PRelu", "Clip")
 """Activations through which scales are folded."""
 UNARY = (
@@ -46,18 +46,18 @@ UNARY = (
     "AveragePool",
     "BatchNormalization",
 )
-"""Operators on one tensor whose order with a neighbour is easily exchanged."""
+"""Operators on one tensor whose order with a neighbor is easily exchanged."""
 FINER = 128
 """How many steps stand for one where the float model is wanted of integers of 16 bits."""
 Values = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Rival:
-    """A rival of a region. step: the node from which the values change; value: the output of that
-    node under the rival (a tuple: all of its outputs), from the values inside, in float64. sigma:
-    of that output's own rounding, where it is not that of the truth. bare: its name without that of
-    the node. is_whole: it is about several nodes that do one thing."""
+class RegionHypothesis:
+    """A hypothesis on a region. step: index of the node from which values change; value: the output
+    of that node under the hypothesis (a tuple: all of its outputs), from the inner values, in
+    float64. sigma: of that output's own rounding, where it differs from the reference's. bare: its
+    name without that of the node. is_whole: it concerns several nodes that form one function."""
 
     hypothesis: str
     words: str
@@ -74,58 +74,58 @@ class Rival:
 def search_region(
     nodes: Sequence[Node],
     arrays: Values,
-    given: np.ndarray,
+    actual: np.ndarray,
     types: Mapping[str, TensorType],
     *,
     seed: int = 0,
 ) -> tuple[tuple[Explanation, ...], str]:
-    """Rival meanings of the nodes, under which the last one's output is within rounding, and what
-    was not tried, "" where everything was.
+    """Explanations under which the last node's output is within rounding, best first, and what was
+    not tried ("" where everything was).
 
-    nodes: in order, each reading `arrays` or earlier outputs; arrays: what the region reads, by
-    value name, in declared dtypes (constants too); given: the last node's first output; types: of
-    every value. Best first; none when nothing fits or when the region is too long. Of long regions
-    the rarer rivals are not tried (`WORK`).
+    nodes: in order, each reading `arrays` or earlier outputs; arrays: the region's inputs by value
+    name, in declared dtypes (constants too); actual: the last node's first output; types: of every
+    value. None when nothing fits or when the region is too long. In long regions the rarer
+    hypotheses are not tried (`WORK`).
     """
     if len(nodes) > LONGEST:
         return (), f"the nodes one by one, which is done for up to {LONGEST}"
     try:
-        region = _Region(nodes, arrays, given, types, seed)
+        region = _RegionSearch(nodes, arrays, actual, types, seed)
     except VeraxError as error:
         return (), f"anything, as {error.cause}"
-    found = tuple(region.explanations())
-    return found, region.left
+    explanations = tuple(region.explanations())
+    return explanations, region.left
 
 
-class _Region:
-    """The truth inside a region, and rivals evaluated against it."""
+class _RegionSearch:
+    """The reference values inside a region, and hypotheses evaluated against them."""
 
     def __init__(
         self,
         nodes: Sequence[Node],
         arrays: Values,
-        given: np.ndarray,
+        actual: np.ndarray,
         types: Mapping[str, TensorType],
         seed: int,
     ) -> None:
         self.nodes, self.types, self.left = tuple(nodes), types, ""
-        self.given = conform(np.asarray(given), types[self.nodes[-1].outputs[0]].dtype)
-        self.wide = self.given.astype(np.float64)
+        self.actual = conform(np.asarray(actual), types[self.nodes[-1].outputs[0]].dtype)
+        self.wide = self.actual.astype(np.float64)
         self.random = np.random.default_rng(seed)
         self.truth: dict[str, np.ndarray] = dict(arrays)
         self.meanings: list[Meaning] = []
         for node in self.nodes:
-            found = self._evaluated(node, self.truth, errors=True)
-            self.meanings.append(found)
-            self.truth.update(zip(node.outputs, found.outputs))
-        costs = [self._cost(node, found) for node, found in zip(self.nodes, self.meanings)]
+            result = self._evaluated(node, self.truth, errors=True)
+            self.meanings.append(result)
+            self.truth.update(zip(node.outputs, result.outputs))
+        costs = [self._cost(node, result) for node, result in zip(self.nodes, self.meanings)]
         self.costs = np.cumsum(costs[::-1])[::-1]
         self.last = self.nodes[-1].outputs[0]
         self.expected = self.truth[self.last]
 
-    def _cost(self, node: Node, found: Meaning) -> float:
-        """About how much evaluating a node computes."""
-        sizes = [y.size for y in found.outputs]
+    def _cost(self, node: Node, reference: Meaning) -> float:
+        """Estimated number of operations of a node."""
+        sizes = [y.size for y in reference.outputs]
         read = [self.truth[v] for v in node.inputs if v is not None]
         if isinstance(node.op, Elementwise) or len(read) < 2:
             return float(sum(sizes) + sum(x.size for x in read))
@@ -139,24 +139,24 @@ class _Region:
         return meaning(node, inputs, declared, outputs, errors=errors)
 
     def explanations(self) -> Iterator[Explanation]:
-        """Those that fit, best first."""
+        """Yield the explanations that fit, best first."""
         if self.expected.shape != self.wide.shape or self.expected.dtype.kind != "f":
             return
         if not (np.isfinite(self.expected).all() and np.isfinite(self.wide).all()):
             return
         before = st.root_mean_square(np.nan_to_num(self.wide - self.expected))
         noise = self._noise()
-        found: list[tuple[Rival, float, np.ndarray]] = []
+        fitting: list[tuple[RegionHypothesis, float, np.ndarray]] = []
         spent = 0.0
         same: dict[str, list[str]] = {}
-        for rival in sorted(self.rivals(), key=lambda rival: rival.prior):
-            spent += self.costs[rival.step]
+        for candidate in sorted(self.hypotheses(), key=lambda candidate: candidate.prior):
+            spent += self.costs[candidate.step]
             if spent > WORK or clock().is_up:
                 self.left = "the rarer mistakes, for which there was no time"
                 break
             try:
                 with np.errstate(all="ignore"):
-                    value = self._carried(rival)
+                    value = self._carried(candidate)
             except IMPOSSIBLE:
                 continue
             if value is None or value.shape != self.wide.shape or not np.isfinite(value).all():
@@ -164,31 +164,31 @@ class _Region:
             left = st.root_mean_square(np.nan_to_num(self.wide - value))
             if left > max(st.NEAR_EXPLAINED * before, st.EXPLAINED_NOISE * noise):
                 continue
-            alike = [r for r, _, v in found if _is_one(rival, r) and same_numbers(value, v)]
+            alike = [r for r, _, v in fitting if _is_one(candidate, r) and same_numbers(value, v)]
             if alike:
-                same.setdefault(alike[0].hypothesis, []).append(rival.hypothesis)
+                same.setdefault(alike[0].hypothesis, []).append(candidate.hypothesis)
                 continue
-            statistic = self._statistic(rival, value)
+            statistic = self._statistic(candidate, value)
             if statistic is not None:
-                found.append((rival, statistic, value))
-        fewest = min((rival.fitted for rival, *_ in found), default=0)
-        found = [one for one in found if one[0].fitted == fewest]
-        found.sort(key=lambda one: (one[0].prior, one[1]))
-        for rival, statistic, _ in found[:MOST]:
-            words = rival.words + self._nearer(rival)
-            if rival.hypothesis in same:
-                words += f" (the same numbers here: {', '.join(same[rival.hypothesis])})"
-            yield Explanation(rival.hypothesis, words, dict(rival.attributes), statistic)
+                fitting.append((candidate, statistic, value))
+        fewest = min((candidate.fitted for candidate, *_ in fitting), default=0)
+        fitting = [one for one in fitting if one[0].fitted == fewest]
+        fitting.sort(key=lambda one: (one[0].prior, one[1]))
+        for candidate, statistic, _ in fitting[:MOST]:
+            words = candidate.words + self._nearer(candidate)
+            if candidate.hypothesis in same:
+                words += f" (the same numbers here: {', '.join(same[candidate.hypothesis])})"
+            yield Explanation(candidate.hypothesis, words, dict(candidate.attributes), statistic)
 
-    def _carried(self, rival: Rival, noisy: bool = False) -> np.ndarray | None:
-        """The region's output under a rival; noisy: with rounding's noise at every node."""
-        values, touched = dict(self.truth), set(self.nodes[rival.step].outputs)
+    def _carried(self, candidate: RegionHypothesis, noisy: bool = False) -> np.ndarray | None:
+        """The region's output under a hypothesis; noisy: with rounding noise at every node."""
+        values, touched = dict(self.truth), set(self.nodes[candidate.step].outputs)
         for i, node in enumerate(self.nodes):
-            if i != rival.step and not noisy and touched.isdisjoint(node.inputs):
+            if i != candidate.step and not noisy and touched.isdisjoint(node.inputs):
                 continue  # before the step, or on a branch beside it: as under the truth
             touched.update(node.outputs)
-            if i == rival.step:
-                changed = rival.value(values)
+            if i == candidate.step:
+                changed = candidate.value(values)
                 if changed is None:
                     return None
                 outputs: tuple[np.ndarray, ...]
@@ -199,48 +199,50 @@ class _Region:
             else:
                 outputs = self._evaluated(node, values).outputs
             for value, y, rounding in zip(node.outputs, outputs, self.meanings[i].roundings):
-                own = rival.sigma if i == rival.step else None
+                own = candidate.sigma if i == candidate.step else None
                 sigma = own if own is not None or rounding is None else rounding.sigma
                 if noisy and sigma is not None and sigma.shape == y.shape:
                     y = y + sigma * self.random.standard_normal(y.shape)
                 values[value] = y
         return values[self.last]
 
-    def _honest(self) -> Rival:
-        """The truth itself, as a rival of nothing."""
+    def _reference_run(self) -> RegionHypothesis:
+        """The reference itself as a hypothesis without a change."""
         first = self.nodes[0]
-        return Rival("", "", Prior.anything, 0, lambda v: self._evaluated(first, v).outputs[0])
+        return RegionHypothesis(
+            "", "", Prior.anything, 0, lambda v: self._evaluated(first, v).outputs[0]
+        )
 
-    def _spread(self, rival: Rival, value: np.ndarray) -> np.ndarray:
+    def _spread(self, candidate: RegionHypothesis, value: np.ndarray) -> np.ndarray:
         count = st.SAMPLES_MANY if value.size >= st.MANY_ELEMENTS else st.SAMPLES_FEW
         with np.errstate(all="ignore"):
-            samples = [self._carried(rival, noisy=True) for _ in range(count)]
+            samples = [self._carried(candidate, noisy=True) for _ in range(count)]
             squares = np.mean([np.square(s - value) for s in samples if s is not None], axis=0)
         return st.sampled_sigma(np.nan_to_num(squares)) + TINY
 
     def _noise(self) -> float:
-        return st.root_mean_square(self._spread(self._honest(), self.expected))
+        return st.root_mean_square(self._spread(self._reference_run(), self.expected))
 
-    def _statistic(self, rival: Rival, value: np.ndarray) -> float | None:
-        """T under a rival, None when it does not explain the numbers."""
-        sigma = self._spread(rival, value)
+    def _statistic(self, candidate: RegionHypothesis, value: np.ndarray) -> float | None:
+        """T under a hypothesis, None when it does not explain the numbers."""
+        sigma = self._spread(candidate, value)
         with np.errstate(all="ignore"):
             if not np.any(np.abs(value - self.expected) > st.DISTINCT * sigma):
                 return None
             z = (st.standardised(self.wide - v, sigma) for v in (value, self.expected))
-            after, before = (st.group_test(part).statistic for part in z)
+            after, before = (st.group_test(errors).statistic for errors in z)
         # Sigma is sampled, and few samples leave it uncertain.
         near = after <= st.SUSPICIOUS_T and after <= st.EXPLAINED * before
         return after if near else None
 
-    def rivals(self) -> Iterator[Rival]:
-        """Every rival: zeros, then of two neighbours, then of each node."""
+    def hypotheses(self) -> Iterator[RegionHypothesis]:
+        """Yield every hypothesis: zeros, then on two neighbors, then on each node."""
         if not self.wide.any():
             last = len(self.nodes) - 1
             zeros = np.zeros(self.wide.shape)
             words = "the output is all 0, as if nothing had been computed"
             bare = "nothing computed"
-            yield Rival(bare, words, Prior.common, last, lambda values: zeros, bare=bare)
+            yield RegionHypothesis(bare, words, Prior.common, last, lambda values: zeros, bare=bare)
         for scores in scores_of(self.nodes, self.truth):
             yield from self._attention(scores)
         for i in range(len(self.nodes) - 1):
@@ -251,7 +253,7 @@ class _Region:
             last = i == len(self.nodes) - 1
             for hypothesis in hypotheses(suspect):
                 if last or not hypothesis.fitted:
-                    yield Rival(
+                    yield RegionHypothesis(
                         f"{node.name or node.outputs[0]}: {hypothesis.name}",
                         f"in {node.place}: {hypothesis.words}",
                         hypothesis.prior,
@@ -263,21 +265,22 @@ class _Region:
                     )
 
     def _suspect(self, i: int) -> Suspect:
-        """Node i as if it alone had answered the truth; the last one with its own answer."""
-        node, found = self.nodes[i], self.meanings[i]
+        """Node i as a suspect with its reference as output; the last one with the subject's
+        output."""
+        node, result = self.nodes[i], self.meanings[i]
         inputs = tuple(None if v is None else self.truth[v] for v in node.inputs)
         outputs = tuple(self.types[v] for v in node.outputs)
         with np.errstate(all="ignore"):
-            given = found.outputs[0].astype(outputs[0].dtype.numpy)
-        given = self.given if i == len(self.nodes) - 1 else given
-        return Suspect(node, inputs, outputs, given, found)
+            actual = result.outputs[0].astype(outputs[0].dtype.numpy)
+        actual = self.actual if i == len(self.nodes) - 1 else actual
+        return Suspect(node, inputs, outputs, actual, result)
 
     def _predicted(
         self, suspect: Suspect, hypothesis: Hypothesis
     ) -> Callable[[Values], np.ndarray | tuple[np.ndarray, ...] | None]:
         def every_output(values: Values) -> tuple[np.ndarray, ...]:
-            rival = dataclasses.replace(suspect.node, op=hypothesis.op or suspect.op)
-            return self._evaluated(rival, values).outputs
+            changed_node = dataclasses.replace(suspect.node, op=hypothesis.op or suspect.op)
+            return self._evaluated(changed_node, values).outputs
 
         def value(values: Values) -> np.ndarray | None:
             inputs = tuple(None if v is None else values[v] for v in suspect.node.inputs)
@@ -285,41 +288,44 @@ class _Region:
             if hypothesis.op is None and hypothesis.inputs is None and values is not self.truth:
                 fresh = self._evaluated(suspect.node, values)
                 actual = dataclasses.replace(actual, meaning=fresh)
-            found = predict(actual, hypothesis, errors=False)
-            return None if found is None else found.value
+            prediction = predict(actual, hypothesis, errors=False)
+            return None if prediction is None else prediction.value
 
-        whole = hypothesis.op is not None and hypothesis.inputs is None and hypothesis.after is None
-        return every_output if whole and len(suspect.outputs) > 1 else value
+        changes_operator = (
+            hypothesis.op is not None and hypothesis.inputs is None and hypothesis.after is None
+        )
+        return every_output if changes_operator and len(suspect.outputs) > 1 else value
 
-    def _nearer(self, rival: Rival) -> str:
-        """Whose quantised data come nearer to the floating-point model, "" where none are."""
-        node = self.nodes[rival.step]
+    def _nearer(self, candidate: RegionHypothesis) -> str:
+        """Note on which quantized data are nearer to the floating-point model, "" where none
+        are."""
+        node = self.nodes[candidate.step]
         if not isinstance(node.op, DynamicQuantizeGroups):
             return ""
-        q, scale = self.meanings[rival.step].outputs
+        q, scale = self.meanings[candidate.step].outputs
         x = np.asarray(self.truth[str(node.inputs[0])], np.float64)
         fine = (np.rint(x / scale * FINER).astype(q.dtype), scale / FINER)
-        ideal = self._carried(dataclasses.replace(rival, value=lambda values: fine))
+        ideal = self._carried(dataclasses.replace(candidate, value=lambda values: fine))
         if ideal is None or ideal.shape != self.wide.shape:
             return ""
         errors = [st.root_mean_square(v - ideal) for v in (self.wide, self.expected)]
         if not np.isfinite(errors).all() or min(errors) > st.root_mean_square(ideal):
             return ""  # sums of finer integers that left their range
-        given, told = errors
-        whose = "this reading" if given < told else "what the file says"
+        actual, own = errors
+        whose = "this reading" if actual < own else "what the file says"
         return (
             f"; a mistake by the word of the file, and {whose} is nearer to the floating-point "
-            f"model: its root mean square error is {given:.3g} here, {told:.3g} as the file says"
+            f"model: its root mean square error is {actual:.3g} here, {own:.3g} as the file says"
         )
 
     def _scaled(self, node: Node, factor: float, values: Values) -> np.ndarray:
         return factor * self._evaluated(node, values).outputs[0]
 
-    def _attention(self, scores: Scores) -> Iterator[Rival]:
-        """Another scale, or no mask, in attention that is spelled out."""
+    def _attention(self, scores: Scores) -> Iterator[RegionHypothesis]:
+        """Yield hypotheses on attention written out as operators: another scale, or no mask."""
         product = self.nodes[scores.product]
         for words, factor in scores.scales():
-            yield Rival(
+            yield RegionHypothesis(
                 f"scale of attention: {words.partition(':')[0]}",
                 f"the scores of {product.place} were scaled otherwise ({words})",
                 Prior.usual,
@@ -330,17 +336,17 @@ class _Region:
         if scores.masked is not None:
             step, mask = scores.masked
             node = self.nodes[step]
-            kept, shape = str(node.inputs[1 - mask]), self.truth[node.outputs[0]].shape
-            yield Rival(
+            unmasked, shape = str(node.inputs[1 - mask]), self.truth[node.outputs[0]].shape
+            yield RegionHypothesis(
                 "mask of attention missing",
                 f"the mask that {node.place} adds to the scores of {product.place} was left out",
                 Prior.usual,
                 step,
-                lambda values: np.broadcast_to(values[kept], shape),
+                lambda values: np.broadcast_to(values[unmasked], shape),
                 is_whole=True,
             )
 
-    def _folded(self, i: int) -> Iterator[Rival]:
+    def _folded(self, i: int) -> Iterator[RegionHypothesis]:
         """act(s x) computed as s act(x), which differs where s is negative."""
         scaling, activation = self.nodes[i], self.nodes[i + 1]
         if activation.op.kind not in ACTIVATIONS or activation.inputs[0] != scaling.outputs[0]:
@@ -352,12 +358,12 @@ class _Region:
 
         def value(values: Values) -> np.ndarray:
             inner = values[scaling.outputs[0]]
-            turned = dict(values)
-            turned[scaling.outputs[0]] = np.where(negative, -inner, inner)
-            y = self._evaluated(activation, turned).outputs[0]
+            negated = dict(values)
+            negated[scaling.outputs[0]] = np.where(negative, -inner, inner)
+            y = self._evaluated(activation, negated).outputs[0]
             return np.where(negative, -y, y)
 
-        yield Rival(
+        yield RegionHypothesis(
             "negative scale folded through the activation",
             f"the scale of {scaling.place} was moved behind {activation.place}, which does not hold"
             f" where it is negative (channels {', '.join(map(str, channels[:6]))})",
@@ -367,7 +373,7 @@ class _Region:
         )
 
     def _negative_scale(self, node: Node) -> np.ndarray | None:
-        """Where the node multiplies its first input by a negative number, or None."""
+        """Mask of elements that the node multiplies by a negative number, or None."""
         y = self.truth[node.outputs[0]]
         if isinstance(node.op, BatchNormalization):
             scale = self.truth[str(node.inputs[1])].reshape(1, -1, *(1,) * (y.ndim - 2))
@@ -379,8 +385,8 @@ class _Region:
             return None
         return np.broadcast_to(scale < 0, y.shape)
 
-    def _exchanged(self, i: int) -> Iterator[Rival]:
-        """Two neighbours in the other order."""
+    def _exchanged(self, i: int) -> Iterator[RegionHypothesis]:
+        """Two neighbors in the other order."""
         first, second = self.nodes[i], self.nodes[i + 1]
         follows = second.inputs[0] == first.outputs[0] and second.op.kind in UNARY
         sources = range(len(first.inputs) if first.op.kind in ("Add", "Sub", "Mul") else 1)
@@ -396,10 +402,10 @@ class _Region:
                 rounding = self._in_other_order(first, second, source, j, self.truth).roundings[0]
             except IMPOSSIBLE:
                 continue
-            which = f", on operand {j}" if len(sources) > 1 else ""
-            yield Rival(
-                f"order exchanged{which}",
-                f"{second.place} was computed before {first.place}{which}",
+            operand = f", on operand {j}" if len(sources) > 1 else ""
+            yield RegionHypothesis(
+                f"order exchanged{operand}",
+                f"{second.place} was computed before {first.place}{operand}",
                 Prior.common,
                 i + 1,
                 value,
@@ -411,18 +417,18 @@ class _Region:
     ) -> Meaning:
         """`first` with its operand j, the value `source`, replaced by `second` of it."""
         early = dataclasses.replace(second, inputs=(source, *second.inputs[1:]))
-        moved = self._evaluated(early, values).outputs[0]
-        arrays = [moved if k == j else None if v is None else values[v]
+        exchanged = self._evaluated(early, values).outputs[0]
+        arrays = [exchanged if k == j else None if v is None else values[v]
                   for k, v in enumerate(first.inputs)]  # fmt: skip
         declared = [None if v is None else self.types[v] for v in first.inputs]
         return meaning(first, arrays, declared, tuple(self.types[v] for v in first.outputs))
 
 
-def _is_one(rival: Rival, other: Rival) -> bool:
-    """Whether two rivals that give the same numbers are told as one: of one node, of neighbours, or
-    of a part of the network that the other names."""
-    is_told = rival.step == other.step or (bool(rival.bare) and rival.bare == other.bare)
-    return is_told or other.is_whole
+def _is_one(first: RegionHypothesis, second: RegionHypothesis) -> bool:
+    """True if two hypotheses with the same numbers are reported as one: on the same node, of the
+    same name, or the second one on the whole group."""
+    same_place = first.step == second.step or (bool(first.bare) and first.bare == second.bare)
+    return same_place or second.is_whole
 
 
 def _together(a: Rounding | None, b: Rounding | None) -> np.ndarray | None:

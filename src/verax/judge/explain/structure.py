@@ -1,8 +1,8 @@
-"""What the error looks like, in sentences: for mistakes that no rival meaning explains.
+"""Describes the structure of an error in sentences, for mistakes that no hypothesis explains.
 
-Nothing here decides anything. An element counts as wrong when its error is beyond what rounding
-could make of a single element, and every sentence says only what holds for all wrong elements, or
-for all elements.
+The sentences do not affect the verdict. An element counts as wrong when its error is larger than
+rounding makes a single element's, and every sentence holds for all wrong elements, or for all
+elements.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ENOUGH = 16
 class ErrorMap:
     """given, expected in float64 and sigma of one shape; wrong: the elements beyond rounding."""
 
-    given: np.ndarray
+    actual: np.ndarray
     expected: np.ndarray
     sigma: np.ndarray
     wrong: np.ndarray
@@ -45,29 +45,31 @@ class ErrorMap:
     def count(self) -> int:
         return int(self.wrong.sum())
 
-    def fits(self, candidate: np.ndarray, where: np.ndarray | None = None) -> bool:
-        """Whether `candidate` agrees with what was given wherever `where`."""
-        for step in (SPARSE, 1) if self.given.size > SPARSE else (1,):
-            part = self.given[..., ::step], candidate[..., ::step], self.sigma[..., ::step]
-            wrong = _beyond(*part)
-            if (wrong if where is None else wrong & where[..., ::step]).any():
+    def fits(self, candidate: np.ndarray, mask: np.ndarray | None = None) -> bool:
+        """True if `candidate` agrees with the actual values wherever `mask`."""
+        for step in (SPARSE, 1) if self.actual.size > SPARSE else (1,):
+            sampled = self.actual[..., ::step], candidate[..., ::step], self.sigma[..., ::step]
+            wrong = _beyond(*sampled)
+            if (wrong if mask is None else wrong & mask[..., ::step]).any():
                 return False
         return True
 
 
-def structure(given: np.ndarray, expected: np.ndarray, sigma: np.ndarray | None) -> tuple[str, ...]:
+def structure(
+    actual: np.ndarray, expected: np.ndarray, sigma: np.ndarray | None
+) -> tuple[str, ...]:
     """Sentences on how the error is distributed, the most telling first.
 
     given: the subject's values; expected: the float64 meaning; sigma: standard deviation of honest
     rounding, None for an exact value. Empty when shapes differ or nothing is wrong.
     """
-    if given.shape != expected.shape or not given.size:
+    if actual.shape != expected.shape or not actual.size:
         return ()
-    wide = given.astype(np.float64)
-    spread = np.zeros(given.shape) if sigma is None else np.broadcast_to(sigma, given.shape)
+    wide = actual.astype(np.float64)
+    spread = np.zeros(actual.shape) if sigma is None else np.broadcast_to(sigma, actual.shape)
     truth = expected.astype(np.float64)
-    if sigma is None and given.dtype.kind == "f":
-        truth = truth.astype(given.dtype).astype(np.float64)
+    if sigma is None and actual.dtype.kind == "f":
+        truth = truth.astype(actual.dtype).astype(np.float64)
     with np.errstate(all="ignore"):
         wrong = _beyond(wide, truth, spread)
         if not wrong.any():
@@ -75,75 +77,75 @@ def structure(given: np.ndarray, expected: np.ndarray, sigma: np.ndarray | None)
         error = ErrorMap(wide, truth, spread, wrong)
         if not wrong.any():
             return ()
-        found: list[str] = []
+        sentences: list[str] = []
         for look in LOOKS:
-            found += look(error)
-    return tuple(found)
+            sentences += look(error)
+    return tuple(sentences)
 
 
-def _beyond(given: np.ndarray, expected: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-    """Where a single element's error is more than honest rounding ever shows."""
-    same = (given == expected) | (np.isnan(given) & np.isnan(expected))
-    size = np.abs(given - expected)
+def _beyond(actual: np.ndarray, expected: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+    """Mask of elements whose error is larger than rounding makes a single element's."""
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    size = np.abs(actual - expected)
     far = ~(size <= st.group_limit(1) * sigma + TINY)
     return np.asarray(far & ~same)
 
 
 def _non_finite(error: ErrorMap) -> Iterator[str]:
     for label, test in (("NaN", np.isnan), ("infinite", np.isinf)):
-        stray = test(error.given) & ~test(error.expected)
+        stray = test(error.actual) & ~test(error.expected)
         if stray.any():
-            yield f"{int(stray.sum())} elements are {label}, {_where(stray)}"
+            yield f"{int(stray.sum())} elements are {label}, {_location(stray)}"
 
 
 def _extent(error: ErrorMap) -> Iterator[str]:
-    """How many, and in which part."""
+    """Yield a sentence on the number of wrong elements and where they are."""
     total = error.wrong.size
     if error.count == total:
         yield "every element is wrong"
     elif error.count <= FEW:
-        size = np.where(error.wrong, np.nan_to_num(np.abs(error.given - error.expected)), 0)
-        places = worst_places(size, FEW) or [tuple(p) for p in np.argwhere(error.wrong)]
-        named = ", ".join(str(tuple(int(i) for i in p)) for p in places)
-        where = f", {_where(error.wrong)}" if error.count > 1 else ""
+        size = np.where(error.wrong, np.nan_to_num(np.abs(error.actual - error.expected)), 0)
+        positions = worst_places(size, FEW) or [tuple(p) for p in np.argwhere(error.wrong)]
+        named = ", ".join(str(tuple(int(i) for i in p)) for p in positions)
+        location = f", {_location(error.wrong)}" if error.count > 1 else ""
         be = "are" if error.count > 1 else "is"
-        yield f"only {error.count} of {total} elements {be} wrong{where}: {named}"
+        yield f"only {error.count} of {total} elements {be} wrong{location}: {named}"
     else:
-        yield f"{error.count} of {total} elements are wrong, {_where(error.wrong)}"
+        yield f"{error.count} of {total} elements are wrong, {_location(error.wrong)}"
 
 
-def _where(mask: np.ndarray) -> str:
-    """The smallest part along single axes that holds the whole mask."""
-    parts = []
+def _location(mask: np.ndarray) -> str:
+    """Text on the smallest ranges of single axes that hold the whole mask."""
+    phrases = []
     for axis, n in enumerate(mask.shape):
         hit = np.flatnonzero(mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis)))
         if 0 < len(hit) < n:
-            parts.append(_places(axis_name(axis, mask.ndim), hit, n))
-    return "all of them in " + ", ".join(parts) if parts else "spread over the whole tensor"
+            phrases.append(_indices_text(axis_name(axis, mask.ndim), hit, n))
+    return "all of them in " + ", ".join(phrases) if phrases else "spread over the whole tensor"
 
 
-def _places(name: str, hit: np.ndarray, n: int) -> str:
+def _indices_text(name: str, hit: np.ndarray, n: int) -> str:
     """`the last row`, `rows 3 to 5`, `the first and last column`, `channels 1, 4, 7`."""
-    many, whole = f"{name}s" if not name.startswith("axis") else f"places of {name}", len(hit)
-    contiguous = whole == int(hit[-1] - hit[0]) + 1
-    if whole == 1:
+    many, hit_count = f"{name}s" if not name.startswith("axis") else f"places of {name}", len(hit)
+    contiguous = hit_count == int(hit[-1] - hit[0]) + 1
+    if hit_count == 1:
         one = name if not name.startswith("axis") else f"place of {name}"
         return {0: f"the first {one}", n - 1: f"the last {one}"}.get(int(hit[0]), f"{one} {hit[0]}")
     if hit[0] == 0 and contiguous:
-        return f"the first {whole} {many}"
+        return f"the first {hit_count} {many}"
     if hit[-1] == n - 1 and contiguous:
-        return f"the last {whole} {many}"
-    if n - whole == 1:
+        return f"the last {hit_count} {many}"
+    if n - hit_count == 1:
         left = int(np.flatnonzero(~np.isin(np.arange(n), hit))[0])
         return f"every {name} but {left}" if not name.startswith("axis") else f"{many} but {left}"
     begin = int(np.argmin(np.isin(np.arange(n), hit)))
     end = int(np.argmin(np.isin(np.arange(n), hit)[::-1]))
-    if begin and end and begin + end == whole:
+    if begin and end and begin + end == hit_count:
         return f"the first {begin} and the last {end} {many}"
     if contiguous:
         return f"{many} {hit[0]} to {hit[-1]}"
     named = ", ".join(str(int(i)) for i in hit[:LISTED])
-    return f"{many} {named}" + (f" and {whole - LISTED} more" if whole > LISTED else "")
+    return f"{many} {named}" + (f" and {hit_count - LISTED} more" if hit_count > LISTED else "")
 
 
 def _border(error: ErrorMap) -> Iterator[str]:
@@ -158,13 +160,13 @@ def _border(error: ErrorMap) -> Iterator[str]:
             "left": error.wrong[..., 1:-1, 0],
             "right": error.wrong[..., 1:-1, -1],
         }
-        named = [side for side, part in sides.items() if part.any()]
+        named = [side for side, edge in sides.items() if edge.any()]
         yield f"only the border is wrong ({', '.join(named)}): look at the padding"
 
 
 def _constants(error: ErrorMap) -> Iterator[str]:
-    """Wrong elements that all hold one number: never computed, or cut off."""
-    values = error.given[error.wrong]
+    """Yield a sentence where all wrong elements are one number: never computed, or clipped."""
+    values = error.actual[error.wrong]
     if len(values) < 2 or not (values == values[0]).all():
         return
     value = float(values[0])
@@ -184,29 +186,29 @@ def _signs(error: ErrorMap) -> Iterator[str]:
     if error.count < ENOUGH:
         return
     expected = error.expected[error.wrong]
-    both = bool((error.expected > 0).any() and (error.expected < 0).any())
-    if both and (expected <= 0).all():
+    has_both_signs = bool((error.expected > 0).any() and (error.expected < 0).any())
+    if has_both_signs and (expected <= 0).all():
         yield "only numbers that should be negative are wrong"
-    elif both and (expected >= 0).all():
+    elif has_both_signs and (expected >= 0).all():
         yield "only numbers that should be positive are wrong"
     if error.fits(-error.expected, error.wrong):
         yield "the wrong elements have the right size and the wrong sign"
 
 
 def _relations(error: ErrorMap) -> Iterator[str]:
-    """One line for all elements, or one for each channel."""
-    if error.count < ENOUGH or not np.isfinite(error.given).all():
+    """Yield a sentence where actual = factor expected + offset, for all elements or by channel."""
+    if error.count < ENOUGH or not np.isfinite(error.actual).all():
         return
-    x, y = error.expected.ravel(), error.given.ravel()
+    x, y = error.expected.ravel(), error.actual.ravel()
     factor = float(x @ y) / float(x @ x) if np.any(x) else 1.0
     for slope, offset in ((factor, 0.0), (1.0, float(np.mean(y - x))), _line(x, y)):
         if error.fits(error.expected * slope + offset):
             yield f"everywhere the result is {_affine(slope, offset)}"
             return
-    if error.given.ndim < 2 or error.given.size < ENOUGH * error.given.shape[1]:
+    if error.actual.ndim < 2 or error.actual.size < ENOUGH * error.actual.shape[1]:
         return
-    expected, given = (np.moveaxis(a, 1, 0) for a in (error.expected, error.given))
-    lines = [_line(x.ravel(), y.ravel()) for x, y in zip(expected, given)]
+    expected, actual = (np.moveaxis(a, 1, 0) for a in (error.expected, error.actual))
+    lines = [_line(x.ravel(), y.ravel()) for x, y in zip(expected, actual)]
     bent = np.stack([x * a + b for x, (a, b) in zip(expected, lines)])
     if error.fits(np.moveaxis(bent, 0, 1)):
         wrong = np.flatnonzero(error.wrong.any(axis=_but(1, error.wrong.ndim)))
@@ -217,20 +219,20 @@ def _relations(error: ErrorMap) -> Iterator[str]:
 
 def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Least-squares slope and offset; slope 1 for a constant x."""
-    centred = x - x.mean()
-    square = float(centred @ centred)
-    slope = float(centred @ (y - y.mean())) / square if square else 1.0
+    centered = x - x.mean()
+    square = float(centered @ centered)
+    slope = float(centered @ (y - y.mean())) / square if square else 1.0
     return slope, float(y.mean() - slope * x.mean())
 
 
 def _affine(slope: float, offset: float) -> str:
     """`1.25 times what it should be, plus 0.5`, without the part that does nothing."""
-    parts = [] if slope == 1 else [f"{slope:.6g} times what it should be"]
-    if offset and not parts:
+    phrases = [] if slope == 1 else [f"{slope:.6g} times what it should be"]
+    if offset and not phrases:
         return f"{abs(offset):.3g} {'more' if offset > 0 else 'less'} than it should be"
     if offset:
-        parts.append(f"{'plus' if offset > 0 else 'minus'} {abs(offset):.3g}")
-    return ", ".join(parts)
+        phrases.append(f"{'plus' if offset > 0 else 'minus'} {abs(offset):.3g}")
+    return ", ".join(phrases)
 
 
 def _but(axis: int, rank: int) -> tuple[int, ...]:
@@ -238,8 +240,8 @@ def _but(axis: int, rank: int) -> tuple[int, ...]:
 
 
 def _moves(error: ErrorMap) -> Iterator[str]:
-    """The right numbers at other places."""
-    shape = error.given.shape
+    """Yield sentences on the right numbers at other positions."""
+    shape = error.actual.shape
     if error.count < ENOUGH:
         return
     for axis, n in enumerate(shape):
@@ -254,15 +256,15 @@ def _moves(error: ErrorMap) -> Iterator[str]:
                 names = f"{axis_name(a, len(shape))} and {axis_name(b, len(shape))}"
                 yield f"the right numbers with {names} exchanged"
     if not error.fits(error.expected):
-        order = np.sort(error.given, axis=None), np.sort(error.expected, axis=None)
+        order = np.sort(error.actual, axis=None), np.sort(error.expected, axis=None)
         sigma = float(np.max(error.sigma))
         if not _beyond(order[0], order[1], np.full(order[0].shape, sigma)).any():
             yield "the right numbers in another order"
 
 
 def _grids(error: ErrorMap) -> Iterator[str]:
-    """Numbers with fewer bits than they are declared with."""
-    finite = error.given[np.isfinite(error.given) & (error.given != 0)]
+    """Yield a sentence on numbers with fewer bits than their declared type."""
+    finite = error.actual[np.isfinite(error.actual) & (error.actual != 0)]
     if finite.size < ENOUGH:
         return
     for fmt in (BFLOAT16, FLOAT16):

@@ -1,4 +1,4 @@
-"""Recovering wrong weights from the error that they leave.
+"""Recovers wrong weights from the error of the output.
 
 The output of a convolution or a matrix product is linear in the weights, so its error is too:
 e = dw X, with X the unfolded input. Few wrong weights are found one after the other, each the one
@@ -41,9 +41,9 @@ BIAS = -1
 
 @dataclass(frozen=True)
 class WrongWeight:
-    """A weight that the subject has wrong. index: in the weight tensor (of the bias: in the bias);
-    expected: its value; off: by how much the subject's differs; certainty: off over its own
-    standard error."""
+    """A wrong weight of the subject. index: in the weight tensor (of the bias: in the bias);
+    expected: its value; off: difference of the subject's; certainty: off over its own standard
+    error."""
 
     index: tuple[int, ...]
     is_bias: bool
@@ -52,13 +52,13 @@ class WrongWeight:
     certainty: float
 
     def __str__(self) -> str:
-        what = f"bias of channel {self.index[0]}" if self.is_bias else f"weight {self.index}"
-        return f"{what}: off by {self.off:.3g} ({self.expected + self.off:.7g} instead of " \
+        label = f"bias of channel {self.index[0]}" if self.is_bias else f"weight {self.index}"
+        return f"{label}: off by {self.off:.3g} ({self.expected + self.off:.7g} instead of " \
             f"{self.expected:.7g})"  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearChannel:
     """One output channel as a linear function of its weights.
 
     columns [positions, weights]: what each weight is multiplied by; indices: their places in the
@@ -74,11 +74,11 @@ class Linear:
 
 def weights(suspect: Suspect) -> tuple[str, ...]:
     """Sentences on wrong weights or biases; empty when they do not explain the error."""
-    found = wrong_weights(suspect)
-    if not found:
+    wrong = wrong_weights(suspect)
+    if not wrong:
         return ()
-    listed = tuple(str(w) for w in found[:LISTED])
-    more = len(found) - LISTED
+    listed = tuple(str(w) for w in wrong[:LISTED])
+    more = len(wrong) - LISTED
     return (*listed, f"{more} more weights are wrong") if more > 0 else listed
 
 
@@ -89,19 +89,19 @@ def wrong_weights(suspect: Suspect) -> tuple[WrongWeight, ...]:
     explained so, when the operator is not linear in weights, or when there is too little to go by.
     """
     rounding = suspect.meaning.roundings[suspect.output]
-    given, expected = suspect.wide, suspect.expected
-    if rounding is None or given.shape != expected.shape or not np.isfinite(given).all():
+    actual, expected = suspect.wide, suspect.expected
+    if rounding is None or actual.shape != expected.shape or not np.isfinite(actual).all():
         return ()
-    found: list[WrongWeight] = []
-    for channel in _channels(suspect, given - expected, rounding.sigma):
+    wrong: list[WrongWeight] = []
+    for channel in _channels(suspect, actual - expected, rounding.sigma):
         linear = _linear(suspect, channel, rounding.sigma)
         if linear is None:
             return ()
         corrections = _sparse(linear) or _dense(linear)
         if not corrections:
             return ()
-        found += (_named(suspect, linear, *c) for c in corrections)
-    return tuple(sorted(found, key=lambda w: -w.certainty))
+        wrong += (_named(suspect, linear, *c) for c in corrections)
+    return tuple(sorted(wrong, key=lambda w: -w.certainty))
 
 
 def _channel_axis(suspect: Suspect) -> int | None:
@@ -109,7 +109,7 @@ def _channel_axis(suspect: Suspect) -> int | None:
     if isinstance(op, Conv | ConvTranspose | Gemm):
         return 1
     if isinstance(op, MatMul) and suspect.inputs[1].ndim == 2 and suspect.x.ndim >= 2:
-        return suspect.given.ndim - 1
+        return suspect.actual.ndim - 1
     return None
 
 
@@ -127,22 +127,25 @@ def _channels(suspect: Suspect, error: np.ndarray, sigma: np.ndarray) -> list[in
     return [int(c) for c in np.argsort(-score)[:CHANNELS] if score[c] > st.ROUNDING_T]
 
 
-def _linear(suspect: Suspect, channel: int, sigma: np.ndarray) -> Linear | None:
+def _linear(suspect: Suspect, channel: int, sigma: np.ndarray) -> LinearChannel | None:
     op, axis = suspect.op, _channel_axis(suspect)
     assert axis is not None
     x, w = suspect.x.astype(np.float64), suspect.inputs[1]
     if isinstance(op, Conv | ConvTranspose):
-        groups, outputs = op.groups, suspect.given.shape[1]
+        groups, outputs = op.groups, suspect.actual.shape[1]
         group, member = divmod(channel, outputs // groups)
         size = x.shape[1] // groups
-        part = x[:, group * size : (group + 1) * size]
+        group_input = x[:, group * size : (group + 1) * size]
         kernel = w.shape[2:]
         if (
-            part.shape[0] * int(np.prod(suspect.given.shape[2:])) * size * int(np.prod(kernel))
+            group_input.shape[0]
+            * int(np.prod(suspect.actual.shape[2:]))
+            * size
+            * int(np.prod(kernel))
             > LARGEST
         ):
             return None
-        columns = _unfolded(suspect, part)
+        columns = _unfolded(suspect, group_input)
         taps = np.indices((size, *kernel)).reshape(1 + len(kernel), -1).T
         lead = np.full((len(taps), 1), channel if isinstance(op, Conv) else member)
         if isinstance(op, Conv):
@@ -152,8 +155,8 @@ def _linear(suspect: Suspect, channel: int, sigma: np.ndarray) -> Linear | None:
     elif isinstance(op, Gemm):
         columns = op.alpha * (x.T if op.trans_a else x)
         k = np.arange(columns.shape[1])[:, None]
-        other = np.full_like(k, channel)
-        indices = np.hstack([other, k] if op.trans_b else [k, other])
+        channel_column = np.full_like(k, channel)
+        indices = np.hstack([channel_column, k] if op.trans_b else [k, channel_column])
     else:
         columns = x.reshape(-1, x.shape[-1])
         k = np.arange(columns.shape[1])[:, None]
@@ -162,7 +165,7 @@ def _linear(suspect: Suspect, channel: int, sigma: np.ndarray) -> Linear | None:
         return None
     error = np.moveaxis(suspect.wide - suspect.expected, axis, 0)[channel].ravel()
     spread = np.moveaxis(sigma, axis, 0)[channel].ravel() + TINY
-    return Linear(channel, columns, indices, error, spread)
+    return LinearChannel(channel, columns, indices, error, spread)
 
 
 def _unfolded(suspect: Suspect, x: np.ndarray) -> np.ndarray:
@@ -177,8 +180,8 @@ def _unfolded(suspect: Suspect, x: np.ndarray) -> np.ndarray:
         shape = (*x.shape[:2], *windows.kernel_shape, *windows.output)
         spread = np.zeros(shape)
         for tap in windows.transposed.overlaps():
-            where: Any = (slice(None), slice(None), *tap.position)
-            spread[where][tap.input] = x[tap.output]
+            index: Any = (slice(None), slice(None), *tap.position)
+            spread[index][tap.input] = x[tap.output]
         taps = list(np.moveaxis(spread.reshape(*x.shape[:2], -1, *windows.output), 2, 0))
     stacked = np.stack(taps, axis=2)  # n, c, taps, *output
     ordered = np.moveaxis(stacked, (1, 2), (-2, -1))
@@ -189,7 +192,7 @@ Correction = tuple[int, float, float]
 """Column (or BIAS), by how much it is off, and that over its standard error."""
 
 
-def _scaled(linear: Linear) -> tuple[np.ndarray, np.ndarray]:
+def _scaled(linear: LinearChannel) -> tuple[np.ndarray, np.ndarray]:
     """Columns with the bias's at the end, and the error, in units of sigma."""
     columns = np.hstack([linear.columns, np.ones((len(linear.error), 1))])
     return columns / linear.sigma[:, None], linear.error / linear.sigma
@@ -204,30 +207,30 @@ def _is_rounding(left: np.ndarray, unknowns: int) -> bool:
     return rms <= st.group_limit(len(left)) and float(np.abs(left).max()) <= st.group_limit(1)
 
 
-def _sparse(linear: Linear) -> list[Correction]:
+def _sparse(linear: LinearChannel) -> list[Correction]:
     columns, error = _scaled(linear)
     norms = np.linalg.norm(columns, axis=0)
     use = norms > 0
-    chosen: list[int] = []
+    selected: list[int] = []
     left = error
     before = float(np.linalg.norm(error))
-    while len(chosen) < FEW and len(error) > POSITIONS_PER_PICK * (len(chosen) + 1):
+    while len(selected) < FEW and len(error) > POSITIONS_PER_PICK * (len(selected) + 1):
         score = np.where(use, np.abs(columns.T @ left) / np.where(use, norms, 1), 0)
-        score[chosen] = 0
-        chosen.append(int(np.argmax(score)))
-        part = columns[:, chosen]
-        values = np.linalg.lstsq(part, error, rcond=None)[0]
-        left = error - part @ values
-        if _is_rounding(left, len(chosen)):
+        score[selected] = 0
+        selected.append(int(np.argmax(score)))
+        selected_columns = columns[:, selected]
+        values = np.linalg.lstsq(selected_columns, error, rcond=None)[0]
+        left = error - selected_columns @ values
+        if _is_rounding(left, len(selected)):
             break
     else:
         return []
     if float(np.linalg.norm(left)) > st.EXPLAINED * before:
         return []
-    return _certain(linear, part, np.array(chosen), values)
+    return _certain(linear, selected_columns, np.array(selected), values)
 
 
-def _dense(linear: Linear) -> list[Correction]:
+def _dense(linear: LinearChannel) -> list[Correction]:
     columns, error = _scaled(linear)
     unknowns = columns.shape[1]
     if len(error) <= POSITIONS_PER_WEIGHT * unknowns or unknowns > MOST_UNKNOWNS:
@@ -242,20 +245,20 @@ def _dense(linear: Linear) -> list[Correction]:
 
 
 def _certain(
-    linear: Linear, columns: np.ndarray, chosen: np.ndarray, values: np.ndarray
+    linear: LinearChannel, columns: np.ndarray, selected: np.ndarray, values: np.ndarray
 ) -> list[Correction]:
     """The corrections that stand out of their own standard errors."""
     errors = np.sqrt(np.maximum(np.diag(np.linalg.pinv(columns.T @ columns)), TINY))
     bias = linear.columns.shape[1]
     return [
         (BIAS if c == bias else int(c), float(v), float(abs(v) / e))
-        for c, v, e in zip(chosen, values, errors)
+        for c, v, e in zip(selected, values, errors)
         if abs(v) > st.RECOVERED * e
     ]
 
 
 def _named(
-    suspect: Suspect, linear: Linear, column: int, off: float, certainty: float
+    suspect: Suspect, linear: LinearChannel, column: int, off: float, certainty: float
 ) -> WrongWeight:
     if column == BIAS:
         bias = suspect.inputs[2] if suspect.has(2) else None

@@ -24,7 +24,7 @@ from verax.base.deadline import require_time
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation
 from verax.judge.regions.vjp import FLAT, JUMPS, rule_of
-from verax.judge.regions.vjp_step import Step
+from verax.judge.regions.vjp_step import VjpStep
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
 from verax.reference.evaluate import to_work
@@ -71,26 +71,26 @@ class Tape:
         outputs: Sequence[np.ndarray],
         still: bool = False,
     ) -> None:
-        """Record one evaluation: inputs and outputs as `decide.local.meaning` takes and gives.
+        """Append one evaluation of a node; arrays as in `decide.local.meaning`.
 
-        still: its own rounding cannot move these outputs, though the operator may round."""
+        still: True if the node's own rounding cannot change these outputs."""
         self.records.append(Record(node, ev, tuple(inputs), tuple(outputs)))
         self.values.update(zip(node.outputs, outputs))
         fixed = all(v in self.steady or v not in self.hidden for v in node.inputs if v is not None)
         types = [*(t for t in ev.inputs if t is not None), *ev.outputs]
-        whole = not any(t.dtype.is_float for t in types)
-        numbers = node.op.kind == "IsNaN" and not any(y.any() for y in outputs)
-        if node.op.kind in FLAT or numbers or (fixed and (node.op.exact or still or whole)):
+        integers_only = not any(t.dtype.is_float for t in types)
+        no_nan = node.op.kind == "IsNaN" and not any(y.any() for y in outputs)
+        if node.op.kind in FLAT or no_nan or (fixed and (node.op.exact or still or integers_only)):
             self.steady.update(node.outputs)
         else:
-            chosen = [v for v, y in zip(node.outputs, outputs) if y.dtype.kind != "f"]
-            self.choices.update(chosen)
-            moved = any(v in self.hidden and v not in self.steady for v in node.inputs)
-            if moved and (chosen or node.op.kind in JUMPS):
+            discrete = [v for v, y in zip(node.outputs, outputs) if y.dtype.kind != "f"]
+            self.choices.update(discrete)
+            reads_noise = any(v in self.hidden and v not in self.steady for v in node.inputs)
+            if reads_noise and (discrete or node.op.kind in JUMPS):
                 self.jumps.append(len(self.records) - 1)
 
     def pull_back(self, seeds: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-        """Every value that the seeded ones depend on, last first, with its sensitivity.
+        """Yield (value, sensitivity) for every value that the seeded ones depend on, last first.
 
         seeds: cotangents of values on the tape. Raises `NoRule`.
         """
@@ -100,31 +100,33 @@ class Tape:
             node = record.node
             if not any(v in gradients for v in node.outputs):
                 continue
-            given = [
+            cotangents = [
                 gradients.pop(v) if v in gradients else np.zeros(y.shape)
                 for v, y in zip(node.outputs, record.outputs)
             ]
-            yield from zip(node.outputs, given)
-            for value, gradient in self._through(record, given):
-                known = gradients.get(value)
-                gradients[value] = gradient if known is None else known + gradient
+            yield from zip(node.outputs, cotangents)
+            for value, gradient in self._through(record, cotangents):
+                accumulated = gradients.get(value)
+                gradients[value] = gradient if accumulated is None else accumulated + gradient
 
-    def _through(self, record: Record, given: list[np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    def _through(
+        self, record: Record, cotangents: list[np.ndarray]
+    ) -> Iterator[tuple[str, np.ndarray]]:
         node = record.node
-        chosen = [v for v in node.inputs if v in self.choices]
-        wanted = tuple(
+        choices_read = [v for v in node.inputs if v in self.choices]
+        needed = tuple(
             v in self.hidden and v not in self.steady and t is not None and t.dtype.is_float
             for v, t in zip(node.inputs, record.ev.inputs)
         )
-        if not any(y.size for y in given):  # an empty batch: nothing there is to be moved
-            for value, x, asked in zip(node.inputs, record.inputs, wanted):
-                if asked and value is not None:
+        if not any(y.size for y in cotangents):  # an empty batch: nothing there is to be moved
+            for value, x, is_needed in zip(node.inputs, record.inputs, needed):
+                if is_needed and value is not None:
                     yield value, np.zeros(x.shape)
             return
-        rule = rule_of(node, record.ev.outputs) if any(wanted) else None
-        if chosen:
-            raise NoRule(f"{node.place} reads {chosen[0]!r}, a choice that rounding may tip")
-        if not any(wanted):
+        rule = rule_of(node, record.ev.outputs) if any(needed) else None
+        if choices_read:
+            raise NoRule(f"{node.place} reads {choices_read[0]!r}, a choice that rounding may tip")
+        if not any(needed):
             return
         if rule is None:
             raise NoRule(f"no derivative goes through {node.place}")
@@ -132,25 +134,25 @@ class Tape:
             None if x is None or t is None else to_work(x, t.dtype, np.dtype(np.float64))
             for x, t in zip(record.inputs, record.ev.inputs)
         )
-        step = Step(node.op, record.ev, wide, record.outputs, wanted)
+        step = VjpStep(node.op, record.ev, wide, record.outputs, needed)
         try:
             with np.errstate(all="ignore"):
-                found = rule(step, given)
+                gradients = rule(step, cotangents)
         except NotImplementedError:
             raise NoRule(f"no derivative goes through {node.place} to its parameters") from None
-        for value, gradient, asked in zip(node.inputs, found, wanted):
-            if asked and value is not None and gradient is not None:
+        for value, gradient, is_needed in zip(node.inputs, gradients, needed):
+            if is_needed and value is not None and gradient is not None:
                 yield value, np.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What a value inside does to the shown ones.
+    """Effect of an error of one inner value on the observed values.
 
-    statistic: T of the shown values, for a relative error of 1 spread over the value, drawn for
-    each element: the root mean square over the shown values, which the worst of them is at least.
-    rounded: part of the shown values' variance that the rounding of the value's own node makes.
-    factor: T for one relative error of all elements, which a norm behind the value takes away.
+    statistic: T of the observed values for a relative error of 1, drawn for each element of the
+    value: the root mean square over the observed values, a lower bound of their maximum.
+    rounded: share of the observed values' variance that the rounding of the value's own node makes.
+    factor: T for one relative error common to all elements, which a later norm removes.
     """
 
     statistic: float
@@ -159,29 +161,29 @@ class Reach:
 
 
 def spreads(
-    tape: Tape, shown: Sequence[str], sigma: Mapping[str, np.ndarray]
+    tape: Tape, observed: Sequence[str], sigma: Mapping[str, np.ndarray]
 ) -> tuple[Values, dict[str, Reach]]:
-    """Exact standard deviation of each element of the `shown` values, one pass for each.
+    """Exact standard deviation of each element of the `observed` values, and `Reach` by value.
 
-    sigma: per value, the standard deviation of its own node's rounding. Also the `Reach` of every
-    value; where nothing rounds at all, any error shows. Raises `NoRule`.
+    sigma: per value, the standard deviation of its own node's rounding. Takes one backward pass for
+    each element. Where nothing rounds at all, any error is visible. Raises `NoRule`.
     """
-    found: Values = {v: np.zeros(tape.values[v].shape) for v in shown}
+    deviations: Values = {v: np.zeros(tape.values[v].shape) for v in observed}
     passes: list[_Energies] = []
     exact: list[_Energies] = []
-    for value in shown:
-        weight = _weight(tape.values[value].size, len(shown))
+    for value in observed:
+        weight = _weight(tape.values[value].size, len(observed))
         for index in np.ndindex(tape.values[value].shape):
             seed = np.zeros(tape.values[value].shape)
             seed[index] = 1.0
             energies = _energies(tape, {value: seed}, sigma)
             variance = sum(e.rounded for e in energies.values())
-            found[value][index] = np.sqrt(variance)
+            deviations[value][index] = np.sqrt(variance)
             weighed = weight / (variance if variance > 0 else TINY**2)
             (passes if variance > 0 else exact).append(
-                {v: _Energy(*(weighed * part for part in e)) for v, e in energies.items()}
+                {v: _Energy(*(weighed * term for term in e)) for v, e in energies.items()}
             )
-    return found, _combined(passes or exact, 1)
+    return deviations, _combined(passes or exact, 1)
 
 
 def reaches(
@@ -193,15 +195,15 @@ def reaches(
 ) -> dict[str, Reach]:
     """`Reach` of every value that the values in `spread` depend on, from random signs.
 
-    spread: standard deviation of the shown values. The mean over signs r of (J^T (r / s))_k^2 is
-    the sum over shown elements j of (J_jk / s_j)^2 (Hutchinson 1990). Raises `NoRule`.
+    spread: standard deviation of the observed values. The mean over signs r of (J^T (r / s))_k^2 is
+    the sum over observed elements j of (J_jk / s_j)^2 (Hutchinson 1990). Raises `NoRule`.
     """
     passes = []
-    least = np.inf if any(s.any() for s in spread.values()) else TINY  # nothing rounds: all shows
+    floor = np.inf if any(s.any() for s in spread.values()) else TINY  # nothing rounds: all shows
     for _ in range(draws):
         seeds = {}
         for value, s in spread.items():
-            unit = np.where(s > 0, s, least) / np.sqrt(_weight(s.size, len(spread)))
+            unit = np.where(s > 0, s, floor) / np.sqrt(_weight(s.size, len(spread)))
             seeds[value] = random.choice((-1.0, 1.0), s.shape) / unit
         passes.append(_energies(tape, seeds, sigma))
     return _combined(passes, draws)
@@ -213,9 +215,11 @@ def _weight(size: int, values: int) -> float:
 
 
 class _Energy(NamedTuple):
-    """Of one value in one pass: sum (g y)^2, sum (g sigma)^2 and (sum g y)^2."""
+    """Sums over one value y in one backward pass, g being its sensitivity.
 
-    moved: float
+    relative: sum (g y)^2; rounded: sum (g sigma)^2; together: (sum g y)^2."""
+
+    relative: float
     rounded: float
     together: float
 
@@ -226,16 +230,18 @@ _Energies = dict[str, _Energy]
 def _energies(
     tape: Tape, seeds: Mapping[str, np.ndarray], sigma: Mapping[str, np.ndarray]
 ) -> _Energies:
-    """By value."""
-    found: _Energies = {}
+    """The sums of one backward pass from `seeds`, by value."""
+    energies: _Energies = {}
     for value, gradient in tape.pull_back(seeds):
         y = tape.values[value]
         if y.dtype.kind != "f":
             continue
-        each = _product(gradient, y)
+        terms = _product(gradient, y)
         noise = _product(gradient, sigma[value]) if value in sigma else np.zeros(1)
-        found[value] = _Energy(float(each @ each), float(noise @ noise), float(each.sum()) ** 2)
-    return found
+        energies[value] = _Energy(
+            float(terms @ terms), float(noise @ noise), float(terms.sum()) ** 2
+        )
+    return energies
 
 
 def _product(gradient: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -244,11 +250,13 @@ def _product(gradient: np.ndarray, size: np.ndarray) -> np.ndarray:
 
 
 def _combined(passes: Sequence[_Energies], draws: int) -> dict[str, Reach]:
-    found: dict[str, Reach] = {}
+    reach_of: dict[str, Reach] = {}
     total = sum(e.rounded for energies in passes for e in energies.values())
     for value in dict.fromkeys(v for energies in passes for v in energies):
         own = [energies[value] for energies in passes if value in energies]
-        moved, rounded, together = (float(sum(part)) for part in zip(*own))
+        relative, rounded, together = (float(sum(column)) for column in zip(*own))
         share = rounded / total if total > 0 else 0.0
-        found[value] = Reach(float(np.sqrt(moved / draws)), share, float(np.sqrt(together / draws)))
-    return found
+        reach_of[value] = Reach(
+            float(np.sqrt(relative / draws)), share, float(np.sqrt(together / draws))
+        )
+    return reach_of

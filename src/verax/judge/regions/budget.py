@@ -59,15 +59,15 @@ class Budget:
         Raises `UsageError` for a text that is no amount of memory.
         """
         if size is None:
-            chosen = memory.set_limit()
-            return Budget(int(SHARE * memory.available_bytes()) if chosen is None else chosen)
+            limit = memory.set_limit()
+            return Budget(int(SHARE * memory.available_bytes()) if limit is None else limit)
         if isinstance(size, int) and size <= 0:
             raise UsageError(f"memory is {size}", next_step="give a number of bytes, or like 8G")
         return Budget(memory.parse_bytes(size) if isinstance(size, str) else size)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[Budget]:
-        """Make it the budget of what this thread does, and the limit of single values."""
+    def as_current(self) -> Iterator[Budget]:
+        """Make this the budget of the current thread, and the limit of single values."""
         token = _current.set(self)
         try:
             with memory.limited(self.size):
@@ -76,10 +76,10 @@ class Budget:
             _current.reset(token)
 
     @contextlib.contextmanager
-    def taking(self, size: int) -> Iterator[None]:
-        """Wait until `size` bytes (at most all) are free, and give them back afterwards.
+    def reserve(self, size: int) -> Iterator[None]:
+        """Reserve `size` bytes (at most the whole budget), waiting until they are free.
 
-        What already holds some waits for nobody: it would wait for itself.
+        Code that already holds a reservation does not wait: it would wait for itself.
         """
         if _holding.get():
             yield
@@ -98,12 +98,12 @@ class Budget:
 
 
 def current() -> Budget:
-    """The budget that this thread was given; without one, a new one of the default size."""
+    """The budget of this thread; a new one of the default size where none is set."""
     return _current.get() or Budget.of(None)
 
 
 def in_context(function: Callable[P, R]) -> Callable[P, R]:
-    """A function for another thread, which keeps to this thread's budget."""
+    """`function` bound to this thread's context (its budget), to be called in another thread."""
     context = contextvars.copy_context()
 
     def run(*args: P.args, **options: P.kwargs) -> R:
@@ -119,37 +119,37 @@ def keeping_to_memory(size: int | str | None) -> Iterator[None]:
     if size is None and _current.get() is not None:
         yield
         return
-    with Budget.of(size).held():
+    with Budget.of(size).as_current():
         yield
 
 
 def held_to_memory(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a function with a keyword `memory`: it keeps to that budget."""
+    """Decorator of a function with a keyword `memory`: the budget that it runs under."""
 
     @functools.wraps(function)
-    def held(*args: P.args, **options: P.kwargs) -> R:
+    def limited(*args: P.args, **options: P.kwargs) -> R:
         with keeping_to_memory(options.get("memory")):  # type: ignore[arg-type]
             return function(*args, **options)
 
-    return held
+    return limited
 
 
-def needs(graph: Graph, region: Region, shown: Mapping[str, np.ndarray]) -> int:
-    """Bytes that judging a region takes, about; sizes that only running tells count as nothing."""
+def needs(graph: Graph, region: Region, observed: Mapping[str, np.ndarray]) -> int:
+    """Estimated bytes that judging a region takes; sizes unknown before a run count as 0."""
 
     def size(value: str) -> int:
-        return int(shown[value].size) if value in shown else _elements(graph, value)
+        return int(observed[value].size) if value in observed else _elements(graph, value)
 
     own = [sum(size(v) for v in {*n.inputs, *n.outputs} if v is not None) for n in region.nodes]
     elements = PER_NODE * max(own)
     if len(region.nodes) > 1:
         elements += int(PER_VALUE * sum(size(v) for n in region.nodes for v in n.outputs))
-        elements += PER_SAMPLE * SAMPLES_FEW * max(map(size, region.shown))
+        elements += PER_SAMPLE * SAMPLES_FEW * max(map(size, region.observed))
     return 8 * elements + max(_fixed(graph, n) for n in region.nodes)
 
 
 def _fixed(graph: Graph, node: Node) -> int:
-    """Bytes that a node takes beside that, however it is cut: a convolution's unfolded input."""
+    """Bytes that a node takes besides, however it is cut: a convolution's unfolded input."""
     weights = None if len(node.inputs) < 2 else node.inputs[1]
     if "Conv" not in node.op.kind or weights is None or not graph.types[weights].is_static:
         return 0
@@ -183,43 +183,43 @@ def require_room_for_meaning(graph: Graph) -> None:
     """Raise an `InputError` where the float64 values of a whole network, each freed after its last
     use, do not fit into the budget."""
     last = {v: i for i, n in enumerate(graph.nodes) for v in n.inputs if v is not None}
-    kept, live, most = set(graph.outputs), 0, 0
+    outputs, live, peak = set(graph.outputs), 0, 0
     size = functools.partial(_elements, graph)
     for i, node in enumerate(graph.nodes):
         live += sum(map(size, node.outputs))
         touched = {v for v in (*node.inputs, *node.outputs) if v is not None}
-        most = max(most, live + PER_NODE // 4 * sum(map(size, touched)))
-        freed = (v for v in touched - kept if v in graph.producers and last.get(v, -1) <= i)
+        peak = max(peak, live + PER_NODE // 4 * sum(map(size, touched)))
+        freed = (v for v in touched - outputs if v in graph.producers and last.get(v, -1) <= i)
         live -= sum(map(size, freed))
-    reason = why_too_large(8 * most)
+    reason = why_too_large(8 * peak)
     if reason:
         raise InputError(reason, next_step="give the check more memory, or a smaller input")
 
 
-def keeping_to(
+def limit_to_budget(
     budget: Budget,
     graph: Graph,
-    shown: Mapping[str, np.ndarray],
+    observed: Mapping[str, np.ndarray],
     unchecked: dict[str, str],
     judge: Callable[[Region], Judged],
     *,
     winograd: bool,
 ) -> Callable[[Region], Judged]:
-    """`judge` held to a budget. What cannot be judged within it goes into `unchecked` by node,
-    with the reason; outputs of the network among it are undecided.
+    """`judge` limited to a budget. Nodes that do not fit go into `unchecked` with the reason;
+    the network's outputs among them are undecided.
     """
 
-    def kept(region: Region) -> Judged:
-        need = needs(graph, region, shown)
+    def judge_within_budget(region: Region) -> Judged:
+        need = needs(graph, region, observed)
         try:
             require_time()
             if need <= budget.size:
-                with budget.taking(need), budget.held():
+                with budget.reserve(need), budget.as_current():
                     return judge(region)
-            found = _in_pieces(graph, region, shown, need, budget, winograd)
-            if found is not None:
-                return [found], [], False
-            with budget.held():
+            finding = _in_pieces(graph, region, observed, need, budget, winograd)
+            if finding is not None:
+                return [finding], [], False
+            with budget.as_current():
                 reason = f"not judged: {why_too_large(need)}"
         except MemoryError:
             reason = "not judged: there was not enough memory"
@@ -228,46 +228,46 @@ def keeping_to(
         unchecked.update(dict.fromkeys(region.names, reason))
         return (
             [
-                _not_judged(graph.producers[v], v, shown[v], reason, region.names)
-                for v in region.shown
+                _not_judged(graph.producers[v], v, observed[v], reason, region.names)
+                for v in region.observed
                 if v in graph.outputs
             ],
             [],
             False,
         )
 
-    return kept
+    return judge_within_budget
 
 
 def _in_pieces(
     graph: Graph,
     region: Region,
-    shown: Mapping[str, np.ndarray],
+    observed: Mapping[str, np.ndarray],
     need: int,
     budget: Budget,
     winograd: bool,
 ) -> Finding | None:
     """The finding on a single node from its pieces, None where it cannot be cut finely enough."""
-    (node, *more), (value, *others) = region.nodes, region.shown
-    if more or others or any(v is not None and v not in shown for v in node.inputs):
+    (node, *more), (value, *more_values) = region.nodes, region.observed
+    if more or more_values or any(v is not None and v not in observed for v in node.inputs):
         return None
-    inputs, given = [None if v is None else shown[v] for v in node.inputs], shown[value]
-    for cut in cuts(node, inputs, given):
-        whole = sum(x.size for x, a in zip(inputs, cut.inputs) if x is not None and a is None)
-        fixed = 8 * PER_NODE * whole + _fixed(graph, node)
+    inputs, actual = [None if v is None else observed[v] for v in node.inputs], observed[value]
+    for cut in cuts(node, inputs, actual):
+        uncut = sum(x.size for x, a in zip(inputs, cut.inputs) if x is not None and a is None)
+        fixed = 8 * PER_NODE * uncut + _fixed(graph, node)
         count = -(-(need - fixed) // max(1, budget.size - fixed))
         if budget.size <= fixed or not 0 < count <= cut.length:
             continue
-        with budget.taking(budget.size), budget.held():
-            found = check_in_pieces(node, inputs, given, cut, count, winograd=winograd)
-        if found is not None:
-            return found
+        with budget.reserve(budget.size), budget.as_current():
+            finding = check_in_pieces(node, inputs, actual, cut, count, winograd=winograd)
+        if finding is not None:
+            return finding
     return None
 
 
 def _not_judged(
-    node: Node, value: str, given: np.ndarray, reason: str, region: Sequence[str]
+    node: Node, value: str, actual: np.ndarray, reason: str, region: Sequence[str]
 ) -> Finding:
     """An undecided finding that looks at one element only: the rest may not fit."""
-    found = undecided(node, value, given.ravel()[:1], reason, tuple(region))
-    return dataclasses.replace(found, elements=int(given.size), worst=())
+    finding = undecided(node, value, actual.ravel()[:1], reason, tuple(region))
+    return dataclasses.replace(finding, elements=int(actual.size), worst=())

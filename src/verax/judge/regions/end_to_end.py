@@ -60,7 +60,7 @@ def require_known(allow: Collection[str] | str) -> tuple[str, ...]:
     so would allow nothing (`records.verdict.is_allowed`)."""
     names = (allow,) if isinstance(allow, str) else tuple(allow)
     for name in names:
-        if not any(is_allowed(known, (name,)) for known in NAMED):
+        if not any(is_allowed(arithmetic, (name,)) for arithmetic in NAMED):
             raise UsageError(
                 f"no arithmetic is called {name!r}, nor begins so",
                 place="allow",
@@ -73,46 +73,48 @@ def losses(
     graph: Graph,
     inputs: Arrays,
     outputs: Arrays,
-    shown: Arrays,
+    observed: Arrays,
     findings: Sequence[Finding],
     *,
     seed: int = 0,
     allow: Collection[str] = (),
 ) -> tuple[tuple[Loss, ...], str]:
-    """Outputs whose error from start to end is too large for the arithmetics in `findings`, and
-    why that could not be found out, "" where it could.
+    """Outputs whose end-to-end error is too large for the arithmetics in `findings`, and the reason
+    why they were not judged ("" where they were).
 
-    outputs: what the subject gave as its answer; shown: its values inside, as far as it shows them.
-    allow: beginnings of arithmetics whose losses are accepted. Deterministic for a seed.
+    outputs: the subject's outputs; observed: its inner values, as far as it gives them.
+    allow: prefixes of arithmetics whose losses are accepted. Deterministic for a seed.
     """
     formats = formats_of(findings)
     units = [unit_of(name) for name in formats]
     if not formats or any(u is None for u in units):
         return (), ""  # kernels of quantized networks: steps, which are judged by themselves
-    whole = region_of(graph, [v for v in graph.outputs if v in outputs])
-    if whole is None:
+    region = region_of(graph, [v for v in graph.outputs if v in outputs])
+    if region is None:
         return (), ""
-    given = {v: np.asarray(outputs[v], np.float64) for v in whole.shown}
-    known = {**graph.constants, **inputs}
-    reason = why_too_large(needs(graph, whole, {**known, **outputs}))
+    actual = {v: np.asarray(outputs[v], np.float64) for v in region.observed}
+    arrays = {**graph.constants, **inputs}
+    reason = why_too_large(needs(graph, region, {**arrays, **outputs}))
     if reason:
         return (), f"the outputs were not judged from start to end: {reason}"
     unit = max(u for u in units if u is not None)
     try:
-        sampler = Sampler(graph, whole, known, seed)
-        ratios = ratios_to_rounding(sampler, given, unit)
+        sampler = Sampler(graph, region, arrays, seed)
+        ratios = ratios_to_rounding(sampler, actual, unit)
         large = {v: r for v, r in ratios.items() if r > st.LOST}
         if not large:
             return (), ""
-        search = _Search(sampler, shown, formats, {f.node for f in findings if _is_coarse(f)})
-        found = [search.loss(v, r, given[v]) for v, r in large.items()]
+        search = _GainSearch(
+            sampler, observed, formats, {f.node for f in findings if _is_coarse(f)}
+        )
+        lost = [search.loss(v, r, actual[v]) for v, r in large.items()]
     except OutOfTime as error:
         return (), f"the outputs were not judged from start to end: {error}"
     except VeraxError as error:
         return (), f"the outputs could not be judged from start to end: {error.cause}"
     accepted = all(is_allowed(f, allow) for f in formats)
-    found = [x for x in found if unit == 0 or x.gain >= st.AMPLIFIES]
-    return tuple(replace(x, allowed=accepted) for x in found), ""
+    lost = [x for x in lost if unit == 0 or x.gain >= st.AMPLIFIES]
+    return tuple(replace(x, allowed=accepted) for x in lost), ""
 
 
 def _is_coarse(finding: Finding) -> bool:
@@ -134,61 +136,62 @@ def unit_of(name: str) -> float | None:
 
 
 def region_of(graph: Graph, outputs: Sequence[str]) -> Region | None:
-    """All that these outputs are computed from, as one region; None for no computed output."""
-    shown = tuple(dict.fromkeys(v for v in outputs if v in graph.producers))
-    needed, waiting = set(shown), list(shown)
+    """All nodes that these outputs are computed from, as one region; None for no computed
+    output."""
+    targets = tuple(dict.fromkeys(v for v in outputs if v in graph.producers))
+    needed, waiting = set(targets), list(targets)
     while waiting:
         for v in graph.producers[waiting.pop()].inputs:
             if v is not None and v in graph.producers and v not in needed:
                 needed.add(v)
                 waiting.append(v)
     nodes = tuple(n for n in graph.nodes if any(v in needed for v in n.outputs))
-    made = {v for n in nodes for v in n.outputs}
-    return Region(nodes, frozenset(made), shown) if shown else None
+    produced = {v for n in nodes for v in n.outputs}
+    return Region(nodes, frozenset(produced), targets) if targets else None
 
 
 def ratios_to_rounding(
-    sampler: Sampler, given: Arrays, unit: float = 0.0, own: Arrays | None = None
+    sampler: Sampler, actual: Arrays, unit: float = 0.0, own: Arrays | None = None
 ) -> dict[str, float]:
     """By float output, the worst group's error over what rounding may do there (`statistics.LOST`).
 
-    given: float64 by name; unit: roundoff of a coarser format, of the output's own size. own: the
-    errors that an ordinary program was seen to make there, which are allowed for as well.
+    actual: float64 by name; unit: roundoff of a coarser format, of the output's own size. own: the
+    measured errors of a baseline program there, which are allowed for as well.
     """
-    floats = [v for v in sampler.region.shown if sampler.expected[v].dtype.kind == "f"]
+    floats = [v for v in sampler.region.observed if sampler.expected[v].dtype.kind == "f"]
     sigma = _sigma(sampler, floats, 1.0)
-    found = {}
+    ratios = {}
     for v in floats:
         expected = sampler.expected[v]
-        if given[v].shape != expected.shape:
-            found[v] = np.inf
+        if actual[v].shape != expected.shape:
+            ratios[v] = np.inf
             continue
         extra = unit * st.root_mean_square(np.nan_to_num(expected, posinf=0.0, neginf=0.0))
-        least = np.maximum(sigma[v], extra)
+        allowed = np.maximum(sigma[v], extra)
         if own is not None and v in own:
-            least = np.maximum(least, st.rounding_sigma(np.square(own[v])))
-        found[v] = ratio(given[v], expected, least)
-    jumping = [v for v in floats if found[v] > st.LOST and sampler.jump]
+            allowed = np.maximum(allowed, st.rounding_sigma(np.square(own[v])))
+        ratios[v] = ratio(actual[v], expected, allowed)
+    jumping = [v for v in floats if ratios[v] > st.LOST and sampler.jump]
     if jumping:
         # A choice inside may fall otherwise without any number being far off: tip it too.
         far = _sigma(sampler, jumping, st.LOST)
         for v in jumping:
-            if given[v].shape == sampler.expected[v].shape:
-                honest = ratio(given[v], sampler.expected[v], far[v]) <= 2 * st.ROUNDING_T
-                found[v] = st.LOST if honest else found[v]
-    return found
+            if actual[v].shape == sampler.expected[v].shape:
+                is_explained = ratio(actual[v], sampler.expected[v], far[v]) <= 2 * st.ROUNDING_T
+                ratios[v] = st.LOST if is_explained else ratios[v]
+    return ratios
 
 
-def ratio(given: np.ndarray, expected: np.ndarray, sigma: np.ndarray) -> float:
+def ratio(actual: np.ndarray, expected: np.ndarray, sigma: np.ndarray) -> float:
     """The worst group's error in units of `sigma`, at least of one rounding to float32. Infinite
     where the reference is finite and the subject is not; elements of which the reference is not
     finite do not count."""
     ordinary = np.isfinite(expected)
-    if not np.isfinite(given[ordinary]).all():
+    if not np.isfinite(actual[ordinary]).all():
         return np.inf
-    error = np.where(ordinary, given - np.where(ordinary, expected, given), 0.0)
-    least = KAPPA * U * np.abs(np.where(ordinary, expected, 0.0)) + TINY
-    return st.ratio(st.standardised(error, np.maximum(np.nan_to_num(sigma), least)))
+    error = np.where(ordinary, actual - np.where(ordinary, expected, actual), 0.0)
+    floor = KAPPA * U * np.abs(np.where(ordinary, expected, 0.0)) + TINY
+    return st.ratio(st.standardised(error, np.maximum(np.nan_to_num(sigma), floor)))
 
 
 def _sigma(sampler: Sampler, floats: Sequence[str], scale: float) -> Values:
@@ -215,8 +218,8 @@ def _sigma(sampler: Sampler, floats: Sequence[str], scale: float) -> Values:
 
 @dataclass(frozen=True)
 class _Gain:
-    """A node's result: relative error of what it reads (`before`, of `source`), and of what it
-    makes of that without any error of its own (`after`)."""
+    """Amplification at a node: relative error of its input `source` (`before`), and of its result
+    computed without any error of its own (`after`)."""
 
     node: Node
     before: float
@@ -228,67 +231,68 @@ class _Gain:
         return self.after / max(self.before, U)
 
 
-class _Search:
-    """Where relative errors grow, along what the subject showed or, where it showed nothing, along
-    an own run in the arithmetics that were found."""
+class _GainSearch:
+    """Finds the node at which relative errors grow, along the subject's inner values or, where
+    there are none, along a run in the detected arithmetics."""
 
     def __init__(
-        self, sampler: Sampler, shown: Arrays, formats: Sequence[str], coarse: set[str]
+        self, sampler: Sampler, observed: Arrays, formats: Sequence[str], coarse: set[str]
     ) -> None:
         self.sampler, self.formats = sampler, tuple(formats)
-        inside = {v: a for v, a in shown.items() if v in sampler.region.hidden}
-        others = [v for v in inside if v not in sampler.region.shown]
-        self.shown = inside if others else {}
+        inside = {v: a for v, a in observed.items() if v in sampler.region.hidden}
+        inner = [v for v in inside if v not in sampler.region.observed]
+        self.observed = inside if inner else {}
         self.named = set(coarse)
         self.coarse: set[str] = set()
         self.errors: dict[str, float] = {}
         self.gains: dict[str, _Gain] = {}
 
-    def loss(self, value: str, ratio: float, given: np.ndarray) -> Loss:
+    def loss(self, value: str, ratio: float, actual: np.ndarray) -> Loss:
         """The record of an output, with the node that amplifies and what it amplifies."""
         expected = self.sampler.expected[value]
-        if given.shape != expected.shape:
+        if actual.shape != expected.shape:
             return Loss(value, self.formats, ratio, np.inf)
         size = st.root_mean_square(expected)
-        error = st.root_mean_square(given - expected) / size if size else np.inf
+        error = st.root_mean_square(actual - expected) / size if size else np.inf
         lost = Loss(value, self.formats, float(ratio), float(error))
-        most = None
-        for formats in self._ways():
+        largest = None
+        for formats in self._arithmetics():
             self._follow(formats)
-            most = self._largest(value, min(error, 1.0) / st.LOST)
-            if most is not None:
+            largest = self._largest(value, min(error, 1.0) / st.LOST)
+            if largest is not None:
                 break
-        if most is None:
+        if largest is None:
             return lost
-        source = self._source(most)
+        source = self._source(largest)
         return replace(
             lost,
-            amplifier=most.node.name or most.node.outputs[0],
-            operator=most.node.op.kind,
-            gain=most.gain,
+            amplifier=largest.node.name or largest.node.outputs[0],
+            operator=largest.node.op.kind,
+            gain=largest.gain,
             source=source.name or source.outputs[0] if source is not None else "",
             source_operator=source.op.kind if source is not None else "",
         )
 
-    def _ways(self) -> Iterator[tuple[str, ...]]:
-        """The arithmetics to imitate, where nothing is shown: as named, then with other tiles of
-        Winograd's algorithm, which errors at the outputs do not tell apart."""
+    def _arithmetics(self) -> Iterator[tuple[str, ...]]:
+        """Yield the arithmetics to imitate: as named, then with other tiles of Winograd's
+        algorithm, which errors at the outputs do not distinguish."""
         yield self.formats
         tiles = {*NAMES.values()}
-        if not self.shown and not tiles.isdisjoint(self.formats):
-            rest = tuple(f for f in self.formats if f not in tiles)
-            yield from ((*rest, name) for name in NAMES.values() if name not in self.formats)
+        if not self.observed and not tiles.isdisjoint(self.formats):
+            remaining = tuple(f for f in self.formats if f not in tiles)
+            yield from ((*remaining, name) for name in NAMES.values() if name not in self.formats)
 
-    def _largest(self, value: str, least: float) -> _Gain | None:
-        """The largest gain on the way to an output that leaves at least this relative error."""
-        whole = region_of(self.sampler.graph, [value])
-        gains = [self.gains.get(n.outputs[0]) for n in (whole.nodes if whole is not None else ())]
-        large = [g for g in gains if g is not None and g.after >= least]
-        most = max(large, key=lambda g: g.gain, default=None)
-        return most if most is not None and most.gain >= st.AMPLIFIES else None
+    def _largest(self, value: str, min_error: float) -> _Gain | None:
+        """The largest gain before output `value` whose error after it is at least `min_error`."""
+        region = region_of(self.sampler.graph, [value])
+        gains = [self.gains.get(n.outputs[0]) for n in (region.nodes if region is not None else ())]
+        large = [g for g in gains if g is not None and g.after >= min_error]
+        largest = max(large, key=lambda g: g.gain, default=None)
+        return largest if largest is not None and largest.gain >= st.AMPLIFIES else None
 
     def _source(self, gain: _Gain) -> Node | None:
-        """The first node back from there, along the largest errors, in a coarser arithmetic."""
+        """The nearest node before `gain`, along the largest errors, that used a coarser
+        arithmetic."""
         value, producers = gain.source, self.sampler.graph.producers
         while value in producers:
             node = producers[value]
@@ -301,34 +305,34 @@ class _Search:
         return None
 
     def _follow(self, formats: Sequence[str]) -> None:
-        """Go through the network on the moved values, and note every gain."""
+        """Evaluate the network on the disturbed values, and record every gain."""
         sampler = self.sampler
-        moved: Values = {}
+        disturbed: Values = {}
         self.errors, self.gains = {}, {}
-        self.coarse = set(self.named) if self.shown else set()
+        self.coarse = set(self.named) if self.observed else set()
         for node in sampler.region.nodes:
             exact = [self._exact(v) for v in node.inputs]
             arrays = [
-                moved.get(v, x) if v is not None else None for v, x in zip(node.inputs, exact)
+                disturbed.get(v, x) if v is not None else None for v, x in zip(node.inputs, exact)
             ]
             with np.errstate(all="ignore"):
                 results = sampler.evaluate(node, arrays).outputs
             self._note(node, results)
             own: Sequence[np.ndarray] = results
-            if not self.shown:
+            if not self.observed:
                 own = self._in_its_arithmetic(node, arrays, results, formats)
             for v, y in zip(node.outputs, own):
-                seen = self.shown.get(v)
+                seen = self.observed.get(v)
                 if seen is not None and seen.shape == y.shape and y.dtype.kind == "f":
                     y = seen.astype(np.float64)
-                moved[v] = y
+                disturbed[v] = y
                 self.errors[v] = self._relative(v, y)
 
     def _exact(self, value: str | None) -> Any:
         if value is None:
             return None
         inner = self.sampler.inner
-        return inner[value] if value in inner else self.sampler.shown[value]
+        return inner[value] if value in inner else self.sampler.observed[value]
 
     def _note(self, node: Node, results: Sequence[np.ndarray]) -> None:
         before = {v: self.errors[v] for v in node.inputs if v is not None and v in self.errors}
@@ -338,13 +342,13 @@ class _Search:
         after = max(self._relative(v, y) for v, y in zip(node.outputs, results))
         self.gains[node.outputs[0]] = _Gain(node, before[source], after, source)
 
-    def _relative(self, value: str, moved: np.ndarray) -> float:
+    def _relative(self, value: str, disturbed: np.ndarray) -> float:
         """The worst group's error over the value's own size; 0 for what is no float."""
         exact = self.sampler.inner[value]
-        if exact.dtype.kind != "f" or exact.shape != moved.shape or not exact.size:
+        if exact.dtype.kind != "f" or exact.shape != disturbed.shape or not exact.size:
             return 0.0
         with np.errstate(all="ignore"):
-            error = np.nan_to_num(moved - exact, posinf=0.0, neginf=0.0)
+            error = np.nan_to_num(disturbed - exact, posinf=0.0, neginf=0.0)
             size = st.root_mean_square(np.nan_to_num(exact, posinf=0.0, neginf=0.0))
         if not error.any():
             return 0.0
@@ -375,8 +379,8 @@ class _Search:
                 return strassen_run(node, arrays, np.zeros(y.shape), Variant())[0]
             if name == FFT and fft_applies(node, arrays):
                 return fft_run(node, arrays)[0]
-            for tile, known in NAMES.items():
-                if name == known and winograd_applies(node, arrays):
+            for tile, winograd in NAMES.items():
+                if name == winograd and winograd_applies(node, arrays):
                     return winograd_runs(node, arrays)[tile]
         return None
 

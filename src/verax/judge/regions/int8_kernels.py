@@ -1,10 +1,10 @@
 """Kernels of integers that LiteRT computes in another way than it means them.
 
-- Its optimised mean of bytes sums without zero points, and takes the input's zero point off at the
+- Its optimized mean of bytes sums without zero points, and takes the input's zero point off at the
   end, as a whole number: every result of a node is moved by the same part of a step.
-- XNNPACK's bilinear resize of bytes rounds the weights of the neighbours to 11 bits, from positions
+- XNNPACK's bilinear resize of bytes rounds the weights of the neighbors to 11 bits, from positions
   in float32, where the meaning has 10 bits; halves go up.
-- Its optimised tanh and sigmoid of 16-bit numbers whose scale is a certain power of two go by steps
+- Its optimized tanh and sigmoid of 16-bit numbers whose scale is a certain power of two go by steps
   on 16 bits (`fixed_point_words`), not by the table that is meant, and err by up to 12 units.
 """
 
@@ -39,21 +39,33 @@ _NOTHING = Evaluation((), ())
 
 
 def share_apart(graph: Graph, node: Node) -> float:
-    """What rounding the zero point's share by itself adds to every result of a mean before it is
-    rounded, in steps; 0 for other nodes."""
+    """Offset (in steps) of every unrounded result of a mean whose zero point's share is rounded by
+    itself; 0 for other nodes."""
     sums = graph.producers.get(node.inputs[0] or "")
     if not isinstance(node.op, Requantize) or sums is None or not isinstance(sums.op, ReduceSum):
         return 0.0
-    moved = graph.producers.get(sums.inputs[0] or "")
-    known = [graph.constants.get(v or "") for v in node.inputs[1:]]
-    if moved is None or not isinstance(moved.op, Sub) or any(k is None or k.ndim for k in known):
+    centered = graph.producers.get(sums.inputs[0] or "")
+    constants = [graph.constants.get(v or "") for v in node.inputs[1:]]
+    if (
+        centered is None
+        or not isinstance(centered.op, Sub)
+        or any(k is None or k.ndim for k in constants)
+    ):
         return 0.0
-    zero = graph.constants.get(moved.inputs[1] or "")
-    whole, left = graph.types[moved.outputs[0]].size, graph.types[sums.outputs[0]].size
-    if zero is None or zero.size != 1 or not isinstance(whole, int) or not isinstance(left, int):
+    zero = graph.constants.get(centered.inputs[1] or "")
+    element_count, output_count = (
+        graph.types[centered.outputs[0]].size,
+        graph.types[sums.outputs[0]].size,
+    )
+    if (
+        zero is None
+        or zero.size != 1
+        or not isinstance(element_count, int)
+        or not isinstance(output_count, int)
+    ):
         return 0.0
-    multiplier, shift = (float(k) for k in known if k is not None)
-    share = float(zero) * whole / max(left, 1) * multiplier * 2.0 ** (shift - 31)
+    multiplier, shift = (float(k) for k in constants if k is not None)
+    share = float(zero) * element_count / max(output_count, 1) * multiplier * 2.0 ** (shift - 31)
     return share - float(np.copysign(np.floor(np.abs(share) + 0.5), share))
 
 
@@ -69,15 +81,15 @@ def finely_resized(op: ResizeInteger, x: np.ndarray) -> np.ndarray:
     """The result of a resize with weights of 11 bits."""
     tables = []
     for axis, size in zip(op.axes, op.sizes):
-        whole, corners = x.shape[axis], op.align_corners and size > 1
-        step = np.float32((whole - 1) / (size - 1) if corners else whole / size)
+        length, corners = x.shape[axis], op.align_corners and size > 1
+        step = np.float32((length - 1) / (size - 1) if corners else length / size)
         at = np.arange(size, dtype=np.float32) * step
         if op.half_pixel_centers:
             half = np.float32(0.5)
-            at = np.clip((np.arange(size, dtype=np.float32) + half) * step - half, 0, whole - 1)
+            at = np.clip((np.arange(size, dtype=np.float32) + half) * step - half, 0, length - 1)
         low = np.floor(at).astype(np.int64)
         weight = np.rint((at - low) * np.float32(1 << FINE_BITS)).astype(np.int64)
-        tables.append((low, np.minimum(low + 1, whole - 1), weight))
+        tables.append((low, np.minimum(low + 1, length - 1), weight))
     total = weighted(x, op.axes, tables, FINE_BITS)
     return ((total + (1 << 2 * FINE_BITS - 1)) >> 2 * FINE_BITS).astype(x.dtype)
 

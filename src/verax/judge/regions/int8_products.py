@@ -1,6 +1,6 @@
 """What sums of products of bytes lose where a processor adds pairs of them in 16 bits.
 
-The integers are found again behind the floats that were dequantised from them; what saturates is
+The integers are found again behind the floats that were dequantized from them; what saturates is
 then added up exactly.
 """
 
@@ -27,15 +27,15 @@ PRODUCTS = ("Conv", "ConvTranspose", "ConvInteger", "MatMul", "MatMulInteger", "
 MOST_TERMS = 1 << 33
 """Products of one node beyond which it is not tried: it would take minutes."""
 IN_A_ROW, BY_POSITION = "in a row", "by position"
-"""Which products make a pair: neighbours among all terms of a window, channels last; or channels by
+"""Which products make a pair: neighbors among all terms of a window, channels last; or channels by
 two at each position of the kernel."""
 _NOTHING = Evaluation((), ())
 
 
 @dataclass(frozen=True)
-class _Grid:
-    """Where the floats of a dequantised tensor lie: (integer - zero) scale. offset: the value that
-    was taken off integers before a product of integers, if any."""
+class _IntegerGrid:
+    """Grid of a dequantized tensor: float = (integer - zero) scale. offset: the value that was
+    subtracted from integers before a product of integers, if any."""
 
     scale: np.ndarray
     zero: np.ndarray
@@ -44,8 +44,9 @@ class _Grid:
     offset: str = ""
 
 
-def _bytes(graph: Graph, value: str | None) -> _Grid | None:
-    """The bytes behind a factor of an integer product: widened, perhaps minus a zero point."""
+def _widened_grid(graph: Graph, value: str | None) -> _IntegerGrid | None:
+    """Grid of an int8 or uint8 factor of an integer product, cast to a wider type and perhaps
+    reduced by a zero point; None for other values."""
     node, offset = graph.producers.get(value or ""), ""
     if node is not None and node.op.kind == "Sub":
         zero = graph.producers.get(node.inputs[1] or "")
@@ -57,27 +58,27 @@ def _bytes(graph: Graph, value: str | None) -> _Grid | None:
     dtype = graph.types[node.inputs[0] or ""].dtype.numpy
     if dtype.kind not in "iu" or dtype.itemsize != 1:
         return None
-    return _Grid(np.ones(()), np.zeros((), np.int64), dtype, 0, offset)
+    return _IntegerGrid(np.ones(()), np.zeros((), np.int64), dtype, 0, offset)
 
 
-def _grid(graph: Graph, value: str | None) -> _Grid | None:
-    """The 8-bit grid that `value` was dequantised from, where it is known."""
+def _grid(graph: Graph, value: str | None) -> _IntegerGrid | None:
+    """The 8-bit grid that `value` was dequantized from, where it is known."""
     node = graph.producers.get(value or "")
     if node is None or node.op.kind != "DequantizeLinear":
         return None
-    known = [None if v is None else graph.constants.get(v) for v in node.inputs[1:]]
+    constants = [None if v is None else graph.constants.get(v) for v in node.inputs[1:]]
     dtype = graph.types[node.inputs[0] or ""].dtype.numpy
-    if known[0] is None or dtype.itemsize != 1 or node.op.attributes().get("block_size"):
+    if constants[0] is None or dtype.itemsize != 1 or node.op.attributes().get("block_size"):
         return None
-    if len(node.inputs) > 2 and node.inputs[2] is not None and known[1] is None:
+    if len(node.inputs) > 2 and node.inputs[2] is not None and constants[1] is None:
         return None
-    zero = known[1] if len(known) > 1 and known[1] is not None else np.zeros((), dtype)
+    zero = constants[1] if len(constants) > 1 and constants[1] is not None else np.zeros((), dtype)
     axis = node.op.axis if isinstance(node.op, DequantizeLinear) else 1
-    return _Grid(known[0].astype(np.float64), zero.astype(np.int64), dtype, axis)
+    return _IntegerGrid(constants[0].astype(np.float64), zero.astype(np.int64), dtype, axis)
 
 
-def _integers(x: np.ndarray, grid: _Grid) -> np.ndarray:
-    """The integers that dequantised floats came from."""
+def _integers(x: np.ndarray, grid: _IntegerGrid) -> np.ndarray:
+    """The integers that dequantized floats came from."""
     lanes = [-1 if a == grid.axis % max(x.ndim, 1) else 1 for a in range(x.ndim)]
     scale, zero = (
         p.reshape(lanes) if p.size > 1 else p.reshape(()) for p in (grid.scale, grid.zero)
@@ -85,17 +86,17 @@ def _integers(x: np.ndarray, grid: _Grid) -> np.ndarray:
     return np.rint(np.asarray(x, np.float64) / scale).astype(np.int64) + zero
 
 
-def factors_known(graph: Graph, node: Node) -> tuple[_Grid, _Grid] | None:
+def factors_known(graph: Graph, node: Node) -> tuple[_IntegerGrid, _IntegerGrid] | None:
     """Grids of the data and of signed weights; those of integer products count as scaled by one."""
     if node.op.kind.endswith("Integer"):
         types = [graph.types[v or ""].dtype.numpy for v in node.inputs[:2]]
         if any(t.itemsize != 1 for t in types):
             return None
         one = np.ones(())
-        data, weights = (_Grid(one, np.zeros((), np.int64), t, 0) for t in types)
+        data, weights = (_IntegerGrid(one, np.zeros((), np.int64), t, 0) for t in types)
     else:
-        whole = not graph.types[node.outputs[0]].dtype.is_float
-        first, second = ((_bytes if whole else _grid)(graph, v) for v in node.inputs[:2])
+        integers = not graph.types[node.outputs[0]].dtype.is_float
+        first, second = ((_widened_grid if integers else _grid)(graph, v) for v in node.inputs[:2])
         if first is None or second is None:
             return None
         data, weights = first, second
@@ -106,14 +107,14 @@ def lost_in_pairs(
     graph: Graph,
     node: Node,
     arrays: Sequence[Any],
-    pairs: str,
+    pairing: str,
     halved: str,
     scalars: Mapping[str, np.ndarray],
 ) -> np.ndarray | None:
-    """What saturation adds to the node's result; None where it cannot be known.
+    """Change of the node's result by saturation; None where it cannot be computed.
 
-    arrays: its inputs; pairs: IN_A_ROW or BY_POSITION; halved: as of a `Way`; scalars: values of
-    one element by name, where zero points may be.
+    arrays: its inputs; pairing: IN_A_ROW or BY_POSITION; halved: as of an `IntegerScheme`; scalars:
+    values of one element by name, which may hold zero points.
     """
     grids = factors_known(graph, node)
     if grids is None or arrays[0].ndim < 2 or arrays[1].ndim < 2:
@@ -121,7 +122,7 @@ def lost_in_pairs(
     data, weights = (_integers(a, g) for a, g in zip(arrays, grids))
     shift = 128 if grids[0].dtype == np.int8 else 0
     zero = int(grids[0].zero.ravel()[0]) + shift
-    if grids[0].offset:  # only centred integers are there
+    if grids[0].offset:  # only centerd integers are there
         if grids[0].offset not in scalars or scalars[grids[0].offset].size != 1:
             return None
         zero += int(np.ravel(scalars[grids[0].offset])[0])
@@ -138,7 +139,7 @@ def lost_in_pairs(
             change = 2 * np.rint(weights / 2) - weights
             lost = _plain(node.op).reference(_NOTHING, (raw - zero).astype(np.float64), change)
         else:
-            lost = _lost_by_convolution(node.op, raw, weights, zero, pairs)
+            lost = _lost_by_convolution(node.op, raw, weights, zero, pairing)
         lanes: tuple[int, ...] = (1, -1, *(1,) * (raw.ndim - 2))
     elif isinstance(node.op, ConvTranspose):
         lost = _lost_by_deconvolution(node.op, raw, weights)
@@ -198,10 +199,11 @@ def _plain(op: Conv | ConvInteger) -> Conv:
 
 
 def _lost_by_convolution(
-    op: Any, raw: np.ndarray, w: np.ndarray, zero: int, pairs: str
+    op: Any, raw: np.ndarray, w: np.ndarray, zero: int, pairing: str
 ) -> np.ndarray | None:
-    """Padding holds the zero point where a window's terms lie in a row, and is left out where they
-    are taken by position."""
+    """Change of a convolution's result by saturation; None where it would take minutes.
+
+    Padding holds the zero point for pairs in a row, and 0 for pairs by position."""
     windows = _plain(op).geometry(w.shape[2:]).windows(raw.shape[2:])
     n, groups, channels = raw.shape[0], op.groups, w.shape[1]
     if float(n) * w.size * float(np.prod(windows.output, dtype=np.float64)) > MOST_TERMS:
@@ -210,19 +212,19 @@ def _lost_by_convolution(
         return np.zeros((n, w.shape[0], *windows.output))  # a kernel of its own, exact everywhere
     if not windows.can_store_pads(raw):
         return None
-    padded = windows.pad(raw, zero if pairs == IN_A_ROW else 0)
+    padded = windows.pad(raw, zero if pairing == IN_A_ROW else 0)
     padded = padded.reshape(n, groups, channels, *padded.shape[2:])
     weights = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
     lost = np.zeros((n, groups, weights.shape[1], *windows.output))
     lanes = (1,) * windows.rank
-    for one, other in _pairs(windows, channels, pairs):
-        first, second = (weights[:, :, c][over_spatial(p)] for c, p in (one, other))
+    for first_term, second_term in _term_pairs(windows, channels, pairing):
+        first, second = (weights[:, :, c][over_spatial(p)] for c, p in (first_term, second_term))
         may = _may_saturate(first, second)
         for g in np.flatnonzero(may.any(axis=1)):
-            some = np.flatnonzero(may[g])
-            seen = [windows.tap(padded[:, g, c], p)[:, None] for c, p in (one, other)]
-            factors = [v[g, some].reshape(1, -1, *lanes) for v in (first, second)]
-            lost[:, g, some] += _excess(seen[0] * factors[0] + seen[1] * factors[1])
+            saturating = np.flatnonzero(may[g])
+            seen = [windows.tap(padded[:, g, c], p)[:, None] for c, p in (first_term, second_term)]
+            factors = [v[g, saturating].reshape(1, -1, *lanes) for v in (first, second)]
+            lost[:, g, saturating] += _excess(seen[0] * factors[0] + seen[1] * factors[1])
     return lost.reshape(n, w.shape[0], *windows.output)
 
 
@@ -241,17 +243,17 @@ def _lost_by_deconvolution(op: ConvTranspose, raw: np.ndarray, w: np.ndarray) ->
             excess += _excess(raw[:, c : c + 1] * first + raw[:, c + 1 : c + 2] * second)
         tap = np.zeros((count, 1, *w.shape[2:]))
         tap[over_spatial(p)] = 1
-        found = as_tuple(spread.reference(_NOTHING, excess, tap))[0]
-        lost = found if lost is None else lost + found
+        spread_excess = as_tuple(spread.reference(_NOTHING, excess, tap))[0]
+        lost = spread_excess if lost is None else lost + spread_excess
     return lost
 
 
 _Term = tuple[int, tuple[int, ...]]
 
 
-def _pairs(windows: Any, channels: int, pairs: str) -> Iterator[tuple[_Term, _Term]]:
+def _term_pairs(windows: Any, channels: int, pairing: str) -> Iterator[tuple[_Term, _Term]]:
     """Terms (channel, position) of a window that are added in 16 bits, channels last."""
-    if pairs == IN_A_ROW:
+    if pairing == IN_A_ROW:
         terms = [(c, p) for p in windows.positions() for c in range(channels)]
         yield from zip(terms[::2], terms[1::2])
         return

@@ -1,8 +1,8 @@
 """Jumps in a region: choices (comparisons, rounding to integers) that rounding may tip.
 
-Where it does, some honest runs take one way and others another, and no spread of samples says what
-is honest. That a node could jump is no reason: whether one does is tried with rounding noise, and
-with more of it than an honest run may have.
+Where it does, baseline runs split between the choices, and the spread of samples is no limit for a
+correct result. It is not enough that a node could jump: whether it does is tried with rounding
+noise, and with more noise than a correct run may have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ count as tied, and what a single element may reach."""
 
 
 def tips(exact: Record, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> bool:
-    """Whether a node's choice is another one on these inputs, or could as well be.
+    """True if a node's choice differs on these inputs from `exact`, or may differ.
 
     Numbers with noise are never equal; where one passes the other they may be."""
     if exact.node.op.kind == "Equal":
@@ -36,13 +36,13 @@ def tips(exact: Record, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) ->
 
 
 def _order(a: Any, b: Any) -> np.ndarray:
-    """Which of two is larger, element by element: -1, 0, 1."""
+    """Sign of a - b, element by element: -1, 0, 1."""
     return (a > b).astype(np.int8) - (a < b).astype(np.int8)
 
 
 def varies(distances: Sequence[np.ndarray]) -> bool:
-    """Whether honest runs lie at such different distances from the meaning that something may
-    jump between them."""
+    """True if the distances of baseline runs from the reference differ so much that a jump between
+    them is likely."""
     sizes = [st.root_mean_square(d) for d in distances]
     return len(sizes) > 1 and max(sizes) > st.HEAVY_TAIL * min(sizes)
 
@@ -50,18 +50,18 @@ def varies(distances: Sequence[np.ndarray]) -> bool:
 def decide_at_a_jump(
     error: np.ndarray, distances: Sequence[np.ndarray], jump: str
 ) -> tuple[Kind, str] | None:
-    """What to say of an error where some honest runs jump and others do not; None when they do not
-    vary so, or when the error is larger than any jump of theirs.
+    """(kind, reason) of an error where some baseline runs jump and others do not; None where they
+    do not differ so, or where the error is larger than any of their jumps.
 
-    distances: how far honest runs lie from the meaning.
+    distances: of baseline runs from the reference, float64.
     """
     if not varies(distances):
         return None
     sizes = sorted(st.root_mean_square(d) for d in distances)
-    given = st.root_mean_square(error)
-    if given <= st.GROUP_MEAN**0.5 * sizes[0]:
+    size = st.root_mean_square(error)
+    if size <= st.GROUP_MEAN**0.5 * sizes[0]:
         return Kind.rounding, "the difference is as small as that of the nearest honest run"
-    if given > st.JUMP_REACH * sizes[-1]:
+    if size > st.JUMP_REACH * sizes[-1]:
         return None
     factor = f"{times(sizes[-1] / sizes[0])} times" if sizes[0] > 0 else "from nothing"
     return Kind.undecided, (

@@ -1,9 +1,9 @@
-"""A whole network, cut at every value that the subject shows.
+"""Judges a whole network, cut at every observed value (a value that the subject gives).
 
-Where a node's inputs and outputs are all shown it is judged alone (`local`). Nodes whose values are
-hidden (by fusion, or because only outputs were kept) are judged together with what lies around
-them (`region`). Either way the inputs are the subject's own values, so one mistake cannot make
-another node look guilty.
+A node whose inputs and outputs are all observed is judged alone (`local`). Nodes with hidden
+values (by fusion, or because only outputs were kept) are judged together with their neighbors
+(`region`). Either way the inputs are the subject's own values, so that one mistake cannot make
+another node look faulty.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from verax.ir.types import TensorType
 from verax.judge.decide.criterion import Decision
 from verax.judge.decide.local import check_node, conform, finding, meaning, undecided
 from verax.judge.decide.ties import rounds_freely
-from verax.judge.regions.budget import Budget, current, keeping_to, needs, why_too_large
+from verax.judge.regions.budget import Budget, current, limit_to_budget, needs, why_too_large
+from verax.judge.regions.quantized_steps import named_integers
 from verax.judge.regions.region import Region, check_region, drawn_ahead
 from verax.judge.regions.sampler import Sampler
-from verax.judge.regions.steps import named_integers
 from verax.ops.movement.reshaping import Transpose
 from verax.records.verdict import Blame, Finding, Kind, Power
 
@@ -49,25 +49,25 @@ class Survey:
     regions: int = 0
 
     def blame(self, graph: Graph) -> tuple[Blame, ...]:
-        """Every guilty node, in order."""
-        guilty = []
-        for found in self.findings:
-            if found.kind is not Kind.mistake:
+        """One record for every faulty node, in order."""
+        attributions = []
+        for value_finding in self.findings:
+            if value_finding.kind is not Kind.mistake:
                 continue
-            node = graph.producers[found.value]
+            node = graph.producers[value_finding.value]
             attributes = {name: repr(v) for name, v in node.op.attributes().items()}
-            guilty.append(
+            attributions.append(
                 Blame(
-                    found.node,
-                    found.operator,
+                    value_finding.node,
+                    value_finding.operator,
                     attributes,
-                    found.value,
-                    found.kind,
-                    found.reason,
-                    found.region,
+                    value_finding.value,
+                    value_finding.kind,
+                    value_finding.reason,
+                    value_finding.region,
                 )
             )
-        return tuple(guilty)
+        return tuple(attributions)
 
 
 def survey(
@@ -83,23 +83,23 @@ def survey(
     budget: Budget | None = None,
     ahead: Ahead | None = None,
 ) -> Survey:
-    """Judge every value in `values` (named as in the specialised `graph`) on its actual inputs.
+    """Judge every value in `values` (named as in the specialized `graph`) on its actual inputs.
 
     inputs: the network's inputs in their declared types. winograd: whether the subject may use
     Winograd's algorithm. measure_power: whether regions are tried for blindness. find_precision:
     whether regions too wrong for float32 are tried in coarser arithmetics, or the names of products
     in bfloat16, where they are known. budget: memory that may
     be taken, by default that of this thread; what does not fit is in `unchecked` with the reason.
-    ahead: what `survey_ahead` gave for the same values and seed; it is used up.
+    ahead: the result of `survey_ahead` for the same values and seed; it is consumed.
     """
-    shown = {**graph.constants, **inputs}
+    observed = {**graph.constants, **inputs}
     produced = set()
     for name, array in values.items():
         if name in graph.producers:
-            shown[name] = conform(np.asarray(array), graph.types[name].dtype)
+            observed[name] = conform(np.asarray(array), graph.types[name].dtype)
             produced.add(name)
     result = Survey()
-    misfits = _drop_misfits(graph, shown, produced, result)
+    misfits = _drop_misfits(graph, observed, produced, result)
     cut = list(regions(graph, produced))
 
     def judge(region: Region) -> tuple[list[Finding], list[Power], bool]:
@@ -109,37 +109,41 @@ def survey(
         if lost:
             reason = f"it was computed from {lost[0]!r}, which is of a wrong type"
             return (
-                [undecided(graph.producers[v], v, shown[v], reason) for v in region.shown],
+                [undecided(graph.producers[v], v, observed[v], reason) for v in region.observed],
                 [],
                 False,
             )
         if inside is not None and _is_single(graph, inside):
-            return _judge_transposed(graph, region, inside, shown, winograd), [], False
+            return _judge_transposed(graph, region, inside, observed, winograd), [], False
         if _is_single(graph, region):
-            alone = _judge_single(graph, region, shown, winograd)
-            return named_integers(graph, region, shown, alone, seed), [], False
-        found, power = check_region(
+            alone = _judge_single(graph, region, observed, winograd)
+            return named_integers(graph, region, observed, alone, seed), [], False
+        findings, power = check_region(
             graph,
             region,
-            shown,
+            observed,
             seed,
             winograd=winograd,
             measure_power=measure_power,
             find_precision=find_precision,
-            sampler=ahead.pop(region.shown, None) if ahead else None,
+            sampler=ahead.pop(region.observed, None) if ahead else None,
         )
-        return named_integers(graph, region, shown, found, seed), power, True
+        return named_integers(graph, region, observed, findings, seed), power, True
 
-    kept = keeping_to(budget or current(), graph, shown, result.unchecked, judge, winograd=winograd)
+    judge_within_budget = limit_to_budget(
+        budget or current(), graph, observed, result.unchecked, judge, winograd=winograd
+    )
     # A thread of the pool knows the time that is left and the subject's algorithms.
     contexts = [contextvars.copy_context() for _ in cut]
     judged = 0
     # Regions know nothing of each other, and NumPy computes outside of the interpreter's lock.
     with one_blas_thread(), ThreadPoolExecutor(min(WORKERS, deciding().threads)) as pool:
-        for region, (found, power, together) in zip(
-            cut, pool.map(lambda region, own: own.run(kept, region), cut, contexts), strict=True
+        for region, (findings, power, together) in zip(
+            cut,
+            pool.map(lambda region, own: own.run(judge_within_budget, region), cut, contexts),
+            strict=True,
         ):
-            result.findings += found
+            result.findings += findings
             result.power += power
             result.regions += together
             judged += len(region.nodes)
@@ -157,34 +161,40 @@ def survey(
 def survey_ahead(
     graph: Graph, inputs: Mapping[str, np.ndarray], values: Collection[str], seed: int = 0
 ) -> Ahead:
-    """What `survey` does before it looks at `values`, which need not be known yet, where several
-    nodes between the inputs and them are judged together. What does not fit into this thread's
+    """Samplers of the regions that `survey` will judge, drawn before `values` are known.
+
+    Only for regions of several nodes whose inputs are known. What does not fit into this thread's
     budget, or fails, is left to `survey`."""
-    shown = {**graph.constants, **inputs}
-    found: Ahead = {}
+    observed = {**graph.constants, **inputs}
+    samplers: Ahead = {}
     for region in regions(graph, {v for v in values if v in graph.producers}):
         inside = {v for n in region.nodes for v in n.outputs}
-        given = {v for n in region.nodes for v in n.inputs if v is not None} - inside
-        if _is_single(graph, region) or not given <= shown.keys() or inside & shown.keys():
+        inputs_read = {v for n in region.nodes for v in n.inputs if v is not None} - inside
+        if (
+            _is_single(graph, region)
+            or not inputs_read <= observed.keys()
+            or inside & observed.keys()
+        ):
             continue
-        need = needs(graph, region, shown)
+        need = needs(graph, region, observed)
         if why_too_large(need):
             continue
         with (
             contextlib.suppress(VeraxError, MemoryError),
-            current().taking(need),
+            current().reserve(need),
             one_blas_thread(),
         ):
-            found[region.shown] = drawn_ahead(graph, region, shown, seed)
-    return found
+            samplers[region.observed] = drawn_ahead(graph, region, observed, seed)
+    return samplers
 
 
 def _drop_misfits(
-    graph: Graph, shown: dict[str, np.ndarray], produced: set[str], result: Survey
+    graph: Graph, observed: dict[str, np.ndarray], produced: set[str], result: Survey
 ) -> set[str]:
-    """Values of another shape or element type are judged, but nobody may compute with them.
+    """Names of observed values of a wrong shape or element type, which are removed from `observed`
+    and `produced` and get their findings in `result`.
 
-    Only the first is a mistake: what comes after it has to be of another shape. -> their names.
+    Only the first is a mistake: the shapes after it follow from it.
     """
     causes: dict[str, str] = {}
     misfits: set[str] = set()
@@ -193,13 +203,13 @@ def _drop_misfits(
         for name in node.outputs:
             if cause:
                 causes[name] = cause
-            if name not in produced or fits(graph.types[name], shown[name]):
+            if name not in produced or fits(graph.types[name], observed[name]):
                 continue
             causes.setdefault(name, name)
             misfits.add(name)
-            result.findings.append(_misfit(graph, node, name, shown[name], cause))
+            result.findings.append(_misfit(graph, node, name, observed[name], cause))
             produced.discard(name)
-            del shown[name]
+            del observed[name]
     return misfits
 
 
@@ -211,8 +221,8 @@ def fits(declared: TensorType, array: np.ndarray) -> bool:
 
 def _misfit(graph: Graph, node: Node, name: str, array: np.ndarray, cause: str) -> Finding:
     declared = graph.types[name]
-    given = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
-    reason = f"it is {given}, it should be {declared}"
+    actual_type = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+    reason = f"it is {actual_type}, it should be {declared}"
     kind = Kind.mistake
     if cause:
         kind, reason = Kind.undecided, f"{reason}; that follows from the wrong {cause!r}"
@@ -221,12 +231,12 @@ def _misfit(graph: Graph, node: Node, name: str, array: np.ndarray, cause: str) 
     return finding(node, name, decision, array, np.zeros(shape))
 
 
-def regions(graph: Graph, shown: set[str]) -> Iterator[Region]:
+def regions(graph: Graph, observed: set[str]) -> Iterator[Region]:
     """Cut the graph at `shown`: groups of nodes that share hidden values, in order.
 
     Nodes that no shown value depends on are in no region.
     """
-    hidden = _hidden_needed(graph, shown)
+    hidden = _hidden_needed(graph, observed)
     parent = list(range(len(graph.nodes)))
 
     def root(i: int) -> int:
@@ -239,7 +249,7 @@ def regions(graph: Graph, shown: set[str]) -> Iterator[Region]:
     needed = {
         i
         for i, node in enumerate(graph.nodes)
-        if any(v in hidden or v in shown for v in node.outputs)
+        if any(v in hidden or v in observed for v in node.outputs)
     }
     for i in needed:
         for value in graph.nodes[i].inputs:
@@ -254,17 +264,17 @@ def regions(graph: Graph, shown: set[str]) -> Iterator[Region]:
         yield Region(
             nodes,
             frozenset(v for v in values if v in hidden),
-            tuple(v for v in values if v in shown),
+            tuple(v for v in values if v in observed),
         )
 
 
-def _hidden_needed(graph: Graph, shown: set[str]) -> set[str]:
+def _hidden_needed(graph: Graph, observed: set[str]) -> set[str]:
     """Values not shown that some shown value is computed from."""
     hidden: set[str] = set()
-    waiting = [v for name in shown for v in graph.producers[name].inputs]
+    waiting = [v for name in observed for v in graph.producers[name].inputs]
     while waiting:
         value = waiting.pop()
-        if value is None or value in shown or value in hidden or value not in graph.producers:
+        if value is None or value in observed or value in hidden or value not in graph.producers:
             continue
         hidden.add(value)
         waiting += graph.producers[value].inputs
@@ -274,14 +284,14 @@ def _hidden_needed(graph: Graph, shown: set[str]) -> set[str]:
 def _is_single(graph: Graph, region: Region) -> bool:
     """Whether only exact operations are hidden, so that one node can be judged by itself."""
     inner = [n for n in region.nodes if any(v in region.hidden for v in n.outputs)]
-    last = [n for n in region.nodes if any(v in region.shown for v in n.outputs)]
+    last = [n for n in region.nodes if any(v in region.observed for v in n.outputs)]
     return len(last) == 1 and all(_is_exact(graph, n) and n not in last for n in inner)
 
 
 def _is_exact(graph: Graph, node: Node) -> bool:
     """Whether a node cannot round: by its operator, or because it computes with integers alone.
 
-    A quantisation whose halves kernels round in different ways is none where nobody sees it.
+    A quantization whose halves kernels round in different ways is none where nobody sees it.
     """
     if rounds_freely(node.op):
         return False
@@ -290,21 +300,21 @@ def _is_exact(graph: Graph, node: Node) -> bool:
 
 
 def _judge_single(
-    graph: Graph, region: Region, shown: Mapping[str, np.ndarray], winograd: bool
+    graph: Graph, region: Region, observed: Mapping[str, np.ndarray], winograd: bool
 ) -> list[Finding]:
     """Evaluate the hidden exact nodes, then judge the last one on what they give."""
-    values = dict(shown)
+    values = dict(observed)
     for node in region.nodes[:-1]:
         arrays = [None if v is None else values[v] for v in node.inputs]
         types = graph.output_types(node)
-        found = meaning(node, arrays, graph.input_types(node), types, errors=False)
-        for value, array, type_ in zip(node.outputs, found.outputs, types):
+        reference = meaning(node, arrays, graph.input_types(node), types, errors=False)
+        for value, array, type_ in zip(node.outputs, reference.outputs, types):
             values.setdefault(value, array.astype(type_.dtype.numpy))
     node = region.nodes[-1]
     return check_node(
         node,
         [None if v is None else values[v] for v in node.inputs],
-        [shown.get(v) if v in region.shown else None for v in node.outputs],
+        [observed.get(v) if v in region.observed else None for v in node.outputs],
         graph.output_types(node),
         winograd=winograd,
         region=region.names if len(region.nodes) > 1 else (),
@@ -317,7 +327,7 @@ def _before_transpose(graph: Graph, region: Region) -> Region | None:
     Formats whose axes end with channels become such regions, layer by layer.
     """
     last = region.nodes[-1]
-    if not isinstance(last.op, Transpose) or region.shown != last.outputs:
+    if not isinstance(last.op, Transpose) or region.observed != last.outputs:
         return None
     (value,) = last.inputs
     if value not in region.hidden:
@@ -326,15 +336,15 @@ def _before_transpose(graph: Graph, region: Region) -> Region | None:
 
 
 def _judge_transposed(
-    graph: Graph, region: Region, inside: Region, shown: Mapping[str, np.ndarray], winograd: bool
+    graph: Graph, region: Region, inside: Region, observed: Mapping[str, np.ndarray], winograd: bool
 ) -> list[Finding]:
     """Judge the one node before a Transpose on what the subject gave behind it, put back."""
     last = region.nodes[-1]
-    (value,), (name,) = inside.shown, region.shown
-    rank = shown[name].ndim
+    (value,), (name,) = inside.observed, region.observed
+    rank = observed[name].ndim
     perm = last.op.perm if isinstance(last.op, Transpose) else None
     order = [a % rank for a in perm] if perm is not None else [*reversed(range(rank))]
-    given = shown[name].transpose(np.argsort(order))
+    actual = observed[name].transpose(np.argsort(order))
     return [
         replace(
             f,
@@ -344,5 +354,5 @@ def _judge_transposed(
             worst=tuple(replace(p, index=tuple(p.index[a] for a in order)) for p in f.worst),
             region=region.names,
         )
-        for f in _judge_single(graph, inside, {**shown, value: given}, winograd)
+        for f in _judge_single(graph, inside, {**observed, value: actual}, winograd)
     ]

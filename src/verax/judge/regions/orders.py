@@ -1,10 +1,9 @@
-"""The order tier of regions: own float32 runs of the region that add one term after the other.
+"""Whether float32 runs of a region in sequential summation orders explain an error.
 
-Monte Carlo noise is independent from element to element. On data whose rounding errors all point
-the same way (repeated values, ramps, a running sum beside a spike) honest results scatter further,
-together; an own run in plain float32 shows by how much. Which order does so depends on the weights:
-where one colour is held against another, sums that go colour by colour stay small and others do
-not.
+Monte Carlo noise is independent from element to element. On data whose rounding errors have the
+same sign (repeated values, ramps, a running sum beside a spike) correct results scatter further,
+together; a run in plain float32 shows by how much. Which order does so depends on the weights:
+where one color is compared with another, sums color by color stay small and others do not.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ ORDERS = 4
 
 
 def sequential_run(sampler: Sampler, order: int = 0, *, one_pass: bool = False) -> Values:
-    """Shown values of the region in float32, every node in its plainest order, or in another one
-    of its `decide.orders`; in the last, where it has fewer. one_pass: with every variance as a
-    difference of squares."""
+    """Observed values of the region in float32, every node in its summation order number `order`
+    of `decide.orders` (its last where it has fewer). one_pass: with every variance as a difference
+    of squares."""
 
     def narrow(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         graph = sampler.graph
@@ -51,15 +50,19 @@ def sequential_run(sampler: Sampler, order: int = 0, *, one_pass: bool = False) 
         types = tuple(None if a is None else TensorType.of(a) for a in declared)
         outputs = graph.output_types(node)
         with np.errstate(all="ignore"):
-            honest = evaluate_node(node, declared, types, outputs, np.float32)
-            if node.op.exact or honest[0].dtype != np.float32 or _is_large(node, declared, honest):
-                return honest
+            baseline = evaluate_node(node, declared, types, outputs, np.float32)
+            if (
+                node.op.exact
+                or baseline[0].dtype != np.float32
+                or _is_large(node, declared, baseline)
+            ):
+                return baseline
             if one_pass and difference_of_squares.applies(node.op, 0):
-                return (difference_of_squares.one_pass_run(node.op, declared), *honest[1:])
-            shaped = tuple(TensorType(t.dtype, y.shape) for t, y in zip(outputs, honest))
+                return (difference_of_squares.one_pass_run(node.op, declared), *baseline[1:])
+            shaped = tuple(TensorType(t.dtype, y.shape) for t, y in zip(outputs, baseline))
             runs = float32_runs(node, Evaluation(types, shaped), declared, 0, promised=False)
             *_, first = itertools.islice(runs, order + 1)
-        return (first, *honest[1:])
+        return (first, *baseline[1:])
 
     return sampler.run(narrow)
 
@@ -75,11 +78,11 @@ def _is_large(node: Node, arrays: Sequence[Any], outputs: Sequence[np.ndarray]) 
 def order_decision(
     sampler: Sampler, value: str, error: np.ndarray, sigma: np.ndarray
 ) -> Decision | None:
-    """The decision on an error that the spread does not allow, where an own run errs as well.
+    """The decision on an error that exceeds the spread, where a float32 run of ours does as well.
 
-    error: of the subject at a shown value; sigma: the spread there. Rounding, where an own run has
-    the subject's very bits, or the error fits after sigma was enlarged, channel by channel, to what
-    an own run shows; undecided, where an own run leaves the spread as far as the subject does, but
+    error: of the subject at an observed value; sigma: the spread there. Rounding, where a run has
+    the subject's very bits, or the error fits after sigma was enlarged, channel by channel, to the
+    errors of a run; undecided, where a run exceeds the spread as far as the subject does, but
     elsewhere; None otherwise.
     """
     decided: Decision | None = None
@@ -89,10 +92,10 @@ def order_decision(
         if any(np.array_equal(own, b) for b in before):
             continue
         before.append(own)
-        found = _against(sampler, value, error, sigma, own)
-        if found is not None and found.kind is Kind.rounding:
-            return found
-        decided = decided or found
+        decision = _decide_by_run(sampler, value, error, sigma, own)
+        if decision is not None and decision.kind is Kind.rounding:
+            return decision
+        decided = decided or decision
     return decided or _one_pass_decision(sampler, value, error, sigma)
 
 
@@ -110,8 +113,8 @@ def _one_pass_decision(
     if not np.isfinite(own).all():
         return None
     spread = np.maximum(1.0, channel_rms(st.standardised(own - expected, sigma + TINY)))
-    found = st.group_test(st.standardised(error, (sigma + TINY) * spread))
-    if found.statistic > st.ORDER_T:
+    fit = st.group_test(st.standardised(error, (sigma + TINY) * spread))
+    if fit.statistic > st.ORDER_T:
         return None
     return Decision(
         Kind.undecided,
@@ -119,26 +122,26 @@ def _one_pass_decision(
         f"({difference_of_squares.NAME}), and may be a mistake of that size: values inside would "
         "tell",
         TEST,
-        found.statistic / st.ORDER_T,
-        found.group,
+        fit.statistic / st.ORDER_T,
+        fit.group,
         None,
         st.root_mean_square(sigma),
         st.root_mean_square(error),
     )
 
 
-def _against(
+def _decide_by_run(
     sampler: Sampler, value: str, error: np.ndarray, sigma: np.ndarray, own: np.ndarray
 ) -> Decision | None:
-    """As `order_decision`, with one own run."""
+    """As `order_decision`, for one run of ours, `own`."""
     expected = sampler.expected[value]
     if own.shape != expected.shape or not np.isfinite(own).all():
         return None
     sizes = (None, st.root_mean_square(sigma), st.root_mean_square(error))
     nodes = len(sampler.region.nodes)
     if np.array_equal(own.astype(np.float64) - expected, error):
-        words = f"a plain float32 run of these {nodes} nodes gives the same bits"
-        return Decision(Kind.rounding, words, TEST, 0.0, "", *sizes)
+        reason = f"a plain float32 run of these {nodes} nodes gives the same bits"
+        return Decision(Kind.rounding, reason, TEST, 0.0, "", *sizes)
     scatter = st.standardised(own - expected, sigma + TINY)
     for axis in (1, -1) if expected.ndim > 2 else (1,):
         seen = np.moveaxis(scatter, axis, 1) if axis != 1 else scatter
@@ -155,16 +158,16 @@ def _against(
                 ordered.group,
                 *sizes,
             )
-    found, honest = st.group_test(st.standardised(error, sigma + TINY)), st.group_test(scatter)
-    if honest.statistic > st.ROUNDING_T and found.statistic <= st.ORDER_T * honest.statistic:
+    fit, baseline = st.group_test(st.standardised(error, sigma + TINY)), st.group_test(scatter)
+    if baseline.statistic > st.ROUNDING_T and fit.statistic <= st.ORDER_T * baseline.statistic:
         return Decision(
             Kind.undecided,
-            f"the difference is {times(found.statistic)} times the most that rounding usually does "
-            f"inside these {nodes} nodes, but a plain float32 run reaches {honest.statistic:.3g} "
+            f"the difference is {times(fit.statistic)} times the most that rounding usually does "
+            f"inside these {nodes} nodes, but a plain float32 run reaches {baseline.statistic:.3g} "
             "times that as well: on this data float32 says little",
             TEST,
-            found.statistic,
-            found.group,
+            fit.statistic,
+            fit.group,
             *sizes,
         )
     return None

@@ -40,7 +40,7 @@ RUNS = 4
 
 
 @dataclass(frozen=True)
-class Program:
+class SubjectProgram:
     """How a subject may have computed a network.
 
     factors: the arithmetic of its products. store: the format of every value that is kept in
@@ -63,7 +63,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Match:
+class ArithmeticMatch:
     """The program that fits best; statistic: at most 1 when what was given is one of its runs;
     left: part of the error that it leaves; unit: the unit roundoff that the errors have."""
 
@@ -78,11 +78,11 @@ class Match:
         return self.statistic <= st.ROUNDING_T and self.left <= st.CONFIRMED
 
     def explain(self, finding: Finding) -> Finding:
-        """The finding, no mistake if this was confirmed, and at most undecided if only the size of
-        the errors fits."""
+        """`finding` changed to `precision` if this match is confirmed, to undecided if only the
+        size of the errors fits; else unchanged."""
         if not self.confirmed and self.statistic > st.ROUNDING_T:
             return finding
-        how = Precision(finding.value, finding.node, self.name, self.unit, self.confirmed)
+        precision = Precision(finding.value, finding.node, self.name, self.unit, self.confirmed)
         if self.confirmed:
             reason = (
                 f"computing these nodes with {self.name}, which is coarser than float32, gives the "
@@ -98,7 +98,7 @@ class Match:
             kind, test = Kind.undecided, finding.test
         statistic = self.statistic if self.confirmed else finding.statistic
         return replace(
-            finding, kind=kind, reason=reason, test=test, statistic=statistic, precision=how
+            finding, kind=kind, reason=reason, test=test, statistic=statistic, precision=precision
         )
 
 
@@ -115,46 +115,46 @@ def network_precision(
     """
     fixed = specialise(graph, bind_symbols(graph, inputs))
     values = {v for node in fixed.nodes for v in node.outputs}
-    shown = tuple(v for v in fixed.outputs if v in outputs and v in values)
-    region = Region(fixed.nodes, frozenset(values - set(shown)), shown)
+    observed = tuple(v for v in fixed.outputs if v in outputs and v in values)
+    region = Region(fixed.nodes, frozenset(values - set(observed)), observed)
     sampler = Sampler(fixed, region, {**fixed.constants, **inputs}, seed)
-    given = {v: np.asarray(outputs[v]).astype(np.float64) for v in shown}
-    match = best_match(sampler, {v: g for v, g in given.items() if g.dtype.kind == "f"})
+    actual = {v: np.asarray(outputs[v]).astype(np.float64) for v in observed}
+    match = best_match(sampler, {v: g for v, g in actual.items() if g.dtype.kind == "f"})
     if match is None or match.statistic > st.ROUNDING_T:
         return None
-    value = shown[-1]
+    value = observed[-1]
     node = fixed.producers[value]
     return Precision(value, node.name or value, match.name, match.unit, match.confirmed)
 
 
 def best_match(
-    sampler: Sampler, given: Values, names: frozenset[str] | None = None
-) -> Match | None:
-    """The program whose runs are most like `given` (float64 by shown value); None when no run
-    has anything of its errors. names: of the products in bfloat16, where no other program is in
-    question."""
+    sampler: Sampler, actual: Values, names: frozenset[str] | None = None
+) -> ArithmeticMatch | None:
+    """The program whose runs are most like `actual` (float64 by observed value); None where no
+    run's errors resemble its errors. names: of the products in bfloat16, if that is the only
+    candidate."""
     try:
-        return _Search(sampler, given, names).best()
+        return _ArithmeticSearch(sampler, actual, names).best()
     except VeraxError:
         return None  # the meaning of a coarser run cannot be evaluated (an index out of range)
 
 
-class _Search:
+class _ArithmeticSearch:
     """Runs of one region in coarser arithmetics."""
 
-    def __init__(self, sampler: Sampler, given: Values, names: frozenset[str] | None) -> None:
+    def __init__(self, sampler: Sampler, actual: Values, names: frozenset[str] | None) -> None:
         self.sampler, self.names = sampler, names
-        self.given = {
+        self.actual = {
             v: g
-            for v, g in given.items()
+            for v, g in actual.items()
             if g.shape == sampler.expected[v].shape and np.isfinite(g - sampler.expected[v]).all()
         }
-        self.errors = {v: g - sampler.expected[v] for v, g in self.given.items()}
+        self.errors = {v: g - sampler.expected[v] for v, g in self.actual.items()}
         self.partner = _norms_to_fold(sampler)
 
-    def best(self) -> Match | None:
+    def best(self) -> ArithmeticMatch | None:
         """One run of each program, then several of the likeliest."""
-        if not self.given or not any(e.any() for e in self.errors.values()):
+        if not self.actual or not any(e.any() for e in self.errors.values()):
             return None
         far = [_ratio(e, self.sampler.expected[v]) for v, e in self.errors.items()]
         if min(far) > st.FARTHEST_COARSE:
@@ -162,25 +162,25 @@ class _Search:
         likeness, program = self._likeliest(self._programs())
         if program is None:
             return None
-        tried: list[tuple[float, Program | None]] = [(likeness, program)]
+        candidates: list[tuple[float, SubjectProgram | None]] = [(likeness, program)]
         if self.partner and st.LIKENESS <= likeness < st.LIKE_ENOUGH:
             folded = (replace(p, folded=True) for p in self._programs() if not p.last)
-            tried = [max(tried[0], self._likeliest(folded), key=lambda t: t[0])]
+            candidates = [max(candidates[0], self._likeliest(folded), key=lambda t: t[0])]
         elif program and self.partner and (likeness >= st.LIKE_ENOUGH or self.names is not None):
             # what was folded may be all that parts them
             folded_too = replace(program, folded=not program.last)
-            tried.append((self._likeness(self.run(folded_too, 0.0)), folded_too))
-            tried.sort(key=lambda t: t[0], reverse=True)
+            candidates.append((self._likeness(self.run(folded_too, 0.0)), folded_too))
+            candidates.sort(key=lambda t: t[0], reverse=True)
         elements = sum(e.size for e in self.errors.values())
-        found = [
+        matches = [
             match
-            for likeness, program in tried
+            for likeness, program in candidates
             if program is not None and likeness >= st.least_likeness(elements)
             if (match := self._match(program)) is not None
         ]
-        return next((m for m in found if m.confirmed), found[0] if found else None)
+        return next((m for m in matches if m.confirmed), matches[0] if matches else None)
 
-    def _match(self, program: Program) -> Match | None:
+    def _match(self, program: SubjectProgram) -> ArithmeticMatch | None:
         """How well several runs of a program fit; None where their errors are of another size."""
         runs = [self.run(program, 1.0) for _ in range(RUNS)]
         statistic, left, size = 0.0, 0.0, 0.0
@@ -197,11 +197,11 @@ class _Search:
             size += _ratio(error, middle) / len(self.errors)
         if not 1 / st.SAME_SIZE <= size <= st.SAME_SIZE:
             return None
-        return Match(program.name, statistic, left**0.5, program.unit * size)
+        return ArithmeticMatch(program.name, statistic, left**0.5, program.unit * size)
 
-    def _likeliest(self, programs: Iterable[Program]) -> tuple[float, Program | None]:
+    def _likeliest(self, programs: Iterable[SubjectProgram]) -> tuple[float, SubjectProgram | None]:
         """The program one of whose runs errs most like the subject; stops when one surely does."""
-        best: tuple[float, Program | None] = (0.0, None)
+        best: tuple[float, SubjectProgram | None] = (0.0, None)
         for program in programs:
             likeness = self._likeness(self.run(program, 0.0))
             if likeness > best[0]:
@@ -210,22 +210,22 @@ class _Search:
                 break
         return best
 
-    def _programs(self) -> Iterator[Program]:
-        """What is tried, the usual ones first."""
+    def _programs(self) -> Iterator[SubjectProgram]:
+        """Yield the candidates, the usual ones first."""
         named = {a.name: a for a in ARITHMETICS}
         if self.names is not None:
-            yield Program("bf16 inputs", named["bf16 inputs"])
+            yield SubjectProgram("bf16 inputs", named["bf16 inputs"])
             return
-        halves = (("bf16", FORMATS["bfloat16"]), ("fp16", FORMATS["float16"]))
+        short_types = (("bf16", FORMATS["bfloat16"]), ("fp16", FORMATS["float16"]))
         for fused in (True, False):
-            for short, fmt in halves:
+            for short, fmt in short_types:
                 name = f"{short} throughout"
-                yield Program(name, named[name], fmt, fused=fused)
+                yield SubjectProgram(name, named[name], fmt, fused=fused)
         for name in IN_NETWORKS:
-            yield Program(name, named[name])
-        for short, fmt in halves:
+            yield SubjectProgram(name, named[name])
+        for short, fmt in short_types:
             name = f"{short} output"
-            yield Program(name, named[name], fmt, last=True)
+            yield SubjectProgram(name, named[name], fmt, last=True)
 
     def _likeness(self, run: Values) -> float:
         """Correlation between the errors that were given and those of a run, at best 1; the mean
@@ -238,12 +238,12 @@ class _Search:
             elements += error.size
         return total / max(1, elements)
 
-    def run(self, program: Program, noise: float) -> Values:
+    def run(self, program: SubjectProgram, noise: float) -> Values:
         """Shown values as the program gives them, with `noise` times float32's rounding."""
         return self.sampler.run(partial(self._step, program, noise))
 
     def _step(
-        self, program: Program, noise: float, node: Node, arrays: Sequence[Any]
+        self, program: SubjectProgram, noise: float, node: Node, arrays: Sequence[Any]
     ) -> tuple[np.ndarray, ...]:
         wide = [to_float64(a) for a in arrays]
         if program.folded and node.outputs[0] in self.partner.values():
@@ -257,17 +257,17 @@ class _Search:
                 wide = with_factors(node.op, wide, program.factors, {})
         outputs = self.sampler.evaluate_wide(node, wide)
         noisy = [self.sampler.noise(node, v, y, noise) for v, y in zip(node.outputs, outputs)]
-        return tuple(self._kept(program, node, v, y) for v, y in zip(node.outputs, noisy))
+        return tuple(self._stored(program, node, v, y) for v, y in zip(node.outputs, noisy))
 
-    def _kept(self, program: Program, node: Node, value: str, y: np.ndarray) -> np.ndarray:
-        """A value as it lies in memory."""
+    def _stored(self, program: SubjectProgram, node: Node, value: str, y: np.ndarray) -> np.ndarray:
+        """A value as the program stores it."""
         if program.store is None or y.dtype.kind != "f":
             return y
-        shown = value in self.sampler.region.shown
-        if program.last and not shown:
+        is_observed = value in self.sampler.region.observed
+        if program.last and not is_observed:
             return y
         readers = self.sampler.graph.consumers.get(value, ())
-        if program.fused and not shown and len(readers) == 1:
+        if program.fused and not is_observed and len(readers) == 1:
             joins = node.op.kind in PRODUCTS or isinstance(node.op, Elementwise)
             if joins and isinstance(readers[0].op, Elementwise):
                 return y
@@ -280,7 +280,7 @@ class _Search:
         (norm,) = self.sampler.graph.consumers[node.outputs[0]]
         assert isinstance(norm.op, BatchNormalization)
         scale, shift, mean, variance = (
-            self.sampler.shown[v].astype(np.float64) for v in norm.inputs[1:] if v is not None
+            self.sampler.observed[v].astype(np.float64) for v in norm.inputs[1:] if v is not None
         )
         factor = scale / np.sqrt(variance + norm.op.epsilon)
         data, weights, bias = (*wide, None)[:3]
@@ -291,19 +291,24 @@ class _Search:
 
 def _norms_to_fold(sampler: Sampler) -> dict[str, str]:
     """Output of each convolution that one BatchNorm with known numbers reads -> its output."""
-    found: dict[str, str] = {}
+    norm_of: dict[str, str] = {}
     for node in sampler.region.nodes:
         readers = sampler.graph.consumers.get(node.outputs[0], ())
         if not isinstance(node.op, Conv) or len(readers) != 1:
             continue
         norm = readers[0]
-        known = all(v in sampler.shown for v in norm.inputs[1:])
+        has_constants = all(v in sampler.observed for v in norm.inputs[1:])
         hidden = node.outputs[0] in sampler.region.hidden
-        if isinstance(norm.op, BatchNormalization) and known and hidden and len(norm.outputs) == 1:
-            found[node.outputs[0]] = norm.outputs[0]
-    return found
+        if (
+            isinstance(norm.op, BatchNormalization)
+            and has_constants
+            and hidden
+            and len(norm.outputs) == 1
+        ):
+            norm_of[node.outputs[0]] = norm.outputs[0]
+    return norm_of
 
 
-def _ratio(part: np.ndarray, whole: np.ndarray) -> float:
-    size = st.root_mean_square(whole)
-    return st.root_mean_square(part) / size if size > 0 else 0.0
+def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> float:
+    size = st.root_mean_square(denominator)
+    return st.root_mean_square(numerator) / size if size > 0 else 0.0

@@ -1,11 +1,11 @@
-"""Judging several nodes together, when what passes between them was not shown.
+"""Judges several nodes together, when the values between them were not observed.
 
-A region is a set of nodes between values that the subject did show. How far rounding inside it may
-move them comes from derivatives when few numbers were shown (`adjoint`: exact, a backward pass for
-each), else from Monte Carlo arithmetic: in float64, normal noise of each node's own sigma is added
-to the node's output, and the scatter of a few such runs is what rounding may do.
+A region is a set of nodes between observed values. How far rounding inside it may move them comes
+from derivatives when few numbers were observed (`adjoint`: exact, one backward pass for each), else
+from Monte Carlo arithmetic: in float64, normal noise of each node's own sigma is added to the
+node's output, and the scatter of a few such runs is the size of rounding.
 
-A region can be blind: when a disturbance inside it hardly reaches the shown values, agreement
+A region can be blind: when a disturbance inside it hardly reaches the observed values, agreement
 proves nothing. Derivatives tell that for every inner value at once. Where they cannot answer (a
 jump, an operator without a rule) some inner values are disturbed instead, and the finding says so.
 """
@@ -27,13 +27,13 @@ from verax.judge.decide.criterion import Decision
 from verax.judge.decide.local import conform, finding, undecided
 from verax.judge.decide.nan_origin import Trail, masked_as_zeros, nan_decision, overflowed
 from verax.judge.regions.adjoint import NoRule, Reach, reaches, spreads
-from verax.judge.regions.fast import fast_decision
+from verax.judge.regions.fast_algorithms import fast_decision
 from verax.judge.regions.jumps import decide_at_a_jump, varies
+from verax.judge.regions.non_finite import baseline_values, left_by_rounding
 from verax.judge.regions.orders import order_decision
-from verax.judge.regions.ordinary import honest_values, left_by_rounding
 from verax.judge.regions.precision_network import best_match
+from verax.judge.regions.quantized_steps import StepJudge, quantises_inside, recorded
 from verax.judge.regions.sampler import Region, Sampler, Values
-from verax.judge.regions.steps import Steps, quantises_inside, recorded
 from verax.numerics import statistics as st
 from verax.numerics.compare import same_value
 from verax.numerics.error_model import TINY
@@ -48,7 +48,7 @@ FEW_DRAWS = 3
 def check_region(
     graph: Graph,
     region: Region,
-    shown: Mapping[str, np.ndarray],
+    observed: Mapping[str, np.ndarray],
     seed: int,
     *,
     winograd: bool = True,
@@ -56,34 +56,37 @@ def check_region(
     find_precision: bool | frozenset[str] = True,
     sampler: Sampler | None = None,
 ) -> tuple[list[Finding], list[Power]]:
-    """Judge the shown values of a region. `shown` holds inputs, constants and shown values.
+    """Findings on the observed values of a region, and the check's power at its inner values.
+
+    observed: inputs, constants and observed values by name.
 
     winograd: whether the subject may use Winograd's algorithm, which errs more. measure_power:
     whether to find out what the check could not see. find_precision: whether errors
     too large for float32 are tried in coarser arithmetics (slow), or names of products that are
-    known to be in bfloat16. sampler: what `drawn_ahead` gave
-    for the same, to be used once. Values stay in their declared dtypes; float64 is used inside.
+    known to be in bfloat16. sampler: the result of `drawn_ahead` for the same region, to be used
+    once. Values stay in their declared dtypes; float64 is used inside.
     Deterministic for a seed.
     """
     try:
         if sampler is None:
-            sampler = Sampler(graph, region, shown, seed)
-        sampler.shown = shown
+            sampler = Sampler(graph, region, observed, seed)
+        sampler.observed = observed
         judgement = _Judgement(sampler, winograd)
         return judgement.judge(measure_power, find_precision)
     except VeraxError as error:
         reason = f"the meaning cannot be evaluated: {error.cause} ({error.place})"
         return [
-            undecided(graph.producers[v], v, shown[v], reason, region.names) for v in region.shown
+            undecided(graph.producers[v], v, observed[v], reason, region.names)
+            for v in region.observed
         ], []
 
 
 def drawn_ahead(
-    graph: Graph, region: Region, shown: Mapping[str, np.ndarray], seed: int
+    graph: Graph, region: Region, observed: Mapping[str, np.ndarray], seed: int
 ) -> Sampler:
-    """What judging a region begins with, and does not need its shown values for: they may be absent
-    from `shown`. Raises the `VeraxError` that it would fail with."""
-    sampler = Sampler(graph, region, shown, seed)
+    """The sampler with which judging a region begins; the region's results may be absent from
+    `observed`. Raises the `VeraxError` that judging would fail with."""
+    sampler = Sampler(graph, region, observed, seed)
     elements = sum(sampler.expected[v].size for v in _floats(sampler))
     if elements > st.ADJOINT_ELEMENTS:
         sampler.draw_ahead(_samples(elements))
@@ -92,7 +95,7 @@ def drawn_ahead(
 
 def _floats(sampler: Sampler) -> list[str]:
     """The shown values that are no integers."""
-    return [v for v in sampler.region.shown if sampler.expected[v].dtype.kind == "f"]
+    return [v for v in sampler.region.observed if sampler.expected[v].dtype.kind == "f"]
 
 
 def _samples(elements: int) -> int:
@@ -101,10 +104,10 @@ def _samples(elements: int) -> int:
 
 
 def rounding_samples(
-    graph: Graph, region: Region, shown: Mapping[str, np.ndarray], seed: int, count: int
+    graph: Graph, region: Region, observed: Mapping[str, np.ndarray], seed: int, count: int
 ) -> tuple[Values, list[Values]]:
-    """Shown values of a region in float64, and `count` times with honest rounding at every node."""
-    sampler = Sampler(graph, region, shown, seed)
+    """Observed values of a region in float64, and `count` samples with rounding at every node."""
+    sampler = Sampler(graph, region, observed, seed)
     return sampler.expected, [sampler.sample() for _ in range(count)]
 
 
@@ -113,10 +116,10 @@ class _Judgement:
 
     def __init__(self, sampler: Sampler, winograd: bool) -> None:
         self.sampler, self.winograd = sampler, winograd
-        self.graph, self.region, self.shown = sampler.graph, sampler.region, sampler.shown
+        self.graph, self.region, self.observed = sampler.graph, sampler.region, sampler.observed
         self.expected, self.no_rule = sampler.expected, ""
         self.drawn: list[Values] | None = None
-        self.steps = Steps(sampler) if quantises_inside(sampler) else None
+        self.steps = StepJudge(sampler) if quantises_inside(sampler) else None
 
     def judge(
         self, measure_power: bool, find_precision: bool | frozenset[str]
@@ -125,26 +128,29 @@ class _Judgement:
         floats = _floats(self.sampler)
         elements = sum(self.expected[v].size for v in floats)
         samples: list[Values] = []
-        found: dict[str, Reach] | None = None
+        reach: dict[str, Reach] | None = None
         scale: Values | None = None
         if 0 < elements <= st.ADJOINT_ELEMENTS:
             try:
-                scale, found = spreads(self.sampler.tape, floats, self.sampler.sigma)
+                scale, reach = spreads(self.sampler.tape, floats, self.sampler.sigma)
             except NoRule as reason:
                 self.no_rule = str(reason)
         if scale is None:
             samples = [self.sampler.sample() for _ in range(_samples(elements))]
             scale = {v: self._spread(v, samples) for v in floats}
-        given = {v: conform(self.shown[v], self.graph.types[v].dtype) for v in self.region.shown}
+        actual = {
+            v: conform(self.observed[v], self.graph.types[v].dtype) for v in self.region.observed
+        }
         decisions = {
-            v: self._decide(v, a, self.expected[v], samples, scale.get(v)) for v, a in given.items()
+            v: self._decide(v, a, self.expected[v], samples, scale.get(v))
+            for v, a in actual.items()
         }
         late = ""
         try:
-            power = self._power(self._calm(scale, decisions), found) if measure_power else []
+            power = self._power(self._calm(scale, decisions), reach) if measure_power else []
         except OutOfTime as error:
             power, late = [], f"whether the check is blind was not found out: {error}"
-        limit = limits(self.region.nodes, self.region.shown, self.graph.types, st.blind_from)
+        limit = limits(self.region.nodes, self.region.observed, self.graph.types, st.blind_from)
         findings = []
         for value, decision in decisions.items():
             node, expected = self.graph.producers[value], self.expected[value]
@@ -154,7 +160,7 @@ class _Judgement:
                     decision = Decision(
                         Kind.undecided, late, "power", decision.statistic, decision.group
                     )
-            found_here = finding(node, value, decision, given[value], expected, self.region.names)
+            found_here = finding(node, value, decision, actual[value], expected, self.region.names)
             findings.append(recorded(found_here))
         if not find_precision:
             return findings, power
@@ -162,8 +168,8 @@ class _Judgement:
         return self._with_precision(findings, scale, names), power
 
     def _calm(self, scale: Values, decisions: Mapping[str, Decision]) -> Values:
-        """The scale by which the power is measured: where every answer is the one without a tipped
-        integer, no integer was tipped, and an error would have had to tip none either."""
+        """The scale by which the power is measured: of runs without a tipped integer, where every
+        decision is one without a tipped integer; else `scale`."""
         steps = self.steps
         quiet = ("equality", "quantum")
         if steps is None or any(
@@ -175,8 +181,8 @@ class _Judgement:
     def _with_precision(
         self, findings: list[Finding], scale: Values, names: frozenset[str] | None
     ) -> list[Finding]:
-        """The same, where errors too large for rounding are explained by a coarser arithmetic.
-        names: of the products in bfloat16, where that is known."""
+        """`findings`, those too large for rounding explained by a coarser arithmetic where one
+        fits. names: of the products in bfloat16, where that is known."""
         large = [
             f
             for f in findings
@@ -184,9 +190,9 @@ class _Judgement:
         ]
         if not large or any(not np.isfinite(f.statistic) for f in large):
             return findings
-        given = {v: self.shown[v].astype(np.float64) for v in scale}
+        actual = {v: self.observed[v].astype(np.float64) for v in scale}
         try:
-            match = best_match(self.sampler, given, names)
+            match = best_match(self.sampler, actual, names)
         except OutOfTime as error:
             late = f"; coarser arithmetics were not tried: {error}"
             return [
@@ -208,45 +214,45 @@ class _Judgement:
             return st.sampled_sigma(np.mean([d * d for d in distances], axis=0))
 
     def _distances(self, value: str, samples: Iterable[Values]) -> list[np.ndarray]:
-        """How far the samples lie from the meaning, leaving out those of another shape."""
+        """Distances of the samples from the reference, leaving out those of another shape."""
         expected = self.expected[value]
         with np.errstate(invalid="ignore"):  # infinities of both are no distance
             gaps = [s[value] - expected for s in samples if s[value].shape == expected.shape]
         return [np.nan_to_num(gap) for gap in gaps]
 
     def _more(self, samples: list[Values]) -> list[Values]:
-        """The samples and as many more as make SAMPLES_FEW, drawn once."""
+        """The samples, extended to SAMPLES_FEW; drawn once."""
         if self.drawn is None:
             missing = st.SAMPLES_FEW - len(samples)
             self.drawn = [*samples, *(self.sampler.sample() for _ in range(missing))]
         return self.drawn
 
-    def _honest(self, value: str, samples: Sequence[Values]) -> float:
-        """The largest statistic of an honest run, each held against the spread of the others."""
+    def _largest_baseline(self, value: str, samples: Sequence[Values]) -> float:
+        """The largest statistic of a sample against the spread of the others."""
         distances = self._distances(value, samples)
         if len(distances) < 3:
             return 0.0
         total = np.sum([d * d for d in distances], axis=0)
-        found = [
+        statistics = [
             st.group_test(
                 st.standardised(d, st.sampled_sigma((total - d * d) / (len(distances) - 1)) + TINY)
             ).statistic
             for d in distances
         ]
-        return max(found, default=0.0)
+        return max(statistics, default=0.0)
 
-    def _power(self, scale: Values, found: dict[str, Reach] | None) -> list[Power]:
+    def _power(self, scale: Values, reach: dict[str, Reach] | None) -> list[Power]:
         """Smallest visible relative error inside, for every value or, without rules, for some."""
-        if found is None and not self.no_rule:
+        if reach is None and not self.no_rule:
             try:
-                found = reaches(self.sampler.tape, scale, self.sampler.sigma, self.sampler.random)
+                reach = reaches(self.sampler.tape, scale, self.sampler.sigma, self.sampler.random)
             except NoRule as reason:
                 self.no_rule = str(reason)
-        if found is None:
+        if reach is None:
             return self._probed(scale)
         return [
             self._power_at(v, _shown_from(r.statistic), _shown_from(r.factor), r.rounded)
-            for v, r in ((v, found.get(v, Reach(0.0, 0.0))) for v in self.sampler.tape.values)
+            for v, r in ((v, reach.get(v, Reach(0.0, 0.0))) for v in self.sampler.tape.values)
             if v not in self.sampler.tape.steady
             and v not in self.sampler.parameters
             and self.sampler.tape.values[v].dtype.kind == "f"
@@ -260,9 +266,9 @@ class _Judgement:
         return Power(value, node.name or node.outputs[0], float(visible), share, step, factor)
 
     def _probed(self, scale: Values) -> list[Power]:
-        """The same by disturbing PROBES values inside and watching the result.
+        """As `_power`, by disturbing PROBES inner values and measuring the observed ones.
 
-        Between quantisations they are disturbed by one step: what less does is left to chance.
+        Between quantizations they are disturbed by one step: the effect of less is random.
         """
         inner = [
             v
@@ -273,22 +279,23 @@ class _Judgement:
         ]
         spaced = np.linspace(0, len(inner) - 1, min(PROBES, len(inner)))
         power = []
-        elements = sum(self.expected[v].size for v in self.region.shown)
+        elements = sum(self.expected[v].size for v in self.region.observed)
         draws = FEW_DRAWS if elements < st.MANY_ELEMENTS else 1
         for target in dict.fromkeys(inner[round(i)] for i in spaced):
             step = self.sampler.steps.get(target, 0.0)
             size = max(st.PROBE, step)
             runs = [self.sampler.disturbed(target, size) for _ in range(draws)]
             strongest = st.root_mean_square(np.array([self._reached(r, scale) for r in runs]))
-            whole = self.sampler.propagated({target: self.sampler.inner[target] * (1 + size)})
+            scaled = self.sampler.propagated({target: self.sampler.inner[target] * (1 + size)})
             visible, factor = (
-                max(size * _shown_from(t), step) for t in (strongest, self._reached(whole, scale))
+                max(size * _shown_from(t), step) for t in (strongest, self._reached(scaled, scale))
             )
             power.append(self._power_at(target, visible, factor, step=step))
         return power
 
     def _reached(self, result: Values, spreads: Mapping[str, np.ndarray]) -> float:
-        """How far beyond rounding a disturbance shows; another shape, as of kept boxes, shows."""
+        """T of a disturbance at the observed values; another shape (as of boxes) counts as
+        visible."""
         if any(v in result and result[v].shape != self.expected[v].shape for v in spreads):
             return st.SUSPICIOUS_T
         statistics = [
@@ -301,45 +308,48 @@ class _Judgement:
     def _decide(
         self,
         value: str,
-        given: np.ndarray,
+        actual: np.ndarray,
         expected: np.ndarray,
         samples: list[Values],
         sigma: np.ndarray | None,
     ) -> Decision:
-        if given.shape != expected.shape:
-            moved = any(s[value].shape != expected.shape for s in samples)
-            kind = Kind.undecided if moved else Kind.mistake
-            reason = f"the shape is {given.shape}, it should be {expected.shape}"
-            return Decision(kind, reason + (" or nearly so" if moved else ""), "shape", np.inf)
+        if actual.shape != expected.shape:
+            shape_varies = any(s[value].shape != expected.shape for s in samples)
+            kind = Kind.undecided if shape_varies else Kind.mistake
+            reason = f"the shape is {actual.shape}, it should be {expected.shape}"
+            return Decision(
+                kind, reason + (" or nearly so" if shape_varies else ""), "shape", np.inf
+            )
         stepped = self.steps is not None and value in self.steps.judged
-        if not stepped and (sigma is None or given.dtype.kind in "biu"):
-            return self._decide_ties(value, given, expected)
+        if not stepped and (sigma is None or actual.dtype.kind in "biu"):
+            return self._decide_ties(value, actual, expected)
         finite = np.isfinite(expected)
-        if not finite.all() or not np.isfinite(given.astype(np.float64)).all():
-            agree = bool((np.isfinite(given.astype(np.float64)) == finite).all())
+        if not finite.all() or not np.isfinite(actual.astype(np.float64)).all():
+            agree = bool((np.isfinite(actual.astype(np.float64)) == finite).all())
             if agree or not finite.all():
-                return self._decide_made_nan(value, given) or Decision(
+                return self._decide_made_nan(value, actual) or Decision(
                     Kind.undecided, "NaN or infinite numbers: a NaN proves nothing", "non-finite"
                 )
-            return self._decide_stray(value, given)
-        if bool(same_value(given, expected.astype(given.dtype)).all()):
+            return self._decide_stray(value, actual)
+        if bool(same_value(actual, expected.astype(actual.dtype)).all()):
             return Decision(
                 Kind.identical, "every bit is the meaning's value rounded once", "equality"
             )
         if self.sampler.problems:
             return Decision(Kind.undecided, self.sampler.problems[0], "none")
         if self.steps is not None and (stepped or sigma is None):
-            return self.steps.decide(value, given)
+            return self.steps.decide(value, actual)
         assert sigma is not None
-        decision = self._decide_spread(value, given, expected, samples, sigma)
-        z = st.standardised(given.astype(np.float64) - expected, sigma + TINY)
+        decision = self._decide_spread(value, actual, expected, samples, sigma)
+        z = st.standardised(actual.astype(np.float64) - expected, sigma + TINY)
         return dataclasses.replace(decision, ratio=st.ratio(z))
 
-    def _decide_made_nan(self, value: str, given: np.ndarray) -> Decision | None:
-        """Ordinary numbers where a node inside makes NaN by its meaning; None where none does."""
+    def _decide_made_nan(self, value: str, actual: np.ndarray) -> Decision | None:
+        """The decision on finite numbers where the reference of an inner node is NaN; None where
+        none is."""
         sampler, trail = self.sampler, Trail()
-        reads = {v for node in self.region.nodes for v in node.inputs if v in self.shown}
-        if overflowed((self.graph.types[v].dtype, self.shown[v]) for v in reads if v):
+        reads = {v for node in self.region.nodes for v in node.inputs if v in self.observed}
+        if overflowed((self.graph.types[v].dtype, self.observed[v]) for v in reads if v):
             return None
 
         def follow(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
@@ -350,53 +360,53 @@ class _Judgement:
         sampler.run(follow)
         origin = trail.found.get(value)
         return None if origin is None else nan_decision(
-            given,
+            actual,
             self.expected[value],
             origin,
-            lambda: honest_values(sampler, value),
+            lambda: baseline_values(sampler, value),
             lambda: self._is_masked_as_zeros(value),
         )  # fmt: skip
 
     def _is_masked_as_zeros(self, value: str) -> bool:
-        """Whether a shown value is right where what is masked whole gives zeros."""
+        """True if an observed value is right where a fully masked row gives zeros."""
         nodes = tuple(map(masked_as_zeros, self.region.nodes))
         if nodes == self.region.nodes:
             return False
         region = dataclasses.replace(self.region, nodes=nodes)
-        sampler = Sampler(self.graph, region, self.shown, seed=0)
+        sampler = Sampler(self.graph, region, self.observed, seed=0)
         if np.isnan(sampler.expected[value]).any():
             return False
         findings, _ = _Judgement(sampler, self.winograd).judge(False, False)
         good = (Kind.identical, Kind.rounding)
         return any(f.value == value and f.kind in good for f in findings)
 
-    def _decide_stray(self, value: str, given: np.ndarray) -> Decision:
-        """NaN or infinite where the meaning is an ordinary number."""
-        words = "NaN or infinite where the meaning is an ordinary number"
-        first = left_by_rounding(self.sampler, value, ~np.isfinite(given.astype(np.float64)))
+    def _decide_stray(self, value: str, actual: np.ndarray) -> Decision:
+        """The decision on NaN or infinity where the reference is finite."""
+        reason = "NaN or infinite where the meaning is an ordinary number"
+        first = left_by_rounding(self.sampler, value, ~np.isfinite(actual.astype(np.float64)))
         if first:
-            words += f"; so they are once every value has its declared type, from {first!r} on"
-            return Decision(Kind.undecided, words, "non-finite")
-        return Decision(Kind.mistake, words, "non-finite", np.inf)
+            reason += f"; so they are once every value has its declared type, from {first!r} on"
+            return Decision(Kind.undecided, reason, "non-finite")
+        return Decision(Kind.mistake, reason, "non-finite", np.inf)
 
     def _decide_spread(
         self,
         value: str,
-        given: np.ndarray,
+        actual: np.ndarray,
         expected: np.ndarray,
         samples: list[Values],
         sigma: np.ndarray,
     ) -> Decision:
-        error = given.astype(np.float64) - expected
-        found = st.group_test(st.standardised(error, sigma + TINY))
-        if samples and st.ROUNDING_T < found.statistic <= st.CALIBRATED_T:
+        error = actual.astype(np.float64) - expected
+        fit = st.group_test(st.standardised(error, sigma + TINY))
+        if samples and st.ROUNDING_T < fit.statistic <= st.CALIBRATED_T:
             samples = self._more(samples)
-            sigma, honest = self._spread(value, samples), self._honest(value, samples)
-            found = st.group_test(st.standardised(error, sigma + TINY))
-            found = dataclasses.replace(found, statistic=found.statistic / max(1.0, honest))
+            sigma, baseline = self._spread(value, samples), self._largest_baseline(value, samples)
+            fit = st.group_test(st.standardised(error, sigma + TINY))
+            fit = dataclasses.replace(fit, statistic=fit.statistic / max(1.0, baseline))
         numbers = (
-            found.statistic,
-            found.group,
+            fit.statistic,
+            fit.group,
             None,
             st.root_mean_square(sigma),
             st.root_mean_square(error),
@@ -405,19 +415,19 @@ class _Judgement:
         if self.no_rule:
             test += f" ({self.no_rule})"
         distances = self._distances(value, samples)
-        if given.size >= st.HEAVY_TAIL_ELEMENTS and varies(distances) and self.sampler.jump:
+        if actual.size >= st.HEAVY_TAIL_ELEMENTS and varies(distances) and self.sampler.jump:
             open_ = decide_at_a_jump(error, distances, self.sampler.jump)
             if open_ is not None:
                 kind, reason = open_
                 return Decision(kind, reason, test, *numbers)
-        if found.statistic > st.ROUNDING_T:
+        if fit.statistic > st.ROUNDING_T:
             z = st.standardised(error, sigma + TINY)
             alike = st.equal_rows_test(z, expected, error)
-            found = alike if alike.statistic <= st.ROUNDING_T else found
-        if found.statistic <= st.ROUNDING_T:
+            fit = alike if alike.statistic <= st.ROUNDING_T else fit
+        if fit.statistic <= st.ROUNDING_T:
             return Decision(
                 Kind.rounding,
-                f"the difference is {found.statistic:.3g} of the most that honest rounding inside "
+                f"the difference is {fit.statistic:.3g} of the most that honest rounding inside "
                 f"these {len(self.region.nodes)} nodes shows",
                 test,
                 *numbers,
@@ -433,10 +443,10 @@ class _Judgement:
         except OutOfTime as exception:
             late = f"; what else may explain it was not tried: {exception}"
         reason = (
-            f"the difference is {times(found.statistic)} times the most that honest rounding "
-            f"inside these {len(self.region.nodes)} nodes shows (worst in {found.group})"
+            f"the difference is {times(fit.statistic)} times the most that honest rounding "
+            f"inside these {len(self.region.nodes)} nodes shows (worst in {fit.group})"
         )
-        suspicious = found.statistic <= st.SUSPICIOUS_T
+        suspicious = fit.statistic <= st.SUSPICIOUS_T
         return Decision(
             Kind.undecided if suspicious or late else Kind.mistake,
             reason + ("; too near to call" if suspicious else "") + late,
@@ -444,20 +454,21 @@ class _Judgement:
             *numbers,
         )
 
-    def _decide_ties(self, value: str, given: np.ndarray, expected: np.ndarray) -> Decision:
-        """Integers and booleans: a difference is honest where rounding could tip the choice."""
-        wrong = ~same_value(given, expected.astype(given.dtype))
+    def _decide_ties(self, value: str, actual: np.ndarray, expected: np.ndarray) -> Decision:
+        """The decision on integers and booleans: a difference is rounding where that tips the
+        choice."""
+        wrong = ~same_value(actual, expected.astype(actual.dtype))
         count = int(wrong.sum())
         if count == 0:
             return Decision(Kind.identical, "every integer agrees", "exact")
         tipped = np.zeros(expected.shape, bool)
         matched = np.zeros(expected.shape, bool)
         for _ in range(st.SAMPLES_FEW):
-            other = self.sampler.sample(st.TIE_NOISE)[value]
-            if other.shape == expected.shape:
-                tipped |= other != expected
-                matched |= other == given
-        share = f"{count} of {given.size} choices differ"
+            sample = self.sampler.sample(st.TIE_NOISE)[value]
+            if sample.shape == expected.shape:
+                tipped |= sample != expected
+                matched |= sample == actual
+        share = f"{count} of {actual.size} choices differ"
         if bool(matched[wrong].all()):
             return Decision(
                 Kind.rounding,
@@ -479,5 +490,6 @@ class _Judgement:
 
 
 def _shown_from(statistic: float) -> float:
-    """How much of an error that gives T `statistic` is seen, infinite where all of it is not."""
+    """The fraction of an error with T `statistic` that becomes visible; infinite where none
+    does."""
     return st.SUSPICIOUS_T / statistic if statistic > 0 else float(np.inf)

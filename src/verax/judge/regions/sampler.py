@@ -44,14 +44,14 @@ Watch = Callable[[Node, Sequence[Any], Sequence[np.ndarray]], None]
 
 @dataclass(frozen=True)
 class Region:
-    """Nodes in order, the values that they hide, and the shown values that they produce.
+    """Nodes in order, their hidden values, and the observed values that they produce.
 
-    A value that is both is judged, and what follows inside is computed from its meaning.
+    A value that is both is judged, and the nodes after it are computed from its reference.
     """
 
     nodes: tuple[Node, ...]
     hidden: frozenset[str]
-    shown: tuple[str, ...]
+    observed: tuple[str, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,16 +74,16 @@ def products_of(node: Node, arrays: Sequence[Any]) -> int:
 class Sampler:
     """One region's expected values, samples and disturbances.
 
-    expected: float64 by shown value; inner: by hidden value; sigma: each value's own rounding;
+    expected: float64 by observed value; inner: by hidden value; sigma: each value's own rounding;
     tape: the run for derivatives; parameters: hidden values made of constants alone (weights that
     are computed); problems: nodes without an error model; quanta: relative size of a step, by
-    quantised value.
+    quantized value.
     """
 
     def __init__(
-        self, graph: Graph, region: Region, shown: Mapping[str, np.ndarray], seed: int
+        self, graph: Graph, region: Region, observed: Mapping[str, np.ndarray], seed: int
     ) -> None:
-        self.graph, self.region, self.shown = graph, region, shown
+        self.graph, self.region, self.observed = graph, region, observed
         self.random = np.random.default_rng(seed)
         self.sigma: dict[str, np.ndarray] = {}
         self.inner: Values = {}
@@ -97,20 +97,21 @@ class Sampler:
         self.expected = self.run(self._measure)
 
     def run(self, after: After) -> Values:
-        """Evaluate the region; `after(node, value, array)` may change each output. -> shown."""
+        """The observed values of one evaluation; `after(node, inputs)` gives each node's
+        outputs."""
         inner: Values = {}
         produced: Values = {}
         for node in self.region.nodes:
             require_time()
             arrays = [
-                None if v is None else inner[v] if v in inner else self.shown[v]
+                None if v is None else inner[v] if v in inner else self.observed[v]
                 for v in node.inputs
             ]
             outputs = after(node, arrays)
             for value, array in zip(node.outputs, outputs):
                 if value in self.region.hidden:
                     inner[value] = array
-                if value in self.region.shown:
+                if value in self.region.observed:
                     produced[value] = array
         return produced
 
@@ -126,56 +127,59 @@ class Sampler:
         return ""
 
     def _tipped(self, scale: float) -> list[int]:
-        """Which of the records that may jump do so in one sample with this noise."""
-        found: list[int] = []
-        places = itertools.count()
+        """Indices of the records that jump in one sample with `scale` times the rounding noise."""
+        tipped: list[int] = []
+        positions = itertools.count()
 
         def watch(node: Node, arrays: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
-            i = next(places)
+            i = next(positions)
             if i in self.tape.jumps and tips(self.tape.records[i], arrays, outputs):
-                found.append(i)
+                tipped.append(i)
 
         self._draw(scale, watch)
-        return found
+        return tipped
 
     def evaluate(self, node: Node, arrays: Sequence[Any]) -> Meaning:
         declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
         return self._loosened(node, arrays, meaning(node, arrays, declared, outputs, errors=False))
 
     def evaluate_wide(self, node: Node, wide: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        """Outputs of a node on float64 inputs, which may be more than its own."""
+        """Outputs of a node on float64 inputs `wide`, which may be more than the graph gives it."""
         types = tuple(None if x is None else TensorType.of(x) for x in wide)
         return evaluate_node(node, wide, types, self.graph.output_types(node))
 
-    def _loosened(self, node: Node, arrays: Sequence[Any], found: Meaning) -> Meaning:
-        """The same; a cast of what is computed inside to a coarser float is left unrounded, and its
-        rounding is noise like that of any other value stored in that type: to which side it falls
-        is decided by rounding before it."""
+    def _loosened(self, node: Node, arrays: Sequence[Any], evaluated: Meaning) -> Meaning:
+        """`evaluated`, where a cast of a hidden value to a coarser float is left unrounded.
+
+        Its rounding becomes noise, like that of any other value stored in that type: its direction
+        depends on the rounding before it."""
         (source,) = node.inputs[:1] or (None,)
         if not isinstance(node.op, Cast) or source not in self.region.hidden:
-            return found
+            return evaluated
         declared, to = self.graph.types[source].dtype, node.op.to
         if not (declared.is_float and to.is_float) or holds(to, declared):
-            return found
+            return evaluated
         if source in self.tape.steady:
-            return found
-        (rounded,) = found.outputs
+            return evaluated
+        (rounded,) = evaluated.outputs
         exact = np.asarray(arrays[0], np.float64)
-        kept = np.isfinite(rounded) & (np.abs(exact) <= FORMATS[str(to)].largest)
-        exact = np.where(kept, exact, rounded)  # a Cast may saturate
+        in_range = np.isfinite(rounded) & (np.abs(exact) <= FORMATS[str(to)].largest)
+        exact = np.where(in_range, exact, rounded)  # a Cast may saturate
         nothing = Rounding(np.zeros(exact.shape), np.zeros(exact.shape))
-        return dataclasses.replace(found, outputs=(exact,), roundings=(stored(nothing, exact, to),))
+        return dataclasses.replace(
+            evaluated, outputs=(exact,), roundings=(stored(nothing, exact, to),)
+        )
 
     def _measure(self, node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
         declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
-        found = self._loosened(node, arrays, meaning(node, arrays, declared, outputs))
-        if found.problem:
-            self.problems.append(f"{node.place}: {found.problem}")
+        evaluated = self._loosened(node, arrays, meaning(node, arrays, declared, outputs))
+        if evaluated.problem:
+            self.problems.append(f"{node.place}: {evaluated.problem}")
         fixed = node.op.kind in FLAT or all(
             v is None or v in self.graph.constants or v in self.parameters for v in node.inputs
         )
-        still = fixed and not found.problem
-        for value, array, rounding in zip(node.outputs, found.outputs, found.roundings):
+        still = fixed and not evaluated.problem
+        for value, array, rounding in zip(node.outputs, evaluated.outputs, evaluated.roundings):
             if rounding is not None and array.dtype.kind == "f":
                 sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0)
                 # a sum of zeros is zero to everybody, and a norm makes much of very little
@@ -188,12 +192,12 @@ class Sampler:
                 self.inner[value] = array
         if fixed:
             self.parameters.update(node.outputs)
-        self._let_addends_start(node, arrays, found.outputs[0], found.roundings)
-        for value, quantity in zip(node.outputs, quantities(node, found.ev, arrays)):
+        self._let_addends_start(node, arrays, evaluated.outputs[0], evaluated.roundings)
+        for value, quantity in zip(node.outputs, quantities(node, evaluated.ev, arrays)):
             if quantity is not None:
                 self.quanta[value] = quantity.step
-        self.tape.add(node, found.ev, arrays, found.outputs, still)
-        return found.outputs
+        self.tape.add(node, evaluated.ev, arrays, evaluated.outputs, still)
+        return evaluated.outputs
 
     def _let_addends_start(
         self,
@@ -202,8 +206,8 @@ class Sampler:
         result: np.ndarray,
         roundings: Sequence[Rounding | None],
     ) -> None:
-        """What is added to a hidden sum of products, a bias or a skip connection, a runtime may
-        start the sum with: every partial sum is rounded at its size then.
+        """Enlarge sigma where a bias or skip connection is added to a hidden sum of products: a
+        runtime may start the sum with it, and rounds every partial sum at its size then.
 
         `numerics.error_model.sum_of_products` says so of operators that have a bias themselves. A
         result that is not finite (a score to which a mask adds -inf) is so from its first addend
@@ -218,8 +222,8 @@ class Sampler:
         if node.inputs[0] in self._alone and node.op.kind in MOVES:
             self._terms[value] = self._terms.get(node.inputs[0], 0)
             if node.inputs[0] in self._sizes:
-                (moved,) = self.evaluate_wide(node, [self._sizes[node.inputs[0]], *arrays[1:]])
-                self._sizes[value] = moved
+                (sizes,) = self.evaluate_wide(node, [self._sizes[node.inputs[0]], *arrays[1:]])
+                self._sizes[value] = sizes
         if node.op.kind not in ("Add", "Sub", "Sum") or value not in self.sigma:
             return
         signs = (1, -1) if node.op.kind == "Sub" else (1,) * len(arrays)
@@ -247,34 +251,35 @@ class Sampler:
         }
 
     def draw_ahead(self, count: int) -> None:
-        """Draw the samples that will be asked for first, before anything else is."""
+        """Draw the first `count` samples in advance."""
         self._ahead = [self.sample() for _ in range(count)]
 
     def sample(self, scale: float = 1.0) -> Values:
-        """Shown values with `scale` times the noise of rounding at every node."""
+        """Observed values with `scale` times the rounding noise at every node."""
         if self._ahead:
             assert scale == 1, "what was drawn ahead is asked for first"
             return self._ahead.pop(0)
         return self._draw(scale)
 
     def _draw(self, scale: float, watch: Watch | None = None) -> Values:
-        """A sample. watch: called with each node, its inputs and outputs without its own noise."""
+        """One sample. watch: called with each node, its inputs and outputs without its own
+        noise."""
 
         def noisy(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-            found = self.evaluate(node, self._refolded(node, arrays, scale))
-            decided = quantities(node, found.ev, arrays)
+            evaluated = self.evaluate(node, self._refolded(node, arrays, scale))
+            decided = quantities(node, evaluated.ev, arrays)
             if watch is not None:
-                watch(node, arrays, found.outputs)
+                watch(node, arrays, evaluated.outputs)
             return tuple(
                 self.noise(node, v, y, scale) if q is None else rounded_otherwise(q, y, self.random)
-                for v, y, q in zip(node.outputs, found.outputs, decided)
+                for v, y, q in zip(node.outputs, evaluated.outputs, decided)
             )
 
         return self.run(noisy)
 
     def _refolded(self, node: Node, arrays: Sequence[Any], scale: float) -> Sequence[Any]:
-        """A node's inputs, the weights and the shift as they may be where a runtime folds a map of
-        channels into them: rounded once more, which every element shares."""
+        """A node's inputs, its weights and shift with the rounding that folding a map of channels
+        into them adds, common to all elements."""
         if node.op.kind in PRODUCTS and node.outputs[0] in self._folded:
             weights = np.asarray(arrays[1], np.float64)
             error = st.CONSTANT_ROUNDINGS * U * self.random.standard_normal(weights.shape)
@@ -282,15 +287,17 @@ class Sampler:
         if isinstance(node.op, BatchNormalization) and node.inputs[0] in self._folded:
             factor, shift, mean, variance = (np.asarray(a, np.float64) for a in arrays[1:])
             with np.errstate(all="ignore"):
-                moved = np.abs(shift) + np.abs(mean * factor / np.sqrt(variance + node.op.epsilon))
+                magnitude = np.abs(shift) + np.abs(
+                    mean * factor / np.sqrt(variance + node.op.epsilon)
+                )
             error = st.CONSTANT_ROUNDINGS * U * self.random.standard_normal(shift.shape)
-            return [arrays[0], factor, shift + scale * error * moved, mean, variance]
+            return [arrays[0], factor, shift + scale * error * magnitude, mean, variance]
         return arrays
 
     @functools.cached_property
     def _folded(self) -> set[str]:
         """Hidden results of products with constant weights that a map of channels alone reads."""
-        found: set[str] = set()
+        folded: set[str] = set()
         for node in self.region.nodes:
             value, readers = node.outputs[0], self.graph.consumers.get(node.outputs[0], ())
             if node.op.kind not in PRODUCTS or node.inputs[1] not in self.graph.constants:
@@ -298,16 +305,16 @@ class Sampler:
             if value not in self.region.hidden or len(readers) != 1:
                 continue
             (reader,) = readers
-            others = [v for v in reader.inputs if v not in (value, None)]
+            parameters = [v for v in reader.inputs if v not in (value, None)]
             maps = isinstance(reader.op, BatchNormalization | Mul | Div)
-            if maps and all(v in self.graph.constants for v in others):
-                found.add(value)
-        return found
+            if maps and all(v in self.graph.constants for v in parameters):
+                folded.add(value)
+        return folded
 
     def noise(self, node: Node, value: str, array: np.ndarray, scale: float) -> np.ndarray:
         """An output of the node with `scale` times the noise of rounding.
 
-        A scale of quantisation may be combined with others first: that error all elements share.
+        A quantization scale may be combined with others first: all elements share that error.
         """
         sigma = self.sigma.get(value)
         if not scale or sigma is None or sigma.shape != array.shape:
@@ -316,55 +323,55 @@ class Sampler:
         if isinstance(node.op, DequantizeLinear):
             shared = scale * st.CONSTANT_ROUNDINGS * U * self.random.standard_normal()
             array = array * (1 + shared)
-        moved = (scale * sigma if scale != 1 else sigma) * noise
-        moved += array
-        return moved
+        noisy = (scale * sigma if scale != 1 else sigma) * noise
+        noisy += array
+        return noisy
 
     @functools.cached_property
     def steps(self) -> dict[str, float]:
-        """By value, the relative size of a step of the quantisation that follows next (the finest
+        """By value, the relative size of a step of the quantization that follows next (the finest
         of several), or else of the one before."""
-        found: dict[str, float] = {}
+        step_of: dict[str, float] = {}
 
         def finest(values: Sequence[str | None]) -> float | None:
-            known = [self.quanta.get(v, found.get(v)) for v in values if v is not None]
-            return min((s for s in known if s is not None), default=None)
+            sizes = [self.quanta.get(v, step_of.get(v)) for v in values if v is not None]
+            return min((s for s in sizes if s is not None), default=None)
 
         for node in reversed(self.region.nodes):
             after = finest(node.outputs)
             for value in node.inputs:
                 if value is not None and after is not None:
-                    found[value] = min(after, found.get(value, after))
+                    step_of[value] = min(after, step_of.get(value, after))
         for node in self.region.nodes:
             before = finest(node.inputs)
             for value in node.outputs:
                 if before is not None:
-                    found.setdefault(value, before)
-        return found
+                    step_of.setdefault(value, before)
+        return step_of
 
     def disturbed(self, target: str, size: float) -> Values:
-        """Shown values when `target` alone carries relative errors of this size."""
+        """Observed values when `target` alone has relative errors of `size`."""
         y = self.inner[target]
         return self.propagated({target: y * (1 + size * self.random.standard_normal(y.shape))})
 
     def propagated(self, changed: Values) -> Values:
-        """Shown values that hidden ones in `changed` lead to; none that they do not reach."""
-        moved = dict(changed)
-        produced = {v: a for v, a in changed.items() if v in self.region.shown}
+        """Observed values that depend on the hidden ones in `changed`, recomputed from them."""
+        inner = dict(changed)
+        produced = {v: a for v, a in changed.items() if v in self.region.observed}
         for node in self.region.nodes:
             if not changed.keys().isdisjoint(node.outputs):
                 continue
-            if not any(v in moved for v in node.inputs):
+            if not any(v in inner for v in node.inputs):
                 continue
             arrays = [
                 None
                 if v is None
-                else moved.get(v, self.inner[v] if v in self.inner else self.shown.get(v))
+                else inner.get(v, self.inner[v] if v in self.inner else self.observed.get(v))
                 for v in node.inputs
             ]
             for value, array in zip(node.outputs, self.evaluate(node, arrays).outputs):
                 if value in self.region.hidden:
-                    moved[value] = array
-                if value in self.region.shown:
+                    inner[value] = array
+                if value in self.region.observed:
                     produced[value] = array
         return produced

@@ -22,37 +22,37 @@ from verax.judge.regions import vjp_linear as linear
 from verax.judge.regions import vjp_normalization as normalization
 from verax.judge.regions.vjp_attention import attention
 from verax.judge.regions.vjp_recurrent import recurrent
-from verax.judge.regions.vjp_step import Array, Rule, Step, unbroadcast
+from verax.judge.regions.vjp_step import Array, Rule, VjpStep, unbroadcast
 from verax.numerics.statistics import DERIVATIVE_FLOOR, DERIVATIVE_STEP
 from verax.ops.pointwise.elementwise import Elementwise
 
 # Elementwise operators
 
 
-def _relu(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+def _relu(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     return [gradients[0] * (step.outputs[0] > 0)]
 
 
-def _add(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+def _add(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     return [
-        unbroadcast(gradients[0], x.shape) if wanted else None
-        for x, wanted in zip(step.inputs, step.wanted)
+        unbroadcast(gradients[0], x.shape) if is_needed else None
+        for x, is_needed in zip(step.inputs, step.needed)
     ]
 
 
-def _multiply(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+def _multiply(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     a, b = step.inputs
     return [
-        unbroadcast(gradients[0] * other, own.shape) if wanted else None
-        for own, other, wanted in ((a, b, step.wanted[0]), (b, a, step.wanted[1]))
+        unbroadcast(gradients[0] * factor, own.shape) if is_needed else None
+        for own, factor, is_needed in ((a, b, step.needed[0]), (b, a, step.needed[1]))
     ]
 
 
-def _elementwise(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+def _elementwise(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     """Central differences, input by input; 0 where the function is not defined beside x."""
-    found: dict[int, Array] = {}
+    by_input: dict[int, Array] = {}
     for i, x in enumerate(step.inputs):
-        if not step.wanted[i]:
+        if not step.needed[i]:
             continue
         h = DERIVATIVE_STEP * np.abs(x) + DERIVATIVE_FLOOR
         sides = [
@@ -60,35 +60,35 @@ def _elementwise(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
             for v in (x + h, x - h)
         ]
         slope = _finite((sides[0] - sides[1]) / (2 * h))
-        found[i] = unbroadcast(gradients[0] * slope, x.shape)
-    return step.spread(found)
+        by_input[i] = unbroadcast(gradients[0] * slope, x.shape)
+    return step.spread(by_input)
 
 
 def _of_result(slope: Callable[[Array], Array]) -> Rule:
     """Of a function whose slope is known from its result. Differences need steps far smaller than
     x, and roots and reciprocals are asked about numbers as small as the square of a guard."""
 
-    def rule(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+    def rule(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
         return [gradients[0] * _finite(slope(step.outputs[0]))]
 
     return rule
 
 
-def _divide(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+def _divide(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     over = _finite(1 / step.inputs[1])
     slopes = over, -step.outputs[0] * over
     return [
-        unbroadcast(gradients[0] * _finite(slope), x.shape) if wanted else None
-        for x, wanted, slope in zip(step.inputs, step.wanted, slopes)
+        unbroadcast(gradients[0] * _finite(slope), x.shape) if is_needed else None
+        for x, is_needed, slope in zip(step.inputs, step.needed, slopes)
     ]
 
 
-def _choose(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
-    """To the operand that is the result."""
+def _choose(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
+    """Hand the sensitivity to the operand that is the result."""
     y = step.outputs[0]
     return [
-        unbroadcast(gradients[0] * (y == x), np.shape(x)) if wanted else None
-        for x, wanted in zip(step.inputs, step.wanted)
+        unbroadcast(gradients[0] * (y == x), np.shape(x)) if is_needed else None
+        for x, is_needed in zip(step.inputs, step.needed)
     ]
 
 
@@ -99,16 +99,17 @@ def _finite(slope: Array) -> Array:
 # Operators that move, repeat or select elements
 
 
-def _reshape(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+def _reshape(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     return step.spread({0: gradients[0].reshape(step.inputs[0].shape)})
 
 
-def _select(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
-    """The meaning applied to positions says where every output element came from."""
+def _select(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
+    """Move sensitivities back to the sources of the output elements, which the reference applied to
+    positions tells."""
     positions, first = list(step.inputs), {}
     end = 1  # position 0 is "from nowhere"
     for i, x in enumerate(step.inputs):
-        if step.wanted[i]:
+        if step.needed[i]:
             first[i] = end
             end += x.size
             positions[i] = np.arange(first[i], end, dtype=np.float64).reshape(x.shape)
@@ -192,7 +193,7 @@ FLAT = frozenset(("Shape", "Size", "ConstantOfShape", "EyeLike"))
 def rule_of(node: Node, types: Sequence[Any], first: bool = False) -> Rule | None:
     """The rule of a node whose outputs are declared as `types`; None where there is none.
 
-    first: nothing is asked about the statistics that a normalisation gives besides.
+    first: True if only the first output has a sensitivity, not the statistics of a normalization.
     """
     op = node.op
     if op.kind in FLAT:
@@ -205,7 +206,7 @@ def rule_of(node: Node, types: Sequence[Any], first: bool = False) -> Rule | Non
         return None
     if not any(t.dtype.is_float for t in types) or op.kind in JUMPS:
         return None
-    found = RULES.get(op.kind)
-    if found is None and isinstance(op, Elementwise):
+    rule = RULES.get(op.kind)
+    if rule is None and isinstance(op, Elementwise):
         return _elementwise
-    return found
+    return rule

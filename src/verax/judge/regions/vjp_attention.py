@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.judge.regions.vjp_step import Array, Step, unbroadcast
+from verax.judge.regions.vjp_step import Array, VjpStep, unbroadcast
 from verax.ops.common import constant
 from verax.ops.sums.attention import PARTS, Attention
 
 
-def attention(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
-    """Through queries, keys, values and an added mask."""
+def attention(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
+    """Sensitivities of queries, keys, values and an added mask."""
     op: Attention = step.op
     mask = step.inputs[3] if len(step.inputs) > 3 else None
     q, k, v = op.operands(*step.inputs[:3])
@@ -21,24 +21,26 @@ def attention(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
     through = np.matmul(g, np.swapaxes(v, -1, -2))
     scores = shares * (through - np.sum(shares * through, axis=-1, keepdims=True))
     unmasked = scores * scale
-    found = {
+    by_operand = {
         0: np.matmul(unmasked, k),
         1: np.matmul(np.swapaxes(unmasked, -1, -2), q),
         2: np.matmul(np.swapaxes(shares, -1, -2), g),
     }
-    back = {i: _own(op, x, i, step.inputs[i].shape) for i, x in found.items() if step.wanted[i]}
-    if mask is not None and step.wanted[3]:
+    back = {
+        i: _own(op, x, i, step.inputs[i].shape) for i, x in by_operand.items() if step.needed[i]
+    }
+    if mask is not None and step.needed[3]:
         back[3] = unbroadcast(scores, mask.shape)
     return step.spread(back)
 
 
-def _own(op: Attention, gradient: Array, part: int, shape: tuple[int, ...]) -> Array:
-    """The sum over what shares a head or a batch, in the axes of the operand."""
-    turned = PARTS[part] in op.heads_inside
-    ordered = (*shape[:-3], shape[-2], shape[-3], shape[-1]) if turned else shape
+def _own(op: Attention, gradient: Array, operand: int, shape: tuple[int, ...]) -> Array:
+    """The gradient in the operand's shape, summed over heads and batches that share an element."""
+    heads_inside = PARTS[operand] in op.heads_inside
+    ordered = (*shape[:-3], shape[-2], shape[-3], shape[-1]) if heads_inside else shape
     if len(shape) > 2 and ordered[-3] not in (1, gradient.shape[-3]):
         *batch, heads, rows, features = gradient.shape
         own = ordered[-3]
         gradient = gradient.reshape(*batch, own, heads // own, rows, features).sum(axis=-3)
     gradient = unbroadcast(gradient, ordered)
-    return np.swapaxes(gradient, -2, -3) if turned else gradient
+    return np.swapaxes(gradient, -2, -3) if heads_inside else gradient

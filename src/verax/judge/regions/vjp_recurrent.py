@@ -1,6 +1,6 @@
-"""Vector-Jacobian rule of RNN, GRU, LSTM: their step in an arithmetic that remembers (see `vjp`).
+"""Vector-Jacobian rule of RNN, GRU, LSTM: their step in an arithmetic with a tape (see `vjp`).
 
-To the sequence and the initial states; weights have no rule.
+Gives the sensitivities of the sequence and the initial states; weights have no rule.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from verax.judge.regions.vjp_step import Array, Step
+from verax.judge.regions.vjp_step import Array, VjpStep
 from verax.numerics.statistics import DERIVATIVE_FLOOR, DERIVATIVE_STEP
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.recurrent.recurrent import CELL, HIDDEN, Recurrent, X
 from verax.ops.recurrent.recurrent_arithmetic import Plain, Steps
 
 
-class Value:
-    """A value with its sensitivity, which `back` hands to what it was made of."""
+class TapeValue:
+    """An array on the tape with its sensitivity, which `back` adds to those of its operands."""
 
     def __init__(self, array: Array, back: Callable[[Array], None] | None = None) -> None:
         self.array, self.back = array, back
@@ -35,36 +35,36 @@ class Value:
         return self._gradient is not None
 
 
-class Remembering(Steps[Value]):
-    """The float64 meaning, every result of which knows how to hand its sensitivity back."""
+class TapeArithmetic(Steps[TapeValue]):
+    """Float64 reference arithmetic that records every result on a tape for the backward pass."""
 
     def __init__(self, ev: Any) -> None:
-        self.plain, self.tape, self.leaves = Plain(ev), list[Value](), list[Value]()
+        self.plain, self.tape, self.leaves = Plain(ev), list[TapeValue](), list[TapeValue]()
 
-    def _made(self, array: Array, back: Callable[[Array], None]) -> Value:
-        self.tape.append(Value(array, back))
+    def _record(self, array: Array, back: Callable[[Array], None]) -> TapeValue:
+        self.tape.append(TapeValue(array, back))
         return self.tape[-1]
 
     def hand_back(self) -> None:
-        """From the seeded gradients to those of the leaves."""
+        """Propagate the seeded gradients to the leaves."""
         for value in reversed(self.tape):
             if value.is_reached and value.back is not None:
                 value.back(value.gradient)
 
-    def given(self, x: Array) -> Value:
-        self.leaves.append(Value(x))
+    def given(self, x: Array) -> TapeValue:
+        self.leaves.append(TapeValue(x))
         return self.leaves[-1]
 
-    def bias(self, first: Array, second: Array) -> Value:
-        return Value(first + second)
+    def bias(self, first: Array, second: Array) -> TapeValue:
+        return TapeValue(first + second)
 
-    def take(self, x: Value, index: Any) -> Value:
+    def take(self, x: TapeValue, index: Any) -> TapeValue:
         def back(g: Array) -> None:
             x.gradient[index] += g
 
-        return self._made(x.array[index], back)
+        return self._record(x.array[index], back)
 
-    def product(self, x: Value, matrix: Array, start: Value) -> Value:
+    def product(self, x: TapeValue, matrix: Array, start: TapeValue) -> TapeValue:
         y = self.plain.product(x.array, matrix, start.array)
 
         def back(g: Array) -> None:
@@ -72,39 +72,39 @@ class Remembering(Steps[Value]):
             if start.array.shape == g.shape:  # otherwise a bias
                 start.gradient[...] += g
 
-        return self._made(y, back)
+        return self._record(y, back)
 
-    def along(self, total: Value, vector: Array, x: Value) -> Value:
+    def along(self, total: TapeValue, vector: Array, x: TapeValue) -> TapeValue:
         def back(g: Array) -> None:
             total.gradient[...] += g
             x.gradient[...] += vector * g
 
-        return self._made(total.array + vector * x.array, back)
+        return self._record(total.array + vector * x.array, back)
 
-    def mul(self, a: Value, b: Value) -> Value:
+    def mul(self, a: TapeValue, b: TapeValue) -> TapeValue:
         def back(g: Array) -> None:
             a.gradient[...] += b.array * g
             b.gradient[...] += a.array * g
 
-        return self._made(a.array * b.array, back)
+        return self._record(a.array * b.array, back)
 
-    def add(self, a: Value, b: Value) -> Value:
+    def add(self, a: TapeValue, b: TapeValue) -> TapeValue:
         def back(g: Array) -> None:
             a.gradient[...] += g
             b.gradient[...] += g
 
-        return self._made(a.array + b.array, back)
+        return self._record(a.array + b.array, back)
 
-    def rest(self, a: Value) -> Value:
+    def rest(self, a: TapeValue) -> TapeValue:
         def back(g: Array) -> None:
             a.gradient[...] -= g
 
-        return self._made(1 - a.array, back)
+        return self._record(1 - a.array, back)
 
-    def blend(self, z: Value, a: Value, b: Value) -> Value:
+    def blend(self, z: TapeValue, a: TapeValue, b: TapeValue) -> TapeValue:
         return self.add(self.mul(self.rest(z), a), self.mul(z, b))
 
-    def curve(self, op: Elementwise, x: Value) -> Value:
+    def curve(self, op: Elementwise, x: TapeValue) -> TapeValue:
         h = DERIVATIVE_STEP * np.abs(x.array) + DERIVATIVE_FLOOR
         sides = [self.plain.curve(op, v) for v in (x.array + h, x.array - h)]
         slope = np.nan_to_num((sides[0] - sides[1]) / (2 * h), nan=0.0, posinf=0.0, neginf=0.0)
@@ -112,9 +112,9 @@ class Remembering(Steps[Value]):
         def back(g: Array) -> None:
             x.gradient[...] += slope * g
 
-        return self._made(self.plain.curve(op, x.array), back)
+        return self._record(self.plain.curve(op, x.array), back)
 
-    def clip(self, x: Value, limit: float | None) -> Value:
+    def clip(self, x: TapeValue, limit: float | None) -> TapeValue:
         if limit is None:
             return x
         inside = np.abs(x.array) < limit
@@ -122,27 +122,27 @@ class Remembering(Steps[Value]):
         def back(g: Array) -> None:
             x.gradient[...] += inside * g
 
-        return self._made(self.plain.clip(x.array, limit), back)
+        return self._record(self.plain.clip(x.array, limit), back)
 
-    def choose(self, mask: Array, a: Value, b: Value | None) -> Value:
+    def choose(self, mask: Array, a: TapeValue, b: TapeValue | None) -> TapeValue:
         def back(g: Array) -> None:
             a.gradient[...] += mask * g
             if b is not None:
                 b.gradient[...] += ~mask * g
 
-        return self._made(self.plain.choose(mask, a.array, b.array if b else None), back)
+        return self._record(self.plain.choose(mask, a.array, b.array if b else None), back)
 
 
-def recurrent(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
+def recurrent(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     op: Recurrent = step.op
-    if any(wanted for i, wanted in enumerate(step.wanted) if i not in (X, HIDDEN, CELL)):
+    if any(is_needed for i, is_needed in enumerate(step.needed) if i not in (X, HIDDEN, CELL)):
         raise NotImplementedError
-    work = Remembering(step.ev)
-    found = op.run(work, step.inputs)
+    work = TapeArithmetic(step.ev)
+    outcomes = op.run(work, step.inputs)
     y, *ends = gradients
     if op.layout:
         y, ends = y.transpose(1, 2, 0, 3), [np.swapaxes(e, 0, 1) for e in ends]
-    for d, outcome in enumerate(found):
+    for d, outcome in enumerate(outcomes):
         for t, value in enumerate(outcome.outputs):
             value.gradient[...] += y[t, d]
         for value, end in zip(outcome.states, ends):
@@ -154,4 +154,4 @@ def recurrent(step: Step, gradients: Sequence[Array]) -> list[Array | None]:
         back[index] = np.stack(states[i :: op.states])
     if op.layout:
         back = {i: np.swapaxes(g, 0, 1) for i, g in back.items()}
-    return step.spread({i: g for i, g in back.items() if i < len(step.wanted) and step.wanted[i]})
+    return step.spread({i: g for i, g in back.items() if i < len(step.needed) and step.needed[i]})

@@ -1,4 +1,4 @@
-"""What a vector-Jacobian rule is given and gives back (see `vjp`)."""
+"""Arguments and result of a vector-Jacobian rule (see `vjp`)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Step:
+class VjpStep:
     """One node as it was evaluated. Floats are float64; integers as declared; None if omitted.
 
-    wanted: per input, whether its sensitivity is asked for.
+    needed: per input, True if its sensitivity is needed.
     """
 
     op: Any
     ev: Evaluation
     inputs: tuple[Any, ...]
     outputs: tuple[Array, ...]
-    wanted: tuple[bool, ...]
+    needed: tuple[bool, ...]
 
     def spread(self, gradients: dict[int, Array]) -> list[Array | None]:
         """One entry per input, None where `gradients` has none."""
         return [gradients.get(i) for i in range(len(self.inputs))]
 
 
-Rule = Callable[[Step, Sequence[Array]], list[Array | None]]
+Rule = Callable[[VjpStep, Sequence[Array]], list[Array | None]]
 """(step, one cotangent per output) -> one per input, None where it is not wanted."""
 
 

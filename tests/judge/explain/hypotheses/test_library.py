@@ -20,7 +20,7 @@ TRUTHS = 8
 
 def is_mistake(suspect: Suspect) -> bool:
     rounding = suspect.meaning.roundings[suspect.output]
-    return decide(suspect.given, suspect.expected, rounding).kind is Kind.mistake
+    return decide(suspect.actual, suspect.expected, rounding).kind is Kind.mistake
 
 
 def planted_truths(name: str, seed: int, count: int) -> list[tuple[Hypothesis, Suspect]]:

@@ -87,24 +87,24 @@ def test_attributes_that_change_the_size_are_named(name: str) -> None:
 
 def test_channels_last_is_named() -> None:
     suspect = honest(np.random.default_rng(1), "conv")
-    given = np.moveaxis(suspect.given, 1, -1)
+    given = np.moveaxis(suspect.actual, 1, -1)
     (first, *_) = explain(suspect.node, suspect.inputs, given, suspect.outputs)
     assert first.hypothesis == "axes in the order (0, 2, 3, 1)" and "NHWC" in first.words
 
 
 def test_a_lost_axis_is_named() -> None:
     suspect = honest(np.random.default_rng(1), "global average")
-    (only,) = explain(suspect.node, suspect.inputs, suspect.given[..., 0, 0], suspect.outputs)
+    (only,) = explain(suspect.node, suspect.inputs, suspect.actual[..., 0, 0], suspect.outputs)
     assert only.hypothesis == "another shape"
 
 
 def test_rows_cut_off_are_named() -> None:
     suspect = honest(np.random.default_rng(1), "conv")
-    (only,) = explain(suspect.node, suspect.inputs, suspect.given[:, :, 1:], suspect.outputs)
+    (only,) = explain(suspect.node, suspect.inputs, suspect.actual[:, :, 1:], suspect.outputs)
     assert only.hypothesis == "cut off at the begin"
 
 
 def test_strange_numbers_of_another_shape_are_not_explained() -> None:
     suspect = honest(np.random.default_rng(1), "conv")
-    given = normal(*suspect.given.shape[:-1], suspect.given.shape[-1] + 1)
+    given = normal(*suspect.actual.shape[:-1], suspect.actual.shape[-1] + 1)
     assert explain(suspect.node, suspect.inputs, given, suspect.outputs) == ()

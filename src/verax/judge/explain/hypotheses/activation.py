@@ -35,7 +35,7 @@ from verax.ops.pointwise.transcendental import Sigmoid, Tanh
 
 SLOPES = (0.01, 0.1, 0.2, 0.3, 0.25, 0.02, 0.05, 0.5)
 """Slopes of LeakyRelu in use; Keras 0.3, torch and ONNX 0.01, Darknet 0.1, DCGAN 0.2, PReLU .25."""
-RIVALS: tuple[tuple[str, Operator], ...] = (
+ALTERNATIVES: tuple[tuple[str, Operator], ...] = (
     ("Relu", Relu()),
     ("absolute value", Abs()),
     *((f"LeakyRelu with slope {a:g}", LeakyRelu(alpha=a)) for a in SLOPES),
@@ -64,23 +64,23 @@ RELATED = (
 
 
 def activation(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of any activation of one tensor."""
+    """Yield hypotheses on any activation of one tensor."""
     op = suspect.op
     near = next((group for group in RELATED if op.kind in group), set())
-    for name, rival in RIVALS:
-        if rival != op:
-            shown = {"operator": str(rival)}
-            if rival.kind == op.kind:
-                shown = {k: str(v) for k, v in rival.attributes().items()
+    for name, alternative in ALTERNATIVES:
+        if alternative != op:
+            attributes = {"operator": str(alternative)}
+            if alternative.kind == op.kind:
+                attributes = {k: str(v) for k, v in alternative.attributes().items()
                          if v != getattr(op, k)}  # fmt: skip
-            prior = Prior.usual if rival.kind in near else Prior.common
+            prior = Prior.usual if alternative.kind in near else Prior.common
             yield Hypothesis(
                 f"computed as {name}",
                 f"{name} was computed",
                 prior,
-                op=rival,
+                op=alternative,
                 inputs=_only_first,
-                attributes=shown,
+                attributes=attributes,
             )
     yield Hypothesis(
         "no activation",
@@ -92,7 +92,7 @@ def activation(suspect: Suspect) -> Iterator[Hypothesis]:
         yield Hypothesis(
             f"computed as {name}",
             f"{name} was computed",
-            Prior.usual if op.kind in RELATED[0] else Prior.known,
+            Prior.usual if op.kind in RELATED[0] else Prior.uncommon,
             after=from_inputs(lambda inputs, low=low, high=high: np.clip(inputs[0], low, high)),
         )
     yield from _own(suspect)
@@ -126,13 +126,13 @@ def _own(suspect: Suspect) -> Iterator[Hypothesis]:
             yield Hypothesis(name, words, Prior.common, inputs=edited(1, change))
         yield from _other_axes(suspect)
     if isinstance(op, Gelu):
-        other = "none" if op.approximate == "tanh" else "tanh"
+        approximation = "none" if op.approximate == "tanh" else "tanh"
         yield Hypothesis(
             "the other Gelu",
-            f"Gelu was computed with approximate={other!r}",
+            f"Gelu was computed with approximate={approximation!r}",
             Prior.usual,
-            op=Gelu(approximate=other),
-            attributes={"approximate": other},
+            op=Gelu(approximate=approximation),
+            attributes={"approximate": approximation},
         )
     if isinstance(op, HardSigmoid):
         for alpha, beta in ((0.2, 0.5), (1 / 6, 0.5), (0.25, 0.5)):
@@ -148,7 +148,7 @@ def _own(suspect: Suspect) -> Iterator[Hypothesis]:
         yield Hypothesis(
             "threshold subtracted",
             "what exceeds the threshold was given, not the number itself",
-            Prior.known,
+            Prior.uncommon,
             after=pointwise(lambda y, t=op.alpha: np.where(y > 0, y - t, y), roundings=1),
         )
     yield from _folded_scale(suspect)
@@ -180,12 +180,12 @@ def _other_axes(suspect: Suspect) -> Iterator[Hypothesis]:
 
 def _folded_scale(suspect: Suspect) -> Iterator[Hypothesis]:
     """relu(s x) computed as s relu(x): where s is negative, the other half of x passes."""
-    x, given = suspect.x, suspect.wide
-    if suspect.op.kind != "Relu" or x.ndim < 2 or x.shape != given.shape:
+    x, actual = suspect.x, suspect.wide
+    if suspect.op.kind != "Relu" or x.ndim < 2 or x.shape != actual.shape:
         return
     axes = tuple(a for a in range(x.ndim) if a != 1)
     with np.errstate(all="ignore"):
-        low, high = (np.square(given - f(x, 0)).sum(axis=axes) for f in (np.minimum, np.maximum))
+        low, high = (np.square(actual - f(x, 0)).sum(axis=axes) for f in (np.minimum, np.maximum))
     flipped = low < high
     if not flipped.any():
         return
@@ -208,11 +208,11 @@ def _folded_scale(suspect: Suspect) -> Iterator[Hypothesis]:
 
 def _fitted(suspect: Suspect) -> Iterator[Hypothesis]:
     """The slope below zero, or the limit above, that the numbers themselves show."""
-    x, given, op = suspect.x, suspect.wide, suspect.op
-    if x.shape != given.shape or x.size < LEAST or op.kind not in RELATED[0]:
+    x, actual, op = suspect.x, suspect.wide, suspect.op
+    if x.shape != actual.shape or x.size < LEAST or op.kind not in RELATED[0]:
         return
-    below = (x < 0) & np.isfinite(given)
-    slope = factor(x[below].astype(np.float64), given[below])
+    below = (x < 0) & np.isfinite(actual)
+    slope = factor(x[below].astype(np.float64), actual[below])
     if slope is not None and slope != 0:
         yield Hypothesis(
             "slope of its own",
@@ -224,10 +224,10 @@ def _fitted(suspect: Suspect) -> Iterator[Hypothesis]:
             fitted=1,
         )
     for label, limit, change in (
-        ("above", float(np.max(given)), np.minimum),
-        ("below", float(np.min(given)), np.maximum),
+        ("above", float(np.max(actual)), np.minimum),
+        ("below", float(np.min(actual)), np.maximum),
     ):
-        if np.isfinite(limit) and int((given == limit).sum()) > 1:
+        if np.isfinite(limit) and int((actual == limit).sum()) > 1:
             yield Hypothesis(
                 f"cut off {label}",
                 f"the result was cut off {label} {limit:.6g}",
@@ -238,7 +238,7 @@ def _fitted(suspect: Suspect) -> Iterator[Hypothesis]:
             )
     if isinstance(op, Elu | Celu):
         with np.errstate(all="ignore"):
-            alpha = factor(np.expm1(x[below].astype(np.float64)), given[below])
+            alpha = factor(np.expm1(x[below].astype(np.float64)), actual[below])
         if alpha is not None:
             yield Hypothesis(
                 "alpha of its own",

@@ -14,7 +14,7 @@ from verax.ops.sums.attention import Attention
 
 
 def attention(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of attention."""
+    """Yield hypotheses on attention."""
     op = suspect.op
     assert isinstance(op, Attention)
     yield from _scales(suspect, op)
@@ -81,7 +81,7 @@ def _sharing(op: Attention, suspect: Suspect) -> Iterator[Hypothesis]:
     """Shared heads repeated in turn (0 1 0 1), not side by side (0 0 1 1)."""
     if suspect.x.ndim < 3:
         return
-    axes = [-2 if part in op.heads_inside else -3 for part in "qkv"]
+    axes = [-2 if operand in op.heads_inside else -3 for operand in "qkv"]
     heads, *shared = (a.shape[axis] for a, axis in zip(suspect.inputs, axes))
     if all(own in (1, heads) for own in shared):
         return

@@ -43,20 +43,20 @@ RANKS = 5
 
 
 def by_attributes(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of any operator: one attribute changed, another operator of its kind, two operands
-    exchanged."""
+    """Yield hypotheses on any operator: one attribute changed, another operator of its kind, two
+    operands exchanged."""
     op = suspect.op
     for field in dataclasses.fields(op):
         value = getattr(op, field.name)
-        for other in _others(field.name, value, suspect.x.ndim):
-            rival = _with(suspect, field.name, other)
-            if rival is not None:
+        for new_value in _other_values(field.name, value, suspect.x.ndim):
+            alternative = _with(suspect, field.name, new_value)
+            if alternative is not None:
                 yield Hypothesis(
-                    f"{field.name} {other}",
-                    f"{field.name} was {other}, not {value}",
+                    f"{field.name} {new_value}",
+                    f"{field.name} was {new_value}, not {value}",
                     Prior.usual,
-                    op=rival,
-                    attributes={field.name: str(other)},
+                    op=alternative,
+                    attributes={field.name: str(new_value)},
                 )
     for group in RELATIVES:
         for kind in group if type(op) in group else ():
@@ -86,7 +86,7 @@ def exchanged(suspect: Suspect, prior: Prior) -> Iterator[Hypothesis]:
             )
 
 
-def _others(name: str, value: Any, rank: int) -> Iterator[Any]:
+def _other_values(name: str, value: Any, rank: int) -> Iterator[Any]:
     """Other values of an attribute."""
     if isinstance(value, bool):
         yield not value
@@ -100,11 +100,11 @@ def _with(suspect: Suspect, name: str, value: Any) -> Operator | None:
     """The operator with another attribute; None where it refuses that."""
     types = tuple(None if a is None else TensorType.of(a) for a in suspect.inputs)
     try:
-        rival = dataclasses.replace(suspect.op, **{name: value})
-        rival.infer(Inference(types, suspect.inputs))
+        alternative = dataclasses.replace(suspect.op, **{name: value})
+        alternative.infer(Inference(types, suspect.inputs))
     except (VeraxError, ValueError, TypeError, IndexError):
         return None
-    return rival
+    return alternative
 
 
 def _exchanged(arrays: Arrays, i: int, j: int) -> Arrays:

@@ -1,4 +1,4 @@
-"""What a hypothesis is made of, and the suspect that hypotheses are drawn up for."""
+"""Hypotheses on what a node computed instead of its reference, and the suspects they are for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Prior(enum.IntEnum):
 
     usual = 0
     common = 1
-    known = 2
+    uncommon = 2
     rare = 3
     anything = 4
     """What can happen to any operator: named last, as it says least."""
@@ -51,33 +51,33 @@ class After:
     slope: float = 1.0
     roundings: float = 0.0
 
-    def rounding(self, found: Rounding | None, y: np.ndarray, inputs: Arrays) -> Rounding | None:
+    def rounding(self, before: Rounding | None, y: np.ndarray, inputs: Arrays) -> Rounding | None:
         """The rounding of the changed result `y`, from that of the result before."""
         if self.exact:
             return None
         if self.moves:
-            if found is None:
+            if before is None:
                 return None
-            return Rounding(self.value(found.sigma, inputs), self.value(found.bound, inputs))
-        if found is None and not self.roundings:
+            return Rounding(self.value(before.sigma, inputs), self.value(before.bound, inputs))
+        if before is None and not self.roundings:
             return None
         own = self.roundings * U * np.abs(y)
-        if found is None:
+        if before is None:
             return Rounding(KAPPA * own, own)
         return Rounding(
-            np.hypot(self.slope * found.sigma, KAPPA * own), self.slope * found.bound + own
+            np.hypot(self.slope * before.sigma, KAPPA * own), self.slope * before.bound + own
         )
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One rival meaning of a node.
+    """An alternative computation of a node.
 
-    name: unique among those of a node. words: a sentence about the subject. op: the rival operator
-    (None: the node's own). inputs: edits the inputs, given as a list of arrays in their declared
-    dtypes. after: changes the result. attributes: what the subject seems to have used. crop: the
-    rival's output may be larger and is cut at the ends to the size given. fitted: how many numbers
-    in it were chosen to fit the subject's output.
+    name: unique among those of a node. words: a sentence about the subject. op: the alternative
+    operator (None: the node's own). inputs: edits the inputs, a list of arrays in their declared
+    dtypes. after: changes the result. attributes: that the subject seems to have used. crop: the
+    output may be larger and is cut at the ends to the actual size. fitted: count of numbers in it
+    that were chosen to fit the subject's output.
     """
 
     name: str
@@ -96,14 +96,14 @@ class Suspect:
     """One output of a node that was found wrong.
 
     inputs: the node's actual inputs in their declared dtypes, None where omitted; outputs: the
-    declared output types; given: what the subject answered; meaning: the float64 truth; output:
-    which output of the node `given` is.
+    declared output types; actual: the subject's output; meaning: the float64 reference; output:
+    index of the node's output that `actual` is.
     """
 
     node: Node
     inputs: tuple[Any, ...]
     outputs: tuple[TensorType, ...]
-    given: np.ndarray
+    actual: np.ndarray
     meaning: Meaning
     output: int = 0
 
@@ -119,13 +119,13 @@ class Suspect:
 
     @property
     def expected(self) -> np.ndarray:
-        """The float64 truth."""
+        """The float64 reference."""
         return self.meaning.outputs[self.output]
 
     @cached_property
     def wide(self) -> np.ndarray:
-        """`given` in float64."""
-        return self.given.astype(np.float64)
+        """`actual` in float64."""
+        return self.actual.astype(np.float64)
 
     def has(self, index: int) -> bool:
         """Whether an optional input is given."""
@@ -135,8 +135,8 @@ class Suspect:
 Family = Callable[[Suspect], Iterator[Hypothesis]]
 
 
-def moved(change: Change) -> After:
-    """Elements of the result at other places."""
+def rearranged(change: Change) -> After:
+    """A change of the result that only moves its elements."""
     return After(lambda y, inputs: change(y), moves=True)
 
 
@@ -163,10 +163,10 @@ def with_attributes(
     op: Operator, name: str, words: str, prior: Prior, **changed: Any
 ) -> Iterator[Hypothesis]:
     """The operator with other attributes; nothing when they are what the node has."""
-    rival = dataclasses.replace(op, **changed)
-    if rival != op:
-        shown = {key: str(value) for key, value in changed.items()}
-        yield Hypothesis(name, words, prior, op=rival, attributes=shown)
+    alternative = dataclasses.replace(op, **changed)
+    if alternative != op:
+        attributes = {key: str(value) for key, value in changed.items()}
+        yield Hypothesis(name, words, prior, op=alternative, attributes=attributes)
 
 
 def permuted(array: np.ndarray, axes: Sequence[int]) -> np.ndarray:
@@ -181,31 +181,31 @@ def unpermuted(array: np.ndarray, axes: Sequence[int]) -> np.ndarray:
 
 
 def interleaved(array: np.ndarray, axis: int, groups: int) -> np.ndarray:
-    """Groups of neighbours along `axis` dealt out in turn (a channel shuffle)."""
+    """`array` with groups of neighbors along `axis` interleaved (a channel shuffle)."""
     shape = array.shape
-    parts = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
-    return array.reshape(parts).swapaxes(axis, axis + 1).reshape(shape)
+    split_shape = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
+    return array.reshape(split_shape).swapaxes(axis, axis + 1).reshape(shape)
 
 
-def pick(array: np.ndarray, axis: int, where: slice) -> tuple[Any, ...]:
+def pick(array: np.ndarray, axis: int, span: slice) -> tuple[Any, ...]:
     """Index of `where` along `axis`."""
-    return (slice(None),) * (axis % array.ndim) + (where,)
+    return (slice(None),) * (axis % array.ndim) + (span,)
 
 
 def shifted(array: np.ndarray, axis: int, by: int) -> np.ndarray:
-    """Moved by `by` places along `axis`, zeros moving in."""
-    moved_ = np.zeros_like(array)
+    """`array` shifted by `by` positions along `axis`, zeros moving in."""
+    result = np.zeros_like(array)
     if abs(by) < array.shape[axis]:
         target = slice(by, None) if by > 0 else slice(None, by)
         source = slice(None, -by) if by > 0 else slice(-by, None)
-        moved_[pick(array, axis, target)] = array[pick(array, axis, source)]
-    return moved_
+        result[pick(array, axis, target)] = array[pick(array, axis, source)]
+    return result
 
 
-def zeroed(array: np.ndarray, axis: int, where: slice) -> np.ndarray:
+def zeroed(array: np.ndarray, axis: int, span: slice) -> np.ndarray:
     """A copy with `where` along `axis` set to 0."""
     copy = array.copy()
-    copy[pick(array, axis, where)] = 0
+    copy[pick(array, axis, span)] = 0
     return copy
 
 

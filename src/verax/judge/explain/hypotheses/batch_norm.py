@@ -27,7 +27,7 @@ SCALE, BIAS, MEAN, VARIANCE = 1, 2, 3, 4
 
 
 def batch_norm(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of BatchNormalization with given statistics."""
+    """Yield hypotheses on BatchNormalization with given statistics."""
     op = suspect.op
     assert isinstance(op, BatchNormalization)
     yield from epsilons(suspect, op.epsilon)
@@ -86,7 +86,7 @@ def _edits(epsilon: float) -> Iterator[tuple[str, str, Prior, Edit]]:
     def gain(a: Arrays) -> Any:
         return a[SCALE] / root(a[VARIANCE])
 
-    usual, known = Prior.usual, Prior.known
+    usual, uncommon = Prior.usual, Prior.uncommon
     yield (
         "epsilon outside of the root",
         "epsilon was added to the standard deviation, not to the variance",
@@ -99,11 +99,11 @@ def _edits(epsilon: float) -> Iterator[tuple[str, str, Prior, Edit]]:
         usual,
         at_variance(lambda v: (v + epsilon) ** 2 - epsilon),
     )
-    yield "root twice", "the root of the deviation was divided by", known, at_variance(np.sqrt)
+    yield "root twice", "the root of the deviation was divided by", uncommon, at_variance(np.sqrt)
     yield (
         "multiplied by the deviation",
         "the deviation was multiplied by, not divided by",
-        known,
+        uncommon,
         at_variance(lambda v: 1 / (v + epsilon) - epsilon),
     )
     for index, label, neutral in (
@@ -139,7 +139,7 @@ def _edits(epsilon: float) -> Iterator[tuple[str, str, Prior, Edit]]:
     yield (
         "gamma and variance exchanged",
         "gamma and variance were exchanged",
-        known,
+        uncommon,
         exchanged(SCALE, VARIANCE),
     )
     yield (
@@ -157,12 +157,12 @@ def _edits(epsilon: float) -> Iterator[tuple[str, str, Prior, Edit]]:
     yield (
         "mean after the scaling",
         "the mean was subtracted after the scaling",
-        known,
+        uncommon,
         lambda a: [*a[:MEAN], a[MEAN] / gain(a), a[VARIANCE]],
     )
-    yield "mean added", "the mean was added, not subtracted", known, edited(MEAN, lambda v: -v)
-    yield "beta subtracted", "beta was subtracted", known, edited(BIAS, lambda v: -v)
-    yield "gamma squared", "gamma was applied twice", known, edited(SCALE, lambda v: v * v)
+    yield "mean added", "the mean was added, not subtracted", uncommon, edited(MEAN, lambda v: -v)
+    yield "beta subtracted", "beta was subtracted", uncommon, edited(BIAS, lambda v: -v)
+    yield "gamma squared", "gamma was applied twice", uncommon, edited(SCALE, lambda v: v * v)
     yield (
         "absolute gamma",
         "the sign of gamma was lost",
@@ -189,7 +189,7 @@ def _edits(epsilon: float) -> Iterator[tuple[str, str, Prior, Edit]]:
             lambda v: np.broadcast_to(v[:1], v.shape),
         ),
     ):
-        yield name, words, known, lambda a, c=change: [a[0], *map(c, a[1:])]
+        yield name, words, uncommon, lambda a, c=change: [a[0], *map(c, a[1:])]
 
 
 def _fitted(suspect: Suspect, op: BatchNormalization) -> Iterator[Hypothesis]:

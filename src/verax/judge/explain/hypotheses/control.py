@@ -22,15 +22,15 @@ MOST_PAIRS = 12
 
 
 def branch(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of If."""
+    """Yield hypotheses on If."""
     op = suspect.op
     assert isinstance(op, If)
     if op.then_branch and op.else_branch and op.then_branch != op.else_branch:
-        chosen = "then" if bool(np.asarray(suspect.inputs[0]).reshape(-1)[0]) else "else"
+        ran = "then" if bool(np.asarray(suspect.inputs[0]).reshape(-1)[0]) else "else"
         yield Hypothesis(
             "the other branch",
-            f"the {'else' if chosen == 'then' else 'then'} branch ran where the condition chooses "
-            f"the {chosen} branch",
+            f"the {'else' if ran == 'then' else 'then'} branch ran where the condition chooses "
+            f"the {ran} branch",
             Prior.usual,
             inputs=edited(0, np.logical_not),
             attributes={"condition": "negated, or the branches swapped"},
@@ -38,7 +38,7 @@ def branch(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def loop(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Loop."""
+    """Yield hypotheses on Loop."""
     op = suspect.op
     assert isinstance(op, Loop)
     runs = _runs(suspect, op)
@@ -61,8 +61,8 @@ def loop(suspect: Suspect) -> Iterator[Hypothesis]:
         )
     body = body_of(op.body)
     types = [body.types[v] for v in body.inputs[1 : 1 + op.carried]]
-    for number, (i, j) in enumerate(itertools.combinations(range(op.carried), 2)):
-        if types[i] == types[j] and number < MOST_PAIRS:
+    for index, (i, j) in enumerate(itertools.combinations(range(op.carried), 2)):
+        if types[i] == types[j] and index < MOST_PAIRS:
             outputs = list(body.outputs)
             outputs[1 + i], outputs[1 + j] = outputs[1 + j], outputs[1 + i]
             yield Hypothesis(
@@ -107,8 +107,8 @@ def _counted(runs: int) -> Edit:
 def _endless(op: Loop) -> Loop:
     """The loop that only its limit ends."""
     body = body_of(op.body)
-    number = body.inputs[0]
-    always = Node(Equal(), (number, number), (f"{body.outputs[0]}.always",))
+    iteration = body.inputs[0]
+    always = Node(Equal(), (iteration, iteration), (f"{body.outputs[0]}.always",))
     types = {**body.types, always.outputs[0]: TensorType(DType.bool_, ())}
     outputs = (always.outputs[0], *body.outputs[1:])
     graph = Graph(body.inputs, outputs, (*body.nodes, always), {}, types, body.name)

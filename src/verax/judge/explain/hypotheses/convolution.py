@@ -23,7 +23,7 @@ from verax.ops.windows.windows import Pads, Windows
 
 
 def convolution(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Conv and ConvTranspose."""
+    """Yield hypotheses on Conv and ConvTranspose."""
     yield from _pads(suspect)
     yield from _biases(suspect)
     yield from filters(suspect)
@@ -72,13 +72,15 @@ def _begin_at(
             ends.append(max(0, left))
             extra.append(max(0, -left))
     pads: Pads = tuple(zip(begin, ends))
-    shown = {"pads": str(pads)}
+    attributes = {"pads": str(pads)}
     if isinstance(op, Conv):
-        rival: Conv | ConvTranspose = dataclasses.replace(op, pads=pads)
+        alternative: Conv | ConvTranspose = dataclasses.replace(op, pads=pads)
     else:
         assert isinstance(op, ConvTranspose)
-        rival = dataclasses.replace(op, pads=pads, output_padding=tuple(extra), output_shape=())
-    yield Hypothesis(name, words, prior, op=rival, attributes=shown, crop=True)
+        alternative = dataclasses.replace(
+            op, pads=pads, output_padding=tuple(extra), output_shape=()
+        )
+    yield Hypothesis(name, words, prior, op=alternative, attributes=attributes, crop=True)
 
 
 def _biases(suspect: Suspect) -> Iterator[Hypothesis]:
@@ -87,10 +89,10 @@ def _biases(suspect: Suspect) -> Iterator[Hypothesis]:
     yield Hypothesis("bias missing", "the bias was not added", Prior.usual, inputs=_without_bias)
     for name, words, prior, change in (
         ("bias doubled", "the bias was added twice", Prior.usual, lambda b: b * 2),
-        ("bias subtracted", "the bias was subtracted", Prior.known, lambda b: -b),
+        ("bias subtracted", "the bias was subtracted", Prior.uncommon, lambda b: -b),
         ("bias reversed", "the bias was read backwards", Prior.rare, lambda b: b[::-1]),
-        ("bias shifted", "each channel got its neighbour's bias", Prior.known, _roll),
-        ("bias of channel 0", "every channel got the first one's bias", Prior.known, _first),
+        ("bias shifted", "each channel got its neighbour's bias", Prior.uncommon, _roll),
+        ("bias of channel 0", "every channel got the first one's bias", Prior.uncommon, _first),
     ):
         yield Hypothesis(name, words, prior, inputs=edited(2, change))
 
@@ -125,12 +127,12 @@ def _steps(suspect: Suspect) -> Iterator[Hypothesis]:
     for field in ("dilations", "strides"):
         values = getattr(windows, field)
         if values[::-1] != values:
-            rival = dataclasses.replace(op, **{field: values[::-1], "pads": windows.pads})
+            alternative = dataclasses.replace(op, **{field: values[::-1], "pads": windows.pads})
             yield Hypothesis(
                 f"{field} of the axes exchanged",
                 f"the {field} of height and width were exchanged",
                 Prior.common,
-                op=rival,
+                op=alternative,
                 attributes={field: str(values[::-1])},
                 crop=True,
             )
@@ -156,11 +158,11 @@ def _same_size(windows: Windows, dilations: tuple[int, ...]) -> dict[str, Pads]:
             min(t, max(0, b - (b + e - t) // 2)) for b, e, t in zip(begins, ends, totals)
         ],
     }
-    found = {label: tuple((b, t - b) for b, t in zip(first, totals))
+    pads_of = {label: tuple((b, t - b) for b, t in zip(first, totals))
              for label, first in shared.items()}  # fmt: skip
-    found[", pads kept"] = windows.pads
+    pads_of[", pads kept"] = windows.pads
     unique: dict[Pads, str] = {}
-    for label, pads in found.items():
+    for label, pads in pads_of.items():
         unique.setdefault(pads, label)
     return {label: pads for pads, label in unique.items()}
 
@@ -189,7 +191,7 @@ def _output_padding(suspect: Suspect) -> Iterator[Hypothesis]:
     yield Hypothesis(
         "output_padding repeats the border",
         "what output_padding adds at the end repeats the last row and column",
-        Prior.known,
+        Prior.uncommon,
         after=After(lambda y, inputs: _repeat_end(y, extra), moves=True),
         attributes={"output_padding": "0"},
     )
@@ -201,8 +203,8 @@ def _fill_end(y: np.ndarray, extra: tuple[int, ...], bias: np.ndarray | None) ->
     fill = np.broadcast_to(fill.reshape(1, -1, *(1,) * len(extra)), (1, y.shape[1], *y.shape[2:]))
     for a, count in enumerate(extra, 2):
         if count:
-            where = (slice(None),) * a + (slice(y.shape[a] - count, None),)
-            y[where] = fill[where]
+            tail = (slice(None),) * a + (slice(y.shape[a] - count, None),)
+            y[tail] = fill[tail]
     return y
 
 

@@ -22,7 +22,7 @@ VARIADIC: dict[str, Operator] = {"Sum": Sum(), "Mean": Mean(), "Max": Max(), "Mi
 
 
 def binary(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Add, Sub, Mul, Div and Pow."""
+    """Yield hypotheses on Add, Sub, Mul, Div and Pow."""
     kind = suspect.op.kind
     for index, label in ((0, "first"), (1, "second")):
         yield Hypothesis(
@@ -34,13 +34,13 @@ def binary(suspect: Suspect) -> Iterator[Hypothesis]:
         yield Hypothesis(
             f"{label} operand negated",
             f"the sign of the {label} operand was changed",
-            Prior.known,
+            Prior.uncommon,
             inputs=edited(index, np.negative),
         )
         yield Hypothesis(
             f"{label} operand twice",
             f"the {label} operand was used twice",
-            Prior.known,
+            Prior.uncommon,
             inputs=lambda a, i=index: [a[i], a[i]],
         )
         yield from _other_axis(suspect, index, label)
@@ -51,13 +51,13 @@ def binary(suspect: Suspect) -> Iterator[Hypothesis]:
             Prior.usual,
             inputs=lambda a: a[::-1],
         )
-    for name, rival in BINARY.items():
+    for name, alternative in BINARY.items():
         if name != kind and kind in BINARY:
             yield Hypothesis(
                 f"computed as {name}",
                 f"{name} was computed",
                 Prior.common,
-                op=rival,
+                op=alternative,
                 attributes={"operator": name},
             )
 
@@ -90,13 +90,13 @@ def _other_axis(suspect: Suspect, index: int, label: str) -> Iterator[Hypothesis
         yield Hypothesis(
             f"{label} operand {name}",
             f"the {label} operand {words}",
-            Prior.known,
+            Prior.uncommon,
             inputs=edited(index, change),
         )
 
 
 def variadic(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Sum, Mean, Max and Min."""
+    """Yield hypotheses on Sum, Mean, Max and Min."""
     count = len(suspect.inputs)
     for i in range(count if count > 1 else 0):
         yield Hypothesis(
@@ -105,12 +105,12 @@ def variadic(suspect: Suspect) -> Iterator[Hypothesis]:
             Prior.usual,
             inputs=lambda a, i=i: [v for j, v in enumerate(a) if j != i],
         )
-    for name, rival in VARIADIC.items():
+    for name, alternative in VARIADIC.items():
         if name != suspect.op.kind:
             yield Hypothesis(
                 f"computed as {name}",
                 f"{name} was computed",
                 Prior.common,
-                op=rival,
+                op=alternative,
                 attributes={"operator": name},
             )

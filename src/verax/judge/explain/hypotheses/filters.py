@@ -27,7 +27,8 @@ FEW_CHANNELS = 4
 
 
 def filters(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Conv and ConvTranspose that read weights or input channels in another way."""
+    """Yield hypotheses on Conv and ConvTranspose that read weights or input channels in another
+    way."""
     yield from _layouts(suspect)
     yield from _channels(suspect)
     yield from _groups(suspect)
@@ -75,7 +76,7 @@ def _layouts(suspect: Suspect) -> Iterator[Hypothesis]:
             (
                 "channels of the kernel swapped, kernel flipped",
                 "the adjoint was computed: channels exchanged and the kernel flipped",
-                Prior.known,
+                Prior.uncommon,
                 lambda w: np.flip(w.swapaxes(0, 1), spatial),
             ),
         ]
@@ -112,7 +113,7 @@ def _channels(suspect: Suspect) -> Iterator[Hypothesis]:
         yield Hypothesis(
             "input channels reversed",
             "the input channels were read in reverse order" + (" (RGB for BGR)" if image else ""),
-            Prior.usual if image else Prior.known,
+            Prior.usual if image else Prior.uncommon,
             inputs=edited(0, lambda x: x[:, ::-1]),
         )
     out_axis = 0 if isinstance(suspect.op, Conv) else 1
@@ -124,7 +125,7 @@ def _channels(suspect: Suspect) -> Iterator[Hypothesis]:
         yield Hypothesis(
             name,
             f"each output channel was computed with another one's weights ({name})",
-            Prior.known,
+            Prior.uncommon,
             inputs=edited(1, change),
         )
     yield Hypothesis(
@@ -138,7 +139,7 @@ def _channels(suspect: Suspect) -> Iterator[Hypothesis]:
     yield Hypothesis(
         "input channels reversed in the groups",
         "the input channels of each group were read in reverse order",
-        Prior.known,
+        Prior.uncommon,
         inputs=edited(1, lambda w: w[:, ::-1] if out_axis == 0 else w[::-1]),
     )
 
@@ -215,16 +216,16 @@ def _forgotten(suspect: Suspect) -> Iterator[Hypothesis]:
             yield Hypothesis(
                 f"{label} input channels ignored",
                 f"the {label} of {channels} input channels were left out of the sums",
-                Prior.known,
+                Prior.uncommon,
                 inputs=edited(1, lambda w, c=count: zeroed(w, axis, slice(channels - c, channels))),
             )
     for a in range(2, w.ndim):
         size = w.shape[a]
-        for label, where in (("first", slice(0, 1)), ("last", slice(size - 1, size))):
+        for label, span in (("first", slice(0, 1)), ("last", slice(size - 1, size))):
             if size > 1:
                 yield Hypothesis(
                     f"{label} tap along axis {a} ignored",
                     f"the {label} of {size} kernel positions along axis {a} was left out",
                     Prior.rare,
-                    inputs=edited(1, lambda w, a=a, where=where: zeroed(w, a, where)),
+                    inputs=edited(1, lambda w, a=a, span=span: zeroed(w, a, span)),
                 )

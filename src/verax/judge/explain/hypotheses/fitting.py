@@ -1,6 +1,6 @@
 """Numbers read off the subject's own output: a slope, a factor, an offset, a limit.
 
-A fitted number is only ever a proposal. The rival that is made with it has to explain every element
+A fitted number is only a proposal. The hypothesis that is made with it has to explain every element
 within rounding, which one or two free numbers cannot bring about by chance.
 """
 

@@ -14,9 +14,9 @@ from verax.judge.explain.hypotheses.base import (
     axis_name,
     edited,
     from_inputs,
-    moved,
     permuted,
     pointwise,
+    rearranged,
     shifted,
     unpermuted,
     zeroed,
@@ -32,12 +32,12 @@ MAX_OFFSET = 3
 
 
 def generic(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of any node with a numeric output."""
+    """Yield hypotheses on any node with a numeric output."""
     shape = suspect.expected.shape
-    if suspect.given.dtype.kind in "biu" and suspect.given.size < LEAST:
+    if suspect.actual.dtype.kind in "biu" and suspect.actual.size < LEAST:
         return  # so few choices agree with anything by chance
     yield from _uncomputed(suspect, shape)
-    if suspect.given.dtype.kind == "b":
+    if suspect.actual.dtype.kind == "b":
         return
     yield from _fused()
     yield from _copied(suspect, shape)
@@ -50,7 +50,7 @@ def generic(suspect: Suspect) -> Iterator[Hypothesis]:
 
 def _uncomputed(suspect: Suspect, shape: tuple[int, ...]) -> Iterator[Hypothesis]:
     yield Hypothesis(
-        "nothing computed", "the output is all 0", Prior.common, after=moved(np.zeros_like)
+        "nothing computed", "the output is all 0", Prior.common, after=rearranged(np.zeros_like)
     )
     for axis, n in enumerate(shape):
         name = axis_name(axis, len(shape))
@@ -61,44 +61,44 @@ def _uncomputed(suspect: Suspect, shape: tuple[int, ...]) -> Iterator[Hypothesis
                     f"last {count} along the {name} axis not computed",
                     f"the last {count} of {n} along the {name} axis were left 0",
                     Prior.anything,
-                    after=moved(lambda y, a=axis, k=n - count: zeroed(y, a, slice(k, None))),
+                    after=rearranged(lambda y, a=axis, k=n - count: zeroed(y, a, slice(k, None))),
                 )
         for count in sorted(tails if n > 2 else ()):
             yield Hypothesis(
                 f"last {count} along the {name} axis repeated",
                 f"the last {count} of {n} along the {name} axis repeat the one before them",
                 Prior.anything,
-                after=moved(lambda y, a=axis, k=n - count - 1: _held(y, a, k)),
+                after=rearranged(lambda y, a=axis, k=n - count - 1: _repeated_to_end(y, a, k)),
             )
         if n > 1:
             yield Hypothesis(
                 f"first along the {name} axis everywhere",
                 f"along the {name} axis the first place was repeated",
                 Prior.anything,
-                after=moved(lambda y, a=axis: np.take(y, np.zeros(y.shape[a], int), a)),
+                after=rearranged(lambda y, a=axis: np.take(y, np.zeros(y.shape[a], int), a)),
             )
         if n - 1 not in tails and n > 1:
             yield Hypothesis(
                 f"only the first along the {name} axis",
                 f"along the {name} axis only the first place was computed, the rest is 0",
                 Prior.anything,
-                after=moved(lambda y, a=axis: zeroed(y, a, slice(1, None))),
+                after=rearranged(lambda y, a=axis: zeroed(y, a, slice(1, None))),
             )
 
 
-def _held(y: np.ndarray, axis: int, last: int) -> np.ndarray:
-    """Place `last` along an axis repeated to the end."""
+def _repeated_to_end(y: np.ndarray, axis: int, last: int) -> np.ndarray:
+    """`y` with the element at index `last` along an axis repeated to the end."""
     return np.take(y, np.minimum(np.arange(y.shape[axis]), last), axis)
 
 
 def _fused() -> Iterator[Hypothesis]:
     changes: tuple[tuple[str, str, Prior, Callable[[np.ndarray], np.ndarray], float], ...] = (
         ("extra Relu", "a Relu was applied to the result", Prior.common, _relu, 0),
-        ("extra Relu6", "a Relu6 was applied to the result", Prior.known, _relu6, 0),
+        ("extra Relu6", "a Relu6 was applied to the result", Prior.uncommon, _relu6, 0),
         ("negated", "the sign of the result was changed", Prior.common, np.negative, 0),
-        ("absolute value", "the sign of the result was lost", Prior.known, np.abs, 0),
+        ("absolute value", "the sign of the result was lost", Prior.uncommon, np.abs, 0),
         ("rounded to integers", "the result was rounded to integers", Prior.anything, np.rint, 0),
-        ("doubled", "the result was added twice", Prior.known, lambda y: 2 * y, 0),
+        ("doubled", "the result was added twice", Prior.uncommon, lambda y: 2 * y, 0),
     )
     for name, words, prior, change, roundings in changes:
         slope = 2.0 if name == "doubled" else 1.0
@@ -121,7 +121,7 @@ def _copied(suspect: Suspect, shape: tuple[int, ...]) -> Iterator[Hypothesis]:
             yield Hypothesis(
                 f"input {i} passed on",
                 f"input {i} was passed on" + ("" if same else ", its numbers as they lie"),
-                Prior.known,
+                Prior.uncommon,
                 after=from_inputs(lambda a, i=i: a[i].reshape(shape)),
             )
 
@@ -135,24 +135,24 @@ def _reordered(shape: tuple[int, ...]) -> Iterator[Hypothesis]:
         yield Hypothesis(
             f"reversed {along}",
             f"the result is reversed {along}",
-            Prior.known,
-            after=moved(lambda y, a=axis: np.flip(y, a)),
+            Prior.uncommon,
+            after=rearranged(lambda y, a=axis: np.flip(y, a)),
         )
         reach = min(MAX_OFFSET if axis >= 2 else 1, n - 1)
         for by in (k for k in range(-reach, reach + 1) if k):
             yield Hypothesis(
                 f"shifted by {by} {along}",
                 f"the result is shifted by {by} {along}, zeros moving in",
-                Prior.known,
-                after=moved(lambda y, a=axis, by=by: shifted(y, a, by)),
+                Prior.uncommon,
+                after=rearranged(lambda y, a=axis, by=by: shifted(y, a, by)),
             )
             # Of two rolls that are one, the shorter is named; of two places it is a reversal.
             if n > 2 and (2 * abs(by) < n or 2 * by == n):
                 yield Hypothesis(
                     f"rolled by {by} {along}",
                     f"the result is shifted by {by} {along}, around its end",
-                    Prior.known,
-                    after=moved(lambda y, a=axis, by=by: np.roll(y, by, a)),
+                    Prior.uncommon,
+                    after=rearranged(lambda y, a=axis, by=by: np.roll(y, by, a)),
                 )
     for a, b in itertools.combinations(range(rank), 2):
         if shape[a] == shape[b] and shape[a] > 1:
@@ -160,8 +160,8 @@ def _reordered(shape: tuple[int, ...]) -> Iterator[Hypothesis]:
             yield Hypothesis(
                 f"{names} axes exchanged",
                 f"the {names} axes of the result are exchanged",
-                Prior.known,
-                after=moved(lambda y, a=a, b=b: y.swapaxes(a, b)),
+                Prior.uncommon,
+                after=rearranged(lambda y, a=a, b=b: y.swapaxes(a, b)),
             )
     if rank >= 3:
         last = (0, *range(2, rank), 1)
@@ -172,16 +172,16 @@ def _reordered(shape: tuple[int, ...]) -> Iterator[Hypothesis]:
             yield Hypothesis(
                 name,
                 f"the numbers of the result lie in another layout ({name})",
-                Prior.known,
-                after=moved(change),
+                Prior.uncommon,
+                after=rearranged(change),
             )
     if rank >= 2:
-        turned = (*range(rank - 2), rank - 1, rank - 2)
+        order = (*range(rank - 2), rank - 1, rank - 2)
         yield Hypothesis(
             "transposed where it lies",
             "the last two axes of the result are exchanged, and the numbers read as they lie",
             Prior.anything,
-            after=moved(lambda y: permuted(y, turned)),
+            after=rearranged(lambda y: permuted(y, order)),
         )
     if rank >= 2:
         for groups in (g for g in range(2, shape[1] // 2 + 1) if shape[1] % g == 0):
@@ -189,7 +189,7 @@ def _reordered(shape: tuple[int, ...]) -> Iterator[Hypothesis]:
                 f"channels interleaved by {groups}",
                 f"the channels of the result were shuffled in {groups} groups",
                 Prior.anything,
-                after=moved(lambda y, g=groups: _shuffled(y, g)),
+                after=rearranged(lambda y, g=groups: _shuffled(y, g)),
             )
 
 
@@ -213,7 +213,7 @@ def _inputs(suspect: Suspect) -> Iterator[Hypothesis]:
             yield Hypothesis(
                 name,
                 f"the first input was read in another layout ({name})",
-                Prior.known,
+                Prior.uncommon,
                 inputs=edited(0, change),
             )
     for axis, n in enumerate(x.shape):
@@ -229,10 +229,14 @@ def _inputs(suspect: Suspect) -> Iterator[Hypothesis]:
 
 def _fitted(suspect: Suspect) -> Iterator[Hypothesis]:
     """One factor, one offset or one line for the whole result."""
-    given, expected = suspect.wide, suspect.expected
-    if given.shape != expected.shape or given.dtype.kind != "f" or suspect.given.dtype.kind != "f":
+    actual, expected = suspect.wide, suspect.expected
+    if (
+        actual.shape != expected.shape
+        or actual.dtype.kind != "f"
+        or suspect.actual.dtype.kind != "f"
+    ):
         return
-    k = factor(expected, given)
+    k = factor(expected, actual)
     if k is not None and k != 0:
         yield Hypothesis(
             "scaled",
@@ -242,7 +246,7 @@ def _fitted(suspect: Suspect) -> Iterator[Hypothesis]:
             attributes={"factor": f"{k:.6g}"},
             fitted=1,
         )
-    c = offset(expected, given)
+    c = offset(expected, actual)
     if c is not None and c != 0:
         yield Hypothesis(
             "offset",
@@ -252,65 +256,65 @@ def _fitted(suspect: Suspect) -> Iterator[Hypothesis]:
             attributes={"offset": f"{c:.6g}"},
             fitted=1,
         )
-    both = line(expected, given)
-    if both is not None and both[0] != 0:
+    fit = line(expected, actual)
+    if fit is not None and fit[0] != 0:
         yield Hypothesis(
             "scaled and offset",
-            f"the result is {both[0]:.6g} times what it should be, plus {both[1]:.6g}",
+            f"the result is {fit[0]:.6g} times what it should be, plus {fit[1]:.6g}",
             Prior.anything,
-            after=pointwise(lambda y: y * both[0] + both[1], slope=abs(both[0]), roundings=2),
-            attributes={"factor": f"{both[0]:.6g}", "offset": f"{both[1]:.6g}"},
+            after=pointwise(lambda y: y * fit[0] + fit[1], slope=abs(fit[0]), roundings=2),
+            attributes={"factor": f"{fit[0]:.6g}", "offset": f"{fit[1]:.6g}"},
             fitted=2,
         )
 
 
 def _blank(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Places along an axis that hold nothing but zeros and should not."""
-    given, expected = suspect.wide, suspect.expected
-    if given.shape != expected.shape or given.size < LEAST:
+    """Yield hypotheses on indices along an axis that hold only zeros and should not."""
+    actual, expected = suspect.wide, suspect.expected
+    if actual.shape != expected.shape or actual.size < LEAST:
         return
-    found: dict[int, np.ndarray] = {}
-    for axis, n in enumerate(given.shape):
-        others = tuple(a for a in range(given.ndim) if a != axis)
-        blank = np.flatnonzero((given == 0).all(others) & (expected != 0).any(others))
+    blanks: dict[int, np.ndarray] = {}
+    for axis, n in enumerate(actual.shape):
+        other_axes = tuple(a for a in range(actual.ndim) if a != axis)
+        blank = np.flatnonzero((actual == 0).all(other_axes) & (expected != 0).any(other_axes))
         if 0 < len(blank) < n:
-            found[axis] = blank
-    parts = [{axis: blank} for axis, blank in found.items()]
-    for part in [*parts, found] if len(found) > 1 else parts:
-        names = " and ".join(axis_name(axis, given.ndim) for axis in part)
+            blanks[axis] = blank
+    candidates = [{axis: blank} for axis, blank in blanks.items()]
+    for selected in [*candidates, blanks] if len(blanks) > 1 else candidates:
+        names = " and ".join(axis_name(axis, actual.ndim) for axis in selected)
         listed = "; ".join(
-            f"{_listed(blank)} along the {axis_name(axis, given.ndim)} axis"
-            for axis, blank in part.items()
+            f"{_listed(blank)} along the {axis_name(axis, actual.ndim)} axis"
+            for axis, blank in selected.items()
         )
         yield Hypothesis(
             f"places along the {names} axis not computed",
             f"some places were left 0: {listed}",
             Prior.anything,
-            after=moved(lambda y, part=part: _blanked(y, part)),
+            after=rearranged(lambda y, selected=selected: _blanked(y, selected)),
             fitted=1,
         )
 
 
-def _blanked(y: np.ndarray, places: Mapping[int, np.ndarray]) -> np.ndarray:
-    """Those places along those axes set to 0."""
+def _blanked(y: np.ndarray, blanks: Mapping[int, np.ndarray]) -> np.ndarray:
+    """`y` with these indices along these axes set to 0."""
     y = y.copy()
-    for axis, where in places.items():
-        y[(slice(None),) * axis + (where,)] = 0
+    for axis, indices in blanks.items():
+        y[(slice(None),) * axis + (indices,)] = 0
     return y
 
 
-def _listed(places: np.ndarray) -> str:
-    return ", ".join(map(str, places[:8])) + (" ..." if len(places) > 8 else "")
+def _listed(indices: np.ndarray) -> str:
+    return ", ".join(map(str, indices[:8])) + (" ..." if len(indices) > 8 else "")
 
 
 def _taken_from_others(suspect: Suspect) -> Iterator[Hypothesis]:
     """Images or channels that hold the results of others, as the numbers themselves show."""
-    given, expected = suspect.wide, suspect.expected
-    if given.shape != expected.shape or given.ndim < 2 or not np.isfinite(given).all():
+    actual, expected = suspect.wide, suspect.expected
+    if actual.shape != expected.shape or actual.ndim < 2 or not np.isfinite(actual).all():
         return
     for axis in (0, 1):
-        n = given.shape[axis]
-        g, e = (np.moveaxis(a, axis, 0).reshape(n, -1) for a in (given, expected))
+        n = actual.shape[axis]
+        g, e = (np.moveaxis(a, axis, 0).reshape(n, -1) for a in (actual, expected))
         if n < 2 or g.shape[1] < LEAST or n > MOST_PLACES or not np.isfinite(e).all():
             continue
         # The nearest by the square of the distance, each place's own where that is as near.
@@ -320,11 +324,11 @@ def _taken_from_others(suspect: Suspect) -> Iterator[Hypothesis]:
         order = np.where(own, np.arange(n), order)
         if (order == np.arange(n)).all():
             continue
-        name = axis_name(axis, given.ndim)
+        name = axis_name(axis, actual.ndim)
         yield Hypothesis(
             f"places along the {name} axis taken from others",
             f"along the {name} axis the result holds in turn the results of {_listed(order)}",
             Prior.anything,
-            after=moved(lambda y, a=axis, order=order: np.take(y, order, axis=a)),
+            after=rearranged(lambda y, a=axis, order=order: np.take(y, order, axis=a)),
             fitted=1,
         )

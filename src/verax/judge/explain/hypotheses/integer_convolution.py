@@ -17,7 +17,7 @@ DATA_ZERO, WEIGHT_ZERO = 2, 3
 
 
 def integer_convolution(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of ConvInteger and ConvTransposeInteger."""
+    """Yield hypotheses on ConvInteger and ConvTransposeInteger."""
     op = suspect.op
     assert isinstance(op, ConvInteger | ConvTransposeInteger)
     for index, label in ((DATA_ZERO, "data"), (WEIGHT_ZERO, "weights")):
@@ -33,9 +33,9 @@ def integer_convolution(suspect: Suspect) -> Iterator[Hypothesis]:
     if isinstance(op, ConvInteger):
         yield from _padded_with_zeros(suspect, plain, op)
     for hypothesis in convolution(plain):
-        rival = None if hypothesis.op is None else _integer(op, hypothesis.op)
+        alternative = None if hypothesis.op is None else _integer(op, hypothesis.op)
         edit = None if hypothesis.inputs is None else _with_zero_points(hypothesis.inputs)
-        yield dataclasses.replace(hypothesis, op=rival, inputs=edit)
+        yield dataclasses.replace(hypothesis, op=alternative, inputs=edit)
 
 
 def _padded_with_zeros(suspect: Suspect, plain: Suspect, op: ConvInteger) -> Iterator[Hypothesis]:
@@ -56,10 +56,12 @@ def _padded_with_zeros(suspect: Suspect, plain: Suspect, op: ConvInteger) -> Ite
     )
 
 
-def _integer(op: Any, rival: Operator) -> Operator:
-    """The operator on integers with the attributes of a rival convolution."""
-    known = {f.name for f in dataclasses.fields(op)}
-    return dataclasses.replace(op, **{k: v for k, v in rival.attributes().items() if k in known})
+def _integer(op: Any, alternative: Operator) -> Operator:
+    """The operator on integers with the attributes of an alternative convolution."""
+    fields = {f.name for f in dataclasses.fields(op)}
+    return dataclasses.replace(
+        op, **{k: v for k, v in alternative.attributes().items() if k in fields}
+    )
 
 
 def _with_zero_points(edit: Edit) -> Edit:

@@ -29,12 +29,12 @@ from verax.judge.explain.hypotheses.normalization import lp_normalization, norma
 from verax.judge.explain.hypotheses.parameters import parameters
 from verax.judge.explain.hypotheses.pooling import global_pool, pool
 from verax.judge.explain.hypotheses.quantization import (
-    dequantise,
-    quantise,
-    quantise_while_running,
+    dequantize,
+    quantize,
+    quantize_dynamically,
 )
 from verax.judge.explain.hypotheses.recurrent import recurrent
-from verax.judge.explain.hypotheses.reduction import extremum_place, reduction, running_sum
+from verax.judge.explain.hypotheses.reduction import extremum_index, reduction, running_sum
 from verax.judge.explain.hypotheses.resize import resize
 from verax.judge.explain.hypotheses.shapes import other_shape
 from verax.judge.explain.hypotheses.softmax import softmax
@@ -58,7 +58,7 @@ FAMILIES: dict[Family, str] = {
     lp_normalization: "LpNormalization",
     reduction: "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceSumSquare ReduceL1 "
     "ReduceL2 ReduceLogSum ReduceLogSumExp",
-    extremum_place: "ArgMax ArgMin",
+    extremum_index: "ArgMax ArgMin",
     running_sum: "CumSum",
     recurrent: "RNN GRU LSTM",
     concat: "Concat",
@@ -72,9 +72,9 @@ FAMILIES: dict[Family, str] = {
     resize: "Resize",
     branch: "If",
     loop: "Loop",
-    quantise: "QuantizeLinear",
-    dequantise: "DequantizeLinear",
-    quantise_while_running: "DynamicQuantizeGroups",
+    quantize: "QuantizeLinear",
+    dequantize: "DequantizeLinear",
+    quantize_dynamically: "DynamicQuantizeGroups",
 }
 """Family -> the operators that it speaks about."""
 MOST_EXCHANGED = 8
@@ -83,8 +83,8 @@ BY_KIND = {kind: family for family, kinds in FAMILIES.items() for kind in kinds.
 
 
 def hypotheses(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Every rival meaning known for a suspect, those of its own family first."""
-    if suspect.given.shape != suspect.expected.shape:
+    """Yield every hypothesis known for a suspect, those of its own family first."""
+    if suspect.actual.shape != suspect.expected.shape:
         yield from other_shape(suspect)
         return
     family = BY_KIND.get(suspect.op.kind, by_attributes)

@@ -13,13 +13,13 @@ from verax.judge.explain.hypotheses.filters import BLOCKS
 from verax.ops.sums.linear import Gemm, MatMul
 
 BYTE_BLOCKS = (16, 32, 64, 128, 256)
-"""Neighbours in a row that share a scale where products take their inputs in bytes."""
+"""Neighbors in a row that share a scale where products take their inputs in bytes."""
 FACTORISATIONS = 24
 """Ways to split the features into channels and places that are tried, the smallest first."""
 
 
 def gemm(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Gemm."""
+    """Yield hypotheses on Gemm."""
     op = suspect.op
     assert isinstance(op, Gemm)
     a, b = suspect.inputs[:2]
@@ -64,7 +64,7 @@ def gemm(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def matmul(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of MatMul."""
+    """Yield hypotheses on MatMul."""
     assert isinstance(suspect.op, MatMul)
     for index, label in ((0, "first"), (1, "second")):
         matrix = suspect.inputs[index]
@@ -95,12 +95,12 @@ def _biases(suspect: Suspect) -> Iterator[Hypothesis]:
     changes: tuple[tuple[str, str, Prior, Callable[[Any], Any]], ...] = (
         ("bias missing", "the bias was not added", Prior.usual, lambda c: None),
         ("bias doubled", "the bias was added twice", Prior.usual, lambda c: c * 2),
-        ("bias subtracted", "the bias was subtracted", Prior.known, np.negative),
+        ("bias subtracted", "the bias was subtracted", Prior.uncommon, np.negative),
         ("bias reversed", "the bias was read backwards", Prior.rare, np.flip),
         (
             "bias shifted",
             "each output got its neighbour's bias",
-            Prior.known,
+            Prior.uncommon,
             lambda c: np.roll(c, 1, axis=-1 if c.ndim else None),
         ),
     )
@@ -123,7 +123,7 @@ def _layouts(b: np.ndarray) -> Iterator[Hypothesis]:
     """The second matrix read from the other layout without moving its numbers."""
     if b.ndim < 2 or 1 in b.shape[-2:]:
         return
-    turned = (*b.shape[:-2], b.shape[-1], b.shape[-2])
+    transposed_shape = (*b.shape[:-2], b.shape[-1], b.shape[-2])
     yield Hypothesis(
         "weights transposed where they lie",
         "the weights were stored transposed and read as if they were not",
@@ -134,7 +134,7 @@ def _layouts(b: np.ndarray) -> Iterator[Hypothesis]:
         "weights read transposed",
         "the weights were read as if they were stored transposed",
         Prior.usual,
-        inputs=edited(1, lambda b: np.swapaxes(b.reshape(turned), -1, -2)),
+        inputs=edited(1, lambda b: np.swapaxes(b.reshape(transposed_shape), -1, -2)),
     )
 
 
@@ -145,7 +145,7 @@ def _features(suspect: Suspect, k: int, axis: int) -> Iterator[Hypothesis]:
         yield Hypothesis(
             f"{label} features ignored",
             f"the {label} of {k} terms of each sum were left out",
-            Prior.known,
+            Prior.uncommon,
             inputs=edited(0, lambda a, c=count: zeroed(a, axis, slice(k - c, k))),
         )
     yield Hypothesis(
@@ -161,7 +161,7 @@ def _features(suspect: Suspect, k: int, axis: int) -> Iterator[Hypothesis]:
             f"the {k} features were taken as {channels} channels by {k // channels} places in the "
             "other order (channels last for first, or reverse)",
             Prior.common,
-            inputs=_turned(axis, channels),
+            inputs=_features_reordered(axis, channels),
         )
 
 
@@ -183,7 +183,7 @@ def _blocks_of_bytes(a: np.ndarray, axis: int) -> Iterator[Hypothesis]:
 
 
 def symmetric_bytes(a: np.ndarray, axis: int, size: int) -> np.ndarray:
-    """The numbers on a grid of 255, by `size` neighbours along `axis`: multiples of the largest
+    """The numbers on a grid of 255, by `size` neighbors along `axis`: multiples of the largest
     of them / 127, in float64."""
     rows = np.moveaxis(a.astype(np.float64), axis, -1)
     k = rows.shape[-1]
@@ -194,9 +194,9 @@ def symmetric_bytes(a: np.ndarray, axis: int, size: int) -> np.ndarray:
     return np.moveaxis(bytes_.reshape(padded.shape)[..., :k], -1, axis)
 
 
-def _turned(axis: int, channels: int) -> Edit:
+def _features_reordered(axis: int, channels: int) -> Edit:
     def turn(a: np.ndarray) -> np.ndarray:
-        parts = (*a.shape[:axis], channels, a.shape[axis] // channels, *a.shape[axis + 1 :])
-        return a.reshape(parts).swapaxes(axis, axis + 1).reshape(a.shape)
+        split_shape = (*a.shape[:axis], channels, a.shape[axis] // channels, *a.shape[axis + 1 :])
+        return a.reshape(split_shape).swapaxes(axis, axis + 1).reshape(a.shape)
 
     return edited(0, turn)

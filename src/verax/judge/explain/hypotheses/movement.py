@@ -29,7 +29,8 @@ MANY_OPERANDS = 5
 
 
 def concat(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Concat: another order of the operands, another axis, one of them twice."""
+    """Yield hypotheses on Concat: another order of the operands, another axis, one of them
+    twice."""
     op, count = suspect.op, len(suspect.inputs)
     assert isinstance(op, Concat)
     orders: list[tuple[str, tuple[int, ...]]] = [("reversed", tuple(range(count))[::-1])]
@@ -52,14 +53,14 @@ def concat(suspect: Suspect) -> Iterator[Hypothesis]:
             yield Hypothesis(
                 f"operand {j} in the place of operand {i}",
                 f"operand {j} was copied into the place of operand {i}",
-                Prior.known,
+                Prior.uncommon,
                 inputs=lambda a, i=i, j=j: [a[j] if k == i else v for k, v in enumerate(a)],
             )
     for i in range(count):
         yield Hypothesis(
             f"operand {i} not copied",
             f"the place of operand {i} was left 0",
-            Prior.known,
+            Prior.uncommon,
             inputs=edited(i, np.zeros_like),
         )
     for axis in range(suspect.expected.ndim):
@@ -75,7 +76,7 @@ def concat(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def reordering(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Reshape, Flatten, Squeeze, Unsqueeze: the numbers in another order."""
+    """Yield hypotheses on Reshape, Flatten, Squeeze, Unsqueeze: the numbers in another order."""
     x, shape = suspect.x, suspect.expected.shape
     for axes in _permutations(x.ndim):
         channels_last = axes == (0, *range(2, x.ndim), 1)
@@ -107,14 +108,14 @@ def _permutations(rank: int) -> Iterator[tuple[int, ...]]:
 
 
 def transpose(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Transpose: other permutations, whatever shape they have."""
+    """Yield hypotheses on Transpose: other permutations, whatever shape they have."""
     op, rank = suspect.op, suspect.x.ndim
     assert isinstance(op, Transpose)
     actual = tuple(range(rank))[::-1] if op.perm is None else op.perm
     inverse = tuple(int(a) for a in np.argsort(actual))
     shape = suspect.expected.shape
-    every = itertools.permutations(range(rank)) if rank <= MANY_RANKS else [inverse]
-    for perm in every:
+    permutations = itertools.permutations(range(rank)) if rank <= MANY_RANKS else [inverse]
+    for perm in permutations:
         if perm == actual:
             continue
         name = "inverse permutation" if perm == inverse else f"permutation {perm}"
@@ -129,32 +130,32 @@ def transpose(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def blocks(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of DepthToSpace and SpaceToDepth."""
+    """Yield hypotheses on DepthToSpace and SpaceToDepth."""
     op = suspect.op
     assert isinstance(op, DepthToSpace | SpaceToDepth)
-    other = "CRD" if op.mode == "DCR" else "DCR"
+    mode = "CRD" if op.mode == "DCR" else "DCR"
     yield from with_attributes(
-        op, f"mode {other}", f"the mode was {other}, not {op.mode}", Prior.usual, mode=other
+        op, f"mode {mode}", f"the mode was {mode}, not {op.mode}", Prior.usual, mode=mode
     )
     b = op.blocksize
     if isinstance(op, DepthToSpace):
 
-        def turned(x: np.ndarray) -> np.ndarray:
+        def rearrange(x: np.ndarray) -> np.ndarray:
             n, _, h, w = x.shape
-            parts = (n, b, b, -1, h, w) if op.mode == "DCR" else (n, -1, b, b, h, w)
+            split_shape = (n, b, b, -1, h, w) if op.mode == "DCR" else (n, -1, b, b, h, w)
             axis = 1 if op.mode == "DCR" else 2
-            return x.reshape(parts).swapaxes(axis, axis + 1).reshape(x.shape)
+            return x.reshape(split_shape).swapaxes(axis, axis + 1).reshape(x.shape)
 
         yield Hypothesis(
             "rows and columns of the block exchanged",
             "rows and columns inside the blocks were exchanged",
             Prior.common,
-            inputs=edited(0, turned),
+            inputs=edited(0, rearrange),
         )
 
 
 def pad(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Pad."""
+    """Yield hypotheses on Pad."""
     op = suspect.op
     assert isinstance(op, Pad)
     for mode in ("constant", "edge", "reflect", "wrap"):
@@ -164,7 +165,7 @@ def pad(suspect: Suspect) -> Iterator[Hypothesis]:
     pads = np.asarray(suspect.inputs[1])
     half = pads.size // 2
     total = pads[:half] + pads[half:]
-    for name, words, other in (
+    for name, words, new_pads in (
         ("pads swapped", "begin and end of the pads were exchanged", np.roll(pads, half)),
         (
             "pads read in pairs",
@@ -187,13 +188,13 @@ def pad(suspect: Suspect) -> Iterator[Hypothesis]:
             np.concatenate([total // 2, total - total // 2]),
         ),
     ):
-        if not np.array_equal(other, pads):
+        if not np.array_equal(new_pads, pads):
             yield Hypothesis(
                 name,
                 words,
                 Prior.usual,
-                inputs=edited(1, lambda v, other=other: other),
-                attributes={"pads": str(other.tolist())},
+                inputs=edited(1, lambda v, new_pads=new_pads: new_pads),
+                attributes={"pads": str(new_pads.tolist())},
             )
     if suspect.has(2) and np.any(suspect.inputs[2]):
         yield Hypothesis(
@@ -203,13 +204,13 @@ def pad(suspect: Suspect) -> Iterator[Hypothesis]:
             inputs=edited(2, np.zeros_like),
             attributes={"constant_value": "0"},
         )
-    if op.mode == "constant" and suspect.given.shape == suspect.expected.shape:
+    if op.mode == "constant" and suspect.actual.shape == suspect.expected.shape:
         yield from _fill(suspect)
 
 
 def _fill(suspect: Suspect) -> Iterator[Hypothesis]:
     """The one number that the subject has everywhere where it differs."""
-    wrong = suspect.given[suspect.given != suspect.expected]
+    wrong = suspect.actual[suspect.actual != suspect.expected]
     if wrong.size < 2 or not (wrong == wrong[0]).all():
         return
     value = wrong[0]
@@ -224,14 +225,14 @@ def _fill(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def cut(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Slice: off by one, counted from the other end, without steps."""
+    """Yield hypotheses on Slice: off by one, counted from the other end, without steps."""
     op = suspect.op
     assert isinstance(op, Slice)
     count = np.asarray(suspect.inputs[1]).size
     for i in range(count):
         for by in (-1, 1):
 
-            def moved(arrays: list, i: int = i, by: int = by) -> list:
+            def shift_limit(arrays: list, i: int = i, by: int = by) -> list:
                 a: list[Any] = [None if v is None else np.array(v) for v in arrays]
                 a[1][i] += by
                 a[2][i] += by
@@ -241,7 +242,7 @@ def cut(suspect: Suspect) -> Iterator[Hypothesis]:
                 f"start {i} off by {by}",
                 f"the slice began {'one later' if by > 0 else 'one earlier'} along its axis {i}",
                 Prior.usual,
-                inputs=moved,
+                inputs=shift_limit,
             )
     if count > 1:
         yield Hypothesis(
@@ -259,19 +260,19 @@ def cut(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def split(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Split: another part."""
+    """Yield hypotheses on Split: another part."""
     op = suspect.op
     assert isinstance(op, Split)
-    for i, part in enumerate(suspect.meaning.outputs):
-        if i != suspect.output and part.shape == suspect.expected.shape:
+    for i, output in enumerate(suspect.meaning.outputs):
+        if i != suspect.output and output.shape == suspect.expected.shape:
             axis = op.axis % suspect.x.ndim
             start = sum(p.shape[axis] for p in suspect.meaning.outputs[:i])
-            where = (slice(None),) * axis + (slice(start, start + part.shape[axis]),)
+            span = (slice(None),) * axis + (slice(start, start + output.shape[axis]),)
             yield Hypothesis(
                 f"part {i}",
                 f"part {i} was given in the place of part {suspect.output}",
                 Prior.usual,
-                after=from_inputs(lambda a, where=where: a[0][where]),
+                after=from_inputs(lambda a, span=span: a[0][span]),
             )
 
 
@@ -282,7 +283,8 @@ def _rows_off(indices: np.ndarray, *, by: int, size: int) -> np.ndarray:
 
 
 def gather(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Gather: another axis, indices or rows off by one, negative ones taken as 0."""
+    """Yield hypotheses on Gather: another axis, indices or rows off by one, negative ones taken as
+    0."""
     op = suspect.op
     assert isinstance(op, Gather)
     for axis in range(suspect.x.ndim):

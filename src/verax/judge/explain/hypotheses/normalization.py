@@ -1,4 +1,4 @@
-"""Layer, instance, group and RMS normalization, and normalization by the neighbours' response."""
+"""Layer, instance, group and RMS normalization, and normalization by the neighbors' response."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Normalization = LayerNormalization | RMSNormalization | InstanceNormalization | 
 
 
 def normalization(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of normalizations by statistics of the input itself."""
+    """Yield hypotheses on normalizations by statistics of the input itself."""
     op = suspect.op
     assert isinstance(op, Normalization)
     if suspect.output:
@@ -114,7 +114,7 @@ def _parameters(suspect: Suspect) -> Iterator[Hypothesis]:
     yield Hypothesis(
         "scale minus one",
         "1 was subtracted from the scale",
-        Prior.known,
+        Prior.uncommon,
         inputs=edited(1, lambda v: v.astype(np.float64) - 1),
     )
     if suspect.has(2):
@@ -127,7 +127,7 @@ def _parameters(suspect: Suspect) -> Iterator[Hypothesis]:
         yield Hypothesis(
             "bias doubled",
             "the bias was added twice",
-            Prior.known,
+            Prior.uncommon,
             inputs=edited(2, lambda v: v * 2),
         )
 
@@ -195,7 +195,7 @@ def _axes(op: Any, x: np.ndarray) -> tuple[int, ...]:
 
 
 def _rescaled(op: Any, y: np.ndarray, inputs: Arrays, ratio: Any) -> np.ndarray:
-    """y with its normalised part multiplied by ratio(variance), its bias left alone."""
+    """y with its normalized part multiplied by ratio(variance), its bias left alone."""
     x = inputs[0].astype(np.float64)
     grouped = _grouped(op, x)
     variance = grouped.var(axis=_axes(op, x), keepdims=True)
@@ -215,7 +215,7 @@ def _root_mean_square(op: LayerNormalization, inputs: Arrays) -> np.ndarray:
 
 
 def response(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of LRN."""
+    """Yield hypotheses on LRN."""
     op = suspect.op
     assert isinstance(op, LRN)
     changes: list[tuple[str, str, Prior, dict[str, float]]] = [
@@ -234,7 +234,7 @@ def response(suspect: Suspect) -> Iterator[Hypothesis]:
         (
             "alpha divided by the square of the size",
             "alpha was divided by the area of a spatial window",
-            Prior.known,
+            Prior.uncommon,
             {"alpha": op.alpha / op.size**2},
         ),
         *(
@@ -290,7 +290,7 @@ def _along(op: LRN, x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def lp_normalization(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of LpNormalization."""
+    """Yield hypotheses on LpNormalization."""
     op, rank = suspect.op, suspect.x.ndim
     assert isinstance(op, LpNormalization)
     yield from with_attributes(

@@ -64,24 +64,24 @@ class _Parameter:
 def parameters(suspect: Suspect) -> Iterator[Hypothesis]:
     """Each parameter with the elements that the subject's numbers show."""
     rounding = suspect.meaning.roundings[suspect.output]
-    given, expected = suspect.wide, suspect.expected
-    fits = given.shape == expected.shape and rounding is not None
-    if not fits or given.dtype.kind != "f" or not 0 < given.size <= LARGEST_OUTPUT:
+    actual, expected = suspect.wide, suspect.expected
+    fits = actual.shape == expected.shape and rounding is not None
+    if not fits or actual.dtype.kind != "f" or not 0 < actual.size <= LARGEST_OUTPUT:
         return
-    if not (np.isfinite(given).all() and np.isfinite(expected).all()):
+    if not (np.isfinite(actual).all() and np.isfinite(expected).all()):
         return
     assert rounding is not None
-    sigma = np.broadcast_to(rounding.sigma, given.shape) + TINY
+    sigma = np.broadcast_to(rounding.sigma, actual.shape) + TINY
     for parameter in _parameters(suspect):
-        found = _fitted(suspect, parameter, sigma)
-        if found is not None:
-            yield from _named(suspect, parameter, *found)
+        fit = _fitted(suspect, parameter, sigma)
+        if fit is not None:
+            yield from _named(suspect, parameter, *fit)
 
 
 def _parameters(suspect: Suspect) -> Iterator[_Parameter]:
     for i, x in enumerate(suspect.inputs):
         is_small = x is not None and x.dtype.kind == "f" and 0 < x.size <= LARGEST
-        if is_small and LEAST_EACH * x.size <= suspect.given.size and (i or x.size == 1):
+        if is_small and LEAST_EACH * x.size <= suspect.actual.size and (i or x.size == 1):
             yield _Parameter(i, x.astype(np.float64).ravel())
     axis = WEIGHTED.get(suspect.op.kind)
     w = suspect.inputs[1] if suspect.has(1) else None
@@ -97,10 +97,10 @@ def _evaluated(suspect: Suspect, parameter: _Parameter, values: np.ndarray) -> n
     declared = [None if x is None else TensorType.of(x) for x in suspect.inputs]
     try:
         with np.errstate(all="ignore"):
-            found = meaning(suspect.node, arrays, declared, suspect.outputs, errors=False)
+            reference = meaning(suspect.node, arrays, declared, suspect.outputs, errors=False)
     except UNREAL:
         return None
-    return None if found.problem else found.outputs[suspect.output].astype(np.float64)
+    return None if reference.problem else reference.outputs[suspect.output].astype(np.float64)
 
 
 def _read_by(
@@ -109,14 +109,14 @@ def _read_by(
     """Which element of the parameter each output element reads (-1: none); None when one reads
     several."""
     order = np.arange(1, steps.size + 1)
-    moved = _evaluated(suspect, parameter, parameter.values + steps * order / steps.size)
-    if moved is None:
+    disturbed = _evaluated(suspect, parameter, parameter.values + steps * order / steps.size)
+    if disturbed is None:
         return None
     with np.errstate(all="ignore"):
-        number = (moved - suspect.expected) / slope * steps.size
+        fraction = (disturbed - suspect.expected) / slope * steps.size
     reads = np.abs(slope) > st.FLOAT64_NOISE * np.abs(suspect.expected)
-    near = np.rint(np.where(reads & np.isfinite(number), number, 0))
-    off = np.abs(np.where(reads, number - near, 0))
+    near = np.rint(np.where(reads & np.isfinite(fraction), fraction, 0))
+    off = np.abs(np.where(reads, fraction - near, 0))
     if not reads.any() or np.quantile(off[reads], 0.99) > 0.25 or near.max() > steps.size:
         return None
     return np.where(near >= 1, near - 1, -1).astype(int)
@@ -128,10 +128,10 @@ def _fitted(
     """Values of the parameter, and which of them differ from the node's; None when none do."""
     old = parameter.values
     steps = STEP * np.maximum(np.abs(old), st.root_mean_square(old) or 1.0)
-    moved = _evaluated(suspect, parameter, old + steps)
-    if moved is None or moved.shape != suspect.expected.shape:
+    disturbed = _evaluated(suspect, parameter, old + steps)
+    if disturbed is None or disturbed.shape != suspect.expected.shape:
         return None
-    slope = moved - suspect.expected
+    slope = disturbed - suspect.expected
     reader = _read_by(suspect, parameter, steps, slope)
     if reader is None:
         return None
@@ -164,29 +164,31 @@ def _fitted(
 def _named(
     suspect: Suspect, parameter: _Parameter, values: np.ndarray, differing: np.ndarray
 ) -> Iterator[Hypothesis]:
-    old, where = parameter.values, np.flatnonzero(differing)
-    what = f"input {parameter.index}"
+    old, indices = parameter.values, np.flatnonzero(differing)
+    input_name = f"input {parameter.index}"
     name = suspect.node.inputs[parameter.index] if suspect.node.inputs else None
-    told = f"{what}, {name!r}," if name else what
+    label = f"{input_name}, {name!r}," if name else input_name
     ratio = values[differing] / np.where(old[differing] == 0, np.nan, old[differing])
     middle = float(np.median(ratio)) if np.isfinite(ratio).all() else np.nan
     if parameter.axis is not None:
-        listed = ", ".join(f"{k}: {values[k]:.6g} times" for k in where[:LISTED])
-        words = f"the weight {told} is another one in output channels {listed} ours"
-        yield _hypothesis(f"{what} scaled in channels", words, parameter, values, len(where))
+        listed = ", ".join(f"{k}: {values[k]:.6g} times" for k in indices[:LISTED])
+        words = f"the weight {label} is another one in output channels {listed} ours"
+        yield _hypothesis(
+            f"{input_name} scaled in channels", words, parameter, values, len(indices)
+        )
         return
     if old.size == 1:
-        words = f"the constant {told} is {values[0]:.6g}, not {old[0]:.6g}"
-        yield _hypothesis(f"{what} of another value", words, parameter, values, 1)
+        words = f"the constant {label} is {values[0]:.6g}, not {old[0]:.6g}"
+        yield _hypothesis(f"{input_name} of another value", words, parameter, values, 1)
         return
-    if len(where) == old.size and np.isfinite(middle):
-        words = f"{told} is {middle:.6g} times ours"
-        yield _hypothesis(f"{what} scaled", words, parameter, old * middle, 1)
-    if len(where) <= max(1, old.size // 2):
-        listed = "; ".join(f"{values[k]:.6g}, not {old[k]:.6g} at {k}" for k in where[:LISTED])
-        more = f"; and {len(where) - LISTED} more" if len(where) > LISTED else ""
-        words = f"{told} is {listed}{more}"
-        yield _hypothesis(f"{what} of other elements", words, parameter, values, len(where))
+    if len(indices) == old.size and np.isfinite(middle):
+        words = f"{label} is {middle:.6g} times ours"
+        yield _hypothesis(f"{input_name} scaled", words, parameter, old * middle, 1)
+    if len(indices) <= max(1, old.size // 2):
+        listed = "; ".join(f"{values[k]:.6g}, not {old[k]:.6g} at {k}" for k in indices[:LISTED])
+        more = f"; and {len(indices) - LISTED} more" if len(indices) > LISTED else ""
+        words = f"{label} is {listed}{more}"
+        yield _hypothesis(f"{input_name} of other elements", words, parameter, values, len(indices))
 
 
 def _hypothesis(

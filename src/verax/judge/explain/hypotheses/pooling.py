@@ -24,7 +24,7 @@ from verax.ops.windows.windows import Ints, Windows
 
 
 def pool(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of MaxPool, AveragePool and LpPool."""
+    """Yield hypotheses on MaxPool, AveragePool and LpPool."""
     op = suspect.op
     assert isinstance(op, Pool)
     if suspect.output:
@@ -57,8 +57,8 @@ def _begin_at(
     )
     left = tuple((b, max(0, sum(pair) - b)) for b, pair in zip(begin, windows.pads))
     counts = isinstance(op, AveragePool) and op.count_include_pad
-    rivals = {"": (needed, False), ", the rest at the end": (left, op.ceil_mode)}
-    for label, (pads, ceil_mode) in rivals.items():
+    alternatives = {"": (needed, False), ", the rest at the end": (left, op.ceil_mode)}
+    for label, (pads, ceil_mode) in alternatives.items():
         if not label or counts:
             yield Hypothesis(
                 name + label,
@@ -118,27 +118,27 @@ def _kinds(op: Pool) -> Iterator[Hypothesis]:
     form: dict[str, Any] = {
         f: getattr(op, f) for f in ("kernel_shape", "strides", "pads", "dilations", "ceil_mode")
     }
-    for name, rival in (
+    for name, alternative in (
         ("maximum", MaxPool(**form)),
         ("mean", AveragePool(**form)),
         ("mean, padding counted", AveragePool(**form, count_include_pad=True)),
         ("2-norm", LpPool(**form)),
         ("1-norm", LpPool(**form, p=1)),
     ):
-        if rival.kind != op.kind:
+        if alternative.kind != op.kind:
             yield Hypothesis(
                 f"{name} of the window",
                 f"the {name} of each window was taken",
                 Prior.common,
-                op=rival,
-                attributes={"operator": rival.kind},
+                op=alternative,
+                attributes={"operator": alternative.kind},
             )
     if not isinstance(op, MaxPool):
         return
     yield Hypothesis(
         "minimum of the window",
         "the smallest element of each window was taken",
-        Prior.known,
+        Prior.uncommon,
         op=dataclasses.replace(op, with_indices=False),
         inputs=edited(0, np.negative),
         after=pointwise(np.negative),
@@ -157,8 +157,8 @@ def _padded(suspect: Suspect, op: Pool, windows: Windows) -> Iterator[Hypothesis
     ]
     widths = ((0, 0),) * (suspect.x.ndim - windows.rank) + tuple(reach)
     bare = dataclasses.replace(op, pads=((0, 0),) * windows.rank, ceil_mode=False)
-    whole = dataclasses.replace(windows, pads=tuple(reach), output=windows.output)
-    if not whole.can_store_pads(suspect.x):
+    extended = dataclasses.replace(windows, pads=tuple(reach), output=windows.output)
+    if not extended.can_store_pads(suspect.x):
         return
     if isinstance(op, MaxPool):
         yield Hypothesis(
@@ -171,7 +171,7 @@ def _padded(suspect: Suspect, op: Pool, windows: Windows) -> Iterator[Hypothesis
             crop=True,
         )
         return
-    for name, words, edit in padded_by_modes(whole, suspect.x):
+    for name, words, edit in padded_by_modes(extended, suspect.x):
         yield Hypothesis(name, words, Prior.rare, op=bare, inputs=edit, crop=True)
 
 
@@ -211,23 +211,23 @@ def _divisors(op: AveragePool, windows: Windows) -> Iterator[Hypothesis]:
 
 
 def global_pool(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of the global pools."""
+    """Yield hypotheses on the global pools."""
     op = suspect.op
     spatial = tuple(range(2, suspect.x.ndim))
     count = float(np.prod([suspect.x.shape[a] for a in spatial]))
-    for name, rival in (
+    for name, alternative in (
         ("maximum", GlobalMaxPool()),
         ("mean", GlobalAveragePool()),
         ("2-norm", GlobalLpPool()),
         ("1-norm", GlobalLpPool(p=1)),
     ):
-        if rival != op:
+        if alternative != op:
             yield Hypothesis(
                 f"{name} of the channel",
                 f"the {name} of each channel was taken",
                 Prior.common,
-                op=rival,
-                attributes={"operator": rival.kind},
+                op=alternative,
+                attributes={"operator": alternative.kind},
             )
     if isinstance(op, GlobalAveragePool):
         for name, words, ratio in (
@@ -248,6 +248,6 @@ def global_pool(suspect: Suspect) -> Iterator[Hypothesis]:
                 yield Hypothesis(
                     f"{label} along axis {a} ignored",
                     f"the {label} of {n} positions along axis {a} was left out",
-                    Prior.known,
+                    Prior.uncommon,
                     inputs=edited(0, lambda x, a=a, k=keep: x[(slice(None),) * a + (k,)]),
                 )

@@ -1,4 +1,4 @@
-"""Quantise and dequantise: zero points, scales, rounding, saturation."""
+"""Quantize and dequantize: zero points, scales, rounding, saturation."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from verax.ops.quantized.dynamic_quantization import DynamicQuantizeGroups
 from verax.ops.quantized.quantization import DequantizeLinear, QuantizeLinear
 
 
-def quantise(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of QuantizeLinear."""
+def quantize(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Yield hypotheses on QuantizeLinear."""
     op = suspect.op
     assert isinstance(op, QuantizeLinear)
     yield from _parameters(suspect, op)
-    if suspect.given.dtype.kind not in "iu":
+    if suspect.actual.dtype.kind not in "iu":
         return
-    info = np.iinfo(suspect.given.dtype)
+    info = np.iinfo(suspect.actual.dtype)
 
     def by(whole: Callable[[np.ndarray], np.ndarray], wrap: bool = False) -> Any:
         def value(arrays: Arrays) -> np.ndarray:
             scale, zero = _spread(arrays, op.axis)
             y = whole(arrays[0].astype(np.float64) / scale) + zero
             if wrap:
-                return y.astype(np.int64).astype(suspect.given.dtype).astype(np.float64)
+                return y.astype(np.int64).astype(suspect.actual.dtype).astype(np.float64)
             return np.clip(y, info.min, info.max)
 
         return from_inputs(value)
@@ -45,11 +45,11 @@ def quantise(suspect: Suspect) -> Iterator[Hypothesis]:
         ("half up", "halves were rounded up", Prior.usual, lambda v: np.floor(v + 0.5)),
         ("truncated", "fractions were cut off", Prior.usual, np.trunc),
         ("rounded down", "fractions were rounded down", Prior.usual, np.floor),
-        ("rounded up", "fractions were rounded up", Prior.known, np.ceil),
+        ("rounded up", "fractions were rounded up", Prior.uncommon, np.ceil),
     )
     if not op.block_size:
-        for name, words, prior, whole in roundings:
-            yield Hypothesis(name, words, prior, after=by(whole))
+        for name, words, prior, to_integer in roundings:
+            yield Hypothesis(name, words, prior, after=by(to_integer))
         yield Hypothesis(
             "not saturated",
             "what exceeds the range was wrapped around, not cut off",
@@ -58,8 +58,8 @@ def quantise(suspect: Suspect) -> Iterator[Hypothesis]:
         )
 
 
-def dequantise(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of DequantizeLinear."""
+def dequantize(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Yield hypotheses on DequantizeLinear."""
     op = suspect.op
     assert isinstance(op, DequantizeLinear)
     yield from _parameters(suspect, op)
@@ -70,25 +70,25 @@ def dequantise(suspect: Suspect) -> Iterator[Hypothesis]:
         inputs=edited(1, np.ones_like),
     )
     if suspect.x.dtype.kind in "iu" and suspect.x.dtype.itemsize == 1:
-        other = np.dtype("uint8" if suspect.x.dtype.kind == "i" else "int8")
+        dtype = np.dtype("uint8" if suspect.x.dtype.kind == "i" else "int8")
         yield Hypothesis(
-            f"read as {other}",
-            f"the bytes were read as {other}",
+            f"read as {dtype}",
+            f"the bytes were read as {dtype}",
             Prior.usual,
-            inputs=edited(0, lambda x: x.view(other)),
+            inputs=edited(0, lambda x: x.view(dtype)),
         )
 
 
-def quantise_while_running(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of DynamicQuantizeGroups."""
+def quantize_dynamically(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Yield hypotheses on DynamicQuantizeGroups."""
     op = suspect.op
     assert isinstance(op, DynamicQuantizeGroups)
-    way = "symmetrically" if op.symmetric else "asymmetrically"
-    other = "asymmetrically" if op.symmetric else "symmetrically"
+    declared = "symmetrically" if op.symmetric else "asymmetrically"
+    opposite = "asymmetrically" if op.symmetric else "symmetrically"
     yield from with_attributes(
         op,
-        f"inputs quantised {other}",
-        f"the data were quantised {other}, where the file says {way}",
+        f"inputs quantised {opposite}",
+        f"the data were quantised {opposite}, where the file says {declared}",
         Prior.usual,
         symmetric=not op.symmetric,
     )

@@ -53,7 +53,7 @@ COUPLED = ("input_forget", "input_from_forget")
 
 
 def recurrent(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of RNN, GRU and LSTM."""
+    """Yield hypotheses on RNN, GRU and LSTM."""
     op: Any = suspect.op
     assert isinstance(op, Recurrent)
     yield from _directions(suspect, op)
@@ -62,11 +62,11 @@ def recurrent(suspect: Suspect) -> Iterator[Hypothesis]:
     yield from _curves(op)
     for field in ("linear_before_reset", *COUPLED):
         if hasattr(op, field):
-            other = not getattr(op, field)
+            opposite = not getattr(op, field)
             apart = {n: False for n in COUPLED if field in COUPLED and getattr(op, n)}
             yield from with_attributes(
-                op, f"{field} {other}", f"{field} was taken as {other}", Prior.usual,
-                **{**apart, field: other},
+                op, f"{field} {opposite}", f"{field} was taken as {opposite}", Prior.usual,
+                **{**apart, field: opposite},
             )  # fmt: skip
     for field in ("clip", "cell_clip", "projection_clip"):
         if getattr(op, field, None) is not None:
@@ -97,14 +97,14 @@ def recurrent(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _directions(suspect: Suspect, op: Recurrent) -> Iterator[Hypothesis]:
-    rivals = {
+    orders = {
         (False,): "forward",
         (True,): "reverse",
         (False, False): "forward twice",
         (True, True): "reverse twice",
         (True, False): "the other direction first",
     }
-    for order, words in rivals.items():
+    for order, words in orders.items():
         if len(order) == op.directions and order != op.backwards:
             attributes = {"direction": words} if len(order) == 1 else {"direction": "forward"}
             yield Hypothesis(
@@ -138,20 +138,20 @@ def _directions(suspect: Suspect, op: Recurrent) -> Iterator[Hypothesis]:
 def _read(op: Recurrent, order: tuple[bool, ...]) -> Recurrent:
     """The operator with its sets of weights going through the sequence in these directions."""
     kind = type(op)
-    made = type(kind.__name__, (kind,), {"backwards": order})
-    return made(**op.attributes())
+    subclass = type(kind.__name__, (kind,), {"backwards": order})
+    return subclass(**op.attributes())
 
 
 def _gates(op: Recurrent) -> Iterator[Hypothesis]:
-    names, known = NAMES[op.kind], KNOWN_ORDERS.get(op.kind, {})
+    names, documented = NAMES[op.kind], KNOWN_ORDERS.get(op.kind, {})
     for order in itertools.permutations(range(op.gates)):
         if order == tuple(range(op.gates)):
             continue
-        whose = f", {known[order]}" if known.get(order) else ""
+        whose = f", {documented[order]}" if documented.get(order) else ""
         yield Hypothesis(
             f"gates in the order {', '.join(names[g] for g in order)}",
             f"the weights were taken to hold the gates {', '.join(names[g] for g in order)}{whose}",
-            Prior.usual if order in known else Prior.known,
+            Prior.usual if order in documented else Prior.uncommon,
             inputs=_per_gate(op, (W, R, B), _placed(order)),
         )
 
@@ -166,11 +166,11 @@ def _per_gate(
 ) -> Edit:
     """Weights with their gates changed; both halves of the biases alike."""
 
-    def of(array: np.ndarray, halves: int) -> np.ndarray:
-        parts = []
-        for half in np.split(array, halves, axis=1):
-            parts += change(np.split(half, op.gates, axis=1))
-        return np.concatenate(parts, axis=1)
+    def of(array: np.ndarray, sections: int) -> np.ndarray:
+        chunks = []
+        for half in np.split(array, sections, axis=1):
+            chunks += change(np.split(half, op.gates, axis=1))
+        return np.concatenate(chunks, axis=1)
 
     def edit(arrays: Arrays) -> Arrays:
         return [
@@ -185,8 +185,10 @@ def _with_forget_bias(op: Recurrent) -> Edit:
     def edit(arrays: Arrays) -> Arrays:
         arrays = [*arrays, *[None] * (B + 1 - len(arrays))]
         rows = arrays[R].shape[1]
-        given = arrays[B]
-        bias = np.zeros((op.directions, 2 * rows), arrays[W].dtype) if given is None else given
+        old_bias = arrays[B]
+        bias = (
+            np.zeros((op.directions, 2 * rows), arrays[W].dtype) if old_bias is None else old_bias
+        )
         hidden = rows // op.gates
         bias = bias.copy()
         bias[:, 2 * hidden : 3 * hidden] += 1
@@ -210,12 +212,12 @@ def _left_out(suspect: Suspect, op: Recurrent) -> Iterator[Hypothesis]:
             yield Hypothesis(name, words, Prior.usual, inputs=edited(index, lambda a: None))
     if suspect.has(B):
         rows = suspect.inputs[R].shape[1]
-        for name, which in (("input", slice(None, rows)), ("state", slice(rows, None))):
+        for name, section in (("input", slice(None, rows)), ("state", slice(rows, None))):
             yield Hypothesis(
                 f"bias of the {name} missing",
                 f"the bias of the {name} was not added",
                 Prior.usual,
-                inputs=edited(B, lambda b, s=which: _zeroed(b, s)),
+                inputs=edited(B, lambda b, s=section: _zeroed(b, s)),
             )
     states = [suspect.inputs[i] for i in (HIDDEN, CELL) if suspect.has(i)]
     if len(states) == 2 and states[0].shape == states[1].shape:
@@ -232,20 +234,20 @@ def _left_out(suspect: Suspect, op: Recurrent) -> Iterator[Hypothesis]:
                     f"peepholes in the order {order}",
                     "the peepholes were taken in the order "
                     + ", ".join(NAMES["LSTM"][g] for g in order),
-                    Prior.usual if order == (0, 2, 1) else Prior.known,
+                    Prior.usual if order == (0, 2, 1) else Prior.uncommon,
                     inputs=edited(PEEPHOLES, lambda p, o=order: _ordered(p, o)),
                 )
 
 
-def _zeroed(array: np.ndarray, which: slice) -> np.ndarray:
+def _zeroed(array: np.ndarray, section: slice) -> np.ndarray:
     copy = array.copy()
-    copy[:, which] = 0
+    copy[:, section] = 0
     return copy
 
 
 def _ordered(p: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
-    parts = np.split(p, 3, axis=1)
-    return np.concatenate([parts[order.index(g)] for g in range(3)], axis=1)
+    gates = np.split(p, 3, axis=1)
+    return np.concatenate([gates[order.index(g)] for g in range(3)], axis=1)
 
 
 def _curves(op: Recurrent) -> Iterator[Hypothesis]:
@@ -253,9 +255,9 @@ def _curves(op: Recurrent) -> Iterator[Hypothesis]:
     count = len(op.usual)
     names = op.activations or op.usual * op.directions
     for i in range(count):
-        for other in CURVES:
-            changed = [other if j % count == i else n for j, n in enumerate(names)]
-            yield from _activated(op, changed, f"activation {i} was {other}, not {names[i]}")
+        for curve in CURVES:
+            changed = [curve if j % count == i else n for j, n in enumerate(names)]
+            yield from _activated(op, changed, f"activation {i} was {curve}, not {names[i]}")
     for i, j in itertools.combinations(range(count), 2):
         order = [
             i if k % count == j else j if k % count == i else k % count for k in range(len(names))
@@ -272,8 +274,8 @@ def _curves(op: Recurrent) -> Iterator[Hypothesis]:
 def _activated(op: Recurrent, names: Sequence[str], words: str) -> Iterator[Hypothesis]:
     own = op.activations or op.usual * op.directions
     if tuple(names) != own:
-        rival = dataclasses.replace(
+        alternative = dataclasses.replace(
             op, activations=tuple(names), activation_alpha=(), activation_beta=()
         )
-        shown = {"activations": ", ".join(names)}
-        yield Hypothesis(words, words, Prior.common, op=rival, attributes=shown)
+        attributes = {"activations": ", ".join(names)}
+        yield Hypothesis(words, words, Prior.common, op=alternative, attributes=attributes)

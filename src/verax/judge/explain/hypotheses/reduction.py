@@ -15,7 +15,7 @@ from verax.judge.explain.hypotheses.base import (
     Hypothesis,
     Prior,
     Suspect,
-    moved,
+    rearranged,
     with_attributes,
 )
 from verax.ops.sums.arg import ArgMax, ArgMin
@@ -32,27 +32,27 @@ from verax.ops.sums.reduction import (
     Reduction,
 )
 
-RIVALS: tuple[type[Reduction], ...] = (
+ALTERNATIVES: tuple[type[Reduction], ...] = (
     ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceL1, ReduceL2, ReduceSumSquare,
     ReduceLogSumExp,
 )  # fmt: skip
 
 
 def reduction(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of ReduceSum, ReduceMean and their like."""
+    """Yield hypotheses on ReduceSum, ReduceMean and their like."""
     op = suspect.op
     assert isinstance(op, Reduction)
-    for kind in RIVALS:
+    for kind in ALTERNATIVES:
         if kind.__name__ != op.kind:
-            rival: Operator = kind(  # type: ignore[call-arg]
+            alternative: Operator = kind(  # type: ignore[call-arg]
                 keepdims=op.keepdims, noop_with_empty_axes=op.noop_with_empty_axes
             )
             yield Hypothesis(
-                f"computed as {rival.kind}",
-                f"{rival.kind} was computed",
+                f"computed as {alternative.kind}",
+                f"{alternative.kind} was computed",
                 Prior.common,
-                op=rival,
-                attributes={"operator": rival.kind},
+                op=alternative,
+                attributes={"operator": alternative.kind},
             )
     rank = suspect.x.ndim
     named = suspect.inputs[1] if suspect.has(1) else None
@@ -67,14 +67,14 @@ def reduction(suspect: Suspect) -> Iterator[Hypothesis]:
                 attributes={"axes": str(axes)},
             )
     if len(actual) < rank:
-        every = dataclasses.replace(op, keepdims=True)  # type: ignore[call-arg]
+        over_all = dataclasses.replace(op, keepdims=True)  # type: ignore[call-arg]
         yield Hypothesis(
             "axes ignored",
             f"the axes {actual} were ignored: every place holds the result over every axis",
             Prior.usual,
-            op=every,
+            op=over_all,
             inputs=_with_axes(tuple(range(rank))),
-            after=moved(lambda y: np.broadcast_to(y.reshape(()), suspect.expected.shape)),
+            after=rearranged(lambda y: np.broadcast_to(y.reshape(()), suspect.expected.shape)),
             attributes={"axes": str(tuple(range(rank)))},
         )
     count = float(np.prod([suspect.x.shape[a] for a in actual]))
@@ -98,8 +98,8 @@ def _with_axes(axes: tuple[int, ...]) -> Edit:
     return edit
 
 
-def extremum_place(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of ArgMax and ArgMin."""
+def extremum_index(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Yield hypotheses on ArgMax and ArgMin."""
     op, rank = suspect.op, suspect.x.ndim
     assert isinstance(op, ArgMax | ArgMin)
     for axis in range(rank):
@@ -114,18 +114,18 @@ def extremum_place(suspect: Suspect) -> Iterator[Hypothesis]:
         Prior.usual,
         select_last_index=not op.select_last_index,
     )
-    other: type[Operator] = ArgMin if isinstance(op, ArgMax) else ArgMax
+    opposite: type[Operator] = ArgMin if isinstance(op, ArgMax) else ArgMax
     yield Hypothesis(
-        f"computed as {other.__name__}",
-        f"{other.__name__} was computed",
+        f"computed as {opposite.__name__}",
+        f"{opposite.__name__} was computed",
         Prior.common,
-        op=other(**op.attributes()),
-        attributes={"operator": other.__name__},
+        op=opposite(**op.attributes()),
+        attributes={"operator": opposite.__name__},
     )
 
 
 def running_sum(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of CumSum."""
+    """Yield hypotheses on CumSum."""
     op = suspect.op
     assert isinstance(op, CumSum)
     for field in ("exclusive", "reverse"):

@@ -38,24 +38,24 @@ MOST_TIED = 3
 
 
 def resize(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Resize."""
+    """Yield hypotheses on Resize."""
     op = suspect.op
     assert isinstance(op, Resize)
     if op.coordinate_transformation_mode == "tf_crop_and_resize":
         return
     for mode, transform in itertools.product(("nearest", "linear", "cubic"), TRANSFORMS):
         for choice in NEAREST_MODES if mode == "nearest" else (op.nearest_mode,):
-            shown = {
+            settings = {
                 "mode": mode,
                 "coordinate_transformation_mode": transform,
                 "nearest_mode": choice,
             }
-            shown = {k: v for k, v in shown.items() if v != getattr(op, k)}
-            if not shown:
+            settings = {k: v for k, v in settings.items() if v != getattr(op, k)}
+            if not settings:
                 continue
-            few = len(shown) == 1
-            named = ", ".join(shown.values())
-            if set(shown) == {"nearest_mode"} and {choice, op.nearest_mode} == ROUNDING:
+            is_single = len(settings) == 1
+            named = ", ".join(settings.values())
+            if set(settings) == {"nearest_mode"} and {choice, op.nearest_mode} == ROUNDING:
                 named += f" where coordinates lie {TIED}"
             for label, edit in (("", None), (", scale of the sizes", _by_sizes(suspect, op))):
                 if label and edit is None:
@@ -63,10 +63,10 @@ def resize(suspect: Suspect) -> Iterator[Hypothesis]:
                 yield Hypothesis(
                     f"{named}{label}",
                     f"it was resized by {named}" + (" with the ratio of the sizes" if edit else ""),
-                    Prior.usual if few and not label else Prior.common,
-                    op=dataclasses.replace(op, **shown),  # type: ignore[arg-type]
+                    Prior.usual if is_single and not label else Prior.common,
+                    op=dataclasses.replace(op, **settings),  # type: ignore[arg-type]
                     inputs=edit,
-                    attributes=shown,
+                    attributes=settings,
                 )
     edit = _by_sizes(suspect, op)
     if edit is not None:
@@ -102,10 +102,10 @@ def _ties(suspect: Suspect, op: Resize) -> Iterator[Hypothesis]:
     x, y = suspect.x, suspect.wide
     if op.mode != "nearest" or op.nearest_mode not in ROUNDING or y.shape != suspect.expected.shape:
         return
-    rest = [*suspect.inputs[1:], None, None, None][:3]
+    optional = [*suspect.inputs[1:], None, None, None][:3]
     base: list[np.ndarray] = [np.arange(n) for n in x.shape]
     tied: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    for p in op.plan(x.shape, *rest):
+    for p in op.plan(x.shape, *optional):
         if p.in_size == 0:
             return
         base[p.axis], sides = _sides(op, p)
@@ -113,44 +113,48 @@ def _ties(suspect: Suspect, op: Resize) -> Iterator[Hypothesis]:
             tied[p.axis] = sides
     if not 0 < len(tied) <= MOST_TIED:
         return
-    ways = list(itertools.product((0, 1), repeat=len(tied)))
-    agrees = [x[np.ix_(*_positions(base, tied, way))] == y for way in ways]
-    chosen, count = list(base), 0
-    for number, (axis, sides) in enumerate(tied.items()):
-        others = tuple(a for a in range(y.ndim) if a != axis)
+    choices = list(itertools.product((0, 1), repeat=len(tied)))
+    agrees = [x[np.ix_(*_positions(base, tied, choice))] == y for choice in choices]
+    selected, count = list(base), 0
+    for index, (axis, sides) in enumerate(tied.items()):
+        other_axes = tuple(a for a in range(y.ndim) if a != axis)
         hits = [
-            np.logical_or.reduce([m for w, m in zip(ways, agrees) if w[number] == side]).sum(others)
+            np.logical_or.reduce([m for w, m in zip(choices, agrees) if w[index] == side]).sum(
+                other_axes
+            )
             for side in (0, 1)
         ]
-        chosen[axis] = np.where(hits[0] == hits[1], base[axis], np.where(hits[0] > hits[1], *sides))
-        count += int((chosen[axis] != base[axis]).sum())
+        selected[axis] = np.where(
+            hits[0] == hits[1], base[axis], np.where(hits[0] > hits[1], *sides)
+        )
+        count += int((selected[axis] != base[axis]).sum())
     if count:
         yield Hypothesis(
             "ties",
             f"coordinates lie {TIED}, and the other pixel was taken for {count} rows or columns "
             f"than {op.nearest_mode} says",
             Prior.usual,
-            after=from_inputs(lambda arrays: np.asarray(arrays[0])[np.ix_(*chosen)]),
+            after=from_inputs(lambda arrays: np.asarray(arrays[0])[np.ix_(*selected)]),
             attributes={"nearest_mode": "another way at ties"},
             fitted=count,
         )
 
 
 def _positions(
-    base: list[np.ndarray], tied: dict[int, tuple[np.ndarray, np.ndarray]], way: tuple[int, ...]
+    base: list[np.ndarray], tied: dict[int, tuple[np.ndarray, np.ndarray]], choice: tuple[int, ...]
 ) -> list[np.ndarray]:
-    found = list(base)
-    for (axis, sides), side in zip(tied.items(), way):
-        found[axis] = sides[side]
-    return found
+    positions = list(base)
+    for (axis, sides), side in zip(tied.items(), choice):
+        positions[axis] = sides[side]
+    return positions
 
 
 def _sides(op: Resize, p: AxisPlan) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """Of one axis, the pixels taken, and those before and behind where a coordinate is a tie."""
-    how = op.interpolation
-    table = axis_table(how, p.in_size, p.out_size, p.scale, p.roi).positions[:, 0]
+    mode = op.interpolation
+    table = axis_table(mode, p.in_size, p.out_size, p.scale, p.roi).positions[:, 0]
     exact = source_coordinates(
-        how.coordinate_transformation_mode,
+        mode.coordinate_transformation_mode,
         p.in_size,
         p.out_size,
         p.scale,

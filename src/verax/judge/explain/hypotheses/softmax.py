@@ -16,7 +16,7 @@ from verax.ops.sums.softmax import AlongAxis, Hardmax, LogSoftmax, Softmax
 
 
 def softmax(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rivals of Softmax, LogSoftmax and Hardmax."""
+    """Yield hypotheses on Softmax, LogSoftmax and Hardmax."""
     op = suspect.op
     assert isinstance(op, AlongAxis)
     rank = suspect.x.ndim
@@ -33,7 +33,7 @@ def softmax(suspect: Suspect) -> Iterator[Hypothesis]:
                 attributes={"axis": str(axis), "flatten": str(flatten)},
             )
     form: dict[str, Any] = {"axis": op.axis, "flatten": op.flatten}
-    rivals: tuple[tuple[str, Operator], ...] = (
+    alternatives: tuple[tuple[str, Operator], ...] = (
         ("Softmax", Softmax(**form)),
         ("LogSoftmax", LogSoftmax(**form)),
         ("Hardmax", Hardmax(**form)),
@@ -41,13 +41,13 @@ def softmax(suspect: Suspect) -> Iterator[Hypothesis]:
         ("Exp", Exp()),
         ("Log", Log()),
     )
-    for name, rival in rivals:
-        if rival.kind != op.kind:
+    for name, alternative in alternatives:
+        if alternative.kind != op.kind:
             yield Hypothesis(
                 f"computed as {name}",
                 f"{name} was computed",
                 Prior.common,
-                op=rival,
+                op=alternative,
                 attributes={"operator": name},
             )
     yield Hypothesis(
@@ -74,18 +74,18 @@ def _temperature(suspect: Suspect, op: AlongAxis) -> Iterator[Hypothesis]:
     """The input scaled by the factor that the numbers themselves show."""
     if suspect.wide.shape != suspect.x.shape or isinstance(op, Hardmax):
         return
-    given = suspect.wide
+    actual = suspect.wide
     with np.errstate(all="ignore"):
-        logs = op.lines(np.log(given) if isinstance(op, Softmax) else given)
+        logs = op.lines(np.log(actual) if isinstance(op, Softmax) else actual)
     if not np.isfinite(logs).all():
         return
     rows = op.lines(suspect.x.astype(np.float64))
-    found = line(rows - rows.mean(axis=1, keepdims=True), logs - logs.mean(axis=1, keepdims=True))
-    if found is not None and np.isfinite(found[0]):
+    fit = line(rows - rows.mean(axis=1, keepdims=True), logs - logs.mean(axis=1, keepdims=True))
+    if fit is not None and np.isfinite(fit[0]):
         yield Hypothesis(
             "input scaled",
-            f"the input was multiplied by {found[0]:.6g} first",
-            Prior.known,
-            inputs=edited(0, lambda x: x.astype(np.float64) * found[0]),
+            f"the input was multiplied by {fit[0]:.6g} first",
+            Prior.uncommon,
+            inputs=edited(0, lambda x: x.astype(np.float64) * fit[0]),
             fitted=1,
         )

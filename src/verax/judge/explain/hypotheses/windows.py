@@ -63,19 +63,19 @@ def begins(windows: Windows) -> Iterator[Begin]:
         (
             "all pads at the begin",
             "everything was padded at the begin, nothing at the end",
-            Prior.known,
+            Prior.uncommon,
             totals,
         ),
         (
             "one pad too many at the begin",
             "one more was padded at every begin",
-            Prior.known,
+            Prior.uncommon,
             [begin + 1 for begin, _ in windows.pads],
         ),
         (
             "one pad too few at the begin",
             "one less was padded at every begin",
-            Prior.known,
+            Prior.uncommon,
             [max(0, begin - 1) for begin, _ in windows.pads],
         ),
     )
@@ -86,8 +86,13 @@ def begins(windows: Windows) -> Iterator[Begin]:
             alike.setdefault(tuple(wrong), []).append((name, words, prior))
     for begin, meant in alike.items():
         name, words, prior = meant[0]
-        others = ", ".join(other for other, _, _ in meant[1:])
-        yield name, words + (f"; here the same as: {others}" if others else ""), prior, begin
+        equal_rules = ", ".join(rule for rule, _, _ in meant[1:])
+        yield (
+            name,
+            words + (f"; here the same as: {equal_rules}" if equal_rules else ""),
+            prior,
+            begin,
+        )
 
 
 def mixed_begins(windows: Windows) -> Iterator[Begin]:
@@ -108,7 +113,7 @@ def mixed_begins(windows: Windows) -> Iterator[Begin]:
             yield (
                 f"begin pads {wrongs}",
                 f"{wrongs} instead of {actual} were padded at the begin of the axes",
-                Prior.known,
+                Prior.uncommon,
                 wrongs,
             )
 

@@ -1,8 +1,8 @@
-"""Where two branches or loops differ inside: their bodies compared node by node.
+"""Compares the subgraphs of two branches or loops node by node.
 
-Bodies are attributes in text form. Values bear other names in every file, so that bodies are alike
-when their nodes are of the same kinds in the same order, but a few; what differs then is an
-attribute of a node, its kind, or which value a node reads or the body gives.
+Subgraphs are attributes in text form. Values have other names in every file, so that subgraphs are
+alike when their nodes are of the same kinds in the same order, but a few; what differs then is an
+attribute of a node, its kind, or which value a node reads or the subgraph returns.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ KINDS_SHOWN = 6
 
 
 @dataclasses.dataclass(frozen=True)
-class Change:
-    """One difference of two operators of a kind. attribute: of the first operator; value: what
-    turns that difference, and no other, into what the second has."""
+class OperatorChange:
+    """One difference of two operators of a kind. attribute: of the first operator; value: of that
+    attribute with this difference alone removed."""
 
     difference: AttributeDifference
     attribute: str
@@ -38,19 +38,21 @@ class Change:
         return dataclasses.replace(op, **{self.attribute: self.value})
 
 
-def changes(a: Operator, b: Operator) -> list[Change]:
-    """What two operators of one kind do not share: whole attributes, or parts of bodies."""
-    own, other = a.attributes(), b.attributes()
-    found: list[Change] = []
+def changes(a: Operator, b: Operator) -> list[OperatorChange]:
+    """Differences of two operators of one kind: whole attributes, or nodes of their subgraphs."""
+    own, second = a.attributes(), b.attributes()
+    differences: list[OperatorChange] = []
     for name in own:
-        if own[name] == other[name]:
+        if own[name] == second[name]:
             continue
-        if is_body(a, name) and own[name] and other[name]:
-            found += _within(a.kind, name, body_of(own[name]), body_of(other[name]))
+        if is_body(a, name) and own[name] and second[name]:
+            differences += _within(a.kind, name, body_of(own[name]), body_of(second[name]))
         else:
-            said = (shown(op, name) for op in (a, b))
-            found.append(Change(AttributeDifference(a.kind, name, *said), name, other[name]))
-    return found
+            texts = (attribute_text(op, name) for op in (a, b))
+            differences.append(
+                OperatorChange(AttributeDifference(a.kind, name, *texts), name, second[name])
+            )
+    return differences
 
 
 def is_body(op: Operator, name: str) -> bool:
@@ -58,8 +60,8 @@ def is_body(op: Operator, name: str) -> bool:
     return isinstance(op, Control) and name in op.fields
 
 
-def shown(op: Operator, name: str) -> str:
-    """An attribute as a reader sees it: of a body what it consists of."""
+def attribute_text(op: Operator, name: str) -> str:
+    """Text of an attribute; of a subgraph, a summary of its nodes."""
     value = op.attributes()[name]
     return _summary(body_of(value)) if value and is_body(op, name) else repr(value)
 
@@ -71,38 +73,39 @@ def _summary(body: Graph) -> str:
     return f"{len(body.nodes)} nodes ({', '.join(listed[:KINDS_SHOWN])}{more})"
 
 
-def _within(kind: str, name: str, a: Graph, b: Graph) -> Iterator[Change]:
-    """Differences of two bodies; of other nodes, one that exchanges the whole body."""
+def _within(kind: str, name: str, a: Graph, b: Graph) -> Iterator[OperatorChange]:
+    """Yield the differences of two subgraphs; one for the whole if their nodes are too
+    different."""
 
-    def change(where: str, first: str, second: str, body: Graph) -> Change:
-        difference = AttributeDifference(kind, f"{name}: {where}", first, second)
-        return Change(difference, name, print_graph(body))
+    def change(location: str, first: str, second: str, body: Graph) -> OperatorChange:
+        difference = AttributeDifference(kind, f"{name}: {location}", first, second)
+        return OperatorChange(difference, name, print_graph(body))
 
     renamed = _renamed(a, b)
     if renamed is None:
-        yield Change(
+        yield OperatorChange(
             AttributeDifference(kind, name, _summary(a), _summary(b)), name, print_graph(b)
         )
         return
-    for i, (node, other) in enumerate(zip(a.nodes, b.nodes)):
+    for i, (node, counterpart) in enumerate(zip(a.nodes, b.nodes)):
         named = repr(node.name or node.outputs[0])
-        place = f"{node.op.kind} {named}"
-        if node.op.kind != other.op.kind:
-            changed = dataclasses.replace(node, op=other.op)
-            kinds = (node.op.kind, other.op.kind)
+        location = f"{node.op.kind} {named}"
+        if node.op.kind != counterpart.op.kind:
+            changed = dataclasses.replace(node, op=counterpart.op)
+            kinds = (node.op.kind, counterpart.op.kind)
             yield change(f"the operator of {named}", *kinds, _exchanged(a, i, changed))
             continue
-        for inner in changes(node.op, other.op):
+        for inner in changes(node.op, counterpart.op):
             d = inner.difference
             changed = dataclasses.replace(node, op=inner.apply(node.op))
-            yield change(f"{place}: {d.attribute}", d.first, d.second, _exchanged(a, i, changed))
-        reads = tuple(None if v is None else renamed[v] for v in other.inputs)
+            yield change(f"{location}: {d.attribute}", d.first, d.second, _exchanged(a, i, changed))
+        reads = tuple(None if v is None else renamed[v] for v in counterpart.inputs)
         for at, (mine, theirs) in enumerate(zip(node.inputs, reads)):
             if mine != theirs:
                 inputs = (*node.inputs[:at], theirs, *node.inputs[at + 1 :])
                 changed = dataclasses.replace(node, inputs=inputs)
-                words = (str(mine), str(theirs))
-                yield change(f"{place}: input {at}", *words, _exchanged(a, i, changed))
+                texts = (str(mine), str(theirs))
+                yield change(f"{location}: input {at}", *texts, _exchanged(a, i, changed))
     gives = [renamed[v] for v in b.outputs]
     for at, (mine, theirs) in enumerate(zip(a.outputs, gives)):
         if mine != theirs:
@@ -123,10 +126,10 @@ def _renamed(a: Graph, b: Graph) -> dict[str, str] | None:
         return None
     if sum(n.op.kind != m.op.kind for n, m in zip(a.nodes, b.nodes)) > MOST_KINDS:
         return None
-    found = dict(zip(b.inputs, a.inputs))
-    for node, other in zip(a.nodes, b.nodes):
-        found.update(zip(other.outputs, node.outputs))
-    return found
+    names = dict(zip(b.inputs, a.inputs))
+    for node, counterpart in zip(a.nodes, b.nodes):
+        names.update(zip(counterpart.outputs, node.outputs))
+    return names
 
 
 def _form(node: Node) -> Sequence[object]:

@@ -7,8 +7,8 @@ import pytest
 
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
-from verax.judge.align.bodies import changes
 from verax.judge.align.networks import align
+from verax.judge.align.subgraph_changes import changes
 from verax.ops.control.control import If, Loop
 from verax.ops.pointwise.activation import Relu
 from verax.records.alignment import Relation

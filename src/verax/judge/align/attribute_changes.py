@@ -1,7 +1,7 @@
-"""Changes of one attribute that make two networks agree, at a place and everywhere.
+"""Changes of one attribute that make two networks agree, at one node and everywhere.
 
-A converter that reads an attribute wrongly does so at every node. When a place is explained by one
-attribute, the whole network is tried with it changed at all nodes of that kind.
+A converter that reads an attribute wrongly does so at every node. When a divergence is explained
+by one attribute, the whole network is tried with it changed at all nodes of that kind.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Remedy:
     of_first: bool = True
 
     def apply(self, op: Operator) -> Operator:
-        """The operator as the remedy would have it."""
+        """The operator with the attribute changed."""
         if op.kind != self.kind or getattr(op, self.attribute) != self.old:
             return op
         return dataclasses.replace(op, **{self.attribute: self.new})
 
     def record(self) -> AttributeDifference:
-        """The difference in the record's terms."""
+        """The difference as a record."""
         texts = [_text(self.old), _text(self.new)]
         return AttributeDifference(
             self.kind, self.attribute, *(texts if self.of_first else texts[::-1])
@@ -95,13 +95,13 @@ def folded_epsilon(
     what differs: Conv -> BatchNormalization against Conv."""
     cores = [[n for n in nodes if n.op.kind != "Pad"] for nodes in cores]
     of_first = len(cores[0]) == 2
-    kept, folded = cores if of_first else cores[::-1]
-    kinds = [[n.op.kind for n in nodes] for nodes in (kept, folded)]
+    unfolded, folded = cores if of_first else cores[::-1]
+    kinds = [[n.op.kind for n in nodes] for nodes in (unfolded, folded)]
     if kinds != [["Conv", "BatchNormalization"], ["Conv"]]:
         return None
-    own, other = (first, second) if of_first else (second, first)
-    convolution, norm = kept
-    epsilon = _recovered(own, convolution, norm, other, folded[0])
+    own, folded_side = (first, second) if of_first else (second, first)
+    convolution, norm = unfolded
+    epsilon = _recovered(own, convolution, norm, folded_side, folded[0])
     if epsilon is None:
         return None
     remedy = Remedy(norm.op.kind, "epsilon", norm.op.attributes()["epsilon"], epsilon, of_first)
@@ -113,24 +113,26 @@ def folded_epsilon(
     return remedy if compare(sides[0], ends[0], sides[1], ends[1], arrangement) else None
 
 
-def _recovered(own: Side, convolution: Node, norm: Node, other: Side, folded: Node) -> float | None:
+def _recovered(
+    own: Side, convolution: Node, norm: Node, folded_side: Side, folded: Node
+) -> float | None:
     """epsilon = (gamma / scale)^2 - variance, from the channels that depend on it most.
 
     scale: of the folded weights over the kept ones, per output channel, by least squares.
     """
     names = (convolution.inputs[1], norm.inputs[1], norm.inputs[4])
     w, gamma, variance = (own.values[v or ""] for v in names)
-    f = other.values[folded.inputs[1] or ""]
+    f = folded_side.values[folded.inputs[1] or ""]
     if w.shape != f.shape:
         return None
-    rows, others = w.reshape(len(w), -1), f.reshape(len(f), -1)
+    rows, folded_rows = w.reshape(len(w), -1), f.reshape(len(f), -1)
     size = (rows * rows).sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        scale = (rows * others).sum(axis=1) / size
-        found = np.square(gamma / scale) - variance
-    usable = np.isfinite(found) & (found > 0)
+        scale = (rows * folded_rows).sum(axis=1) / size
+        epsilons = np.square(gamma / scale) - variance
+    usable = np.isfinite(epsilons) & (epsilons > 0)
     if not usable.any():
         return None
     order = np.argsort(variance[usable])
-    most = found[usable][order][: max(1, len(order) // 4)]
-    return float(f"{np.median(most):.{DIGITS}g}")
+    most_dependent = epsilons[usable][order][: max(1, len(order) // 4)]
+    return float(f"{np.median(most_dependent):.{DIGITS}g}")

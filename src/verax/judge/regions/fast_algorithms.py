@@ -1,10 +1,9 @@
-"""The tier of fast algorithms in regions: noise as large as that of own runs by Winograd's, or by
-Strassen's.
+"""Whether Winograd's or Strassen's algorithm inside a region explains an error.
 
-Where the ordinary noise does not explain an error, the region's 3x3 convolutions are computed by
-Winograd's algorithm, its matrix products and 1x1 convolutions by Strassen's. How far that lies from
-their meaning is the noise that samples are drawn with then, each convolution's spread over its
-tiles, each product's over the quarters; all else is as in `region`.
+Where rounding noise does not explain an error, the region's 3x3 convolutions are computed by
+Winograd's algorithm, its matrix products and 1x1 convolutions by Strassen's. Their distance from
+the reference becomes the noise of the samples, each convolution's spread over its tiles, each
+product's over the quarters; all else is as in `region`.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ USUAL = 4
 def fast_decision(
     sampler: Sampler, value: str, error: np.ndarray, sigma: np.ndarray
 ) -> Decision | None:
-    """`precision` where the error of a shown value is what a fast algorithm inside gives.
+    """Decision `precision` where a fast algorithm inside explains the error of an observed value.
 
-    sigma: of its ordinary rounding, for the record. None when the region has no node that they
-    apply to, or when the errors are larger.
+    sigma: of ordinary rounding, for the record. None where no node of the region can use such an
+    algorithm, or where the errors are larger.
     """
-    found: dict[str, st.GroupTest] = {}
-    for name, noise in _ways(sampler):
+    tests: dict[str, st.GroupTest] = {}
+    for name, noise in _algorithms(sampler):
         distances = [
             np.nan_to_num(sample[value] - sampler.expected[value])
             for sample in _samples(sampler, noise, error.size)
@@ -58,14 +57,14 @@ def fast_decision(
         if not distances:
             return None
         wide = st.sampled_sigma(np.mean([d * d for d in distances], axis=0))
-        found[name] = st.group_test(st.standardised(error, wide + TINY))
-        if name == NAMES[USUAL] and found[name].statistic <= LIMITS[name]:
+        tests[name] = st.group_test(st.standardised(error, wide + TINY))
+        if name == NAMES[USUAL] and tests[name].statistic <= LIMITS[name]:
             break  # larger tiles need not be looked at
-    fitting = [n for n, test in found.items() if test.statistic <= LIMITS[n]]
+    fitting = [n for n, test in tests.items() if test.statistic <= LIMITS[n]]
     if not fitting:
         return None
-    name = min(fitting, key=lambda n: abs(np.log(max(found[n].statistic, 1e-9))))
-    test = found[name]
+    name = min(fitting, key=lambda n: abs(np.log(max(tests[n].statistic, 1e-9))))
+    test = tests[name]
     claimed = name != strassen.NAME or is_claimed(name)
     fits = f"the errors fit {name} inside these {len(sampler.region.nodes)} nodes"
     return Decision(
@@ -80,8 +79,8 @@ def fast_decision(
     )
 
 
-def _ways(sampler: Sampler) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Algorithms by name, with the sigma that results inside have by them."""
+def _algorithms(sampler: Sampler) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Yield (algorithm name, sigma of the inner results that it computes)."""
     products = _noise_of_products(sampler) if is_possible(strassen.NAME) else {}
     if products:
         yield strassen.NAME, products
@@ -92,47 +91,47 @@ def _ways(sampler: Sampler) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
 
 
 def _noise(sampler: Sampler, tile: int) -> dict[str, np.ndarray]:
-    """By result of a convolution, the sigma of its errors by this algorithm."""
-    found: dict[str, np.ndarray] = {}
+    """Sigma of the errors of Winograd's algorithm with this tile, by result of a convolution."""
+    sigma_of: dict[str, np.ndarray] = {}
 
     def fast(node: Node, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
         outputs = sampler.evaluate(node, arrays).outputs
         sigma = sampler.sigma.get(node.outputs[0])
         if sigma is None or not winograd_applies(node, arrays) or sigma.shape != outputs[0].shape:
             return outputs
-        made = winograd_runs(node, arrays)[tile].astype(np.float64)
+        computed = winograd_runs(node, arrays)[tile].astype(np.float64)
         pooled = pooled_maximum(sigma, st.WINOGRAD_POOL[tile])
-        own = np.nan_to_num(made - outputs[0])
+        own = np.nan_to_num(computed - outputs[0])
         spread = np.maximum(1.0, channel_rms(st.standardised(own, pooled)))
-        found[node.outputs[0]] = pooled * np.maximum(spread, np.median(spread))
+        sigma_of[node.outputs[0]] = pooled * np.maximum(spread, np.median(spread))
         return outputs
 
     run: Callable[..., Values] = sampler.run
     run(fast)
-    return found
+    return sigma_of
 
 
 def _noise_of_products(sampler: Sampler) -> dict[str, np.ndarray]:
-    """By result of a product, the sigma of its errors by Strassen's algorithm."""
-    found: dict[str, np.ndarray] = {}
+    """Sigma of the errors of Strassen's algorithm, by result of a product."""
+    sigma_of: dict[str, np.ndarray] = {}
 
     def fast(node: Node, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
         outputs = sampler.evaluate(node, arrays).outputs
         sigma = sampler.sigma.get(node.outputs[0])
         if sigma is not None and sigma.shape == outputs[0].shape and strassen_applies(node, arrays):
-            ways = variants(node, arrays, levels=(1,))
-            runs = [strassen_run(node, arrays, sigma, variant) for variant in ways]
+            candidates = variants(node, arrays, levels=(1,))
+            runs = [strassen_run(node, arrays, sigma, variant) for variant in candidates]
             spread = [strassen_sigma(run - outputs[0], wide) for run, wide in runs]
-            found[node.outputs[0]] = np.maximum.reduce(spread)
+            sigma_of[node.outputs[0]] = np.maximum.reduce(spread)
         return outputs
 
     run: Callable[..., Values] = sampler.run
     run(fast)
-    return found
+    return sigma_of
 
 
 def _samples(sampler: Sampler, noise: Mapping[str, np.ndarray], elements: int) -> list[Values]:
-    """Shown values with this noise in place of the convolutions' own."""
+    """Samples of the observed values, with `noise` in place of the same nodes' own."""
     count = st.SAMPLES_MANY if elements >= st.MANY_ELEMENTS else st.SAMPLES_FEW
     own = sampler.sigma
     sampler.sigma = {**own, **noise}

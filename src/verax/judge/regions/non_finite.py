@@ -1,8 +1,8 @@
-"""Whether rounding alone leaves the ordinary numbers where the meaning stays among them.
+"""Whether rounding alone makes NaN or infinity where the reference is finite.
 
-The logarithm of a Softmax is -130 by its meaning and minus infinity in float32, where the Softmax
-is 0; in float16 a small sum of squares is. Nobody is to blame for that. Honest runs in the declared
-types, from the promised bits and with the noise of rounding, tell such places from others.
+The logarithm of a Softmax is -130 in the reference and minus infinity in float32, where the Softmax
+is 0; in float16 a small sum of squares is. That is no mistake. Baseline runs in the declared types,
+bit-exact and with rounding noise, tell such elements from others.
 """
 
 from __future__ import annotations
@@ -24,41 +24,40 @@ RARE = 0.25
 
 
 def left_by_rounding(sampler: Sampler, value: str, stray: np.ndarray) -> str:
-    """The first node at which honest rounding makes NaN or infinite numbers of a value that is
-    ordinary by its meaning, and so explains those in `stray` (booleans of its shape); "" where it
-    does not.
+    """Name of the first node whose rounding makes NaN or infinity of a value that is finite in the
+    reference and so explains the elements in `stray` (booleans of its shape); "" where none does.
 
-    Most honest runs leave them in the same places; where rounding decides the place too (a
-    difference that is 0 or not), as many others are explained as honest runs show but now and then.
+    Most baseline runs have them at the same elements; where rounding decides the element too (a
+    difference that is 0 or not), as many others are explained as only a few baseline runs have.
     """
     runs = _Runs(sampler)
-    found = [runs.non_finite(value, scale) for scale in (0.0, *[1.0] * st.SAMPLES_FEW)]
-    found = [places for places in found if places.shape == stray.shape]
-    counts = np.sum(found, axis=0) if found else np.zeros(stray.shape)
-    now_and_then = (counts > 0) & (counts < RARE * len(found))
+    masks = [runs.non_finite(value, scale) for scale in (0.0, *[1.0] * st.SAMPLES_FEW)]
+    masks = [mask for mask in masks if mask.shape == stray.shape]
+    counts = np.sum(masks, axis=0) if masks else np.zeros(stray.shape)
+    now_and_then = (counts > 0) & (counts < RARE * len(masks))
     beside = stray & (counts == 0)
     return runs.first if beside.sum() <= now_and_then.sum() and counts.any() else ""
 
 
-def honest_values(sampler: Sampler, value: str) -> Iterator[np.ndarray]:
-    """A shown value in honest runs of its shape: the promised bits, and with noise of rounding."""
+def baseline_values(sampler: Sampler, value: str) -> Iterator[np.ndarray]:
+    """Yield an observed value in baseline runs: bit-exact, then with rounding noise."""
     runs = _Runs(sampler)
     for scale in (0.0, *[1.0] * st.SAMPLES_FEW):
-        found = runs.values(scale)[value]
-        if found.shape == sampler.expected[value].shape:
-            yield found
+        sample = runs.values(scale)[value]
+        if sample.shape == sampler.expected[value].shape:
+            yield sample
 
 
 class _Runs:
-    """Honest runs of a region in the declared types.
+    """Baseline runs of a region in the declared types.
 
-    first: the first node that made a number which is not finite, of finite ones."""
+    first: the first node that made a non-finite number of finite inputs."""
 
     def __init__(self, sampler: Sampler) -> None:
         self.sampler, self.first = sampler, ""
 
     def non_finite(self, value: str, scale: float) -> np.ndarray:
-        """Where a shown value is NaN or infinite, with `scale` times the noise of rounding."""
+        """Mask of NaN and infinity in an observed value, with `scale` times the rounding noise."""
         return ~np.isfinite(self.values(scale)[value].astype(np.float64))
 
     def values(self, scale: float) -> Values:
@@ -80,8 +79,8 @@ class _Runs:
             noisy = tuple(
                 self._with_noise(node, v, y, scale) for v, y in zip(node.outputs, results)
             )
-            given = [a for a in declared if a is not None]
-            if not self.first and all(map(_finite, given)) and not all(map(_finite, noisy)):
+            inputs = [a for a in declared if a is not None]
+            if not self.first and all(map(_finite, inputs)) and not all(map(_finite, noisy)):
                 self.first = node.name or node.outputs[0]
             return noisy
 

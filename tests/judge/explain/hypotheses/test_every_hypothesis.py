@@ -51,13 +51,13 @@ def test_strange_answers_are_survived_and_not_explained(name: str) -> None:
             continue
         for stranger in changed(suspect, random):
             rounding = stranger.meaning.roundings[k]
-            if decide(stranger.given, stranger.expected, rounding).kind is not Kind.mistake:
+            if decide(stranger.actual, stranger.expected, rounding).kind is not Kind.mistake:
                 continue
             found = fits(stranger)
             narrow_down(stranger, found, None)
             structure(
-                stranger.given, stranger.expected, None if rounding is None else rounding.sigma
+                stranger.actual, stranger.expected, None if rounding is None else rounding.sigma
             )
             weights(stranger)
-            few = stranger.given.size < LEAST
+            few = stranger.actual.size < LEAST
             assert few or not found, [f.hypothesis.name for f in found]

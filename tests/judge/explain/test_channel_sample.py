@@ -9,8 +9,8 @@ import pytest
 
 from verax.ir.graph import Builder
 from verax.ir.operator import Operator
+from verax.judge.explain.channel_sample import channel_sample
 from verax.judge.explain.hypotheses.library import hypotheses
-from verax.judge.explain.narrow import narrowed
 from verax.judge.explain.node import SAMPLE, fits, predict, suspect_of
 from verax.ops.sums.linear import Gemm, MatMul
 from verax.ops.sums.normalization import BatchNormalization
@@ -94,7 +94,7 @@ def assert_found(
     types = (b.types[y],)
     empty = np.zeros(types[0].shape, np.float32)
     suspect = suspect_of(b.nodes[0], arrays, empty, types)
-    assert suspect is not None and (narrowed(suspect) is not None) is narrow
+    assert suspect is not None and (channel_sample(suspect) is not None) is narrow
     library = {h.name: h for h in hypotheses(suspect)}
     for truth in truths:
         found = predict(suspect, library[truth])

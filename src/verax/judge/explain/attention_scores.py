@@ -1,7 +1,7 @@
-"""Attention that a network spells out, operator by operator: its scale and its mask, by name.
+"""Finds attention that a network writes out as single operators: its scale and its mask.
 
-Scores q k, scaled before or after, a mask added, a Softmax: a runtime that fuses them is asked what
-it makes of the whole, and what it lost is one of these rather than an operand of some product.
+Scores q k, scaled before or after, a mask added, a Softmax: where a runtime fuses them, the likely
+mistakes concern the scale or the mask of the whole rather than an operand of some product.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Scores:
 
 
 def scores_of(nodes: Sequence[Node], values: Mapping[str, np.ndarray]) -> Iterator[Scores]:
-    """The attentions that a region spells out. values: arrays by name, constants too."""
+    """Yield the attentions that a region writes out. values: arrays by name, constants too."""
     makers = {v: i for i, node in enumerate(nodes) for v in node.outputs}
     for node in nodes:
         if not isinstance(node.op, Softmax):
@@ -56,11 +56,11 @@ def scores_of(nodes: Sequence[Node], values: Mapping[str, np.ndarray]) -> Iterat
             own = nodes[i]
             factor = _factor(own, values)
             if isinstance(own.op, Add) and masked is None:
-                ways = [_is_product(nodes, makers, str(v)) for v in own.inputs]
-                if sum(ways) != 1:
+                are_products = [_is_product(nodes, makers, str(v)) for v in own.inputs]
+                if sum(are_products) != 1:
                     break
-                masked = i, ways.index(False)
-                i = makers[str(own.inputs[ways.index(True)])]
+                masked = i, are_products.index(False)
+                i = makers[str(own.inputs[are_products.index(True)])]
             elif factor is not None:
                 scale *= factor
                 i = makers.get(str(own.inputs[0]), -1)
@@ -78,10 +78,10 @@ def _factor(node: Node, values: Mapping[str, np.ndarray]) -> float | None:
     """What a product or quotient multiplies its first operand by, if that is one number."""
     if not isinstance(node.op, Mul | Div) or values[str(node.inputs[1])].size != 1:
         return None
-    number = float(values[str(node.inputs[1])].ravel()[0])
-    if not number or not math.isfinite(number):
+    scalar = float(values[str(node.inputs[1])].ravel()[0])
+    if not scalar or not math.isfinite(scalar):
         return None
-    return number if isinstance(node.op, Mul) else 1 / number
+    return scalar if isinstance(node.op, Mul) else 1 / scalar
 
 
 def _is_product(nodes: Sequence[Node], makers: Mapping[str, int], value: str) -> bool:
@@ -96,12 +96,12 @@ def _scale_before(
     nodes: Sequence[Node], makers: Mapping[str, int], value: str, values: Mapping[str, np.ndarray]
 ) -> float:
     """The scale that queries or keys have before the product, over what only moves them."""
-    found = 1.0
+    scale = 1.0
     i = makers.get(value, -1)
     while i >= 0:
         factor = _factor(nodes[i], values)
         if factor is None and nodes[i].op.kind not in MOVES:
             break
-        found *= factor or 1.0
+        scale *= factor or 1.0
         i = makers.get(str(nodes[i].inputs[0]), -1)
-    return found
+    return scale
