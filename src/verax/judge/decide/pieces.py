@@ -84,8 +84,6 @@ def check_in_pieces(
     given: np.ndarray,
     cut: Cut,
     count: int,
-    *,
-    winograd: bool,
 ) -> Finding | None:
     """Judge the only output of a node in `count` pieces; None when a piece has no type.
 
@@ -103,7 +101,7 @@ def check_in_pieces(
         if outputs is None:
             return None
         piece = _stretch(given, cut.axis, first, last)
-        (one,) = check_node(node, part, [piece], outputs, winograd=winograd)
+        (one,) = check_node(node, part, [piece], outputs)
         found.append((int(first), one))
     first, worst = max(found, key=lambda f: (SEVERITY.index(f[1].kind), f[1].statistic))
     findings = [f for _, f in found]

@@ -75,18 +75,17 @@ def locate(
     *,
     wrong: bool = False,
     seed: int = 0,
-    winograd: bool = True,
     progress: Progress | None = None,
 ) -> Located:
     """Every guilty node of a subject that runs parts of `graph` (`Capabilities.truncates`).
 
     inputs: of the whole network, in declared types. wrong: whether its outputs are known to be a
-    mistake, so that they need not be judged once more. winograd: whether the subject may use it.
+    mistake, so that they need not be judged once more.
     progress: called with (nodes settled, nodes in all, what is being looked at).
     Raises what the subject raises when it cannot even run the whole network.
     """
     fixed = with_known_constants(specialise(graph, bind_symbols(graph, inputs)))
-    return _Search(fixed, runner, inputs, seed, winograd, progress).all(wrong)
+    return _Search(fixed, runner, inputs, seed, progress).all(wrong)
 
 
 @dataclass(frozen=True)
@@ -123,10 +122,9 @@ class _Search:
         runner: Runner,
         inputs: Mapping[str, np.ndarray],
         seed: int,
-        winograd: bool,
         progress: Progress | None,
     ) -> None:
-        self.graph, self.runner, self.seed, self.winograd = graph, runner, seed, winograd
+        self.graph, self.runner, self.seed = graph, runner, seed
         self.inputs = {v: np.asarray(inputs[v]) for v in graph.inputs}
         self.progress = progress
         self.size = len(graph.nodes)
@@ -268,7 +266,6 @@ class _Search:
             taken,
             given,
             seed=self.seed,
-            winograd=self.winograd,
             measure_power=power,
             find_precision=self.coarse,
         )

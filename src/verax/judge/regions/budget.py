@@ -202,8 +202,6 @@ def limit_to_budget(
     observed: Mapping[str, np.ndarray],
     unchecked: dict[str, str],
     judge: Callable[[Region], Judged],
-    *,
-    winograd: bool,
 ) -> Callable[[Region], Judged]:
     """`judge` limited to a budget. Nodes that do not fit go into `unchecked` with the reason;
     the network's outputs among them are undecided.
@@ -216,7 +214,7 @@ def limit_to_budget(
             if need <= budget.size:
                 with budget.reserve(need), budget.as_current():
                     return judge(region)
-            finding = _in_pieces(graph, region, observed, need, budget, winograd)
+            finding = _in_pieces(graph, region, observed, need, budget)
             if finding is not None:
                 return [finding], [], False
             with budget.as_current():
@@ -245,7 +243,6 @@ def _in_pieces(
     observed: Mapping[str, np.ndarray],
     need: int,
     budget: Budget,
-    winograd: bool,
 ) -> Finding | None:
     """The finding on a single node from its pieces, None where it cannot be cut finely enough."""
     (node, *more), (value, *more_values) = region.nodes, region.observed
@@ -259,7 +256,7 @@ def _in_pieces(
         if budget.size <= fixed or not 0 < count <= cut.length:
             continue
         with budget.reserve(budget.size), budget.as_current():
-            finding = check_in_pieces(node, inputs, actual, cut, count, winograd=winograd)
+            finding = check_in_pieces(node, inputs, actual, cut, count)
         if finding is not None:
             return finding
     return None
