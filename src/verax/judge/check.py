@@ -22,7 +22,7 @@ from verax.base.options import CHECKED_AS_USUAL, CheckOptions, changed
 from verax.ir.graph import Graph, same_bits
 from verax.ir.pixels import Pixels
 from verax.judge.decide.local import places, plain
-from verax.judge.decide.possible import algorithms_of
+from verax.judge.decide.possible import using
 from verax.judge.explain.causes import diagnose
 from verax.judge.harness.faults import harness_causes
 from verax.judge.harness.naming import without_misnomers
@@ -157,11 +157,8 @@ def check(
 def judging(subject: Runner, options: CheckOptions) -> Iterator[None]:
     """Inside, helpers are kept, memory is held to, and the judge knows which fast algorithms the
     subject may have used."""
-    with (
-        keeping(),
-        keeping_to_memory(options.memory),
-        algorithms_of(subject, ruled_out=not options.winograd),
-    ):
+    algorithms = subject.capabilities.fast_algorithms if options.winograd else frozenset()
+    with keeping(), keeping_to_memory(options.memory), using(algorithms):
         yield
 
 

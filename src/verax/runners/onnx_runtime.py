@@ -20,7 +20,7 @@ from verax.ir.graph import Graph
 from verax.ir.types import NARROW
 from verax.onnx_format.package import onnx
 from verax.records.bisection import Step
-from verax.runners.child import FOLDER
+from verax.runners.child_files import FOLDER
 from verax.runners.engines import Engine
 from verax.runners.engines import onnxruntime as engine
 from verax.runners.engines.onnxruntime import LEVELS, OPTIMIZERS

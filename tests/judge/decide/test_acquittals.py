@@ -43,6 +43,19 @@ def test_strassen_acquits_who_says_so(said: tuple[str, ...] | None, kind: Kind) 
         assert product == [kind] and found.kind is kind, found.reasons
 
 
+@pytest.mark.parametrize(("ruled_out", "kind"), [(False, Kind.precision), (True, Kind.mistake)])
+def test_fast_algorithms_that_are_ruled_out_acquit_nobody(ruled_out: bool, kind: Kind) -> None:
+    """By whatever the subject says of itself, inside and in every stage of the check."""
+    graph, inputs = padded(amplifies=False)
+    subject = Planted(["product"], by_strassen)
+    subject.capabilities = dataclasses.replace(
+        subject.capabilities, fast_algorithms=frozenset({"Strassen"})
+    )
+    found = check(graph, subject, inputs, seed=3, winograd=not ruled_out, twice=False)
+    assert [f.kind for f in found.nodes if f.node == "product"] == [kind]
+    assert found.kind is kind, found.reasons
+
+
 def test_what_our_own_levels_use() -> None:
     assert VeraxRunner(Settings(opt_level=3)).capabilities.fast_algorithms == {
         "Winograd",

@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 
-from verax.judge.protocol import Runner
 from verax.numerics import strassen
 
 WINOGRAD, FFT = "Winograd", "FFT"
@@ -33,13 +32,6 @@ def using(algorithms: frozenset[str] | None) -> Iterator[None]:
         yield
     finally:
         _used.reset(token)
-
-
-def algorithms_of(
-    subject: Runner, *, ruled_out: bool = False
-) -> contextlib.AbstractContextManager[None]:
-    """Judge `subject`, by the algorithms that it says it uses; by none where they are ruled out."""
-    return using(frozenset() if ruled_out else subject.capabilities.fast_algorithms)
 
 
 def is_possible(algorithm: str) -> bool:
