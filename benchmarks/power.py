@@ -39,7 +39,7 @@ choice, which are judged one by one.
 
 def row(situation: Situation, seen: Seen) -> str:
     """One line of the table."""
-    promised, plain = (f"{t:.2g}" for t in seen.honest)
+    promised, plain = (f"{t:.2g}" for t in seen.baseline)
     smallest = "none" if math.isinf(seen.smallest) else f"{seen.smallest:.1e}"
     name = situation.op.kind
     mode = getattr(situation.op, "mode", "")

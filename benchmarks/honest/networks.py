@@ -37,7 +37,7 @@ from benchmarks.honest.runs import (
 )
 
 import verax
-from verax.campaign.subjects import Remembering
+from verax.campaign.subjects import CachedAnswers
 from verax.export.onnx.writer import to_bytes
 from verax.frontends.model import Model
 from verax.ir.graph import Graph, specialise
@@ -259,7 +259,7 @@ def subject(network: Network, run: Run) -> Runner:
     """The implementation under test; live ones are run once for every set of values asked for."""
     if run.runner.endswith(".npz"):
         return _stored(network, run)
-    live = network.subjects.setdefault((run.runner, run.style), Remembering(_live(network, run)))
+    live = network.subjects.setdefault((run.runner, run.style), CachedAnswers(_live(network, run)))
     if run.view not in (RECORDED, RECORDED_INSIDE):
         return live
     inputs = network.inputs[run.style]

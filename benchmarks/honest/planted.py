@@ -22,10 +22,10 @@ from benchmarks.honest.runs import FILE, FLOAT32, INT8, ONNX
 
 from verax.campaign import random_networks
 from verax.campaign.explaining import explained
-from verax.campaign.placements import PLANTS, Placement, placements
-from verax.campaign.plants import Rewrite
-from verax.campaign.plants_numbers import NUMBER_PLANTS
-from verax.campaign.subjects import PlantedFile, PlantedNumbers
+from verax.campaign.faults import Rewrite
+from verax.campaign.faults_in_numbers import NUMBER_FAULTS
+from verax.campaign.placements import FAULTS, Placement, placements
+from verax.campaign.subjects import FaultyFile, FaultyNumbers
 from verax.export.onnx.writer import to_bytes
 from verax.judge import check
 from verax.judge.protocol import Runner
@@ -96,8 +96,8 @@ def _judge(key: str, forms: Forms, outcome: PlantedOutcome) -> None:
     if found is None:
         outcome.reasons = ["no visible placement"]
         return
-    outcome.plant, outcome.node, outcome.operator = found.plant.name, found.node, found.operator
-    outcome.effect, outcome.outside = min(found.effect, 1e300), found.plant.outside
+    outcome.plant, outcome.node, outcome.operator = found.fault.name, found.node, found.operator
+    outcome.effect, outcome.outside = min(found.effect, 1e300), found.fault.outside
     subject = subject_of(found, kind, watches=True)
     verdict = check(graph, subject, inputs, explain=False, twice=False)
     outcome.result, outcome.verdict = JUDGED, str(verdict.kind)
@@ -126,8 +126,8 @@ def _form(key: str, forms: Forms) -> tuple[str, str]:
 
 def placement_of(key: str, network: random_networks.Network, in_file: bool) -> Placement | None:
     """The first visible placement in the order of kinds that belongs to the key."""
-    known = {**PLANTS, **(QUANTISED_PLANTS if key.startswith(QUANTISED) else {})}
-    names = [n for n in known if not (in_file and known[n] in NUMBER_PLANTS)]
+    known = {**FAULTS, **(QUANTISED_PLANTS if key.startswith(QUANTISED) else {})}
+    names = [n for n in known if not (in_file and known[n] in NUMBER_FAULTS)]
     random.Random(key).shuffle(names)
     kinds = {n.op.kind for n in network.graph.nodes}
     names_of_nodes = [n.name for n in network.graph.nodes]
@@ -143,9 +143,9 @@ def placement_of(key: str, network: random_networks.Network, in_file: bool) -> P
 def subject_of(found: Placement, kind: str, watches: bool) -> Runner:
     """The subject that makes the mistake."""
     if kind == NUMBERS:
-        return PlantedNumbers({found.node: found.change}, watches)
+        return FaultyNumbers({found.node: found.change}, watches)
     assert isinstance(found.change, Rewrite)
-    subject = PlantedFile(found.node, found.change, watches)
+    subject = FaultyFile(found.node, found.change, watches)
     if kind == OPENVINO:
         subject.runner = OpenVinoRunner(writer=to_bytes, threads=1, isolated=False)
     return subject
@@ -168,14 +168,14 @@ def _explain(
         outcome.outside = True  # the library is about computed floats
         return
     told = explained(found, arrays, values[node.outputs[0]])
-    outcome.explanations, outcome.explained = list(told.names), told.found
+    outcome.explanations, outcome.explained = list(told.names), told.is_found
 
 
 def _reaches(found: Placement, subject: Runner, inputs: dict[str, np.ndarray]) -> bool:
     """Whether the subject's outputs err clearly more than honest float32 does."""
     graph = found.network.graph
     truth = evaluate(graph, inputs)
-    honest = PlantedNumbers().run(graph, inputs)
+    honest = FaultyNumbers().run(graph, inputs)
     given = subject.run(graph, inputs)
     return any(
         root_mean_square(given[v] - y) > REACHES_OUTPUTS * root_mean_square(honest[v] - y)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.campaign.plants import Change, Plant, Site
+from verax.campaign.faults import Change, Fault, Site
 
 BOTH = ("QuantizeLinear", "DequantizeLinear")
 
@@ -54,10 +54,10 @@ def _moved(zero: np.ndarray) -> np.ndarray:
 QUANTISED_PLANTS = {
     p.name: p
     for p in (
-        Plant("zero point off by one", BOTH, zero_point_moved),
-        Plant("zero point left in the middle", BOTH, zero_point_missing),
-        Plant("scale off by 1 %", BOTH, scale_off),
-        Plant("scale rounded to a power of two", BOTH, scale_rounded),
-        Plant("scales of the channels rolled", BOTH, scales_rolled),
+        Fault("zero point off by one", BOTH, zero_point_moved),
+        Fault("zero point left in the middle", BOTH, zero_point_missing),
+        Fault("scale off by 1 %", BOTH, scale_off),
+        Fault("scale rounded to a power of two", BOTH, scale_rounded),
+        Fault("scales of the channels rolled", BOTH, scales_rolled),
     )
 }

@@ -27,20 +27,20 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from verax.campaign.faults_in_numbers import NUMBER_FAULTS
 from verax.campaign.hostile_inputs import STYLES
 from verax.campaign.outcomes import (
     RUNNERS,
+    BaselineCase,
     Case,
-    HonestCase,
+    FaultCase,
     Outcome,
     PairCase,
-    PlantCase,
     died,
     run_case,
 )
-from verax.campaign.placements import PLANTS
-from verax.campaign.plants_numbers import NUMBER_PLANTS
-from verax.campaign.summary import honest_rows, judged, plant_figures, plant_rows, reasons
+from verax.campaign.placements import FAULTS
+from verax.campaign.summary import baseline_rows, fault_figures, fault_rows, judged, reasons
 from verax.campaign.workers import run_cases
 
 NETWORKS, PLACEMENTS, PAIRS = 500, 10, 100
@@ -58,12 +58,12 @@ PLANT_COLUMNS = (
 )
 
 
-def honest_cases(only: str, limit: int | None, seed: int) -> Iterator[HonestCase]:
+def honest_cases(only: str, limit: int | None, seed: int) -> Iterator[BaselineCase]:
     """Every implementation on every network; those that compile for seconds on some of them."""
     for number, name in itertools.product(range(limit or NETWORKS), RUNNERS):
         slow = name.startswith("verax") and number % SLOW_EVERY
         if re.search(only, name) and not slow:
-            yield HonestCase(seed + number, name)
+            yield BaselineCase(seed + number, name)
 
 
 def hostile_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
@@ -75,25 +75,25 @@ def hostile_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
 
 def plant_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
     """Every kind of mistake in the numbers and in a file, half of them in deep networks."""
-    names = [n for n in PLANTS if re.search(only, n)]
+    names = [n for n in FAULTS if re.search(only, n)]
     for number, in_file in itertools.product(range(limit or PLACEMENTS), (False, True)):
         for name in names:
-            if in_file and PLANTS[name] in NUMBER_PLANTS:
+            if in_file and FAULTS[name] in NUMBER_FAULTS:
                 continue
-            yield PlantCase(name, seed + number, deep=number % 2 == 1, in_file=in_file)
+            yield FaultCase(name, seed + number, deep=number % 2 == 1, in_file=in_file)
 
 
 def pair_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
     """Random pairs of kinds."""
     draw = random.Random(seed)
-    names = [n for n in PLANTS if re.search(only, n)]
+    names = [n for n in FAULTS if re.search(only, n)]
     for number in range(limit or PAIRS):
         yield PairCase(draw.choice(names), draw.choice(names), seed + number)
 
 
 def honest_table(outcomes: Sequence[Outcome]) -> Table:
     table = Table(*HONEST_COLUMNS, title="Honest implementations on random networks")
-    for row in honest_rows(outcomes):
+    for row in baseline_rows(outcomes):
         table.add_row(*row)
     return table
 
@@ -101,16 +101,16 @@ def honest_table(outcomes: Sequence[Outcome]) -> Table:
 def plant_table(outcomes: Sequence[Outcome]) -> Table:
     table = Table(*PLANT_COLUMNS, title="Planted mistakes")
     table.columns[0].no_wrap = True
-    for row in plant_rows(outcomes):
+    for row in fault_rows(outcomes):
         table.add_row(*row)
     table.add_section()
-    table.add_row("all", *map(str, plant_figures(judged(outcomes))))
+    table.add_row("all", *map(str, fault_figures(judged(outcomes))))
     return table
 
 
 def pair_table(outcomes: Sequence[Outcome]) -> Table:
     table = Table(*PLANT_COLUMNS[1:4], "located by cutting", title="Two mistakes at once")
-    placed, detected, located, _, _, cut, *_ = plant_figures(judged(outcomes))
+    placed, detected, located, _, _, cut, *_ = fault_figures(judged(outcomes))
     table.add_row(*map(str, (placed, detected, located, cut)))
     return table
 

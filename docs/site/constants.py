@@ -23,7 +23,7 @@ PAGES = Path(__file__).parents[1]
 MODULES = {
     "statistics": "verax.numerics.statistics",
     "error_model": "verax.numerics.error_model",
-    "widen": "verax.judge.locate.widen",
+    "widen": "verax.judge.locate.enlarge",
     "check": "verax.judge.check",
     "networks": "verax.judge.align.networks",
     "explain": "verax.judge.explain.node",

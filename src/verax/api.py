@@ -24,7 +24,7 @@ from verax.by_value import ByValueRunner, same_inputs, same_outputs
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import Network, graph_of, model_of
 from verax.evaluation import evaluate as evaluate_samples
-from verax.evaluation.falls import find_fall
+from verax.evaluation.accuracy_drop import find_accuracy_drop
 from verax.exchanged import Exchanged, exchanged
 from verax.frontends.model import Model
 from verax.images import ImageOptions
@@ -384,12 +384,14 @@ def bisect(
                 next_step="leave one of them out",
             )
         show = options.get("progress")
-        fall = find_fall(graph, runner, images, labels, image=image, pixels=said, progress=show)
+        fall = find_accuracy_drop(
+            graph, runner, images, labels, image=image, pixels=said, progress=show
+        )
         inputs = fall.inputs
     folder = None if repro is None else prepare(repro, force=force)
     found = judge_bisect(graph, runner, inputs, options=judging, **options)
     if fall is not None:
-        found = with_accuracy(found, fall.found, fall.names)
+        found = with_accuracy(found, fall.search, fall.names)
     if folder is None:
         return found.record
     return write_cases(

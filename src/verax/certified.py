@@ -31,7 +31,7 @@ from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
 from verax.judge.certify import Examined, examine, outputs_ahead
 from verax.judge.inputs import draw_inputs
-from verax.judge.output_errors import Trials
+from verax.judge.output_errors import OutputTrials
 from verax.judge.regions.budget import Budget, in_context
 from verax.judge.regions.network import Ahead, Progress
 from verax.records.certificate import Certificate, Draw
@@ -79,7 +79,7 @@ def compile_certified(
             return exe, certificate
     fallbacks: dict[str, str] = {}
     budget = Budget.of(None)
-    trials: Trials | None = None
+    trials: OutputTrials | None = None
     ahead = _Ahead(graph, given[0][0], seed, budget)
     while True:
         asked = dataclasses.replace(settings, keep_exact=(*settings.keep_exact, *fallbacks))
@@ -88,12 +88,12 @@ def compile_certified(
         recipe = exe.recipe
         if trials is None and recipe.algorithms:
             halves = BFLOAT16_PRODUCTS in recipe.algorithms.values()
-            trials = Trials(
+            trials = OutputTrials(
                 graph,
                 given,
                 partial(_without_approximations, make, settings),
                 seed=seed,
-                halves=halves,
+                allows_bf16=halves,
             )
         if trials is not None:
             own = [n for n, how in recipe.algorithms.items() if how != BFLOAT16_PRODUCTS]
@@ -162,7 +162,7 @@ def _without_approximations(make: Callable[[Settings], E], settings: Settings) -
     return VeraxRunner(plain, make(plain))
 
 
-def _with_ratios(draws: Sequence[Draw], trials: Trials | None) -> tuple[Draw, ...]:
+def _with_ratios(draws: Sequence[Draw], trials: OutputTrials | None) -> tuple[Draw, ...]:
     """The draws, whose outputs say how far they err beside O1."""
     if trials is None or len(trials.ratios) < len(draws):
         return tuple(draws)

@@ -73,8 +73,8 @@ def test_a_placement_is_the_same_mistake_each_time(tmp_path: Path) -> None:
     key = "digits.onnx/planted/numbers/0"
     first, second = (placement_of(key, network, in_file=False) for _ in range(2))
     assert first is not None and second is not None
-    assert (first.plant.name, first.node, first.effect) == (
-        second.plant.name,
+    assert (first.fault.name, first.node, first.effect) == (
+        second.fault.name,
         second.node,
         second.effect,
     )

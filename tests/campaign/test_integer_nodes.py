@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from verax.campaign.plants import Rewrite, evaluate_rewrite
+from verax.campaign.faults import Rewrite, evaluate_rewrite
 from verax.ir.graph import Node
 from verax.ops.pointwise.arithmetic import Div, Mul
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from verax.campaign.outcomes import RUNNERS, HonestCase, Outcome, PlantCase, run_case
-from verax.campaign.placements import PLANTS, place
-from verax.campaign.subjects import PlantedNumbers
-from verax.campaign.summary import Share, honest_rows, plant_rows, reasons
+from verax.campaign.outcomes import RUNNERS, BaselineCase, FaultCase, Outcome, run_case
+from verax.campaign.placements import FAULTS, find_placement
+from verax.campaign.subjects import FaultyNumbers
+from verax.campaign.summary import Share, baseline_rows, fault_rows, reasons
 
 QUICK = [n for n in RUNNERS if not n.startswith("verax")]
 
@@ -15,13 +15,13 @@ QUICK = [n for n in RUNNERS if not n.startswith("verax")]
 def test_honest_implementations_raise_no_alarm(name: str) -> None:
     if name != "reference":
         pytest.importorskip(name, reason=f"{name} is not installed")
-    outcomes = [run_case(HonestCase(seed, name)) for seed in range(4)]
+    outcomes = [run_case(BaselineCase(seed, name)) for seed in range(4)]
     assert [o.alarms for o in outcomes if o.alarms] == []
     assert any(not o.skipped for o in outcomes)
 
 
 def test_our_compiler_raises_no_alarm() -> None:
-    outcome = run_case(HonestCase(8, "verax:O1"))
+    outcome = run_case(BaselineCase(8, "verax:O1"))
     assert (outcome.skipped, outcome.alarms) == ("", [])
 
 
@@ -30,24 +30,24 @@ def test_what_a_subject_refuses_is_counted_with_its_reason(monkeypatch) -> None:
         raise RuntimeError("no such thing\nand more")
 
     monkeypatch.setitem(RUNNERS, "broken", refuse)
-    outcome = run_case(HonestCase(0, "broken"))
+    outcome = run_case(BaselineCase(0, "broken"))
     assert outcome.skipped == "RuntimeError: no such thing"
     assert reasons([outcome]) == {"RuntimeError: no such thing": 1}
-    assert honest_rows([outcome]) == [("broken", "0", "1", "0", "0")]
+    assert baseline_rows([outcome]) == [("broken", "0", "1", "0", "0")]
 
 
 def test_a_planted_mistake_is_detected_and_pinned() -> None:
-    outcome = run_case(PlantCase("bias missing", 0, deep=False))
+    outcome = run_case(FaultCase("bias missing", 0, deep=False))
     assert outcome.detected and outcome.located
     assert outcome.blamed == [outcome.node]
 
 
 def test_placements_are_reproducible_visible_and_random() -> None:
-    plant = PLANTS["kernel flipped"]
+    plant = FAULTS["kernel flipped"]
     first, again, other = (
-        place(plant, 1, deep=True),
-        place(plant, 1, deep=True),
-        place(plant, 2, deep=True),
+        find_placement(plant, 1, deep=True),
+        find_placement(plant, 1, deep=True),
+        find_placement(plant, 2, deep=True),
     )
     assert first is not None and again is not None and other is not None
     assert (first.network.graph, first.node) == (again.network.graph, again.node)
@@ -59,12 +59,12 @@ def test_placements_are_reproducible_visible_and_random() -> None:
 def test_what_changes_nothing_is_not_placed(name: str) -> None:
     """Equal pads swapped, an epsilon set to what it is: no mistake."""
     for number in range(3):
-        found = place(PLANTS[name], number, deep=False)
+        found = find_placement(FAULTS[name], number, deep=False)
         assert found is not None
         graph, inputs = found.network.graph, found.network.inputs
         (value,) = next(n.outputs for n in graph.nodes if n.name == found.node)
-        wrong = PlantedNumbers({found.node: found.change}).run(graph, inputs, [value])
-        honest = PlantedNumbers().run(graph, inputs, [value])
+        wrong = FaultyNumbers({found.node: found.change}).run(graph, inputs, [value])
+        honest = FaultyNumbers().run(graph, inputs, [value])
         assert not np.array_equal(wrong[value], honest[value])
 
 
@@ -83,5 +83,5 @@ def test_figures_count_what_was_judged() -> None:
         Outcome("a", "2", detected=True, located=False, located_without=True),
         Outcome("a", "3", skipped="no visible placement"),
     ]
-    assert plant_rows(outcomes) == [("a", "2", "2", "1", "1", "1", "1/1", "1/1", "0", "0")]
+    assert fault_rows(outcomes) == [("a", "2", "2", "1", "1", "1", "1/1", "1/1", "0", "0")]
     assert f"{Share(1, 3).percent:.1f}" == "33.3"

@@ -13,8 +13,8 @@ import pytest
 from onnx import parser
 
 import verax
+from verax.campaign.network_sketch import Sketch, op
 from verax.campaign.outcomes import RUNNERS
-from verax.campaign.sketch import Sketch, op
 from verax.ir.operator import Operator
 from verax.judge import check
 from verax.records.verdict import Kind, Verdict

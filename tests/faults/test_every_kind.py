@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verax.campaign.outcomes import PairCase, PlantCase, run_case
-from verax.campaign.placements import PLANTS, place
-from verax.campaign.plants import Site
-from verax.campaign.plants_nodes import NODE_PLANTS
-from verax.campaign.plants_numbers import NUMBER_PLANTS
-from verax.campaign.plants_windows import WINDOW_PLANTS
-from verax.campaign.subjects import PlantedNumbers
+from verax.campaign.faults import Site
+from verax.campaign.faults_in_nodes import NODE_FAULTS
+from verax.campaign.faults_in_numbers import NUMBER_FAULTS
+from verax.campaign.faults_in_windows import WINDOW_FAULTS
+from verax.campaign.outcomes import FaultCase, PairCase, run_case
+from verax.campaign.placements import FAULTS, find_placement
+from verax.campaign.subjects import FaultyNumbers
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
 from verax.judge import check
@@ -19,12 +19,14 @@ from verax.ops.pointwise.arithmetic import Neg
 from verax.records.verdict import Kind
 
 
-@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_mistake_is_pinned_to_its_node(name: str) -> None:
-    placement = next(filter(None, (place(PLANTS[name], n, deep=False) for n in range(4))), None)
+    placement = next(
+        filter(None, (find_placement(FAULTS[name], n, deep=False) for n in range(4))), None
+    )
     assert placement is not None, "no visible placement was found"
     network = placement.network
-    subject = PlantedNumbers({placement.node: placement.change})
+    subject = FaultyNumbers({placement.node: placement.change})
     verdict = check(network.graph, subject, network.inputs, explain=False, twice=False)
     assert verdict.kind is Kind.mistake
     assert [b.node for b in verdict.blame] == [placement.node]
@@ -44,7 +46,7 @@ DEEP = {
 def test_a_mistake_in_a_deep_network_is_located_by_cutting_and_explained(name: str) -> None:
     if DEEP[name]:
         pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    outcome = run_case(PlantCase(name, 7, deep=True, in_file=DEEP[name]))
+    outcome = run_case(FaultCase(name, 7, deep=True, in_file=DEEP[name]))
     assert outcome.skipped == ""
     assert outcome.located
     assert outcome.without == "mistake"
@@ -52,10 +54,10 @@ def test_a_mistake_in_a_deep_network_is_located_by_cutting_and_explained(name: s
     assert outcome.true, outcome.explanations
 
 
-@pytest.mark.parametrize("name", [n for n, p in PLANTS.items() if p.outside])
+@pytest.mark.parametrize("name", [n for n, p in FAULTS.items() if p.outside])
 def test_what_nothing_explains_is_not_explained(name: str) -> None:
     for number in range(2):
-        outcome = run_case(PlantCase(name, number, deep=False))
+        outcome = run_case(FaultCase(name, number, deep=False))
         assert outcome.located
         assert outcome.explanations == []
 
@@ -73,11 +75,11 @@ def test_two_mistakes_at_once_are_both_found(first: str, second: str) -> None:
 
 
 def test_kinds_have_names_of_their_own() -> None:
-    assert len(PLANTS) == len(WINDOW_PLANTS) + len(NODE_PLANTS) + len(NUMBER_PLANTS) >= 60
+    assert len(FAULTS) == len(WINDOW_FAULTS) + len(NODE_FAULTS) + len(NUMBER_FAULTS) >= 60
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2, 0), (3, 1, 1)], ids=str)
-@pytest.mark.parametrize("plant", NUMBER_PLANTS, ids=lambda p: p.name)
+@pytest.mark.parametrize("plant", NUMBER_FAULTS, ids=lambda p: p.name)
 def test_a_mistake_in_numbers_is_made_or_declined_for_every_shape(plant, shape) -> None:
     b = Builder("flat")
     x = np.random.default_rng(93).standard_normal(shape).astype(np.float32)

@@ -18,7 +18,7 @@ from verax.ir.rewrite import Rewriter
 from verax.ir.types import TensorType
 from verax.judge.bisect import bisect
 from verax.judge.inputs import draw_inputs
-from verax.judge.locate.optimisations import guilty_optimisation
+from verax.judge.locate.optimization_search import faulty_optimization
 from verax.judge.protocol import Capabilities
 from verax.ops.pointwise.activation import Relu
 from verax.ops.pointwise.arithmetic import Mul
@@ -112,9 +112,9 @@ def test_node_and_cause_are_named_with_and_without_values_inside(what: str, watc
     assert (blame.node, blame.region) == (node, ())
     assert found.record.optimisations is None
     assert (found.record.evaluations > 0) is not watches
-    (guilty,) = found.guilty
+    (guilty,) = found.faulty
     assert guilty.inputs
-    assert guilty.given.keys() == {blame.value}
+    assert guilty.actual.keys() == {blame.value}
     assert blame.explanations
 
 
@@ -148,7 +148,7 @@ def test_a_fault_of_the_harness_blames_no_node() -> None:
     found = bisect(GRAPH, Swapped())
     assert found.record.verdict.causes
     assert found.record.evaluations == 0
-    assert found.guilty == ()
+    assert found.faulty == ()
     assert found.record.exit_code == 1
 
 
@@ -169,20 +169,20 @@ def test_the_first_wrong_step_is_found_in_a_logarithm_of_runs(first: int) -> Non
         runs.append(step)
         return outputs(5 if step >= first else 1)
 
-    found = guilty_optimisation(names, run, kind)
+    found = faulty_optimization(names, run, kind)
     assert found.guilty == f"step {first}"
     assert len(runs) <= 6
     assert len(set(runs)) == len(runs)
 
 
 def test_a_subject_wrong_from_the_start_has_no_guilty_step() -> None:
-    found = guilty_optimisation(["plain", "all"], lambda i: outputs(7), kind)
+    found = faulty_optimization(["plain", "all"], lambda i: outputs(7), kind)
     assert found.guilty == ""
     assert "wrong already at 'plain'" in found.words
 
 
 def test_a_change_within_rounding_is_named_without_blame() -> None:
-    found = guilty_optimisation(["a", "b", "c"], lambda i: outputs(1 + (i > 1)), kind)
+    found = faulty_optimization(["a", "b", "c"], lambda i: outputs(1 + (i > 1)), kind)
     assert found.guilty == ""
     assert "changes first with 'c', within rounding" in found.words
     assert [t.same_bits for t in found.tried] == [True, True, False]
@@ -194,4 +194,4 @@ def test_a_step_that_cannot_run_is_passed_over() -> None:
             raise UsageError("this level does not exist here")
         return outputs(5 if step == 2 else 1)
 
-    assert guilty_optimisation(["a", "b", "c"], run, kind).guilty == "c"
+    assert faulty_optimization(["a", "b", "c"], run, kind).guilty == "c"

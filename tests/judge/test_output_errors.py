@@ -12,7 +12,7 @@ import verax
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import output_errors
-from verax.judge.output_errors import Trial, Trials, most_harmful
+from verax.judge.output_errors import OutputTrial, OutputTrials, most_harmful
 from verax.judge.stress_inputs import stressed_inputs
 from verax.numerics import statistics as st
 from verax.ops.movement.slicing import Concat
@@ -42,7 +42,7 @@ LAYERS = ("harmless", "harmful")
 
 def test_the_most_harmful_layer_goes_back_on_padded_rows() -> None:
     graph, inputs = two_products()
-    trials = Trials(graph, [(inputs, {"x": "given"})], Planted)
+    trials = OutputTrials(graph, [(inputs, {"x": "given"})], Planted)
     assert trials.failing(Planted(["harmless"], by_strassen), ["harmless"]) == {}
     assert all(r <= st.LOST for one in trials.ratios for r in one.values())
     failing = trials.failing(Planted(LAYERS, by_strassen), LAYERS)
@@ -55,7 +55,7 @@ def test_the_most_harmful_layer_goes_back_on_padded_rows() -> None:
 
 def test_with_nothing_left_to_put_back_it_is_a_problem() -> None:
     graph, inputs = two_products()
-    trials = Trials(graph, [(inputs, {})], Planted)
+    trials = OutputTrials(graph, [(inputs, {})], Planted)
     assert trials.failing(Planted(LAYERS, by_strassen), []) == {}
     (problem,) = trials.problems
     assert "more than 16 (padded: zero rows at the end)" in problem
@@ -64,7 +64,7 @@ def test_with_nothing_left_to_put_back_it_is_a_problem() -> None:
 
 def test_programs_are_bounded() -> None:
     graph, inputs = two_products()
-    trials = Trials(graph, [(inputs, {})], Planted)
+    trials = OutputTrials(graph, [(inputs, {})], Planted)
     subject = Planted(LAYERS, by_strassen)
     for _ in range(output_errors.MOST_ROUNDS):
         assert trials.failing(subject, LAYERS).keys() == {"harmful"}
@@ -74,12 +74,12 @@ def test_programs_are_bounded() -> None:
 def test_harm_is_what_a_layer_alone_does() -> None:
     graph, inputs = two_products()
     inputs = {"x": np.where(np.arange(ROWS)[:, None] < 40, inputs["x"], 0).astype(np.float32)}
-    trial = Trial(graph, inputs, {}).evaluate().measure(Planted())
+    trial = OutputTrial(graph, inputs, {}).evaluate().measure(Planted())
     subject = Planted(LAYERS, by_strassen)
     ratios = trial.ratios(subject.run(graph, inputs))
     harmful = most_harmful(trial, subject, LAYERS, ratios)
     assert harmful.keys() == {"harmful"} and ratios["y"] > 1e4
-    assert Trial(graph, inputs, {}).evaluate().ratios(Planted().run(graph, inputs))["y"] <= 2
+    assert OutputTrial(graph, inputs, {}).evaluate().ratios(Planted().run(graph, inputs))["y"] <= 2
 
 
 def test_what_is_stressed() -> None:

@@ -50,7 +50,7 @@ def test_what_is_known_by_then_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline.Clock, "is_up", property(lambda self: bool(late)))
     monkeypatch.setattr(
         sys.modules["verax.judge.check"],
-        "widen",
+        "enlarge_regions",
         lambda graph, found, *args, **options: late.append("now") or found,
     )
     found = check(small_network(), wrong(), seed=4, timeout=3)

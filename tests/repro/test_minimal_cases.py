@@ -17,7 +17,7 @@ from verax.base.errors import UsageError
 from verax.export.onnx.writer import to_bytes, to_onnx
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
-from verax.judge.bisect import Bisected, bisect
+from verax.judge.bisect import BisectionResult, bisect
 from verax.judge.inputs import draw_inputs
 from verax.ops.pointwise.activation import LeakyRelu, Relu
 from verax.ops.pointwise.arithmetic import Mul
@@ -34,7 +34,7 @@ from verax.runners.onnx_runtime import OnnxRuntimeRunner
 GRAPH = small_network()
 
 
-def found_in(subject: Planted | OnnxRuntimeRunner | ArraysRunner) -> Bisected:
+def found_in(subject: Planted | OnnxRuntimeRunner | ArraysRunner) -> BisectionResult:
     return bisect(GRAPH, subject, watch=False)
 
 
@@ -102,7 +102,7 @@ def test_a_recorded_answer_gives_a_case_that_says_so(tmp_path: Path) -> None:
 def test_the_subject_is_tried_alone_and_images_and_channels_are_left_out() -> None:
     subject = Planted(["stem"], MISTAKES["one weight off by 1e-3"][1])
     found = found_in(subject)
-    case = minimal_case(GRAPH, subject, found.guilty[0], found.inputs)
+    case = minimal_case(GRAPH, subject, found.faulty[0], found.inputs)
     assert case.alone
     assert case.inputs["x"].shape[0] == 1
     assert max(case.inputs["x"].shape[2:]) <= 7
@@ -125,7 +125,7 @@ class NeedsMore(Planted):
 def test_a_part_that_is_right_by_itself_grows_until_it_is_not() -> None:
     subject = NeedsMore()
     found = bisect(GRAPH, subject)
-    (guilty,) = found.guilty
+    (guilty,) = found.faulty
     assert [n.name for n in guilty.graph.nodes] == ["leaky"]
     case = minimal_case(GRAPH, subject, guilty, found.inputs)
     assert case.alone

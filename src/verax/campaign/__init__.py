@@ -1,4 +1,4 @@
-"""Many cases for the judge: random networks, planted mistakes, and processes that run them.
+"""Fuzzing of the judge: random networks, injected faults, and processes that run the cases.
 
 The judge's own figures (false alarms, mistakes detected, located, explained) come from here;
 `benchmarks/judge` prints them. Nothing here decides anything: it makes cases and counts.

@@ -46,7 +46,7 @@ class Claims:
         inner = [v for n in self.graph.nodes for v in n.outputs if v not in self.graph.outputs]
         self.values = promised(self.graph, self.inputs, keep=[*inner, *self.graph.outputs])
         step = VIEWS[view]
-        self.shown = {*self.graph.outputs, *(inner[::step] if step else ())}
+        self.observed = {*self.graph.outputs, *(inner[::step] if step else ())}
         self.verdict = self._judge(self.values)
 
     def draw(self, random: np.random.Generator, count: int) -> Iterator[Claim]:
@@ -56,10 +56,10 @@ class Claims:
             return
         judged = dict.fromkeys([*(p.value for p in self.verdict.power),
                                 *(f.value for f in self.verdict.nodes)])  # fmt: skip
-        made = {v: self.graph.producers[v] for v in judged}
+        producers = {v: self.graph.producers[v] for v in judged}
         claims = [
             Claim(self.view, v, coverage.level, factor)
-            for v, node in made.items()
+            for v, node in producers.items()
             for factor in (False, True)
             if self.values[v].dtype.kind == "f" and self.values[v].any()
             if _name(node) not in coverage.blind
@@ -73,8 +73,8 @@ class Claims:
         return self._judge(self._carried_on(claim, random)).kind not in UNSEEN
 
     def _judge(self, values: Arrays) -> Verdict:
-        given = {v: values[v] for v in self.shown}
-        runner = ArraysRunner(given, "recorded")
+        recorded = {v: values[v] for v in self.observed}
+        runner = ArraysRunner(recorded, "recorded")
         return check(self.graph, runner, self.inputs, twice=False, explain=False)
 
     def _carried_on(self, claim: Claim, random: np.random.Generator) -> dict[str, np.ndarray]:
@@ -82,15 +82,15 @@ class Claims:
         true = self.values[claim.value]
         error = np.float64(1) if claim.factor else random.standard_normal(true.shape)
         wrong = (true.astype(np.float64) * (1 + claim.size * error)).astype(true.dtype)
-        found = {**self.values, claim.value: wrong}
-        moved = {claim.value}
+        values = {**self.values, claim.value: wrong}
+        changed = {claim.value}
         for node in self.graph.nodes:
-            if claim.value in node.outputs or moved.isdisjoint(v for v in node.inputs if v):
+            if claim.value in node.outputs or changed.isdisjoint(v for v in node.inputs if v):
                 continue
-            part, known = _alone(self.graph, node), {**found, **self.inputs}
-            found.update(promised(part, {v: known[v] for v in part.inputs}))
-            moved.update(node.outputs)
-        return found
+            subgraph, available = _alone(self.graph, node), {**values, **self.inputs}
+            values.update(promised(subgraph, {v: available[v] for v in subgraph.inputs}))
+            changed.update(node.outputs)
+        return values
 
 
 def _alone(graph: Graph, node: Node) -> Graph:
@@ -110,13 +110,13 @@ def false_claims(
 ) -> tuple[int, list[tuple[str, Claim]]]:
     """How many claims of these networks were tried, at most `count` of each in each view, and
     those that were not true, with the network's name."""
-    tried, false = 0, []
+    count_tried, false = 0, []
     for i, network in enumerate(networks):
         for view in VIEWS:
             claims = Claims(network, view)
             random = np.random.default_rng([seed, i, len(view)])
             for claim in claims.draw(random, count):
-                tried += 1
+                count_tried += 1
                 if not claims.is_true(claim, random):
                     false.append((network.graph.name, claim))
-    return tried, false
+    return count_tried, false

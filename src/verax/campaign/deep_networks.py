@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from verax.campaign.network_sketch import Sketch, op
 from verax.campaign.random_networks import Network
 from verax.campaign.random_nodes import batch_norm
-from verax.campaign.sketch import Sketch, op
 
 
 def deep_network(seed: int, style: str = "") -> Network:
@@ -23,11 +23,11 @@ def deep_network(seed: int, style: str = "") -> Network:
     Input x: float32 [2, 3, 18-24, 20-27]. Deterministic for its arguments.
     """
     random = np.random.default_rng([seed, 77])
-    chosen = style or list(STYLES)[int(random.integers(len(STYLES)))]
-    s = Sketch(f"{chosen}{seed}", random)
+    selected_style = style or list(STYLES)[int(random.integers(len(STYLES)))]
+    s = Sketch(f"{selected_style}{seed}", random)
     height, width = 18 + 2 * int(random.integers(4)), 21 + 2 * int(random.integers(4))
     x = s.input("x", random.standard_normal((2, 3, height, width)).astype(np.float32))
-    STYLES[chosen](s, x)
+    STYLES[selected_style](s, x)
     return Network(s.graph(), s.inputs, seed)
 
 

@@ -1,4 +1,4 @@
-"""Whether the judge's explanations of a planted mistake are true.
+"""Whether the judge's explanations of an injected fault are true.
 
 An explanation names a rival meaning. It is the truth when that rival, on inputs that it has never
 seen, gives what the planted node gives there: not by its name, but as a function. Explanations that
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from verax.campaign.faults import Rewrite, apply, evaluate_rewrite
 from verax.campaign.placements import Placement
-from verax.campaign.plants import Rewrite, apply, evaluate_rewrite
 from verax.ir.graph import Graph, Node
 from verax.judge.decide.local import check_node
 from verax.judge.explain.hypotheses.library import hypotheses
@@ -33,7 +33,7 @@ class Explained:
     true: frozenset[str]
 
     @property
-    def found(self) -> bool:
+    def is_found(self) -> bool:
         """Whether the truth is among them."""
         return bool(self.true)
 
@@ -48,20 +48,22 @@ class Explained:
         return bool(self.names) and not self.true
 
 
-def explained(placement: Placement, arrays: Sequence[Any], given: np.ndarray) -> Explained:
-    """Explanations of what the guilty node gave for `arrays`, and which of them are true."""
+def explained(placement: Placement, arrays: Sequence[Any], actual: np.ndarray) -> Explained:
+    """Explanations of the faulty node's output for `arrays`, and which of them are true."""
     graph = placement.network.graph
     node = next(n for n in graph.nodes if n.name == placement.node)
     types = graph.output_types(node)
-    names = tuple(e.hypothesis for e in explain(node, arrays, given, types))
+    names = tuple(e.hypothesis for e in explain(node, arrays, actual, types))
     true = set(names)
     random = np.random.default_rng(placement.network.seed)
     for _ in range(FRESH if names else 0):
-        other = fresh(graph, node, arrays, random)
-        suspect = suspect_of(node, other, planted(placement, node, other), types)
+        fresh_arrays = fresh(graph, node, arrays, random)
+        suspect = suspect_of(
+            node, fresh_arrays, faulty_output(placement, node, fresh_arrays), types
+        )
         if suspect is None:
             return Explained(names, frozenset())
-        if check_node(node, other, [suspect.actual], types)[0].kind is not Kind.mistake:
+        if check_node(node, fresh_arrays, [suspect.actual], types)[0].kind is not Kind.mistake:
             continue  # the mistake does not show on these numbers: they tell nothing
         among = [h for h in hypotheses(suspect) if h.name in true]
         true = {fit.hypothesis.name for fit in fits(suspect, among)}
@@ -82,9 +84,9 @@ def fresh(
     return listed
 
 
-def planted(placement: Placement, node: Node, arrays: Sequence[Any]) -> np.ndarray:
-    """What the guilty node gives for other arrays, in float32."""
+def faulty_output(placement: Placement, node: Node, arrays: Sequence[Any]) -> np.ndarray:
+    """The faulty node's output for other arrays, in float32."""
     if isinstance(placement.change, Rewrite):
         return evaluate_rewrite(placement.change, node, arrays)
-    honest = apply(node.op, arrays)
-    return np.asarray(placement.change(list(arrays), honest.copy()), np.float32)
+    correct = apply(node.op, arrays)
+    return np.asarray(placement.change(list(arrays), correct.copy()), np.float32)

@@ -1,4 +1,4 @@
-"""Cases, each judged by itself, and what came of it: honest runs and planted mistakes."""
+"""Cases, each judged by itself, and their outcomes: baseline runs and injected faults."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.campaign.deep_networks import deep_network
 from verax.campaign.explaining import explained
+from verax.campaign.faults import Rewrite
 from verax.campaign.hostile_inputs import draw
-from verax.campaign.placements import PLANTS, Placement, place, place_two
-from verax.campaign.plants import Rewrite
+from verax.campaign.placements import FAULTS, Placement, find_placement, place_two
 from verax.campaign.random_networks import Network, random_network
-from verax.campaign.subjects import PlantedFile, PlantedNumbers, Remembering
+from verax.campaign.subjects import CachedAnswers, FaultyFile, FaultyNumbers
 from verax.campaign.torch_subject import TorchSubject
 from verax.export.onnx.writer import to_bytes
 from verax.judge import check
@@ -30,12 +30,12 @@ from verax.runners.openvino import OpenVinoRunner
 from verax.runners.subjects.factory import runner_of
 
 DEEP_EVERY = 5
-"""One honest network in so many is a deep one."""
+"""One baseline network in so many is a deep one."""
 
 
 @dataclass(frozen=True)
-class HonestCase:
-    """An honest implementation on a random network. style: of the inputs (`hostile_inputs`)."""
+class BaselineCase:
+    """A correct implementation on a random network. style: of the inputs (`hostile_inputs`)."""
 
     seed: int
     runner: str
@@ -47,17 +47,17 @@ class HonestCase:
 
 
 @dataclass(frozen=True)
-class PlantCase:
-    """A planted mistake. number: of the placement; in_file: run by ONNX Runtime."""
+class FaultCase:
+    """An injected fault. index: of the placement; in_file: run by ONNX Runtime."""
 
-    plant: str
-    number: int
+    fault: str
+    index: int
     deep: bool
     in_file: bool = False
 
     @property
     def kind(self) -> str:
-        return self.plant
+        return self.fault
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class PairCase:
 
     first: str
     second: str
-    number: int
+    index: int
 
     @property
     def kind(self) -> str:
         return "two at once"
 
 
-Case = HonestCase | PlantCase | PairCase
+Case = BaselineCase | FaultCase | PairCase
 
 
 @dataclass
@@ -115,12 +115,12 @@ def run_case(case: Case) -> Outcome:
     began = time.perf_counter()
     outcome = Outcome(case.kind, repr(case))
     try:
-        if isinstance(case, HonestCase):
-            _honest(case, outcome)
+        if isinstance(case, BaselineCase):
+            _run_baseline(case, outcome)
         elif isinstance(case, PairCase):
-            _two(case, outcome)
+            _run_pair(case, outcome)
         else:
-            _planted(case, outcome)
+            _run_fault(case, outcome)
     except Exception as error:  # a foreign runtime may raise anything
         cause = error.cause if isinstance(error, VeraxError) else str(error)
         outcome.skipped = f"{type(error).__name__}: {cause}".splitlines()[0][:160]
@@ -141,11 +141,11 @@ RUNNERS: dict[str, Callable[[], Runner]] = {
     "verax:O1": lambda: runner_of("verax:O1", threads=1),
     "reference": lambda: runner_of("reference"),
 }
-"""Honest implementations, in this process."""
+"""Correct implementations, in this process."""
 
 
-def honest_network(seed: int, style: str = "normal") -> Network:
-    """The network of an honest case: mostly small, one in DEEP_EVERY deep."""
+def baseline_network(seed: int, style: str = "normal") -> Network:
+    """The network of a baseline case: mostly small, one in DEEP_EVERY deep."""
     network = deep_network(seed) if seed % DEEP_EVERY == 0 else random_network(seed)
     if style == "normal":
         return network
@@ -153,21 +153,21 @@ def honest_network(seed: int, style: str = "normal") -> Network:
     return dataclasses.replace(network, inputs=inputs)
 
 
-def _honest(case: HonestCase, outcome: Outcome) -> None:
-    network = honest_network(case.seed, case.style)
+def _run_baseline(case: BaselineCase, outcome: Outcome) -> None:
+    network = baseline_network(case.seed, case.style)
     outcome.network = network.graph.name
-    subject = Remembering(RUNNERS[case.runner]())
+    subject = CachedAnswers(RUNNERS[case.runner]())
     for watch in (True, False):
         verdict = check(
             network.graph, subject, network.inputs, watch=watch, explain=False, twice=False
         )
-        how = "watched" if watch else "outputs only"
-        for found in verdict.nodes:
-            if found.kind is Kind.mistake:
-                node = network.graph.producers[found.value]
+        view = "watched" if watch else "outputs only"
+        for finding in verdict.nodes:
+            if finding.kind is Kind.mistake:
+                node = network.graph.producers[finding.value]
                 outcome.alarms.append(
-                    f"{how}: {found.value} = {node.op} T={found.statistic:.3g} "
-                    f"test={found.test} ({found.group}): {found.reason}"
+                    f"{view}: {finding.value} = {node.op} T={finding.statistic:.3g} "
+                    f"test={finding.test} ({finding.group}): {finding.reason}"
                 )
         if watch:
             outcome.verdict = str(verdict.kind)
@@ -175,20 +175,20 @@ def _honest(case: HonestCase, outcome: Outcome) -> None:
             outcome.without = str(verdict.kind)
 
 
-def placement_of(case: PlantCase) -> Placement | None:
-    """Where the mistake of a case is planted."""
-    return place(PLANTS[case.plant], case.number, deep=case.deep, in_file=case.in_file)
+def placement_of(case: FaultCase) -> Placement | None:
+    """The placement of a case's fault."""
+    return find_placement(FAULTS[case.fault], case.index, deep=case.deep, in_file=case.in_file)
 
 
 def subject_of(placement: Placement, in_file: bool, watches: bool) -> Runner:
     """The subject that makes the mistake."""
     if in_file:
         assert isinstance(placement.change, Rewrite)
-        return PlantedFile(placement.node, placement.change, watches)
-    return PlantedNumbers({placement.node: placement.change}, watches)
+        return FaultyFile(placement.node, placement.change, watches)
+    return FaultyNumbers({placement.node: placement.change}, watches)
 
 
-def _planted(case: PlantCase, outcome: Outcome) -> None:
+def _run_fault(case: FaultCase, outcome: Outcome) -> None:
     placement = placement_of(case)
     if placement is None:
         outcome.skipped = "no visible placement"
@@ -209,9 +209,9 @@ def _planted(case: PlantCase, outcome: Outcome) -> None:
     _without(case, placement, outcome)
 
 
-def _two(case: PairCase, outcome: Outcome) -> None:
-    """Both have to be blamed, and nobody else; with every value shown, and by cutting."""
-    pair = place_two(PLANTS[case.first], PLANTS[case.second], case.number)
+def _run_pair(case: PairCase, outcome: Outcome) -> None:
+    """Judge two faults: both have to be reported, and no other node; by values, and by cutting."""
+    pair = place_two(FAULTS[case.first], FAULTS[case.second], case.index)
     if pair is None:
         outcome.skipped = "no visible placement"
         return
@@ -220,30 +220,30 @@ def _two(case: PairCase, outcome: Outcome) -> None:
     outcome.network, outcome.node = network.graph.name, ", ".join(changes)
     outcome.operator = ", ".join(p.operator for p in pair)
     outcome.effect = min(p.effect for p in pair)
-    subject = PlantedNumbers(changes)
+    subject = FaultyNumbers(changes)
     verdict = check(network.graph, subject, network.inputs, explain=False, twice=False)
     outcome.verdict = str(verdict.kind)
     outcome.detected = verdict.kind is Kind.mistake
     outcome.blamed = [b.node for b in verdict.blame]
     outcome.located = set(outcome.blamed) == set(changes)
-    found = locate(network.graph, PlantedNumbers(changes, watches=False), network.inputs)
-    outcome.cuts = found.evaluations
-    outcome.located_without = {b.node for b in found.blame} == set(changes)
+    located = locate(network.graph, FaultyNumbers(changes, watches=False), network.inputs)
+    outcome.cuts = located.evaluations
+    outcome.located_without = {b.node for b in located.blame} == set(changes)
 
 
 def _explain(placement: Placement, subject: Runner, outcome: Outcome) -> None:
-    """What the judge says the mistake is, from the guilty node's own numbers."""
+    """The judge's explanation of the fault, from the faulty node's own numbers."""
     graph, inputs = placement.network.graph, placement.network.inputs
     node = next(n for n in graph.nodes if n.name == placement.node)
-    wanted = [v for v in (*node.inputs, node.outputs[0]) if v is not None]
-    values = {**graph.constants, **inputs, **subject.run(graph, inputs, wanted)}
+    names = [v for v in (*node.inputs, node.outputs[0]) if v is not None]
+    values = {**graph.constants, **inputs, **subject.run(graph, inputs, names)}
     arrays = [None if v is None else values[v] for v in node.inputs]
-    found = explained(placement, arrays, values[node.outputs[0]])
-    outcome.outside = placement.plant.outside
-    outcome.explanations, outcome.true = list(found.names), sorted(found.true)
+    explanations = explained(placement, arrays, values[node.outputs[0]])
+    outcome.outside = placement.fault.outside
+    outcome.explanations, outcome.true = list(explanations.names), sorted(explanations.true)
 
 
-def _without(case: PlantCase, placement: Placement, outcome: Outcome) -> None:
+def _without(case: FaultCase, placement: Placement, outcome: Outcome) -> None:
     """The same with nothing but the outputs, and the search by cutting the network."""
     graph, inputs = placement.network.graph, placement.network.inputs
     subject = subject_of(placement, case.in_file, watches=False)
@@ -251,20 +251,20 @@ def _without(case: PlantCase, placement: Placement, outcome: Outcome) -> None:
     outcome.without = str(verdict.kind)
     outcome.reaches = _reaches_outputs(placement.network, subject)
     if verdict.kind is Kind.mistake:
-        found = locate(graph, subject, inputs)
-        outcome.cuts = found.evaluations
-        outcome.located_without = [b.node for b in found.blame] == [placement.node] and all(
-            set(b.region) <= {placement.node} for b in found.blame
+        located = locate(graph, subject, inputs)
+        outcome.cuts = located.evaluations
+        outcome.located_without = [b.node for b in located.blame] == [placement.node] and all(
+            set(b.region) <= {placement.node} for b in located.blame
         )
 
 
 def _reaches_outputs(network: Network, subject: Runner) -> bool:
-    """Whether the subject's outputs err clearly more than honest float32 does."""
+    """True if the subject's outputs err clearly more than correct float32 outputs."""
     truth = evaluate(network.graph, network.inputs)
-    honest = PlantedNumbers().run(network.graph, network.inputs)
-    given = subject.run(network.graph, network.inputs)
+    baseline = FaultyNumbers().run(network.graph, network.inputs)
+    actual = subject.run(network.graph, network.inputs)
     return any(
-        root_mean_square(given[v] - y) > REACHES_OUTPUTS * root_mean_square(honest[v] - y)
+        root_mean_square(actual[v] - y) > REACHES_OUTPUTS * root_mean_square(baseline[v] - y)
         for v, y in truth.items()
         if np.isfinite(y).all()
     )

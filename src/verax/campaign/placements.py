@@ -1,4 +1,4 @@
-"""Places for planted mistakes: a network, a node, and a change that rounding cannot hide.
+"""Placements of injected faults: a network, a node, and a change that rounding cannot hide.
 
 Every kind of mistake is placed ten times and more, in small random networks and in deep ones, at
 random nodes. A place counts when the change is visible: it moves the node's true outcome by more
@@ -14,17 +14,17 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.campaign.deep_networks import deep_network
-from verax.campaign.plants import Change, Plant, Rewrite, Site
-from verax.campaign.plants_nodes import NODE_PLANTS
-from verax.campaign.plants_numbers import NUMBER_PLANTS
-from verax.campaign.plants_windows import WINDOW_PLANTS
+from verax.campaign.faults import Change, Fault, Rewrite, Site
+from verax.campaign.faults_in_nodes import NODE_FAULTS
+from verax.campaign.faults_in_numbers import NUMBER_FAULTS
+from verax.campaign.faults_in_windows import WINDOW_FAULTS
 from verax.campaign.random_networks import Network, random_network
 from verax.campaign.random_nodes import EXACTLY
-from verax.campaign.subjects import PlantedNumbers
+from verax.campaign.subjects import FaultyNumbers
 from verax.numerics.statistics import VISIBLE_T
 from verax.reference.evaluate import evaluate
 
-PLANTS: dict[str, Plant] = {p.name: p for p in (*WINDOW_PLANTS, *NODE_PLANTS, *NUMBER_PLANTS)}
+FAULTS: dict[str, Fault] = {p.name: p for p in (*WINDOW_FAULTS, *NODE_FAULTS, *NUMBER_FAULTS)}
 """Every kind of mistake by name."""
 ATTEMPTS = 30
 """Networks that are tried for one placement."""
@@ -36,7 +36,7 @@ STRIDE = 1000
 class Placement:
     """A mistake in its place. effect: T of the difference that it makes at its node."""
 
-    plant: Plant
+    fault: Fault
     network: Network
     node: str
     operator: str
@@ -49,25 +49,27 @@ class Placement:
         return isinstance(self.change, Rewrite)
 
 
-def place(plant: Plant, number: int, *, deep: bool, in_file: bool = False) -> Placement | None:
-    """The placement of this number, None when no visible one was found.
+def find_placement(
+    fault: Fault, index: int, *, deep: bool, in_file: bool = False
+) -> Placement | None:
+    """The placement with this index, None when no visible one was found.
 
     deep: in a deep network; where those lack the operator, in a small one. in_file: only changes
     that can be written into a file. Deterministic for its arguments.
     """
     for attempt in range(ATTEMPTS):
-        seed = number * STRIDE + attempt
+        seed = index * STRIDE + attempt
         # Deep networks lack rare operators: half of the attempts fall back.
-        network = deep_network(seed) if deep and attempt < ATTEMPTS // 2 else _small(plant, seed)
-        for found in placements(plant, network):
-            if not in_file or found.in_file:
-                return found
+        network = deep_network(seed) if deep and attempt < ATTEMPTS // 2 else _small(fault, seed)
+        for placement in placements(fault, network):
+            if not in_file or placement.in_file:
+                return placement
     return None
 
 
-def _small(plant: Plant, seed: int) -> Network:
+def _small(fault: Fault, seed: int) -> Network:
     random = np.random.default_rng(seed)
-    kind = plant.operators[int(random.integers(len(plant.operators)))]
+    kind = fault.operators[int(random.integers(len(fault.operators)))]
     must = [kind] if kind in EXACTLY else []
     if kind == "Conv":
         must = ["GroupedConv", "Conv"]
@@ -76,35 +78,35 @@ def _small(plant: Plant, seed: int) -> Network:
     return random_network(seed, must, nodes=int(random.integers(3, 14)))
 
 
-def place_two(first: Plant, second: Plant, number: int) -> tuple[Placement, Placement] | None:
+def place_two(first: Fault, second: Fault, index: int) -> tuple[Placement, Placement] | None:
     """Two mistakes at different nodes of one deep network, the second visible beside the first."""
     for attempt in range(ATTEMPTS):
-        network = deep_network(number * STRIDE + attempt)
+        network = deep_network(index * STRIDE + attempt)
         for one in placements(first, network):
-            subject = PlantedNumbers({one.node: one.change})
-            every = [v for node in network.graph.nodes for v in node.outputs]
-            values = subject.run(network.graph, network.inputs, every)
-            for other in placements(second, network, values):
-                if other.node != one.node:
-                    return one, other
+            subject = FaultyNumbers({one.node: one.change})
+            all_values = [v for node in network.graph.nodes for v in node.outputs]
+            values = subject.run(network.graph, network.inputs, all_values)
+            for second_placement in placements(second, network, values):
+                if second_placement.node != one.node:
+                    return one, second_placement
             break
     return None
 
 
 def placements(
-    plant: Plant, network: Network, made: Mapping[str, np.ndarray] | None = None
+    fault: Fault, network: Network, actual: Mapping[str, np.ndarray] | None = None
 ) -> Iterator[Placement]:
-    """Visible placements of a kind of mistake in a network, in random order.
+    """Yield visible placements of a kind of mistake in a network, in random order.
 
-    made: what nodes gave, where that is not what honest float32 gives.
+    values: outputs of nodes, where they differ from correct float32 ones.
     """
     graph = network.graph
-    random = np.random.default_rng([network.seed, len(plant.name)])
-    nodes = [n for n in graph.nodes if n.op.kind in plant.operators]
+    random = np.random.default_rng([network.seed, len(fault.name)])
+    nodes = [n for n in graph.nodes if n.op.kind in fault.operators]
     if not nodes:
         return
-    honest = evaluate(graph, network.inputs, work=np.float32, keep="all")
-    values = {**honest, **(made or {})}
+    baseline = evaluate(graph, network.inputs, work=np.float32, keep="all")
+    values = {**baseline, **(actual or {})}
     for i in random.permutation(len(nodes)):
         node = nodes[i]
         arrays = tuple(None if v is None else values[v] for v in node.inputs)
@@ -112,9 +114,9 @@ def placements(
             continue  # integers alone: the changes are those of floats
         site = Site(graph, node, arrays, values[node.outputs[0]], random)
         try:
-            change = plant.make(site)
+            change = fault.make(site)
             effect = 0.0 if change is None else site.effect(change)
         except VeraxError:
             continue
         if change is not None and effect >= VISIBLE_T:
-            yield Placement(plant, network, node.name, node.op.kind, change, effect)
+            yield Placement(fault, network, node.name, node.op.kind, change, effect)

@@ -75,16 +75,16 @@ class Situation:
         """The same by plain NumPy in float32."""
         narrow = Evaluation(self.evaluation.inputs, self.evaluation.outputs, np.dtype(FLOAT))
         with np.errstate(all="ignore"):
-            found = as_tuple(self.op.reference(narrow, *self.inputs))[0]
-        return np.asarray(found).astype(FLOAT)
+            result = as_tuple(self.op.reference(narrow, *self.inputs))[0]
+        return np.asarray(result).astype(FLOAT)
 
-    def judge(self, given: np.ndarray) -> Finding:
+    def judge(self, actual: np.ndarray) -> Finding:
         """What the judge says of a first output."""
         outputs = self.evaluation.outputs
         names = tuple(f"x{i}" for i in range(len(self.inputs)))
         node = Node(self.op, names, tuple(f"y{i}" for i in range(len(outputs))))
-        shown = [given, *[None] * (len(outputs) - 1)]
-        return check_node(node, list(self.inputs), shown, outputs)[0]
+        outputs_given = [actual, *[None] * (len(outputs) - 1)]
+        return check_node(node, list(self.inputs), outputs_given, outputs)[0]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Seen:
     infinite for none.
     """
 
-    honest: tuple[float, float]
+    baseline: tuple[float, float]
     claimed: float
     smallest: float
 
@@ -110,14 +110,14 @@ def measure(situation: Situation) -> Seen:
         if not is_seen(situation, own, step):
             break
         smallest = step
-    honest = findings[0].statistic, findings[1].statistic
-    return Seen(honest, findings[0].visible, smallest)
+    baseline = findings[0].statistic, findings[1].statistic
+    return Seen(baseline, findings[0].visible, smallest)
 
 
 def is_seen(situation: Situation, own: np.ndarray, relative: float) -> bool:
     """Whether `own`, every element times 1 + `relative`, is more than rounding to the judge."""
-    given = (own.astype(np.float64) * (1 + relative)).astype(own.dtype)
-    return situation.judge(given).kind not in UNSEEN
+    disturbed = (own.astype(np.float64) * (1 + relative)).astype(own.dtype)
+    return situation.judge(disturbed).kind not in UNSEEN
 
 
 def situations(seed: int = 0) -> Iterator[Situation]:
@@ -144,8 +144,8 @@ def _normalized(parameters: tuple[int, ...], *shape: int, more: bool = False) ->
     def draw(rng: np.random.Generator, value: float) -> tuple[Any, ...]:
         x = 0.1 * (rng.standard_normal(shape) + value)
         scale, bias = rng.uniform(0.5, 2, parameters), rng.standard_normal(parameters)
-        given = (np.full(parameters, 0.1 * value), np.full(parameters, 0.01)) if more else ()
-        return _float(x, scale, bias, *given)
+        statistics = (np.full(parameters, 0.1 * value), np.full(parameters, 0.01)) if more else ()
+        return _float(x, scale, bias, *statistics)
 
     return draw
 

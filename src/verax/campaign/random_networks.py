@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.base.errors import GraphError
+from verax.campaign.network_sketch import Sketch
 from verax.campaign.random_nodes import EXACTLY, IMAGE_MAKERS, MAKERS
-from verax.campaign.sketch import Sketch
 from verax.ir.graph import Graph
 
 FEWEST_NODES, MOST_NODES = 2, 25
@@ -40,31 +40,31 @@ def random_network(seed: int, must: Sequence[str] = (), nodes: int | None = None
 
     must: names in EXACTLY that the network has to contain. Deterministic for its arguments.
     """
-    random = np.random.default_rng([seed, len(must), *map(_number, must)])
+    random = np.random.default_rng([seed, len(must), *map(_index_of, must)])
     s = Sketch(f"random{seed}", random)
     batch, channels = int(random.integers(2, 4)), int(random.integers(3, 9))
     height, width = int(random.integers(9, 17)), int(random.integers(7, 20))
     shape = (batch, channels, height, width + (width == height))
     current = s.input("x", random.standard_normal(shape).astype(np.float32))
-    wanted = nodes or int(random.integers(FEWEST_NODES, MOST_NODES + 1))
+    size = nodes or int(random.integers(FEWEST_NODES, MOST_NODES + 1))
     missing, tame = list(must), [current]
     for _ in range(ATTEMPTS):
-        if len(s.builder.nodes) >= wanted and not missing:
+        if len(s.builder.nodes) >= size and not missing:
             break
         name = missing[0] if missing else _choose(random)
         x = _base(s, tame, name)
         before = len(s.builder.nodes)
         try:
-            made = EXACTLY[name](s, x)
+            value = EXACTLY[name](s, x)
         except GraphError:
             continue
         tame += [v for n in s.builder.nodes[before:] for v in n.outputs if s.tame(v)]
-        if missing and s.tame(made):
+        if missing and s.tame(value):
             missing.pop(0)
     return Network(s.graph(), s.inputs, seed)
 
 
-def _number(name: str) -> int:
+def _index_of(name: str) -> int:
     return list(EXACTLY).index(name)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import GraphError
-from verax.campaign.sketch import Sketch, op
+from verax.campaign.network_sketch import Sketch, op
 
 Maker = Callable[[Sketch, str], str]
 MOST_CHANNELS = 24
@@ -29,8 +29,8 @@ def _pick(s: Sketch, *choices: Any) -> Any:
     return choices[int(s.random.integers(len(choices)))]
 
 
-def _pads(s: Sketch, *most: int) -> tuple[tuple[int, int], ...]:
-    return tuple((_between(s, 0, m), _between(s, 0, m)) for m in most)
+def _pads(s: Sketch, *limits: int) -> tuple[tuple[int, int], ...]:
+    return tuple((_between(s, 0, m), _between(s, 0, m)) for m in limits)
 
 
 def _between(s: Sketch, low: int, high: int) -> int:
@@ -221,10 +221,10 @@ def binary(s: Sketch, x: str, *kinds: str) -> str:
     kind = _pick(s, *(kinds or ("Add", *BINARY)))
     per_channel = (shape[1], *(1,) * (len(shape) - 2)) if len(shape) > 1 else shape
     if kind == "Div" or not same or s.random.random() < 0.3:
-        other = s.constant(s.random.uniform(0.4, 1.6, per_channel) * _signs(s, 1)[0])
+        operand = s.constant(s.random.uniform(0.4, 1.6, per_channel) * _signs(s, 1)[0])
     else:
-        other = _pick(s, *same)
-    return s.add(op(kind), [x, other])
+        operand = _pick(s, *same)
+    return s.add(op(kind), [x, operand])
 
 
 def _is_made(s: Sketch, value: str, shape: tuple[int, ...]) -> bool:
@@ -241,28 +241,28 @@ def add(s: Sketch, x: str) -> str:
 def concat(s: Sketch, x: str) -> str:
     """Two or three values that agree but for the axis of concatenation."""
     shape = s.shape(x)
-    fitting = [v for v in s.values if _joins(s, v, shape) and v != x]
-    others = [_pick(s, *fitting)] if fitting else [s.add(op("Tanh"), [x])]
-    parts = [x, *others] if s.random.random() < 0.5 else [*others, x]
-    return s.add(op("Concat", axis=1), parts)
+    fitting = [v for v in s.values if _is_concatenable(s, v, shape) and v != x]
+    fitting_values = [_pick(s, *fitting)] if fitting else [s.add(op("Tanh"), [x])]
+    operands = [x, *fitting_values] if s.random.random() < 0.5 else [*fitting_values, x]
+    return s.add(op("Concat", axis=1), operands)
 
 
-def _joins(s: Sketch, value: str, shape: tuple[int, ...]) -> bool:
+def _is_concatenable(s: Sketch, value: str, shape: tuple[int, ...]) -> bool:
     if value in s.builder.constants or len(shape) < 2 or len(s.shape(value)) != len(shape):
         return False
-    other = s.shape(value)
-    fits = (other[0], *other[2:]) == (shape[0], *shape[2:])
-    return fits and other[1] + shape[1] <= MOST_CHANNELS and s.tame(value)
+    value_shape = s.shape(value)
+    fits = (value_shape[0], *value_shape[2:]) == (shape[0], *shape[2:])
+    return fits and value_shape[1] + shape[1] <= MOST_CHANNELS and s.tame(value)
 
 
 def pad(s: Sketch, x: str) -> str:
     """Padding of the spatial axes, different at every end, in any mode."""
     mode = _pick(s, "constant", "edge", "reflect")
     widths = [0, 0, _between(s, 0, 2), _between(s, 0, 1), 0, 0, _between(s, 1, 3), 2]
-    given = [x, s.constant(widths, np.int64)]
+    arguments = [x, s.constant(widths, np.int64)]
     if mode == "constant":
-        given.append(s.constant(np.array(_pick(s, 0.0, -1.5))))
-    return s.add(op("Pad", mode=mode), given)
+        arguments.append(s.constant(np.array(_pick(s, 0.0, -1.5))))
+    return s.add(op("Pad", mode=mode), arguments)
 
 
 def slice_(s: Sketch, x: str) -> str:

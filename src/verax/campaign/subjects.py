@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.campaign.plants import Change, Rewrite, evaluate_rewrite
+from verax.campaign.faults import Change, Rewrite, evaluate_rewrite
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
@@ -20,8 +20,8 @@ from verax.reference.evaluate import evaluate_node
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 
 
-class PlantedNumbers:
-    """Float32 NumPy with changes at the nodes named; honest without any."""
+class FaultyNumbers:
+    """Float32 NumPy with changes at the nodes named; correct without any."""
 
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
@@ -39,41 +39,41 @@ class PlantedNumbers:
         for node in graph.nodes:
             arrays = [None if v is None else values[v] for v in node.inputs]
             values.update(zip(node.outputs, self._outputs(graph, node, arrays)))
-        wanted = {*graph.outputs, *(keep or ())}
-        return {v: values[v] for v in values if v in wanted}
+        names = {*graph.outputs, *(keep or ())}
+        return {v: values[v] for v in values if v in names}
 
     def _outputs(self, graph: Graph, node: Node, arrays: list[Any]) -> tuple[np.ndarray, ...]:
         change = self.changes.get(node.name)
         if isinstance(change, Rewrite):
             return (evaluate_rewrite(change, node, arrays),)
         types = tuple(None if a is None else TensorType.of(a) for a in arrays)
-        honest = evaluate_node(node, arrays, types, graph.output_types(node), np.float32)
+        correct = evaluate_node(node, arrays, types, graph.output_types(node), np.float32)
         if change is not None:
-            return (np.asarray(change(arrays, honest[0].copy()), np.float32), *honest[1:])
-        return honest
+            return (np.asarray(change(arrays, correct[0].copy()), np.float32), *correct[1:])
+        return correct
 
 
-class PlantedFile:
+class FaultyFile:
     """ONNX Runtime on a file in which one node was rewritten."""
 
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
-    def __init__(self, guilty: str, rewrite: Rewrite, watches: bool = True) -> None:
-        self.guilty, self.rewrite = guilty, rewrite
+    def __init__(self, node: str, rewrite: Rewrite, watches: bool = True) -> None:
+        self.node, self.rewrite = node, rewrite
         self.capabilities = Capabilities(watches=watches, truncates=True)
         self.runner: Runner = OnnxRuntimeRunner(writer=to_bytes, threads=1, isolated=False)
         self.name = "onnxruntime on a changed file"
 
     def describe(self) -> dict[str, str]:
-        return {**self.runner.describe(), "guilty": self.guilty}
+        return {**self.runner.describe(), "guilty": self.node}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        return self.runner.run(rewritten(graph, self.guilty, self.rewrite), inputs, keep)
+        return self.runner.run(rewritten(graph, self.node, self.rewrite), inputs, keep)
 
 
-class Remembering:
+class CachedAnswers:
     """Another subject, run once for each set of values asked for: one network, one input. Parts of
     the network are not remembered."""
 
@@ -93,17 +93,17 @@ class Remembering:
             self._network = graph
         if graph is not self._network:
             return self.subject.run(graph, inputs, keep)
-        asked = tuple(keep or ())
-        if asked not in self._answers:
-            self._answers[asked] = self.subject.run(graph, inputs, keep)
-        return self._answers[asked]
+        requested = tuple(keep or ())
+        if requested not in self._answers:
+            self._answers[requested] = self.subject.run(graph, inputs, keep)
+        return self._answers[requested]
 
 
-def rewritten(graph: Graph, guilty: str, rewrite: Rewrite) -> Graph:
+def rewritten(graph: Graph, faulty: str, rewrite: Rewrite) -> Graph:
     """`graph` with one node rewritten, as far as it holds that node."""
     nodes, constants, types = [], dict(graph.constants), dict(graph.types)
     for node in graph.nodes:
-        if node.name == guilty:
+        if node.name == faulty:
             node, added = rewrite.node(node)
             constants |= added
             types |= {name: TensorType.of(array) for name, array in added.items()}

@@ -35,7 +35,7 @@ def reasons(outcomes: Iterable[Outcome]) -> Counter[str]:
     return Counter(o.skipped for o in outcomes if o.skipped)
 
 
-def honest_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+def baseline_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     """(runner, networks judged, refused, undecided from outputs alone, false alarms) each."""
     rows: list[tuple[str, ...]] = []
     for kind in dict.fromkeys(o.kind for o in outcomes):
@@ -47,16 +47,16 @@ def honest_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     return rows
 
 
-def plant_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
-    """(kind, and `plant_figures` of it) each."""
+def fault_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """(kind, and `fault_figures` of it) each."""
     rows = []
     for kind in dict.fromkeys(o.kind for o in outcomes):
         done = judged([o for o in outcomes if o.kind == kind])
-        rows.append((kind, *map(str, plant_figures(done))))
+        rows.append((kind, *map(str, fault_figures(done))))
     return rows
 
 
-def plant_figures(done: Sequence[Outcome]) -> tuple[object, ...]:
+def fault_figures(done: Sequence[Outcome]) -> tuple[object, ...]:
     """Placed, detected, located; reach the outputs, seen there; located by cutting; explained by
     the truth, and by it first; explained wrongly though nothing could explain it."""
     reaching = [o for o in done if o.reaches]

@@ -1,4 +1,4 @@
-"""PyTorch as an honest subject on any graph: operators that it has run there, the rest in NumPy."""
+"""PyTorch as a correct subject on any graph: its operators run there, all others in NumPy."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ class TorchSubject:
             for node in graph.nodes:
                 arrays = [None if v is None else values[v] for v in node.inputs]
                 values.update(zip(node.outputs, self._outputs(graph, node, arrays)))
-        wanted = {*graph.outputs, *(keep or ())}
-        return {v: values[v] for v in values if v in wanted}
+        names = {*graph.outputs, *(keep or ())}
+        return {v: values[v] for v in values if v in names}
 
     def _outputs(self, graph: Graph, node: Node, arrays: list[Any]) -> tuple[np.ndarray, ...]:
         floats = all(a is None or a.dtype == np.float32 for a in arrays)

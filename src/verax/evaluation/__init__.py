@@ -1,4 +1,4 @@
-"""Accuracy as users measure it: a network on labelled samples, alone or against another one.
+"""Accuracy as users measure it: a network on labeled samples, alone or against another one.
 
 Samples and labels are read (`data`, `labels`), run in batches and noted as they are done
 (`evaluate`, `journal`), counted (`figures`), and each sample on which two implementations choose

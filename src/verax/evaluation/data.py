@@ -39,12 +39,12 @@ class Samples:
     load: Callable[[int], tuple[np.ndarray, tuple[str, ...]]]
     labels: Any
     digest: str
-    place: str
+    location: str
     steps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Wanted:
+class InputFormat:
     """What samples must become: the input's name, its type for one sample (a batch axis of 1), and
     how pictures are made into it. batched: whether its first axis is the batch."""
 
@@ -52,10 +52,12 @@ class Wanted:
     type: TensorType
     batched: bool
     options: ImageOptions = field(default_factory=ImageOptions)
-    said: Pixels | None = None
+    pixels: Pixels | None = None
 
 
-def read_samples(data: Any, wanted: Wanted, arrays: tuple[str, str] | None = None) -> Samples:
+def read_samples(
+    data: Any, input_format: InputFormat, arrays: tuple[str, str] | None = None
+) -> Samples:
     """The samples of a folder, an .npz, an array [n, ...], or arrays by name.
 
     arrays: names of the images and of the labels in an .npz; guessed when not given. Raises
@@ -66,20 +68,20 @@ def read_samples(data: Any, wanted: Wanted, arrays: tuple[str, str] | None = Non
         if path.is_dir():
             if arrays:
                 raise UsageError("names of arrays belong to an .npz file", place=str(path))
-            return _of_folder(path, wanted)
+            return _of_folder(path, input_format)
         if not path.exists():
             raise UsageError("there is no such folder or file", place=str(path))
         if path.suffix.lower() == ".npz":
-            return _of_arrays(read_npz(path), wanted, arrays, str(path))
+            return _of_arrays(read_npz(path), input_format, arrays, str(path))
         raise UsageError(
             "samples are read from a folder of images or an .npz file", place=str(path)
         )
     if isinstance(data, Mapping):
-        return _of_arrays({k: np.asarray(v) for k, v in data.items()}, wanted, arrays, "data")
-    return _of_array(np.asarray(data), None, wanted, "data", ())
+        return _of_arrays({k: np.asarray(v) for k, v in data.items()}, input_format, arrays, "data")
+    return _of_array(np.asarray(data), None, input_format, "data", ())
 
 
-def _of_folder(folder: Path, wanted: Wanted) -> Samples:
+def _of_folder(folder: Path, input_format: InputFormat) -> Samples:
     files = sorted(
         (f for f in folder.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file()),
         key=lambda f: f.relative_to(folder).as_posix(),
@@ -99,7 +101,9 @@ def _of_folder(folder: Path, wanted: Wanted) -> Samples:
             raise InputError(f"cannot read the image: {error.strerror}", place=str(file)) from error
 
     def load(i: int) -> tuple[np.ndarray, tuple[str, ...]]:
-        prepared = read_image(files[i], wanted.type, wanted.options, wanted.said)
+        prepared = read_image(
+            files[i], input_format.type, input_format.options, input_format.pixels
+        )
         return prepared.array, prepared.steps
 
     labels = (
@@ -110,39 +114,41 @@ def _of_folder(folder: Path, wanted: Wanted) -> Samples:
 
 def _of_arrays(
     stored: Mapping[str, np.ndarray],
-    wanted: Wanted,
+    input_format: InputFormat,
     arrays: tuple[str, str] | None,
-    place: str,
+    location: str,
 ) -> Samples:
     if arrays is not None:
         missing = [name for name in arrays if name and name not in stored]
         if missing:
             raise InputError(
                 f"there is no array {missing[0]!r}",
-                place=place,
+                place=location,
                 next_step=f"there is {', '.join(stored) or 'none'}",
             )
         images, labels = arrays
         steps: tuple[str, ...] = ()
     else:
-        images, labels = _guessed(stored, wanted, place)
+        images, labels = _guessed(stored, input_format, location)
         steps = (
             f"assumed, as nobody says: {images!r} are the samples"
             + (f", {labels!r} the labels" if labels else ""),
         )
-    return _of_array(stored[images], stored.get(labels), wanted, place, steps)
+    return _of_array(stored[images], stored.get(labels), input_format, location, steps)
 
 
-def _guessed(stored: Mapping[str, np.ndarray], wanted: Wanted, place: str) -> tuple[str, str]:
+def _guessed(
+    stored: Mapping[str, np.ndarray], input_format: InputFormat, location: str
+) -> tuple[str, str]:
     """Names of the array of samples and of that of labels ("" for none). Raises `InputError`."""
     images = [k for k, a in stored.items() if a.ndim >= 2 and a.shape[1:] != (1,)]
-    images = _best(images, (wanted.name, *IMAGE_NAMES))
+    images = _best(images, (input_format.name, *IMAGE_NAMES))
     if len(images) != 1:
         listed = ", ".join(f"{k}: {a.dtype}{list(a.shape)}" for k, a in stored.items())
-        what = "none" if not images else f"{len(images)}"
+        count = "none" if not images else f"{len(images)}"
         raise InputError(
-            f"{what} of the arrays could be the samples ({listed or 'there are no arrays'})",
-            place=place,
+            f"{count} of the arrays could be the samples ({listed or 'there are no arrays'})",
+            place=location,
             next_step="name them: --arrays IMAGES,LABELS",
         )
     columns = [k for k, a in stored.items() if k != images[0] and a.ndim and a.size == len(a)]
@@ -150,7 +156,7 @@ def _guessed(stored: Mapping[str, np.ndarray], wanted: Wanted, place: str) -> tu
     if len(labels) > 1:
         raise InputError(
             f"{', '.join(labels)} could all be the labels",
-            place=place,
+            place=location,
             next_step="name them: --arrays IMAGES,LABELS",
         )
     return images[0], labels[0] if labels else ""
@@ -164,8 +170,8 @@ def _best(names: list[str], usual: tuple[str, ...]) -> list[str]:
 def _of_array(
     images: np.ndarray,
     labels: np.ndarray | None,
-    wanted: Wanted,
-    place: str,
+    input_format: InputFormat,
+    location: str,
     steps: tuple[str, ...],
 ) -> Samples:
     if images.ndim < 2 or len(images) == 0:
@@ -174,44 +180,48 @@ def _of_array(
             "with another one behind it"
             if images.ndim < 2
             else "there are no samples",
-            place=place,
+            place=location,
         )
     names = tuple(f"sample {i}" for i in range(len(images)))
     digest, form = array_hash(images), images.shape[1:]
-    dims = wanted.type.dims[1:] if wanted.batched else wanted.type.dims
+    dims = input_format.type.dims[1:] if input_format.batched else input_format.type.dims
     fits = len(dims) == len(form) and all(
         not isinstance(d, int) or d == n for d, n in zip(dims, form)
     )
-    dtype = wanted.type.dtype.numpy
+    dtype = input_format.type.dtype.numpy
     if fits and (images.dtype == dtype or (images.dtype.kind == "f" and dtype.kind == "f")):
-        if wanted.options != ImageOptions():
+        if input_format.options != ImageOptions():
             raise UsageError(
                 "the arrays are inputs of the network already: options of images do not apply",
-                place=place,
+                place=location,
                 next_step="leave --image-... out, or give bytes 0 to 255",
             )
-        what = "as they are" if images.dtype == dtype else f"rounded to {wanted.type.dtype}"
-        taken = (f"arrays {images.dtype}{list(images.shape)} are taken {what}",)
+        conversion = (
+            "as they are" if images.dtype == dtype else f"rounded to {input_format.type.dtype}"
+        )
+        note = (f"arrays {images.dtype}{list(images.shape)} are taken {conversion}",)
 
         def plain(i: int) -> tuple[np.ndarray, tuple[str, ...]]:
-            one = images[i : i + 1] if wanted.batched else images[i]
-            return np.ascontiguousarray(one, dtype), taken
+            one = images[i : i + 1] if input_format.batched else images[i]
+            return np.ascontiguousarray(one, dtype), note
 
-        return Samples(names, plain, labels, digest, place, steps)
+        return Samples(names, plain, labels, digest, location, steps)
     if images.dtype != np.uint8:
         raise InputError(
-            f"the samples are {images.dtype}{list(form)} each, the input is {wanted.type}",
-            place=place,
+            f"the samples are {images.dtype}{list(form)} each, the input is {input_format.type}",
+            place=location,
             next_step="give arrays of the input's own form, or pictures as bytes [n, rows, columns]"
             " or [n, rows, columns, 3]",
         )
     last = _channels_last(images)
 
     def picture(i: int) -> tuple[np.ndarray, tuple[str, ...]]:
-        found = prepare_pixels(last[i], wanted.type, wanted.options, wanted.said, names[i])
-        return found.array, found.steps
+        prepared = prepare_pixels(
+            last[i], input_format.type, input_format.options, input_format.pixels, names[i]
+        )
+        return prepared.array, prepared.steps
 
-    return Samples(names, picture, labels, digest, place, steps)
+    return Samples(names, picture, labels, digest, location, steps)
 
 
 def _channels_last(images: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from verax.evaluation.journal import Journal, Row, journal
 from verax.evaluation.labels import require_classes
 from verax.evaluation.metric import Metric, load_metric, measured
 from verax.evaluation.sides import Side, batch_of, labels_of, scores_of, side_of
-from verax.evaluation.words import reasons
+from verax.evaluation.wording import reasons
 from verax.images import ImageOptions
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
@@ -59,7 +59,7 @@ def evaluate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """How often `model` is right on labelled samples, and where `against` chooses differently.
+    """How often `model` is right on labeled samples, and where `against` chooses differently.
 
     data: a folder of images, an .npz file, an array [n, ...] or arrays by name. labels: a file, an
     array [n] of class numbers or names, or labels by name; else what the data state (sub-folders,
@@ -71,9 +71,9 @@ def evaluate(
     threads that read images, 0 for the cores. resume: a file that notes what is done.
     Raises `UsageError` and `InputError` for whatever does not fit.
     """
-    say = progress or (lambda what, done: None)
+    say = progress or (lambda description, done: None)
     compute = load_metric(metric) if isinstance(metric, str) else metric
-    side, wanted = side_of(graph, output, image, pixels)
+    side, input_format = side_of(graph, output, image, pixels)
     for runner in (model, against):
         if runner is not None and runner.stored_inputs is not None:
             raise UsageError(
@@ -82,7 +82,7 @@ def evaluate(
                 next_step="give a runner, a model or a program",
             )
     say("reading the data", 0.0)
-    samples = read_samples(data, wanted, arrays)
+    samples = read_samples(data, input_format, arrays)
     truth, listed, assumed = labels_of(side, samples, labels, classes)
     side = replace(side, batch=batch_of(side, samples, batch))
     hashes = {
@@ -97,11 +97,13 @@ def evaluate(
         "options": str((side.output, image, sorted((pixels or {}).items()), compute is not None)),
         "batch": str(side.batch),
     }
-    kept = 0 if compute is None else 2 if against else 1
-    with journal(resume, {k: _short(v) for k, v in key.items()}, kept, len(truth)) as notes:
+    score_sets = 0 if compute is None else 2 if against else 1
+    with journal(resume, {k: _short(v) for k, v in key.items()}, score_sets, len(truth)) as notes:
         runners = [model, *([against] if against else [])]
         _run(side, runners, samples, truth, notes, workers, lambda w, d: say(w, 0.9 * d))
-        accuracies = _accuracies(notes, truth, compute, side.classes or _top_classes(notes), kept)
+        accuracies = _accuracies(
+            notes, truth, compute, side.classes or _top_classes(notes), score_sets
+        )
         comparison = None
         if against is not None:
             flips = explained(
@@ -142,27 +144,28 @@ def _run(
     workers: int,
     say: Progress,
 ) -> None:
-    """Run what the journal lacks, and note it batch by batch."""
+    """Run the samples that the journal lacks, and add them batch by batch."""
     total = len(truth)
     with _loading(samples, len(notes.rows), side.batch, workers) as batches:
         for loaded in batches:
             first = len(notes.rows)
             say(f"sample {first + 1} of {total}", first / total)
-            found = [scores_of(side, runner, [a for a, _ in loaded]) for runner in runners]
-            if found[0].shape != found[-1].shape:
+            scores = [scores_of(side, runner, [a for a, _ in loaded]) for runner in runners]
+            if scores[0].shape != scores[-1].shape:
                 raise UsageError(
-                    f"the subject gives {found[-1].shape[1]} scores, the model {found[0].shape[1]}",
+                    f"the subject gives {scores[-1].shape[1]} scores, "
+                    f"the model {scores[0].shape[1]}",
                     place=runners[-1].name,
                 )
             labels = truth[first : first + len(loaded)]
             names = samples.names[first : first + len(loaded)]
-            require_classes(labels, names, found[0].shape[1], samples.place)
-            if notes.scores and found[0].nbytes * len(found) * total > MAX_SCORES * len(loaded):
+            require_classes(labels, names, scores[0].shape[1], samples.location)
+            if notes.scores and scores[0].nbytes * len(scores) * total > MAX_SCORES * len(loaded):
                 raise UsageError(
                     "the scores of all samples are more than 4 GiB, too much for a metric",
                     next_step="leave --metric out, or give fewer samples",
                 )
-            notes.add(_rows(found, labels), found if notes.scores else ())
+            notes.add(_rows(scores, labels), scores if notes.scores else ())
     say("counting", 1.0)
 
 
@@ -191,22 +194,26 @@ def _loading(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _rows(found: Sequence[np.ndarray], labels: np.ndarray) -> list[Row]:
-    """What is kept of each sample of a batch."""
-    scores, chosen, rank = found[0], choices(found[0]), ranks(found[0], labels)
+def _rows(side_scores: Sequence[np.ndarray], labels: np.ndarray) -> list[Row]:
+    """The journal's row of each sample of a batch."""
+    scores, selected, rank = side_scores[0], choices(side_scores[0]), ranks(side_scores[0], labels)
     nan = np.isnan(scores).any(axis=1) if scores.dtype.kind == "f" else np.zeros(len(scores), bool)
-    if len(found) == 1:
-        return [Row(int(c), int(r), nan=bool(n)) for c, r, n in zip(chosen, rank, nan)]
-    given = found[1]
-    other, other_rank = choices(given), ranks(given, labels)
-    lost = np.isnan(given).any(axis=1) if given.dtype.kind == "f" else np.zeros(len(given), bool)
+    if len(side_scores) == 1:
+        return [Row(int(c), int(r), nan=bool(n)) for c, r, n in zip(selected, rank, nan)]
+    subject_scores = side_scores[1]
+    subject_choices, other_rank = choices(subject_scores), ranks(subject_scores, labels)
+    lost = (
+        np.isnan(subject_scores).any(axis=1)
+        if subject_scores.dtype.kind == "f"
+        else np.zeros(len(subject_scores), bool)
+    )
     i = np.arange(len(scores))
-    a, b = scores.astype(np.float64), given.astype(np.float64)
+    a, b = scores.astype(np.float64), subject_scores.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        gap = a[i, chosen] - a[i, other]
+        gap = a[i, selected] - a[i, subject_choices]
         apart = np.where(a == b, 0.0, np.abs(a - b))
     largest = np.where(np.isnan(apart), np.where(np.isnan(a) & np.isnan(b), 0.0, np.inf), apart)
-    columns = (chosen, rank, other, other_rank, gap, largest.max(axis=1), nan, lost)
+    columns = (selected, rank, subject_choices, other_rank, gap, largest.max(axis=1), nan, lost)
     return [Row(*row) for row in zip(*(column.tolist() for column in columns))]
 
 
@@ -216,12 +223,12 @@ def _top_classes(notes: Journal) -> int:
 
 
 def _accuracies(
-    notes: Journal, truth: np.ndarray, compute: Metric | None, classes: int, kept: int
+    notes: Journal, truth: np.ndarray, compute: Metric | None, classes: int, score_sets: int
 ) -> list[Accuracy]:
     """Of the model and, if there is one, of the subject."""
     k, total = min(TOP, classes), len(truth)
     rows = notes.rows
-    found = [
+    accuracies = [
         Accuracy(
             share(sum(r == 0 for r in rank), total),
             share(sum(r < k for r in rank), total),
@@ -234,19 +241,19 @@ def _accuracies(
         )
     ]
     if compute is None:
-        return found
-    sides = [np.concatenate(scores) for scores in notes.scores[:kept]]
+        return accuracies
+    sides = [np.concatenate(scores) for scores in notes.scores[:score_sets]]
     metrics = [measured(compute, scores, truth) for scores in sides]
-    return [replace(a, metrics=m) for a, m in zip(found, metrics)]
+    return [replace(a, metrics=m) for a, m in zip(accuracies, metrics)]
 
 
 def _flips(rows: Sequence[Row], names: Sequence[str], truth: np.ndarray) -> list[Flip]:
-    found = []
+    flips = []
     for row, name, label in zip(rows, names, truth.tolist()):
         if row.choice == row.other_choice and row.nan == row.other_nan:
             continue
         one_nan = row.nan != row.other_nan
-        found.append(
+        flips.append(
             Flip(
                 name,
                 label,
@@ -259,7 +266,7 @@ def _flips(rows: Sequence[Row], names: Sequence[str], truth: np.ndarray) -> list
                 "one of the two gave a NaN" if one_nan else "",
             )
         )
-    return found
+    return flips
 
 
 def _comparison(
@@ -269,9 +276,9 @@ def _comparison(
     flips: tuple[Flip, ...],
     accuracies: Sequence[Accuracy],
 ) -> Comparison:
-    ways = Counter((f.model, f.subject) for f in flips)
+    confusions = Counter((f.model, f.subject) for f in flips)
     confusion = tuple(
-        Confusion(a, b, n) for (a, b), n in sorted(ways.items(), key=lambda w: (-w[1], w[0]))
+        Confusion(a, b, n) for (a, b), n in sorted(confusions.items(), key=lambda w: (-w[1], w[0]))
     )
     worst = max(range(len(rows)), key=lambda i: rows[i].difference)
     only_model = sum(r.rank == 0 and r.other_rank != 0 for r in rows)

@@ -26,9 +26,9 @@ def ranks(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     rows = _comparable(scores)
     own = rows[np.arange(len(rows)), labels][:, None]
     before = np.arange(rows.shape[1])[None] < labels[:, None]
-    found = ((rows > own) | ((rows == own) & before)).sum(axis=1)
+    rank = ((rows > own) | ((rows == own) & before)).sum(axis=1)
     lost = np.isnan(scores[np.arange(len(rows)), labels])
-    return np.where(lost, rows.shape[1] - 1, found)
+    return np.where(lost, rows.shape[1] - 1, rank)
 
 
 def _comparable(scores: np.ndarray) -> np.ndarray:

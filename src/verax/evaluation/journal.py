@@ -64,12 +64,12 @@ class Row:
     @staticmethod
     def from_plain(row: Sequence[Any]) -> Row:
         """Read `to_plain`. Raises ValueError, TypeError."""
-        a, b, c, d, gap, difference, nan, other = row
-        numbers = [a, b, c, d, nan, other]
+        a, b, c, d, gap, difference, nan, other_nan = row
+        numbers = [a, b, c, d, nan, other_nan]
         if any(type(n) is not int or abs(n) > MOST for n in numbers):
             raise ValueError("a row holds something else than whole numbers")
         floats = float.fromhex(gap), float.fromhex(difference)
-        return Row(a, b, c, d, *floats, bool(nan), bool(other))
+        return Row(a, b, c, d, *floats, bool(nan), bool(other_nan))
 
 
 @dataclass
@@ -103,8 +103,8 @@ class Journal:
 
     def _take(self, rows: Sequence[Row], scores: Sequence[np.ndarray]) -> None:
         self.rows.extend(rows)
-        for kept, array in zip(self.scores, scores):
-            kept.append(array)
+        for stored, array in zip(self.scores, scores):
+            stored.append(array)
 
 
 def _packed(array: np.ndarray) -> list[Any]:
@@ -142,10 +142,10 @@ def journal(
         ) from error
     with stream:
         _lock(stream, file)
-        found = Journal(scores=empty)
-        _read(stream, found, dict(key), file, total)
-        found.resumed, found.stream = len(found.rows), stream
-        yield found
+        notes = Journal(scores=empty)
+        _read(stream, notes, dict(key), file, total)
+        notes.resumed, notes.stream = len(notes.rows), stream
+        yield notes
 
 
 def _lock(stream: BinaryIO, file: Path) -> None:
@@ -163,22 +163,22 @@ def _lock(stream: BinaryIO, file: Path) -> None:
         return  # not every file system can lock
 
 
-def _read(stream: BinaryIO, found: Journal, key: dict[str, str], file: Path, total: int) -> None:
+def _read(stream: BinaryIO, notes: Journal, key: dict[str, str], file: Path, total: int) -> None:
     """Take over what is there, cut off half a line, and write the first line of a new file."""
     end = 0
-    for number, line in enumerate(stream, 1):
+    for line_number, line in enumerate(stream, 1):
         if not line.endswith(b"\n"):
             break
         try:
-            _take_line(line, number, found, key, file)
+            _take_line(line, line_number, notes, key, file)
         except UNREADABLE as error:
             raise InputError(
-                f"line {number} is none that an evaluation wrote ({error})",
+                f"line {line_number} is none that an evaluation wrote ({error})",
                 place=str(file),
                 next_step="give another --resume file, or remove this one to begin anew",
             ) from error
         end += len(line)
-    if len(found.rows) > total:
+    if len(notes.rows) > total:
         raise InputError(f"it holds more than the {total} samples", place=str(file))
     if end == 0:
         stream.seek(0)
@@ -197,22 +197,24 @@ def _read(stream: BinaryIO, found: Journal, key: dict[str, str], file: Path, tot
             os.fsync(stream.fileno())
 
 
-def _take_line(line: bytes, number: int, found: Journal, key: dict[str, str], file: Path) -> None:
+def _take_line(
+    line: bytes, line_number: int, notes: Journal, key: dict[str, str], file: Path
+) -> None:
     content = json.loads(line)
-    if number > 1:
-        scores = [_unpacked(s) for s in content["scores"]] if found.scores else []
+    if line_number > 1:
+        scores = [_unpacked(s) for s in content["scores"]] if notes.scores else []
         rows = [Row.from_plain(row) for row in content["rows"]]
         if any(len(s) != len(rows) for s in scores):
             raise ValueError("scores and samples are not as many")
-        found._take(rows, scores)
+        notes._take(rows, scores)
         return
     if content.get("schema") != SCHEMA:
         raise ValueError(f"it is {content.get('schema')!r}, not {SCHEMA!r}")
     was: dict[str, str] = dict(content["key"])
-    other = [k for k in key | was if key.get(k) != was.get(k)]
-    if other:
+    different = [k for k in key | was if key.get(k) != was.get(k)]
+    if different:
         raise UsageError(
-            f"the file was begun with another {', another '.join(other)}",
+            f"the file was begun with another {', another '.join(different)}",
             place=str(file),
             next_step="give what it was begun with, or another --resume file",
         )

@@ -29,15 +29,15 @@ def load_metric(text: str) -> Metric:
             next_step="for instance --metric my.py:balanced_accuracy",
         )
     module = run_file(file, "the file of the metric", GIVEN)
-    found = getattr(module, name, None)
-    if not callable(found):
-        known = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
+    function = getattr(module, name, None)
+    if not callable(function):
+        functions = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
         raise UsageError(
             f"the file defines no function {name!r}",
             place=file,
-            next_step=f"it defines {', '.join(known) or 'none'}",
+            next_step=f"it defines {', '.join(functions) or 'none'}",
         )
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
 def measured(metric: Metric, predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -48,13 +48,13 @@ def measured(metric: Metric, predictions: np.ndarray, labels: np.ndarray) -> dic
     try:
         result = metric(predictions.copy(), labels.copy())
         if isinstance(result, Mapping):
-            found = {str(k): _number(v) for k, v in result.items()}
+            values = {str(k): _as_float(v) for k, v in result.items()}
         else:
-            found = {name: _number(result)}
+            values = {name: _as_float(result)}
     except (Exception, SystemExit) as error:
         raise told(error, file, f"the metric {name!r} fails", GIVEN) from error
-    wrong = [k for k, v in found.items() if v is None]
-    if wrong or not found:
+    wrong = [k for k, v in values.items() if v is None]
+    if wrong or not values:
         raise UsageError(
             f"the metric {name!r} returned no number"
             + (f" but a {type(result).__name__}" if not isinstance(result, Mapping) else "")
@@ -62,10 +62,10 @@ def measured(metric: Metric, predictions: np.ndarray, labels: np.ndarray) -> dic
             place=f"{file}:{getattr(code, 'co_firstlineno', '')}" if file else name,
             next_step="return a number, or a dict of numbers by name",
         )
-    return {k: v for k, v in found.items() if v is not None}
+    return {k: v for k, v in values.items() if v is not None}
 
 
-def _number(value: Any) -> float | None:
+def _as_float(value: Any) -> float | None:
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(-1)[0]
     if isinstance(value, np.generic):

@@ -1,4 +1,4 @@
-"""How a network takes labelled samples, and the scores that an implementation gives for them."""
+"""How a network takes labeled samples, and the scores that an implementation gives for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import InputError, UsageError
-from verax.evaluation.data import Samples, Wanted
+from verax.evaluation.data import InputFormat, Samples
 from verax.evaluation.labels import as_written, numbered, read_classes
 from verax.images import ImageOptions
 from verax.ir.graph import Graph
@@ -73,16 +73,16 @@ class Side:
                 place=runner.name,
                 next_step=f"name its answers as the network does: {', '.join(self.graph.outputs)}",
             )
-        given = np.asarray(answer[self.output])
+        own = np.asarray(answer[self.output])
         rows = self.batch if self.batched else 1
-        if given.ndim == 0 or given.size != rows * given.shape[-1] or given.dtype.kind not in "fiu":
+        if own.ndim == 0 or own.size != rows * own.shape[-1] or own.dtype.kind not in "fiu":
             raise UsageError(
-                f"{self.output!r} is {given.dtype}{list(given.shape)} for {rows} samples, not one "
+                f"{self.output!r} is {own.dtype}{list(own.shape)} for {rows} samples, not one "
                 "row of scores for each",
                 place=runner.name,
                 next_step="name the output with the scores of classes: --output NAME",
             )
-        return given.reshape(rows, -1)[: len(arrays)]
+        return own.reshape(rows, -1)[: len(arrays)]
 
 
 def side_of(
@@ -90,7 +90,7 @@ def side_of(
     output: str | None,
     image: ImageOptions | None,
     pixels: Mapping[str, Pixels] | None,
-) -> tuple[Side, Wanted]:
+) -> tuple[Side, InputFormat]:
     """How the network takes samples. Raises `UsageError` for one that cannot be evaluated so."""
     if graph.state:
         raise UsageError(
@@ -119,34 +119,34 @@ def side_of(
     fixed = first if isinstance(first, int) and scores.rank and scores.dims[0] == first else 0
     batched = open_ or bool(fixed)
     one = replace(type_, dims=(1, *type_.dims[1:])) if batched else type_
-    said = (pixels or {}).get(name)
+    stated_pixels = (pixels or {}).get(name)
     side = Side(graph, name, value, 0 if open_ else max(1, fixed), batched, open_)
-    return side, Wanted(name, one, batched, image or ImageOptions(), said)
+    return side, InputFormat(name, one, batched, image or ImageOptions(), stated_pixels)
 
 
-def batch_of(side: Side, samples: Samples, asked: int) -> int:
+def batch_of(side: Side, samples: Samples, requested: int) -> int:
     """Samples that run together. Raises `UsageError` for what the network does not take."""
-    if asked < 0:
-        raise UsageError(f"a batch of {asked} samples is none", next_step="give 1 or more")
+    if requested < 0:
+        raise UsageError(f"a batch of {requested} samples is none", next_step="give 1 or more")
     if side.batch:
-        if asked not in (0, side.batch):
+        if requested not in (0, side.batch):
             raise UsageError(
-                f"the network takes {side.batch} samples at a time, not {asked}",
+                f"the network takes {side.batch} samples at a time, not {requested}",
                 next_step="leave --batch out, or load the model with another batch",
             )
         return side.batch
     size = max(1, samples.load(0)[0].nbytes)
-    return min(len(samples.names), asked or max(1, min(BATCH, BATCH_BYTES // size)))
+    return min(len(samples.names), requested or max(1, min(BATCH, BATCH_BYTES // size)))
 
 
 def scores_of(side: Side, runner: Runner, arrays: list[np.ndarray]) -> np.ndarray:
     """Scores of loaded samples; those of different sizes run one by one."""
     if len({a.shape for a in arrays}) == 1:
         return side.scores(runner, arrays)
-    found = [side.alone.scores(runner, [a]) for a in arrays]
-    if len({s.shape for s in found}) != 1:
+    scores = [side.alone.scores(runner, [a]) for a in arrays]
+    if len({s.shape for s in scores}) != 1:
         raise UsageError("images of other sizes get other numbers of scores", place=runner.name)
-    return np.concatenate(found)
+    return np.concatenate(scores)
 
 
 def labels_of(
@@ -154,15 +154,15 @@ def labels_of(
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """As `labels.numbered`, of what the user gave (None: what the data state). Raises
     `UsageError`, `InputError`."""
-    given, place = as_written(samples.labels if labels is None else labels, samples.names)
-    if given is None:
+    values, location = as_written(samples.labels if labels is None else labels, samples.names)
+    if values is None:
         raise UsageError(
             "nothing says which class each sample is",
-            place=samples.place,
+            place=samples.location,
             next_step="give --labels FILE (lines `name,label`, one label per line, or .npy), or "
             "images in one sub-folder per class; without labels, `verax check --images` compares "
             "the choices of two implementations",
         )
-    place = samples.place if labels is None else place
+    location = samples.location if labels is None else location
     listed = read_classes(classes) if isinstance(classes, str | os.PathLike) else tuple(classes)
-    return numbered(given, samples.names, listed, side.classes, place)
+    return numbered(values, samples.names, listed, side.classes, location)

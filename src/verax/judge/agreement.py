@@ -1,8 +1,9 @@
-"""`agree`: does a subject choose the same classes as the meaning, image after image?
+"""`agree`: does a subject choose the same classes as the reference, image after image?
 
 A choice may flip without any mistake where two classes are so near to each other that rounding
 decides. So each disagreement is measured: the margin between the two classes in float64, against
-how far rounding moves that margin. The image with the widest disagreement is judged as a whole.
+the standard deviation of that margin by rounding. The image with the largest disagreement is judged
+as a whole.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ def agree(
     Raises `InputError` when no image can be read, `UsageError` when the output is not clear.
     """
     options = changed(options, keywords)
-    say = progress or (lambda what, done: None)
+    say = progress or (lambda description, done: None)
     value = chosen_output(graph, output)
-    found: list[tuple[Disagreement, Arrays]] = []
+    disagreements_on: list[tuple[Disagreement, Arrays]] = []
     refused: dict[str, str] = {}
     if graph.state:
         raise UsageError(
@@ -69,7 +70,7 @@ def agree(
         )
     hashes: dict[str, str] = {}
     first: tuple[str, Arrays] | None = None
-    together = CHUNK if takes_batches(graph, value) else 1
+    batch_size = CHUNK if takes_batches(graph, value) else 1
     waiting: list[Named] = []
     for i, (name, load) in enumerate(images.items(), 1):
         say(name, (i - 1) / (len(images) + 1))
@@ -81,11 +82,11 @@ def agree(
             hashes[name] = "".join(array_hash(np.asarray(arrays[v])) for v in graph.inputs)
             first = first or (name, arrays)
             if waiting and _shapes(waiting[0][1]) != _shapes(arrays):
-                found += _compared(graph, subject, value, waiting)
+                disagreements_on += _compared(graph, subject, value, waiting)
                 waiting = []
             waiting.append((name, arrays))
-        if waiting and (len(waiting) == together or i == len(images)):
-            found += _compared(graph, subject, value, waiting)
+        if waiting and (len(waiting) == batch_size or i == len(images)):
+            disagreements_on += _compared(graph, subject, value, waiting)
             waiting = []
     if first is None:
         raise InputError(
@@ -93,11 +94,13 @@ def agree(
             place=next(iter(refused), ""),
             next_step=next(iter(refused.values()), "give a folder of .png or .jpg files"),
         )
-    found = _measured(graph, value, found, options.seed)
+    disagreements_on = _measured(graph, value, disagreements_on, options.seed)
     say("judging the worst", len(images) / (len(images) + 1))
-    judged, arrays = (found[0][0].image, found[0][1]) if found else first
+    judged, arrays = (
+        (disagreements_on[0][0].image, disagreements_on[0][1]) if disagreements_on else first
+    )
     verdict = check(graph, subject, arrays, options=options)
-    disagreements = tuple(d for d, _ in found)
+    disagreements = tuple(d for d, _ in disagreements_on)
     kind = _kind(disagreements, verdict)
     return Agreement(
         kind,
@@ -162,24 +165,26 @@ def _compared(
             place=subject.name,
             next_step=f"name its answers as the network does: {', '.join(graph.outputs)}",
         )
-    given = np.asarray(answer[value]).astype(np.float64)
-    if given.shape != expected.shape:
+    actual = np.asarray(answer[value]).astype(np.float64)
+    if actual.shape != expected.shape:
         raise UsageError(
-            f"the subject's {value!r} has the shape {given.shape}, it should be {expected.shape}",
+            f"the subject's {value!r} has the shape {actual.shape}, it should be {expected.shape}",
             place=subject.name,
             next_step="run `verax check` without --images",
         )
-    parts = (np.split(x, len(group)) for x in (expected, given))
+    split_arrays = (np.split(x, len(group)) for x in (expected, actual))
     return [
-        (d, one) for (name, one), y, g in zip(group, *parts) for d in _disagreements(name, y, g)
+        (d, one)
+        for (name, one), y, g in zip(group, *split_arrays)
+        for d in _disagreements(name, y, g)
     ]
 
 
-def _disagreements(name: str, expected: np.ndarray, given: np.ndarray) -> list[Disagreement]:
+def _disagreements(name: str, expected: np.ndarray, actual: np.ndarray) -> list[Disagreement]:
     """Disagreements on one image; one per row of the output (batch, boxes)."""
-    rows, others = (x.reshape(-1, x.shape[-1]) for x in (expected, given))
+    rows, actual_rows = (x.reshape(-1, x.shape[-1]) for x in (expected, actual))
     results = []
-    for row, (y, g) in enumerate(zip(rows, others)):
+    for row, (y, g) in enumerate(zip(rows, actual_rows)):
         a, b = int(y.argmax()), int(np.where(np.isnan(g), -np.inf, g).argmax())
         if a != b or not np.isfinite(g).all():
             label = name if len(rows) == 1 else f"{name}, row {row}"
@@ -189,12 +194,12 @@ def _disagreements(name: str, expected: np.ndarray, given: np.ndarray) -> list[D
 
 
 def _measured(
-    graph: Graph, value: str, found: list[tuple[Disagreement, Arrays]], seed: int
+    graph: Graph, value: str, disagreements: list[tuple[Disagreement, Arrays]], seed: int
 ) -> list[tuple[Disagreement, Arrays]]:
     """Disagreements with the sigma of their margins, the widest beyond rounding first."""
     measured = []
     widest = 0.0
-    for i, (d, arrays) in enumerate(sorted(found, key=lambda pair: -pair[0].margin)):
+    for i, (d, arrays) in enumerate(sorted(disagreements, key=lambda pair: -pair[0].margin)):
         if i < MEASURED and np.isfinite(d.margin):
             row = d.image.rpartition(", row ")[2]
             sigma = margin_sigma(
@@ -224,13 +229,13 @@ def margin_sigma(
     if value not in fixed.producers:
         return 0.0
     (region,) = list(regions(fixed, {value}))
-    shown = {**fixed.constants, **{k: np.asarray(v) for k, v in arrays.items()}}
-    expected, samples = rounding_samples(fixed, region, shown, seed, st.SAMPLES_FEW)
+    observed = {**fixed.constants, **{k: np.asarray(v) for k, v in arrays.items()}}
+    expected, samples = rounding_samples(fixed, region, observed, seed, st.SAMPLES_FEW)
     y = expected[value].reshape(-1, expected[value].shape[-1]).astype(np.float64)
     at = row if len(y) > 1 else 0
-    moved = [s[value].reshape(y.shape)[at] - y[at] for s in samples]
+    deviations = [s[value].reshape(y.shape)[at] - y[at] for s in samples]
     first, second = classes
-    return st.root_mean_square(np.array([m[first] - m[second] for m in moved]))
+    return st.root_mean_square(np.array([m[first] - m[second] for m in deviations]))
 
 
 def _kind(disagreements: tuple[Disagreement, ...], verdict: Verdict) -> Kind:
@@ -253,7 +258,7 @@ def _reasons(
         lead = f"the same choice on all {images} images"
     else:
         count = len(disagreements)
-        what = (
+        summary = (
             "all of them near ties, which rounding decides"
             if near == count
             else (
@@ -262,7 +267,7 @@ def _reasons(
                 else "none of them a near tie"
             )
         )
-        lead = f"{count} choice{'s' * (count != 1)} differ on {images} images, {what}"
+        lead = f"{count} choice{'s' * (count != 1)} differ on {images} images, {summary}"
     reasons = [
         lead,
         f"the numbers on {judged}: {verdict.kind.value}; " + "; ".join(verdict.reasons[:1]),

@@ -1,8 +1,8 @@
-"""`bisect`: a check that goes on until it names the node, its cause and the optimisation.
+"""`bisect`: a check that continues until it names the node, its cause and the optimization.
 
-The guilty nodes come from values inside where the subject shows them, and from a search over parts
-of the network where it does not (`truncate`). Each is explained, the subject's own optimisations
-are searched (`optimisations`), and what is needed to show each mistake by itself is handed on.
+The faulty nodes come from observed inner values, or from a search over parts of the network where
+there are none (`truncate`). Each is explained, the subject's own optimizations are searched
+(`optimization_search`), and the arrays that show each mistake by itself are returned.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from verax.judge.check import EXPLAINED, check, judging
 from verax.judge.explain.causes import diagnose
 from verax.judge.inputs import draw_inputs
 from verax.judge.locate.consecutive import Inputs, in_steps
-from verax.judge.locate.steps import search_steps
-from verax.judge.locate.truncate import Guilty, Located, locate
+from verax.judge.locate.step_search import search_steps
+from verax.judge.locate.truncate import FaultyPart, Located, locate
 from verax.judge.protocol import Runner
 from verax.judge.regions.network import Progress, fits, survey
 from verax.numerics import statistics as st
@@ -37,11 +37,11 @@ Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Bisected:
-    """The record; each guilty part with its arrays, and the network's inputs, for minimal cases."""
+class BisectionResult:
+    """The record; each faulty part with its arrays, and the network's inputs, for minimal cases."""
 
     record: Bisection
-    guilty: tuple[Guilty, ...]
+    faulty: tuple[FaultyPart, ...]
     inputs: Arrays
 
 
@@ -55,12 +55,12 @@ def bisect(
     progress: Progress | None = None,
     options: CheckOptions = CHECKED_AS_USUAL,
     **keywords: Any,
-) -> Bisected:
-    """Judge `subject` as `check` does, then find what each mistake is and what brought it.
+) -> BisectionResult:
+    """Judge `subject` as `check` does, then find the cause of each mistake and its optimization.
 
-    A fault of what surrounds the network (the layout of its input, ...) ends the search: no node
-    is to blame for it. Arguments and errors are those of `check`; its `timeout` is for the verdict,
-    the searches after that take what they take.
+    A fault outside the network (the layout of its input, ...) ends the search: no node is faulty
+    then. Arguments and errors are those of `check`; its `timeout` is for the verdict, the searches
+    after that have no limit.
     """
     options = changed(options, keywords)
     with judging(subject, options):
@@ -79,7 +79,7 @@ def _searched(
     verdict: Verdict,
     options: CheckOptions,
     progress: Progress | None,
-) -> Bisected:
+) -> BisectionResult:
     """What the guilty nodes of a verdict did, and what brought it. origins: of drawn inputs."""
     seed, watch = options.seed, options.watch
     if arrays is None:
@@ -93,12 +93,12 @@ def _searched(
         ),
     )
     if verdict.causes:
-        return Bisected(Bisection(verdict, "the surroundings of the network"), (), arrays)
+        return BisectionResult(Bisection(verdict, "the surroundings of the network"), (), arrays)
     fixed = specialise(graph, bind_symbols(graph, arrays))
-    shown = _shown(fixed, subject, arrays, verdict, watch)
+    observed = _observed_values(fixed, subject, arrays, verdict, watch)
     verdict = _without_consequences(verdict)
-    guilty, method = _by_values(fixed, arrays, shown, verdict), verdict.method
-    levels = _optimisations(fixed, subject, arrays, seed, verdict, progress)
+    faulty, method = _by_values(fixed, arrays, observed, verdict), verdict.method
+    levels = _search_optimizations(fixed, subject, arrays, seed, verdict, progress)
     located = None
     if subject.capabilities.truncates and _is_vague(verdict) and not _is_clear(verdict, levels):
         located = locate(
@@ -110,12 +110,12 @@ def _searched(
             progress=progress,
         )
         method = f"parts of the network, {located.evaluations} runs of the subject"
-        verdict, guilty = _with_located(verdict, located, guilty)
-    first, rest = guilty[:EXPLAINED], guilty[EXPLAINED:]
-    guilty = (*(_explained(g, subject, seed) for g in first), *rest)
+        verdict, faulty = _with_located(verdict, located, faulty)
+    first, remaining = faulty[:EXPLAINED], faulty[EXPLAINED:]
+    faulty = (*(_explained(g, subject, seed) for g in first), *remaining)
     if levels is not None and levels.guilty:
-        guilty = tuple(_brought_by(g, levels) for g in guilty)
-    by_value = {g.blame.value: g.blame for g in guilty}
+        faulty = tuple(_with_pass(g, levels) for g in faulty)
+    by_value = {g.blame.value: g.blame for g in faulty}
     blame = tuple(by_value.get(b.value, b) for b in verdict.blame)
     record = Bisection(
         dataclasses.replace(verdict, blame=blame),
@@ -125,17 +125,19 @@ def _searched(
         located.undecided if located else {},
         levels,
     )
-    return Bisected(record, guilty, arrays)
+    return BisectionResult(record, faulty, arrays)
 
 
-def with_accuracy(found: Bisected, accuracy: Optimisations, samples: tuple[str, ...]) -> Bisected:
-    """With what the accuracy on labelled samples said; samples: names of those that were judged."""
-    verdict = found.record.verdict
+def with_accuracy(
+    result: BisectionResult, accuracy: Optimisations, samples: tuple[str, ...]
+) -> BisectionResult:
+    """`result` with the search by accuracy on labeled samples; samples: names of those judged."""
+    verdict = result.record.verdict
     origin = f"samples: {', '.join(samples)}"
     inputs = tuple(dataclasses.replace(i, origin=origin) for i in verdict.inputs)
     verdict = dataclasses.replace(verdict, inputs=inputs)
-    record = dataclasses.replace(found.record, verdict=verdict, accuracy=accuracy)
-    return dataclasses.replace(found, record=record)
+    record = dataclasses.replace(result.record, verdict=verdict, accuracy=accuracy)
+    return dataclasses.replace(result, record=record)
 
 
 def _actual(
@@ -146,62 +148,65 @@ def _actual(
     sizes: Mapping[str, int] | None,
     pixels: Mapping[str, Pixels] | None,
 ) -> tuple[Arrays | None, dict[str, str]]:
-    """The inputs, and how they were drawn; None for those that the subject brings along."""
+    """The inputs, and how they were drawn; None for those that the subject has stored."""
     if inputs is not None or subject.stored_inputs is not None:
         return inputs, {}
     return draw_inputs(graph, seed, sizes, pixels)
 
 
-def _shown(
+def _observed_values(
     graph: Graph, subject: Runner, inputs: Arrays, verdict: Verdict, watch: bool
 ) -> dict[str, np.ndarray]:
-    """The subject's values around the guilty nodes, as far as it shows them."""
+    """The subject's inner values, as far as it gives them; {} if no node is faulty."""
     if not verdict.blame or not (watch or subject.stored_inputs is not None):
         return {}
-    wanted = [v for node in graph.nodes for v in node.outputs]
+    names = [v for node in graph.nodes for v in node.outputs]
     try:
-        shown = subject.run(graph, inputs, wanted if subject.capabilities.watches else None)
+        results = subject.run(graph, inputs, names if subject.capabilities.watches else None)
     except VeraxError:
         return {}
-    return {v: np.asarray(a) for v, a in shown.items() if v in graph.producers}
+    return {v: np.asarray(a) for v, a in results.items() if v in graph.producers}
 
 
-def _by_values(graph: Graph, inputs: Arrays, shown: Arrays, verdict: Verdict) -> tuple[Guilty, ...]:
-    """Guilty parts between values that the subject shows; regions whose inputs are hidden are not
-    among them."""
-    known = {**inputs, **{v: a for v, a in shown.items() if fits(graph.types[v], a)}}
-    found = []
+def _by_values(
+    graph: Graph, inputs: Arrays, observed: Arrays, verdict: Verdict
+) -> tuple[FaultyPart, ...]:
+    """Faulty parts between observed values; without regions whose inputs are hidden."""
+    arrays = {**inputs, **{v: a for v, a in observed.items() if fits(graph.types[v], a)}}
+    faulty_parts = []
     for blame in verdict.blame:
         nodes = [n for n in graph.nodes if (n.name or n.outputs[0]) in blame.region]
         nodes = nodes or [graph.producers[blame.value]]
-        made = {v for n in nodes for v in n.outputs}
-        taken = {v for n in nodes for v in n.inputs if v in known and v not in made}
-        given = {v: shown[v] for v in nodes[-1].outputs if v in shown}
+        produced = {v for n in nodes for v in n.outputs}
+        boundary = {v for n in nodes for v in n.inputs if v in arrays and v not in produced}
+        actual = {v: observed[v] for v in nodes[-1].outputs if v in observed}
         try:
-            part = cut(graph, taken, given)
+            subgraph = cut(graph, boundary, actual)
         except VeraxError:
             continue
-        if given:
-            found.append(Guilty(blame, part, {v: known[v] for v in part.inputs}, given))
-    return tuple(found)
+        if actual:
+            faulty_parts.append(
+                FaultyPart(blame, subgraph, {v: arrays[v] for v in subgraph.inputs}, actual)
+            )
+    return tuple(faulty_parts)
 
 
 def _without_consequences(verdict: Verdict) -> Verdict:
-    """Without regions in which a node is known to be guilty by itself: that explains them."""
+    """`verdict` without regions that hold a node that is faulty by itself, which explains them."""
     exact = {b.node for b in verdict.blame if not b.region}
-    kept = tuple(b for b in verdict.blame if not exact & set(b.region))
-    return dataclasses.replace(verdict, blame=kept)
+    remaining = tuple(b for b in verdict.blame if not exact & set(b.region))
+    return dataclasses.replace(verdict, blame=remaining)
 
 
 def _is_vague(verdict: Verdict) -> bool:
-    """Whether parts of the network could say more than the values that were shown."""
+    """True if running parts of the network can be more precise than the observed values."""
     regions = any(b.region for b in verdict.blame)
     return regions or (verdict.kind is Kind.undecided and not verdict.blame)
 
 
 def _is_clear(verdict: Verdict, levels: Optimisations | None) -> bool:
-    """Whether the regions are what one optimisation made into one, and no wider: their parts would
-    say nothing more."""
+    """True if the regions are exactly what one optimization fused: their parts would tell nothing
+    more."""
     if levels is None or not levels.cured or not levels.steps:
         return False
     rewritten = {*levels.steps[0].region}
@@ -210,54 +215,59 @@ def _is_clear(verdict: Verdict, levels: Optimisations | None) -> bool:
 
 
 def _with_located(
-    verdict: Verdict, located: Located, guilty: tuple[Guilty, ...]
-) -> tuple[Verdict, tuple[Guilty, ...]]:
+    verdict: Verdict, located: Located, faulty: tuple[FaultyPart, ...]
+) -> tuple[Verdict, tuple[FaultyPart, ...]]:
     """The verdict with the nodes found by parts in the place of the regions they lie in."""
-    inside = {n for g in located.guilty for n in (*g.blame.region, g.blame.node)}
+    inside = {n for g in located.faulty for n in (*g.blame.region, g.blame.node)}
 
     def narrowed(blame: Blame) -> bool:
         return bool(inside & {*blame.region, blame.node})
 
-    kept = tuple(b for b in verdict.blame if not narrowed(b))
-    found = tuple(g for g in guilty if g.blame in kept) + located.guilty
-    if not located.guilty:
-        return verdict, guilty
+    remaining = tuple(b for b in verdict.blame if not narrowed(b))
+    all_faulty = tuple(g for g in faulty if g.blame in remaining) + located.faulty
+    if not located.faulty:
+        return verdict, faulty
     name = verdict.subject["name"]
     reasons = [
         f"{name} is wrong in {'one of ' * bool(b.region)}{', '.join(b.region) or b.node} "
         f"({b.operator}): {b.reason}"
-        for b in (*kept, *located.blame)
+        for b in (*remaining, *located.blame)
     ]
     return (
         dataclasses.replace(
             verdict,
             kind=Kind.mistake,
-            blame=(*kept, *located.blame),
+            blame=(*remaining, *located.blame),
             reasons=tuple(reasons),
         ),
-        found,
+        all_faulty,
     )
 
 
-def _explained(guilty: Guilty, subject: Runner, seed: int) -> Guilty:
-    """With what one node, guilty by itself, did instead."""
-    if guilty.blame.explanations or guilty.blame.structure:
-        return guilty
-    values = {**guilty.inputs, **guilty.given}
-    blame = diagnose(guilty.blame, guilty.graph, values, subject, seed=seed)
-    return dataclasses.replace(guilty, blame=blame)
+def _explained(faulty: FaultyPart, subject: Runner, seed: int) -> FaultyPart:
+    """The part with the explanations of its mistake."""
+    if faulty.blame.explanations or faulty.blame.structure:
+        return faulty
+    values = {**faulty.inputs, **faulty.actual}
+    blame = diagnose(faulty.blame, faulty.graph, values, subject, seed=seed)
+    return dataclasses.replace(faulty, blame=blame)
 
 
-def _brought_by(guilty: Guilty, found: Optimisations) -> Guilty:
-    """With the step that is guilty; with its part where that step did not change these nodes."""
-    name, region = found.guilty, {*guilty.blame.region, guilty.blame.node}
-    if found.steps and found.cured and not region & {*found.steps[0].region}:
-        name = found.steps[0].part
-    blame = dataclasses.replace(guilty.blame, guilty_pass=name)
-    return dataclasses.replace(guilty, blame=blame)
+def _with_pass(faulty: FaultyPart, optimizations: Optimisations) -> FaultyPart:
+    """The part with the name of the faulty step; of its pass where that step did not change these
+    nodes."""
+    name, region = optimizations.guilty, {*faulty.blame.region, faulty.blame.node}
+    if (
+        optimizations.steps
+        and optimizations.cured
+        and not region & {*optimizations.steps[0].region}
+    ):
+        name = optimizations.steps[0].part
+    blame = dataclasses.replace(faulty.blame, guilty_pass=name)
+    return dataclasses.replace(faulty, blame=blame)
 
 
-def _optimisations(
+def _search_optimizations(
     graph: Graph,
     subject: Runner,
     inputs: Arrays,
@@ -265,7 +275,7 @@ def _optimisations(
     verdict: Verdict,
     progress: Progress | None,
 ) -> Optimisations | None:
-    """The optimisation that brings the mistake, when the subject can stop between them.
+    """The optimization that brings the mistake, when the subject can stop between them.
 
     Steps are judged by their outputs. verdict: on the whole subject, which may rest on values
     inside: where it knows better than to call the whole's outputs a mistake, so do the steps. Where
@@ -277,7 +287,7 @@ def _optimisations(
         return None
 
     def judged(outputs: Arrays) -> set[Kind]:
-        found = survey(
+        findings = survey(
             graph,
             inputs,
             outputs,
@@ -285,15 +295,15 @@ def _optimisations(
             measure_power=False,
             find_precision=bool(verdict.precisions),
         ).findings
-        if lost and any(f.ratio > st.LOST for f in found):
+        if lost and any(f.ratio > st.LOST for f in findings):
             return {Kind.mistake}
-        return {f.kind for f in found}
+        return {f.kind for f in findings}
 
     @functools.cache
     def is_known_better() -> bool:
-        shown = subject.run(graph, inputs)
-        whole = {v: np.asarray(shown[v]) for v in graph.outputs if v in shown}
-        return Kind.mistake in judged(whole)
+        results = subject.run(graph, inputs)
+        outputs = {v: np.asarray(results[v]) for v in graph.outputs if v in results}
+        return Kind.mistake in judged(outputs)
 
     def kind(outputs: Arrays) -> Kind:
         kinds = judged(outputs)

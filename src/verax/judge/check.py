@@ -21,14 +21,14 @@ from verax.base.kept import keeping
 from verax.base.options import CHECKED_AS_USUAL, CheckOptions, changed
 from verax.ir.graph import Graph, same_bits
 from verax.ir.pixels import Pixels
-from verax.judge.decide.local import places, plain
+from verax.judge.decide.local import plain, worst_elements
 from verax.judge.decide.possible import using
 from verax.judge.explain.causes import diagnose
 from verax.judge.harness.faults import harness_causes
 from verax.judge.harness.naming import without_misnomers
 from verax.judge.harness.repeat import CHANCE, UNINITIALISED, repeat
 from verax.judge.locate.consecutive import Inputs, StepRunner, in_steps, state_causes
-from verax.judge.locate.widen import widen
+from verax.judge.locate.enlarge import enlarge_regions
 from verax.judge.observation import Arrays, Observation, answer_of, observe
 from verax.judge.protocol import Runner
 from verax.judge.regions.budget import in_context, keeping_to_memory, require_room_for_meaning
@@ -180,7 +180,7 @@ def _judged(seen: Observation, options: CheckOptions, progress: Progress | None)
         )
         seen = dataclasses.replace(seen, values=values)
         repeated = None if again is None else again.result()
-        found = widen(fixed, found, seen.known, subject, seed=seed, progress=progress)
+        found = enlarge_regions(fixed, found, seen.known, subject, seed=seed, progress=progress)
         unwatched = [] if apart is None else _beyond(found.findings, apart.result().findings)
     found = dataclasses.replace(found, findings=[*found.findings, *unwatched])
     told = (*seen.notes, *notes)
@@ -377,7 +377,7 @@ def _outputs(
         if value in meaning:
             given, expected = outputs[value], meaning[value]
             own = dataclasses.replace(
-                own, plain=plain(given, expected), worst=places(given, expected)
+                own, plain=plain(given, expected), worst=worst_elements(given, expected)
             )
         results.append(own)
     return tuple(results)

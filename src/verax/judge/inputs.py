@@ -28,16 +28,16 @@ QUANTITIES = frozenset(
     ("ConvInteger", "ConvTransposeInteger", "DequantizeLinear", "MaxPool", "AveragePool", "Resize",
      "Conv", "MatMul", "Gemm", "Add", "Sub", "Mul", "Div")
 )  # fmt: skip
-"""Operators whose first inputs are amounts: pixels, samples, quantised values."""
+"""Operators whose first inputs are amounts: pixels, samples, quantized values."""
 MASK = re.compile(r"(^|[^a-z])mask($|[^a-z])", re.IGNORECASE)
 """Names of integer inputs [rows, length] that say which positions count: 1 where they do."""
 INITIAL = "the state's initial value"
 """Where the state of a network that remembers comes from."""
 
 
-def choose_sizes(graph: Graph, given: Mapping[str, int] | None = None) -> dict[str, int]:
+def choose_sizes(graph: Graph, fixed: Mapping[str, int] | None = None) -> dict[str, int]:
     """A size for every symbol of the inputs' types; `given` wins."""
-    sizes = dict(given or {})
+    sizes = dict(fixed or {})
     for name in graph.inputs:
         type_ = graph.types[name]
         for axis, dim in enumerate(type_.dims):
@@ -77,37 +77,37 @@ def draw_inputs(
     sizes: for symbols; see `choose_sizes`.
     """
     require_seed(seed)
-    chosen = choose_sizes(graph, sizes)
+    symbol_sizes = choose_sizes(graph, sizes)
     random = np.random.default_rng(seed)
     arrays, origins = {}, {}
     for name in graph.inputs:
         if name in graph.initial:
             arrays[name], origins[name] = graph.initial[name], INITIAL
             continue
-        type_ = graph.types[name].substitute(chosen)
-        said = (pixels or {}).get(name)
-        if said is not None and said.is_normalised and type_.dtype.is_float:
-            arrays[name], words = _stated(said, type_, random)
+        type_ = graph.types[name].substitute(symbol_sizes)
+        stated_pixels = (pixels or {}).get(name)
+        if stated_pixels is not None and stated_pixels.is_normalised and type_.dtype.is_float:
+            arrays[name], words = _stated(stated_pixels, type_, random)
         else:
-            arrays[name], words = _draw(graph, name, type_, random, chosen)
-        stated = [f"{s} = {chosen[s]}" for s in sorted(graph.types[name].symbols())]
+            arrays[name], words = _draw(graph, name, type_, random, symbol_sizes)
+        stated = [f"{s} = {symbol_sizes[s]}" for s in sorted(graph.types[name].symbols())]
         origins[name] = f"drawn with seed {seed}: " + "; ".join([words, *stated])
     return arrays, origins
 
 
 def untelling(arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """Sentences on floating-point inputs that cannot tell one mistake from none: one number
-    everywhere, or the same array with two axes exchanged, one read backwards, or at each place."""
+    """Sentences on floating-point inputs that hide mistakes: one number everywhere, or the same
+    array with two axes exchanged, one read backwards, or at each index."""
     return [
-        f"input {name!r} {what}: {hidden} would not show here"
+        f"input {name!r} {symmetry}: {hidden} would not show here"
         for name, array in arrays.items()
         if array.dtype.kind == "f" and array.size > 1
-        for what, hidden in itertools.islice(_symmetries(array), 1)
+        for symmetry, hidden in itertools.islice(_symmetries(array), 1)
     ]
 
 
 def _symmetries(array: np.ndarray) -> Iterator[tuple[str, str]]:
-    """(what the array is, what it hides), the plainest first."""
+    """Yield (the array's symmetry, the mistake that it hides), the plainest first."""
     if (array == array.flat[0]).all():
         yield (
             f"is {array.flat[0]:g} everywhere",
@@ -134,7 +134,7 @@ def _draw(
     name: str,
     type_: TensorType,
     random: np.random.Generator,
-    chosen: Mapping[str, int],
+    symbol_sizes: Mapping[str, int],
 ) -> tuple[np.ndarray, str]:
     shape, dtype = type_.shape, type_.dtype
     if dtype is DType.bool_:
@@ -148,7 +148,9 @@ def _draw(
     if dtype in (DType.int8, DType.uint8) and _is_quantity(graph, name):
         return _bytes(type_, random)
     if not dtype.is_float:
-        limit = min(_table_size(graph, name, chosen), dtype.ends[1] + (dtype in NARROW_INTEGERS))
+        limit = min(
+            _table_size(graph, name, symbol_sizes), dtype.ends[1] + (dtype in NARROW_INTEGERS)
+        )
         return random.integers(0, limit, shape).astype(dtype.numpy), f"integers below {limit}"
     if _is_image(shape):
         return _image(shape, random).astype(dtype.numpy), "smooth random image, 0 to 1"
@@ -156,7 +158,7 @@ def _draw(
 
 
 def _is_quantity(graph: Graph, name: str) -> bool:
-    """Whether an amount is read from an input, and nothing indexes with it."""
+    """True if a node reads the input as an amount, and none as an index."""
     readers = list(_readers(graph, name))
     if any(len(n.inputs) > 1 and n.inputs[1] == v and _indexed(graph, n) for v, n in readers):
         return False
@@ -164,7 +166,7 @@ def _is_quantity(graph: Graph, name: str) -> bool:
 
 
 def _readers(graph: Graph, name: str) -> Iterator[tuple[str, Node]]:
-    """(value, node) for each node that reads an input, or what it becomes when it is handed on."""
+    """Yield (value, node) for each node that reads an input, or a copy or cast of it."""
     waiting, seen = [name], {name}
     while waiting:
         value = waiting.pop()
@@ -176,7 +178,7 @@ def _readers(graph: Graph, name: str) -> Iterator[tuple[str, Node]]:
 
 
 def _bytes(type_: TensorType, random: np.random.Generator) -> tuple[np.ndarray, str]:
-    """Bytes of the whole range: a smooth image where the shape is one's."""
+    """int8 or uint8 numbers of the whole range: a smooth image if the shape is an image's."""
     shape, info = type_.shape, np.iinfo(type_.dtype.numpy)
     last = _is_image(shape, last=True)
     if last or _is_image(shape):
@@ -188,17 +190,21 @@ def _bytes(type_: TensorType, random: np.random.Generator) -> tuple[np.ndarray, 
     return numbers.astype(info.dtype), f"integers from {info.min} to {info.max}"
 
 
-def _stated(said: Pixels, type_: TensorType, random: np.random.Generator) -> tuple[np.ndarray, str]:
-    """A smooth random image as the file says that it takes them."""
-    last = said.layout is not None and said.layout.endswith("C")
+def _stated(
+    pixels: Pixels, type_: TensorType, random: np.random.Generator
+) -> tuple[np.ndarray, str]:
+    """A smooth random image in the range that the file states."""
+    last = pixels.layout is not None and pixels.layout.endswith("C")
     shape = (1,) * (4 - type_.rank) + type_.shape
     image = _image(_channels_first(shape, last), random)
-    low, high = (0.0, 1.0) if said.low is None or said.high is None else (said.low, said.high)
+    low, high = (
+        (0.0, 1.0) if pixels.low is None or pixels.high is None else (pixels.low, pixels.high)
+    )
     image = low + image * (high - low)
-    for step, values in ((np.subtract, said.mean), (np.divide, said.std)):
+    for step, values in ((np.subtract, pixels.mean), (np.divide, pixels.std)):
         if len(values) in (1, image.shape[1]):
             image = step(image, np.reshape(values, (1, -1, 1, 1)))
-    words = f"smooth random image as the file says: {said.to_text()}"
+    words = f"smooth random image as the file says: {pixels.to_text()}"
     return _laid_out(image, last).reshape(type_.shape).astype(type_.dtype.numpy), words
 
 
@@ -235,14 +241,14 @@ def _image(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     return (waves - low) / (high - low)
 
 
-def _table_size(graph: Graph, name: str, chosen: Mapping[str, int]) -> int:
+def _table_size(graph: Graph, name: str, symbol_sizes: Mapping[str, int]) -> int:
     """Positions of the smallest axis that the input indexes, else a small default; one more than
     the steps of a sequence whose length it is."""
     sizes: list[int] = []
     for value, node in _readers(graph, name):
         if isinstance(node.op, Recurrent) and node.inputs[LENGTHS : LENGTHS + 1] == (value,):
             steps = graph.types[str(node.inputs[0])].dims[node.op.layout]
-            steps = substitute(steps, chosen)
+            steps = substitute(steps, symbol_sizes)
             sizes += [steps + 1] if isinstance(steps, int) else []
         elif len(node.inputs) > 1 and node.inputs[1] == value:
             sizes += [d for d in _indexed(graph, node) if isinstance(d, int)]

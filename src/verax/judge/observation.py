@@ -17,7 +17,7 @@ from verax.ir.pixels import Pixels
 from verax.judge.harness.naming import names
 from verax.judge.inputs import INITIAL, draw_inputs, untelling
 from verax.judge.locate.consecutive import StepRunner, written_notes
-from verax.judge.locate.widen import without_fused_shapes
+from verax.judge.locate.enlarge import without_fused_shapes
 from verax.judge.protocol import Runner, is_number, renamed_answers, stored_for
 from verax.ops.pointwise.identity import Identity
 from verax.reference.evaluate import bind_symbols

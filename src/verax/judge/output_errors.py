@@ -1,9 +1,9 @@
-"""The outputs of an approximate program from start to end, against what O1's rounding does there.
+"""Compares the end-to-end errors of an approximate program's outputs with those of O1's rounding.
 
-Each approximated layer may err as direct summation might, and the network may still make that
-large. So the outputs are held against the errors of the same network without approximations, on
-the same inputs, and, where that alone would not do, against what rounding may do by the error
-models. Where they err more, the approximated layers are ordered by the harm that each does alone.
+Each approximated layer may err as direct summation might, and the network may still amplify that.
+So the outputs are compared with the errors of the same network without approximations, on the same
+inputs, and, where that is not enough, with rounding by the error models. Where they err more, the
+approximated layers are ordered by the harm that each does alone.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ MOST_ROUNDS = 3
 
 
 @dataclass
-class Trial:
-    """One set of inputs, what the outputs are on it, and what O1 makes of them.
+class OutputTrial:
+    """One set of inputs, the reference outputs on it, and O1's errors.
 
     origins: how the inputs came about; unit: roundoff of a format that was allowed, 0 for none.
     """
@@ -55,61 +55,61 @@ class Trial:
 
     @property
     def title(self) -> str:
-        """What the inputs are, in a few words."""
+        """Short description of the inputs."""
         words = dict.fromkeys(self.origins.get(v, "given") for v in self.inputs)
         return "; ".join(w for w in words if w != UNCHANGED) or "the first input"
 
-    def evaluate(self) -> Trial:
-        """Find the reference's outputs. Raises `VeraxError` where that takes too much memory."""
+    def evaluate(self) -> OutputTrial:
+        """Compute the reference outputs. Raises `VeraxError` where that takes too much memory."""
         require_room_for_meaning(self.graph)
-        found = evaluate(self.graph, self.inputs)
-        self.expected = {v: found[v] for v in self.graph.outputs if found[v].dtype.kind == "f"}
+        values = evaluate(self.graph, self.inputs)
+        self.expected = {v: values[v] for v in self.graph.outputs if values[v].dtype.kind == "f"}
         return self
 
-    def measure(self, plain: Runner) -> Trial:
-        """Note the errors of a program without approximations."""
-        given = plain.run(self.graph, self.inputs)
+    def measure(self, plain: Runner) -> OutputTrial:
+        """Record the errors of a program without approximations."""
+        actual = plain.run(self.graph, self.inputs)
         with np.errstate(invalid="ignore"):
             self.own = {
-                v: np.nan_to_num(np.asarray(given[v], np.float64) - y, posinf=0.0, neginf=0.0)
+                v: np.nan_to_num(np.asarray(actual[v], np.float64) - y, posinf=0.0, neginf=0.0)
                 for v, y in self.expected.items()
             }
         return self
 
-    def ratios(self, given: Arrays) -> dict[str, float]:
+    def ratios(self, actual: Arrays) -> dict[str, float]:
         """By float output, the worst group's error over what rounding does there."""
-        wide = {v: np.asarray(given[v], np.float64) for v in self.expected}
-        found = {}
+        wide = {v: np.asarray(actual[v], np.float64) for v in self.expected}
+        result = {}
         for v, y in self.expected.items():
             extra = self.unit * st.root_mean_square(np.nan_to_num(y, posinf=0.0, neginf=0.0))
             sigma = np.maximum(
                 st.rounding_sigma(np.square(self.own.get(v, np.zeros(y.shape)))), extra
             )
-            found[v] = ratio(wide[v], y, sigma)
-        if all(r <= st.LOST for r in found.values()):
-            return found
+            result[v] = ratio(wide[v], y, sigma)
+        if all(r <= st.LOST for r in result.values()):
+            return result
         sampler = self.sampler()  # O1 may have been lucky
         if sampler is None:
-            return found
+            return result
         sure = ratios_to_rounding(sampler, wide, self.unit, self.own)
-        return {v: min(r, sure.get(v, r)) for v, r in found.items()}
+        return {v: min(r, sure.get(v, r)) for v, r in result.items()}
 
     def sampler(self) -> Sampler | None:
         """The whole network as one region, None where that takes too much memory."""
         if self._sampler is None:
             fixed = specialise(self.graph, bind_symbols(self.graph, self.inputs))
-            whole = region_of(fixed, fixed.outputs)
-            known = {**fixed.constants, **self.inputs}
-            if whole is None or why_too_large(needs(fixed, whole, {**known, **self.expected})):
+            region = region_of(fixed, fixed.outputs)
+            arrays = {**fixed.constants, **self.inputs}
+            if region is None or why_too_large(needs(fixed, region, {**arrays, **self.expected})):
                 return None
-            self._sampler = Sampler(fixed, whole, known, self.seed)
+            self._sampler = Sampler(fixed, region, arrays, self.seed)
         return self._sampler
 
-    def draw(self, given: Arrays, ratios: Mapping[str, float]) -> Draw:
+    def draw(self, actual: Arrays, ratios: Mapping[str, float]) -> Draw:
         """The record: outputs alone."""
         outputs = []
         for v, y in self.expected.items():
-            error = np.nan_to_num(np.asarray(given[v], np.float64) - y)
+            error = np.nan_to_num(np.asarray(actual[v], np.float64) - y)
             rounding = st.root_mean_square(self.own.get(v, np.zeros(())))
             largest = float(np.abs(error).max(initial=0.0))
             units = largest / rounding if rounding else 0.0
@@ -134,29 +134,30 @@ class Trial:
         return Draw(inputs, {}, (), tuple(outputs))
 
 
-class Trials:
-    """The inputs that a program's outputs are measured on: those given, and what makes of the first
-    of them is stressed. Kept for every program of the network, as layers go back.
+class OutputTrials:
+    """The inputs that a program's outputs are measured on: those given, and stressed variants of
+    the first. Used again for every program of the network as layers are put back.
 
-    draws: the record of each set of inputs given; stressed: of the others; problems: outputs that
-    err too much with nothing left to put back; notes: what was left out.
+    stressed: the records of the stressed inputs; problems: outputs that err too much with no layer
+    left to put back; notes: what was left out.
     """
 
     def __init__(
         self,
         graph: Graph,
-        given: Sequence[tuple[Arrays, Mapping[str, str]]],
+        input_sets: Sequence[tuple[Arrays, Mapping[str, str]]],
         plain: Callable[[], Runner],
         *,
         seed: int = 0,
-        halves: bool = False,
+        allows_bf16: bool = False,
     ) -> None:
-        """plain: the network without approximations; halves: products in bfloat16 were allowed."""
-        unit = BFLOAT16.unit_roundoff if halves else 0.0
-        self._count = len(given)
-        sets = [*given, *stressed_inputs(graph, given[0][0])]
+        """plain: the network without approximations; allows_bf16: products in bfloat16 were
+        allowed."""
+        unit = BFLOAT16.unit_roundoff if allows_bf16 else 0.0
+        self._count = len(input_sets)
+        sets = [*input_sets, *stressed_inputs(graph, input_sets[0][0])]
         self._trials = [
-            Trial(graph, arrays, origins, seed + i, unit)
+            OutputTrial(graph, arrays, origins, seed + i, unit)
             for i, (arrays, origins) in enumerate(sets)
         ]
         self._plain, self._measured, self._rounds = plain, False, 0
@@ -166,17 +167,17 @@ class Trials:
         self.notes: list[str] = []
 
     def failing(self, subject: Runner, layers: Collection[str]) -> dict[str, str]:
-        """Approximated layers that have to go back, with the reason; none where every output
-        holds. layers: those that may."""
+        """Approximated layers to be put back, with the reason; {} where every output is accurate
+        enough. layers: the candidates."""
         self._measure()
         self.ratios, self.problems = [], []
         draws = []
         for i, trial in enumerate(self._trials):
-            given = subject.run(trial.graph, trial.inputs)
-            ratios = trial.ratios(given)
+            actual = subject.run(trial.graph, trial.inputs)
+            ratios = trial.ratios(actual)
             self.ratios.append(ratios)
             if i >= self._count:
-                draws.append(trial.draw(given, ratios))
+                draws.append(trial.draw(actual, ratios))
             if all(r <= st.LOST for r in ratios.values()):
                 continue
             if not layers:
@@ -196,33 +197,33 @@ class Trials:
         return {}
 
     def _measure(self) -> None:
-        """The reference's outputs and O1's errors, once; both at a time, where there are cores."""
+        """Compute the reference outputs and O1's errors once, in parallel."""
         if self._measured:
             return
         self._measured = True
         with ThreadPoolExecutor(1) as pool:
             waiting = [pool.submit(in_context(t.evaluate)) for t in self._trials]
             plain = self._plain()
-            found = []
+            measured = []
             for i, (trial, one) in enumerate(zip(self._trials, waiting, strict=True)):
                 try:
                     one.result()
-                    found.append(trial.measure(plain))
+                    measured.append(trial.measure(plain))
                 except VeraxError as error:
                     self.notes.append(f"not judged from start to end: {trial.title}: {error.cause}")
                     self._count -= i < self._count
-        self._trials = found
+        self._trials = measured
 
 
 def kind_of(ratio: float) -> Kind:
-    """What to call an output whose error has this ratio to rounding's."""
+    """The verdict on an output whose error has this ratio to rounding's."""
     if ratio <= math.sqrt(st.GROUP_MEAN):
         return Kind.rounding
     return Kind.precision if ratio <= st.LOST else Kind.precision_lost
 
 
 def most_harmful(
-    trial: Trial,
+    trial: OutputTrial,
     subject: Runner,
     layers: Collection[str],
     ratios: Mapping[str, float],
@@ -242,26 +243,26 @@ def most_harmful(
     if not harms:
         return dict.fromkeys(layers, words)
     ordered = sorted(harms, key=lambda n: harms[n], reverse=True)
-    rest = [harms[n] for n in ordered]
+    harm_values = [harms[n] for n in ordered]
     count = 1
-    while count < len(ordered) and math.hypot(*rest[count:]) > st.LOST / 2:
+    while count < len(ordered) and math.hypot(*harm_values[count:]) > st.LOST / 2:
         count += 1
     return {n: f"{words}; this layer alone makes {harms[n]:.3g} of that" for n in ordered[:count]}
 
 
-def _harms(trial: Trial, subject: Runner, layers: frozenset[str]) -> dict[str, float]:
-    """By layer, the outputs' largest ratio when its own error is the only one; layers that share a
-    shown value share its harm."""
+def _harms(trial: OutputTrial, subject: Runner, layers: frozenset[str]) -> dict[str, float]:
+    """By layer, the outputs' largest ratio when its own error is the only one; layers that share an
+    observed value share its harm."""
     sampler = trial.sampler()
     if sampler is None:
         return {}
     fixed = sampler.graph
     inner = [v for node in fixed.nodes for v in node.outputs]
-    shown = subject.run(fixed, trial.inputs, inner)
-    known = {v: np.asarray(a) for v, a in shown.items() if v in fixed.producers}
-    values = {**fixed.constants, **trial.inputs, **known}
+    results = subject.run(fixed, trial.inputs, inner)
+    observed = {v: np.asarray(a) for v, a in results.items() if v in fixed.producers}
+    values = {**fixed.constants, **trial.inputs, **observed}
     harms: dict[str, float] = {}
-    for region in regions(fixed, set(known)):
+    for region in regions(fixed, set(observed)):
         named = layers.intersection(region.names)
         if not named:
             continue
@@ -269,22 +270,22 @@ def _harms(trial: Trial, subject: Runner, layers: frozenset[str]) -> dict[str, f
             if value not in sampler.inner or not error.any():
                 continue
             outputs = sampler.propagated({value: sampler.inner[value] + error})
-            given = {v: outputs.get(v, y) for v, y in trial.expected.items()}
-            largest = max(_ratios_by_own(trial, given).values(), default=0.0)
+            disturbed = {v: outputs.get(v, y) for v, y in trial.expected.items()}
+            largest = max(_ratios_by_own(trial, disturbed).values(), default=0.0)
             harms |= {n: max(largest, harms.get(n, 0.0)) for n in named}
     return harms
 
 
-def _ratios_by_own(trial: Trial, given: Arrays) -> dict[str, float]:
+def _ratios_by_own(trial: OutputTrial, actual: Arrays) -> dict[str, float]:
     """Ratios to the measured rounding alone: for an order of layers that is enough."""
     return {
-        v: ratio(given[v], y, st.rounding_sigma(np.square(trial.own.get(v, np.zeros(y.shape)))))
+        v: ratio(actual[v], y, st.rounding_sigma(np.square(trial.own.get(v, np.zeros(y.shape)))))
         for v, y in trial.expected.items()
     }
 
 
 def _own_errors(graph: Graph, region: Region, values: Arrays) -> dict[str, np.ndarray]:
-    """By shown value of a region, how far it lies from what its inputs as shown give."""
+    """By observed value of a region, its error from the reference on the observed inputs."""
     exact: dict[str, np.ndarray] = {}
     for node in region.nodes:
         arrays = [

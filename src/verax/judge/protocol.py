@@ -1,4 +1,4 @@
-"""`Runner`: the small protocol through which subjects reach the judge, and what some can besides.
+"""`Runner`: the protocol between subjects and the judge, and protocols of optional abilities.
 
 A subject may spell the names of its tensors differently ("scores:0", "serving_default_x:0", or its
 own names in the network's order). `matched_names` is the one rule by which they are brought
@@ -27,7 +27,7 @@ SUFFIX, PREFIX = ":0", "serving_default_"
 
 
 class Naming(Enum):
-    """What a subject's names of inner values are worth.
+    """How far a subject's names of inner values can be trusted.
 
     network: it runs this very network and shows its values (what is taken for granted where a
     Runner states nothing). given: a user gave the names along with arrays. hint: they are names of
@@ -58,9 +58,10 @@ class Capabilities:
     is handed, so that they cannot be made smaller."""
     stepwise: bool = False
     """Every value that it shows is what the next node read: nothing is ever fused. Without it a
-    node is accused only when wider views accuse as well (`locate.widen`), which is less sharp."""
+    node is reported as faulty only if larger regions are wrong as well (`locate.enlarge`), which is
+    less sharp."""
     naming: Naming = Naming.network
-    """What its names of inner values are worth."""
+    """How far its names of inner values can be trusted."""
     fast_algorithms: frozenset[str] | None = None
     """Names of the fast algorithms that it may use; None when it does not say. See
     `decide.possible`."""
@@ -115,7 +116,8 @@ class Runner(Protocol):
 
 @runtime_checkable
 class Poisonable(Protocol):
-    """A Runner that can run with its memory pre-filled, so that reading what nobody wrote shows.
+    """A Runner that can run with its memory pre-filled, which exposes reads of uninitialized
+    memory.
 
     `Capabilities.poison` says which memory; it is empty where that cannot be done after all.
     """
@@ -133,7 +135,7 @@ class Poisonable(Protocol):
 
 @runtime_checkable
 class Remembering(Protocol):
-    """A Runner that hands a network's state on from run to run by itself."""
+    """A Runner that passes a network's state from run to run by itself."""
 
     def run_steps(
         self,
@@ -154,7 +156,7 @@ class Remembering(Protocol):
 
 @runtime_checkable
 class Optimising(Protocol):
-    """A Runner that can stop at steps of its optimisation."""
+    """A Runner that can stop at steps of its optimization."""
 
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
@@ -164,7 +166,7 @@ class Optimising(Protocol):
 
 @runtime_checkable
 class Selective(Protocol):
-    """A Runner that can leave out single steps of its optimisation, and may tell what one did."""
+    """A Runner that can leave out single steps of its optimization, and may tell what one did."""
 
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
@@ -192,37 +194,37 @@ def bare(name: str) -> str:
 
 
 def matched_names(
-    wanted: Mapping[str, Shape], given: Mapping[str, Shape], *, by_order: bool = False
+    own: Mapping[str, Shape], foreign: Mapping[str, Shape], *, by_order: bool = False
 ) -> dict[str, str] | None:
-    """For every name in `given`, the one in `wanted` that it means; None when that is not clear.
+    """For every name in `foreign`, its counterpart in `own`; None when that is ambiguous.
 
     In this order: equal names; equal but for TensorFlow's suffix and prefix; the only one left on
     both sides (its axes may be in another order); the only one left of its shape. by_order: where
     as many are left on both sides, and shapes agree one by one, order decides.
     """
-    found = {name: name for name in given if name in wanted}
-    for known in wanted:
-        same = [g for g in given if g not in found and bare(g) == bare(known)]
-        if known not in found.values() and len(same) == 1:
-            found[same[0]] = known
-    open_, left = _left(wanted, found.values()), _left(given, found)
-    if len(open_) == len(left) == 1 and _resembles(wanted[open_[0]], given[left[0]]):
-        return {**found, left[0]: open_[0]}
+    matches = {name: name for name in foreign if name in own}
+    for own_name in own:
+        same = [g for g in foreign if g not in matches and bare(g) == bare(own_name)]
+        if own_name not in matches.values() and len(same) == 1:
+            matches[same[0]] = own_name
+    open_, left = _left(own, matches.values()), _left(foreign, matches)
+    if len(open_) == len(left) == 1 and _resembles(own[open_[0]], foreign[left[0]]):
+        return {**matches, left[0]: open_[0]}
     for name in left:
-        fitting = [w for w in open_ if shape_fits(wanted[w], given[name])]
-        rivals = [g for g in left if fitting and shape_fits(wanted[fitting[0]], given[g])]
-        if len(fitting) == 1 and len(rivals) == 1:
-            found[name] = fitting[0]
-    open_, left = _left(wanted, found.values()), _left(given, found)
+        fitting = [w for w in open_ if shape_fits(own[w], foreign[name])]
+        similar = [g for g in left if fitting and shape_fits(own[fitting[0]], foreign[g])]
+        if len(fitting) == 1 and len(similar) == 1:
+            matches[name] = fitting[0]
+    open_, left = _left(own, matches.values()), _left(foreign, matches)
     if left and by_order and len(open_) == len(left):
-        pairs = dict(zip(left, open_))
-        if all(shape_fits(wanted[w], given[g]) for g, w in pairs.items()):
-            return {**found, **pairs}
-    return None if left else found
+        in_order = dict(zip(left, open_))
+        if all(shape_fits(own[w], foreign[g]) for g, w in in_order.items()):
+            return {**matches, **in_order}
+    return None if left else matches
 
 
-def _left(names: Iterable[str], taken: Iterable[str]) -> list[str]:
-    gone = set(taken)
+def _left(names: Iterable[str], used: Iterable[str]) -> list[str]:
+    gone = set(used)
     return [n for n in names if n not in gone]
 
 
@@ -237,59 +239,59 @@ def _resembles(a: Shape, b: Shape) -> bool:
     """Whether two shapes agree up to the order of axes, as far as they are known."""
     if a is None or b is None or shape_fits(a, b):
         return True
-    known, others = [n for n in a if n is not None], [n for n in b if n is not None]
-    shorter, longer = sorted((known, others), key=len)
+    sizes, other_sizes = [n for n in a if n is not None], [n for n in b if n is not None]
+    shorter, longer = sorted((sizes, other_sizes), key=len)
     return len(a) == len(b) and all(shorter.count(n) <= longer.count(n) for n in shorter)
 
 
 def renamed_answers(
-    graph: Graph, shown: Mapping[str, np.ndarray]
+    graph: Graph, answers: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """What a subject gave under this network's names, and what was assumed, in sentences.
+    """A subject's values under this network's names, and what was assumed, in sentences.
 
     Names that the network knows stay. Strange ones are brought to outputs that were not given when
     that is clear; else they stay strange.
     """
-    known = {k: v for k, v in shown.items() if k in graph.types}
-    strange = {k: v for k, v in shown.items() if k not in graph.types}
-    known = {k: as_declared(graph, k, a) for k, a in known.items()}
+    named = {k: v for k, v in answers.items() if k in graph.types}
+    strange = {k: v for k, v in answers.items() if k not in graph.types}
+    named = {k: as_declared(graph, k, a) for k, a in named.items()}
     if not strange:
-        return known, ()
+        return named, ()
     notes = []
     stems: dict[str, list[str]] = {}
     for value in graph.types:
         stems.setdefault(bare(value), []).append(value)
     for name in list(strange):
         meant = stems.get(bare(name), [])
-        if len(meant) == 1 and meant[0] not in known:
-            known[meant[0]] = strange.pop(name)
+        if len(meant) == 1 and meant[0] not in named:
+            named[meant[0]] = strange.pop(name)
             notes.append(f"{name!r} was taken for {meant[0]!r}")
-    missing = {v: shape_of(graph, v) for v in graph.outputs if v not in known}
+    missing = {v: shape_of(graph, v) for v in graph.outputs if v not in named}
     if missing and len(missing) == len(strange):
-        pairs = matched_names(missing, {k: v.shape for k, v in strange.items()})
-        for name, output in (pairs or {}).items():
-            known[output] = strange.pop(name)
+        matches = matched_names(missing, {k: v.shape for k, v in strange.items()})
+        for name, output in (matches or {}).items():
+            named[output] = strange.pop(name)
             notes.append(f"{name!r} was taken for the output {output!r}")
-    known = {k: as_declared(graph, k, a) for k, a in known.items()}
-    return {**known, **strange}, tuple(notes)
+    named = {k: as_declared(graph, k, a) for k, a in named.items()}
+    return {**named, **strange}, tuple(notes)
 
 
 def stored_for(
     graph: Graph, stored: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Recorded inputs under this network's names, and what was assumed, in sentences."""
-    wanted = {v: shape_of(graph, v) for v in graph.inputs}
+    shapes = {v: shape_of(graph, v) for v in graph.inputs}
     left = {k: v for k, v in stored.items() if k not in graph.types}
-    same = {k: [v for v in wanted if v not in stored and bare(v) == bare(k)] for k in left}
-    pairs = {k: v[0] for k, v in same.items() if len(v) == 1}
-    missing = {v: s for v, s in wanted.items() if v not in stored and v not in pairs.values()}
-    rest = {k: v.shape for k, v in left.items() if k not in pairs}
-    if len(missing) == len(rest):
-        pairs |= matched_names(missing, rest) or {}
-    known = {k: v for k, v in stored.items() if k in wanted}
-    known |= {name: stored[k] for k, name in pairs.items()}
-    known = {v: as_declared(graph, v, a) for v, a in known.items()}
-    return known, tuple(f"{k!r} was taken for the input {v!r}" for k, v in pairs.items())
+    same = {k: [v for v in shapes if v not in stored and bare(v) == bare(k)] for k in left}
+    matches = {k: v[0] for k, v in same.items() if len(v) == 1}
+    missing = {v: s for v, s in shapes.items() if v not in stored and v not in matches.values()}
+    unmatched = {k: v.shape for k, v in left.items() if k not in matches}
+    if len(missing) == len(unmatched):
+        matches |= matched_names(missing, unmatched) or {}
+    named = {k: v for k, v in stored.items() if k in shapes}
+    named |= {name: stored[k] for k, name in matches.items()}
+    named = {v: as_declared(graph, v, a) for v, a in named.items()}
+    return named, tuple(f"{k!r} was taken for the input {v!r}" for k, v in matches.items())
 
 
 def is_number(array: np.ndarray) -> bool:
@@ -298,14 +300,14 @@ def is_number(array: np.ndarray) -> bool:
 
 
 def as_declared(graph: Graph, value: str, array: np.ndarray) -> np.ndarray:
-    """A shown or recorded array of a value in its own type, where what stands for it is known.
+    """An observed or recorded array in the declared type of its value, where its encoding is known.
 
     .npy has no word for the types of `ml_dtypes`: NumPy stores their bytes; others store the codes
     of floats of 8 bits, or their numbers in a wider type, as `verax.record` does. Integers
     of 4 and 2 bits are counted in bytes.
     """
-    found = graph.types.get(value)
-    declared = None if found is None else found.dtype
+    type_ = graph.types.get(value)
+    declared = None if type_ is None else type_.dtype
     if declared is None or not (declared.is_narrow or declared is DType.bfloat16):
         return array
     array = in_type(array, declared)

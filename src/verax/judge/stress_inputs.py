@@ -1,7 +1,7 @@
-"""Inputs on which approximate arithmetic is most likely to be seen: zeros beside numbers, equal
-numbers, and the largest.
+"""Inputs that expose errors of approximate arithmetic: zeros beside numbers, equal numbers, and
+the largest.
 
-They are made of ordinary inputs, so that they fit the same types, tables and masks.
+They are derived from ordinary inputs, so that they fit the same types, tables and masks.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ BORDER = 0.3
 def stressed_inputs(graph: Graph, inputs: Arrays) -> list[tuple[dict[str, np.ndarray], Any]]:
     """Sets of inputs made of `inputs`, each with its origins in words by name; sets that would
     change nothing are left out. State stays as it is."""
-    found = []
+    sets = []
     for change in (_bordered, _constant, _one_hot, _saturated):
         arrays, origins = dict(inputs), dict.fromkeys(inputs, UNCHANGED)
         changed = False
         for name in graph.inputs:
             if name in graph.initial or name not in inputs:
                 continue
-            made = change(name, inputs[name])
-            if made is not None and not np.array_equal(made[0], inputs[name]):
-                arrays[name], origins[name] = made
+            replacement = change(name, inputs[name])
+            if replacement is not None and not np.array_equal(replacement[0], inputs[name]):
+                arrays[name], origins[name] = replacement
                 changed = True
         if changed:
-            found.append((arrays, origins))
-    return found
+            sets.append((arrays, origins))
+    return sets
 
 
 def _is_float(array: np.ndarray) -> bool:
@@ -45,7 +45,7 @@ def _is_float(array: np.ndarray) -> bool:
 
 
 def _length(size: int) -> int:
-    """How many places of an axis stay as they are."""
+    """Number of unchanged indices of an axis."""
     return size - max(1, int(BORDER * size))
 
 
@@ -53,21 +53,21 @@ def _bordered(name: str, array: np.ndarray) -> tuple[np.ndarray, str] | None:
     """Images with a zero border below and to the right, sequences that end in zero rows."""
     if array.ndim < 2 or array.shape[1] < 2:
         return None
-    made = array.copy()
+    result = array.copy()
     if _is_float(array) and array.ndim >= 4:
         axes = [a for a in range(2, array.ndim) if array.shape[a] > 2]
         for axis in axes:
-            np.moveaxis(made, axis, 0)[_length(array.shape[axis]) :] = 0
-        return (made, "a zero border below and to the right") if axes else None
+            np.moveaxis(result, axis, 0)[_length(array.shape[axis]) :] = 0
+        return (result, "a zero border below and to the right") if axes else None
     if _is_float(array):
         rows = array.ndim - 2
         if array.shape[rows] < 2:
-            made[..., _length(array.shape[-1]) :] = 0
-            return made, "zeros at the end of each row"
-        np.moveaxis(made, rows, 0)[_length(array.shape[rows]) :] = 0
-        return made, "padded: zero rows at the end"
-    made[:, _length(array.shape[1]) :] = 0
-    return made, "padded: zeros at the end" + (" of the mask" if MASK.search(name) else "")
+            result[..., _length(array.shape[-1]) :] = 0
+            return result, "zeros at the end of each row"
+        np.moveaxis(result, rows, 0)[_length(array.shape[rows]) :] = 0
+        return result, "padded: zero rows at the end"
+    result[:, _length(array.shape[1]) :] = 0
+    return result, "padded: zeros at the end" + (" of the mask" if MASK.search(name) else "")
 
 
 def _constant(name: str, array: np.ndarray) -> tuple[np.ndarray, str] | None:
@@ -82,11 +82,13 @@ def _constant(name: str, array: np.ndarray) -> tuple[np.ndarray, str] | None:
 def _one_hot(name: str, array: np.ndarray) -> tuple[np.ndarray, str] | None:
     if not array.size or not _is_float(array):
         return None
-    made = np.zeros_like(array)
-    for i, (row, own) in enumerate(zip(made, array)) if array.ndim > 1 else [(0, (made, array))]:
-        place = (row.size // 2 + i) % max(1, row.size)
-        row.flat[place] = np.abs(own).max()
-    return made, "one-hot: zeros but for one place of each"
+    result = np.zeros_like(array)
+    for i, (row, own) in (
+        enumerate(zip(result, array)) if array.ndim > 1 else [(0, (result, array))]
+    ):
+        position = (row.size // 2 + i) % max(1, row.size)
+        row.flat[position] = np.abs(own).max()
+    return result, "one-hot: zeros but for one place of each"
 
 
 def _saturated(name: str, array: np.ndarray) -> tuple[np.ndarray, str] | None:

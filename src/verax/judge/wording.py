@@ -1,4 +1,4 @@
-"""The verdict in sentences: what was found, most important first."""
+"""The verdict in sentences, the most important first."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ def reasons_of(verdict: Verdict, weak: str = "") -> list[str]:
 
 
 def _outside(verdict: Verdict) -> list[str]:
-    """What lies outside of the network: the harness, and a subject that changes its answer."""
+    """Sentences on faults outside the network: the harness, and a subject that is not
+    repeatable."""
     name = verdict.subject["name"]
-    found = [f"the harness, not the network: {c.words}" for c in verdict.causes[:1]]
+    reasons = [f"the harness, not the network: {c.words}" for c in verdict.causes[:1]]
     repeat = verdict.repeat
     if repeat is not None and repeat.cause == UNINITIALISED:
-        found.append(f"{name} reads uninitialised memory: its answer changes with what was there")
+        reasons.append(f"{name} reads uninitialised memory: its answer changes with what was there")
     elif repeat is not None and repeat.cause == CHANCE:
-        found.append(f"{name} changes its answer from run to run by more than rounding")
-    return found
+        reasons.append(f"{name} changes its answer from run to run by more than rounding")
+    return reasons
 
 
 def _reasons(verdict: Verdict) -> list[str]:
     name = verdict.subject["name"]
     if verdict.kind is Kind.mistake:
-        return [_accusation(name, b) for b in verdict.blame]
+        return [_fault_reason(name, b) for b in verdict.blame]
     lost = [f"{name}, output {x.value!r}: {loss_in_words(x)}" for x in verdict.losses]
     if verdict.kind is Kind.precision_lost:
         return lost
@@ -86,7 +87,7 @@ def with_losses(outputs: Sequence[Finding], losses: Sequence[Loss]) -> tuple[Fin
 
 
 def loss_in_words(loss: Loss) -> str:
-    """What is lost, and where."""
+    """Sentence on how much precision is lost, and where."""
     formats = " and ".join(loss.formats)
     far = f"{loss.error:.2g} of its size" if loss.error < np.inf else "where it has to be 0"
     coarse = any(unit_of(f) for f in loss.formats)
@@ -105,12 +106,14 @@ def loss_in_words(loss: Loss) -> str:
 
 
 def _seen(coverage: Coverage, method: str) -> str:
-    """How much of the network an error would have shown in, and from where it was looked at."""
-    few = 2 * coverage.tried < coverage.nodes
-    tried = f"{coverage.tried} nodes" + (f" that were tried, of {coverage.nodes}" if few else "")
+    """Sentence on the share of nodes in which an error would have been visible, and the method."""
+    is_partial = 2 * coverage.tried < coverage.nodes
+    tried_text = f"{coverage.tried} nodes" + (
+        f" that were tried, of {coverage.nodes}" if is_partial else ""
+    )
     text = (
         f"judged by {method}, a relative error of {coverage.level:.2g} would have shown in "
-        f"{coverage.seen} of {tried}"
+        f"{coverage.seen} of {tried_text}"
     )
     if coverage.blind:
         text += f"; blind: {_listed(coverage.blind)}"
@@ -127,7 +130,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _accusation(name: str, blame: Blame) -> str:
+def _fault_reason(name: str, blame: Blame) -> str:
     if blame.region:
         nodes = blame.region
         inside = ", ".join(nodes) if len(nodes) <= 6 else f"{nodes[0]} ... {nodes[-1]}"

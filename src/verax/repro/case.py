@@ -11,7 +11,7 @@ from verax.base.errors import VeraxError
 from verax.ir.cut import cut, with_known_constants
 from verax.ir.graph import Graph, Node, specialise
 from verax.judge.decide.local import conform
-from verax.judge.locate.truncate import Guilty
+from verax.judge.locate.truncate import FaultyPart
 from verax.judge.protocol import Runner
 from verax.judge.regions.network import survey
 from verax.records.verdict import Blame, Kind
@@ -44,7 +44,7 @@ class MinimalCase:
 def minimal_case(
     graph: Graph,
     subject: Runner,
-    guilty: Guilty,
+    guilty: FaultyPart,
     inputs: Mapping[str, np.ndarray],
     *,
     seed: int = 0,
@@ -55,7 +55,7 @@ def minimal_case(
     `VeraxError` when the meaning of the part cannot be evaluated.
     """
     maker = _Maker(graph, subject, inputs, seed)
-    recorded = Small(guilty.graph, dict(guilty.inputs), dict(guilty.given))
+    recorded = Small(guilty.graph, dict(guilty.inputs), dict(guilty.actual))
     if not subject.capabilities.truncates:
         words = "the subject cannot be run on a part of the network: its answer was recorded inside"
         return _finished(guilty, recorded, False, words)
@@ -74,7 +74,7 @@ def minimal_case(
     return _finished(guilty, recorded, False, words)
 
 
-def _finished(guilty: Guilty, small: Small, alone: bool, words: str) -> MinimalCase:
+def _finished(guilty: FaultyPart, small: Small, alone: bool, words: str) -> MinimalCase:
     expected = evaluate(small.graph, small.inputs)
     return MinimalCase(
         guilty.blame, small.graph, small.inputs, dict(expected), small.given, alone, words
@@ -116,18 +116,18 @@ class _Maker:
             return None
         return given if any(f.kind is Kind.mistake for f in found.findings) else None
 
-    def candidates(self, guilty: Guilty) -> Iterator[tuple[Small, str]]:
+    def candidates(self, guilty: FaultyPart) -> Iterator[tuple[Small, str]]:
         """The part itself, then larger and larger parts that end where it ends."""
         count = len(guilty.graph.nodes)
         what = "one operator" if count == 1 else f"{count} operators"
-        own = Small(guilty.graph, dict(guilty.inputs), dict(guilty.given))
+        own = Small(guilty.graph, dict(guilty.inputs), dict(guilty.actual))
         yield own, f"{what} on the inputs that it had inside the network"
         for more in GROWTH:
             part = self._grown(guilty, more)
             if part is not None:
                 yield part, f"{what} and up to {more} before it: by itself it is right"
 
-    def _grown(self, guilty: Guilty, more: int) -> Small | None:
+    def _grown(self, guilty: FaultyPart, more: int) -> Small | None:
         """The part with `more` nodes before it, on the subject's own values there."""
         nodes = _before(self.graph, set(guilty.graph.outputs), len(guilty.graph.nodes) + more)
         made = {v for n in nodes for v in n.outputs}

@@ -18,7 +18,7 @@ from verax.base.options import CHECKED_AS_USUAL, CheckOptions
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Graph
 from verax.ir.types import DType
-from verax.judge.bisect import Bisected
+from verax.judge.bisect import BisectionResult
 from verax.judge.check import check, judging
 from verax.judge.protocol import Capabilities, Runner
 from verax.judge.regions.network import Progress
@@ -102,7 +102,7 @@ def write_case(case: MinimalCase, subject: Runner, folder: Path, number: int = 1
 def write_cases(
     graph: Graph,
     subject: Runner,
-    found: Bisected,
+    found: BisectionResult,
     folder: Path,
     *,
     options: CheckOptions = CHECKED_AS_USUAL,
@@ -115,10 +115,10 @@ def write_cases(
     Raises `UsageError` when a file cannot be written.
     """
     cases, notes = [], []
-    if len(found.guilty) > MOST_CASES:
-        notes.append(f"minimal cases were made of the first {MOST_CASES} of {len(found.guilty)}")
+    if len(found.faulty) > MOST_CASES:
+        notes.append(f"minimal cases were made of the first {MOST_CASES} of {len(found.faulty)}")
     seed = found.record.verdict.seed
-    chosen = found.guilty[:MOST_CASES]
+    chosen = found.faulty[:MOST_CASES]
     for number, guilty in enumerate(chosen, 1):
         if progress is not None:
             progress(number - 1, len(chosen), f"a minimal case of {guilty.blame.node}")

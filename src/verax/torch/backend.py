@@ -18,12 +18,12 @@ from verax.base.optional import optional
 from verax.torch import random_numbers, reporting
 from verax.torch.backward import decompositions
 from verax.torch.options import CompileOptions, options_of
-from verax.torch.programs import Programs, plain
+from verax.torch.programs import GraphPrograms, plain
 
 torch: Any = optional("torch", "to use verax.torch")
 STATIC = "_dynamo_static_input_type"
 """How Dynamo marks buffers of modules."""
-_live: weakref.WeakSet[Programs] = weakref.WeakSet()
+_live: weakref.WeakSet[GraphPrograms] = weakref.WeakSet()
 
 
 def verax(
@@ -39,12 +39,12 @@ def verax(
     options that do not exist, and `UnsupportedError` or `CompileError` for a graph that cannot be
     compiled (PyTorch shows both inside a `BackendCompilerFailed`).
     """
-    chosen = options_of(CompileOptions, options, mode, "verax")
+    compile_options = options_of(CompileOptions, options, mode, "verax")
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     if trains or torch.is_autocast_enabled("cpu") or random_numbers.draws(graph):
-        return _by_autograd(graph, arguments, chosen, trains)
-    programs = _programs(graph, weights(graph, arguments), chosen, "inference")
+        return _by_autograd(graph, arguments, compile_options, trains)
+    programs = _programs(graph, weights(graph, arguments), compile_options, "inference")
     programs.prepare([plain(a) for a in arguments])
     return programs
 
@@ -62,41 +62,44 @@ verax.reset = reset  # type: ignore[attr-defined]  # where PyTorch looks for it
 
 
 def operators(graph: Any) -> int:
-    """How many operators a graph calls."""
+    """Number of operators that a graph calls."""
     return sum(n.op.startswith("call") for n in graph.graph.nodes)
 
 
 def _programs(
     graph: Any, constants: Sequence[int], options: CompileOptions, kind: str, keep: bool = False
-) -> Programs:
-    made = Programs(graph, constants, options, reporting.opened(kind, operators(graph)), keep)
-    _live.add(made)
-    return made
+) -> GraphPrograms:
+    programs = GraphPrograms(
+        graph, constants, options, reporting.opened(kind, operators(graph)), keep
+    )
+    _live.add(programs)
+    return programs
 
 
 def weights(graph: Any, arguments: Sequence[Any]) -> list[int]:
-    """Numbers of the arguments that are parameters or buffers of a module."""
-    places = [n for n in graph.graph.nodes if n.op == "placeholder"]
+    """Indices of the arguments that are parameters or buffers of a module."""
+    placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
     return [
         i
-        for i, (place, value) in enumerate(zip(places, arguments))
-        if isinstance(value, torch.nn.Parameter) or STATIC in place.meta.get("tensor_dict", {})
+        for i, (placeholder, value) in enumerate(zip(placeholders, arguments))
+        if isinstance(value, torch.nn.Parameter)
+        or STATIC in placeholder.meta.get("tensor_dict", {})
     ]
 
 
 def _by_autograd(
     graph: Any, arguments: Sequence[Any], options: CompileOptions, trains: bool
 ) -> Callable[..., Any]:
-    def forward(part: Any, _: Any) -> Any:
+    def forward(subgraph: Any, _: Any) -> Any:
         static = _constants(torch._guards.TracingContext.get().fw_metadata, trains)
-        part, drawn = random_numbers.taken_out(part)
-        return _boxed(_programs(part, static, options, "forward"), drawn)
+        subgraph, drawn = random_numbers.taken_out(subgraph)
+        return _boxed(_programs(subgraph, static, options, "forward"), drawn)
 
-    def backward(part: Any, _: Any) -> Any:
+    def backward(subgraph: Any, _: Any) -> Any:
         native = dataclasses.replace(options, require_native=True)
-        part, drawn = random_numbers.taken_out(part)
-        kept = _programs(part, (), native, "backward", keep=True)
-        return _boxed(_Backward(kept), drawn)
+        subgraph, drawn = random_numbers.taken_out(subgraph)
+        programs = _programs(subgraph, (), native, "backward", keep=True)
+        return _boxed(_BackwardPrograms(programs), drawn)
 
     split = torch._dynamo.backends.common.aot_autograd(
         fw_compiler=forward, bw_compiler=backward, decompositions=decompositions()
@@ -114,20 +117,20 @@ def _constants(metadata: Any, trains: bool) -> list[int]:
     return [i for i in metadata.static_input_indices if not changing[i]]
 
 
-class _Backward:
-    """A backward graph, which says at its first run when eager PyTorch keeps it."""
+class _BackwardPrograms:
+    """A backward graph, which warns at its first run where eager PyTorch computes it."""
 
-    def __init__(self, programs: Programs) -> None:
-        self.programs, self.said = programs, False
+    def __init__(self, programs: GraphPrograms) -> None:
+        self.programs, self.has_warned = programs, False
 
     def __call__(self, *arguments: Any) -> Any:
         results = self.programs(*arguments)
-        why = self.programs.report.fallback
-        if why and not self.said:
-            self.said = True
+        reason = self.programs.report.fallback
+        if reason and not self.has_warned:
+            self.has_warned = True
             warnings.warn(
                 f"verax: gradients of {self.programs.report.name} are computed by eager PyTorch: "
-                + why.partition("\n")[0],
+                + reason.partition("\n")[0],
                 stacklevel=2,
             )
         return results
@@ -140,9 +143,9 @@ def _boxed(
     the random numbers that come behind the arguments."""
 
     def run(arguments: list[Any]) -> Any:
-        given = list(arguments)
+        values = list(arguments)
         arguments.clear()
-        return call(*given, *drawn(given))
+        return call(*values, *drawn(values))
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run

@@ -1,5 +1,5 @@
-"""Operators of backward graphs in simpler ones, for AOTAutograd: what PyTorch itself says of some,
-and our own words for those of windows, which it has no decomposition of.
+"""Decompositions of backward operators for AOTAutograd: PyTorch's own for some, and ours for those
+of windows, for which it has none.
 
 A convolution's gradient by its input is the transposed convolution with the same weights. The one
 by its weights is a product of matrices: output gradients times what the kernel saw at each
@@ -55,7 +55,7 @@ def convolution_backward(
     """Gradients by the input, the weights and the bias, None for one that is not asked for."""
     rank = x.dim() - 2
     stride, padding, dilation = (
-        list(given) * (rank if len(given) == 1 else 1) for given in (stride, padding, dilation)
+        list(values) * (rank if len(values) == 1 else 1) for values in (stride, padding, dilation)
     )
     kernel, by_input, by_weight, by_bias = weight.shape[2:], None, None, None
     if output_mask[0] and transposed:
@@ -109,8 +109,7 @@ def _by_weight(
     if depthwise:
         own = narrow.transpose(0, 1)
         sums = [
-            (own * part).flatten(1).sum(1)
-            for part in _taps(seen, kernel, windows, stride, dilation)
+            (own * tap).flatten(1).sum(1) for tap in _taps(seen, kernel, windows, stride, dilation)
         ]
         return torch.stack(sums, 1).reshape(filters, 1, *kernel)
     columns = torch.stack(list(_taps(seen, kernel, windows, stride, dilation)), 1)
@@ -128,14 +127,14 @@ def _by_weight(
 
 def _taps(x: Any, kernel: Ints, windows: Ints, stride: Ints, dilation: Ints) -> Any:
     """For each kernel position, what it sees: [.., .., *windows]."""
-    parts = [x]
+    slices = [x]
     for axis, (k, m, s, d) in enumerate(zip(kernel, windows, stride, dilation), 2):
-        parts = [
-            aten.slice.Tensor(part, axis, i * d, i * d + (m - 1) * s + 1, s)
-            for part in parts
+        slices = [
+            aten.slice.Tensor(tap, axis, i * d, i * d + (m - 1) * s + 1, s)
+            for tap in slices
             for i in range(k)
         ]
-    return parts
+    return slices
 
 
 @_means(
@@ -145,11 +144,11 @@ def max_pool_backward(
     grad: Any, x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool,
     indices: Any,
 ) -> Any:  # fmt: skip
-    """Each window's gradient goes to where its greatest element was."""
+    """Gradient by the input: each window's gradient is added at its maximum."""
     axes = len(kernel)
     plane = x.flatten(-axes)
-    found = torch.zeros_like(plane).scatter_add(-1, indices.flatten(-axes), grad.flatten(-axes))
-    return found.reshape(x.shape)
+    result = torch.zeros_like(plane).scatter_add(-1, indices.flatten(-axes), grad.flatten(-axes))
+    return result.reshape(x.shape)
 
 
 def _along_axes(grad: Any, matrices: Sequence[Any]) -> Any:
@@ -160,13 +159,13 @@ def _along_axes(grad: Any, matrices: Sequence[Any]) -> Any:
     return grad
 
 
-def _places(count: int, like: Any) -> Any:
+def _positions(count: int, like: Any) -> Any:
     return torch.arange(count, dtype=like.dtype)
 
 
 def _inside(first: Any, last: Any, size: int, like: Any) -> Any:
     """[windows, size]: 1 where an element lies from `first` to before `last`."""
-    at = _places(size, like)
+    at = _positions(size, like)
     return ((at >= first[:, None]) & (at < last[:, None])).to(like.dtype)
 
 
@@ -175,22 +174,22 @@ def average_pool_backward(
     grad: Any, x: Any, kernel: Ints, stride: Ints, padding: Ints, ceil_mode: bool,
     count_include_pad: bool, divisor_override: int | None,
 ) -> Any:  # fmt: skip
-    """Each window's gradient, divided, goes to all that it saw."""
+    """Gradient by the input: each window's gradient, divided, is added to all its elements."""
     axes = len(kernel)
     stride = list(stride) or list(kernel)
     kernel, stride, padding = (
-        list(given) * (axes if len(given) == 1 else 1) for given in (kernel, stride, padding)
+        list(values) * (axes if len(values) == 1 else 1) for values in (kernel, stride, padding)
     )
     matrices = []
     sizes = zip(x.shape[-axes:], grad.shape[-axes:], kernel, stride, padding)
     for n, windows, k, s, p in sizes:
-        first = _places(windows, grad) * s - p
+        first = _positions(windows, grad) * s - p
         last = (first + k).clamp(max=n + p)
         inside = _inside(first, last, n, grad)
         counts = last - first if count_include_pad else last.clamp(max=n) - first.clamp(min=0)
         matrices.append(inside if divisor_override else inside / counts[:, None])
-    found = _along_axes(grad, matrices)
-    return found / divisor_override if divisor_override else found
+    result = _along_axes(grad, matrices)
+    return result / divisor_override if divisor_override else result
 
 
 @_means(aten._adaptive_avg_pool2d_backward.default)
@@ -198,9 +197,9 @@ def adaptive_average_backward(grad: Any, x: Any) -> Any:
     """Window i of m sees elements from floor(i n / m) to before ceil((i + 1) n / m)."""
     matrices = []
     for n, windows in zip(x.shape[-2:], grad.shape[-2:]):
-        which = torch.arange(windows)
-        first = torch.div(which * n, windows, rounding_mode="floor")
-        last = torch.div((which + 1) * n + windows - 1, windows, rounding_mode="floor")
+        window = torch.arange(windows)
+        first = torch.div(window * n, windows, rounding_mode="floor")
+        last = torch.div((window + 1) * n + windows - 1, windows, rounding_mode="floor")
         inside = _inside(first.to(grad.dtype), last.to(grad.dtype), n, grad)
         matrices.append(inside / (last - first).to(grad.dtype)[:, None])
     return _along_axes(grad, matrices)
@@ -225,11 +224,11 @@ def bilinear_backward(
 
 
 def _resampled_backward(
-    resample: Any, grad: Any, sizes: Ints, scales: Sequence[Any], named: Any, *how: Any
+    resample: Any, grad: Any, sizes: Ints, scales: Sequence[Any], named: Any, *settings: Any
 ) -> Any:
     scales = [*scales, *named.values(), None, None][:2]
     matrices = []
     for n, windows, scale in zip(sizes[-2:], grad.shape[-2:], scales):
-        each = torch.eye(n, dtype=grad.dtype).unsqueeze(0)
-        matrices.append(resample(each, [windows], *how, scale)[0].t())
+        unit = torch.eye(n, dtype=grad.dtype).unsqueeze(0)
+        matrices.append(resample(unit, [windows], *settings, scale)[0].t())
     return _along_axes(grad, matrices)

@@ -1,4 +1,4 @@
-"""One call of a layer: its tensors by name, what PyTorch makes of them, and what they mean.
+"""One call of a layer: its tensors by name, PyTorch's function of them, and its reference network.
 
 The meaning is a network of Verax whose inputs are all of the call's tensors, parameters included,
 so that it holds while the parameters train. It is made once for the sizes of a call.
@@ -21,7 +21,7 @@ from verax.base.optional import optional
 from verax.frontends.torch import load_torch
 from verax.ir.cut import cut
 from verax.ir.graph import Graph
-from verax.torch.living import Living
+from verax.torch.live_module import LiveModule
 from verax.torch.tensors import array_of
 from verax.torch.tracing import export, input_names, lines_of
 
@@ -29,13 +29,13 @@ torch: Any = optional("torch", "to use verax.torch")
 
 
 @dataclass(frozen=True)
-class Meaning:
+class CallNetwork:
     """A call as a network. inputs: the network's name of each tensor, None for one that it does not
-    read. results: its outputs in order. changed: number of a tensor -> the output that is its
-    content afterwards. graph: without those; whole: with them."""
+    read. results: its outputs in order. changed: index of a tensor -> the output that is its
+    content afterwards. graph: without those; full_graph: with them."""
 
     graph: Graph
-    whole: Graph
+    full_graph: Graph
     inputs: tuple[str | None, ...]
     results: tuple[str, ...]
     changed: Mapping[int, str]
@@ -51,89 +51,89 @@ class Call:
     """A call in flight.
 
     name: of the layer ("layer1.0.conv2") or of the function and which of its calls ("conv2d 3");
-    original: PyTorch's own function of the tensors. tensors, names: the inputs first, `given` of
-    them, then parameters and buffers. module: that is called, None for a function. settings: what
-    the layer has besides tensors, by name. rebuilt: the call's positional and named arguments, with
-    arrays in the place of tensors. others: the arguments that are no tensors, as text.
+    original: PyTorch's own function of the tensors. tensors, names: the inputs first, `input_count`
+    of them, then parameters and buffers. module: that is called, None for a function. settings: the
+    layer's attributes besides tensors, by name. rebuilt: the call's positional and named arguments,
+    with arrays instead of tensors. constants_text: the arguments that are no tensors, as text.
     """
 
     name: str
     original: Callable[..., Any]
     tensors: tuple[Any, ...]
     names: tuple[str, ...]
-    given: int
+    input_count: int
     module: Any = None
     settings: Mapping[str, Any] | None = None
     rebuilt: Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None = None
-    others: str = ""
+    constants_text: str = ""
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What the meaning depends on."""
         training = self.module is not None and self.module.training
-        return (training, self.others, *((tuple(t.shape), t.dtype) for t in self.tensors))
+        return (training, self.constants_text, *((tuple(t.shape), t.dtype) for t in self.tensors))
 
 
-def _taken_apart(
+def _flattened(
     args: Any, kwargs: Any
 ) -> tuple[list[Any], list[int], Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
     """The leaves of a call's arguments, which of them are tensors, and a function that makes the
     arguments again with others in the tensors' places."""
     leaves, form = torch.utils._pytree.tree_flatten((args, kwargs))
-    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
     def rebuilt(values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         filled = list(leaves)
-        for place, value in zip(places, values):
-            filled[place] = value
-        found: tuple[tuple[Any, ...], dict[str, Any]]
-        found = torch.utils._pytree.tree_unflatten(filled, form)
-        return found
+        for position, value in zip(positions, values):
+            filled[position] = value
+        arguments: tuple[tuple[Any, ...], dict[str, Any]]
+        arguments = torch.utils._pytree.tree_unflatten(filled, form)
+        return arguments
 
-    return leaves, places, rebuilt
+    return leaves, positions, rebuilt
 
 
-def _others(leaves: Sequence[Any], places: Sequence[int]) -> str:
-    kept = set(places)
-    return repr([leaf for i, leaf in enumerate(leaves) if i not in kept])
+def _constants_text(leaves: Sequence[Any], positions: Sequence[int]) -> str:
+    tensor_positions = set(positions)
+    return repr([leaf for i, leaf in enumerate(leaves) if i not in tensor_positions])
 
 
 def call_of_module(
     name: str,
     module: Any,
-    living: Living,
+    live_module: LiveModule,
     forward: Callable[..., Any],
     names: Sequence[str],
     args: Any,
     kwargs: Any,
 ) -> Call:
     """A call of a module of some kind. forward: its own; names: of its positional arguments."""
-    leaves, places, rebuilt = _taken_apart(args, kwargs)
-    own = living.own(module)
-    count = len(places)
+    leaves, positions, rebuilt = _flattened(args, kwargs)
+    own = live_module.own(module)
+    count = len(positions)
 
     def original(*tensors: Any) -> Any:
-        with living.running(module, tensors[count:]):
+        with live_module.running(module, tensors[count:]):
             args, kwargs = rebuilt(tensors[:count])
             return forward(*args, **kwargs)
 
-    given = [names[i] if i < len(names) else f"argument{i}" for i in range(count)]
+    input_names = [names[i] if i < len(names) else f"argument{i}" for i in range(count)]
     hyper = {
         k: v
         for k, v in vars(module).items()
         if not k.startswith("_") and isinstance(v, bool | int | float | str | tuple)
     }
-    absent = dict.fromkeys(living.absent(module))
+    absent = dict.fromkeys(live_module.absent(module))
     return Call(
         name,
         original,
-        (*(leaves[i] for i in places), *own.values()),
-        (*given, *own),
+        (*(leaves[i] for i in positions), *own.values()),
+        (*input_names, *own),
         count,
         module,
         {**hyper, **absent, "module": module},
         rebuilt,
-        _others(leaves, places),
+        _constants_text(leaves, positions),
     )
 
 
@@ -141,29 +141,29 @@ def call_of_function(
     name: str, function: Callable[..., Any], names: Sequence[str], args: Any, kwargs: Any
 ) -> Call:
     """A call of a function such as F.conv2d."""
-    leaves, places, rebuilt = _taken_apart(args, kwargs)
+    leaves, positions, rebuilt = _flattened(args, kwargs)
 
     def original(*tensors: Any) -> Any:
         args, kwargs = rebuilt(tensors)
         return function(*args, **kwargs)
 
     named = dict(enumerate(names))
-    found = [named.get(i, f"argument{i}") for i in range(len(args))]
-    tensors = [k for k, v in zip(found, args) if isinstance(v, torch.Tensor)]
+    positional = [named.get(i, f"argument{i}") for i in range(len(args))]
+    tensors = [k for k, v in zip(positional, args) if isinstance(v, torch.Tensor)]
     tensors += [k for k, v in kwargs.items() if isinstance(v, torch.Tensor)]
-    if len(tensors) != len(places):
-        tensors = [f"argument{i}" for i in range(len(places))]
+    if len(tensors) != len(positions):
+        tensors = [f"argument{i}" for i in range(len(positions))]
     return Call(
-        name, original, tuple(leaves[i] for i in places), tuple(tensors), len(places),
-        rebuilt=rebuilt, others=_others(leaves, places),
+        name, original, tuple(leaves[i] for i in positions), tuple(tensors), len(positions),
+        rebuilt=rebuilt, constants_text=_constants_text(leaves, positions),
     )  # fmt: skip
 
 
-def meaning_of(call: Call) -> Meaning:
+def meaning_of(call: Call) -> CallNetwork:
     """The network that a call is. Raises `UnsupportedError` for what Verax lacks."""
     plain = tuple(t.detach().clone() for t in call.tensors)
 
-    def made() -> Meaning:
+    def build() -> CallNetwork:
         with torch.no_grad():
             program = export(_Function(call.original, call.names), plain)
             model = load_torch(program)
@@ -172,21 +172,23 @@ def meaning_of(call: Call) -> Meaning:
     try:
         # PyTorch keeps its modes per thread, and ours is one of them.
         with ThreadPoolExecutor(1) as clean:
-            return clean.submit(made).result()
+            return clean.submit(build).result()
     except UnsupportedError as error:
-        place = f"{call.name}: {error.place}" if error.place else call.name
-        raise UnsupportedError(error.cause, place=place, next_step=error.next_step) from error
+        location = f"{call.name}: {error.place}" if error.place else call.name
+        raise UnsupportedError(error.cause, place=location, next_step=error.next_step) from error
 
 
-def _meaning(whole: Graph, names: Sequence[str | None], lines: Mapping[str, str]) -> Meaning:
-    places = {v: i for i, v in enumerate(names) if v is not None}
-    plain = cut(_without_statistics(whole), whole.inputs, whole.returned)
-    return Meaning(
-        replace(plain, inputs=whole.inputs, types={**plain.types, **_types(whole)}),
-        whole,
-        tuple(v if v in whole.inputs else None for v in names),
-        whole.returned,
-        {places[v]: new for v, new in whole.updates.items()},
+def _meaning(
+    full_graph: Graph, names: Sequence[str | None], lines: Mapping[str, str]
+) -> CallNetwork:
+    positions = {v: i for i, v in enumerate(names) if v is not None}
+    plain = cut(_without_statistics(full_graph), full_graph.inputs, full_graph.returned)
+    return CallNetwork(
+        replace(plain, inputs=full_graph.inputs, types={**plain.types, **_types(full_graph)}),
+        full_graph,
+        tuple(v if v in full_graph.inputs else None for v in names),
+        full_graph.returned,
+        {positions[v]: new for v, new in full_graph.updates.items()},
         lines,
     )
 
@@ -225,15 +227,15 @@ class _Function(torch.nn.Module):  # type: ignore[misc, name-defined]
 
 def _identifiers(names: Sequence[str]) -> list[str]:
     """Names that Python takes, all different."""
-    found: list[str] = []
+    identifiers: list[str] = []
     for name in names:
         plain = re.sub(r"\W", "_", name)
         usual = plain.isidentifier() and not keyword.iskeyword(plain)
         plain = plain if usual else f"x_{plain}"
-        while plain in found:
+        while plain in identifiers:
             plain += "_"
-        found.append(plain)
-    return found
+        identifiers.append(plain)
+    return identifiers
 
 
 def arrays_of(tensors: Sequence[Any]) -> list[np.ndarray]:

@@ -42,24 +42,24 @@ class Custom:
 _MADE: dict[Any, Custom] = {}
 
 
-def custom_of(given: Any) -> Custom | None:
+def custom_of(candidate: Any) -> Custom | None:
     """What is known of an operator that `operator` made, given as the function that it returned or
     as torch.ops.mine.conv with or without .default; None for anything else."""
-    given = overload_of(given)
+    candidate = overload_of(candidate)
     try:
-        return _MADE.get(given)
+        return _MADE.get(candidate)
     except TypeError:  # what cannot be hashed is no operator
         return None
 
 
-def overload_of(given: Any) -> Any:
+def overload_of(candidate: Any) -> Any:
     """The one overload of an operator of torch.library, whose calls PyTorch shows us; anything else
     as it is."""
-    if isinstance(given, torch.library.CustomOpDef):
-        return given._opoverload
-    if isinstance(given, torch._ops.OpOverloadPacket) and given.overloads() == ["default"]:
-        return given.default
-    return given
+    if isinstance(candidate, torch.library.CustomOpDef):
+        return candidate._opoverload
+    if isinstance(candidate, torch._ops.OpOverloadPacket) and candidate.overloads() == ["default"]:
+        return candidate.default
+    return candidate
 
 
 def operator(
@@ -81,13 +81,13 @@ def operator(
     if hasattr(getattr(torch.ops, space), short):
         raise UsageError(f"the operator {name} exists", next_step="choose another name")
 
-    def compute(*given: Any) -> Any:
-        arrays = [array_of(t.detach()) for t in given]
-        kept = [a.view() for a in arrays]
-        for array in kept:
+    def compute(*values: Any) -> Any:
+        arrays = [array_of(t.detach()) for t in values]
+        read_only = [a.view() for a in arrays]
+        for array in read_only:
             array.flags.writeable = False
-        result = np.array(as_array(called(function, kept, name)))
-        form = _form(like, given)
+        result = np.array(as_array(called(function, read_only, name)))
+        form = _form(like, values)
         if result.shape != tuple(form.shape):
             raise UsageError(
                 f"it gave the shape {result.shape}, its meaning gives {tuple(form.shape)}",
@@ -96,40 +96,42 @@ def operator(
         return tensor_of(result).to(form.dtype).contiguous()
 
     def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
-        given = ctx.saved_tensors
-        asked = [i for i, needed in enumerate(ctx.needs_input_grad) if needed]
+        saved = ctx.saved_tensors
+        needed_indices = [i for i, needed in enumerate(ctx.needs_input_grad) if needed]
 
-        def of_asked(*some: Any) -> Any:
-            whole = list(map(_wide, given))
-            for i, tensor in zip(asked, some):
-                whole[i] = tensor
-            return like(*whole)
+        def of_asked(*selected: Any) -> Any:
+            full = list(map(_wide, saved))
+            for i, tensor in zip(needed_indices, selected):
+                full[i] = tensor
+            return like(*full)
 
-        _, pull = torch.func.vjp(of_asked, *(_wide(given[i]) for i in asked))
-        found = dict(zip(asked, pull(_wide(gradient))))
-        return tuple(found[i].to(t.dtype) if i in found else None for i, t in enumerate(given))
+        _, pull = torch.func.vjp(of_asked, *(_wide(saved[i]) for i in needed_indices))
+        gradients = dict(zip(needed_indices, pull(_wide(gradient))))
+        return tuple(
+            gradients[i].to(t.dtype) if i in gradients else None for i, t in enumerate(saved)
+        )
 
     def keep(ctx: Any, inputs: Sequence[Any], output: Any) -> None:
         ctx.save_for_backward(*inputs)
 
     arguments = ", ".join(f"Tensor x{i}" for i in range(tensors))
-    made = torch.library.custom_op(
+    custom_op = torch.library.custom_op(
         name, compute, mutates_args=(), schema=f"({arguments}) -> Tensor"
     )
-    made.register_fake(lambda *given: torch.empty_like(like(*given)).contiguous())
-    made.register_autograd(backward, setup_context=keep)
-    _MADE[made._opoverload] = Custom(name, like, tensors)
-    meant(made._opoverload, like)
-    return made  # type: ignore[no-any-return]
+    custom_op.register_fake(lambda *values: torch.empty_like(like(*values)).contiguous())
+    custom_op.register_autograd(backward, setup_context=keep)
+    _MADE[custom_op._opoverload] = Custom(name, like, tensors)
+    meant(custom_op._opoverload, like)
+    return custom_op  # type: ignore[no-any-return]
 
 
 def _wide(tensor: Any) -> Any:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def _form(like: Callable[..., Any], given: Sequence[Any]) -> Any:
+def _form(like: Callable[..., Any], values: Sequence[Any]) -> Any:
     """What `like` gives for tensors of these forms, without numbers."""
     mode = torch._subclasses.fake_tensor.FakeTensorMode()
-    fakes = [mode.from_tensor(t.detach()) for t in given]
+    fakes = [mode.from_tensor(t.detach()) for t in values]
     with mode, torch.no_grad():
         return like(*fakes)

@@ -1,4 +1,4 @@
-"""One exchanged layer: forward by its replacement, backward by its meaning, both judged."""
+"""One exchanged layer: forward by its replacement, backward by its reference, both judged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verax.judge.check import check
 from verax.judge.protocol import Capabilities
 from verax.reference.evaluate import evaluate
 from verax.runners.functions import called
-from verax.torch.calls import Call, Meaning, arrays_of, meaning_of
+from verax.torch.calls import Call, CallNetwork, arrays_of, meaning_of
 from verax.torch.gradients import Pulled, judged_gradient
 from verax.torch.replacements import Replacement
 from verax.torch.substituted import LayerReport
@@ -25,7 +25,7 @@ BY_MEANING = "vector-Jacobian products of the meaning"
 BY_PYTORCH = "PyTorch's derivatives in float64"
 
 
-class Site:
+class ExchangeSite:
     """A layer with its replacement. own: whether gradients are the replacement's; calls: how many
     are judged, None for all."""
 
@@ -40,7 +40,7 @@ class Site:
     ) -> None:
         self.replacement, self.report = replacement, report
         self.own, self.calls, self.winograd = own, calls, winograd
-        self._meanings: dict[tuple[Any, ...], Meaning] = {}
+        self._meanings: dict[tuple[Any, ...], CallNetwork] = {}
 
     def __call__(self, call: Call) -> Any:
         """The layer's result, a tensor or a tuple of them."""
@@ -62,22 +62,22 @@ class Exchange(torch.autograd.Function):  # type: ignore[misc, name-defined]
         ctx.job = job
         ctx.save_for_backward(*[t.detach().clone() for t in tensors])
         results = tuple(tensor_of(a) for a in job.forward(tensors))
-        whole = [r for r in results if not r.is_floating_point()]
-        ctx.mark_non_differentiable(*whole)
+        integers = [r for r in results if not r.is_floating_point()]
+        ctx.mark_non_differentiable(*integers)
         return results
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *cotangents: Any) -> Any:
         needed = ctx.needs_input_grad[1:]
-        found = ctx.job.backward(ctx.saved_tensors, cotangents, needed)
-        return (None, *found)
+        gradients = ctx.job.backward(ctx.saved_tensors, cotangents, needed)
+        return (None, *gradients)
 
 
 class _Job:
     """One call, forward and later backward."""
 
-    def __init__(self, site: Site, call: Call, meaning: Meaning, judging: bool) -> None:
+    def __init__(self, site: ExchangeSite, call: Call, meaning: CallNetwork, judging: bool) -> None:
         self.site, self.call, self.meaning, self.judging = site, call, meaning, judging
 
     def forward(self, tensors: Sequence[Any]) -> list[np.ndarray]:
@@ -86,15 +86,15 @@ class _Job:
         meaning = self.meaning
         if self.judging:
             subject = _Subject(self, arrays, results)
-            given = meaning.arrays(arrays)
+            named = meaning.arrays(arrays)
             winograd = self.site.winograd
-            verdict = check(meaning.graph, subject, given, winograd=winograd, twice=False)
+            verdict = check(meaning.graph, subject, named, winograd=winograd, twice=False)
             self.site.report.judged(verdict)
         if meaning.changed:
-            after = evaluate(meaning.whole, meaning.arrays(arrays))
+            after = evaluate(meaning.full_graph, meaning.arrays(arrays))
             with torch.no_grad():
                 for i, new in meaning.changed.items():
-                    dtype = meaning.whole.types[new].dtype.numpy
+                    dtype = meaning.full_graph.types[new].dtype.numpy
                     tensors[i].copy_(tensor_of(after[new].astype(dtype)))
         return results
 
@@ -102,41 +102,41 @@ class _Job:
         """The replacement's outputs in the layer's types. Raises `UsageError` for other shapes."""
         replacement, graph = self.site.replacement, self.meaning.graph
         words = f"{replacement.words} for {self.call.name}"
-        found = called(replacement.forward, (self.call, self.meaning, arrays), words)
-        if len(found) != len(self.meaning.results):
+        answers = called(replacement.forward, (self.call, self.meaning, arrays), words)
+        if len(answers) != len(self.meaning.results):
             raise UsageError(
-                f"it gave {len(found)} arrays, the layer gives {len(self.meaning.results)}",
+                f"it gave {len(answers)} arrays, the layer gives {len(self.meaning.results)}",
                 place=words,
             )
-        made = []
-        for value, array in zip(self.meaning.results, found):
+        converted = []
+        for value, array in zip(self.meaning.results, answers):
             type_ = graph.types[value]
             if array.shape != type_.shape:
                 raise UsageError(
                     f"it gave the shape {array.shape}, the layer gives {type_.shape}", place=words
                 )
             with np.errstate(over="ignore"):
-                made.append(np.array(array, type_.dtype.numpy, order="C"))
-        return made
+                converted.append(np.array(array, type_.dtype.numpy, order="C"))
+        return converted
 
     def backward(
         self, tensors: Sequence[Any], cotangents: Sequence[Any], needed: Sequence[bool]
     ) -> list[Any]:
         arrays = arrays_of(tensors)
-        given = [np.array(a) for a in arrays_of(cotangents)]
+        output_gradients = [np.array(a) for a in arrays_of(cotangents)]
         own: list[np.ndarray | None] | None = None
         if self.site.own:
             words = f"gradients of {self.site.replacement.words} for {self.call.name}"
-            arguments = (self.call, arrays, given)
+            arguments = (self.call, arrays, output_gradients)
             with torch.enable_grad():  # it may ask PyTorch
                 own = called(self.site.replacement.backward, arguments, words)
         expected: list[np.ndarray | None] = [None] * len(arrays)
         if own is None or self.judging:
-            expected = self._derived(tensors, arrays, given, needed, own)
-        chosen = expected if own is None else own
+            expected = self._derived(tensors, arrays, output_gradients, needed, own)
+        selected = expected if own is None else own
         return [
-            tensor_of(np.array(g, a.dtype)) if wanted and g is not None else None
-            for g, a, wanted in zip(chosen, arrays, needed)
+            tensor_of(np.array(g, a.dtype)) if is_needed and g is not None else None
+            for g, a, is_needed in zip(selected, arrays, needed)
         ]
 
     def _derived(
@@ -150,25 +150,25 @@ class _Job:
         """Gradients in float64; what the replacement gave is judged against them."""
         meaning, report = self.meaning, self.site.report
         named = dict(zip(meaning.results, cotangents))
-        names = [v if wanted else None for v, wanted in zip(meaning.inputs, needed)]
-        wanted = [v for v in names if v is not None]
+        names = [v if requested else None for v, requested in zip(meaning.inputs, needed)]
+        requested = [v for v in names if v is not None]
         roundings = None
         try:
             pulled = Pulled(meaning.graph, meaning.arrays(arrays))
-            found = pulled.back(named, wanted)
+            gradients = pulled.back(named, requested)
             report.derived = report.derived or BY_MEANING
             if own is not None and self.judging:
-                roundings = pulled.roundings(named, wanted)
+                roundings = pulled.roundings(named, requested)
         except UnsupportedError:
-            found = self._by_pytorch(tensors, cotangents, names)
+            gradients = self._by_pytorch(tensors, cotangents, names)
             report.derived = BY_PYTORCH
-        expected = [None if v is None else found[v] for v in names]
+        expected = [None if v is None else gradients[v] for v in names]
         if self.judging:
             batch = int(arrays[0].shape[0]) if arrays and arrays[0].ndim else 1
             for i, (v, name) in enumerate(zip(names, self.call.names)):
                 if v is None:
                     continue
-                exact = found[v]
+                exact = gradients[v]
                 mine = exact.astype(arrays[i].dtype) if own is None else own[i]
                 if mine is not None:
                     mine = np.asarray(mine, arrays[i].dtype)

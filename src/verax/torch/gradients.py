@@ -36,7 +36,7 @@ LINEAR = frozenset(
 
 @dataclass(frozen=True)
 class GradientFinding:
-    """What was found on the gradient of one argument.
+    """The finding on the gradient of one argument.
 
     kind, reason: as in a verdict; largest: the largest difference from the float64 gradient; size:
     root mean square of that gradient; words: what was done instead, where that is known.
@@ -53,7 +53,7 @@ class GradientFinding:
 
 
 class Pulled:
-    """Gradients of a graph at one place.
+    """Gradients of a graph for one set of inputs.
 
     inputs: by name, in their declared types. Raises `UnsupportedError` where an operator has no
     derivative rule.
@@ -67,39 +67,40 @@ class Pulled:
             self.values[name] = to_work(np.asarray(array), dtype, np.dtype(np.float64))
         self.steps = []
         for node in graph.nodes:
-            given = [None if v is None else self.values[v] for v in node.inputs]
+            arrays = [None if v is None else self.values[v] for v in node.inputs]
             types = [None if v is None else graph.types[v] for v in node.inputs]
-            found = meaning(node, given, types, graph.output_types(node), errors=False)
-            self.values.update(zip(node.outputs, found.outputs))
-            self.steps.append((node, found.ev))
+            reference = meaning(node, arrays, types, graph.output_types(node), errors=False)
+            self.values.update(zip(node.outputs, reference.outputs))
+            self.steps.append((node, reference.ev))
 
     def back(
         self,
         cotangents: Arrays,
-        wanted: Sequence[str],
+        names: Sequence[str],
         change: Callable[[np.ndarray], np.ndarray] = lambda x: x,
     ) -> dict[str, np.ndarray]:
-        """Gradients of the wanted inputs, float64; zeros where nothing depends on one.
+        """Gradients of the inputs in `names`, float64; zeros where no output depends on one.
 
-        cotangents: by output. change: what is made of every value that a rule reads.
+        cotangents: by output. change: applied to every value that a rule reads.
         """
-        graph, moved = self.graph, set(wanted)
+        graph, dependent = self.graph, set(names)
         for node in graph.nodes:
-            if any(v in moved for v in node.inputs):
-                moved.update(v for v in node.outputs if graph.types[v].dtype.is_float)
-        found = {v: np.asarray(g, np.float64) for v, g in cotangents.items()}
+            if any(v in dependent for v in node.inputs):
+                dependent.update(v for v in node.outputs if graph.types[v].dtype.is_float)
+        gradients = {v: np.asarray(g, np.float64) for v, g in cotangents.items()}
         for node, ev in reversed(self.steps):
-            if not any(v in found for v in node.outputs):
+            if not any(v in gradients for v in node.outputs):
                 continue
-            asked = tuple(
-                v in moved and t is not None and t.dtype.is_float
+            needed = tuple(
+                v in dependent and t is not None and t.dtype.is_float
                 for v, t in zip(node.inputs, ev.inputs)
             )
-            first = not any(v in found for v in node.outputs[1:])
-            given = [
-                found.pop(v) if v in found else np.zeros(self.values[v].shape) for v in node.outputs
+            first = not any(v in gradients for v in node.outputs[1:])
+            output_gradients = [
+                gradients.pop(v) if v in gradients else np.zeros(self.values[v].shape)
+                for v in node.outputs
             ]
-            if not any(asked):
+            if not any(needed):
                 continue
             rule = rule_of(node, ev.outputs, first)
             if rule is None:
@@ -110,21 +111,23 @@ class Pulled:
                 else self.values[v]
                 for v in node.inputs
             ]  # fmt: skip
-            shown = tuple(self.values[v] for v in node.outputs)
+            outputs = tuple(self.values[v] for v in node.outputs)
             try:
                 with np.errstate(all="ignore"):
-                    slopes = rule(VjpStep(node.op, ev, tuple(read), shown, asked), given)
+                    slopes = rule(
+                        VjpStep(node.op, ev, tuple(read), outputs, needed), output_gradients
+                    )
             except NotImplementedError as error:
                 raise UnsupportedError(
                     "no derivative is known to its parameters", place=node.place
                 ) from error
-            for value, slope, is_asked in zip(node.inputs, slopes, asked):
-                if is_asked and value is not None and slope is not None:
-                    found[value] = found[value] + slope if value in found else slope
-        return {v: found.get(v, np.zeros(self.values[v].shape)) for v in wanted}
+            for value, slope, is_needed in zip(node.inputs, slopes, needed):
+                if is_needed and value is not None and slope is not None:
+                    gradients[value] = gradients[value] + slope if value in gradients else slope
+        return {v: gradients.get(v, np.zeros(self.values[v].shape)) for v in names}
 
-    def roundings(self, cotangents: Arrays, wanted: Sequence[str]) -> dict[str, Rounding] | None:
-        """How far float32 rounding may move each gradient; None where that is not known."""
+    def roundings(self, cotangents: Arrays, names: Sequence[str]) -> dict[str, Rounding] | None:
+        """Rounding of each gradient in float32; None where no error model applies."""
         if any(node.op.kind not in LINEAR for node in self.graph.nodes):
             return None
         if any(getattr(node.op, a, 1.0) != 1.0 for node in self.graph.nodes for a in FACTORS):
@@ -132,11 +135,11 @@ class Pulled:
 
         def sums(change: Callable[[np.ndarray], np.ndarray]) -> dict[str, np.ndarray]:
             changed = {v: change(np.asarray(g, np.float64)) for v, g in cotangents.items()}
-            return self.back(changed, wanted, change)
+            return self.back(changed, names, change)
 
-        total, squares = self.back(cotangents, wanted), sums(np.square)
+        total, squares = self.back(cotangents, names), sums(np.square)
         magnitudes, counts = sums(np.abs), sums(np.ones_like)
-        return {v: sum_of_products(total[v], magnitudes[v], squares[v], counts[v]) for v in wanted}
+        return {v: sum_of_products(total[v], magnitudes[v], squares[v], counts[v]) for v in names}
 
 
 FACTORS = ("alpha", "beta")
@@ -144,39 +147,39 @@ FACTORS = ("alpha", "beta")
 
 
 def judged_gradient(
-    given: np.ndarray | None, expected: np.ndarray, rounding: Rounding | None, batch: int
+    actual: np.ndarray | None, expected: np.ndarray, rounding: Rounding | None, batch: int
 ) -> GradientFinding:
-    """Judge a float32 gradient against the float64 one. given: None for one that was left out."""
+    """Judge a float32 gradient against the float64 one. actual: None for one that was left out."""
     size = float(np.sqrt(np.mean(np.square(expected)))) if expected.size else 0.0
-    if given is None:
+    if actual is None:
         if not expected.any():
             return GradientFinding(Kind.identical, "nothing depends on it", 0.0, size)
         return GradientFinding(
             Kind.mistake, "no gradient was given", float(np.abs(expected).max()), size, "left out"
         )
-    if given.shape != expected.shape:
-        reason = f"the shape is {given.shape}, it should be {expected.shape}"
+    if actual.shape != expected.shape:
+        reason = f"the shape is {actual.shape}, it should be {expected.shape}"
         return GradientFinding(Kind.mistake, reason, np.inf, size)
-    largest = float(np.abs(given - expected).max(initial=0.0))
+    largest = float(np.abs(actual - expected).max(initial=0.0))
     with np.errstate(over="ignore"):
-        once = expected.astype(given.dtype)
-    if np.array_equal(once, given):
+        once = expected.astype(actual.dtype)
+    if np.array_equal(once, actual):
         return GradientFinding(Kind.identical, "the float64 gradient rounded once", largest, size)
     if rounding is None:
         return GradientFinding(
             Kind.undecided, "how rounding moves this gradient is not known", largest, size
         )
-    found = decide(given, expected, rounding)
+    decision = decide(actual, expected, rounding)
     words = ""
-    if found.kind is Kind.mistake:
+    if decision.kind is Kind.mistake:
         for factor, text in _factors(batch).items():
             scaled = Rounding(abs(factor) * rounding.sigma, abs(factor) * rounding.bound)
-            exact = not factor and not given.any()
-            rounds = factor and decide(given, factor * expected, scaled).kind in FINE
+            exact = not factor and not actual.any()
+            rounds = factor and decide(actual, factor * expected, scaled).kind in FINE
             if exact or rounds:
                 words = text
                 break
-    return GradientFinding(found.kind, found.reason, largest, size, words)
+    return GradientFinding(decision.kind, decision.reason, largest, size, words)
 
 
 FINE = (Kind.identical, Kind.rounding)
@@ -184,10 +187,10 @@ FINE = (Kind.identical, Kind.rounding)
 
 def _factors(batch: int) -> dict[float, str]:
     """Mistakes that people make, as factors of the right gradient."""
-    found = {0.0: "left at zero", -1.0: "of the wrong sign", 2.0: "counted twice", 0.5: "halved"}
+    factors = {0.0: "left at zero", -1.0: "of the wrong sign", 2.0: "counted twice", 0.5: "halved"}
     if batch > 1:
-        found |= {
+        factors |= {
             1 / batch: "averaged over the batch instead of summed",
             float(batch): "summed over the batch instead of averaged",
         }
-    return found
+    return factors

@@ -50,10 +50,10 @@ def verax_judge(
     options: see `JudgeOptions`. `verax.torch.report()` has the verdicts. Raises `UsageError` for
     options that do not exist, and whatever the inner backend raises.
     """
-    chosen = options_of(JudgeOptions, options, mode, "verax_judge")
-    inner = torch._dynamo.lookup_backend(chosen.inner)
+    judge_options = options_of(JudgeOptions, options, mode, "verax_judge")
+    inner = torch._dynamo.lookup_backend(judge_options.inner)
     report = reporting.opened("judged", operators(graph))
-    return Judging(graph, arguments, inner, chosen, report)
+    return Judging(graph, arguments, inner, judge_options, report)
 
 
 verax_judge.reset = reporting.forget  # type: ignore[attr-defined]  # where PyTorch looks for it
@@ -74,15 +74,15 @@ class Judging:
         self.inner, self.options, self.report = inner, options, report
         self.constants = weights(graph, arguments)
         written = {_memory(n) for node in self.graph.graph.nodes for n in written_by(node)}
-        places = [n for n in self.graph.graph.nodes if n.op == "placeholder"]
-        self.still = {i for i in self.constants if _memory(places[i]) not in written}
+        placeholders = [n for n in self.graph.graph.nodes if n.op == "placeholder"]
+        self.still = {i for i in self.constants if _memory(placeholders[i]) not in written}
         self.compiled = inner(graph, arguments)
         self.casts = torch.is_autocast_enabled("cpu")
         if self.casts:
             report.note("not judged: autocast is on, whose casts are not in the graph")
         self._random = random.Random(0)
         self._lock = threading.Lock()
-        self._meaning: _Meaning | None = None
+        self._meaning: _GraphNetwork | None = None
         self._key: tuple[Any, ...] = ()
 
     def __call__(self, *arguments: Any) -> Any:
@@ -95,7 +95,7 @@ class Judging:
             self.report.unjudged += 1
             self.report.note("the budget is spent")
             return self.compiled(*arguments)
-        before = [_kept(a, i in self.still) for i, a in enumerate(map(plain, arguments))]
+        before = [_snapshot(a, i in self.still) for i, a in enumerate(map(plain, arguments))]
         results = self.compiled(*arguments)
         self._judge(before, list(results), list(arguments))
         return results
@@ -105,28 +105,28 @@ class Judging:
         with self._lock, torch.no_grad():
             try:
                 meaning = self._meant(arguments)
-                subject = _Recorded(meaning, arguments, results, after, self.inner)
+                subject = _RecordedRun(meaning, arguments, results, after, self.inner)
                 verdict = _verdict(subject, self.options)
             except VeraxError as error:
                 self.report.unjudged += 1
                 self.report.note(f"not judged: {error}")
             else:
-                where = [f"{b.node}: {meaning.lines[b.node]}" for b in verdict.blame
+                locations = [f"{b.node}: {meaning.lines[b.node]}" for b in verdict.blame
                          if b.node in meaning.lines]  # fmt: skip
-                judged = Judged(self.report.runs, verdict, tuple(dict.fromkeys(where)))
+                judged = Judged(self.report.runs, verdict, tuple(dict.fromkeys(locations)))
                 self.report.verdicts.append(judged)
         reporting.spend(time.perf_counter() - begin)
 
-    def _meant(self, arguments: list[Any]) -> _Meaning:
+    def _meant(self, arguments: list[Any]) -> _GraphNetwork:
         key = tuple((a.shape, a.dtype) if isinstance(a, torch.Tensor) else a for a in arguments)
-        known = self._meaning
-        if known is None or key != self._key or known.stale(arguments):
-            self._meaning, self._key = _Meaning(self.graph, arguments, self.constants), key
+        cached = self._meaning
+        if cached is None or key != self._key or cached.stale(arguments):
+            self._meaning, self._key = _GraphNetwork(self.graph, arguments, self.constants), key
         assert self._meaning is not None
         return self._meaning
 
 
-class _Meaning:
+class _GraphNetwork:
     """A graph of PyTorch as a network of Verax, and which of its nodes gives which value.
 
     graph: the network. inputs: name -> number of the argument. outputs: number of an output of the
@@ -135,34 +135,36 @@ class _Meaning:
 
     def __init__(self, graph: Any, arguments: list[Any], constants: Sequence[int]) -> None:
         (end,) = graph.graph.find_nodes(op="output")
-        given = list(end.args[0])
+        results = list(end.args[0])
         nodes = _watchable(graph)
-        found = trace(with_outputs(graph, [*given, *nodes]), arguments, constants)
-        if found.model is None:
+        traced = trace(with_outputs(graph, [*results, *nodes]), arguments, constants)
+        if traced.model is None:
             raise UsageError("the graph computes nothing")
-        whole, self.module, self.lines = found.model.graph, graph, found.lines
+        full_graph, self.module, self.lines = traced.model.graph, graph, traced.lines
         values = {
-            i: whole.returned[o.number]
-            for i, o in enumerate(found.outputs)
+            i: full_graph.returned[o.index]
+            for i, o in enumerate(traced.outputs)
             if isinstance(o, Computed)
         }
-        self.outputs = {i: v for i, v in values.items() if i < len(given)}
-        self.given = given
-        self.changed = found.changed
-        kept = cut(whole, whole.inputs, [*self.outputs.values(), *whole.updates.values()])
-        self.graph = dataclasses.replace(kept, updates=whole.updates)
-        shown = {v: nodes[i - len(given)] for i, v in values.items() if i >= len(given)}
-        self.inner = {v: n for v, n in shown.items() if v in self.graph.types}
-        self.inputs = {v: i for v, i in found.arguments.items() if v in self.graph.inputs}
-        taken = set(found.arguments.values())
-        self.built_in = [(i, Witness(arguments[i])) for i in constants if i not in taken]
+        self.outputs = {i: v for i, v in values.items() if i < len(results)}
+        self.results = results
+        self.changed = traced.changed
+        restricted = cut(
+            full_graph, full_graph.inputs, [*self.outputs.values(), *full_graph.updates.values()]
+        )
+        self.graph = dataclasses.replace(restricted, updates=full_graph.updates)
+        inner_nodes = {v: nodes[i - len(results)] for i, v in values.items() if i >= len(results)}
+        self.inner = {v: n for v, n in inner_nodes.items() if v in self.graph.types}
+        self.inputs = {v: i for v, i in traced.arguments.items() if v in self.graph.inputs}
+        used = set(traced.arguments.values())
+        self.built_in = [(i, Witness(arguments[i])) for i in constants if i not in used]
 
     def stale(self, arguments: list[Any]) -> bool:
         """Whether a weight has changed since."""
         return any(witness.changed(arguments[i]) for i, witness in self.built_in)
 
 
-class _Recorded:
+class _RecordedRun:
     """The inner backend as the judge's subject: what it gave in the run, and, compiled once more,
     what it gives inside. after: the arguments behind the run, for what was written to."""
 
@@ -170,7 +172,7 @@ class _Recorded:
 
     def __init__(
         self,
-        meaning: _Meaning,
+        meaning: _GraphNetwork,
         arguments: list[Any],
         results: list[Any],
         after: list[Any],
@@ -194,27 +196,27 @@ class _Recorded:
         same = self._first is None or all(inputs[v] is a for v, a in self._first.items())
         if keep is None and same:
             self._first = dict(inputs)
-            return self._shown(self.results, self.after)
-        wanted = [v for v in keep or () if v in meaning.inner]
-        asked = [*meaning.given, *(meaning.inner[v] for v in wanted)]
-        module = with_outputs(meaning.module, asked)
+            return self._named_values(self.results, self.after)
+        inner_names = [v for v in keep or () if v in meaning.inner]
+        requested = [*meaning.results, *(meaning.inner[v] for v in inner_names)]
+        module = with_outputs(meaning.module, requested)
         arguments = list(self.arguments)
         for name, i in meaning.inputs.items():
             arguments[i] = tensor_of(np.array(inputs[name]))
         compiled = called(self.inner, (module, list(arguments)), self.name)
         answers = called(compiled, arguments, self.name)
-        inner = dict(zip(wanted, answers[len(meaning.given) :]))
+        inner = dict(zip(inner_names, answers[len(meaning.results) :]))
         values = {v: np.array(as_array(a)) for v, a in inner.items()}
-        return {**values, **self._shown(answers, arguments)}
+        return {**values, **self._named_values(answers, arguments)}
 
-    def _shown(self, results: Sequence[Any], after: Sequence[Any]) -> dict[str, np.ndarray]:
+    def _named_values(self, results: Sequence[Any], after: Sequence[Any]) -> dict[str, np.ndarray]:
         meaning = self.meaning
         values = {v: results[i] for i, v in meaning.outputs.items()}
         values |= {new: after[i] for i, new in meaning.changed.items()}
         return {v: np.array(as_array(t)) for v, t in values.items()}
 
 
-def _verdict(subject: _Recorded, options: JudgeOptions) -> Verdict:
+def _verdict(subject: _RecordedRun, options: JudgeOptions) -> Verdict:
     """The outputs first; with the values inside where those do not settle it."""
     meaning = subject.meaning
     arrays = {v: array_of(subject.arguments[i]) for v, i in meaning.inputs.items()}
@@ -223,15 +225,15 @@ def _verdict(subject: _Recorded, options: JudgeOptions) -> Verdict:
         return check(meaning.graph, subject, arrays, winograd=options.winograd, twice=False)
 
     verdict = judged()
-    settled = verdict.kind in (Kind.identical, Kind.rounding, Kind.precision)
+    is_decided = verdict.kind in (Kind.identical, Kind.rounding, Kind.precision)
     blind = verdict.coverage is not None and verdict.coverage.blind
-    if meaning.inner and (not settled or blind):
+    if meaning.inner and (not is_decided or blind):
         subject.capabilities = Capabilities(watches=True)
         verdict = judged()
     return verdict
 
 
-def _kept(value: Any, still: bool) -> Any:
+def _snapshot(value: Any, still: bool) -> Any:
     """The value as it is now, whatever happens to it afterwards. What stays still is not copied."""
     if not isinstance(value, torch.Tensor) or still:
         return value

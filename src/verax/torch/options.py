@@ -14,7 +14,7 @@ MODES = {
     **dict.fromkeys(("default", "reduce-overhead"), DEFAULT_LEVEL),
     **dict.fromkeys(("max-autotune", "max-autotune-no-cudagraphs"), max(LEVELS)),
 }
-"""Modes of torch.compile -> optimisation level."""
+"""Modes of torch.compile -> optimization level."""
 FALLBACKS = ("error", "eager")
 T = TypeVar("T")
 
@@ -68,8 +68,8 @@ class JudgeOptions:
     winograd: bool = True
 
     def __post_init__(self) -> None:
-        known = callable(self.inner) or isinstance(self.inner, str)
-        _must_be(known, "inner", self.inner, "a backend's name or a function")
+        is_valid = callable(self.inner) or isinstance(self.inner, str)
+        _must_be(is_valid, "inner", self.inner, "a backend's name or a function")
         _must_be(0 < self.rate <= 1, "rate", self.rate, "above 0, at most 1")
         _must_be(self.budget > 0, "budget", self.budget, "a number of seconds")
 
@@ -81,9 +81,9 @@ def options_of(
 
     Raises `UsageError` for one that does not exist, or has a value that it cannot have.
     """
-    given = dict(options or {})
+    values = dict(options or {})
     names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
-    for name in given:
+    for name in values:
         if name not in names:
             near = difflib.get_close_matches(name, names, 1)
             raise UsageError(
@@ -99,14 +99,14 @@ def options_of(
                 place=f"torch.compile(backend={backend!r})",
                 next_step=f"choose one of {', '.join(MODES)}, or give options",
             )
-        given.setdefault("opt_level", MODES[mode])
-    return cls(**given)
+        values.setdefault("opt_level", MODES[mode])
+    return cls(**values)
 
 
 def _count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _must_be(fine: Any, name: str, value: Any, wanted: str) -> None:
+def _must_be(fine: Any, name: str, value: Any, expected: str) -> None:
     if not fine:
-        raise UsageError(f"the option {name} is {value!r}", next_step=f"give {wanted}")
+        raise UsageError(f"the option {name} is {value!r}", next_step=f"give {expected}")

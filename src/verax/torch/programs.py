@@ -28,7 +28,7 @@ EARLY = 16
 """Runs after which a program was worth its compilation."""
 
 
-class Program:
+class GraphProgram:
     """A graph compiled for the sizes of `arguments`."""
 
     def __init__(
@@ -38,19 +38,19 @@ class Program:
         constants: Sequence[int],
         options: CompileOptions,
     ) -> None:
-        found = trace(graph, arguments, constants)
-        self.traced = found
-        self.inputs = list(found.arguments.items())
-        self.outputs = found.outputs
-        taken = set(found.arguments.values())
-        self.built_in = [(i, Witness(arguments[i])) for i in constants if i not in taken]
+        traced = trace(graph, arguments, constants)
+        self.traced = traced
+        self.inputs = list(traced.arguments.items())
+        self.outputs = traced.outputs
+        used = set(traced.arguments.values())
+        self.built_in = [(i, Witness(arguments[i])) for i in constants if i not in used]
         self.executable = None
         self.runs = 0
-        if found.model is not None:
-            self.results = found.model.graph.returned
-            self.changed = list(found.changed.items())
+        if traced.model is not None:
+            self.results = traced.model.graph.returned
+            self.changed = list(traced.changed.items())
             self.executable = compiling.compile(
-                found.model,
+                traced.model,
                 opt_level=options.opt_level,
                 threads=options.threads,
                 require_native=options.require_native,
@@ -85,25 +85,25 @@ class Program:
                 with torch.no_grad():
                     after = tensor_of(answers[new])
                     arguments[i].copy_(of_kind(after, arguments[i].is_complex()))
-        found = []
+        results = []
         for output in self.outputs:
             if isinstance(output, Computed):
-                made = of_kind(tensors[output.number], output.pair)
-                found.append(with_strides(made, output.strides))
+                result = of_kind(tensors[output.index], output.pair)
+                results.append(with_strides(result, output.strides))
             elif isinstance(output, Fixed):
-                found.append(output.value)
+                results.append(output.value)
             elif output.itself:
-                found.append(arguments[output.argument])
+                results.append(arguments[output.argument])
             else:
                 source = arguments[output.argument]
-                found.append(source.as_strided(output.shape, output.strides, output.offset))
-        return found
+                results.append(source.as_strided(output.shape, output.strides, output.offset))
+        return results
 
     def _arrays(self, arguments: Sequence[Any]) -> dict[str, Any]:
         return {name: array_of(arguments[i]) for name, i in self.inputs}
 
 
-class Programs:
+class GraphPrograms:
     """What torch.compile calls for one graph.
 
     graph: the GraphModule. constants: numbers of the arguments that are weights. report: where what
@@ -122,7 +122,7 @@ class Programs:
         self.graph, self.options, self.report = graph, options, report
         self.constants = tuple(constants) if options.freeze else ()
         self.keep = keep or options.fallback == "eager"
-        self._programs: OrderedDict[tuple[Any, ...], Program] = OrderedDict()
+        self._programs: OrderedDict[tuple[Any, ...], GraphProgram] = OrderedDict()
         self._lock = threading.RLock()
         self._eager = False
         self._early = 0
@@ -132,29 +132,29 @@ class Programs:
         with self._lock:
             self._programs.clear()
 
-    def prepare(self, arguments: Sequence[Any]) -> Program | None:
+    def prepare(self, arguments: Sequence[Any]) -> GraphProgram | None:
         """The program for these arguments, compiled if need be; None when the graph runs in eager
         PyTorch. Raises `VeraxError` when it cannot be compiled and must be."""
         key = tuple((a.shape, a.dtype) if isinstance(a, torch.Tensor) else a for a in arguments)
         with self._lock:
-            found = self._programs.get(key)
-            if found is not None and found.stale(arguments):
+            program = self._programs.get(key)
+            if program is not None and program.stale(arguments):
                 self.report.weight_changes += 1
-                self._early = self._early + 1 if found.runs < EARLY else 0
+                self._early = self._early + 1 if program.runs < EARLY else 0
                 if self._early == CHANGES:
                     self.constants = ()
                     self.report.note("weights change often, and are inputs of the program now")
                     self._programs.clear()
-                found = None
-            if found is None and not self._eager:
-                found = self._made(arguments)
-            if found is not None:
-                self._programs[key] = found
+                program = None
+            if program is None and not self._eager:
+                program = self._compile(arguments)
+            if program is not None:
+                self._programs[key] = program
                 self._programs.move_to_end(key)
                 if len(self._programs) > self.options.programs:
                     self._programs.popitem(last=False)
                     self.report.dropped += 1
-        return found
+        return program
 
     def __call__(self, *arguments: Any) -> Any:
         arguments = tuple(map(plain, arguments))
@@ -162,12 +162,12 @@ class Programs:
         self.report.runs += 1
         return self.graph(*arguments) if program is None else program.run(arguments)
 
-    def _made(self, arguments: Sequence[Any]) -> Program | None:
+    def _compile(self, arguments: Sequence[Any]) -> GraphProgram | None:
         try:
             # PyTorch keeps what is being traced per thread; here it is in the middle of its own.
             with ThreadPoolExecutor(1) as clean:
-                found = clean.submit(
-                    Program, self.graph, arguments, self.constants, self.options
+                program = clean.submit(
+                    GraphProgram, self.graph, arguments, self.constants, self.options
                 ).result()
         except VeraxError as error:
             if not self.keep:
@@ -176,8 +176,8 @@ class Programs:
             self.report.fallback = str(error)
             return None
         self.report.programs += 1
-        self.report.on_reference = found.on_reference
-        return found
+        self.report.on_reference = program.on_reference
+        return program
 
 
 def plain(value: Any) -> Any:

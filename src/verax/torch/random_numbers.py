@@ -42,22 +42,22 @@ def taken_out(graph: Any) -> tuple[Any, Callable[[Sequence[Any]], list[Any]]]:
     aten = torch.ops.aten
     for node in graph.graph.find_nodes(op="call_function", target=aten.native_dropout.default):
         _spell_out(graph.graph, node)
-    found = [n for n in graph.graph.nodes if _is_drawn(n)]
-    places = [n for n in graph.graph.nodes if n.op == "placeholder"]
-    last = places[-1:]
+    drawing_nodes = [n for n in graph.graph.nodes if _is_drawn(n)]
+    placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
+    last = placeholders[-1:]
     makers = []
-    for number, node in enumerate(found):
+    for index, node in enumerate(drawing_nodes):
         makers.append(_maker(node))
-        where = last[-1] if last else next(iter(graph.graph.nodes))
+        anchor = last[-1] if last else next(iter(graph.graph.nodes))
         insert = graph.graph.inserting_after if last else graph.graph.inserting_before
-        with insert(where):
-            place = graph.graph.placeholder(f"drawn_{number}")
-        place.meta.update(node.meta)
-        node.replace_all_uses_with(place)
+        with insert(anchor):
+            placeholder = graph.graph.placeholder(f"drawn_{index}")
+        placeholder.meta.update(node.meta)
+        node.replace_all_uses_with(placeholder)
         graph.graph.erase_node(node)
-        last = [place]
+        last = [placeholder]
     graph.recompile()
-    forms = [p.meta.get("val") for p in places]
+    forms = [p.meta.get("val") for p in placeholders]
 
     def drawn(arguments: Sequence[Any]) -> list[Any]:
         sizes = _sizes(forms, arguments) if makers else {}
@@ -80,11 +80,11 @@ def _spell_out(graph: Any, node: Any) -> None:
             result = graph.call_function(aten.zeros_like.default, (x,))
             mask = graph.call_function(aten.zeros_like.default, (x,), {"dtype": torch.bool})
         else:
-            kept = graph.call_function(bernoulli_in_place, (x, 1 - p))
-            kept.meta.update(x.meta)
-            scaled = graph.call_function(aten.div.Scalar, (kept, 1 - p))
+            mask_values = graph.call_function(bernoulli_in_place, (x, 1 - p))
+            mask_values.meta.update(x.meta)
+            scaled = graph.call_function(aten.div.Scalar, (mask_values, 1 - p))
             result = graph.call_function(aten.mul.Tensor, (x, scaled))
-            mask = graph.call_function(aten.to.dtype, (kept, torch.bool))
+            mask = graph.call_function(aten.to.dtype, (mask_values, torch.bool))
     for user in list(node.users):
         user.replace_all_uses_with((result, mask)[user.args[1]])
         graph.erase_node(user)
@@ -119,11 +119,11 @@ def _maker(node: Any) -> Callable[[Mapping[Any, int]], Any]:
         )
 
     def draw(sizes: Mapping[Any, int]) -> Any:
-        known = [
-            leaf.tensor(sizes) if isinstance(leaf, _Form) else number(leaf, sizes)
+        filled = [
+            leaf.tensor(sizes) if isinstance(leaf, _Form) else concrete_size(leaf, sizes)
             for leaf in leaves
         ]
-        positional, named = torch.utils._pytree.tree_unflatten(known, tree)
+        positional, named = torch.utils._pytree.tree_unflatten(filled, tree)
         return node.target(*positional, **named)
 
     return draw
@@ -136,7 +136,7 @@ class _Form:
         self.shape, self.strides, self.dtype = value.shape, value.stride(), value.dtype
 
     def tensor(self, sizes: Mapping[Any, int]) -> Any:
-        shape, strides = ([number(n, sizes) for n in t] for t in (self.shape, self.strides))
+        shape, strides = ([concrete_size(n, sizes) for n in t] for t in (self.shape, self.strides))
         return torch.empty_strided(shape, strides, dtype=self.dtype)
 
 
@@ -146,19 +146,19 @@ def _size_of(node: Any) -> Any:
     return value if isinstance(value, torch.SymInt) else node
 
 
-def number(value: Any, sizes: Mapping[Any, int]) -> Any:
+def concrete_size(value: Any, sizes: Mapping[Any, int]) -> Any:
     """A size in numbers; anything else as it is."""
     return int(value.node.expr.xreplace(sizes)) if isinstance(value, torch.SymInt) else value
 
 
 def _sizes(forms: Sequence[Any], arguments: Sequence[Any]) -> dict[Any, int]:
     """What the symbols in the forms of a graph's inputs are for these arguments."""
-    found: dict[Any, int] = {}
+    sizes: dict[Any, int] = {}
     for form, value in zip(forms, arguments):
-        pairs = [(form, value)]
+        pairings = [(form, value)]
         if isinstance(form, torch.Tensor):
-            pairs = list(zip(form.shape, value.shape))
-        for symbol, size in pairs:
+            pairings = list(zip(form.shape, value.shape))
+        for symbol, size in pairings:
             if isinstance(symbol, torch.SymInt) and symbol.node.expr.is_symbol:
-                found[symbol.node.expr] = int(size)
-    return found
+                sizes[symbol.node.expr] = int(size)
+    return sizes

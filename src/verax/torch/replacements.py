@@ -1,4 +1,4 @@
-"""What can stand in the place of a layer, and how each kind is called.
+"""The kinds of replacements of a layer, and how each is called.
 
 A replacement is a function of NumPy arrays, a pair of a forward and a backward function, a function
 of tensors (`of_tensors`), another module, a compiled program, a runtime by name, or the operator's
@@ -26,7 +26,7 @@ from verax.judge.decide.local import meaning as meaning_of_node
 from verax.reference.evaluate import evaluate, promised, to_work
 from verax.runners.functions import TensorFunction
 from verax.runners.subjects.factory import runner_of
-from verax.torch.calls import Call, Meaning
+from verax.torch.calls import Call, CallNetwork
 from verax.torch.custom import Custom, custom_of
 from verax.torch.tensors import array_of, tensor_of
 
@@ -44,7 +44,9 @@ class Replacement(Protocol):
     @property
     def words(self) -> str: ...
 
-    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]: ...
+    def forward(
+        self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]
+    ) -> list[np.ndarray]: ...
 
     def backward(
         self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
@@ -63,10 +65,10 @@ class Reference:
         """The bits that Verax promises at O0 and O1."""
         return Reference(True)
 
-    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]:
-        given = meaning.arrays(arrays)
-        found = (promised if self.bits else evaluate)(meaning.graph, given)
-        return [found[v] for v in meaning.results]
+    def forward(self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]) -> list[np.ndarray]:
+        named = meaning.arrays(arrays)
+        values = (promised if self.bits else evaluate)(meaning.graph, named)
+        return [values[v] for v in meaning.results]
 
     def backward(
         self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
@@ -79,7 +81,7 @@ reference = Reference()
 
 
 class perturbed(Reference):
-    """The meaning with random errors of the size of float32 rounding: another honest
+    """The reference with random errors of the size of float32 rounding: another correct
     implementation. Equal seeds draw the same errors in the same order of calls."""
 
     def __init__(self, seed: int) -> None:
@@ -87,7 +89,7 @@ class perturbed(Reference):
         self.words = f"the meaning with its rounding drawn from seed {seed}"
         self._random = np.random.default_rng(seed)
 
-    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]:
+    def forward(self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]) -> list[np.ndarray]:
         graph = meaning.graph
         values = {
             v: to_work(np.asarray(a), graph.types[v].dtype, np.dtype(np.float64))
@@ -97,8 +99,8 @@ class perturbed(Reference):
             read = [None if v is None else values[v] for v in node.inputs]
             types: list[TensorType | None]
             types = [None if v is None else graph.types[v] for v in node.inputs]
-            found = meaning_of_node(node, read, types, graph.output_types(node))
-            for v, y, rounding in zip(node.outputs, found.outputs, found.roundings):
+            evaluated = meaning_of_node(node, read, types, graph.output_types(node))
+            for v, y, rounding in zip(node.outputs, evaluated.outputs, evaluated.roundings):
                 if rounding is not None and y.dtype.kind == "f":
                     noise = self._random.standard_normal(y.shape) * rounding.sigma
                     y = y + np.clip(noise, -rounding.bound, rounding.bound)
@@ -113,9 +115,9 @@ class _Runtime:
     runner: Any
     words: str
 
-    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]:
-        found = self.runner.run(meaning.graph, meaning.arrays(arrays))
-        return [found[v] for v in meaning.results]
+    def forward(self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]) -> list[np.ndarray]:
+        values = self.runner.run(meaning.graph, meaning.arrays(arrays))
+        return [values[v] for v in meaning.results]
 
     def backward(
         self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
@@ -130,7 +132,7 @@ class _Compiled:
     executable: Any
     words: str = "a compiled program"
 
-    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]:
+    def forward(self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]) -> list[np.ndarray]:
         return list(self.executable.run(dict(zip(self.executable.inputs, arrays))).values())
 
     def backward(
@@ -146,7 +148,7 @@ class _Tensors:
     function: Callable[..., Any]
     words: str
 
-    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]:
+    def forward(self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]) -> list[np.ndarray]:
         with torch.no_grad():
             result = self._called(call, [tensor_of(np.array(a)) for a in arrays])
         return [array_of(t) for t in torch.utils._pytree.tree_leaves(result)]
@@ -163,7 +165,7 @@ class _Tensors:
 
     def _called(self, call: Call, tensors: Sequence[Any]) -> Any:
         if isinstance(self.function, torch.nn.Module):
-            return self.function(*tensors[: call.given])
+            return self.function(*tensors[: call.input_count])
         args, kwargs = bound(self.function, call, tensors)
         return self.function(*args, **kwargs)
 
@@ -175,16 +177,20 @@ class _Operator(_Tensors):
     custom: Custom
 
     def _called(self, call: Call, tensors: Sequence[Any]) -> Any:
-        return self.function(*(tensors[i] for i in _places(self.custom, call)))
+        return self.function(*(tensors[i] for i in _tensor_indices(self.custom, call)))
 
 
-def _places(custom: Custom, call: Call) -> Sequence[int]:
+def _tensor_indices(custom: Custom, call: Call) -> Sequence[int]:
     """Which of a call's tensors an operator takes: the inputs, and the parameters that what it is
     like names so; where it names them otherwise, all in their order."""
     names = [p.name for p in parameters_of(custom.like)][: custom.tensors]
-    behind = names[call.given :]
-    if call.module is not None and behind and all(n in call.names[call.given :] for n in behind):
-        return [*range(call.given), *(call.names.index(n, call.given) for n in behind)]
+    later = names[call.input_count :]
+    if (
+        call.module is not None
+        and later
+        and all(n in call.names[call.input_count :] for n in later)
+    ):
+        return [*range(call.input_count), *(call.names.index(n, call.input_count) for n in later)]
     if len(call.tensors) != custom.tensors:
         raise UsageError(
             f"{custom.name} takes {custom.tensors} tensors, the layer has {len(call.tensors)}: "
@@ -206,7 +212,7 @@ class _Arrays:
     def words(self) -> str:
         return f"the function {_name(self.function)}"
 
-    def forward(self, call: Call, meaning: Meaning, arrays: Sequence[Any]) -> list[np.ndarray]:
+    def forward(self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]) -> list[np.ndarray]:
         args, kwargs = bound(self.function, call, arrays)
         result = self.function(*args, **kwargs)
         return [as_array(r) for r in (result if isinstance(result, tuple | list) else [result])]
@@ -217,21 +223,23 @@ class _Arrays:
         if self.gradient is None:
             raise _no_backward(self.words)
         args, kwargs = bound(self.gradient, call, arrays, first=cotangents)
-        found = self.gradient(*args, **kwargs)
-        if not isinstance(found, Mapping):
+        gradients = self.gradient(*args, **kwargs)
+        if not isinstance(gradients, Mapping):
             raise UsageError(
-                f"{_name(self.gradient)} gave a {type(found).__name__}, not gradients by name",
+                f"{_name(self.gradient)} gave a {type(gradients).__name__}, not gradients by name",
                 place=call.name,
                 next_step=f"return a dictionary with {', '.join(call.names)}",
             )
-        strange = [k for k in found if k not in call.names]
+        strange = [k for k in gradients if k not in call.names]
         if strange:
             raise UsageError(
                 f"{_name(self.gradient)} gave a gradient of {strange[0]!r}, which the layer lacks",
                 place=call.name,
                 next_step=f"it has {', '.join(call.names)}",
             )
-        return [as_array(found[k]) if found.get(k) is not None else None for k in call.names]
+        return [
+            as_array(gradients[k]) if gradients.get(k) is not None else None for k in call.names
+        ]
 
 
 def of_tensors(function: Callable[..., Any]) -> Any:
@@ -240,33 +248,35 @@ def of_tensors(function: Callable[..., Any]) -> Any:
     return TensorFunction(function)
 
 
-def replacement_of(given: Any) -> Replacement:
+def replacement_of(candidate: Any) -> Replacement:
     """The replacement that a user's object is. Raises `UsageError` for what cannot be one."""
-    found: Replacement
-    custom = custom_of(given)
+    replacement: Replacement
+    custom = custom_of(candidate)
     if custom is not None:
-        found = _Operator(given, f"the operator {custom.name}", custom)
-    elif isinstance(given, Reference):
-        found = given
-    elif isinstance(given, str):
-        found = _Runtime(runner_of(given), given)
-    elif isinstance(given, Executable | SavedExecutable):
-        found = _Compiled(given)
-    elif isinstance(given, TensorFunction):
-        found = _Tensors(given.function, f"the function {_name(given.function)} of tensors")
-    elif isinstance(given, torch.nn.Module):
-        found = _Tensors(given, f"the module {type(given).__name__}")
-    elif isinstance(given, tuple) and len(given) == 2 and all(map(callable, given)):
-        found = _Arrays(*given)
-    elif callable(given):
-        found = _Arrays(given)
+        replacement = _Operator(candidate, f"the operator {custom.name}", custom)
+    elif isinstance(candidate, Reference):
+        replacement = candidate
+    elif isinstance(candidate, str):
+        replacement = _Runtime(runner_of(candidate), candidate)
+    elif isinstance(candidate, Executable | SavedExecutable):
+        replacement = _Compiled(candidate)
+    elif isinstance(candidate, TensorFunction):
+        replacement = _Tensors(
+            candidate.function, f"the function {_name(candidate.function)} of tensors"
+        )
+    elif isinstance(candidate, torch.nn.Module):
+        replacement = _Tensors(candidate, f"the module {type(candidate).__name__}")
+    elif isinstance(candidate, tuple) and len(candidate) == 2 and all(map(callable, candidate)):
+        replacement = _Arrays(*candidate)
+    elif callable(candidate):
+        replacement = _Arrays(candidate)
     else:
         raise UsageError(
-            f"a {type(given).__name__} cannot stand in the place of a layer",
+            f"a {type(candidate).__name__} cannot stand in the place of a layer",
             next_step="give a function, a pair of forward and backward, a module, a compiled "
             "program, a runner's name, or verax.torch.reference",
         )
-    return found
+    return replacement
 
 
 def bound(
@@ -282,22 +292,25 @@ def bound(
         assert call.rebuilt is not None
         args, named = call.rebuilt(values)
         return (*first, *args), named
-    inputs = tuple(values[: call.given])
-    known = {**(call.settings or {}), **dict(zip(call.names[call.given :], values[call.given :]))}
+    inputs = tuple(values[: call.input_count])
+    available = {
+        **(call.settings or {}),
+        **dict(zip(call.names[call.input_count :], values[call.input_count :])),
+    }
     parameters = parameters_of(function)
     kwargs: dict[str, Any] = {}
     for parameter in parameters[len(first) + len(inputs) :]:
         if parameter.kind is parameter.VAR_KEYWORD:
-            kwargs |= {k: known[k] for k in call.names[call.given :] if k not in kwargs}
+            kwargs |= {k: available[k] for k in call.names[call.input_count :] if k not in kwargs}
         elif parameter.kind is parameter.VAR_POSITIONAL:
             continue
-        elif parameter.name in known:
-            kwargs[parameter.name] = known[parameter.name]
+        elif parameter.name in available:
+            kwargs[parameter.name] = available[parameter.name]
         elif parameter.default is parameter.empty:
             raise UsageError(
                 f"{_name(function)} asks for {parameter.name!r}, which the layer does not have",
                 place=f"{call.name} ({type(call.module).__name__})",
-                next_step=f"it has {', '.join(sorted(known))}",
+                next_step=f"it has {', '.join(sorted(available))}",
             )
     return (*first, *inputs), kwargs
 
@@ -307,9 +320,9 @@ def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
     knows."""
     custom = custom_of(function)
     function = function if custom is None else custom.like
-    known = torch.overrides.get_testing_overrides().get(function, function)
+    described = torch.overrides.get_testing_overrides().get(function, function)
     try:
-        return list(inspect.signature(known).parameters.values())
+        return list(inspect.signature(described).parameters.values())
     except (TypeError, ValueError):
         return []
 

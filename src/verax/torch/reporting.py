@@ -1,5 +1,5 @@
-"""What the backends did: every graph, how often it was compiled, what ran elsewhere and why, and
-what the judge found. `verax.torch.report()` shows it."""
+"""Report on the backends: every graph, how often it was compiled, which graphs ran elsewhere and
+why, and the judge's verdicts. `verax.torch.report()` returns it."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ _lock = threading.Lock()
 def opened(kind: str, operators: int) -> GraphReport:
     """A new entry."""
     with _lock:
-        made = GraphReport(f"graph {len(_graphs)}", kind, operators)
-        _graphs.append(made)
-    return made
+        entry = GraphReport(f"graph {len(_graphs)}", kind, operators)
+        _graphs.append(entry)
+    return entry
 
 
 def report() -> Report:

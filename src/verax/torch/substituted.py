@@ -52,26 +52,26 @@ class LayerReport:
     drift: float | None = None
 
     def judged(self, verdict: Verdict) -> None:
-        """Keep the worse of this verdict and the one that is known."""
+        """Keep the worse of this verdict and the earlier one."""
         if self.verdict is None or _rank(verdict.kind) > _rank(self.verdict.kind):
             self.verdict = verdict
 
-    def judged_gradient(self, name: str, found: GradientFinding) -> None:
-        """The same for the gradient of an argument."""
-        known = self.gradients.get(name)
-        if known is None or _rank(found.kind) > _rank(known.kind):
-            self.gradients[name] = found
+    def judged_gradient(self, name: str, finding: GradientFinding) -> None:
+        """Keep the worse of this finding and the earlier one on the gradient of an argument."""
+        earlier = self.gradients.get(name)
+        if earlier is None or _rank(finding.kind) > _rank(earlier.kind):
+            self.gradients[name] = finding
 
     def drifts_from(self, before: Any, after: Any) -> None:
-        """Measure how far a result is from what it was."""
+        """Record the distance of a result from the one of the original layer."""
         if not hasattr(before, "detach") or not hasattr(after, "detach"):
             return
         a, b = (t.detach().double().cpu().numpy() for t in (before, after))
         if a.shape != b.shape or not a.size:
             return
         size = float(np.sqrt(np.mean(np.square(a))))
-        moved = float(np.sqrt(np.mean(np.square(a - b))))
-        self.drift = max(self.drift or 0.0, moved / size if size else moved)
+        difference = float(np.sqrt(np.mean(np.square(a - b))))
+        self.drift = max(self.drift or 0.0, difference / size if size else difference)
 
     def __str__(self) -> str:
         lines = [f"{self.name} ({self.operator}) by {self.replacement}: {self.runs} runs"]
@@ -82,7 +82,7 @@ class LayerReport:
             for blame in self.verdict.blame:
                 causes = [e.words for e in blame.explanations[:2]] or blame.structure[:2]
                 lines += [f"    {cause}" for cause in causes]
-        lines += [f"  gradient of {name}: {found}" for name, found in self.gradients.items()]
+        lines += [f"  gradient of {name}: {finding}" for name, finding in self.gradients.items()]
         return "\n".join(lines)
 
 
@@ -111,7 +111,7 @@ class SubstitutionReport(OneLine):
     def kind(self) -> Kind:
         """The worst of all."""
         kinds = [v.kind for v in self.verdicts.values()]
-        kinds += [g.kind for found in self.gradients.values() for g in found.values()]
+        kinds += [g.kind for by_argument in self.gradients.values() for g in by_argument.values()]
         return max(kinds, key=_rank, default=Kind.undecided)
 
     @property

@@ -1,11 +1,11 @@
-"""Layers of a living module exchanged for other implementations, and judged as they run.
+"""Exchanges layers of a live module for other implementations, which are judged as they run.
 
     with verax.torch.substitute(net, {"layer1.*.conv2": numpy_conv}) as run:
         loss = criterion(net(x), y)
         loss.backward()
     print(run)
 
-Parameters stay the module's own, so optimisers go on working, and gradients reach them through the
+Parameters stay the module's own, so optimizers go on working, and gradients reach them through the
 layer's meaning. Leaving the block puts everything back, after an exception too.
 """
 
@@ -19,8 +19,8 @@ from verax.base.errors import UsageError
 from verax.base.optional import optional
 from verax.torch.calls import Call, call_of_function, call_of_module
 from verax.torch.custom import overload_of
-from verax.torch.exchange import Site
-from verax.torch.living import Living, living_of
+from verax.torch.exchange import ExchangeSite
+from verax.torch.live_module import LiveModule, live_module_of
 from verax.torch.replacements import Replacement, parameters_of, replacement_of
 from verax.torch.substituted import LayerReport, Sides, SubstitutionReport
 
@@ -74,8 +74,8 @@ class substitute(SubstitutionReport):
             "calls": calls,
             "winograd": winograd,
         }
-        self._living = living_of(net)
-        self._modules, self._functions = _chosen(net, self._living, replacements)
+        self._live_module = live_module_of(net)
+        self._modules, self._functions = _selected_layers(net, self._live_module, replacements)
         self._saved: list[tuple[Any, Any]] = []
         self._mode: Any = None
         self._plain = False  # whether the network runs as it was
@@ -90,7 +90,7 @@ class substitute(SubstitutionReport):
         try:
             for name, (module, replacement) in self._modules.items():
                 self._put(module, self._exchanged(name, module, replacement))
-            self._put(self.net, self._whole())
+            self._put(self.net, self._network_forward())
             if self._functions or self.compare:
                 self._mode = _Catching(self)
                 self._mode.__enter__()
@@ -108,7 +108,7 @@ class substitute(SubstitutionReport):
             self._restore()
 
     def _put(self, module: Any, forward: Callable[..., Any]) -> None:
-        attribute = self._living.attribute
+        attribute = self._live_module.attribute
         self._saved.append((module, vars(module).get(attribute)))
         vars(module)[attribute] = forward  # past Keras's own ways of setting
 
@@ -116,12 +116,12 @@ class substitute(SubstitutionReport):
         while self._saved:
             module, before = self._saved.pop()
             if before is None:
-                vars(module).pop(self._living.attribute, None)
+                vars(module).pop(self._live_module.attribute, None)
             else:
-                vars(module)[self._living.attribute] = before
+                vars(module)[self._live_module.attribute] = before
 
     def _exchanged(self, name: str, module: Any, replacement: Replacement) -> Callable[..., Any]:
-        plain = getattr(module, self._living.attribute)
+        plain = getattr(module, self._live_module.attribute)
         names = _positional(plain)
         site = self._site(name, type(module).__name__, replacement)
 
@@ -130,27 +130,27 @@ class substitute(SubstitutionReport):
                 result = plain(*args, **kwargs)
                 self._before[name] = result
                 return result
-            call = call_of_module(name, module, self._living, plain, names, args, kwargs)
+            call = call_of_module(name, module, self._live_module, plain, names, args, kwargs)
             if any(t.is_meta for t in call.tensors):  # somebody asks for shapes, as Keras does
                 return plain(*args, **kwargs)
-            return self._made(site, call)
+            return self._run_replacement(site, call)
 
         return forward
 
-    def _made(self, site: Site, call: Call) -> Any:
+    def _run_replacement(self, site: ExchangeSite, call: Call) -> Any:
         with self._as_it_was():  # whatever the layer calls is its own affair
             result = site(call)
         site.report.drifts_from(self._before.pop(call.name, None), result)
         return result
 
-    def _site(self, name: str, operator: str, replacement: Replacement) -> Site:
+    def _site(self, name: str, operator: str, replacement: Replacement) -> ExchangeSite:
         report = LayerReport(name, operator, replacement.words)
         self.layers[name] = report
-        return Site(replacement, report, **self._options)
+        return ExchangeSite(replacement, report, **self._options)
 
-    def _whole(self) -> Callable[..., Any]:
+    def _network_forward(self) -> Callable[..., Any]:
         """The network's own forward: counts calls, and runs it as it was first where asked to."""
-        plain = getattr(self.net, self._living.attribute)
+        plain = getattr(self.net, self._live_module.attribute)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             if self._plain or self._inside:
@@ -169,7 +169,7 @@ class substitute(SubstitutionReport):
 
     def _as_before(self, plain: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """What the network gives as it was; buffers and random numbers are as if it had not run."""
-        buffers = [(v, v.detach().clone()) for v in self._living.changing(self.net)]
+        buffers = [(v, v.detach().clone()) for v in self._live_module.changing(self.net)]
         self._counts.clear()
         self._inside += 1
         try:
@@ -178,8 +178,8 @@ class substitute(SubstitutionReport):
         finally:
             self._inside -= 1
             with torch.no_grad():
-                for v, kept in buffers:
-                    v.copy_(kept)
+                for v, saved in buffers:
+                    v.copy_(saved)
 
     def _as_it_was(self) -> _AsItWas:
         return _AsItWas(self)
@@ -202,17 +202,17 @@ class substitute(SubstitutionReport):
     def _function(self, function: Any, replacement: Replacement, args: Any, kwargs: Any) -> Any:
         schema = getattr(function, "_schema", None)  # of an operator of torch.library
         kind = str(schema.name if schema else getattr(function, "__name__", function))
-        number = self._counts.get(kind, 0)
-        self._counts[kind] = number + 1
-        name = f"{kind} {number}"
+        index = self._counts.get(kind, 0)
+        self._counts[kind] = index + 1
+        name = f"{kind} {index}"
         if self._plain:
             self._before[name] = result = function(*args, **kwargs)
             return result
-        known = self.layers.get(name)
+        report = self.layers.get(name)
         site = self._sites.get(name)
-        if known is None or site is None:
+        if report is None or site is None:
             site = self._sites[name] = self._site(name, kind, replacement)
-        return self._made(
+        return self._run_replacement(
             site, call_of_function(name, function, _positional(function), args, kwargs)
         )
 
@@ -253,11 +253,11 @@ class _Catching(torch.overrides.TorchFunctionMode):  # type: ignore[misc, name-d
         return self.run.caught(function, args, kwargs or {})
 
 
-def _chosen(
-    net: Any, living: Living, replacements: Mapping[Any, Any]
+def _selected_layers(
+    net: Any, live_module: LiveModule, replacements: Mapping[Any, Any]
 ) -> tuple[dict[str, tuple[Any, Replacement]], dict[Any, Replacement]]:
     """Modules by name and functions, with what takes their place."""
-    layers = list(living.layers(net))
+    layers = list(live_module.layers(net))
     modules: dict[str, tuple[Any, Replacement]] = {}
     functions: dict[Any, Replacement] = {}
     for key, value in replacements.items():
@@ -269,8 +269,8 @@ def _chosen(
         if not isinstance(key, str | type) and torch.overrides.resolve_name(key) is not None:
             functions[key] = replacement
             continue
-        found = {n: m for n, m in layers if _fits(key, n, m)}
-        if not found:
+        matches = {n: m for n, m in layers if _fits(key, n, m)}
+        if not matches:
             outer = {n.rpartition(".")[0] for n, _ in layers}
             listed = ", ".join(n for n, _ in layers if n not in outer)
             raise UsageError(
@@ -278,7 +278,7 @@ def _chosen(
                 place=type(net).__name__,
                 next_step=f"its layers are {listed}",
             )
-        for name, module in found.items():
+        for name, module in matches.items():
             modules.setdefault(name, (module, replacement))
     # A module inside of one that is exchanged is never called.
     inner = {n for n in modules for outer in modules if n.startswith(f"{outer}.")}

@@ -30,7 +30,7 @@ class Computed:
     """An output that the program computes: its number among those, strides that are not the usual
     ones, and whether it is complex, of which the program computes pairs."""
 
-    number: int
+    index: int
     strides: tuple[int, ...] | None
     pair: bool = False
 
@@ -95,20 +95,20 @@ def trace(graph: Any, arguments: Sequence[Any], constants: Sequence[int] = ()) -
         arguments = [a.detach() if isinstance(a, torch.Tensor) else a for a in arguments]
         outputs = _outputs(graph, arguments)
         computed = [i for i, o in enumerate(outputs) if isinstance(o, Computed)]
-        part = _part(graph, computed)
-        if not computed and not _writes(part):
+        subgraph = _subgraph(graph, computed)
+        if not computed and not _writes(subgraph):
             return Traced(None, {}, tuple(outputs), {}, {})
-        program = export(Replay(part), tuple(arguments))
+        program = export(Replay(subgraph), tuple(arguments))
         names = input_names(program)
         named = [(names[i], arguments[i]) for i in constants]
         values = {name: np.array(array_of(a)) for name, a in named if name is not None}
         model = load_torch(program, values=values)
-    places = {name: i for i, name in enumerate(names) if name is not None}
+    positions = {name: i for i, name in enumerate(names) if name is not None}
     return Traced(
         model,
-        {v: places[v] for v in model.inputs},
+        {v: positions[v] for v in model.inputs},
         tuple(outputs),
-        {places[v]: new for v, new in model.graph.updates.items()},
+        {positions[v]: new for v, new in model.graph.updates.items()},
         lines_of(program),
     )
 
@@ -127,12 +127,12 @@ def export(module: Any, arguments: tuple[Any, ...]) -> Any:
 
 def lines_of(program: Any) -> dict[str, str]:
     """The user's line behind each node of a program that has one."""
-    found = {n.name: line_of(n) for n in program.graph.nodes if n.op == "call_function"}
-    return {name: line for name, line in found.items() if line}
+    lines = {n.name: line_of(n) for n in program.graph.nodes if n.op == "call_function"}
+    return {name: line for name, line in lines.items() if line}
 
 
 def _outputs(graph: Any, arguments: Sequence[Any]) -> list[Output]:
-    """What kind each output is, found by running the graph on tensors without content."""
+    """The kind of each output, determined by running the graph on tensors without content."""
     mode = torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
     fakes = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in arguments]
     memory = {
@@ -148,25 +148,25 @@ def _outputs(graph: Any, arguments: Sequence[Any]) -> list[Output]:
             f"the graph cannot be followed without its numbers: "
             f"{str(error).partition(chr(10))[0][:300]}",
         ) from error
-    found: list[Output] = []
+    outputs: list[Output] = []
     count = 0
     for value in results:
         if not isinstance(value, torch.Tensor):
-            found.append(Fixed(value))
+            outputs.append(Fixed(value))
             continue
         shape, strides = tuple(map(int, value.shape)), tuple(map(int, value.stride()))
         source = memory.get(value.untyped_storage()._cdata)
         if source is not None and value.dtype == fakes[source].dtype:
             same = fakes[source] is value
-            found.append(ViewOf(source, same, shape, strides, int(value.storage_offset())))
+            outputs.append(ViewOf(source, same, shape, strides, int(value.storage_offset())))
         else:
             usual = value.is_contiguous() or value.numel() == 0
-            found.append(Computed(count, None if usual else strides, value.is_complex()))
+            outputs.append(Computed(count, None if usual else strides, value.is_complex()))
             count += 1
-    return found
+    return outputs
 
 
-def _part(graph: Any, computed: Sequence[int]) -> Any:
+def _subgraph(graph: Any, computed: Sequence[int]) -> Any:
     """The same graph with these of its outputs only."""
     (end,) = graph.graph.find_nodes(op="output")
     return with_outputs(graph, [end.args[0][i] for i in computed])
@@ -177,14 +177,14 @@ def with_outputs(graph: Any, outputs: Sequence[Any]) -> Any:
 
     What is written in place stays, whether the result is read or not.
     """
-    made = torch.fx.Graph()
+    copied = torch.fx.Graph()
     copies: dict[Any, Any] = {}
-    made.graph_copy(graph.graph, copies)
-    made.output(tuple(copies.get(o, o) for o in outputs))
-    for node in reversed(made.nodes):
+    copied.graph_copy(graph.graph, copies)
+    copied.output(tuple(copies.get(o, o) for o in outputs))
+    for node in reversed(copied.nodes):
         if node.op.startswith(("call", "get")) and not node.users and not written_by(node):
-            made.erase_node(node)
-    return torch.fx.GraphModule(graph, made)
+            copied.erase_node(node)
+    return torch.fx.GraphModule(graph, copied)
 
 
 def written_by(node: Any) -> list[Any]:
@@ -192,13 +192,13 @@ def written_by(node: Any) -> list[Any]:
     if not node.op.startswith("call"):
         return []
     name = str(getattr(node.target, "__name__", node.target))
-    found = [a for a in (node.kwargs.get("out"),) if isinstance(a, torch.fx.Node)]
+    written = [a for a in (node.kwargs.get("out"),) if isinstance(a, torch.fx.Node)]
     inside = name.endswith("_") and not name.endswith("__")
     if inside or name in WRITERS or node.kwargs.get("inplace"):
-        found += [a for a in node.args[:1] if isinstance(a, torch.fx.Node)]
+        written += [a for a in node.args[:1] if isinstance(a, torch.fx.Node)]
     if name == "batch_norm" and any(node.args[5:6]):
-        found += [a for a in node.args[1:3] if isinstance(a, torch.fx.Node)]
-    return found
+        written += [a for a in node.args[1:3] if isinstance(a, torch.fx.Node)]
+    return written
 
 
 def _writes(graph: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verax.campaign.subjects import PlantedNumbers
+from verax.campaign.subjects import FaultyNumbers
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
@@ -52,7 +52,7 @@ def test_own_runs_are_the_meaning(name: str) -> None:
 
 def sequential(op: Operator, parameters: list[np.ndarray]):
     """A subject that adds one element after the other."""
-    return PlantedNumbers({"norm": lambda arrays, y: next(normalization_orders(op, arrays))})
+    return FaultyNumbers({"norm": lambda arrays, y: next(normalization_orders(op, arrays))})
 
 
 def hostile(name: str) -> np.ndarray:
@@ -82,5 +82,5 @@ def test_a_mistake_on_such_data_is_still_one(name: str) -> None:
     op, parameters = CASES[name]
     x = hostile(name)
     graph = network(op, parameters, x)
-    subject = PlantedNumbers({"norm": lambda arrays, y: y * np.float32(1.01)})
+    subject = FaultyNumbers({"norm": lambda arrays, y: y * np.float32(1.01)})
     assert check(graph, subject, {"x": x}, explain=False).kind is Kind.mistake

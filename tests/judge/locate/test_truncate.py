@@ -43,14 +43,14 @@ def test_a_planted_mistake_is_located_without_intermediates(what: str, wrong: bo
     found = locate(GRAPH, Planted([node], change), INPUTS, wrong=wrong)
     assert names(found) == [node]
     assert found.evaluations <= math.log2(len(GRAPH.nodes)) + 3 + (not wrong)
-    (guilty,) = found.guilty
+    (guilty,) = found.faulty
     assert [n.name for n in guilty.graph.nodes] == [node]
 
 
 def test_an_honest_subject_is_settled_in_one_run() -> None:
     found = locate(GRAPH, Planted(), INPUTS)
-    assert (found.guilty, found.evaluations, found.undecided) == ((), 1, {})
-    assert locate(GRAPH, Planted(), INPUTS, wrong=True).guilty == ()
+    assert (found.faulty, found.evaluations, found.undecided) == ((), 1, {})
+    assert locate(GRAPH, Planted(), INPUTS, wrong=True).faulty == ()
 
 
 @pytest.mark.parametrize("pair", [("bn", "avgpool"), ("stem", "softmax"), ("depth", "leaky")])
@@ -149,7 +149,7 @@ def test_a_shape_computed_inside_is_no_input_of_a_part() -> None:
         {"x": np.random.default_rng(0).standard_normal((5, 3, 4), np.float32)},
     )
     assert names(found) == ["relu"]
-    assert all(v.dtype == np.float32 for g in found.guilty for v in g.inputs.values())
+    assert all(v.dtype == np.float32 for g in found.faulty for v in g.inputs.values())
 
 
 def test_another_network_is_cut_at_its_own_values() -> None:

@@ -27,21 +27,19 @@ from verax.judge.align.inputs import (
 from verax.judge.align.invisible_differences import invisible_differences
 from verax.judge.align.permutations import Arrangement, arrange, likeliest
 from verax.judge.align.proof import graph_open
-from verax.judge.align.reasons import MOVES
 from verax.judge.align.values import (
     Side,
     comparable,
     compare,
     difference,
     evaluate_all,
-    unit_of,
     with_spread,
 )
 from verax.judge.align.verdict import OperatorJudgement, evidence_notes, judge_operators
-from verax.judge.align.weights import CAUSES_SAID
+from verax.judge.align.wording import reasons_of
 from verax.judge.inputs import draw_inputs
 from verax.numerics import statistics as st
-from verax.records.alignment import Alignment, Divergence, Match, OutputMatch, Relation
+from verax.records.alignment import Alignment, Match, OutputMatch, Relation
 from verax.records.environment import array_hash, environment
 from verax.reference.evaluate import bind_symbols, to_work
 
@@ -154,7 +152,7 @@ def _compared(
         notes.append(f"{clock().reason}: what else differs was not looked for")
     return Alignment(
         relation,
-        (*explanations, *_reasons(names, relation, outputs, divergences, a, b)),
+        (*explanations, *reasons_of(names, relation, outputs, divergences, a, b)),
         *names,
         tuple(conversion.record(own, name) for name, (own, conversion) in conversions.items()),
         outputs,
@@ -204,37 +202,37 @@ def match_outputs(first: Side, second: Side) -> tuple[OutputMatch, ...]:
     return (*(results[v] for v in first.graph.outputs), *extra)
 
 
-def _same_name(first: Side, second: Side, value: str, counterpart: str) -> OutputMatch | None:
-    return _any_name(first, second, value, counterpart) if value == counterpart else None
+def _same_name(first: Side, second: Side, value: str, partner: str) -> OutputMatch | None:
+    return _any_name(first, second, value, partner) if value == partner else None
 
 
-def _any_name(first: Side, second: Side, value: str, counterpart: str) -> OutputMatch | None:
+def _any_name(first: Side, second: Side, value: str, partner: str) -> OutputMatch | None:
     """The record of two outputs that hold the same numbers, else None."""
-    a, b = first.values[value], second.values[counterpart]
+    a, b = first.values[value], second.values[partner]
     if not (comparable(a) and comparable(b)):
         same = a.size == b.size and arrange(_wide(b), _wide(a), 0.0)
-        return _record(value, counterpart, same, 0.0, 0.0) if same else None
-    match = compare(first, value, second, counterpart)
+        return _record(value, partner, same, 0.0, 0.0) if same else None
+    match = compare(first, value, second, partner)
     if match is None or match.arrangement.shuffled:
         return None
     return _record(
-        value, counterpart, match.arrangement, match.statistic, _gap(a, match.arrangement.apply(b))
+        value, partner, match.arrangement, match.statistic, _gap(a, match.arrangement.apply(b))
     )
 
 
-def _same_size(first: Side, second: Side, value: str, counterpart: str) -> OutputMatch | None:
-    a, b = _wide(first.values[value]), _wide(second.values[counterpart])
-    named = counterpart == value or (value not in second.graph.outputs and a.size == b.size)
+def _same_size(first: Side, second: Side, value: str, partner: str) -> OutputMatch | None:
+    a, b = _wide(first.values[value]), _wide(second.values[partner])
+    named = partner == value or (value not in second.graph.outputs and a.size == b.size)
     if not named:
         return None
     arrangement = likeliest(b, a)
     if arrangement is None:
         shapes = f"the shapes are {list(a.shape)} and {list(b.shape)}"
-        return OutputMatch(value, counterpart, "none", reason=shapes)
+        return OutputMatch(value, partner, "none", reason=shapes)
     statistic = np.inf
-    if comparable(first.values[value]) and comparable(second.values[counterpart]):
-        statistic = difference(first, value, second, counterpart, arrangement)
-    record = _record(value, counterpart, arrangement, statistic, _gap(a, arrangement.apply(b)))
+    if comparable(first.values[value]) and comparable(second.values[partner]):
+        statistic = difference(first, value, second, partner, arrangement)
+    record = _record(value, partner, arrangement, statistic, _gap(a, arrangement.apply(b)))
     return dataclasses.replace(record, reason=_apart(record))
 
 
@@ -246,12 +244,10 @@ def _apart(record: OutputMatch) -> str:
 
 
 def _record(
-    value: str, counterpart: str, arrangement: Arrangement, statistic: float, gap: float
+    value: str, partner: str, arrangement: Arrangement, statistic: float, gap: float
 ) -> OutputMatch:
     a = arrangement
-    return OutputMatch(
-        value, counterpart, str(a), a.axes, a.axis, a.channels, float(statistic), gap
-    )
+    return OutputMatch(value, partner, str(a), a.axes, a.axis, a.channels, float(statistic), gap)
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
@@ -394,10 +390,7 @@ def _by_operators(
         fresh = find_divergences(*result.sides)
         divergences.locations = list(judged.hidden or fresh.locations or judged.divergences)
         if divergences.locations == fresh.locations:
-            divergences.complete, divergences.everywhere = (
-                fresh.complete,
-                fresh.everywhere,
-            )
+            divergences.complete, divergences.everywhere = (fresh.complete, fresh.everywhere)
         words = f"they agree on these inputs and part on others, found by search: {result.words}"
         return Relation.different, [words]
     divergences.locations = list(judged.hidden or judged.divergences)
@@ -423,8 +416,8 @@ def written_alike(first: Graph, second: Graph) -> bool:
         if a.op != b.op or len(a.inputs) != len(b.inputs):
             return False
         for v, w in zip(a.inputs, b.inputs):
-            own, counterpart = first.constants.get(v or ""), second.constants.get(w or "")
-            if own is not None and counterpart is not None and same_bits(own, counterpart):
+            own, partner = first.constants.get(v or ""), second.constants.get(w or "")
+            if own is not None and partner is not None and same_bits(own, partner):
                 names.setdefault(v, w)
             if v not in names or names[v] != w:
                 return False
@@ -444,71 +437,3 @@ def _matches(first: Side, second: Side, divergences: Divergences) -> tuple[Match
         )
         for value, match in divergences.matches.items()
     )
-
-
-def _reasons(
-    names: tuple[str, str],
-    relation: Relation,
-    outputs: tuple[OutputMatch, ...],
-    divergences: Divergences,
-    first: Side,
-    second: Side,
-) -> list[str]:
-    count = (
-        f"{len(divergences.matches)} of {len(first.names)} values of the first found in the second"
-    )
-    if relation is Relation.same:
-        exact = all(o.statistic == 0.0 for o in outputs)
-        precision = (
-            "in every digit that float64 has" if exact else "up to the rounding of their weights"
-        )
-        return [
-            f"both compute the same function, {precision}; {count}",
-            *_units(names, first, second),
-        ]
-    differences = [f"{o.first or o.second}: {o.reason}" for o in outputs if o.reason]
-    if relation is Relation.undecided:
-        return [*differences, count]
-    if relation is Relation.no_difference:
-        return [*map(_say_open, divergences.locations[:CAUSES_SAID]), count]
-    locations = divergences.locations
-    reasons = [_say_place(p) for p in locations[:1]]
-    if divergences.everywhere:
-        d = locations[0].attributes[0]
-        reasons.append(
-            f"with the same {d.attribute} in every {d.operator}, the two are the same function"
-        )
-    elif len(locations) > 1:
-        more = "" if divergences.complete else " or more"
-        plural = "s" * (len(locations) > 2 or bool(more))
-        reasons.append(f"they part again at {len(locations) - 1}{more} other place{plural}")
-    elif locations and locations[0].bridged and differences:
-        reasons.append("this is the only place: with it bridged, everything after it agrees")
-    return [*reasons, *differences, count]
-
-
-def _say_place(divergence: Divergence) -> str:
-    nodes = []
-    for side in (divergence.first, divergence.second):
-        displayed = [layer for layer in side if layer.operator not in MOVES] or side
-        nodes.append(", ".join(layer.node for layer in displayed) or "nothing")
-    if not (divergence.first and divergence.second):
-        return f"as far as both go they agree; {divergence.reason}"
-    location = f" ({divergence.where})" if divergence.where else ""
-    return f"they part at {nodes[0]} (first) and {nodes[1]} (second): {divergence.reason}{location}"
-
-
-def _say_open(divergence: Divergence) -> str:
-    nodes = [
-        ", ".join(x.node for x in side) or "nothing"
-        for side in (divergence.first, divergence.second)
-    ]
-    return f"at {nodes[0]} (first) and {nodes[1]} (second): {divergence.reason}"
-
-
-def _units(names: tuple[str, str], first: Side, second: Side) -> list[str]:
-    """A sentence when one file holds coarser weights."""
-    coarse = [n for n, s in zip(names, (first, second)) if unit_of(s.graph) == st.FLOAT16_UNIT]
-    if len(coarse) != 1:
-        return []
-    return [f"the weights of {coarse[0]} were rounded to float16"]

@@ -32,7 +32,7 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Tiers:
-    """Costly second opinions, computed only when reached; None where they do not apply.
+    """Costly further tests, computed only when reached; None where they do not apply.
 
     orders: the node in float32 in several honest orders of summation; promised: in the order that
     it promises, one FMA per product, which NumPy takes seconds for. winograd: own runs of
@@ -65,9 +65,10 @@ class Coarse:
     rounding: Rounding
     grid: FloatFormat | None = None
 
-    def test(self, given: np.ndarray, flushed: np.ndarray | None = None) -> st.GroupTest:
-        """At most 1 when `given` is this value within rounding; `flushed` elements do not count."""
-        wide = given.astype(np.float64)
+    def test(self, actual: np.ndarray, flushed: np.ndarray | None = None) -> st.GroupTest:
+        """T, at most 1 when `actual` is this value within rounding; `flushed` elements do not
+        count."""
+        wide = actual.astype(np.float64)
         if flushed is not None:
             wide = np.where(flushed, self.expected, wide)
         if self.grid is None:
@@ -111,7 +112,7 @@ class Decision:
 
 
 def decide(
-    given: np.ndarray,
+    actual: np.ndarray,
     expected: np.ndarray,
     rounding: Rounding | None,
     tiers: Tiers = Tiers(),
@@ -120,23 +121,23 @@ def decide(
 
     rounding None means that the value is exact: any difference is a mistake.
     """
-    if given.shape != expected.shape:
+    if actual.shape != expected.shape:
         return Decision(
             Kind.mistake,
-            f"the shape is {given.shape}, it should be {expected.shape}",
+            f"the shape is {actual.shape}, it should be {expected.shape}",
             "shape",
             math.inf,
         )
     if rounding is None:
-        return _decide_exact(given, expected, tiers)
-    if given.dtype.kind in "biu":
-        return _decide_quantised(given, expected, rounding)
-    stray = _non_finite(given, expected)
+        return _decide_exact(actual, expected, tiers)
+    if actual.dtype.kind in "biu":
+        return _decide_quantized(actual, expected, rounding)
+    stray = _non_finite(actual, expected)
     if stray is not None:
         return stray
-    if bool(same_value(given, _round_once(expected, given.dtype)).all()):
+    if bool(same_value(actual, _round_once(expected, actual.dtype)).all()):
         return Decision(Kind.identical, "every bit is the meaning's value rounded once", "equality")
-    return _decide_rounding(given, expected, rounding, tiers)
+    return _decide_rounding(actual, expected, rounding, tiers)
 
 
 def _round_once(expected: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -144,16 +145,16 @@ def _round_once(expected: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return expected.astype(dtype)
 
 
-def _decide_exact(given: np.ndarray, expected: np.ndarray, tiers: Tiers) -> Decision:
-    rounded = _round_once(expected, given.dtype)
-    differs = ~same_value(given, rounded)
+def _decide_exact(actual: np.ndarray, expected: np.ndarray, tiers: Tiers) -> Decision:
+    rounded = _round_once(expected, actual.dtype)
+    differs = ~same_value(actual, rounded)
     count = int(differs.sum())
     if count == 0:
         return Decision(Kind.identical, "an exact operation, and every bit agrees", "exact")
-    wide = given.astype(np.float64), expected.astype(np.float64)
+    wide = actual.astype(np.float64), expected.astype(np.float64)
     error = st.root_mean_square((wide[0] - wide[1])[np.isfinite(wide[0]) & np.isfinite(wide[1])])
-    share = f"{count} of {given.size} elements"
-    if given.dtype.kind not in "biu":
+    share = f"{count} of {actual.size} elements"
+    if actual.dtype.kind not in "biu":
         flushed = differs & (np.abs(wide[1]) < FLUSHED) & (wide[0] == 0)
         if bool((flushed == differs).all()):
             return Decision(
@@ -170,11 +171,11 @@ def _decide_exact(given: np.ndarray, expected: np.ndarray, tiers: Tiers) -> Deci
                 "non-finite",
                 error=error,
             )
-        coarse = _coarse(given, tiers)
+        coarse = _coarse(actual, tiers)
         if coarse is not None:
-            name, found = coarse
-            return Decision(Kind.precision, PRECISION.format(name), name, found.statistic,
-                            found.group, error=error)  # fmt: skip
+            name, result = coarse
+            return Decision(Kind.precision, PRECISION.format(name), name, result.statistic,
+                            result.group, error=error)  # fmt: skip
     return Decision(
         Kind.mistake,
         f"{share} differ, and this operation does not round: nothing may differ",
@@ -187,8 +188,8 @@ def _decide_exact(given: np.ndarray, expected: np.ndarray, tiers: Tiers) -> Deci
     )
 
 
-def _decide_quantised(given: np.ndarray, expected: np.ndarray, rounding: Rounding) -> Decision:
-    error = np.abs(given.astype(np.float64) - expected.astype(np.float64))
+def _decide_quantized(actual: np.ndarray, expected: np.ndarray, rounding: Rounding) -> Decision:
+    error = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
     if not error.any():
         return Decision(Kind.identical, "every integer agrees", "exact")
     ratio = float((error / (rounding.bound + TINY)).max())
@@ -216,10 +217,10 @@ def _decide_quantised(given: np.ndarray, expected: np.ndarray, rounding: Roundin
     )
 
 
-def _non_finite(given: np.ndarray, expected: np.ndarray) -> Decision | None:
-    """Judge NaN and Inf by themselves; None when they agree and the rest can be judged."""
-    wide = given.astype(np.float64)
-    largest = _largest(given.dtype)
+def _non_finite(actual: np.ndarray, expected: np.ndarray) -> Decision | None:
+    """The decision on NaN and Inf; None when they agree and the other elements can be judged."""
+    wide = actual.astype(np.float64)
+    largest = _largest(actual.dtype)
     meaning_bad, given_bad = ~np.isfinite(expected), ~np.isfinite(wide)
     if not meaning_bad.any() and not given_bad.any():
         return None
@@ -231,7 +232,7 @@ def _non_finite(given: np.ndarray, expected: np.ndarray) -> Decision | None:
     if stray.any():
         return Decision(
             Kind.mistake,
-            f"{int(stray.sum())} of {given.size} elements are NaN or infinite where the meaning "
+            f"{int(stray.sum())} of {actual.size} elements are NaN or infinite where the meaning "
             "is an ordinary number; rounding never does this",
             "non-finite",
             math.inf,
@@ -242,14 +243,14 @@ def _non_finite(given: np.ndarray, expected: np.ndarray) -> Decision | None:
     if lost.any():
         return Decision(
             Kind.undecided,
-            f"{int(lost.sum())} of {given.size} elements are NaN or infinite by the meaning and "
+            f"{int(lost.sum())} of {actual.size} elements are NaN or infinite by the meaning and "
             "something else here; this input takes the network outside of ordinary numbers",
             "non-finite",
         )
     if np.isnan(expected).any():
         return Decision(
             Kind.undecided,
-            f"{int(np.isnan(expected).sum())} of {given.size} elements are NaN in both: a NaN "
+            f"{int(np.isnan(expected).sum())} of {actual.size} elements are NaN in both: a NaN "
             "proves nothing",
             "non-finite",
         )
@@ -263,25 +264,25 @@ def _largest(dtype: np.dtype) -> float:
 
 
 def _decide_rounding(
-    given: np.ndarray, expected: np.ndarray, rounding: Rounding, tiers: Tiers
+    actual: np.ndarray, expected: np.ndarray, rounding: Rounding, tiers: Tiers
 ) -> Decision:
-    wide = given.astype(np.float64)
+    wide = actual.astype(np.float64)
     ordinary = np.isfinite(expected) & np.isfinite(wide)
     error = np.where(ordinary, wide - np.where(ordinary, expected, 0.0), 0.0)
     sigma = np.where(ordinary, rounding.sigma, np.inf) + TINY
     bound = np.where(ordinary, rounding.bound, np.inf) + TINY
     z = st.standardised(error, sigma)
-    found = st.group_test(z)
+    overall = st.group_test(z)
     ratio = float((np.abs(error) / bound).max()) if error.size else 0.0
     sizes = (ratio, st.root_mean_square(rounding.sigma[ordinary]), st.root_mean_square(error))
 
     def answer(
         kind: Kind, reason: str, test: str, result: st.GroupTest | None = None, limit: float = 1.0
     ) -> Decision:
-        result = result or found
+        result = result or overall
         return Decision(kind, reason, test, result.statistic / limit, result.group, *sizes)
 
-    if found.statistic <= st.ROUNDING_T:
+    if overall.statistic <= st.ROUNDING_T:
         return answer(
             Kind.rounding, "the errors are no larger than honest rounding makes them", "sigma"
         )
@@ -297,8 +298,8 @@ def _decide_rounding(
     # What may have been flushed to zero proves nothing: from here on the rest alone is judged.
     flushed = np.abs(error) <= FLUSHED * st.FLUSHED_TERMS
     error, z = np.where(flushed, 0.0, error), np.where(flushed, 0.0, z)
-    found = st.group_test(z)
-    if found.statistic <= st.ROUNDING_T:
+    overall = st.group_test(z)
+    if overall.statistic <= st.ROUNDING_T:
         return answer(
             Kind.rounding,
             "only numbers below the smallest normal float32 differ: the subject flushes them to 0",
@@ -309,7 +310,7 @@ def _decide_rounding(
     spread = np.ones((1,) * z.ndim)
 
     def in_order(runs: Iterable[np.ndarray]) -> Decision | None:
-        """Rounding where sums in one of these orders err as much."""
+        """The decision `rounding` where sums in one of these orders err as much, else None."""
         nonlocal spread
         for run in runs:
             require_time()
@@ -335,9 +336,9 @@ def _decide_rounding(
     if decided is not None:
         return decided
     fast = _winograd(error, expected, sigma, tiers)
-    doubt: _Fast | None = None
+    doubt: _FastAlgorithm | None = None
     if not fast.name:
-        before, fast = fast, _strassen(error, expected, sigma, tiers, fast.tried)
+        before, fast = fast, _strassen(error, expected, sigma, tiers, fast.attempts)
         if fast.name and not tiers.claimed:
             doubt, fast = fast, before
     if fast.name:
@@ -346,32 +347,34 @@ def _decide_rounding(
     decided = in_order(itertools.chain(orders, last))
     if decided is not None:
         return decided
-    unstable = None if tiers.unstable is None else tiers.unstable(given, found.statistic)
+    unstable = None if tiers.unstable is None else tiers.unstable(actual, overall.statistic)
     if unstable is not None:
         words = UNSTABLE.format(unstable.name, unstable.lost, -math.log10(U))
         named = answer(Kind.precision, words, unstable.name, unstable.test)
         return dataclasses.replace(named, unstable=unstable)
-    coarse = _coarse(given, tiers, flushed)
+    coarse = _coarse(actual, tiers, flushed)
     if coarse is not None:
         return answer(Kind.precision, PRECISION.format(coarse[0]), *coarse)
-    fast = _fourier(error, expected, sigma, tiers, fast.tried)
+    fast = _fourier(error, expected, sigma, tiers, fast.attempts)
     if fast.name:
         return answer(Kind.precision, fast.reason, fast.name, fast.test, fast.limit)
     if doubt is not None:
         reason = UNCLAIMED.format("Strassen's algorithm")
         return answer(Kind.undecided, reason, doubt.name, doubt.test, doubt.limit)
-    if ratio > st.BOUND_RATIO and not fast.tried:
+    if ratio > st.BOUND_RATIO and not fast.attempts:
         return answer(
             Kind.mistake,
             f"the largest error is {times(ratio)} times the most that rounding can do in any order"
             + tiers.ruled_out,
             "hard bound",
         )
-    tried = f"; {fast.tried} would not err like this either" if fast.tried else tiers.ruled_out
+    suffix = (
+        f"; {fast.attempts} would not err like this either" if fast.attempts else tiers.ruled_out
+    )
     return answer(
         Kind.mistake,
-        f"the errors are {times(found.statistic)} times the largest that honest rounding shows "
-        f"(worst in {found.group}){tried}",
+        f"the errors are {times(overall.statistic)} times the largest that honest rounding shows "
+        f"(worst in {overall.group}){suffix}",
         "sigma",
     )
 
@@ -382,11 +385,11 @@ PRECISION = "the numbers are exactly what {} gives, which is coarser than float3
 
 
 def _coarse(
-    given: np.ndarray, tiers: Tiers, flushed: np.ndarray | None = None
+    actual: np.ndarray, tiers: Tiers, flushed: np.ndarray | None = None
 ) -> tuple[str, st.GroupTest] | None:
     """The first coarser arithmetic that gives these numbers; `flushed` ones do not count."""
-    for candidate in tiers.precisions(given) if tiers.precisions is not None else ():
-        result = candidate.test(given, flushed)
+    for candidate in tiers.precisions(actual) if tiers.precisions is not None else ():
+        result = candidate.test(actual, flushed)
         if result.statistic <= st.ROUNDING_T:
             return candidate.name, result
     return None
@@ -396,47 +399,50 @@ NOT_TESTED = st.GroupTest(0.0, "all")
 
 
 @dataclass(frozen=True)
-class _Fast:
-    """A fast algorithm whose errors these are (named), or those that were tried in vain."""
+class _FastAlgorithm:
+    """A fast algorithm that explains the errors; `attempts`: names of those that do not."""
 
-    tried: str
+    attempts: str
     name: str = ""
     reason: str = ""
     test: st.GroupTest = NOT_TESTED
     limit: float = 1.0
 
 
-def _winograd(error: np.ndarray, expected: np.ndarray, sigma: np.ndarray, tiers: Tiers) -> _Fast:
+def _winograd(
+    error: np.ndarray, expected: np.ndarray, sigma: np.ndarray, tiers: Tiers
+) -> _FastAlgorithm:
     if tiers.winograd is None:
-        return _Fast("")
+        return _FastAlgorithm("")
     own = {tile: run.astype(np.float64) - expected for tile, run in tiers.winograd().items()}
     tests = {tile: _winograd_test(error, errors, sigma, tile) for tile, errors in own.items()}
     fitting = [tile for tile, test in tests.items() if test.statistic <= st.WINOGRAD_T]
     if not fitting:
-        return _Fast(" and ".join(NAMES[tile] for tile in own))
+        return _FastAlgorithm(" and ".join(NAMES[tile] for tile in own))
     # the one whose own errors are of this size
     sizes = {tile: max(st.root_mean_square(np.nan_to_num(own[tile])), TINY) for tile in fitting}
     size = max(st.root_mean_square(np.nan_to_num(error)), TINY)
     tile = min(fitting, key=lambda t: abs(np.log(size / sizes[t])))
     algorithm = f"Winograd's algorithm F({tile}x{tile}, 3x3)"
     reason = f"the errors fit {algorithm}, which trades accuracy for speed"
-    return _Fast("", NAMES[tile], reason, tests[tile], st.WINOGRAD_T)
+    return _FastAlgorithm("", NAMES[tile], reason, tests[tile], st.WINOGRAD_T)
 
 
 def _strassen(
-    error: np.ndarray, expected: np.ndarray, sigma: np.ndarray, tiers: Tiers, tried: str
-) -> _Fast:
-    """tried: what was, before."""
+    error: np.ndarray, expected: np.ndarray, sigma: np.ndarray, tiers: Tiers, attempts: str
+) -> _FastAlgorithm:
+    """Strassen's algorithm if it explains the errors. attempts: names of algorithms tried
+    before."""
     if tiers.strassen is None:
-        return _Fast(tried)
+        return _FastAlgorithm(attempts)
     require_time()
     for run, wide in tiers.strassen(np.broadcast_to(sigma, error.shape)):
         wide = strassen_sigma(run.astype(np.float64) - expected, wide)
-        found = st.group_test(st.standardised(error, wide))
-        if found.statistic <= st.STRASSEN_T:
+        result = st.group_test(st.standardised(error, wide))
+        if result.statistic <= st.STRASSEN_T:
             reason = "the errors fit Strassen's algorithm, which trades accuracy for speed"
-            return _Fast("", strassen.NAME, reason, found, st.STRASSEN_T)
-    return _Fast(tried)
+            return _FastAlgorithm("", strassen.NAME, reason, result, st.STRASSEN_T)
+    return _FastAlgorithm(attempts)
 
 
 def strassen_sigma(own: np.ndarray, wide: np.ndarray) -> np.ndarray:
@@ -445,17 +451,17 @@ def strassen_sigma(own: np.ndarray, wide: np.ndarray) -> np.ndarray:
 
 
 def _fourier(
-    error: np.ndarray, expected: np.ndarray, sigma: np.ndarray, tiers: Tiers, tried: str
-) -> _Fast:
-    """tried: what was, before."""
+    error: np.ndarray, expected: np.ndarray, sigma: np.ndarray, tiers: Tiers, attempts: str
+) -> _FastAlgorithm:
+    """An FFT convolution if it explains the errors. attempts: names of algorithms tried before."""
     if tiers.fft is None:
-        return _Fast(tried)
+        return _FastAlgorithm(attempts)
     run, bound = tiers.fft()
     result = _fft_test(error, run.astype(np.float64) - expected, sigma)
     if result.statistic <= st.FFT_T and bool((np.abs(error) <= st.FFT_BOUND * bound).all()):
         reason = "the errors fit a convolution by Fourier transforms, whose errors spread evenly"
-        return _Fast("", "FFT", reason, result, st.FFT_T)
-    return _Fast(f"{tried} and FFT" if tried else "FFT")
+        return _FastAlgorithm("", "FFT", reason, result, st.FFT_T)
+    return _FastAlgorithm(f"{attempts} and FFT" if attempts else "FFT")
 
 
 def _fft_test(error: np.ndarray, own: np.ndarray, sigma: np.ndarray) -> st.GroupTest:
@@ -482,7 +488,7 @@ def _winograd_test(
 
 
 def pooled_maximum(values: np.ndarray, window: int) -> np.ndarray:
-    """Maximum over a centred window on the last two axes."""
+    """Maximum over a centerd window on the last two axes."""
     for axis in (-2, -1):
         half = window // 2
         width = [(0, 0)] * values.ndim

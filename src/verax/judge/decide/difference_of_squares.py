@@ -50,7 +50,7 @@ MOST_ELEMENTS = 2**22
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _NormalizationRows:
     """A normalization as rows [means, elements of each]: float64, one epsilon.
 
     channels: number of scales and biases that a mean's elements have, one after the other. order:
@@ -66,7 +66,7 @@ class _Rows:
     channels: int = 1
     order: tuple[int, ...] = ()
 
-    def place(self, rows: np.ndarray, like: np.ndarray) -> np.ndarray:
+    def restore(self, rows: np.ndarray, like: np.ndarray) -> np.ndarray:
         """Rows put back into the shape of the operator's input `like`."""
         shape = [like.shape[a] for a in self.order]
         return rows.reshape(shape).transpose(np.argsort(self.order))
@@ -84,19 +84,19 @@ def applies(op: Operator, output: int) -> bool:
 
 
 def recognize(
-    op: Operator, inputs: Sequence[Any], given: np.ndarray, statistic: float
+    op: Operator, inputs: Sequence[Any], actual: np.ndarray, statistic: float
 ) -> Unstable | None:
-    """What is unstable about `given`, the operator's first output; None where the algorithm does
-    not explain it.
+    """The unstable result that explains `actual`, the operator's first output; None where the
+    algorithm does not.
 
     inputs: the operator's, in their declared types; only float32 is looked at. statistic: T of
-    `given` under the stable algorithms' sigma. Where the spacing of the squares is too fine to tell
-    anything, the size of the error is enough up to UNRESOLVED_T.
+    `actual` under the stable algorithms' sigma. Where the spacing of the squares is too fine to
+    tell anything, the size of the error is enough up to UNRESOLVED_T.
     """
-    if given.dtype != np.float32 or inputs[0].dtype != np.float32 or given.size == 0:
+    if actual.dtype != np.float32 or inputs[0].dtype != np.float32 or actual.size == 0:
         return None
     with np.errstate(all="ignore"):
-        rows = _rows(op, inputs, given)
+        rows = _rows(op, inputs, actual)
         return _recognized(rows, moments(rows.x, (1,)), statistic)
 
 
@@ -106,15 +106,15 @@ def one_pass_run(op: Operator, inputs: Sequence[Any]) -> np.ndarray:
     x = inputs[0]
     with np.errstate(all="ignore"):
         rows = _rows(op, inputs, x)
-        narrow, number = rows.x.astype(np.float32), np.float32
+        narrow, float32 = rows.x.astype(np.float32), np.float32
         mean = narrow.mean(axis=1, keepdims=True)
         variance = np.maximum(np.square(narrow).mean(axis=1, keepdims=True) - mean * mean, 0)
-        root = np.sqrt(variance + number(rows.epsilon)) + number(rows.root_epsilon)
-        y = (narrow - mean) / root * rows.scale.astype(number) + rows.bias.astype(number)
-    return rows.place(y, x)
+        root = np.sqrt(variance + float32(rows.epsilon)) + float32(rows.root_epsilon)
+        y = (narrow - mean) / root * rows.scale.astype(float32) + rows.bias.astype(float32)
+    return rows.restore(y, x)
 
 
-def _recognized(rows: _Rows, m: Moments, statistic: float) -> Unstable | None:
+def _recognized(rows: _NormalizationRows, m: Moments, statistic: float) -> Unstable | None:
     fit = _Fit.of(rows, m)
     if not (np.isfinite(fit.factor).all() and (fit.factor > 0).all()):
         return None
@@ -153,7 +153,7 @@ class _Fit:
     offset_noise: np.ndarray
 
     @staticmethod
-    def of(rows: _Rows, m: Moments) -> _Fit:
+    def of(rows: _NormalizationRows, m: Moments) -> _Fit:
         weight = rows.scale * rows.scale
         total = weight.sum(axis=1, keepdims=True)
         center = (weight * rows.x).sum(axis=1, keepdims=True) / total
@@ -205,13 +205,13 @@ class _Grid:
 def _is_such_a_difference(
     grids: Sequence[_Grid], variance: np.ndarray, uncertain: np.ndarray, statistic: float
 ) -> bool:
-    """Whether every mean's variance is one that the formula can give, by one of the grids; those
-    that cannot tell leave it to the size of the error."""
+    """True if every mean's variance is one that the formula can give, by one of the grids; grids
+    that are not decisive leave it to the size of the error."""
     cut_off = np.abs(variance) <= uncertain  # below zero before
-    told = [g for g in grids if g.chance(uncertain) <= st.ONE_PASS_CHANCE]
-    if any(bool((g.holds(uncertain) | cut_off).all()) for g in told):
+    decisive = [g for g in grids if g.chance(uncertain) <= st.ONE_PASS_CHANCE]
+    if any(bool((g.holds(uncertain) | cut_off).all()) for g in decisive):
         return True
-    return len(told) < len(grids) and statistic <= st.UNRESOLVED_T
+    return len(decisive) < len(grids) and statistic <= st.UNRESOLVED_T
 
 
 def _grids(m: Moments, variance: np.ndarray, fit: _Fit) -> Iterator[_Grid]:
@@ -237,22 +237,22 @@ def _spacing(numbers: np.ndarray) -> np.ndarray:
 def _own_spread(x: np.ndarray, m: Moments) -> np.ndarray:
     """By how much own float32 runs of the formula err, as a part of E[x^2] times it."""
     narrow, n = x.astype(np.float32), np.float32(x.shape[1])
-    found = [0.0]
+    spreads = [0.0]
 
     def add(squares: np.ndarray, total: np.ndarray) -> None:
         mean = total / n
         own = (squares / n - mean * mean).astype(np.float64).reshape(-1, 1)
-        found.append(st.root_mean_square((own - m.variance) / m.second))
+        spreads.append(st.root_mean_square((own - m.variance) / m.second))
 
     square = narrow * narrow
     add(square.sum(axis=1), narrow.sum(axis=1))
     if x.size <= MOST_ELEMENTS:
         for order in (slice(None), slice(None, None, -1)):
             add(*(np.add.accumulate(v[:, order], axis=1)[:, -1] for v in (square, narrow)))
-    return max(found) * m.second
+    return max(spreads) * m.second
 
 
-def _rows(op: Operator, inputs: Sequence[Any], given: np.ndarray) -> _Rows:
+def _rows(op: Operator, inputs: Sequence[Any], actual: np.ndarray) -> _NormalizationRows:
     """The operator's first input and output, and its parameters, as rows."""
     x = inputs[0].astype(np.float64)
     scale, bias = (
@@ -269,24 +269,24 @@ def _rows(op: Operator, inputs: Sequence[Any], given: np.ndarray) -> _Rows:
         channels = (1, -1, *(1,) * (rank - 2))
         scale, bias = (v.repeat(x.shape[1] // v.size).reshape(channels) for v in (scale, bias))
         axes = (0, *axes) if isinstance(op, BatchNormalization) else axes
-    kept = tuple(a for a in range(rank) if a not in axes)
+    remaining_axes = tuple(a for a in range(rank) if a not in axes)
     # Channels of one group lie side by side and share a mean.
     means = (
         x.shape[0] * op.num_groups
         if isinstance(op, GroupNormalization)
-        else math.prod(x.shape[a] for a in kept)
+        else math.prod(x.shape[a] for a in remaining_axes)
     )
 
     def as_rows(v: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(v, x.shape).transpose(*kept, *axes).reshape(means, -1)
+        return np.broadcast_to(v, x.shape).transpose(*remaining_axes, *axes).reshape(means, -1)
 
-    return _Rows(
+    return _NormalizationRows(
         as_rows(x),
-        as_rows(given.astype(np.float64)),
+        as_rows(actual.astype(np.float64)),
         as_rows(scale),
         as_rows(bias),
         epsilon,
         root_epsilon,
         x.shape[1] // op.num_groups if isinstance(op, GroupNormalization) else 1,
-        (*kept, *axes),
+        (*remaining_axes, *axes),
     )

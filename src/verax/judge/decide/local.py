@@ -1,6 +1,6 @@
 """The local check: one node on the inputs that the subject itself gave it.
 
-Errors made earlier cannot blur it, so every guilty node is found, not only the first one.
+Earlier errors do not affect it, so that every faulty node is found, not only the first one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from verax.judge.decide.orders import (
 from verax.judge.decide.possible import FFT, WINOGRAD, is_claimed, is_possible
 from verax.judge.decide.precision import candidates, to_float64, unit_roundoff
 from verax.judge.decide.strassen import strassen_applies, strassen_runs
-from verax.judge.decide.ties import behind_nan, near_tie
+from verax.judge.decide.ties import nan_choice_decision, near_tie
 from verax.judge.decide.visibility import visible_error
 from verax.numerics import strassen
 from verax.numerics.compare import plain_figures, worst_places
@@ -45,8 +45,8 @@ WORST = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Meaning:
-    """A node's float64 outputs and how far rounding may move each (None: not at all)."""
+class ReferenceValues:
+    """A node's float64 outputs and the rounding of each (None: exact)."""
 
     ev: Evaluation
     outputs: tuple[np.ndarray, ...]
@@ -61,8 +61,8 @@ def meaning(
     outputs: tuple[TensorType, ...],
     *,
     errors: bool = True,
-) -> Meaning:
-    """Evaluate a node on arrays (None where omitted). `problem` says what is missing.
+) -> ReferenceValues:
+    """A node's reference on arrays (None where omitted). `problem` says what is missing.
 
     inputs: in their declared element types or already in float64. errors: whether to compute the
     roundings too; without, all are None. Raises `VeraxError` when the operator refuses the inputs.
@@ -79,15 +79,17 @@ def meaning(
     shaped = tuple(TensorType(t.dtype, y.shape) for t, y in zip(outputs, expected))
     ev = Evaluation(types, shaped)
     if not errors:
-        return Meaning(ev, expected, (None,) * len(expected))
+        return ReferenceValues(ev, expected, (None,) * len(expected))
     try:
         with np.errstate(all="ignore"):
             roundings = tuple(node.op.error(_in_float32(ev), wide, expected))
     except NotImplementedError:
-        return Meaning(ev, expected, (None,) * len(expected), "the operator has no error model")
+        return ReferenceValues(
+            ev, expected, (None,) * len(expected), "the operator has no error model"
+        )
     except OpenChoiceError as error:
-        return Meaning(ev, expected, (None,) * len(expected), error.cause)
-    return Meaning(
+        return ReferenceValues(ev, expected, (None,) * len(expected), error.cause)
+    return ReferenceValues(
         ev,
         expected,
         tuple(
@@ -99,7 +101,7 @@ def meaning(
 
 
 def _in_float32(ev: Evaluation) -> Evaluation:
-    """The same with every float tensor declared float32: `stored` adds what others make of it."""
+    """`ev` with every float tensor declared float32: `stored` adds the rounding of other types."""
 
     def as_float32(type_: TensorType) -> TensorType:
         plain = type_.dtype.is_float and not type_.dtype.is_narrow
@@ -113,7 +115,7 @@ def _in_float32(ev: Evaluation) -> Evaluation:
 
 
 def stored(rounding: Rounding | None, y: np.ndarray, dtype: DType) -> Rounding | None:
-    """`rounding`, with what storing the result in a format other than float32 adds or spares."""
+    """`rounding`, adjusted for a result that is stored in a format other than float32."""
     if rounding is None or not dtype.is_float or dtype is DType.float32:
         return rounding
     fmt = FORMATS[str(dtype)]
@@ -121,79 +123,79 @@ def stored(rounding: Rounding | None, y: np.ndarray, dtype: DType) -> Rounding |
         # The reference itself computes in this format: both sides err.
         scale = 2 * fmt.unit_roundoff / U
         return Rounding(rounding.sigma * scale, rounding.bound * scale)
-    unit, least = fmt.unit_roundoff, fmt.smallest_subnormal
-    added = np.abs(y) * unit + least
+    unit, smallest = fmt.unit_roundoff, fmt.smallest_subnormal
+    added = np.abs(y) * unit + smallest
     return Rounding(np.hypot(rounding.sigma, KAPPA * added), rounding.bound + added)
 
 
-def conform(given: np.ndarray, declared: DType) -> np.ndarray:
-    """`given` in the declared element type where no value changes by that; else as it is."""
-    if given.dtype == declared.counted:
-        return given
-    if declared.is_float and given.dtype.kind in "fV":
+def conform(actual: np.ndarray, declared: DType) -> np.ndarray:
+    """`actual` in the declared element type where no value changes by that; else unchanged."""
+    if actual.dtype == declared.counted:
+        return actual
+    if declared.is_float and actual.dtype.kind in "fV":
         with np.errstate(over="ignore"):
-            return given.astype(declared.numpy)
+            return actual.astype(declared.numpy)
     with np.errstate(invalid="ignore"):
-        cast = given.astype(declared.counted)
-        same = bool((cast.astype(np.float64) == given.astype(np.float64)).all())
-    return cast if same else given
+        cast = actual.astype(declared.counted)
+        same = bool((cast.astype(np.float64) == actual.astype(np.float64)).all())
+    return cast if same else actual
 
 
 def check_node(
     node: Node,
     inputs: Sequence[Any],
-    given: Sequence[np.ndarray | None],
+    actual: Sequence[np.ndarray | None],
     outputs: tuple[TensorType, ...],
     *,
     region: tuple[str, ...] = (),
 ) -> list[Finding]:
-    """Judge the outputs that are given (None: not shown) of one node on its actual inputs.
+    """Findings on the observed outputs of one node (None: not observed), on its actual inputs.
 
-    inputs: arrays in their declared dtypes. region: exact nodes judged along, when their values
-    were not shown. Fast algorithms (Winograd's, Strassen's, Fourier transforms), which err more,
-    explain a difference as far as the subject may use them (`possible.using`).
+    inputs: arrays in their declared dtypes. region: exact nodes judged together with it, when
+    their values were not observed. Fast algorithms (Winograd's, Strassen's, Fourier transforms),
+    which err more, explain a difference as far as the subject may use them (`possible.using`).
     """
     try:
         declared = [None if x is None else TensorType.of(x) for x in inputs]
-        found = meaning(node, inputs, declared, outputs)
+        reference = meaning(node, inputs, declared, outputs)
     except VeraxError as error:
         return [
             undecided(node, value, g, f"the meaning cannot be evaluated: {error.cause}", region)
-            for value, g in zip(node.outputs, given)
+            for value, g in zip(node.outputs, actual)
             if g is not None
         ]
     findings = []
-    for i, (value, g) in enumerate(zip(node.outputs, given)):
+    for i, (value, g) in enumerate(zip(node.outputs, actual)):
         if g is None:
             continue
-        expected, rounding = found.outputs[i], found.roundings[i]
+        expected, rounding = reference.outputs[i], reference.roundings[i]
         g = conform(g, outputs[i].dtype)
         if isinstance(node.op, TopK) and not node.op.sorted and g.shape == expected.shape:
             # The order of unsorted results is the implementation's choice.
             g, expected = np.sort(g, node.op.axis), np.sort(expected, node.op.axis)
-        if found.problem and not exactly_equal(g, expected):
-            findings.append(undecided(node, value, g, found.problem, region))
+        if reference.problem and not exactly_equal(g, expected):
+            findings.append(undecided(node, value, g, reference.problem, region))
             continue
-        tiers = _tiers(node, found.ev, inputs, i)
+        tiers = _tiers(node, reference.ev, inputs, i)
         decision = decide(g, expected, rounding, tiers)
         if decision.kind is Kind.undecided and decision.test == "non-finite":
-            decision = _made_nan(node, found, inputs, i, g) or decision
+            decision = _nan_decision(node, reference, inputs, i, g) or decision
         if decision.kind is Kind.mistake and g.dtype.kind in "iu":
-            decision = _open_choice(node, found, inputs, i, g, expected) or decision
+            decision = _open_choice(node, reference, inputs, i, g, expected) or decision
         judged = finding(node, value, decision, g, expected, region)
         if g.dtype.kind in "fV" and g.shape == expected.shape:
             visible = visible_error(decision, expected, rounding, tiers)
             judged = dataclasses.replace(judged, visible=visible)
         if decision.kind is Kind.precision:
-            how = _precision(node, found, inputs, i, g, decision)
-            judged = dataclasses.replace(judged, precision=how)
+            precision = _precision(node, reference, inputs, i, g, decision)
+            judged = dataclasses.replace(judged, precision=precision)
         findings.append(judged)
     return findings
 
 
-def exactly_equal(given: np.ndarray, expected: np.ndarray) -> bool:
+def exactly_equal(actual: np.ndarray, expected: np.ndarray) -> bool:
     """Whether all bits agree (used where no error model is known)."""
-    return given.shape == expected.shape and decide(given, expected, None).kind is Kind.identical
+    return actual.shape == expected.shape and decide(actual, expected, None).kind is Kind.identical
 
 
 def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int) -> Tiers:
@@ -210,72 +212,72 @@ def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int) -> Tiers:
         winograd=(lambda: winograd_runs(node, inputs)) if may[WINOGRAD] else None,
         strassen=(lambda s: strassen_runs(node, inputs, s)) if may[strassen.NAME] else None,
         fft=(lambda: fft_run(node, inputs)) if may[FFT] else None,
-        unstable=(lambda given, t: difference_of_squares.recognize(node.op, inputs, given, t))
+        unstable=(lambda actual, t: difference_of_squares.recognize(node.op, inputs, actual, t))
         if difference_of_squares.applies(node.op, i)
         else None,
-        precisions=lambda given: candidates(node, ev, inputs, i, given),
+        precisions=lambda actual: candidates(node, ev, inputs, i, actual),
         ruled_out=f"; {names} was ruled out" if names else "",
         claimed=is_claimed(strassen.NAME),
     )
 
 
-def _made_nan(
-    node: Node, found: Meaning, inputs: Sequence[Any], i: int, given: np.ndarray
+def _nan_decision(
+    node: Node, reference: ReferenceValues, inputs: Sequence[Any], i: int, actual: np.ndarray
 ) -> Decision | None:
-    """What to say of numbers where the node makes NaN by its meaning; None where it makes none, or
-    where what it reads is not as the node read it."""
-    if overflowed((t.dtype, a) for t, a in zip(found.ev.inputs, inputs) if t is not None):
+    """The decision on finite numbers where the node's reference is NaN; None where it is not, or
+    where an input may differ from what the subject read."""
+    if overflowed((t.dtype, a) for t, a in zip(reference.ev.inputs, inputs) if t is not None):
         return None
     trail = Trail()
-    trail.add(node, inputs, found.outputs)
-    origin = trail.found.get(node.outputs[i])
+    trail.add(node, inputs, reference.outputs)
+    origin = trail.origins.get(node.outputs[i])
 
     def alternative() -> bool:
-        other = masked_as_zeros(node)
-        if other.op == node.op:
+        safe_node = masked_as_zeros(node)
+        if safe_node.op == node.op:
             return False
         declared = [None if x is None else TensorType.of(x) for x in inputs]
-        safe = meaning(other, inputs, declared, found.ev.outputs)
-        judged = decide(given, safe.outputs[i], safe.roundings[i])
+        safe = meaning(safe_node, inputs, declared, reference.ev.outputs)
+        judged = decide(actual, safe.outputs[i], safe.roundings[i])
         return judged.kind in (Kind.identical, Kind.rounding)
 
     return None if origin is None else nan_decision(
-        given,
-        found.outputs[i],
+        actual,
+        reference.outputs[i],
         origin,
-        lambda: float32_runs(node, found.ev, inputs, i, promised=True),
+        lambda: float32_runs(node, reference.ev, inputs, i, promised=True),
         alternative,
     )  # fmt: skip
 
 
 def _open_choice(
     node: Node,
-    found: Meaning,
+    reference: ReferenceValues,
     inputs: Sequence[Any],
     output: int,
-    given: np.ndarray,
+    actual: np.ndarray,
     expected: np.ndarray,
 ) -> Decision | None:
-    """What to say instead of a mistake where rounding or NaN left the choice open."""
-    if given.dtype != expected.dtype:
+    """The decision instead of a mistake where rounding or NaN left the choice open, else None."""
+    if actual.dtype != expected.dtype:
         return None
-    tie = near_tie(node, found.ev, inputs, output, given, expected)
-    if tie is None and given.shape == expected.shape:
-        tie = behind_nan(given, expected, found.outputs)
+    tie = near_tie(node, reference.ev, inputs, output, actual, expected)
+    if tie is None and actual.shape == expected.shape:
+        tie = nan_choice_decision(actual, expected, reference.outputs)
     return tie
 
 
 def _precision(
     node: Node,
-    found: Meaning,
+    reference: ReferenceValues,
     inputs: Sequence[Any],
     i: int,
-    given: np.ndarray,
+    actual: np.ndarray,
     decision: Decision,
 ) -> Precision:
     """The record of an arithmetic that was confirmed by recomputing."""
     wide = [to_float64(x) for x in inputs]
-    unit = unit_roundoff(node, found.ev, wide, found.outputs[i], given)
+    unit = unit_roundoff(node, reference.ev, wide, reference.outputs[i], actual)
     record = Precision(node.outputs[i], node.name or node.outputs[0], decision.test, unit, True)
     if decision.unstable is None:
         return record
@@ -287,7 +289,7 @@ def finding(
     node: Node,
     value: str,
     decision: Decision,
-    given: np.ndarray,
+    actual: np.ndarray,
     expected: np.ndarray,
     region: tuple[str, ...] = (),
 ) -> Finding:
@@ -299,39 +301,39 @@ def finding(
         kind=decision.kind,
         reason=decision.reason,
         test=decision.test,
-        elements=int(given.size),
+        elements=int(actual.size),
         statistic=decision.statistic,
         group=decision.group,
         bound_ratio=decision.bound_ratio,
         sigma=decision.sigma,
         error=decision.error,
         ratio=decision.ratio,
-        plain=plain(given, expected),
-        worst=places(given, expected),
+        plain=plain(actual, expected),
+        worst=worst_elements(actual, expected),
         region=region,
     )
 
 
 def undecided(
-    node: Node, value: str, given: np.ndarray, reason: str, region: tuple[str, ...] = ()
+    node: Node, value: str, actual: np.ndarray, reason: str, region: tuple[str, ...] = ()
 ) -> Finding:
-    """A finding that says why nothing can be said."""
+    """A finding that says why nothing can be decided."""
     decision = Decision(Kind.undecided, reason, "none")
-    return finding(node, value, decision, given, given.astype(np.float64), region)
+    return finding(node, value, decision, actual, actual.astype(np.float64), region)
 
 
-def plain(given: np.ndarray, expected: np.ndarray) -> ErrorMetrics:
+def plain(actual: np.ndarray, expected: np.ndarray) -> ErrorMetrics:
     """The figures people quote, for the record; infinite ones when the shapes differ."""
-    if given.shape != expected.shape:
-        return ErrorMetrics(math.inf, math.inf, 0.0, -math.inf, {}, int(given.size))
-    return ErrorMetrics(**dataclasses.asdict(plain_figures(given, expected)))
+    if actual.shape != expected.shape:
+        return ErrorMetrics(math.inf, math.inf, 0.0, -math.inf, {}, int(actual.size))
+    return ErrorMetrics(**dataclasses.asdict(plain_figures(actual, expected)))
 
 
-def places(given: np.ndarray, expected: np.ndarray) -> tuple[WorstElement, ...]:
+def worst_elements(actual: np.ndarray, expected: np.ndarray) -> tuple[WorstElement, ...]:
     """The elements with the largest differences."""
-    if given.shape != expected.shape:
+    if actual.shape != expected.shape:
         return ()
-    wide = given.astype(np.float64)
+    wide = actual.astype(np.float64)
     with np.errstate(invalid="ignore"):
         size = np.abs(wide - expected)
         if np.isnan(size).any():

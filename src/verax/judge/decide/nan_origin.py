@@ -1,5 +1,5 @@
-"""NaN by the meaning where the subject has ordinary numbers: where the NaN comes from, and whether
-that is a mistake of somebody's.
+"""NaN in the reference where the subject has finite numbers: where the NaN comes from, and whether
+that is a mistake.
 
 A NaN that is read (the network was fed one, or the subject shows one) proves nothing, and neither
 does one that rounding decides, or that passes an operator in which runtimes lose it. What is left
@@ -40,7 +40,7 @@ PRODUCTS = frozenset(("Mul", "MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose"
 @dataclasses.dataclass(frozen=True)
 class Origin:
     """Where the NaN of a value comes from. node: that makes it; None: it was read. cause: in words.
-    lost_at: the first node behind it in which runtimes lose a NaN."""
+    lost_at: the first node after it in which runtimes lose a NaN."""
 
     node: Node | None
     cause: str = ""
@@ -48,15 +48,15 @@ class Origin:
 
 
 class Trail:
-    """Follows NaN through nodes, which are told in order with what they read and made."""
+    """Follows NaN through nodes, which are added in order with their inputs and outputs."""
 
     def __init__(self) -> None:
-        self.found: dict[str, Origin] = {}
+        self.origins: dict[str, Origin] = {}
 
     def add(self, node: Node, arrays: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
         """arrays: as the meaning reads them, None where omitted."""
         read = [
-            self.found.get(v or "", Origin(None))
+            self.origins.get(v or "", Origin(None))
             for v, a in zip(node.inputs, arrays)
             if a is not None and _has_nan(a)
         ]
@@ -64,38 +64,38 @@ class Trail:
             if not _has_nan(array):
                 continue
             if not read:
-                self.found[value] = Origin(node, _cause(node, arrays, array))
+                self.origins[value] = Origin(node, _cause(node, arrays, array))
                 continue
             unmade = [o for o in read if o.node is None]
             lost = [o for o in read if o.lost_at is not None]
             first = (unmade or lost or read)[0]
             if first.lost_at is None and node.op.kind not in KEEPS:
                 first = dataclasses.replace(first, lost_at=node)
-            self.found[value] = first
+            self.origins[value] = first
 
 
 def nan_decision(
-    given: np.ndarray,
+    actual: np.ndarray,
     expected: np.ndarray,
     origin: Origin,
-    honest: Callable[[], Iterable[np.ndarray]],
+    baseline: Callable[[], Iterable[np.ndarray]],
     alternative: Callable[[], bool],
 ) -> Decision | None:
-    """What to say of a value that is NaN by the meaning and an ordinary number here in some places;
-    None where there are none.
+    """The decision on a value that is finite at some elements where the reference is NaN; None
+    where there are none.
 
-    honest: the value in runs of the declared types, with other roundings. alternative: whether the
-    subject's numbers are those of `masked_as_zeros`.
+    baseline: the value in runs of the declared types, with other roundings. alternative: whether
+    the subject's numbers are those of `masked_as_zeros`.
     """
-    places = np.isnan(expected) & np.isfinite(given.astype(np.float64))
-    count = int(places.sum())
+    mask = np.isnan(expected) & np.isfinite(actual.astype(np.float64))
+    count = int(mask.sum())
     if not count:
         return None
-    share = f"{count} of {given.size} elements are NaN by the meaning and ordinary numbers here"
+    share = f"{count} of {actual.size} elements are NaN by the meaning and ordinary numbers here"
     if origin.node is None:
         return _open(f"{share}, but NaN was read: runtimes differ in how it passes an operation")
     share += f": {origin.cause} in {_named(origin.node)}"
-    if any(bool(np.isfinite(y.astype(np.float64))[places].any()) for y in honest()):
+    if any(bool(np.isfinite(y.astype(np.float64))[mask].any()) for y in baseline()):
         return _open(f"{share}, but rounding decides whether that is a number")
     if alternative():
         return Decision(
@@ -107,8 +107,10 @@ def nan_decision(
             np.inf,
         )
     if origin.lost_at is not None:
-        way = f"and it passes {_named(origin.lost_at)}, where runtimes differ in what becomes of it"
-        return _open(f"{share}, {way}")
+        note = (
+            f"and it passes {_named(origin.lost_at)}, where runtimes differ in what becomes of it"
+        )
+        return _open(f"{share}, {note}")
     return Decision(
         Kind.mistake,
         f"{share}. Rounding never does this: either the subject replaces NaN, which the meaning as "
@@ -119,7 +121,7 @@ def nan_decision(
 
 
 def masked_as_zeros(node: Node) -> Node:
-    """The node where what is masked whole gives zeros (safe softmax); another node as it is."""
+    """The node with zeros for fully masked rows (safe softmax); other nodes unchanged."""
     if not isinstance(node.op, Softmax | Attention):
         return node
     op: Any = dataclasses.replace(node.op, masked_to_zero=True)  # type: ignore[call-arg]
@@ -127,8 +129,8 @@ def masked_as_zeros(node: Node) -> Node:
 
 
 def overflowed(arrays: Iterable[tuple[DType, Any]]) -> bool:
-    """Whether something shown in 16 bits is +inf: runtimes compute in float32 between such values,
-    so that it may be finite for the node that reads it."""
+    """True if an observed fp16 or bf16 value is +inf: runtimes compute in float32 between such
+    values, so that it may be finite for the node that reads it."""
     return any(
         dtype in HALVES and a is not None and bool(np.isposinf(np.asarray(a, np.float64)).any())
         for dtype, a in arrays
@@ -148,7 +150,7 @@ def _has_nan(array: Any) -> bool:
     return a.dtype.kind not in "biuOUS" and bool(np.isnan(a.astype(np.float64, copy=False)).any())
 
 
-def _cause(node: Node, arrays: Sequence[Any], made: np.ndarray) -> str:
+def _cause(node: Node, arrays: Sequence[Any], output: np.ndarray) -> str:
     """Why a node makes NaN of what is none."""
     op, kind = node.op, node.op.kind
     wide = [None if a is None else np.asarray(a, np.float64) for a in arrays]
@@ -161,7 +163,7 @@ def _cause(node: Node, arrays: Sequence[Any], made: np.ndarray) -> str:
     if isinstance(op, Attention):
         return "a query that may attend to nothing, so 0 / 0," if finite else "inf - inf"
     if kind == "Div" and x is not None and wide[1] is not None:
-        zero = np.broadcast_to(wide[1], made.shape)[np.isnan(made)] == 0
+        zero = np.broadcast_to(wide[1], output.shape)[np.isnan(output)] == 0
         return "0 / 0" if zero.any() else "inf / inf"
     if finite:
         return "what has no value among the real numbers"

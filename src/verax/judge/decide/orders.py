@@ -44,7 +44,7 @@ def float32_runs(
 
 
 def promised_run(node: Node, ev: Evaluation, inputs: Arrays, output: int) -> np.ndarray:
-    """The same in the order that the operator promises."""
+    """Output number `output` in the bit-exact order of the operator."""
     with np.errstate(all="ignore"):
         return as_tuple(node.op.canonical(ev, *inputs))[output]
 
@@ -94,8 +94,8 @@ def _mean_orders(op: Operator, ev: Evaluation, inputs: Arrays) -> Iterator[np.nd
     if len(shape) != x.ndim or x.shape == shape or x.size == 0:
         return
     axes = tuple(a for a in range(x.ndim) if shape[a] != x.shape[a])
-    kept = tuple(a for a in range(x.ndim) if a not in axes)
-    flat = x.transpose(*kept, *axes).reshape(*(x.shape[a] for a in kept), -1)
+    remaining_axes = tuple(a for a in range(x.ndim) if a not in axes)
+    flat = x.transpose(*remaining_axes, *axes).reshape(*(x.shape[a] for a in remaining_axes), -1)
     count = np.float32(1 if op.kind == "ReduceSum" else flat.shape[-1])
     for ordered in (flat, flat[..., ::-1]):
         yield np.add.accumulate(ordered, axis=-1)[..., -1].reshape(shape) / count

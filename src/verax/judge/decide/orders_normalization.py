@@ -1,9 +1,9 @@
-"""Own float32 runs of normalisations that add one number after the other.
+"""Own float32 runs of normalizations that add one number after the other.
 
-Over data with repeated values (a picture that was enlarged, a ramp) the rounding errors of such
-sums all point the same way and are far larger than a model of independent errors says; runtimes
-that add so are honest nevertheless. LRN may keep a running sum over channels: what rounding did
-beside a large square stays when the square has left.
+Over data with repeated values (an enlarged picture, a ramp) the rounding errors of such sums have
+the same sign and are far larger than a model of independent errors says; runtimes that add so are
+correct nevertheless. LRN may keep a running sum over channels: its rounding errors from a large
+square remain when the square has left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Arrays = Sequence[Any]
 
 
 def normalization_orders(op: Operator, inputs: Arrays) -> Iterator[np.ndarray]:
-    """Float32 results of a normalisation by sequential sums; nothing for other operators.
+    """Float32 results of a normalization by sequential sums; nothing for other operators.
 
     inputs: in their declared dtypes; only float32 ones are computed.
     """
@@ -33,7 +33,7 @@ def normalization_orders(op: Operator, inputs: Arrays) -> Iterator[np.ndarray]:
     elif isinstance(op, InstanceNormalization | GroupNormalization | LayerNormalization):
         x = inputs[0]
         rows = _rows(op, x)
-        yield _normalised(rows, op.epsilon).reshape(x.shape) * _along(op, inputs[1], x) + (
+        yield _normalized(rows, op.epsilon).reshape(x.shape) * _along(op, inputs[1], x) + (
             _along(op, inputs[2], x) if len(inputs) > 2 and inputs[2] is not None else 0
         )
 
@@ -53,13 +53,13 @@ def _along(op: Any, parameter: np.ndarray, x: np.ndarray) -> np.ndarray:
     return parameter.repeat(x.shape[1] // parameter.size).reshape(1, -1, *(1,) * (x.ndim - 2))
 
 
-def _normalised(rows: np.ndarray, epsilon: float) -> np.ndarray:
+def _normalized(rows: np.ndarray, epsilon: float) -> np.ndarray:
     """(x - mean) / sqrt(variance + epsilon), both sums one element after the other."""
     count = np.float32(rows.shape[1])
     mean = np.add.accumulate(rows, axis=1)[:, -1:] / count
-    centred = rows - mean
-    variance = np.add.accumulate(centred * centred, axis=1)[:, -1:] / count
-    return centred / np.sqrt(variance + np.float32(epsilon))
+    centered = rows - mean
+    variance = np.add.accumulate(centered * centered, axis=1)[:, -1:] / count
+    return centered / np.sqrt(variance + np.float32(epsilon))
 
 
 def _running_sum(op: LRN, x: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""One node judged piece by piece, where all of it at once would take too much memory.
+"""Judges one node piece by piece, where all of it at once would take too much memory.
 
-A piece is a stretch of an axis along which the operator computes each place by itself: the batch of
-a convolution or a pool, its channels where they do not mix, any axis of an elementwise operator.
+A piece is a range of an axis along which the operator computes each index by itself: the batch of a
+convolution or a pool, its channels where they do not mix, any axis of an elementwise operator.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SEVERITY = (Kind.identical, Kind.rounding, Kind.precision, Kind.undecided, Kind.
 
 @dataclass(frozen=True)
 class Cut:
-    """How a node is cut: along `axis` of its output and, for every input that has one, along an
-    axis of that input (None: each piece takes all of it)."""
+    """Cut of a node along `axis` of its output and, for every input that has one, along an axis of
+    that input (None: each piece takes all of it)."""
 
     axis: int
     inputs: tuple[int | None, ...]
@@ -40,13 +40,13 @@ class Cut:
 
 
 def cuts(node: Node, inputs: Sequence[np.ndarray | None], output: np.ndarray) -> Iterator[Cut]:
-    """The ways in which a node may be cut, the one with the most places first."""
-    found = [c for c in _cuts(node, inputs, output) if c.length > 1]
-    yield from sorted(found, key=lambda c: -c.length)
+    """Yield the possible cuts of a node, the longest axis first."""
+    candidates = [c for c in _cuts(node, inputs, output) if c.length > 1]
+    yield from sorted(candidates, key=lambda c: -c.length)
 
 
 def _cuts(node: Node, inputs: Sequence[np.ndarray | None], output: np.ndarray) -> Iterator[Cut]:
-    op, others = node.op, (None,) * (len(inputs) - 1)
+    op, uncut = node.op, (None,) * (len(inputs) - 1)
     if len(node.outputs) != 1:
         return
     if isinstance(op, Elementwise):
@@ -59,9 +59,9 @@ def _cuts(node: Node, inputs: Sequence[np.ndarray | None], output: np.ndarray) -
         return
     batch = (Conv, ConvTranspose, MaxPool, AveragePool, LpPool, GlobalPool, BatchNormalization)
     if isinstance(op, batch):
-        yield Cut(0, (0, *others), output.shape[0])
+        yield Cut(0, (0, *uncut), output.shape[0])
     if isinstance(op, MaxPool | AveragePool | LpPool | GlobalPool):
-        yield Cut(1, (1, *others), output.shape[1])
+        yield Cut(1, (1, *uncut), output.shape[1])
     if isinstance(op, Conv) and op.groups == 1:
         yield Cut(1, (None, 0, *((0,) * (len(inputs) - 2))), output.shape[1])
     weights = inputs[1] if len(inputs) > 1 else None
@@ -81,7 +81,7 @@ def _broadcast_axis(x: np.ndarray | None, axis: int, output: np.ndarray) -> int 
 def check_in_pieces(
     node: Node,
     inputs: Sequence[np.ndarray | None],
-    given: np.ndarray,
+    actual: np.ndarray,
     cut: Cut,
     count: int,
 ) -> Finding | None:
@@ -90,29 +90,29 @@ def check_in_pieces(
     The finding is that of the worst piece, with the elements and the errors of all.
     """
     bounds = np.linspace(0, cut.length, count + 1).astype(int)
-    found: list[tuple[int, Finding]] = []
+    judged: list[tuple[int, Finding]] = []
     for first, last in itertools.pairwise(bounds):
-        part = [
+        piece_inputs = [
             x if x is None or axis is None else _stretch(x, axis, first, last)
             for x, axis in zip(inputs, cut.inputs, strict=True)
         ]
-        types = tuple(None if x is None else TensorType.of(x) for x in part)
-        outputs = inferred_outputs(node.op, types, part, node.name)
+        types = tuple(None if x is None else TensorType.of(x) for x in piece_inputs)
+        outputs = inferred_outputs(node.op, types, piece_inputs, node.name)
         if outputs is None:
             return None
-        piece = _stretch(given, cut.axis, first, last)
-        (one,) = check_node(node, part, [piece], outputs)
-        found.append((int(first), one))
-    first, worst = max(found, key=lambda f: (SEVERITY.index(f[1].kind), f[1].statistic))
-    findings = [f for _, f in found]
+        piece = _stretch(actual, cut.axis, first, last)
+        (finding,) = check_node(node, piece_inputs, [piece], outputs)
+        judged.append((int(first), finding))
+    first, worst = max(judged, key=lambda f: (SEVERITY.index(f[1].kind), f[1].statistic))
+    findings = [f for _, f in judged]
     total = sum(f.elements for f in findings)
     return dataclasses.replace(
         worst,
         reason=f"{worst.reason} (judged in {count} pieces along axis {cut.axis}, the figures are "
         "those of the worst)",
         elements=total,
-        sigma=_together([(f.sigma, f.elements) for f in findings]),
-        error=_together([(f.error, f.elements) for f in findings]),
+        sigma=_pooled_rms([(f.sigma, f.elements) for f in findings]),
+        error=_pooled_rms([(f.error, f.elements) for f in findings]),
         visible=min(f.visible for f in findings),
         worst=tuple(
             dataclasses.replace(
@@ -127,7 +127,7 @@ def _stretch(x: np.ndarray, axis: int, first: int, last: int) -> np.ndarray:
     return x[(slice(None),) * axis + (slice(first, last),)]
 
 
-def _together(parts: Sequence[tuple[float, int]]) -> float:
+def _pooled_rms(sizes: Sequence[tuple[float, int]]) -> float:
     """Root mean square of all elements, from that of each part and its number of elements."""
-    total = sum(n for _, n in parts)
-    return float(np.sqrt(sum(r * r * n for r, n in parts) / max(1, total)))
+    total = sum(n for _, n in sizes)
+    return float(np.sqrt(sum(r * r * n for r, n in sizes) / max(1, total)))

@@ -26,7 +26,7 @@ def used() -> frozenset[str] | None:
 
 @contextlib.contextmanager
 def using(algorithms: frozenset[str] | None) -> Iterator[None]:
-    """Judge a subject that says so of itself."""
+    """Set the algorithms that the subject being judged states."""
     token = _used.set(algorithms)
     try:
         yield
@@ -35,15 +35,15 @@ def using(algorithms: frozenset[str] | None) -> Iterator[None]:
 
 
 def is_possible(algorithm: str) -> bool:
-    """Whether the subject may have used it."""
-    said = _used.get()
-    return said is None or algorithm in said
+    """True if the subject may have used the algorithm."""
+    names = _used.get()
+    return names is None or algorithm in names
 
 
 def is_claimed(algorithm: str) -> bool:
-    """Whether errors of its size acquit the subject."""
-    said = _used.get()
-    return algorithm != strassen.NAME if said is None else algorithm in said
+    """True if errors of the algorithm's size count as `precision`."""
+    names = _used.get()
+    return algorithm != strassen.NAME if names is None else algorithm in names
 
 
 UNCLAIMED = (

@@ -35,7 +35,7 @@ SOME_CHANNELS = 8
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How a product is computed: what happens to its data, its weights and its result.
+    """An arithmetic of products: the rounding of data, weights and result.
 
     data, weights, bias: rounding of the first and the second factor and of what is added; weights
     also takes the axis of the output channels. output: the format that the result is stored in.
@@ -136,54 +136,54 @@ def channel_axis(op: Operator) -> int:
 
 
 def with_factors(
-    op: Operator, inputs: Sequence[Any], arithmetic: Arithmetic, known: dict[Any, Array]
+    op: Operator, inputs: Sequence[Any], arithmetic: Arithmetic, cache: dict[Any, Array]
 ) -> list[Any]:
     """A product's float64 inputs, rounded as the arithmetic does.
 
-    known: what was rounded before, kept between calls for one node.
+    cache: factors that were rounded before, between calls for one node.
     """
-    data, weights, *rest = inputs
+    data, weights, *biases = inputs
     if arithmetic.bias is not None:
-        rest = [None if b is None else arithmetic.bias(b) for b in rest]
+        biases = [None if b is None else arithmetic.bias(b) for b in biases]
     if arithmetic.data is not None:
-        if arithmetic.data not in known:
-            known[arithmetic.data] = arithmetic.data(data)
-        data = known[arithmetic.data]
+        if arithmetic.data not in cache:
+            cache[arithmetic.data] = arithmetic.data(data)
+        data = cache[arithmetic.data]
     if arithmetic.weights is not None:
         key = ("weights", arithmetic.weights)
-        if key not in known:
-            known[key] = arithmetic.weights(weights, channel_axis(op))
-        weights = known[key]
-    return [data, weights, *rest]
+        if key not in cache:
+            cache[key] = arithmetic.weights(weights, channel_axis(op))
+        weights = cache[key]
+    return [data, weights, *biases]
 
 
 def unit_roundoff(
-    node: Node, ev: Evaluation, wide: Sequence[Any], expected: Array, given: Array
+    node: Node, ev: Evaluation, wide: Sequence[Any], expected: Array, actual: Array
 ) -> float:
     """The unit roundoff that the errors look like: median(|e| / Q) / (0.6745 kappa sqrt 2).
 
     Q^2 is the sum of the products' squares; of other operators every result is taken to be rounded
     once. 0 when at least half of the elements agree.
     """
-    error = np.abs(given.astype(np.float64) - expected)
+    error = np.abs(actual.astype(np.float64) - expected)
     if node.op.kind in PRODUCTS:
         with np.errstate(all="ignore"):
             squares = as_tuple(node.op.reference(ev, wide[0] ** 2, wide[1] ** 2))[0]
             size = np.sqrt(squares * abs(getattr(node.op, "alpha", 1.0))) * np.sqrt(2)
     else:
         size = np.abs(expected)
-    known = np.isfinite(error) & (size > 0)
-    if not known.any():
+    usable = np.isfinite(error) & (size > 0)
+    if not usable.any():
         return 0.0
-    return float(np.median(error[known] / size[known]) / (st.NORMAL_MEDIAN * KAPPA))
+    return float(np.median(error[usable] / size[usable]) / (st.NORMAL_MEDIAN * KAPPA))
 
 
 def candidates(
-    node: Node, ev: Evaluation, inputs: Sequence[Any], output: int, given: Array
+    node: Node, ev: Evaluation, inputs: Sequence[Any], output: int, actual: Array
 ) -> Iterator[Coarse]:
     """Output number `output` of a node under every arithmetic that its errors are large enough for.
 
-    inputs: declared arrays; given: what the subject made of them.
+    inputs: declared arrays; actual: the subject's output.
     """
     wide = [to_float64(x) for x in inputs]
     declared = ev.outputs[output].dtype
@@ -191,9 +191,9 @@ def candidates(
         yield from _evaluated(f"arithmetic in {declared} itself", node, ev, wide, output)
     if declared is not DType.float32:
         return
-    products = output == 0 and _worth_rounding_factors(node, ev, wide, given)
-    fitting = {f.name for f in (BFLOAT16, FLOAT16) if on_grid(given, f)}
-    known: dict[Any, Array] = {}
+    products = output == 0 and _worth_rounding_factors(node, ev, wide, actual)
+    fitting = {f.name for f in (BFLOAT16, FLOAT16) if on_grid(actual, f)}
+    cache: dict[Any, Array] = {}
     for arithmetic in ARITHMETICS:
         if arithmetic.output is not None and arithmetic.output.name not in fitting:
             continue
@@ -201,41 +201,41 @@ def candidates(
         if arithmetic.data is not None or arithmetic.weights is not None:
             if not products:
                 continue
-            factors = with_factors(node.op, wide, arithmetic, known)
+            factors = with_factors(node.op, wide, arithmetic, cache)
             if not arithmetic.sums and not _promising(
-                node.op, ev, wide, factors, given, arithmetic
+                node.op, ev, wide, factors, actual, arithmetic
             ):
                 continue
-            half = name == "TF32 inputs" and with_factors(node.op, wide, FP16_INPUTS, known)
+            half = name == "TF32 inputs" and with_factors(node.op, wide, FP16_INPUTS, cache)
             if half and all(np.array_equal(a, b) for a, b in zip(factors[:2], half[:2])):
                 name = "TF32 or fp16 inputs"
-        for found in _evaluated(name, node, ev, factors, output):
+        for coarse in _evaluated(name, node, ev, factors, output):
             if arithmetic.sums:
-                scale, r = arithmetic.unit / U, found.rounding
-                yield replace(found, rounding=Rounding(r.sigma * scale, r.bound * scale))
+                scale, r = arithmetic.unit / U, coarse.rounding
+                yield replace(coarse, rounding=Rounding(r.sigma * scale, r.bound * scale))
             else:
-                yield replace(found, grid=arithmetic.output)
+                yield replace(coarse, grid=arithmetic.output)
 
 
 def find_precision(
     node: Node,
     inputs: Sequence[Any],
-    given: Array,
+    actual: Array,
     outputs: Sequence[TensorType],
 ) -> Precision | None:
     """The arithmetic in which the node's first output was computed; None when none gives it.
 
-    inputs: arrays in their declared types (None where omitted), the subject's own; given: what it
-    made of them; outputs: the declared types. `local.check_node` says the same in a finding.
+    inputs: arrays in their declared types (None where omitted), the subject's own; actual: its
+    output; outputs: the declared types. `local.check_node` says the same in a finding.
     """
     types = tuple(None if x is None else TensorType.of(x) for x in inputs)
     ev = Evaluation(types, tuple(outputs))
-    for coarse in candidates(node, ev, inputs, 0, given):
-        if coarse.test(given).statistic <= st.ROUNDING_T:
+    for coarse in candidates(node, ev, inputs, 0, actual):
+        if coarse.test(actual).statistic <= st.ROUNDING_T:
             wide = [to_float64(x) for x in inputs]
             with np.errstate(all="ignore"):
                 expected = np.asarray(as_tuple(node.op.reference(ev, *wide))[0])
-            unit = unit_roundoff(node, ev, wide, expected, given)
+            unit = unit_roundoff(node, ev, wide, expected, actual)
             return Precision(node.outputs[0], node.name or node.outputs[0], coarse.name, unit, True)
     return None
 
@@ -250,41 +250,43 @@ def _promising(
     ev: Evaluation,
     wide: Sequence[Any],
     factors: Sequence[Any],
-    given: Array,
+    actual: Array,
     arithmetic: Arithmetic,
 ) -> bool:
     """Whether the arithmetic explains most of the error in some output channels."""
-    some = _some_channels(op, given)
+    channels = _sample_channels(op, actual)
     axis = 1 if op.kind.startswith("Conv") else -1
-    part = given if some is None else np.take(given, some, axis)
+    sampled = actual if channels is None else np.take(actual, channels, axis)
     exact, coarse = (
-        np.asarray(as_tuple(op.reference(ev, *_channels(op, inputs, some)))[0])
+        np.asarray(as_tuple(op.reference(ev, *_channels(op, inputs, channels)))[0])
         for inputs in (wide, factors)
     )
     if arithmetic.output is not None:
         coarse = round_to(coarse, arithmetic.output)
-    left, whole = (st.root_mean_square(part.astype(np.float64) - y) for y in (coarse, exact))
-    return left <= st.PROMISING * whole
+    left, total = (st.root_mean_square(sampled.astype(np.float64) - y) for y in (coarse, exact))
+    return left <= st.PROMISING * total
 
 
-def _some_channels(op: Operator, given: Array) -> Array | None:
+def _sample_channels(op: Operator, actual: Array) -> Array | None:
     """A few output channels; None where the operator cannot be cut along them."""
     axis = 1 if op.kind.startswith("Conv") else -1
-    if getattr(op, "groups", 1) > 1 or given.ndim < 2 or given.shape[axis] <= SOME_CHANNELS:
+    if getattr(op, "groups", 1) > 1 or actual.ndim < 2 or actual.shape[axis] <= SOME_CHANNELS:
         return None
-    return np.linspace(0, given.shape[axis] - 1, SOME_CHANNELS).astype(np.intp)
+    return np.linspace(0, actual.shape[axis] - 1, SOME_CHANNELS).astype(np.intp)
 
 
-def _channels(op: Operator, inputs: Sequence[Any], some: Array | None) -> list[Any]:
+def _channels(op: Operator, inputs: Sequence[Any], channels: Array | None) -> list[Any]:
     """A product's inputs for output channels `some` alone."""
-    if some is None:
+    if channels is None:
         return list(inputs)
-    data, weights, *rest = inputs
-    rest = [b if b is None or b.shape[-1:] == (1,) or not b.ndim else b[..., some] for b in rest]
-    return [data, np.take(weights, some, channel_axis(op)), *rest]
+    data, weights, *biases = inputs
+    biases = [
+        b if b is None or b.shape[-1:] == (1,) or not b.ndim else b[..., channels] for b in biases
+    ]
+    return [data, np.take(weights, channels, channel_axis(op)), *biases]
 
 
-def _worth_rounding_factors(node: Node, ev: Evaluation, wide: Sequence[Any], given: Array) -> bool:
+def _worth_rounding_factors(node: Node, ev: Evaluation, wide: Sequence[Any], actual: Array) -> bool:
     """Whether this is a product of float32 tensors with errors that are larger than float32's own
     and spread over at least half of the elements."""
     declared = [t is not None and t.dtype is DType.float32 for t in ev.inputs[:2]]
@@ -292,14 +294,14 @@ def _worth_rounding_factors(node: Node, ev: Evaluation, wide: Sequence[Any], giv
         return False
     with np.errstate(all="ignore"):
         expected = np.asarray(as_tuple(node.op.reference(ev, *wide))[0])
-    if expected.shape != given.shape or not np.isfinite(expected).all():
+    if expected.shape != actual.shape or not np.isfinite(expected).all():
         return False
-    return unit_roundoff(node, ev, wide, expected, given) > st.COARSE_UNIT
+    return unit_roundoff(node, ev, wide, expected, actual) > st.COARSE_UNIT
 
 
-def on_grid(given: Array, fmt: FloatFormat) -> bool:
+def on_grid(actual: Array, fmt: FloatFormat) -> bool:
     """Whether every number is one of the format's."""
-    wide = given.astype(np.float64)
+    wide = actual.astype(np.float64)
     return bool((round_to(wide, fmt) == wide).all())
 
 

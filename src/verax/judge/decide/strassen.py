@@ -1,4 +1,4 @@
-"""An own run of one node by Strassen's algorithm, as a second opinion, and how it spreads errors.
+"""Runs one node by Strassen's algorithm, as a further test, and gives how it spreads errors.
 
 Libraries take it for large products of matrices and for 1x1 convolutions, whose pixels are rows.
 Our own compiler scales rows and columns before, and takes each item of a batch by itself.
@@ -25,7 +25,7 @@ LEAST = 32
 
 
 def strassen_applies(node: Node, inputs: Sequence[Any]) -> bool:
-    """Whether Strassen's algorithm can compute the node, and somebody might."""
+    """True if Strassen's algorithm can compute the node and is likely to be used."""
     op = node.op
     if not isinstance(op, MatMul | Conv) or any(x is None for x in inputs[:2]):
         return False
@@ -45,21 +45,21 @@ def strassen_applies(node: Node, inputs: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to carry it out. levels: how often factors are halved. each: item by item of a batch;
-    otherwise all rows together. scaled: rows and columns are brought to one size before."""
+    """A variant of the algorithm. levels: how often factors are halved. by_item: for each item of a
+    batch; otherwise all rows together. scaled: rows and columns are scaled to one size before."""
 
     levels: int = 1
-    each: bool = False
+    by_item: bool = False
     scaled: bool = False
 
 
-OURS = Variant(each=True, scaled=True)
+OURS = Variant(by_item=True, scaled=True)
 
 
 def variants(node: Node, inputs: Sequence[Any], levels: Sequence[int] = LEVELS) -> list[Variant]:
-    """Those that may have been taken, ours first."""
+    """The variants that may have been used, ours first."""
     batch = (False, True) if is_batch(node, inputs) else (False,)
-    return [OURS, *(Variant(count, each) for each in batch for count in levels)]
+    return [OURS, *(Variant(count, by_item) for by_item in batch for count in levels)]
 
 
 def strassen_runs(
@@ -81,10 +81,10 @@ def strassen_run(
     """An own run in float32, where `strassen_applies`, and the largest `sigma` (of the output's
     shape) among the places that share products, in units of their scales where these are used."""
     x, w, b = (*inputs, None)[:3]
-    if variant.each and is_batch(node, inputs):
-        parts = zip(np.split(x, len(x)), np.split(sigma, len(x)), strict=True)
-        runs = [strassen_run(node, (one, w, b), s, variant) for one, s in parts]
-        run, wide = (np.concatenate(found) for found in zip(*runs, strict=True))
+    if variant.by_item and is_batch(node, inputs):
+        items = zip(np.split(x, len(x)), np.split(sigma, len(x)), strict=True)
+        runs = [strassen_run(node, (one, w, b), s, variant) for one, s in items]
+        run, wide = (np.concatenate(arrays) for arrays in zip(*runs, strict=True))
         return run, wide
     a, right = _factors(node, x, w)
     back: tuple[Any, Any] = (None, None)
@@ -107,11 +107,11 @@ def quarters_maximum(node: Node, inputs: Sequence[Any], sizes: np.ndarray) -> np
     units of the scales of their rows and columns. sizes: of the result's shape."""
     x, w = inputs[:2]
     if is_batch(node, inputs):
-        found = [
+        maxima = [
             quarters_maximum(node, (one, w), size)
             for one, size in zip(np.split(x, len(x)), np.split(sizes, len(x)), strict=True)
         ]
-        return np.concatenate(found)
+        return np.concatenate(maxima)
     a, right = _factors(node, x, w)
     scales = strassen.scaled_left(a)[1], strassen.scaled_right(right)[1]
     return _as_output(node, _mixed(_as_rows(node, sizes), 1, *scales), sizes.shape)
@@ -151,11 +151,11 @@ def _product(a: np.ndarray, b: np.ndarray, levels: int) -> np.ndarray:
     m, n = len(a), b.shape[1]
     left, right = strassen.quarters(_even(a)), strassen.right_factors(_even(b))
     arith = NumpyArith()
-    made = [
+    products = [
         _product(strassen.left_factor(arith, p, left), right[p], levels - 1)
         for p in range(strassen.PRODUCTS)
     ]
-    return strassen.combined_products(made)[:m, :n]
+    return strassen.combined_products(products)[:m, :n]
 
 
 def _mixed(

@@ -1,7 +1,7 @@
-"""What the check of one node could have seen: the smallest mistake that its rounding does not hide.
+"""The power of the check of one node: the smallest mistake that its rounding does not hide.
 
-A node that is judged on its own inputs is seen through its own sigma. Where its inputs are
-ill-conditioned (a norm of numbers far off zero, a sum that cancels) that is wide, and agreement
+A node that is judged on its own inputs is limited by its own sigma. Where its inputs are
+ill-conditioned (a norm of numbers far off zero, a sum that cancels) that is large, and agreement
 says little; the coverage of a check counts it so (`regions.coverage`).
 """
 
@@ -18,19 +18,19 @@ from verax.records.verdict import Kind
 
 
 def visible_error(
-    found: Decision, expected: np.ndarray, rounding: Rounding | None, tiers: Tiers
+    decision: Decision, expected: np.ndarray, rounding: Rounding | None, tiers: Tiers
 ) -> float:
     """Smallest relative error, spread over all of a float value, that would have been more than
     rounding: by sigma, and by own runs in other orders of summation. 0 where any shows (an exact
     operation, a value of zeros), infinite where none does.
 
-    found: what was decided on the value, whose own errors may hide as much again.
+    decision: on the value, whose own errors may hide as much again.
     """
     if rounding is None or not np.isfinite(rounding.sigma).any():
         return 0.0
-    by_orders = found.test == ORDERS
-    hiding = found.statistic * (st.ORDER_T if by_orders else 1)
-    visible = _by_sigma(expected, rounding, hiding if found.kind is Kind.rounding else 0.0)
+    by_orders = decision.test == ORDERS
+    hiding = decision.statistic * (st.ORDER_T if by_orders else 1)
+    visible = _by_sigma(expected, rounding, hiding if decision.kind is Kind.rounding else 0.0)
     if not by_orders and not st.VISIBLE < st.SPREAD_MARGIN * visible < math.inf:
         return visible * st.USUAL_SPREAD
     spread = [1.0]
@@ -42,11 +42,15 @@ def visible_error(
 
 
 def _by_sigma(expected: np.ndarray, rounding: Rounding, statistic: float) -> float:
-    """The same by sigma alone, beside rounding errors of T `statistic`."""
+    """`visible_error` by sigma alone, with rounding errors of T `statistic`."""
     size = np.abs(np.where(np.isfinite(expected), expected, 0.0))
     # What may be an error by flushing is not looked at.
     size = np.where(size * st.VISIBLE > FLUSHED * st.FLUSHED_TERMS, size, 0.0)
     if not size.any():
         return 0.0
-    shown = st.root_mean_square(st.standardised(size, rounding.sigma + TINY))
-    return (st.ORDER_T + statistic) * st.group_limit(size.size) / shown if shown > 0 else math.inf
+    visible_rms = st.root_mean_square(st.standardised(size, rounding.sigma + TINY))
+    return (
+        (st.ORDER_T + statistic) * st.group_limit(size.size) / visible_rms
+        if visible_rms > 0
+        else math.inf
+    )

@@ -18,7 +18,7 @@ from verax.base.deadline import clock
 from verax.base.errors import VeraxError
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
-from verax.judge.decide.local import Meaning, conform, meaning
+from verax.judge.decide.local import ReferenceValues, conform, meaning
 from verax.judge.explain.attention_scores import Scores, scores_of
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
@@ -113,7 +113,7 @@ class _RegionSearch:
         self.wide = self.actual.astype(np.float64)
         self.random = np.random.default_rng(seed)
         self.truth: dict[str, np.ndarray] = dict(arrays)
-        self.meanings: list[Meaning] = []
+        self.meanings: list[ReferenceValues] = []
         for node in self.nodes:
             result = self._evaluated(node, self.truth, errors=True)
             self.meanings.append(result)
@@ -123,7 +123,7 @@ class _RegionSearch:
         self.last = self.nodes[-1].outputs[0]
         self.expected = self.truth[self.last]
 
-    def _cost(self, node: Node, reference: Meaning) -> float:
+    def _cost(self, node: Node, reference: ReferenceValues) -> float:
         """Estimated number of operations of a node."""
         sizes = [y.size for y in reference.outputs]
         read = [self.truth[v] for v in node.inputs if v is not None]
@@ -132,7 +132,7 @@ class _RegionSearch:
         last = read[1].shape[-1:] or (1,)
         return float(sum(sizes) * max(1, read[1].size // max(1, min(last[0], sizes[0]))))
 
-    def _evaluated(self, node: Node, values: Values, *, errors: bool = False) -> Meaning:
+    def _evaluated(self, node: Node, values: Values, *, errors: bool = False) -> ReferenceValues:
         inputs = [None if v is None else values[v] for v in node.inputs]
         declared = [None if v is None else self.types[v] for v in node.inputs]
         outputs = tuple(self.types[v] for v in node.outputs)
@@ -414,7 +414,7 @@ class _RegionSearch:
 
     def _in_other_order(
         self, first: Node, second: Node, source: str | None, j: int, values: Values
-    ) -> Meaning:
+    ) -> ReferenceValues:
         """`first` with its operand j, the value `source`, replaced by `second` of it."""
         early = dataclasses.replace(second, inputs=(source, *second.inputs[1:]))
         exchanged = self._evaluated(early, values).outputs[0]

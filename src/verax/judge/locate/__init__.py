@@ -1,1 +1,1 @@
-"""Where a mistake is: by cutting the network, by its optimisations, its runs, wider views."""
+"""Locates a mistake: by cutting the network, by its optimizations, its runs, larger regions."""

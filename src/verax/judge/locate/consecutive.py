@@ -1,4 +1,4 @@
-"""Networks that remember are judged over several consecutive runs, as one unrolled network.
+"""Judges networks with state over several consecutive runs, as one unrolled network.
 
 One run cannot show that state is dropped. `in_steps` unrolls the network, and wraps the subject so
 that one run of the unrolled network is that many runs of the subject, each beginning with what the
@@ -47,32 +47,32 @@ class StepRunner(Named):
     names of the network when it lies within one run.
     """
 
-    def __init__(self, runner: Runner, network: Graph, whole: Unrolled) -> None:
-        self.runner, self.network, self.whole = runner, network, whole
+    def __init__(self, runner: Runner, network: Graph, unrolling: Unrolled) -> None:
+        self.runner, self.network, self.unrolling = runner, network, unrolling
         self.name, self.stored_inputs = runner.name, runner.stored_inputs
         poison = runner.capabilities.poison if isinstance(runner, Poisonable) else ""
         self.capabilities = dataclasses.replace(runner.capabilities, poison=poison)
-        self._said: dict[str, str] = {}
+        self._assumptions: dict[str, str] = {}
         self._ran = False
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may run again, from the beginning."""
+        """True if it can run again, from the beginning."""
         return not isinstance(self.runner, Remembering) or self.capabilities.resets
 
     def describe(self) -> dict[str, str]:
-        count = len(self.whole.names)
-        said = {"consecutive runs": str(count)} if count > 1 else {}
-        return {**self.runner.describe(), **said, **self._said}
+        count = len(self.unrolling.names)
+        runs = {"consecutive runs": str(count)} if count > 1 else {}
+        return {**self.runner.describe(), **runs, **self._assumptions}
 
     def notes(self) -> list[str]:
-        """What a reader of the verdict has to know, in sentences."""
-        count, remembered = len(self.whole.names), ", ".join(self.network.state)
+        """Sentences for the reader of the verdict on the runs that were judged."""
+        count, remembered = len(self.unrolling.names), ", ".join(self.network.state)
         runs = f"{count} consecutive runs were judged" if count > 1 else "one run was judged"
-        found = [f"the network remembers {remembered}: {runs}"]
+        notes = [f"the network remembers {remembered}: {runs}"]
         if count > 1:
-            found.append("values of run N are called NAME@N, nodes too")
-        return found
+            notes.append("values of run N are called NAME@N, nodes too")
+        return notes
 
     def run(
         self, graph: Graph, inputs: Arrays, keep: Sequence[str] | None = None
@@ -91,18 +91,18 @@ class StepRunner(Named):
         return self._run(graph, inputs, keep, fill)
 
     def optimisations(self, graph: Graph, inputs: Arrays) -> list[tuple[str, Runner]]:
-        """Those of the runner, each over the same runs."""
+        """The runner's optimization steps, each wrapped over the same runs."""
         if not isinstance(self.runner, Optimising):
             return []
-        steps = self.whole.split(inputs)
-        found = self.runner.optimisations(self.network, steps[0])
-        return [(name, StepRunner(r, self.network, self.whole)) for name, r in found]
+        steps = self.unrolling.split(inputs)
+        variants = self.runner.optimisations(self.network, steps[0])
+        return [(name, StepRunner(r, self.network, self.unrolling)) for name, r in variants]
 
     def _run(
         self, graph: Graph, inputs: Arrays, keep: Sequence[str] | None, fill: int | None
     ) -> dict[str, np.ndarray]:
-        if set(graph.inputs) != set(self.whole.graph.inputs):
-            return self._part(graph, inputs, keep, fill)
+        if set(graph.inputs) != set(self.unrolling.graph.inputs):
+            return self._run_part(graph, inputs, keep, fill)
         if self._ran and not self.repeatable:
             raise UsageError(
                 "it cannot be put back to where it began, so it is run once only",
@@ -110,39 +110,40 @@ class StepRunner(Named):
                 next_step="give an executable, a module or a runner's name",
             )
         self._ran = True
-        given = self.whole.split(inputs)
-        steps = [{v: one[v] for v in self.network.arguments} for one in given]
-        state = {v: given[0][v] for v in self.network.state}
-        wanted = {*(keep or ())}
+        inputs_by_run = self.unrolling.split(inputs)
+        steps = [{v: one[v] for v in self.network.arguments} for one in inputs_by_run]
+        state = {v: inputs_by_run[0][v] for v in self.network.state}
+        requested = {*(keep or ())}
         inner = [
             v
             for v in self.network.producers
-            if any(names[v] in wanted for names in self.whole.names)
+            if any(names[v] in requested for names in self.unrolling.names)
         ]
-        asked = None if keep is None else inner
+        inner_kept = None if keep is None else inner
         if isinstance(self.runner, Remembering):
-            answers = self.runner.run_steps(self.network, steps, state, asked, fill=fill)
+            answers = self.runner.run_steps(self.network, steps, state, inner_kept, fill=fill)
         else:
-            answers = list(self._one_by_one(steps, state, asked, fill))
-        found: dict[str, np.ndarray] = {}
-        for names, answer in zip(self.whole.names, answers):
+            answers = list(self._one_by_one(steps, state, inner_kept, fill))
+        values_by_name: dict[str, np.ndarray] = {}
+        for names, answer in zip(self.unrolling.names, answers):
             values = {k: np.asarray(v) for k, v in answer.items()}
-            known, said = renamed_answers(self.network, values)
-            self._said |= {f"assumed ({n})": note for n, note in enumerate(said, 1)}
-            found |= {names.get(v, v): a for v, a in known.items()}
-        return found
+            named, assumptions = renamed_answers(self.network, values)
+            self._assumptions |= {f"assumed ({n})": note for n, note in enumerate(assumptions, 1)}
+            values_by_name |= {names.get(v, v): a for v, a in named.items()}
+        return values_by_name
 
     def _one_by_one(
         self, steps: Sequence[Arrays], state: Arrays, keep: Sequence[str] | None, fill: int | None
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Runs of a subject that is a function of inputs and state; or of inputs alone."""
+        """Yield the results of each run, the state passed on between them if the subject takes
+        any."""
         takes_state = True
-        for number, arrays in enumerate(steps, 1):
+        for run, arrays in enumerate(steps, 1):
             try:
-                taken = {**arrays, **state} if takes_state else arrays
-                answer = self._single(self.network, taken, keep, fill)
+                arguments = {**arrays, **state} if takes_state else arrays
+                answer = self._single(self.network, arguments, keep, fill)
             except VeraxError as error:
-                if number > 1:
+                if run > 1:
                     raise
                 takes_state = False
                 answer = self._without_state(arrays, keep, fill, error)
@@ -152,35 +153,36 @@ class StepRunner(Named):
             values, _ = renamed_answers(self.network, {k: np.asarray(v) for k, v in answer.items()})
             missing = [v for v, new in self.network.state.items() if new not in values]
             if missing:
-                self._said["state"] = f"it gave no new {', '.join(missing)}: run once only"
+                self._assumptions["state"] = f"it gave no new {', '.join(missing)}: run once only"
                 return
             state = {v: values[new] for v, new in self.network.state.items()}
 
     def _without_state(
         self, inputs: Arrays, keep: Sequence[str] | None, fill: int | None, error: VeraxError
     ) -> dict[str, np.ndarray]:
-        """A run of a subject that may not know the state; raises `error` when that is not it."""
+        """A run without state as input; raises `error` where the subject refuses that too."""
         try:
             answer = self._single(self.network, inputs, keep, fill)
         except VeraxError:
             raise error from None
-        self._said["state"] = "it takes none"
+        self._assumptions["state"] = "it takes none"
         return answer
 
-    def _part(
+    def _run_part(
         self, graph: Graph, inputs: Arrays, keep: Sequence[str] | None, fill: int | None
     ) -> dict[str, np.ndarray]:
-        """A part of the unrolled network: under the network's own names, where that is possible."""
-        for number, names in enumerate(self.whole.names):
-            made = {v for node in graph.nodes for v in node.outputs}
+        """Run a part of the unrolled network, under the network's own names if it lies in one
+        run."""
+        for run, names in enumerate(self.unrolling.names):
+            produced = {v for node in graph.nodes for v in node.outputs}
             own = {new: v for v, new in names.items()}
-            if number == 0 or not made <= own.keys() or not set(graph.inputs) <= own.keys():
+            if run == 0 or not produced <= own.keys() or not set(graph.inputs) <= own.keys():
                 continue
-            part = renamed(graph, own)
-            taken = {own[v]: a for v, a in inputs.items()}
-            asked = None if keep is None else [own[v] for v in keep if v in own]
-            found = self._single(part, taken, asked, fill)
-            return {names.get(v, v): a for v, a in found.items()}
+            own_graph = renamed(graph, own)
+            own_inputs = {own[v]: a for v, a in inputs.items()}
+            own_keep = None if keep is None else [own[v] for v in keep if v in own]
+            results = self._single(own_graph, own_inputs, own_keep, fill)
+            return {names.get(v, v): a for v, a in results.items()}
         return self._single(graph, inputs, keep, fill)
 
     def _single(
@@ -214,8 +216,8 @@ def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
 def in_steps(
     graph: Graph, subject: Runner, inputs: Inputs = None, steps: int | None = None
 ) -> tuple[Graph, Runner, Arrays | None]:
-    """The network, the subject and the inputs over consecutive runs; all as they are when the
-    network remembers nothing, or is unrolled already.
+    """The network, the subject and the inputs over consecutive runs; unchanged if the network has
+    no state or is unrolled already.
 
     inputs: of every run, or of one, which every run then gets; the state, if given, is that of the
     first. steps: how many runs; as many as inputs, else `STEPS`; 1 for recorded answers. Raises
@@ -252,16 +254,18 @@ def in_steps(
     if count < 1 or (several and count != len(listed)):
         raise UsageError(f"{count} steps are asked for, and inputs of {len(listed)} are given")
     if not listed:
-        whole = unrolled([graph] * count)
-        return whole.graph, StepRunner(subject, graph, whole), None
-    given = [{k: np.asarray(a) for k, a in one.items()} for one in listed]
-    given = given if several else given * count
-    begin = {v: given[0][v] for v in graph.state if v in given[0]}
-    given = [{v: a for v, a in one.items() if v not in begin} for one in given]
-    graphs = [specialise(graph, bind_symbols(graph, {**one, **begin})) for one in given]
-    whole = unrolled(graphs if several else [graph] * count)
-    arrays = {names[v]: a for names, one in zip(whole.names, given) for v, a in one.items()}
-    return whole.graph, StepRunner(subject, graph, whole), {**arrays, **begin}
+        unrolling = unrolled([graph] * count)
+        return unrolling.graph, StepRunner(subject, graph, unrolling), None
+    run_inputs = [{k: np.asarray(a) for k, a in one.items()} for one in listed]
+    run_inputs = run_inputs if several else run_inputs * count
+    begin = {v: run_inputs[0][v] for v in graph.state if v in run_inputs[0]}
+    run_inputs = [{v: a for v, a in one.items() if v not in begin} for one in run_inputs]
+    graphs = [specialise(graph, bind_symbols(graph, {**one, **begin})) for one in run_inputs]
+    unrolling = unrolled(graphs if several else [graph] * count)
+    arrays = {
+        names[v]: a for names, one in zip(unrolling.names, run_inputs) for v, a in one.items()
+    }
+    return unrolling.graph, StepRunner(subject, graph, unrolling), {**arrays, **begin}
 
 
 def written_notes(graph: Graph) -> list[str]:
@@ -286,16 +290,16 @@ def _only(inputs: Inputs) -> Arrays | None:
 
 
 def state_causes(
-    graph: Graph, subject: Runner, inputs: Arrays, given: Arrays, *, seed: int = 0
+    graph: Graph, subject: Runner, inputs: Arrays, actual: Arrays, *, seed: int = 0
 ) -> tuple[Explanation, ...]:
-    """Ways of losing state under which all that was given is within rounding.
+    """An explanation by lost state under which all actual values are within rounding, or ().
 
-    graph: as `in_steps` made it, specialised. Every run may have begun with the initial state, or
-    with the one from before the last run; all of the state, or one value of it.
+    graph: of `in_steps`, specialized. Every run may have begun with the initial state, or with the
+    one before the previous run; all of the state, or one value of it.
     """
-    if not isinstance(subject, StepRunner) or len(subject.whole.names) < 2:
+    if not isinstance(subject, StepRunner) or len(subject.unrolling.names) < 2:
         return ()
-    names, state = subject.whole.names, subject.network.state
+    names, state = subject.unrolling.names, subject.network.state
     groups: list[tuple[str, ...]] = [tuple(state)]
     if 1 < len(state) <= MOST:
         groups += [(v,) for v in state]
@@ -303,14 +307,14 @@ def state_causes(
         if behind not in (1, len(names)) or (behind == 1 and len(names) == 2):
             continue
         for group in groups:
-            rival = _rewired(graph, names, state, group, behind)
+            rewired = _rewired(graph, names, state, group, behind)
             # New state that was never written is that of the run before, or the first.
-            kept = {
+            fresh = {
                 v: a
-                for v, a in given.items()
-                if v not in _stale(names, state, group, given, inputs)
+                for v, a in actual.items()
+                if v not in _stale(names, state, group, actual, inputs)
             }
-            statistic = _honest(rival, inputs, kept, seed)
+            statistic = _worst_statistic(rewired, inputs, fresh, seed)
             if statistic is not None:
                 listed = ", ".join(repr(v) for v in group)
                 words = (
@@ -356,28 +360,29 @@ def _stale(
     names: Sequence[Mapping[str, str]],
     state: Mapping[str, str],
     group: Sequence[str],
-    given: Arrays,
+    actual: Arrays,
     inputs: Arrays,
 ) -> set[str]:
     """New values of state that are, bit for bit, the initial ones."""
-    found = set()
+    stale = set()
     for value in group:
         for step in names:
             new = step[state[value]]
-            if new in given and np.array_equal(given[new], inputs[value]):
-                found.add(new)
-    return found
+            if new in actual and np.array_equal(actual[new], inputs[value]):
+                stale.add(new)
+    return stale
 
 
-def _honest(graph: Graph, inputs: Arrays, given: Arrays, seed: int) -> float | None:
-    """The worst statistic when all of `given` is within rounding of the graph's meaning."""
-    if not any(v in graph.producers for v in given):
+def _worst_statistic(graph: Graph, inputs: Arrays, actual: Arrays, seed: int) -> float | None:
+    """The worst statistic of `actual` against the graph's reference; None if it exceeds
+    rounding."""
+    if not any(v in graph.producers for v in actual):
         return None
     try:
-        found = survey(graph, inputs, given, seed=seed, measure_power=False).findings
+        findings = survey(graph, inputs, actual, seed=seed, measure_power=False).findings
     except VeraxError:
         return None
-    honest = (Kind.identical, Kind.rounding, Kind.precision)
-    if not found or any(f.kind not in honest for f in found):
+    accepted = (Kind.identical, Kind.rounding, Kind.precision)
+    if not findings or any(f.kind not in accepted for f in findings):
         return None
-    return max(f.statistic for f in found)
+    return max(f.statistic for f in findings)

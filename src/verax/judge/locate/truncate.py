@@ -1,10 +1,10 @@
-"""Where a mistake is, when the subject shows nothing inside: a search over parts of the network.
+"""Locates a mistake in a subject without observable inner values, by running parts of the network.
 
-The subject is handed a part: the nodes between two cuts, with the values at the first cut as its
-inputs and those at the second as its outputs. Halving the part that holds a mistake finds it in
-about log2(n) runs. Every part starts from values that the subject itself gave before, so the
-judgement of a short part is as sharp as the check of a node by itself, and behind a guilty node the
-search goes on from what that node gave: a second mistake is found as the first was.
+The subject gets a part: the nodes between two cuts, with the values at the first cut as its inputs
+and those at the second as its outputs. Bisecting the part that holds a mistake finds it in about
+log2(n) runs. Every part starts from values that the subject itself gave before, so the judgement
+of a short part is as sharp as the check of a node by itself, and after a faulty node the search
+continues from that node's actual values: a second mistake is found as the first was.
 
 Cuts are positions in the order of nodes. At a cut several values may be alive (branches); all of
 them are outputs of the part before it and inputs of the part behind it.
@@ -37,8 +37,8 @@ Values = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Guilty:
-    """A part that is wrong by itself: its graph, the inputs it was given, and what it answered.
+class FaultyPart:
+    """A part that is wrong by itself: its graph, its inputs, and its actual outputs.
 
     blame: as in a verdict; `region` there names the nodes when there are several.
     """
@@ -46,26 +46,26 @@ class Guilty:
     blame: Blame
     graph: Graph
     inputs: Mapping[str, np.ndarray]
-    given: Mapping[str, np.ndarray]
+    actual: Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Located:
-    """What the search found, in the order of the network.
+    """Result of the search, in the order of the network.
 
     evaluations: parts run. refused: cuts that the subject would not run, with the reason.
     undecided: what could not be judged, with the reason (blind parts, exhausted searches).
     """
 
-    guilty: tuple[Guilty, ...]
+    faulty: tuple[FaultyPart, ...]
     evaluations: int
     refused: Mapping[str, str] = field(default_factory=dict)
     undecided: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def blame(self) -> tuple[Blame, ...]:
-        """Every guilty node or region."""
-        return tuple(g.blame for g in self.guilty)
+        """The record of every faulty node or region."""
+        return tuple(g.blame for g in self.faulty)
 
 
 def locate(
@@ -77,7 +77,7 @@ def locate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Located:
-    """Every guilty node of a subject that runs parts of `graph` (`Capabilities.truncates`).
+    """Every faulty node of a subject that runs parts of `graph` (`Capabilities.truncates`).
 
     inputs: of the whole network, in declared types. wrong: whether its outputs are known to be a
     mistake, so that they need not be judged once more.
@@ -85,16 +85,16 @@ def locate(
     Raises what the subject raises when it cannot even run the whole network.
     """
     fixed = with_known_constants(specialise(graph, bind_symbols(graph, inputs)))
-    return _Search(fixed, runner, inputs, seed, progress).all(wrong)
+    return _PartSearch(fixed, runner, inputs, seed, progress).all(wrong)
 
 
 @dataclass(frozen=True)
-class _Part:
-    """What a run of the nodes from one cut to another showed. `after`: values alive behind it."""
+class _PartRun:
+    """A run of the nodes from one cut to another, judged. after: values alive at the second cut."""
 
     graph: Graph
     inputs: Values
-    given: Values
+    actual: Values
     after: Values
     survey: Survey
 
@@ -109,11 +109,12 @@ class _Part:
         return self.kind not in (Kind.mistake, Kind.undecided)
 
 
-class _Coarse(Exception):
-    """A node by itself is right in a coarser arithmetic: parts must be judged with that in mind."""
+class _CoarseArithmetic(Exception):
+    """A node by itself is right in a coarser arithmetic: parts must be judged in that
+    arithmetic."""
 
 
-class _Search:
+class _PartSearch:
     """One search. A cut at position p lies before node p; 0 is the inputs, `size` the outputs."""
 
     def __init__(
@@ -133,70 +134,72 @@ class _Search:
         self.coarse = False
         self.refused: dict[tuple[int, int], str] = {}
         self.undecided: dict[str, str] = {}
-        self.guilty: list[Guilty] = []
+        self.faulty: list[FaultyPart] = []
 
     def all(self, wrong: bool) -> Located:
-        """Settle one thing after the other until the rest is clean."""
+        """Resolve one fault after the other until the remaining nodes are clean."""
         start, values = 0, dict(self.inputs)
         while start < self.size:
             try:
-                found = self.first(start, self.size, values, None) if wrong else None
-                found = found or self.next(start, values)
-            except _Coarse:
+                resolved = self.first(start, self.size, values, None) if wrong else None
+                resolved = resolved or self.next(start, values)
+            except _CoarseArithmetic:
                 self.coarse = True
                 continue
-            if found is None:
+            if resolved is None:
                 break
-            (start, values), wrong = found, False
+            (start, values), wrong = resolved, False
         self._show(self.size, "done")
         cuts = {
-            f"{self._name(low)} to {self._name(high)}": why
-            for (low, high), why in self.refused.items()
+            f"{self._name(low)} to {self._name(high)}": reason
+            for (low, high), reason in self.refused.items()
         }
-        return Located(tuple(self.guilty), self.evaluations, cuts, self.undecided)
+        return Located(tuple(self.faulty), self.evaluations, cuts, self.undecided)
 
     def next(self, start: int, values: Values) -> tuple[int, Values] | None:
-        """Judge all that lies behind `start`, and settle the first thing in it."""
-        rest = self.run(start, self.size, values, power=True, must=start == 0)
-        if rest is None:
-            why = self.refused[start, self.size]
-            self.undecided[self.graph.outputs[-1]] = f"behind {self._name(start)}: {why}"
+        """Judge all nodes from `start` on, and resolve the first fault in them."""
+        remaining = self.run(start, self.size, values, power=True, must=start == 0)
+        if remaining is None:
+            reason = self.refused[start, self.size]
+            self.undecided[self.graph.outputs[-1]] = f"behind {self._name(start)}: {reason}"
             return None
-        return self.first(start, self.size, values, rest)
+        return self.first(start, self.size, values, remaining)
 
     def first(
-        self, low: int, high: int, values: Values, part: _Part | None
+        self, low: int, high: int, values: Values, part_run: _PartRun | None
     ) -> tuple[int, Values] | None:
-        """Settle the first wrong or undecidable thing from `low` to `high`.
+        """Resolve the first wrong or undecidable part from `low` to `high`: the cut after it and
+        the values there; None when all is clean.
 
-        part: how these nodes were judged together; None when they were not, but must hold a
-        mistake. -> the cut behind what was settled and the values there; None when all is clean.
+        part_run: these nodes judged together; None when they were not, but must hold a mistake.
         """
-        if part is not None and part.clean:
+        if part_run is not None and part_run.clean:
             return None
         if high - low == 1:
-            part = part or self.run(low, high, values)
-            return None if part is None or part.clean else self._settle(high, part)
-        searching = part is None or part.kind is Kind.mistake
-        if part is not None and not searching and self.evaluations >= MAX_UNDECIDED:
-            return self._settle(high, part)
+            part_run = part_run or self.run(low, high, values)
+            return None if part_run is None or part_run.clean else self._resolve(high, part_run)
+        searching = part_run is None or part_run.kind is Kind.mistake
+        if part_run is not None and not searching and self.evaluations >= MAX_UNDECIDED:
+            return self._resolve(high, part_run)
         half, middle = self._half(low, high, values, power=not searching)
         if half is None:
-            return None if part is None else self._settle(high, part)
-        found = self.first(low, middle, values, half)
-        if found is None:
-            known = None if searching else self.run(middle, high, half.after, power=True)
-            if searching or known is not None:
-                found = self.first(middle, high, half.after, known)
+            return None if part_run is None else self._resolve(high, part_run)
+        resolved = self.first(low, middle, values, half)
+        if resolved is None:
+            later = None if searching else self.run(middle, high, half.after, power=True)
+            if searching or later is not None:
+                resolved = self.first(middle, high, half.after, later)
         # In a coarse arithmetic a part as a whole is judged too roughly to accuse it.
-        if found is None and part is not None and searching and not self.coarse:
-            return self._together(low, high, values, part)
-        return found
+        if resolved is None and part_run is not None and searching and not self.coarse:
+            return self._shortest_sequence(low, high, values, part_run)
+        return resolved
 
-    def _together(self, low: int, high: int, values: Values, part: _Part) -> tuple[int, Values]:
-        """No node of `part` is wrong by itself: blame the shortest run of nodes that is.
+    def _shortest_sequence(
+        self, low: int, high: int, values: Values, part_run: _PartRun
+    ) -> tuple[int, Values]:
+        """Report the shortest sequence of nodes that is wrong, where no single node is.
 
-        That is how a faulty fusion looks, and a mistake behind cuts that the subject refuses.
+        A faulty fusion looks so, and a mistake next to cuts that the subject refuses.
         """
         first, last, start = low, high - 1, values
         while first < last:
@@ -204,7 +207,7 @@ class _Search:
             before = self.run(low, middle, values)
             behind = None if before is None else self.run(middle, high, before.after)
             if before is not None and behind is not None and behind.kind is Kind.mistake:
-                first, start, part = middle, before.after, behind
+                first, start, part_run = middle, before.after, behind
             else:
                 last = middle - 1
         shortest, end = first + 1, high
@@ -212,94 +215,97 @@ class _Search:
             middle = (shortest + end) // 2
             shorter = self.run(first, middle, start)
             if shorter is not None and shorter.kind is Kind.mistake:
-                end, part = middle, shorter
+                end, part_run = middle, shorter
             else:
                 shortest = middle + 1
-        return self._settle(end, part)
+        return self._resolve(end, part_run)
 
     def _half(
         self, low: int, high: int, values: Values, *, power: bool
-    ) -> tuple[_Part | None, int]:
+    ) -> tuple[_PartRun | None, int]:
         """Run from `low` to a cut near the middle that the subject accepts; None if none is."""
-        for tried, middle in enumerate(_from_the_middle(low, high)):
-            if self.evaluations >= MAX_EVALUATIONS or tried == MAX_REFUSALS:
+        for refusals, middle in enumerate(_from_the_middle(low, high)):
+            if self.evaluations >= MAX_EVALUATIONS or refusals == MAX_REFUSALS:
                 break
-            part = self.run(low, middle, values, power=power)
-            if part is not None:
-                return part, middle
+            part_run = self.run(low, middle, values, power=power)
+            if part_run is not None:
+                return part_run, middle
         return None, low
 
     def run(
         self, low: int, high: int, values: Values, *, power: bool = False, must: bool = False
-    ) -> _Part | None:
-        """Let the subject run nodes low .. high - 1 and judge what it gave; None if it refuses.
+    ) -> _PartRun | None:
+        """Let the subject run nodes low .. high - 1 and judge its outputs; None if it refuses.
 
         power: whether to find out what the judgement is blind to. must: raise what the subject
         raises.
         """
         passed = {v: a for v, a in values.items() if v in self.alive[high]}
-        made = [v for n in self.graph.nodes[low:high] for v in n.outputs if v in self.alive[high]]
-        if not made:
+        produced = [
+            v for n in self.graph.nodes[low:high] for v in n.outputs if v in self.alive[high]
+        ]
+        if not produced:
             nothing = dataclasses.replace(self.graph, inputs=(), outputs=(), nodes=())
-            return _Part(nothing, {}, {}, passed, Survey())
+            return _PartRun(nothing, {}, {}, passed, Survey())
         if (low, high) in self.refused:
             return None
         self._show(low, self._name(high))
-        part = cut(self.graph, values, made)
-        taken = {v: values[v] for v in part.inputs}
+        subgraph = cut(self.graph, values, produced)
+        fed = {v: values[v] for v in subgraph.inputs}
         self.evaluations += 1
         try:
-            shown = self.runner.run(part, taken)
+            results = self.runner.run(subgraph, fed)
         except VeraxError as error:
             if must:
                 raise
             self.refused[low, high] = error.cause
             return None
-        lacking = [v for v in made if v not in shown]
+        lacking = [v for v in produced if v not in results]
         if lacking:
             self.refused[low, high] = f"the subject gave no {', '.join(lacking)}"
             return None
         types = self.graph.types
-        given = {v: conform(np.asarray(shown[v]), types[v].dtype) for v in made}
-        found = survey(
-            part,
-            taken,
-            given,
+        actual = {v: conform(np.asarray(results[v]), types[v].dtype) for v in produced}
+        result = survey(
+            subgraph,
+            fed,
+            actual,
             seed=self.seed,
             measure_power=power,
             find_precision=self.coarse,
         )
-        judged = _Part(part, taken, given, {**passed, **given}, found)
+        judged = _PartRun(subgraph, fed, actual, {**passed, **actual}, result)
         if high - low == 1 and judged.kind is Kind.precision and not self.coarse:
-            raise _Coarse
+            raise _CoarseArithmetic
         return judged
 
-    def _settle(self, end: int, part: _Part) -> tuple[int, Values]:
-        """Blame the part, or note that it cannot be judged; the search goes on behind it."""
-        blames = part.survey.blame(part.graph)
-        if part.kind is Kind.mistake and blames:
-            blame = blames[0] if len(part.graph.nodes) == 1 else _as_region(blames, part)
-            self.guilty.append(Guilty(blame, part.graph, part.inputs, part.given))
-        for found in part.survey.findings:
-            if found.kind is Kind.undecided:
-                self.undecided[found.value] = found.reason
-        return end, part.after
+    def _resolve(self, end: int, part_run: _PartRun) -> tuple[int, Values]:
+        """Report the part as faulty, or note that it cannot be judged; the search continues after
+        it."""
+        blames = part_run.survey.blame(part_run.graph)
+        if part_run.kind is Kind.mistake and blames:
+            blame = blames[0] if len(part_run.graph.nodes) == 1 else _as_region(blames, part_run)
+            self.faulty.append(FaultyPart(blame, part_run.graph, part_run.inputs, part_run.actual))
+        for finding in part_run.survey.findings:
+            if finding.kind is Kind.undecided:
+                self.undecided[finding.value] = finding.reason
+        return end, part_run.after
 
     def _name(self, position: int) -> str:
-        """A cut is called after the node before it."""
+        """Name of a cut: that of the node before it."""
         if position == 0:
             return "the inputs"
         node = self.graph.nodes[position - 1]
         return node.name or node.outputs[0]
 
-    def _show(self, done: int, what: str) -> None:
+    def _show(self, done: int, description: str) -> None:
         if self.progress is not None:
-            self.progress(done, self.size, what)
+            self.progress(done, self.size, description)
 
 
-def _as_region(blames: tuple[Blame, ...], part: _Part) -> Blame:
-    """All nodes of the part, blamed at the value where the mistake shows first."""
-    names = tuple(n.name or n.outputs[0] for n in part.graph.nodes)
+def _as_region(blames: tuple[Blame, ...], part_run: _PartRun) -> Blame:
+    """The record of all nodes of the part, at the value where the mistake is first visible."""
+    names = tuple(n.name or n.outputs[0] for n in part_run.graph.nodes)
     reason = f"{blames[0].reason}; none of these nodes could be found wrong by itself"
     return dataclasses.replace(blames[0], region=names, reason=reason)
 

@@ -23,7 +23,7 @@ from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.judge.decide.criterion import Decision
 from verax.judge.decide.local import check_node, conform, finding, meaning, undecided
-from verax.judge.decide.ties import rounds_freely
+from verax.judge.decide.ties import rounds_to_integers
 from verax.judge.regions.budget import Budget, current, limit_to_budget, needs, why_too_large
 from verax.judge.regions.quantized_steps import named_integers
 from verax.judge.regions.region import Region, check_region, drawn_ahead
@@ -290,7 +290,7 @@ def _is_exact(graph: Graph, node: Node) -> bool:
 
     A quantization whose halves kernels round in different ways is none where nobody sees it.
     """
-    if rounds_freely(node.op):
+    if rounds_to_integers(node.op):
         return False
     types = [*(graph.types[v] for v in node.inputs if v is not None), *graph.output_types(node)]
     return node.op.exact or not any(t.dtype.is_float for t in types)

@@ -27,7 +27,7 @@ from verax.base.figures import times
 from verax.ir.graph import Graph, Node
 from verax.judge.decide.criterion import Decision
 from verax.judge.decide.local import conform
-from verax.judge.decide.ties import quantities, rounded_otherwise, rounds_freely
+from verax.judge.decide.ties import quantities, rounded_otherwise, rounds_to_integers
 from verax.judge.regions.baseline_runs import Cloud, apart
 from verax.judge.regions.int8 import IntegerScheme, applicable_schemes, best_mixture, mixed
 from verax.judge.regions.int8_products import PRODUCTS
@@ -59,7 +59,7 @@ FLOAT_STEPS = ("Floor", "Ceil", "Round", "Sign")
 
 def is_step(graph: Graph, node: Node) -> bool:
     """True if a node turns floats, which rounding may have changed, into integers or choices."""
-    if node.op.kind in FLOAT_STEPS or rounds_freely(node.op):
+    if node.op.kind in FLOAT_STEPS or rounds_to_integers(node.op):
         return True
     floats = any(t is not None and t.dtype.is_float for t in graph.input_types(node))
     return floats and any(not t.dtype.is_float for t in graph.output_types(node))
@@ -68,7 +68,7 @@ def is_step(graph: Graph, node: Node) -> bool:
 def quantises_inside(sampler: Sampler) -> bool:
     """True if the region quantizes to hidden values, or hidden values to observed ones."""
     return any(
-        rounds_freely(node.op)
+        rounds_to_integers(node.op)
         and (
             any(v in sampler.region.hidden for v in node.outputs)
             or any(v in sampler.region.hidden for v in node.inputs)
@@ -105,9 +105,9 @@ class StepJudge:
         """Observed values that depend on a quantization inside, except choices (indices, masks)."""
         reached: set[str] = set()
         for node in self.sampler.region.nodes:
-            if rounds_freely(node.op) or any(v in reached for v in node.inputs):
+            if rounds_to_integers(node.op) or any(v in reached for v in node.inputs):
                 types = zip(node.outputs, self.graph.output_types(node))
-                is_choice = is_step(self.graph, node) and not rounds_freely(node.op)
+                is_choice = is_step(self.graph, node) and not rounds_to_integers(node.op)
                 reached.update(v for v, t in types if t.dtype.is_float or not is_choice)
         return reached & set(self.sampler.region.observed)
 
@@ -117,7 +117,7 @@ class StepJudge:
         quantized: set[str] = set()
         for node in self.sampler.region.nodes:
             after = any(v in behind for v in node.inputs)
-            if rounds_freely(node.op) and not after:
+            if rounds_to_integers(node.op) and not after:
                 quantized.update(node.outputs)
             if after or is_step(self.graph, node):
                 behind.update(node.outputs)

@@ -356,7 +356,7 @@ class _Judgement:
             return outputs
 
         sampler.run(follow)
-        origin = trail.found.get(value)
+        origin = trail.origins.get(value)
         return None if origin is None else nan_decision(
             actual,
             self.expected[value],

@@ -16,7 +16,7 @@ import numpy as np
 from verax.base.deadline import require_time
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
-from verax.judge.decide.local import Meaning, meaning, stored
+from verax.judge.decide.local import ReferenceValues, meaning, stored
 from verax.judge.decide.ties import quantities, rounded_otherwise
 from verax.judge.regions.adjoint import Tape
 from verax.judge.regions.jumps import TIPPING, tips
@@ -139,7 +139,7 @@ class Sampler:
         self._draw(scale, watch)
         return tipped
 
-    def evaluate(self, node: Node, arrays: Sequence[Any]) -> Meaning:
+    def evaluate(self, node: Node, arrays: Sequence[Any]) -> ReferenceValues:
         declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
         return self._loosened(node, arrays, meaning(node, arrays, declared, outputs, errors=False))
 
@@ -148,7 +148,9 @@ class Sampler:
         types = tuple(None if x is None else TensorType.of(x) for x in wide)
         return evaluate_node(node, wide, types, self.graph.output_types(node))
 
-    def _loosened(self, node: Node, arrays: Sequence[Any], evaluated: Meaning) -> Meaning:
+    def _loosened(
+        self, node: Node, arrays: Sequence[Any], evaluated: ReferenceValues
+    ) -> ReferenceValues:
         """`evaluated`, where a cast of a hidden value to a coarser float is left unrounded.
 
         Its rounding becomes noise, like that of any other value stored in that type: its direction

@@ -14,7 +14,7 @@ import numpy as np
 from verax.ir.graph import Node
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
-from verax.judge.decide.local import Meaning
+from verax.judge.decide.local import ReferenceValues
 from verax.numerics.error_model import KAPPA, Rounding, U
 
 Arrays = list[Any]
@@ -104,7 +104,7 @@ class Suspect:
     inputs: tuple[Any, ...]
     outputs: tuple[TensorType, ...]
     actual: np.ndarray
-    meaning: Meaning
+    meaning: ReferenceValues
     output: int = 0
 
     @property

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verax.base.errors import UsageError
-from verax.judge.locate.optimisations import Chosen, guilty_optimisation
-from verax.judge.locate.together import MOST, fewest
+from verax.judge.locate.delta_debugging import MOST, minimal_failing_subset
+from verax.judge.locate.optimization_search import StepSelection, faulty_optimization
 from verax.records.bisection import Step
 from verax.records.verdict import Kind
 
@@ -24,7 +24,7 @@ def test_exactly_the_needed_ones_are_found(needed: set[int]) -> None:
         tried.append(some)
         return needed <= {*some}
 
-    assert fewest(range(40), fails) == tuple(sorted(needed))
+    assert minimal_failing_subset(range(40), fails) == tuple(sorted(needed))
     assert len(tried) == len(set(tried)) <= 8 * len(needed) + 4 <= MOST
 
 
@@ -35,19 +35,19 @@ def test_one_of_many_is_found_in_few_tries() -> None:
         tried.append(some)
         return 137 in some
 
-    assert fewest(range(200), fails) == (137,)
+    assert minimal_failing_subset(range(200), fails) == (137,)
     assert len(tried) <= 10
 
 
 def test_what_fails_without_any_needs_none() -> None:
-    assert fewest(range(9), lambda some: True) == ()
+    assert minimal_failing_subset(range(9), lambda some: True) == ()
 
 
 def test_nothing_more_can_be_left_out_of_what_is_found() -> None:
     def fails(some: tuple[int, ...]) -> bool:  # two ways to fail
         return {2, 3, 11} <= {*some} or {5, 7} <= {*some}
 
-    found = fewest(range(13), fails)
+    found = minimal_failing_subset(range(13), fails)
     assert fails(found)
     assert not any(fails(tuple(t for t in found if t != left)) for left in found)
 
@@ -74,12 +74,12 @@ def search(wrong: set[int], needs: Mapping[int, int] | None = None, refused: int
             raise UsageError("it cannot be had without its neighbours")
         return outputs(9 if wrong <= {*some} else len(some) / 100)
 
-    chosen = Chosen(
+    chosen = StepSelection(
         value,
         lambda some: [NAMES[i] for i in some if needs.get(i, i) in some],
         lambda i: Step(NAMES[i], NAMES[i].partition(":")[0], "O2", i),
     )
-    return guilty_optimisation(NAMES, lambda i: value(range(1, i + 1)), kind, None, chosen)
+    return faulty_optimization(NAMES, lambda i: value(range(1, i + 1)), kind, None, chosen)
 
 
 def test_a_step_that_is_wrong_alone_has_no_partner() -> None:

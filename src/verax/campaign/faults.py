@@ -90,22 +90,22 @@ class Site:
         inputs: position -> array, name of a value, or None. op: another operator. keep: how many
         of the inputs are kept.
         """
-        made: Any = op or self.node.op
+        operator: Any = op or self.node.op
         listed: list[Any] = list(self.node.inputs)
         for position, value in (inputs or {}).items():
             listed[position] = _ready(value) if isinstance(value, np.ndarray) else value
-        rival = Rewrite(dataclasses.replace(made, **attributes), tuple(listed[:keep]))
-        return rival if self._fits(rival) else None
+        rewrite = Rewrite(dataclasses.replace(operator, **attributes), tuple(listed[:keep]))
+        return rewrite if self._fits(rewrite) else None
 
-    def _fits(self, rival: Rewrite) -> bool:
+    def _fits(self, rewrite: Rewrite) -> bool:
         """Whether the rival is a valid node of the same output type."""
-        node, constants = rival.node(self.node)
+        node, constants = rewrite.node(self.node)
         types = {**self.graph.types, **{k: TensorType.of(v) for k, v in constants.items()}}
         try:
-            found, _ = infer_node(node, types, {**self.graph.constants, **constants})
+            types_inferred, _ = infer_node(node, types, {**self.graph.constants, **constants})
         except GraphError:
             return False
-        return found[0] == self.graph.types[self.node.outputs[0]]
+        return types_inferred[0] == self.graph.types[self.node.outputs[0]]
 
     def effect(self, change: Change) -> float:
         """How far the change moves the true outcome: T of its float64 difference in sigmas.
@@ -118,10 +118,10 @@ class Site:
         expected, rounding = own.outputs[0], own.roundings[0]
         wide = [None if a is None else _wide(a) for a in self.arrays]
         if isinstance(change, Rewrite):
-            planted = evaluate_rewrite(change, node, wide)
+            faulty = evaluate_rewrite(change, node, wide)
         else:
-            planted = np.asarray(change(wide, expected.copy()), np.float64)
-        difference = planted - expected
+            faulty = np.asarray(change(wide, expected.copy()), np.float64)
+        difference = faulty - expected
         if not difference.any():
             return 0.0
         if rounding is None:
@@ -131,7 +131,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Plant:
+class Fault:
     """A kind of mistake.
 
     operators: kinds of nodes that it applies to; make: the change at a site, None where it does not
@@ -153,19 +153,19 @@ def _wide(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
-def evaluate_rewrite(rival: Rewrite, node: Node, arrays: Sequence[Any]) -> np.ndarray:
+def evaluate_rewrite(rewrite: Rewrite, node: Node, arrays: Sequence[Any]) -> np.ndarray:
     """First output of the rival of `node`, on the node's arrays (float32 or float64)."""
     by_name = dict(zip(node.inputs, arrays))
     kinds = (a.dtype for a in arrays if a is not None and a.dtype.kind == "f")
     floats = next(kinds, np.dtype(np.float64))
     values: list[Any] = []
-    for i, v in enumerate(rival.inputs):
+    for i, v in enumerate(rewrite.inputs):
         if isinstance(v, np.ndarray):
             values.append(v.astype(floats) if v.dtype.kind == "f" else v)
         else:
             same = i < len(node.inputs) and node.inputs[i] == v
             values.append(arrays[i] if same else None if v is None else by_name[v])
-    return apply(rival.op, values)
+    return apply(rewrite.op, values)
 
 
 def apply(op: Operator, arrays: Sequence[Any]) -> np.ndarray:

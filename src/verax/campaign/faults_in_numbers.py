@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.campaign.plants import Change, Plant, Site
+from verax.campaign.faults import Change, Fault, Site
 
 FLOATS = (
     *("Conv", "ConvTranspose", "MaxPool", "AveragePool", "BatchNormalization", "Relu", "LeakyRelu"),
@@ -73,9 +73,9 @@ def shifted(site: Site) -> Change | None:
         return None
 
     def change(arrays: list[Any], y: np.ndarray) -> np.ndarray:
-        moved = np.zeros_like(y)
-        moved[..., 1:] = y[..., :-1]
-        return moved
+        result = np.zeros_like(y)
+        result[..., 1:] = y[..., :-1]
+        return result
 
     return change
 
@@ -112,9 +112,9 @@ def random_channels(site: Site) -> Change | None:
     if site.output.ndim < 3 or site.output.shape[1] < 4:
         return None
     count = site.output.shape[1]
-    chosen = site.random.permutation(count)[: count // 2]
+    selected = site.random.permutation(count)[: count // 2]
     factors = np.ones(count)
-    factors[chosen] = site.random.uniform(0.97, 1.03, len(chosen))
+    factors[selected] = site.random.uniform(0.97, 1.03, len(selected))
     shape = (1, -1, *(1,) * (site.output.ndim - 2))
     return lambda arrays, y: y * factors.reshape(shape)
 
@@ -129,28 +129,28 @@ def permuted_channels(site: Site) -> Change | None:
 
 def few_elements(site: Site) -> Change | None:
     """Three elements off by a few percent of the largest."""
-    where = site.random.choice(site.output.size, min(3, site.output.size), replace=False)
+    indices = site.random.choice(site.output.size, min(3, site.output.size), replace=False)
     size = float(np.abs(site.output).max(initial=0.0)) * 0.03
 
     def change(arrays: list[Any], y: np.ndarray) -> np.ndarray:
-        y.reshape(-1)[where] += size
+        y.reshape(-1)[indices] += size
         return y
 
     return change
 
 
-NUMBER_PLANTS: tuple[Plant, ...] = (
-    Plant("last row left at zero", SPATIAL, last_row_zero),
-    Plant("last column repeated", SPATIAL, last_column_repeated),
-    Plant("vector tail left out", FLOATS, vector_tail),
-    Plant("one channel left at zero", FLOATS, channel_zero),
-    Plant("shifted by a column", SPATIAL, shifted),
-    Plant("channels reversed", FLOATS, channels_reversed),
-    Plant("first image in place of the second", FLOATS, stale_batch),
-    Plant("an extra Relu", ("Conv", "BatchNormalization", "Add", "Gemm"), extra_relu),
-    Plant("noise of 1e-3", FLOATS, noise, outside=True),
-    Plant("random channels scaled", FLOATS, random_channels, outside=True),
-    Plant("channels in random order", FLOATS, permuted_channels),
-    Plant("three elements wrong", FLOATS, few_elements, outside=True),
+NUMBER_FAULTS: tuple[Fault, ...] = (
+    Fault("last row left at zero", SPATIAL, last_row_zero),
+    Fault("last column repeated", SPATIAL, last_column_repeated),
+    Fault("vector tail left out", FLOATS, vector_tail),
+    Fault("one channel left at zero", FLOATS, channel_zero),
+    Fault("shifted by a column", SPATIAL, shifted),
+    Fault("channels reversed", FLOATS, channels_reversed),
+    Fault("first image in place of the second", FLOATS, stale_batch),
+    Fault("an extra Relu", ("Conv", "BatchNormalization", "Add", "Gemm"), extra_relu),
+    Fault("noise of 1e-3", FLOATS, noise, outside=True),
+    Fault("random channels scaled", FLOATS, random_channels, outside=True),
+    Fault("channels in random order", FLOATS, permuted_channels),
+    Fault("three elements wrong", FLOATS, few_elements, outside=True),
 )
 """Kinds of mistakes of kernels."""

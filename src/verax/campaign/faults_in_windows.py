@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.campaign.plants import Change, Plant, Site, apply
-from verax.campaign.sketch import op
+from verax.campaign.faults import Change, Fault, Site, apply
+from verax.campaign.network_sketch import op
 
 Pair = tuple[int, int]
 CONVS = ("Conv", "ConvTranspose")
@@ -234,7 +234,7 @@ def resized(**options: Any) -> Callable[[Site], Change | None]:
     return make
 
 
-def _moved(pair: Pair) -> Pair:
+def _shifted_by_one(pair: Pair) -> Pair:
     """One pad from the end to the beginning, or back when there is none at the end."""
     begin, end = pair
     if end:
@@ -251,64 +251,64 @@ def _upper(pair: Pair) -> Pair:
     return (sum(pair) // 2, sum(pair) - sum(pair) // 2)
 
 
-WINDOW_PLANTS: tuple[Plant, ...] = (
-    Plant("pads: begin and end swapped", WINDOWED, pads(lambda p: (p[1], p[0]))),
-    Plant("pads: moved by one", WINDOWED, pads(_moved)),
-    Plant("pads: split evenly, the odd one first", WINDOWED, pads(_lower)),
-    Plant("pads: split evenly, the odd one last", WINDOWED, pads(_upper)),
-    Plant("padding repeats the edge", ("Conv", *POOLS), filled("edge")),
-    Plant("padding reflects", ("Conv",), filled("reflect")),
-    Plant("padding counts as zero", ("MaxPool",), filled("constant")),
-    Plant("dilation dropped", ("Conv", "ConvTranspose"), dilation_dropped),
-    Plant("kernel flipped", CONVS, weights(lambda s, w: w[:, :, ::-1, ::-1])),
-    Plant("kernel flipped in one axis", CONVS, weights(lambda s, w: w[..., ::-1])),
-    Plant("kernel transposed", CONVS, _square(lambda w: w.swapaxes(2, 3))),
-    Plant("input and output channels swapped", CONVS, weights(_swapped_channels)),
-    Plant(
+WINDOW_FAULTS: tuple[Fault, ...] = (
+    Fault("pads: begin and end swapped", WINDOWED, pads(lambda p: (p[1], p[0]))),
+    Fault("pads: moved by one", WINDOWED, pads(_shifted_by_one)),
+    Fault("pads: split evenly, the odd one first", WINDOWED, pads(_lower)),
+    Fault("pads: split evenly, the odd one last", WINDOWED, pads(_upper)),
+    Fault("padding repeats the edge", ("Conv", *POOLS), filled("edge")),
+    Fault("padding reflects", ("Conv",), filled("reflect")),
+    Fault("padding counts as zero", ("MaxPool",), filled("constant")),
+    Fault("dilation dropped", ("Conv", "ConvTranspose"), dilation_dropped),
+    Fault("kernel flipped", CONVS, weights(lambda s, w: w[:, :, ::-1, ::-1])),
+    Fault("kernel flipped in one axis", CONVS, weights(lambda s, w: w[..., ::-1])),
+    Fault("kernel transposed", CONVS, _square(lambda w: w.swapaxes(2, 3))),
+    Fault("input and output channels swapped", CONVS, weights(_swapped_channels)),
+    Fault(
         "weights read as OHWI",
         CONVS,
         weights(_read_as(0, 2, 3, 1)),
     ),
-    Plant(
+    Fault(
         "weights read as HWIO",
         CONVS,
         weights(_read_as(2, 3, 1, 0)),
     ),
-    Plant("groups reversed", CONVS, weights(_reversed_groups)),
-    Plant("depthwise filters rolled", ("Conv",), weights(_rolled_filters)),
-    Plant("groups interleaved", CONVS, groups_interleaved),
-    Plant("output channels of groups interleaved", CONVS, outputs_interleaved),
-    Plant("input channels reversed", ("Conv",), weights(lambda s, w: w[:, ::-1])),
-    Plant("bias missing", CONVS, no_bias),
-    Plant("bias twice", CONVS, bias(lambda b: 2 * b)),
-    Plant("bias rolled by one channel", CONVS, bias(lambda b: np.roll(b, 1))),
-    Plant("one weight off by 1e-3", CONVS, one_weight, outside=True),
-    Plant("last input channel left out", CONVS, weights(last_input_channel)),
-    Plant("last kernel row left out", CONVS, weights(last_kernel_row)),
-    Plant("output_padding in front", ("ConvTranspose",), output_padding_in_front),
-    Plant("output_padding left at zero", ("ConvTranspose",), output_padding_zero),
-    Plant("average for maximum", ("MaxPool",), another_pool("AveragePool")),
-    Plant("maximum for average", ("AveragePool",), another_pool("MaxPool")),
-    Plant("count_include_pad turned round", ("AveragePool",), include_pad),
-    Plant("ceil_mode dropped", POOLS, window_dropped),
-    Plant("resize: nearest", ("Resize",), resized(mode="nearest")),
-    Plant("resize: linear", ("Resize",), resized(mode="linear")),
-    Plant(
+    Fault("groups reversed", CONVS, weights(_reversed_groups)),
+    Fault("depthwise filters rolled", ("Conv",), weights(_rolled_filters)),
+    Fault("groups interleaved", CONVS, groups_interleaved),
+    Fault("output channels of groups interleaved", CONVS, outputs_interleaved),
+    Fault("input channels reversed", ("Conv",), weights(lambda s, w: w[:, ::-1])),
+    Fault("bias missing", CONVS, no_bias),
+    Fault("bias twice", CONVS, bias(lambda b: 2 * b)),
+    Fault("bias rolled by one channel", CONVS, bias(lambda b: np.roll(b, 1))),
+    Fault("one weight off by 1e-3", CONVS, one_weight, outside=True),
+    Fault("last input channel left out", CONVS, weights(last_input_channel)),
+    Fault("last kernel row left out", CONVS, weights(last_kernel_row)),
+    Fault("output_padding in front", ("ConvTranspose",), output_padding_in_front),
+    Fault("output_padding left at zero", ("ConvTranspose",), output_padding_zero),
+    Fault("average for maximum", ("MaxPool",), another_pool("AveragePool")),
+    Fault("maximum for average", ("AveragePool",), another_pool("MaxPool")),
+    Fault("count_include_pad turned round", ("AveragePool",), include_pad),
+    Fault("ceil_mode dropped", POOLS, window_dropped),
+    Fault("resize: nearest", ("Resize",), resized(mode="nearest")),
+    Fault("resize: linear", ("Resize",), resized(mode="linear")),
+    Fault(
         "resize: half pixel",
         ("Resize",),
         resized(coordinate_transformation_mode="half_pixel"),
     ),
-    Plant(
+    Fault(
         "resize: asymmetric",
         ("Resize",),
         resized(coordinate_transformation_mode="asymmetric"),
     ),
-    Plant(
+    Fault(
         "resize: align corners",
         ("Resize",),
         resized(coordinate_transformation_mode="align_corners"),
     ),
-    Plant("resize: rounds down", ("Resize",), resized(nearest_mode="floor")),
-    Plant("resize: rounds up", ("Resize",), resized(nearest_mode="ceil")),
+    Fault("resize: rounds down", ("Resize",), resized(nearest_mode="floor")),
+    Fault("resize: rounds up", ("Resize",), resized(nearest_mode="ceil")),
 )
 """Kinds of mistakes in operators with windows."""

@@ -1,4 +1,4 @@
-"""Kinds of mistakes in normalisation, activations, arithmetic, dense layers and moving data."""
+"""Kinds of mistakes in normalization, activations, arithmetic, dense layers and moving data."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.campaign.plants import Change, Plant, Site
-from verax.campaign.sketch import op
+from verax.campaign.faults import Change, Fault, Site
+from verax.campaign.network_sketch import op
 
 Make = Callable[[Site], Change | None]
 NORM = ("BatchNormalization",)
@@ -18,7 +18,7 @@ SCALE, SHIFT, MEAN, VARIANCE = 1, 2, 3, 4
 
 
 def attribute(**values: Any) -> Make:
-    """Attributes set to other values; where they have these already, nothing is planted."""
+    """Attributes set to other values; where they have these already, nothing is injected."""
 
     def make(site: Site) -> Change | None:
         own = site.node.op.attributes()
@@ -113,7 +113,7 @@ def deviation(site: Site) -> Change | None:
 
 
 def shift_before_scale(site: Site) -> Change | None:
-    """scale (x' + shift) instead of scale x' + shift, x' being normalised."""
+    """scale (x' + shift) instead of scale x' + shift, x' being normalized."""
     scale, shift = site.constant(SCALE), site.constant(SHIFT)
     return None if scale is None or shift is None else site.rewrite({SHIFT: scale * shift})
 
@@ -140,8 +140,8 @@ def operand_missing(site: Site) -> Change | None:
 def other_axis(site: Site) -> Change | None:
     """Softmax and the like along another axis."""
     rank, own = site.output.ndim, site.node.op.attributes()["axis"] % site.output.ndim
-    others = [a for a in range(1, rank) if a != own] or [0]
-    return site.rewrite(axis=others[0]) if others[0] != own else None
+    candidates = [a for a in range(1, rank) if a != own] or [0]
+    return site.rewrite(axis=candidates[0]) if candidates[0] != own else None
 
 
 def reversed_inputs(site: Site) -> Change | None:
@@ -215,74 +215,74 @@ def slice_moved(site: Site) -> Change | None:
     return site.rewrite({1: starts - 1, 2: ends - 1}) if starts.min() > 0 else None
 
 
-NODE_PLANTS: tuple[Plant, ...] = (
-    Plant("epsilon 1e-3", AFFINE, attribute(epsilon=1e-3)),
-    Plant("epsilon 1e-5", AFFINE, attribute(epsilon=1e-5)),
-    Plant("epsilon 0", AFFINE, attribute(epsilon=0.0)),
-    Plant("epsilon outside of the root", NORM, epsilon_outside),
-    Plant("variance N / (N - 1)", NORM, unbiased_variance),
-    Plant("variance taken for the deviation", NORM, deviation),
-    Plant("scale missing", AFFINE, edited(SCALE, np.ones_like)),
-    Plant("shift missing", AFFINE, edited(SHIFT, np.zeros_like)),
-    Plant("mean missing", NORM, edited(MEAN, np.zeros_like)),
-    Plant("mean and shift swapped", NORM, swapped(SHIFT, MEAN)),
-    Plant("shift before scale", NORM, shift_before_scale),
-    Plant("negative scale folded through Relu", ("Relu",), negative_scale_through_relu),
-    Plant("Relu left out", ("Relu",), lambda s: lambda arrays, y: arrays[0]),
-    Plant("Relu as LeakyRelu", ("Relu",), instead("LeakyRelu", alpha=0.01)),
-    Plant("Relu as Relu6", ("Relu",), clipped(0, 6)),
-    Plant("Relu for LeakyRelu", ("LeakyRelu", "Elu", "PRelu"), instead("Relu")),
-    Plant("slope 0.01", ("LeakyRelu",), attribute(alpha=0.01)),
-    Plant("slope 0.2", ("LeakyRelu",), attribute(alpha=0.2)),
-    Plant("slopes of the channels rolled", ("PRelu",), edited(1, lambda a: _shift(a, 0))),
-    Plant("upper bound left out", ("Clip",), lambda s: s.rewrite(keep=2)),
-    Plant("lower bound left out", ("Clip",), lambda s: s.rewrite({1: None})),
-    Plant("tanh in Gelu", ("Gelu",), attribute(approximate="tanh")),
-    Plant("erf in Gelu", ("Gelu",), attribute(approximate="none")),
-    Plant("Relu6 / 6 for Sigmoid", ("Sigmoid",), instead("HardSigmoid")),
-    Plant("Swish for HardSwish", ("HardSwish",), instead("Swish")),
-    Plant("Elu alpha", ("Elu",), scaled("alpha", 2.0)),
-    Plant("operand missing", ("Add", "Sub", "Mul", "Div"), operand_missing),
-    Plant("operands exchanged", ("Sub", "Div"), swapped(0, 1)),
-    Plant(
+NODE_FAULTS: tuple[Fault, ...] = (
+    Fault("epsilon 1e-3", AFFINE, attribute(epsilon=1e-3)),
+    Fault("epsilon 1e-5", AFFINE, attribute(epsilon=1e-5)),
+    Fault("epsilon 0", AFFINE, attribute(epsilon=0.0)),
+    Fault("epsilon outside of the root", NORM, epsilon_outside),
+    Fault("variance N / (N - 1)", NORM, unbiased_variance),
+    Fault("variance taken for the deviation", NORM, deviation),
+    Fault("scale missing", AFFINE, edited(SCALE, np.ones_like)),
+    Fault("shift missing", AFFINE, edited(SHIFT, np.zeros_like)),
+    Fault("mean missing", NORM, edited(MEAN, np.zeros_like)),
+    Fault("mean and shift swapped", NORM, swapped(SHIFT, MEAN)),
+    Fault("shift before scale", NORM, shift_before_scale),
+    Fault("negative scale folded through Relu", ("Relu",), negative_scale_through_relu),
+    Fault("Relu left out", ("Relu",), lambda s: lambda arrays, y: arrays[0]),
+    Fault("Relu as LeakyRelu", ("Relu",), instead("LeakyRelu", alpha=0.01)),
+    Fault("Relu as Relu6", ("Relu",), clipped(0, 6)),
+    Fault("Relu for LeakyRelu", ("LeakyRelu", "Elu", "PRelu"), instead("Relu")),
+    Fault("slope 0.01", ("LeakyRelu",), attribute(alpha=0.01)),
+    Fault("slope 0.2", ("LeakyRelu",), attribute(alpha=0.2)),
+    Fault("slopes of the channels rolled", ("PRelu",), edited(1, lambda a: _shift(a, 0))),
+    Fault("upper bound left out", ("Clip",), lambda s: s.rewrite(keep=2)),
+    Fault("lower bound left out", ("Clip",), lambda s: s.rewrite({1: None})),
+    Fault("tanh in Gelu", ("Gelu",), attribute(approximate="tanh")),
+    Fault("erf in Gelu", ("Gelu",), attribute(approximate="none")),
+    Fault("Relu6 / 6 for Sigmoid", ("Sigmoid",), instead("HardSigmoid")),
+    Fault("Swish for HardSwish", ("HardSwish",), instead("Swish")),
+    Fault("Elu alpha", ("Elu",), scaled("alpha", 2.0)),
+    Fault("operand missing", ("Add", "Sub", "Mul", "Div"), operand_missing),
+    Fault("operands exchanged", ("Sub", "Div"), swapped(0, 1)),
+    Fault(
         "first operand twice",
         ("Add", "Mul", "Max", "Min"),
         lambda s: s.rewrite({1: s.node.inputs[0]}),
     ),
-    Plant("Sub for Add", ("Add",), instead("Sub", None)),
-    Plant("Add for Mul", ("Mul",), instead("Add", None)),
-    Plant("Mul for Div", ("Div",), instead("Mul", None)),
-    Plant("softmax along another axis", ("Softmax",), other_axis),
-    Plant(
+    Fault("Sub for Add", ("Add",), instead("Sub", None)),
+    Fault("Add for Mul", ("Mul",), instead("Add", None)),
+    Fault("Mul for Div", ("Div",), instead("Mul", None)),
+    Fault("softmax along another axis", ("Softmax",), other_axis),
+    Fault(
         "log of softmax",
         ("Softmax",),
         lambda s: s.rewrite(op=op("LogSoftmax", axis=s.node.op.attributes()["axis"])),
     ),
-    Plant(
+    Fault(
         "LRN alpha not divided by size",
         ("LRN",),
         lambda s: s.rewrite(alpha=s.node.op.attributes()["alpha"] * s.node.op.attributes()["size"]),
     ),
-    Plant("LRN size", ("LRN",), lambda s: s.rewrite(size=s.node.op.attributes()["size"] + 2)),
-    Plant("LRN bias 1", ("LRN",), attribute(bias=1.0)),
-    Plant(
+    Fault("LRN size", ("LRN",), lambda s: s.rewrite(size=s.node.op.attributes()["size"] + 2)),
+    Fault("LRN bias 1", ("LRN",), attribute(bias=1.0)),
+    Fault(
         "LRN beta",
         ("LRN",),
         lambda s: s.rewrite(beta=0.5 if s.node.op.attributes()["beta"] == 0.75 else 0.75),
     ),
-    Plant("concatenated in the other order", ("Concat",), reversed_inputs),
-    Plant("matrix in the other layout", ("Gemm", "MatMul"), matrix_layout),
-    Plant("bias of Gemm missing", ("Gemm",), no_third_input),
-    Plant("alpha of Gemm ignored", ("Gemm",), attribute(alpha=1.0)),
-    Plant("beta of Gemm ignored", ("Gemm",), attribute(beta=1.0)),
-    Plant("flattened channels last", ("Flatten",), channels_last_flatten),
-    Plant("mean over N + 1", ("GlobalAveragePool", "ReduceMean"), mean_of_more),
-    Plant("maximum for mean", ("GlobalAveragePool",), instead("GlobalMaxPool")),
-    Plant("sum for mean", ("ReduceMean",), instead("ReduceSum", None)),
-    Plant("mode of Pad", ("Pad",), other_mode("constant", "edge", "reflect")),
-    Plant("Pad: begin and end swapped", ("Pad",), pad_ends_swapped),
-    Plant("Pad: value", ("Pad",), pad_value),
-    Plant("slice moved by one", ("Slice",), slice_moved),
-    Plant("DepthToSpace in the other mode", ("DepthToSpace",), other_mode("DCR", "CRD")),
+    Fault("concatenated in the other order", ("Concat",), reversed_inputs),
+    Fault("matrix in the other layout", ("Gemm", "MatMul"), matrix_layout),
+    Fault("bias of Gemm missing", ("Gemm",), no_third_input),
+    Fault("alpha of Gemm ignored", ("Gemm",), attribute(alpha=1.0)),
+    Fault("beta of Gemm ignored", ("Gemm",), attribute(beta=1.0)),
+    Fault("flattened channels last", ("Flatten",), channels_last_flatten),
+    Fault("mean over N + 1", ("GlobalAveragePool", "ReduceMean"), mean_of_more),
+    Fault("maximum for mean", ("GlobalAveragePool",), instead("GlobalMaxPool")),
+    Fault("sum for mean", ("ReduceMean",), instead("ReduceSum", None)),
+    Fault("mode of Pad", ("Pad",), other_mode("constant", "edge", "reflect")),
+    Fault("Pad: begin and end swapped", ("Pad",), pad_ends_swapped),
+    Fault("Pad: value", ("Pad",), pad_value),
+    Fault("slice moved by one", ("Slice",), slice_moved),
+    Fault("DepthToSpace in the other mode", ("DepthToSpace",), other_mode("DCR", "CRD")),
 )
 """Kinds of mistakes in operators without windows."""

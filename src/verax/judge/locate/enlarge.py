@@ -1,16 +1,17 @@
-"""Widening: was a value that its own node cannot explain computed from other inputs than shown?
+"""Enlarges regions: checks whether a wrong value was computed from other inputs than observed.
 
 A runtime that fuses nodes keeps the values between them in registers, in another rounding or none;
-what it shows of them when it is asked was computed on the side. Then a node's shown output does not
-follow from its shown inputs, and judged by itself it looks guilty. So an accusation has to survive
-wider views: the node together with those before it, further and further back, up to the network's
-inputs. The narrowest view in which the value is within rounding tells what must have been fused.
+the ones that it gives on request were computed separately. Then a node's observed output does not
+follow from its observed inputs, and judged by itself it looks faulty. So a mistake has to persist
+in larger regions: the node together with those before it, further and further back, up to the
+network's inputs. The smallest region in which the value is within rounding tells which nodes were
+fused.
 
-Two things keep real mistakes from hiding in a wide view, where more rounding is allowed for:
-- a subject that runs parts of a network is asked for the node alone, on the inputs that it showed.
-  If that gives the shown bits, they were computed from the shown inputs: the accusation stands. So
-  it does when the node is wrong by itself;
-- no view reaches past a value that was found guilty: what comes behind starts from what was given.
+Two rules keep real mistakes from hiding in a large region, where more rounding is allowed:
+- a subject that runs parts of a network runs the node alone, on the observed inputs. If that gives
+the observed bits, they were computed from the observed inputs: the mistake is confirmed. So it is
+when the node is wrong by itself;
+- no region extends past a faulty value: later nodes start from its actual numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from verax.ir.graph import Graph, Node, reinfer, same_bits
 from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node, conform
 from verax.judge.decide.possible import using
-from verax.judge.decide.ties import UNDEFINED, rounds_freely
+from verax.judge.decide.ties import UNDEFINED, rounds_to_integers
 from verax.judge.protocol import Runner, renamed_answers
 from verax.judge.regions.budget import needs, why_too_large
 from verax.judge.regions.network import Progress, Survey, fits
@@ -48,34 +49,34 @@ ROUNDS = 4
 Arrays = Mapping[str, np.ndarray]
 
 
-def widen(
+def enlarge_regions(
     graph: Graph,
-    found: Survey,
-    shown: Arrays,
+    result: Survey,
+    observed: Arrays,
     subject: Runner,
     *,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Survey:
-    """`found` without accusations that only the narrow view makes.
+    """`result` without mistakes that do not persist in larger regions.
 
-    shown: the network's inputs, and every value that the subject showed, by name. A finding that
-    is taken back becomes `rounding` (or `undecided`, where no view accepts and some cannot tell)
-    and lists the nodes of the view; `power` gets what that view could still have seen.
+    observed: the network's inputs, and every observed value, by name. A withdrawn finding becomes
+    `rounding` (or `undecided`, where no region accepts and some cannot tell) and lists the nodes of
+    the region; `power` gets the power of the check there.
     """
-    typed = {v: conform(np.asarray(a), graph.types[v].dtype) for v, a in shown.items()}
-    known = {**graph.constants, **{v: a for v, a in typed.items() if fits(graph.types[v], a)}}
-    accused = [f for f in found.findings if f.kind is Kind.mistake and f.test != "type"]
-    if not accused:
-        return found
-    undefined = {f.value for f in found.findings if f.test == UNDEFINED}
-    proven = _computed_from_shown(graph, accused, known, subject)
-    guilty: set[str] = set()
+    typed = {v: conform(np.asarray(a), graph.types[v].dtype) for v, a in observed.items()}
+    arrays = {**graph.constants, **{v: a for v, a in typed.items() if fits(graph.types[v], a)}}
+    suspected = [f for f in result.findings if f.kind is Kind.mistake and f.test != "type"]
+    if not suspected:
+        return result
+    undefined = {f.value for f in result.findings if f.test == UNDEFINED}
+    proven = _computed_from_observed(graph, suspected, arrays, subject)
+    faulty: set[str] = set()
     changed: dict[str, Finding] = {}
-    power = list(found.power)
-    for i, finding in enumerate(accused):
+    power = list(result.power)
+    for i, finding in enumerate(suspected):
         if progress is not None:
-            progress(i, len(accused), f"looking at {finding.node} in wider views")
+            progress(i, len(suspected), f"looking at {finding.node} in wider views")
         behind = [v for v in graph.producers[finding.value].inputs if v in undefined]
         if behind and not graph.types[finding.value].dtype.is_float:
             undefined.add(finding.value)
@@ -85,34 +86,34 @@ def widen(
             )
             continue
         if finding.value in proven:
-            guilty.add(finding.value)
+            faulty.add(finding.value)
             continue
         try:
-            most = NEAR if len(guilty) > FULLY else 0
-            wider = _accepted(graph, finding, known, guilty, seed, most)
+            max_steps = NEAR if len(faulty) > FULLY else 0
+            wider = _accepted(graph, finding, arrays, faulty, seed, max_steps)
         except OutOfTime as error:
             reason = f"{finding.reason}; wider views of it were not looked at: {error}"
             wider = dataclasses.replace(finding, kind=Kind.undecided, reason=reason)
         if wider is None:
-            guilty.add(finding.value)
+            faulty.add(finding.value)
             continue
         changed[finding.value] = wider
         if wider.kind in ACCEPTED:
-            power.append(_power_left(graph, wider, known[finding.value]))
-    findings = [changed.get(f.value, f) if f.kind is Kind.mistake else f for f in found.findings]
-    return dataclasses.replace(found, findings=findings, power=power)
+            power.append(_power_left(graph, wider, arrays[finding.value]))
+    findings = [changed.get(f.value, f) if f.kind is Kind.mistake else f for f in result.findings]
+    return dataclasses.replace(result, findings=findings, power=power)
 
 
 def _accepted(
-    graph: Graph, narrow: Finding, known: Arrays, guilty: set[str], seed: int, most: int
+    graph: Graph, narrow: Finding, arrays: Arrays, faulty: set[str], seed: int, max_steps: int
 ) -> Finding | None:
-    """The finding of the narrowest view that does not accuse; None when all of them do.
+    """The finding of the smallest region in which it is no mistake; None when it is one in all.
 
-    most: steps back to go; 0 goes back to the network's inputs.
+    max_steps: steps back to go; 0 goes back to the network's inputs.
     """
     doubtful: Finding | None = None
-    for region in _views(graph, narrow, known.keys(), guilty, most):
-        large = why_too_large(needs(graph, region, known))
+    for region in _larger_regions(graph, narrow, arrays.keys(), faulty, max_steps):
+        large = why_too_large(needs(graph, region, arrays))
         if large:
             return doubtful or dataclasses.replace(
                 narrow,
@@ -122,10 +123,10 @@ def _accepted(
             )
         with using(frozenset()):
             (wide,), _ = check_region(
-                graph, region, known, seed, measure_power=False, find_precision=False
+                graph, region, arrays, seed, measure_power=False, find_precision=False
             )
         if wide.kind in ACCEPTED:
-            return _taken_back(narrow, wide, region, known[narrow.value])
+            return _withdrawn(narrow, wide, region, arrays[narrow.value])
         if wide.kind is Kind.undecided and doubtful is None:
             doubtful = dataclasses.replace(
                 wide,
@@ -135,8 +136,8 @@ def _accepted(
     return doubtful
 
 
-def _taken_back(narrow: Finding, wide: Finding, region: Region, given: np.ndarray) -> Finding:
-    left = _visible(wide, given)
+def _withdrawn(narrow: Finding, wide: Finding, region: Region, actual: np.ndarray) -> Finding:
+    left = _visible(wide, actual)
     if wide.kind is Kind.precision:
         return dataclasses.replace(
             wide, reason=f"together with {_listed(region, narrow)}, {wide.reason}"
@@ -158,59 +159,59 @@ def _listed(region: Region, narrow: Finding) -> str:
     return listed if len(before) <= 4 else f"{len(before)} nodes before it ({listed} the last)"
 
 
-def _visible(finding: Finding, given: np.ndarray) -> float:
-    """Relative error, spread over the value, that the view would have called a mistake."""
-    size = st.root_mean_square(np.nan_to_num(given.astype(np.float64)))
+def _visible(finding: Finding, actual: np.ndarray) -> float:
+    """Relative error, spread over the value, that would have been a mistake in the region."""
+    size = st.root_mean_square(np.nan_to_num(actual.astype(np.float64)))
     limit = st.SUSPICIOUS_T * st.group_limit(finding.elements)
     return limit * finding.sigma / size if size > 0 else np.inf
 
 
-def _power_left(graph: Graph, finding: Finding, given: np.ndarray) -> Power:
-    visible = _visible(finding, given) if graph.types[finding.value].dtype.is_float else np.inf
+def _power_left(graph: Graph, finding: Finding, actual: np.ndarray) -> Power:
+    visible = _visible(finding, actual) if graph.types[finding.value].dtype.is_float else np.inf
     return Power(finding.value, finding.node, float(visible))
 
 
-def _views(
-    graph: Graph, narrow: Finding, known: Iterable[str], guilty: set[str], most: int
+def _larger_regions(
+    graph: Graph, narrow: Finding, available: Iterable[str], faulty: set[str], max_steps: int
 ) -> Iterator[Region]:
-    """The value's nodes with more and more of those before them, each view once.
+    """Yield regions of the value's node with more and more of the nodes before it.
 
-    Integers and truth values that were shown are read as they are at first; the last view computes
-    them as well, but for quantised ones: an integer has no other rounding.
+    Observed integers and truth values are read as they are at first; the last region computes them
+    as well, except quantized ones: an integer has no other rounding.
     """
-    shown = set(known)
-    choices = {v for v in shown if not graph.types[v].dtype.is_float}
-    quantised = {
-        v for v in choices if v in graph.producers and rounds_freely(graph.producers[v].op)
+    observed = set(available)
+    choices = {v for v in observed if not graph.types[v].dtype.is_float}
+    quantized = {
+        v for v in choices if v in graph.producers and rounds_to_integers(graph.producers[v].op)
     }
     last = frozenset(n.outputs[0] for n in graph.nodes if (n.name or n.outputs[0]) in narrow.region)
-    for steps, exact in _depths(most):
-        stops = guilty | (quantised if exact else choices)
-        members = _back(graph, narrow, shown, stops, steps)
+    for steps, exact in _depths(max_steps):
+        stops = faulty | (quantized if exact else choices)
+        members = _back(graph, narrow, observed, stops, steps)
         names = frozenset(n.outputs[0] for n in members)
         if len(members) < 2 or names <= last:
             continue
         last = names
         ordered = tuple(n for n in graph.nodes if n.outputs[0] in names)
-        made = {v for n in ordered for v in n.outputs}
-        yield Region(ordered, frozenset(made - {narrow.value}), (narrow.value,))
+        produced = {v for n in ordered for v in n.outputs}
+        yield Region(ordered, frozenset(produced - {narrow.value}), (narrow.value,))
 
 
-def _depths(most: int) -> Iterator[tuple[int | None, bool]]:
-    """Steps back (None: as far as it goes), and whether shown integers are computed as well."""
+def _depths(max_steps: int) -> Iterator[tuple[int | None, bool]]:
+    """Yield (steps back, None for all; whether observed integers are computed as well)."""
     step, following = 1, 2
-    while step <= (most or 64):
+    while step <= (max_steps or 64):
         yield step, False
         step, following = following, step + following
-    if not most:
+    if not max_steps:
         yield None, False
         yield None, True
 
 
 def _back(
-    graph: Graph, narrow: Finding, shown: set[str], stops: set[str], steps: int | None
+    graph: Graph, narrow: Finding, observed: set[str], stops: set[str], steps: int | None
 ) -> list[Node]:
-    """Nodes that lead to the value within so many steps, hidden ones without counting."""
+    """Nodes that lead to the value within `steps`, where hidden values do not count."""
     members: dict[str, Node] = {}
     level = [graph.producers[narrow.value]]
     depth = 0
@@ -224,7 +225,7 @@ def _back(
                 producer = graph.producers.get(value) if value is not None else None
                 if producer is None or value in stops or producer.outputs[0] in members:
                     continue
-                if value in shown and steps is not None and depth >= steps:
+                if value in observed and steps is not None and depth >= steps:
                     continue
                 following.append(producer)
         level = following
@@ -232,22 +233,22 @@ def _back(
     return list(members.values())
 
 
-def _computed_from_shown(
+def _computed_from_observed(
     graph: Graph,
-    accused: Sequence[Finding],
-    known: Arrays,
+    suspected: Sequence[Finding],
+    arrays: Arrays,
     subject: Runner,
 ) -> set[str]:
-    """Accused values that the subject, given nothing but what it showed before them, computes to
-    the same bits or wrongly again. A subject that never fuses proves all of them."""
+    """Suspected values that the subject, run on the observed inputs of their nodes alone, computes
+    to the same bits or wrongly again. All of them for a subject that never fuses."""
     if subject.capabilities.stepwise:
-        return {f.value for f in accused}
+        return {f.value for f in suspected}
     if not subject.capabilities.truncates or subject.stored_inputs is not None:
         return set()
     proven: set[str] = set()
-    singles = [f.value for f in accused if not f.region]
-    for value, again in _alone(graph, singles, known, subject):
-        if same_bits(again, known[value]) or _is_wrong(graph, value, again, known):
+    singles = [f.value for f in suspected if not f.region]
+    for value, again in _run_singly(graph, singles, arrays, subject):
+        if same_bits(again, arrays[value]) or _is_wrong(graph, value, again, arrays):
             proven.add(value)
     return proven
 
@@ -268,82 +269,82 @@ def without_fused_shapes(
     ]
     if not misfits or subject.capabilities.stepwise or not subject.capabilities.truncates:
         return dict(values), ()
-    known = {**graph.constants, **inputs, **{v: a for v, a in values.items() if v not in misfits}}
+    arrays = {**graph.constants, **inputs, **{v: a for v, a in values.items() if v not in misfits}}
     testable = [
-        v for v in misfits if all(i is None or i in known for i in graph.producers[v].inputs)
+        v for v in misfits if all(i is None or i in arrays for i in graph.producers[v].inputs)
     ]
-    right = {v for v, a in _alone(graph, testable, known, subject) if fits(graph.types[v], a)}
+    right = {v for v, a in _run_singly(graph, testable, arrays, subject) if fits(graph.types[v], a)}
     if not right or any(v not in right for v in testable):
         return dict(values), ()
     first = misfits[0]
-    given = f"{values[first].dtype}[{', '.join(map(str, values[first].shape))}]"
+    shape = f"{values[first].dtype}[{', '.join(map(str, values[first].shape))}]"
     note = (
-        f"{subject.name} shows {given} under the name {first!r}, which is {graph.types[first]}, "
+        f"{subject.name} shows {shape} under the name {first!r}, which is {graph.types[first]}, "
         "and computes the right type when it runs the node alone: the result of a fusion, not used"
         + (f" (so are {len(misfits) - 1} more)" if len(misfits) > 1 else "")
     )
     return {v: a for v, a in values.items() if v not in misfits}, (note,)
 
 
-def _alone(
-    graph: Graph, values: Sequence[str], known: Arrays, subject: Runner
+def _run_singly(
+    graph: Graph, values: Sequence[str], arrays: Arrays, subject: Runner
 ) -> list[tuple[str, np.ndarray]]:
-    """What the subject gives for the nodes of `values`, each on what it showed before it."""
-    found: list[tuple[str, np.ndarray]] = []
+    """The subject's results for the single nodes of `values`, each on its observed inputs."""
+    results: list[tuple[str, np.ndarray]] = []
     waiting = list(values)
     for _ in range(ROUNDS):
         batch = _independent(graph, waiting)
         if not batch:
             break
         waiting = [v for v in waiting if v not in batch]
-        answers = _run_alone(graph, batch, known, subject)
+        answers = _run_batch(graph, batch, arrays, subject)
         if not answers and len(batch) > 1:  # one of them is refused: each by itself
-            singles = (_run_alone(graph, [v], known, subject) for v in batch[:SINGLES])
+            singles = (_run_batch(graph, [v], arrays, subject) for v in batch[:SINGLES])
             answers = [answer for single in singles for answer in single]
-        found += answers
-    return found
+        results += answers
+    return results
 
 
 def _independent(graph: Graph, values: Sequence[str]) -> list[str]:
-    """Values whose nodes do not read each other, as many as come first."""
-    chosen: list[str] = []
-    taken: set[str] = set()
+    """Values whose nodes do not read each other, in order."""
+    selected: list[str] = []
+    produced: set[str] = set()
     read: set[str | None] = set()
     for value in values:
         node = graph.producers[value]
-        if taken.isdisjoint(v for v in node.inputs if v) and read.isdisjoint(node.outputs):
-            chosen.append(value)
-            taken.update(node.outputs)
+        if produced.isdisjoint(v for v in node.inputs if v) and read.isdisjoint(node.outputs):
+            selected.append(value)
+            produced.update(node.outputs)
             read.update(node.inputs)
-    return chosen
+    return selected
 
 
-def _run_alone(
-    graph: Graph, batch: Sequence[str], known: Arrays, subject: Runner
+def _run_batch(
+    graph: Graph, batch: Sequence[str], arrays: Arrays, subject: Runner
 ) -> list[tuple[str, np.ndarray]]:
-    """The nodes of the values side by side in one network, on what was shown before them: what
-    the subject gives, nothing when it refuses."""
+    """The subject's results for the nodes of the values side by side in one network, on their
+    observed inputs; [] when it refuses."""
     nodes = [graph.producers[v] for v in batch]
     read = dict.fromkeys(
         v for n in nodes for v in n.inputs if v is not None and v not in graph.constants
     )
     try:
-        part = cut(graph, read, batch)
-        types = {v: TensorType.of(known[v]) for v in part.inputs}
-        part = reinfer(part, types)
-        answers = subject.run(part, {v: known[v] for v in part.inputs})
-        values, _ = renamed_answers(part, {k: np.asarray(v) for k, v in answers.items()})
+        subgraph = cut(graph, read, batch)
+        types = {v: TensorType.of(arrays[v]) for v in subgraph.inputs}
+        subgraph = reinfer(subgraph, types)
+        answers = subject.run(subgraph, {v: arrays[v] for v in subgraph.inputs})
+        values, _ = renamed_answers(subgraph, {k: np.asarray(v) for k, v in answers.items()})
     except (VeraxError, KeyError):
         return []  # the wider views decide
     return [(v, conform(values[v], graph.types[v].dtype)) for v in batch if v in values]
 
 
-def _is_wrong(graph: Graph, value: str, again: np.ndarray, known: Arrays) -> bool:
-    """Whether a node's answer, run alone, is a mistake by itself."""
+def _is_wrong(graph: Graph, value: str, again: np.ndarray, arrays: Arrays) -> bool:
+    """True if a node's result, run alone, is a mistake by itself."""
     node = graph.producers[value]
     judged = check_node(
         node,
-        [None if v is None else known[v] for v in node.inputs],
+        [None if v is None else arrays[v] for v in node.inputs],
         [again if v == value else None for v in node.outputs],
         graph.output_types(node),
     )

@@ -17,7 +17,7 @@ from verax.base.optional import optional
 torch: Any = optional("torch", "to use verax.torch")
 
 
-class Living(Protocol):
+class LiveModule(Protocol):
     """A kind of networks.
 
     attribute: the method that computes a layer. layers: those inside of a network, by name. own: a
@@ -56,9 +56,9 @@ class _Modules:
 
     def running(self, layer: Any, own: Sequence[Any]) -> AbstractContextManager[Any]:
         names = dict(zip(self.own(layer), own))
-        found: AbstractContextManager[Any]
-        found = torch.nn.utils.stateless._reparametrize_module(layer, names)
-        return found
+        context: AbstractContextManager[Any]
+        context = torch.nn.utils.stateless._reparametrize_module(layer, names)
+        return context
 
 
 class _Keras:
@@ -82,11 +82,11 @@ class _Keras:
     @contextmanager
     def running(self, layer: Any, own: Sequence[Any]) -> Iterator[None]:
         keras = sys.modules["keras"]
-        given = list(zip(self._variables(layer).values(), own))
-        with keras.StatelessScope(state_mapping=given) as scope:
-            before = [scope.get_current_value(variable) for variable, _ in given]
+        mapping = list(zip(self._variables(layer).values(), own))
+        with keras.StatelessScope(state_mapping=mapping) as scope:
+            before = [scope.get_current_value(variable) for variable, _ in mapping]
             yield
-        for (variable, tensor), old in zip(given, before):
+        for (variable, tensor), old in zip(mapping, before):
             new = scope.get_current_value(variable)
             if new is not old:
                 tensor.copy_(new)
@@ -94,17 +94,17 @@ class _Keras:
     @staticmethod
     def _variables(layer: Any) -> Mapping[str, Any]:
         """Variables by name; those of layers inside by their path below this layer."""
-        known = list(layer.variables)
-        short = [v.name for v in known]
-        whole = [v.path.removeprefix(f"{layer.path}/").replace("/", ".") for v in known]
-        return dict(zip(short if len(set(short)) == len(short) else whole, known))
+        variables = list(layer.variables)
+        short = [v.name for v in variables]
+        paths = [v.path.removeprefix(f"{layer.path}/").replace("/", ".") for v in variables]
+        return dict(zip(short if len(set(short)) == len(short) else paths, variables))
 
 
-MODULES: Living = _Modules()
-KERAS: Living = _Keras()
+MODULES: LiveModule = _Modules()
+KERAS: LiveModule = _Keras()
 
 
-def living_of(net: Any) -> Living:
+def live_module_of(net: Any) -> LiveModule:
     """The kind of a network. Raises `UsageError` for what is none, and for a network of Keras that
     does not run on PyTorch."""
     keras = sys.modules.get("keras")

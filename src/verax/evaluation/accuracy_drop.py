@@ -1,4 +1,4 @@
-"""At which step of an optimisation the accuracy falls: labelled samples in the place of a verdict.
+"""At which step of an optimization the accuracy falls: labeled samples in the place of a verdict.
 
 It answers a question that people have, and less than the judge does: a step that turns a few
 choices either way is no fall, and one that is wrong and harms no choice is none either.
@@ -21,7 +21,7 @@ from verax.evaluation.sides import Side, batch_of, labels_of, scores_of, side_of
 from verax.images import ImageOptions
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
-from verax.judge.locate.steps import search_steps
+from verax.judge.locate.step_search import search_steps
 from verax.judge.protocol import Optimising, Runner
 from verax.records.bisection import Optimisations
 from verax.records.verdict import Kind
@@ -35,17 +35,17 @@ Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Fall:
+class AccuracyDrop:
     """found: the steps that were tried, and the one at which the accuracy falls. inputs: of up to
-    two samples that the whole optimisation turns from right to wrong, else of the first; names:
+    two samples that the whole optimization turns from right to wrong, else of the first; names:
     theirs."""
 
-    found: Optimisations
+    search: Optimisations
     inputs: Arrays
     names: tuple[str, ...]
 
 
-def find_fall(
+def find_accuracy_drop(
     graph: Graph,
     subject: Runner,
     data: Any,
@@ -56,15 +56,15 @@ def find_fall(
     image: ImageOptions | None = None,
     pixels: Mapping[str, Pixels] | None = None,
     progress: Progress | None = None,
-) -> Fall:
-    """The step of `subject` at which the accuracy falls below the middle between that of the plain
-    subject and that of the whole.
+) -> AccuracyDrop:
+    """The step of `subject` at which the accuracy drops below the mean of the plain subject's and
+    the fully optimized one's.
 
     Arguments and errors are those of `evaluation.evaluate.evaluate`; raises `UsageError` for a
     subject that has no steps.
     """
-    side, wanted = side_of(graph, output, image, pixels)
-    samples = read_samples(data, wanted)
+    side, input_format = side_of(graph, output, image, pixels)
+    samples = read_samples(data, input_format)
     truth, _, _ = labels_of(side, samples, labels, classes)
     side = replace(side, batch=batch_of(side, samples, 0))
     if not isinstance(subject, Optimising):
@@ -84,20 +84,22 @@ def find_fall(
             end = min(begin + side.batch, len(truth))
             scores = scores_of(side, runner, [load(i) for i in range(begin, end)])
             require_classes(
-                truth[begin:end], samples.names[begin:end], scores.shape[1], samples.place
+                truth[begin:end], samples.names[begin:end], scores.shape[1], samples.location
             )
             rows.append(choices(scores))
         return {"choices": np.concatenate(rows)}
 
-    found = search_steps(graph, subject, first, counted.kind, progress, run, counted.words)
-    if found is None:
+    result = search_steps(graph, subject, first, counted.kind, progress, run, counted.words)
+    if result is None:
         raise UsageError("this subject has no optimisation to search", place=subject.name)
-    turned = counted.turned[:2] or [0]
+    lost_samples = counted.lost_samples[:2] or [0]
     if not side.batched or not side.open:
-        turned = turned[:1]
-    shown = side.alone if side.open else side
-    inputs = _together(shown, [load(i) for i in turned])
-    return Fall(counted.told(found), inputs, tuple(samples.names[i] for i in turned))
+        lost_samples = lost_samples[:1]
+    shown_side = side.alone if side.open else side
+    inputs = _together(shown_side, [load(i) for i in lost_samples])
+    return AccuracyDrop(
+        counted.record(result), inputs, tuple(samples.names[i] for i in lost_samples)
+    )
 
 
 def _together(side: Side, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
@@ -107,16 +109,16 @@ def _together(side: Side, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _loader(samples: Samples) -> Callable[[int], np.ndarray]:
-    """What reads a sample; each once, as long as they fit into memory."""
-    kept: dict[int, np.ndarray] = {}
-    most = KEPT_BYTES // max(1, samples.load(0)[0].nbytes)
+    """A function that reads a sample by index; each once, as long as they fit into memory."""
+    cached: dict[int, np.ndarray] = {}
+    max_cached = KEPT_BYTES // max(1, samples.load(0)[0].nbytes)
 
     def load(i: int) -> np.ndarray:
-        if i in kept:
-            return kept[i]
+        if i in cached:
+            return cached[i]
         array = samples.load(i)[0]
-        if len(kept) < most:
-            kept[i] = array
+        if len(cached) < max_cached:
+            cached[i] = array
         return array
 
     return load
@@ -130,14 +132,14 @@ class _Counted:
         self.truth = truth
         self.right: list[np.ndarray] = []
         self.limit = -1.0
-        self.turned: list[int] = []
+        self.lost_samples: list[int] = []
 
     def kind(self, outputs: Arrays) -> Kind:
         right = outputs["choices"] == self.truth
         if len(self.right) == 1:
             plain = self.right[0]
             lost, won = int((plain & ~right).sum()), int((right & ~plain).sum())
-            self.turned = np.flatnonzero(plain & ~right).tolist()
+            self.lost_samples = np.flatnonzero(plain & ~right).tolist()
             if lost > won and mcnemar(lost, won) < CHANCE:
                 self.limit = (plain.sum() + right.sum()) / 2
         if len(self.right) < 2:
@@ -149,11 +151,11 @@ class _Counted:
         right = int((outputs["choices"] == self.truth).sum())
         return f"right on {right} of {count} ({right / count:.1%})"
 
-    def told(self, found: Optimisations) -> Optimisations:
-        """The answer in terms of accuracy."""
-        if found.guilty:
-            words = found.words.replace("the mistake appears with", "accuracy falls with", 1)
-            return replace(found, words=words.replace("it is right", "it does not fall"))
-        tried = [t.words for t in found.tried]
-        same = f"accuracy does not fall: {tried[0]} without optimisations, {tried[-1]} with all"
-        return replace(found, words=same)
+    def record(self, search: Optimisations) -> Optimisations:
+        """The record of the search in terms of accuracy."""
+        if search.guilty:
+            words = search.words.replace("the mistake appears with", "accuracy falls with", 1)
+            return replace(search, words=words.replace("it is right", "it does not fall"))
+        texts = [t.words for t in search.tried]
+        same = f"accuracy does not fall: {texts[0]} without optimisations, {texts[-1]} with all"
+        return replace(search, words=same)

@@ -10,7 +10,7 @@ import pytest
 
 import verax
 from verax.base.errors import UsageError
-from verax.evaluation.falls import find_fall
+from verax.evaluation.accuracy_drop import find_accuracy_drop
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.protocol import Capabilities
@@ -64,10 +64,10 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
 
 def test_the_step_is_found_at_which_accuracy_falls() -> None:
     data, labels = samples()
-    fall = find_fall(scores(), Stepped([0, 1, 1, 60, 60, 61, 61]), data, labels)
-    assert fall.found.guilty == "step 3"
-    assert fall.found.words.startswith("accuracy falls with 'step 3'")
-    said = {t.name: t.words for t in fall.found.tried}
+    fall = find_accuracy_drop(scores(), Stepped([0, 1, 1, 60, 60, 61, 61]), data, labels)
+    assert fall.search.guilty == "step 3"
+    assert fall.search.words.startswith("accuracy falls with 'step 3'")
+    said = {t.name: t.words for t in fall.search.tried}
     assert said["step 0"] == "right on 170 of 170 (100.0%)"
     assert said["step 6"] == "right on 109 of 170 (64.1%)"
     assert fall.names == ("sample 0", "sample 1")
@@ -76,14 +76,14 @@ def test_the_step_is_found_at_which_accuracy_falls() -> None:
 
 def test_a_few_choices_either_way_are_no_fall() -> None:
     data, labels = samples()
-    found = find_fall(scores(), Stepped([0, 1, 4, 5]), data, labels).found
+    found = find_accuracy_drop(scores(), Stepped([0, 1, 4, 5]), data, labels).search
     assert found.guilty == ""
     assert found.words.startswith("accuracy does not fall: right on 170 of 170")
 
 
 def test_a_fall_in_two_parts_is_laid_to_the_one_that_crosses_the_middle() -> None:
     data, labels = samples()
-    found = find_fall(scores(), Stepped([0, 0, 30, 30, 90]), data, labels).found
+    found = find_accuracy_drop(scores(), Stepped([0, 0, 30, 30, 90]), data, labels).search
     assert found.guilty == "step 4"
 
 
@@ -91,7 +91,7 @@ def test_a_subject_without_steps_is_refused() -> None:
     data, labels = samples()
     plain = Stepped([0])
     with pytest.raises(UsageError, match="no optimisation to search"):
-        find_fall(scores(), plain, data, labels)
+        find_accuracy_drop(scores(), plain, data, labels)
     with pytest.raises(UsageError, match="cannot be run one by one"):
         verax.bisect(MODEL, "reference", images=HELD_OUT)
 

@@ -1,9 +1,9 @@
-"""Which optimisation brings a mistake: a search over the steps that a subject can stop at.
+"""Searches the optimization that causes a mistake, over the steps that a subject can stop at.
 
-A step is the subject with some of its optimisations: our compiler after N rewrites, a runtime at
-one of its levels. Steps stand in order, the plain subject first. Halving finds the first wrong one
+A step is the subject with some of its optimizations: our compiler after N rewrites, a runtime at
+one of its levels. Steps are in order, the plain subject first. Bisection finds the first wrong one
 in about log2(n) runs; outputs of equal bits are judged once. Where single steps can be left out,
-the guilty one is tried alone; if it is right then, delta debugging finds those that it needs.
+the faulty one is tried alone; if it is right then, delta debugging finds those that it needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.ir.graph import same_bits
-from verax.judge.locate.together import fewest
+from verax.judge.locate.delta_debugging import minimal_failing_subset
 from verax.records.bisection import Optimisations, Step, Tried
 from verax.records.verdict import Kind
 
@@ -26,49 +26,51 @@ LISTED = 3
 
 
 @dataclass(frozen=True)
-class Chosen:
+class StepSelection:
     """A subject that can leave out single steps.
 
     run: its outputs with the steps of these indices only; done: the names of the steps that it does
-    then, some may need others; told: what a step did.
+    then, some may need others; step: the record of the step at an index.
     """
 
     run: Callable[[tuple[int, ...]], Arrays]
     done: Callable[[tuple[int, ...]], Sequence[str]]
-    told: Callable[[int], Step]
+    step: Callable[[int], Step]
 
 
-def guilty_optimisation(
+def faulty_optimization(
     names: Sequence[str],
     run: Callable[[int], Arrays],
     kind: Callable[[Arrays], Kind],
     progress: Progress | None = None,
-    chosen: Chosen | None = None,
+    selection: StepSelection | None = None,
     words: Callable[[Arrays], str] | None = None,
 ) -> Optimisations:
     """The first of the steps in `names` whose outputs are a mistake.
 
-    run: outputs of the step with that number; kind: the verdict on outputs. When the last step is
-    no mistake, the first step that changes any bit is named instead, without blame. A step that
-    the subject refuses (`VeraxError`) counts as the one before it. chosen: for the steps that the
-    guilty one needs, None where none can be left out. words: of outputs, what the record shows
-    besides the verdict.
+    run: outputs of the step with that index; kind: the verdict on outputs. When the last step is
+    no mistake, the first step that changes any bit is named instead, without being reported as
+    faulty. A step that the subject refuses (`VeraxError`) counts as the one before it. selection:
+    for the steps that the faulty one needs, None where none can be left out. words: text on outputs
+    for the record, besides the verdict.
     """
-    return _Search(names, run, kind, progress, chosen, words or (lambda outputs: "")).answer()
+    return _StepSearch(
+        names, run, kind, progress, selection, words or (lambda outputs: "")
+    ).answer()
 
 
-class _Search:
+class _StepSearch:
     def __init__(
         self,
         names: Sequence[str],
         run: Callable[[int], Arrays],
         kind: Callable[[Arrays], Kind],
         progress: Progress | None,
-        chosen: Chosen | None,
+        selection: StepSelection | None,
         words: Callable[[Arrays], str],
     ) -> None:
         self.names, self.run, self.kind_of, self.progress = names, run, kind, progress
-        self.chosen, self.words = chosen, words
+        self.selection, self.words = selection, words
         self.outputs: dict[int, Arrays] = {}
         self.kinds: dict[int, Kind] = {}
         self.judged: list[tuple[Arrays, Kind]] = []
@@ -80,25 +82,25 @@ class _Search:
             plain = self.names[0]
             if self.kind(last) not in (Kind.mistake, Kind.undecided):
                 mends = self.names[self._first(lambda i: self.kind(i) is not Kind.mistake)]
-                return self._told(
+                return self._record(
                     f"no optimisation is guilty: it is wrong at {plain!r}, and right from "
                     f"{mends!r} on"
                 )
-            return self._told(
+            return self._record(
                 f"it is wrong already at {plain!r}: no optimisation behind that is guilty"
             )
         if self.kind(last) is Kind.mistake:
             return self._blamed(self._first(lambda i: self.kind(i) is Kind.mistake))
         if not self._changed(last):
-            return self._told(
+            return self._record(
                 "no optimisation is guilty: the result is the same, bit for bit, with all of them "
                 "as with none"
             )
         first = self._first(self._changed)
         words = f"the result changes first with {self.names[first]!r}, within rounding"
-        if self.chosen is not None and self.chosen.told(first).exact:
-            return self._told(f"{words}; but that promises to change no bit", first)
-        return self._told(f"no optimisation is guilty: {words}")
+        if self.selection is not None and self.selection.step(first).exact:
+            return self._record(f"{words}; but that promises to change no bit", first)
+        return self._record(f"no optimisation is guilty: {words}")
 
     def _first(self, wrong: Callable[[int], bool]) -> int:
         """A step that is `wrong` while the one before it is not; step 0 is not, the last is."""
@@ -108,65 +110,67 @@ class _Search:
             low, high = (low, middle) if wrong(middle) else (middle, high)
         return high
 
-    def _blamed(self, guilty: int) -> Optimisations:
-        """The answer when this step is the first that is wrong."""
-        name = self.names[guilty]
+    def _blamed(self, faulty: int) -> Optimisations:
+        """The record when this step is the first that is wrong."""
+        name = self.names[faulty]
         words = f"the mistake appears with {name!r}"
-        if self.chosen is None:
-            return self._told(words, guilty)
-        partners = self._partners(guilty)
+        if self.selection is None:
+            return self._record(words, faulty)
+        partners = self._partners(faulty)
         if partners is None:
-            return self._told(f"{words}; which earlier steps it needs cannot be told", guilty)
+            return self._record(f"{words}; which earlier steps it needs cannot be told", faulty)
         if not partners:
-            return self._told(words, guilty)
+            return self._record(words, faulty)
         listed = ", ".join(repr(self.names[p]) for p in partners[:LISTED])
         if len(partners) > LISTED:
             listed += f" and {len(partners) - LISTED} more"
-        if self._is_possible_without(guilty, partners):
+        if self._is_possible_without(faulty, partners):
             words = f"{words} together with {listed}: without one of them it is right"
         else:
             words = f"{words}, which is possible behind {listed} only"
-        return self._told(words, guilty, partners)
+        return self._record(words, faulty, partners)
 
-    def _partners(self, guilty: int) -> tuple[int, ...] | None:
-        """The fewest earlier steps with which the guilty one is wrong; None when that cannot be
-        told, as those before it and itself, chosen one by one, are not wrong."""
-        earlier = tuple(range(1, guilty))
+    def _partners(self, faulty: int) -> tuple[int, ...] | None:
+        """The fewest earlier steps with which the faulty one is wrong; None when that cannot be
+        determined, as the earlier steps and itself, selected one by one, are not wrong."""
+        earlier = tuple(range(1, faulty))
 
-        def wrong(some: tuple[int, ...]) -> bool:
-            return self._subset((*some, guilty)) is Kind.mistake
+        def wrong(subset: tuple[int, ...]) -> bool:
+            return self._subset((*subset, faulty)) is Kind.mistake
 
         if wrong(()):
             return ()
-        return fewest(earlier, wrong) if earlier and wrong(earlier) else None
+        return minimal_failing_subset(earlier, wrong) if earlier and wrong(earlier) else None
 
-    def _subset(self, some: tuple[int, ...]) -> Kind:
-        assert self.chosen is not None
+    def _subset(self, indices: tuple[int, ...]) -> Kind:
+        assert self.selection is not None
         self.subsets += 1
         if self.progress is not None:
-            self.progress(self.subsets, self.subsets + 8, f"{len(some)} steps alone")
+            self.progress(self.subsets, self.subsets + 8, f"{len(indices)} steps alone")
         try:
-            return self._judged(self.chosen.run(some))
+            return self._judged(self.selection.run(indices))
         except VeraxError:
             return Kind.undecided
 
-    def _is_possible_without(self, guilty: int, partners: tuple[int, ...]) -> bool:
-        """Whether the guilty step is done, and right, without any one of its partners."""
-        assert self.chosen is not None
+    def _is_possible_without(self, faulty: int, partners: tuple[int, ...]) -> bool:
+        """True if the faulty step is done, and right, without any one of its partners."""
+        assert self.selection is not None
         for left_out in partners:
-            some = (*(p for p in partners if p != left_out), guilty)
+            indices = (*(p for p in partners if p != left_out), faulty)
             try:
-                if self.names[guilty] not in self.chosen.done(some):
+                if self.names[faulty] not in self.selection.done(indices):
                     return False
             except VeraxError:
                 return False
         return True
 
-    def _is_cured_without(self, part: str) -> bool:
-        """Whether the last step is right when none of this part is done before it."""
-        own = f"{part}: ", f"{part} ("
-        others = (i for i, n in enumerate(self.names) if i and n != part and not n.startswith(own))
-        return self._subset(tuple(others)) not in (Kind.mistake, Kind.undecided)
+    def _is_cured_without(self, pass_name: str) -> bool:
+        """True if the last step is right when no step of this pass is done before it."""
+        own = f"{pass_name}: ", f"{pass_name} ("
+        remaining = (
+            i for i, n in enumerate(self.names) if i and n != pass_name and not n.startswith(own)
+        )
+        return self._subset(tuple(remaining)) not in (Kind.mistake, Kind.undecided)
 
     def at(self, step: int) -> Arrays:
         """Outputs of a step."""
@@ -189,35 +193,35 @@ class _Search:
 
     def _judged(self, outputs: Arrays) -> Kind:
         """The verdict on outputs; equal bits have equal verdicts."""
-        known = next((k for other, k in self.judged if _same(other, outputs)), None)
-        if known is None:
-            known = self.kind_of(outputs)
-            self.judged.append((outputs, known))
-        return known
+        kind = next((k for earlier, k in self.judged if _same(earlier, outputs)), None)
+        if kind is None:
+            kind = self.kind_of(outputs)
+            self.judged.append((outputs, kind))
+        return kind
 
     def _changed(self, step: int) -> bool:
         return not _same(self.at(0), self.at(step))
 
-    def _told(
-        self, words: str, guilty: int | None = None, partners: tuple[int, ...] = ()
+    def _record(
+        self, words: str, faulty: int | None = None, partners: tuple[int, ...] = ()
     ) -> Optimisations:
-        tried = tuple(
+        entries = tuple(
             Tried(self.names[i], self.kind(i), not self._changed(i), self.words(self.outputs[i]))
             for i in sorted(self.outputs)
         )
         steps: tuple[Step, ...] = ()
         cured = None
-        if guilty is not None and self.chosen is not None:
-            steps = tuple(self.chosen.told(i) for i in (guilty, *partners))
-            wrong = self.kind(guilty) is Kind.mistake
+        if faulty is not None and self.selection is not None:
+            steps = tuple(self.selection.step(i) for i in (faulty, *partners))
+            wrong = self.kind(faulty) is Kind.mistake
             cured = self._is_cured_without(steps[0].part) if wrong else None
             if cured:
                 words += f"; without {steps[0].part!r} it is right"
         return Optimisations(
             words,
-            "" if guilty is None else self.names[guilty],
+            "" if faulty is None else self.names[faulty],
             len(self.names),
-            tried,
+            entries,
             tuple(self.names[p] for p in partners),
             steps,
             cured,

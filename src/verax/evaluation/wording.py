@@ -10,15 +10,15 @@ CHANCE = 0.05
 
 def reasons(accuracy: Accuracy, comparison: Comparison | None, model: str) -> tuple[str, ...]:
     """The findings, the accuracy first."""
-    told = [_accuracy(model, accuracy)]
+    sentences = [_accuracy(model, accuracy)]
     if comparison is not None:
         subject = comparison.subject["name"]
-        told += [
+        sentences += [
             _accuracy(subject, comparison.accuracy),
             _choices(comparison),
             _difference(comparison, accuracy.top1.of, model, subject),
         ]
-    return tuple(told)
+    return tuple(sentences)
 
 
 def _accuracy(name: str, accuracy: Accuracy) -> str:
@@ -47,13 +47,13 @@ def _choices(comparison: Comparison) -> str:
     total = len(comparison.flips)
     if not total:
         return "both choose the same class on every sample"
-    parts = [
+    counts = [
         (comparison.near_ties, "near ties that rounding decides"),
         (comparison.unexplained, "beyond what float32 rounding explains"),
         (comparison.undecided, "undecided"),
     ]
-    told = ", ".join(f"{n} {what}" for n, what in parts if n)
-    text = f"{total} choice{'s' * (total != 1)} differ{'s' * (total == 1)}: {told}"
+    listed = ", ".join(f"{n} {kind}" for n, kind in counts if n)
+    text = f"{total} choice{'s' * (total != 1)} differ{'s' * (total == 1)}: {listed}"
     if comparison.unexplained:
         text += "; `verax check` and `verax bisect` on one of these say why, and where"
     return text
