@@ -85,7 +85,8 @@ def parted(group: G, keywords: Mapping[str, Any]) -> tuple[G, dict[str, Any]]:
 
 def _require(sound: bool, name: str, value: Any, expected: str) -> None:
     if not sound:
-        raise UsageError(f"the option {name} is {value}", next_step=f"give {expected}")
+        flag = f"--{name.replace('_', '-')}"
+        raise UsageError(f"the option {name} ({flag}) is {value}", next_step=f"give {expected}")
 
 
 @dataclass(frozen=True)

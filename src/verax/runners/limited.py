@@ -57,23 +57,22 @@ def limited(runner: Runner, seconds: float) -> Runner:
         return runner
     if (isinstance(runner, ChildRunner) and runner.isolated) or "run" in vars(runner):
         return runner
-    for act in _calls(runner):
-        method = act.__name__
+    for method, act in _calls(runner):
         setattr(runner, method, _limited_call(act, seconds, runner.name, method))
     return runner
 
 
-def _calls(runner: Runner) -> Iterator[Callable[..., Any]]:
-    """The methods by which the subject is run or compiled."""
-    yield runner.run
+def _calls(runner: Runner) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The methods by which the subject is run or compiled, by name."""
+    yield "run", runner.run
     if isinstance(runner, Remembering):
-        yield runner.run_steps
+        yield "run_steps", runner.run_steps
     if isinstance(runner, Poisonable):
-        yield runner.run_poisoned
+        yield "run_poisoned", runner.run_poisoned
     if isinstance(runner, Optimising):
-        yield runner.optimisations
+        yield "optimisations", runner.optimisations
     if isinstance(runner, Selective):
-        yield runner.with_steps
+        yield "with_steps", runner.with_steps
 
 
 def _limited_call(
