@@ -1,7 +1,8 @@
 """The house holds: which room may import which, file sizes, cheap import, nothing of this machine.
 
 `ALLOWED` is DESIGN's import table. A room that is not in it fails, and so does an import that its
-row lacks, at any depth of a file: an import hidden in a function counts.
+row lacks, at any depth of a file: an import hidden in a function counts, and so does one by a text,
+as in `import_module("verax.report.plain_text")` or a table of dotted names.
 """
 
 from __future__ import annotations
@@ -84,10 +85,10 @@ ALLOWED: dict[str, set[str]] = {
     "judge.harness": BY_MEANING
     | {"judge.decide", "judge.regions", "judge.explain", "judge.align", "judge.protocol"},
     "judge": BY_MEANING,
-    "runners.engines": {"base"},  # processes that are timed hold nothing else
+    "runners.engines": {"base", ""},  # processes that are timed hold nothing else; verax is one
     "runners": {
         *("compiler", "runtime", "judge.protocol", "reference", "frontends", "export", "ir"),
-        *("onnx_format", "records", "base"),
+        *("formats", "onnx_format", "records", "base"),
     },
     # The rest of a network with a planted mistake is honest float32 (reference), the mistake must
     # be visible (numerics), and it is written into files for other runtimes (export).
@@ -99,9 +100,9 @@ ALLOWED: dict[str, set[str]] = {
         *("export", "onnx_format", "judge", "runners", "reference", "records", "ops", "ir", "base"),
     },
     "report": {"records", "base"},
-    "bench": {"runners.registry", "records", "base"},
+    "bench": {"runners.registry", "runners.engines", "records", "base"},
     "images": {"ir", "base"},
-    "formats": {"base"},
+    "formats": {"frontends", "compiler.saved", "base"},  # readers, by texts
     "replay": {"ir", "records", "base"},
     "evaluation": {
         *("images", "replay", "judge", "reference", "ir", "numerics", "records", "base"),
@@ -164,7 +165,7 @@ ALLOWED: dict[str, set[str]] = {
         *("verified_conversion", "evaluation", "tuning"),
         *("runners", "reference", "records", "ops", "ir", "base", "campaign", "replay", ""),
     },
-    "": {"api", "compiling", "loading", "recording", "tuning", "base"},
+    "": {"api", "compiling", "loading", "recording", "tuning", "torch", "report", "base"},
 }
 """Room -> what it may import; the longest row that fits a module is its row. "" is verax itself."""
 
@@ -211,6 +212,52 @@ def _statements(body: Iterable[ast.AST], inside: bool) -> Iterator[tuple[ast.AST
             yield from _statements(getattr(node, part, None) or (), within_it)
 
 
+@cache
+def named(path: Path) -> tuple[tuple[str, int], ...]:
+    """Modules of ours that a file names in texts, which it may import: (dotted name, line). Of a
+    text that is put together, such as f"verax.runners.{name}", the package."""
+    source = path.read_text()
+    if not re.search(r"[\"']verax\b", source):
+        return ()
+    return tuple(_named(ast.parse(source)))
+
+
+def _named(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    parts = {id(v) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for v in n.values}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            continue
+        text = node.value.rpartition(".")[0] if id(node) in parts else node.value
+        if re.fullmatch(r"verax(\.\w+)+(:\w+)?", text):
+            name = _module_of(text.partition(":")[0])
+            if name is not None:
+                yield name, node.lineno
+        elif text == "verax" and _is_loaded(tree, node):
+            yield text, node.lineno
+
+
+def _module_of(name: str) -> str | None:
+    """The module that a dotted name is, or has; None where there is none: it names something else,
+    such as the format of a record."""
+    for module in (name, name.rpartition(".")[0]):
+        file = ROOT / "src" / module.replace(".", "/")
+        if "." in module and (file.with_suffix(".py").exists() or (file / "__init__.py").exists()):
+            return module
+    return None
+
+
+def _is_loaded(tree: ast.Module, text: ast.Constant) -> bool:
+    """True for `import_module("verax")`; the name alone stands for much else."""
+    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and text in n.args)
+    return any("import_module" in ast.unparse(call.func) for call in calls)
+
+
+def edges_of(path: Path) -> Iterator[tuple[str, int]]:
+    """Everything that a file imports, by a statement or by a text: (dotted name, line)."""
+    yield from ((name, line) for name, line, _ in imports(path))
+    yield from named(path)
+
+
 def within(name: str, room: str) -> bool:
     return name == room or (bool(room) and name.startswith(f"{room}."))
 
@@ -231,7 +278,7 @@ def test_modules_import_only_what_their_room_may() -> None:
         if room not in ALLOWED:
             broken.append(f"verax.{module} belongs to no room of the table")
             continue
-        for name, line, _ in imports(path):
+        for name, line in edges_of(path):
             target = name.removeprefix("verax").removeprefix(".")
             if name.partition(".")[0] != "verax" or target == room or within(target, room):
                 continue
@@ -245,7 +292,7 @@ def test_rooms_form_no_circle() -> None:
     edges: dict[str, set[str]] = {}
     for module, path in MODULES.items():
         targets = edges.setdefault(row_of(module), set())
-        for name, _, _ in imports(path):
+        for name, _ in edges_of(path):
             if name.partition(".")[0] == "verax":
                 targets.add(row_of(name.removeprefix("verax").removeprefix(".")))
     state: dict[str, int] = {}
@@ -264,15 +311,37 @@ def test_rooms_form_no_circle() -> None:
 
 
 def test_files_form_no_circle() -> None:
-    """Imports for the sake of types count."""
+    """Imports for the sake of types and by texts count. Whoever loads `verax` itself by a text uses
+    it from outside, as any program does."""
     order = TopologicalSorter[str]()
     for module, path in MODULES.items():
-        targets = (name.removeprefix("verax").removeprefix(".") for name, _, _ in imports(path))
+        targets = (
+            name.removeprefix("verax").removeprefix(".")
+            for name, _ in edges_of(path)
+            if name != "verax"
+        )
         order.add(module, *(t for t in targets if t in MODULES and t != module))
     try:
         order.prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_imports_by_texts_are_seen() -> None:
+    tree = ast.parse(
+        'import_module("verax.report.plain_text").text_of(x)\n'
+        'TABLE = {"load": "verax.loading", "onnx": "verax.frontends.onnx:load_onnx"}\n'
+        'f"verax.runners.{name}"\n'
+        'import_module("verax")\n'
+        'SCHEMA = "verax.compile/1", "verax.no_module", "verax"\n'
+    )
+    assert sorted(set(_named(tree))) == [
+        ("verax", 4),
+        ("verax.frontends.onnx", 2),
+        ("verax.loading", 2),
+        ("verax.report.plain_text", 1),
+        ("verax.runners", 3),
+    ]
 
 
 def test_no_import_hides_in_a_function() -> None:

@@ -42,13 +42,13 @@ from verax.export.onnx.writer import to_bytes
 from verax.frontends.model import Model
 from verax.ir.graph import Graph, specialise
 from verax.judge.inputs import choose_sizes, draw_inputs
-from verax.judge.protocol import Runner
+from verax.judge.protocol import Capabilities, Runner
 from verax.reference.evaluate import bind_symbols
 from verax.runners.arrays import INPUT_MARK, OUTPUT_MARK, ArraysRunner, load_npz
 from verax.runners.functions import named_results
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.openvino import OpenVinoRunner
-from verax.runners.registry import resolve
+from verax.runners.subjects.factory import runner_of
 from verax.runners.torch_tensors import from_torch
 from verax.runners.tvm import TvmRunner
 
@@ -296,19 +296,19 @@ def _live(network: Network, run: Run) -> Runner:
     if name == "tvm":
         return TvmRunner(path, opt_level=int(option[1:]) if option else 3, **common)
     if name == "eager":
-        return resolve(network.source[0])
+        return runner_of(network.source[0])
     if name == "exported":
-        return resolve(network.source[1])
+        return runner_of(network.source[1])
     if name == "compiled":
         return Compiled(network.source[0])
     source = network.source if run.form == FILE else None
-    return resolve(run.runner, threads=1, source=source)
+    return runner_of(run.runner, threads=1, source=source)
 
 
 class Compiled:
     """A module through torch.compile (Inductor): outputs only."""
 
-    watches = False
+    capabilities = Capabilities()
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, model: Any) -> None:

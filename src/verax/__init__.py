@@ -16,6 +16,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from verax.base.lazy import lazy
+from verax.base.printing import RENDERERS
 
 TYPE_CHECKING = False  # as in typing, which takes its time to import
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ __all__ = [
 ]
 
 
+RENDERERS.update(text="verax.report.plain_text:text_of", html="verax.report.notebooks:verdict_html")
 _load = lazy(__name__, _HOMES)
 
 

@@ -16,17 +16,16 @@ import numpy as np
 from verax.base.arrays import as_arrays
 from verax.base.errors import UsageError
 from verax.base.kept import keeping
+from verax.base.options import CHECKED_AS_USUAL, PassOptions, parted
 from verax.base.reading import stamp
 from verax.base.settings import DEFAULT_LEVEL, Settings
 from verax.base.tensors import is_module, named_inputs, tensors_in
 from verax.by_value import ByValueRunner, same_inputs, same_outputs
-from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import Network, graph_of, model_of
 from verax.evaluation import evaluate as evaluate_samples
 from verax.evaluation.accuracy_drop import find_accuracy_drop
 from verax.exchanged import Exchanged, exchanged
-from verax.formats import VX
 from verax.frontends.model import Model
 from verax.images import ImageOptions
 from verax.ir.graph import Graph
@@ -36,8 +35,8 @@ from verax.judge.align.networks import align as judge_align
 from verax.judge.bisect import bisect as judge_bisect
 from verax.judge.bisect import with_accuracy
 from verax.judge.locate.consecutive import in_steps
-from verax.judge.protocol import Naming, Runner, naming_of
-from verax.loading import is_from, load
+from verax.judge.protocol import Naming, Runner
+from verax.loading import load
 from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection
 from verax.records.evaluation import Evaluation
@@ -45,13 +44,22 @@ from verax.records.verdict import Verdict
 from verax.reference.evaluate import evaluate as evaluate_graph
 from verax.repro.write import prepare, write_cases
 from verax.runners.child_runner import TIMEOUT
-from verax.runners.executables import ExecutableRunner
 from verax.runners.functions import FunctionRunner
 from verax.runners.limited import limited
-from verax.runners.network import NetworkRunner
 from verax.runners.own import VeraxRunner
-from verax.runners.passes import PassOptions, with_passes
-from verax.runners.registry import AT_FILES, RUNNERS, resolve
+from verax.runners.passes import with_passes
+from verax.runners.subjects.factory import runner_of
+from verax.runners.subjects.resolve import (
+    LoadedNetwork,
+    ModelFile,
+    NamedRunner,
+    OnnxProgram,
+    ProgramFile,
+    Resolved,
+    RunnerOnFile,
+    TextSubject,
+    resolve,
+)
 from verax.runners.torch_calls import complex_inputs, named_examples
 from verax.verified_conversion import Converted
 from verax.verified_conversion import convert as convert_verified
@@ -62,10 +70,6 @@ Inputs: TypeAlias = Arrays | Sequence[Arrays]
 Subject: TypeAlias = Any
 """A `Runner`, a runner's name, a network, an executable, a path, arrays by name, a torch module or
 a function from arrays to arrays."""
-
-
-OWN = ("verax", "reference")
-"""Runners that are given the network in memory, never its file."""
 
 
 def reference(
@@ -119,51 +123,64 @@ def subject_of(
     timeout: seconds that one of its runs may take; None for no limit in this process, and
     `runners.child_runner.TIMEOUT` in others.
     """
-    runner = _runner_of(subject, model, threads, TIMEOUT if timeout is None else timeout)
-    runner = _aligned(subject, runner, model)
+    resolved = _loaded(resolve(subject))
+    loaded = model if isinstance(model, Model) else None
+    runner = runner_of(
+        resolved,
+        source=_source(resolved, model),
+        threads=threads,
+        timeout=TIMEOUT if timeout is None else timeout,
+        program=loaded.program if loaded else None,
+        calls=(loaded.modules or None) if loaded else None,
+    )
+    runner = _aligned(resolved, runner, model)
     return runner if timeout is None else limited(runner, timeout)
 
 
-def _aligned(subject: Subject, runner: Runner, model: Network | None) -> Runner:
+def _loaded(subject: Resolved) -> Resolved:
+    """The subject; of a file that runs in no runtime but ours, what `load` makes of it."""
+    match subject:
+        case ProgramFile(path):
+            return resolve(load(path))
+        case ModelFile(path) if not subject.is_onnx:
+            return resolve(load(path))
+        case OnnxProgram(program):
+            return resolve(load(program))
+    return subject
+
+
+def _aligned(subject: Resolved, runner: Runner, model: Network | None) -> Runner:
     """The runner, under the names of the network it is judged by where it runs another file, or
     another network whose inputs are laid out, or outputs named, otherwise."""
     if model is None or isinstance(model, str | os.PathLike):
         return runner
-    if isinstance(runner, NetworkRunner):
-        first, second = graph_of(model), runner.subject
-        alike = same_inputs(first, second) and same_outputs(first, second)
-        return runner if alike else ByValueRunner(runner, second)
-    kind, _, file = subject.partition(":") if isinstance(subject, str) else ("", "", "")
-    other_file = kind in AT_FILES and subject not in RUNNERS and naming_of(runner) is Naming.hint
-    return ByValueRunner(runner, graph_of(file)) if other_file else runner
+    match subject:
+        case LoadedNetwork(network):
+            first, second = graph_of(model), graph_of(network)
+            alike = same_inputs(first, second) and same_outputs(first, second)
+            return runner if alike else ByValueRunner(runner, second)
+        case RunnerOnFile(_, _, path) if subject.is_onnx:
+            other = runner.capabilities.naming is Naming.hint
+            return ByValueRunner(runner, graph_of(path)) if other else runner
+    return runner
 
 
-def _runner_of(subject: Subject, model: Network | None, threads: int, timeout: float) -> Runner:
-    if is_from(subject, "torch.onnx"):
-        subject = load(subject)
-    if isinstance(subject, Model | Graph):
-        name = subject.source if isinstance(subject, Model) else ""
-        return NetworkRunner(graph_of(subject), name, Settings(threads=threads))
-    if isinstance(subject, str | os.PathLike) and os.fspath(subject).endswith(VX.suffixes):
-        subject = load(subject)
-    if isinstance(subject, Executable | SavedExecutable):
-        return ExecutableRunner(subject, type(subject).__name__.lower())
-    source = model.source if isinstance(model, Model) else model
-    known = source if isinstance(source, str | os.PathLike) and os.path.exists(source) else None
-    reads = isinstance(subject, str) and subject.partition(":")[0] not in OWN
-    was = model.stamp if reads and isinstance(model, Model) and known is not None else ()
-    if was and was != stamp(str(known)):
+def _source(subject: Resolved, model: Network | None) -> str | os.PathLike[str] | None:
+    """The file of the model, if there is one. Raises `UsageError` when the subject would read it,
+    and it is another one than was loaded."""
+    file = model.source if isinstance(model, Model) else model
+    if not isinstance(file, str | os.PathLike) or not os.path.exists(file):
+        return None
+    ours = isinstance(subject, NamedRunner) and subject.is_ours
+    stamped = model.stamp if isinstance(model, Model) else ()
+    if stamped and isinstance(subject, TextSubject) and not ours and stamped != stamp(str(file)):
         raise UsageError(
             "the model's file has changed since it was loaded; a runtime would be given another "
             "network than the one that it is judged by",
-            place=str(known),
+            place=str(file),
             next_step="load it again",
         )
-    program = model.program if isinstance(model, Model) else None
-    calls = model.modules or None if isinstance(model, Model) else None
-    return resolve(
-        subject, source=known, threads=threads, program=program, calls=calls, timeout=timeout
-    )
+    return file
 
 
 def check(
@@ -316,11 +333,10 @@ def _network_or_subject(
     subject: Subject, model: Network, threads: int, timeout: float | None
 ) -> Runner:
     """As `subject_of`; but a model's file, ONNX among them, is compiled by Verax."""
-    if isinstance(subject, str | os.PathLike) and subject not in RUNNERS:
-        path = os.fspath(subject)
-        if os.path.exists(path) and not path.endswith((".npz", *VX.suffixes)):
-            subject = load(path)
-    return subject_of(subject, model, threads, timeout)
+    resolved = resolve(subject)
+    if isinstance(resolved, ModelFile):
+        resolved = resolve(load(resolved.text))
+    return subject_of(resolved, model, threads, timeout)
 
 
 @keeping()
@@ -329,10 +345,8 @@ def bisect(
     subject: Subject = f"verax:O{DEFAULT_LEVEL}",
     inputs: Inputs | None = None,
     *,
-    steps: int | None = None,
     repro: str | os.PathLike[str] | None = None,
     force: bool = False,
-    winograd: bool = True,
     passes: Sequence[str] | None = None,
     disable: Sequence[str] = (),
     inject: Sequence[str] = (),
@@ -358,7 +372,9 @@ def bisect(
     runner = _taking(given, subject_of(subject, network), network)
     inputs = _of_runs(graph, inputs)
     runner = with_passes(runner, PassOptions.of(passes, disable, inject))
-    graph, runner, inputs = in_steps(graph, runner, inputs, steps)
+    judging, options = parted(options.pop("options", CHECKED_AS_USUAL), options)
+    graph, runner, inputs = in_steps(graph, runner, inputs, judging.steps)
+    judging = dataclasses.replace(judging, steps=None)  # unrolled already
     said = options.setdefault("pixels", _pixels_of(network))
     fall = None
     if images is not None:
@@ -373,11 +389,11 @@ def bisect(
         )
         inputs = fall.inputs
     folder = None if repro is None else prepare(repro, force=force)
-    found = judge_bisect(graph, runner, inputs, winograd=winograd, **options)
+    found = judge_bisect(graph, runner, inputs, options=judging, **options)
     if fall is not None:
         found = with_accuracy(found, fall.search, fall.names)
     if folder is None:
         return found.record
     return write_cases(
-        graph, runner, found, folder, winograd=winograd, progress=options.get("progress")
+        graph, runner, found, folder, options=judging, progress=options.get("progress")
     )

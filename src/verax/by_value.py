@@ -15,7 +15,7 @@ import numpy as np
 from verax.base.printing import Named
 from verax.ir.graph import Graph
 from verax.judge.align.pairing import Pairing, pair
-from verax.judge.protocol import Naming, Runner, shape_fits, shape_of
+from verax.judge.protocol import Capabilities, Naming, Runner, shape_fits, shape_of
 
 
 def same_inputs(first: Graph, second: Graph) -> bool:
@@ -35,12 +35,12 @@ def same_outputs(first: Graph, second: Graph) -> bool:
 class ByValueRunner(Named):
     """`runner`, which runs the network `second`, under the names of the network it is judged by."""
 
-    naming = Naming.given
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, runner: Runner, second: Graph) -> None:
         self.runner, self.second = runner, second
-        self.name, self.watches = runner.name, runner.watches
+        self.name = runner.name
+        self.capabilities = Capabilities(runner.capabilities.watches, naming=Naming.given)
         self._pairing: tuple[Any, Pairing] | None = None
 
     def describe(self) -> dict[str, str]:

@@ -15,16 +15,12 @@ import numpy as np
 from verax.api import Subject, inputs_of, subject_of, with_examples
 from verax.base.errors import UsageError
 from verax.base.files import atomic_write
-from verax.base.tensors import is_module
 from verax.compiling import Network, graph_of
 from verax.ir.graph import Graph
 from verax.ir.stored import storable
-from verax.loading import is_from
 from verax.runners.arrays import INPUT_MARK, OUTPUT_MARK
 from verax.runners.onnx_session import model_of_session
-
-SESSION = "onnxruntime"
-"""The package whose sessions know their own model."""
+from verax.runners.subjects.resolve import OnnxSession, TorchModule, TorchProgram, resolve
 
 
 def record(
@@ -57,7 +53,7 @@ def record(
     runner = subject_of(subject, network)
     given = {**graph.initial, **inputs_of(graph, named)}
     keep = [v for v in graph.producers if v not in graph.outputs] if inner else []
-    found = runner.run(graph, given, keep if runner.watches and keep else None)
+    found = runner.run(graph, given, keep if runner.capabilities.watches and keep else None)
     values = {v: a for v, a in found.items() if v in graph.producers}
     if not values:
         raise UsageError(
@@ -77,15 +73,15 @@ def _network_of(subject: Subject, model: Network | None) -> Network:
     """The network that a subject computes, as far as it knows it itself."""
     if model is not None:
         return model
-    if is_module(subject) or is_from(subject, "torch.export"):
-        return subject
-    known = model_of_session(subject) if is_from(subject, SESSION) else None
-    if known is None:
-        raise UsageError(
-            f"a {type(subject).__name__} does not say which network it computes",
-            next_step="give it: verax.record(subject, inputs, model='net.onnx')",
-        )
-    return known
+    match resolve(subject):
+        case TorchModule(network) | TorchProgram(network):
+            return network
+        case OnnxSession(session) if (known := model_of_session(session)) is not None:
+            return known
+    raise UsageError(
+        f"a {type(subject).__name__} does not say which network it computes",
+        next_step="give it: verax.record(subject, inputs, model='net.onnx')",
+    )
 
 
 def _ordered(values: Mapping[str, np.ndarray], graph: Graph) -> dict[str, np.ndarray]:

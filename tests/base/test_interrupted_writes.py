@@ -249,7 +249,13 @@ def test_an_interrupted_conversion_leaves_the_old_file(
 
 def test_every_writer_is_this_one() -> None:
     """Files are opened for writing in `base.files` only, or within a scratch folder."""
-    in_scratch = {"base/files.py", "runners/child.py", "runners/command.py", "runners/worker.py"}
+    in_scratch = {
+        "base/files.py",
+        "runners/child.py",
+        "runners/child_files.py",
+        "runners/command.py",
+        "runners/worker.py",
+    }
     in_scratch |= {"base/npz.py", "bench/rounds.py", "bench/worker.py", "cli/app.py"}
     in_scratch |= {"repro/write.py"}  # a zip archive in memory
     in_scratch |= {"runners/onnx_runtime.py"}  # the runtime writes its optimised model, in a child

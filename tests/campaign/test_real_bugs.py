@@ -19,7 +19,7 @@ from verax.ir.operator import Operator
 from verax.judge import check
 from verax.records.verdict import Kind, Verdict
 from verax.runners.functions import FunctionRunner
-from verax.runners.registry import resolve
+from verax.runners.subjects.factory import runner_of
 
 
 def judged(operator: Operator, runner: str) -> Verdict:
@@ -102,7 +102,7 @@ def test_onnxruntime_rounds_inputs_of_products_with_dequantised_weights() -> Non
     scales = s.uniform(0.01, 0.02, 20)
     s.add(op("Gemm"), [x, s.add(op("DequantizeLinear", axis=1), [weights, scales]), s.normal(20)])
     for name, kind in (("onnxruntime", Kind.mistake), ("onnxruntime:basic", Kind.rounding)):
-        verdict = check(s.graph(), resolve(name, threads=1), s.inputs, twice=False)
+        verdict = check(s.graph(), runner_of(name, threads=1), s.inputs, twice=False)
         assert verdict.kind is kind, name
         named = [e.hypothesis for b in verdict.blame for e in b.explanations]
         assert named == ["Gemm1: inputs rounded to bytes in blocks of 32"] * (name == "onnxruntime")

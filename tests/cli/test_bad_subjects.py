@@ -19,7 +19,8 @@ import pytest
 from verax.api import load, reference
 from verax.base import npz
 from verax.judge.inputs import draw_inputs
-from verax.runners import command, registry
+from verax.runners import command
+from verax.runners.subjects import factory
 
 from .conftest import Cli, Result
 
@@ -153,15 +154,15 @@ def test_a_hanging_program_is_stopped_with_its_children(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,  # type: ignore[no-untyped-def]
 ) -> None:
-    short = registry.resolve
+    short = factory.runner_of
 
-    def impatient(subject: object, **options: object) -> object:
-        runner = short(subject, **options)  # type: ignore[arg-type]
+    def impatient(*arguments: object, **options: object) -> object:
+        runner = short(*arguments, **options)  # type: ignore[arg-type]
         assert isinstance(runner, command.CommandRunner)
         runner.timeout = 1.5
         return runner
 
-    monkeypatch.setattr("verax.api.resolve", impatient)
+    monkeypatch.setattr("verax.api.runner_of", impatient)
     mark = tmp_path / "alive"
     child = f"import time; time.sleep(4); open({str(mark)!r}, 'w')"
     start = time.monotonic()

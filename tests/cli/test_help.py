@@ -9,14 +9,15 @@ import re
 import subprocess
 import sys
 from importlib import import_module
+from typing import get_type_hints
 
 import pytest
 
 from tests.cli.conftest import Cli
+from verax.base.options import PANELS, PhotoOptions, flags_of
 from verax.bench import rounds
-from verax.cli import bench, options, tune
+from verax.cli import bench, tune
 from verax.cli.app import COMMANDS
-from verax.cli.judging import Request
 from verax.compiler import tuner
 from verax.images import FITS, ORDERS
 from verax.ir.pixels import LAYOUTS
@@ -61,10 +62,12 @@ def test_no_help_imports_what_is_slow() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_a_command_does_takes_the_options_that_it_has(name: str) -> None:
     options = set(inspect.signature(import_module(f"verax.cli.{name}").command).parameters)
-    taken = dict(inspect.signature(import_module(f"verax.cli.work.{name}").perform).parameters)
-    if taken.pop("options", None) is not None:  # check's are those of a request
-        taken |= {field.name: None for field in dataclasses.fields(Request)}
-    assert options == set(taken)
+    taken = get_type_hints(import_module(f"verax.cli.work.{name}").perform)
+    del taken["return"]
+    groups = {n: kind for n, kind in taken.items() if dataclasses.is_dataclass(kind)}
+    flags = [flag for kind in groups.values() for flag in flags_of(kind)]
+    assert options == taken.keys() - groups.keys() | set(flags)
+    assert len(options) == len(taken) - len(groups) + len(flags)
 
 
 def test_help_says_names_and_seconds_as_those_who_use_them() -> None:
@@ -74,7 +77,7 @@ def test_help_says_names_and_seconds_as_those_who_use_them() -> None:
 
 def test_options_of_check_are_in_groups_behind_examples(cli: Cli) -> None:
     text = cli("check", "--help").out
-    places = [text.index(f"\n{group}:") for group in ("Arguments", "Options", *options.GROUPS[:3])]
+    places = [text.index(f"\n{group}:") for group in ("Arguments", "Options", *PANELS[:3])]
     assert places == sorted(places)
     assert text.index("verax check net.onnx onnxruntime") < places[0]
     ungrouped = text[text.index("\nOptions:") : text.index("\nInputs:")]
@@ -99,7 +102,6 @@ def test_a_mistyped_command_is_answered_with_the_nearest(cli: Cli) -> None:
 
 def test_the_help_names_what_photos_may_be() -> None:
     said = " ".join(
-        str(getattr(options, name).__metadata__[0].help)
-        for name in ("ImageLayout", "ImageOrder", "ImageFit")
+        flags_of(PhotoOptions)[name].help for name in ("image_layout", "image_order", "image_fit")
     )
     assert said == " ".join(f"One of {', '.join(names)}." for names in (LAYOUTS, ORDERS, FITS))

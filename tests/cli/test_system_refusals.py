@@ -16,10 +16,11 @@ from tests.cli.conftest import Cli
 from verax.base.errors import InputError, UsageError
 from verax.base.memory import limited
 from verax.base.npz import npz_headers, read_npz, write_npz
+from verax.base.options import InputOptions, PhotoOptions
 from verax.cli.inputs import image_options, read_inputs
 from verax.ir.types import TensorType
 
-PLAIN = image_options(None, None, None, None, None, "stretch")
+PLAIN = image_options(PhotoOptions())
 
 
 def bomb(path: Path, elements: int, name: str = "image") -> None:
@@ -44,12 +45,12 @@ def test_an_archive_that_unpacks_to_much_more_than_the_input_is_not_unpacked(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     types = {"image": TensorType.parse("float32[2, 1, 9, 7]")}
     with pytest.raises(InputError, match="the model takes"):
-        read_inputs([f"image={path}"], None, types, PLAIN)
+        read_inputs(InputOptions((f"image={path}",)), types, PLAIN)
     with pytest.raises(InputError, match="the model takes"):
-        read_inputs([str(path)], None, types, PLAIN)
+        read_inputs(InputOptions((str(path),)), types, PLAIN)
     open_type = {"image": TensorType.parse("float32[n]")}
     with limited(1 << 26), pytest.raises(InputError, match="would take"):
-        read_inputs([str(path)], None, open_type, PLAIN)
+        read_inputs(InputOptions((str(path),)), open_type, PLAIN)
     with limited(1 << 26), pytest.raises(InputError, match="would take"):
         read_npz(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # of 1,048,576 kB

@@ -25,7 +25,7 @@ from verax.ir.types import TensorType
 from verax.judge import check
 from verax.records.verdict import Kind
 from verax.reference.evaluate import promised
-from verax.runners.registry import resolve
+from verax.runners.subjects.factory import runner_of
 
 ONE = Settings(threads=1)
 GROWTH = 9
@@ -148,7 +148,7 @@ def test_names_are_compared_in_proportion_in_a_check() -> None:
     for graph in (shown_chain(20), shown_chain(80)):
         fed = inputs_of(graph)
         found.append(
-            comparisons(lambda g=graph, fed=fed: check(g, resolve("verax:O1"), fed))  # type: ignore[misc]
+            comparisons(lambda g=graph, fed=fed: check(g, runner_of("verax:O1"), fed))  # type: ignore[misc]
         )
     assert found[1] < 6 * found[0] + 200
 
@@ -168,7 +168,7 @@ def test_an_operator_of_a_thousand_inputs_has_the_promised_bits(kind: str) -> No
 
 def test_a_check_of_many_inputs_and_of_many_nodes() -> None:
     for graph in (wide("Concat", 500), wide("Sum", 500), chain(500)):
-        verdict = check(graph, resolve("verax:O1"), inputs_of(graph))
+        verdict = check(graph, runner_of("verax:O1"), inputs_of(graph))
         assert verdict.kind in (Kind.identical, Kind.rounding)
 
 

@@ -13,6 +13,7 @@ from verax.base.errors import UsageError
 from verax.evaluation.accuracy_drop import find_accuracy_drop
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
+from verax.judge.protocol import Capabilities
 from verax.ops.pointwise.activation import Relu
 from verax.records.bisection import Bisection
 
@@ -32,7 +33,7 @@ def scores() -> Graph:
 class Stepped:
     """Wrong on so many samples after each step; the class is what the input says, otherwise."""
 
-    name, watches, stored_inputs = "stepped", False, None
+    name, capabilities, stored_inputs = "stepped", Capabilities(), None
 
     def __init__(self, wrong: Sequence[int], at: int = -1) -> None:
         self.wrong, self.at = wrong, at if at >= 0 else len(wrong) - 1

@@ -12,6 +12,7 @@ from tests.evaluation.conftest import as_folder, noisy_digits
 import verax
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
+from verax.judge.protocol import Capabilities
 from verax.ops.sums.linear import MatMul
 from verax.records.evaluation import Evaluation
 from verax.reference.evaluate import evaluate
@@ -83,7 +84,7 @@ def linear() -> Graph:
 class Tipping:
     """The meaning rounded once; where the two best scores nearly meet, the other one wins."""
 
-    name, watches, stored_inputs = "tipping", False, None
+    name, capabilities, stored_inputs = "tipping", Capabilities(), None
 
     def __init__(self, within: float) -> None:
         self.within = within

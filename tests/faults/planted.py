@@ -14,6 +14,7 @@ import numpy as np
 
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import TensorType
+from verax.judge.protocol import Capabilities
 from verax.ops.movement.reshaping import Flatten
 from verax.ops.movement.slicing import Concat
 from verax.ops.pointwise.activation import LeakyRelu, Relu
@@ -88,7 +89,7 @@ class Planted:
 
     def __init__(self, guilty: Sequence[str] = (), change: Change | None = None) -> None:
         self.name, self.guilty, self.change = "planted", tuple(guilty), change
-        self.watches = self.truncates = True
+        self.capabilities = Capabilities(watches=True, truncates=True)
 
     def describe(self) -> dict[str, str]:
         return {}

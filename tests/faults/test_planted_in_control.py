@@ -14,6 +14,7 @@ from verax.ir.graph import Builder, Graph, Node
 from verax.ir.text import parse_graph
 from verax.ir.types import TensorType
 from verax.judge import check
+from verax.judge.protocol import Capabilities
 from verax.ops.control.control import If, Loop
 from verax.ops.pointwise.activation import Relu
 from verax.ops.pointwise.comparison import Greater
@@ -91,7 +92,8 @@ def subject(edit: Callable[[Node], Node] | None = None) -> Shown:
 class Shown:
     """What `check` takes for a runner."""
 
-    name, watches, truncates, stored_inputs = "planted", True, True, None
+    name, stored_inputs = "planted", None
+    capabilities = Capabilities(watches=True, truncates=True)
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer

@@ -12,6 +12,7 @@ import pytest
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import TensorType
 from verax.judge import check
+from verax.judge.protocol import Capabilities
 from verax.ops.movement.reshaping import Squeeze
 from verax.ops.recurrent.recurrent import GRU, LSTM
 from verax.ops.sums.linear import MatMul
@@ -46,7 +47,8 @@ def small_network(seed: int = 61) -> Graph:
 class Subject:
     """Float32 by meaning, with one node replaced; values of every node are shown."""
 
-    name, watches, truncates, stored_inputs = "planted", True, True, None
+    name, stored_inputs = "planted", None
+    capabilities = Capabilities(watches=True, truncates=True)
 
     def __init__(self, guilty: str = "", edit: Edit | None = None) -> None:
         self.guilty, self.edit = guilty, edit
@@ -133,14 +135,14 @@ def test_the_honest_network_rounds() -> None:
     """Also from its outputs alone, by noise through the layers."""
     for watches in (True, False):
         subject = Subject()
-        subject.watches = watches
+        subject.capabilities = dataclasses.replace(subject.capabilities, watches=watches)
         verdict = check(small_network(), subject, inputs(), twice=False)
         assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons
 
 
 def test_a_mistake_shows_in_the_outputs_alone() -> None:
     subject = Subject("gru", rival(direction="forward"))
-    subject.watches = False
+    subject.capabilities = dataclasses.replace(subject.capabilities, watches=False)
     assert (
         check(small_network(), subject, inputs(), twice=False, explain=False).kind is Kind.mistake
     )

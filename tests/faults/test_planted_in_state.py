@@ -51,8 +51,6 @@ class Losing(ReferenceRunner):
     shows: whether new state is shown, and as what.
     """
 
-    resets = True
-
     def __init__(
         self,
         lost: Callable[[Sequence[Arrays], int], Arrays],
@@ -60,7 +58,8 @@ class Losing(ReferenceRunner):
         watches: bool = True,
     ) -> None:
         super().__init__()
-        self.name, self.lost, self.shows, self.watches = "losing", lost, shows, watches
+        self.name, self.lost, self.shows = "losing", lost, shows
+        self.capabilities = dataclasses.replace(ReferenceRunner.capabilities, watches=watches)
 
     def run_steps(
         self,
@@ -234,7 +233,7 @@ def test_bisect_locates_a_mistake_inside_a_network_that_remembers() -> None:
     class Wrong(ReferenceRunner):
         """Runs parts, hides what is inside, and is wrong in one node."""
 
-        watches = False
+        capabilities = dataclasses.replace(ReferenceRunner.capabilities, watches=False)
 
         def run(
             self, graph: Graph, inputs: Arrays, keep: Sequence[str] | None = None

@@ -1,5 +1,7 @@
 """Planted mistakes in the numbers: each is a mistake, and of exactly the planted node."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from planted import MISTAKES, Planted, small_network
@@ -23,7 +25,7 @@ def test_a_planted_mistake_is_pinned_to_its_node(what: str) -> None:
 def test_a_planted_mistake_shows_at_the_outputs_alone(what: str) -> None:
     guilty, change = MISTAKES[what]
     subject = Planted([guilty], change)
-    subject.watches = False
+    subject.capabilities = dataclasses.replace(subject.capabilities, watches=False)
     # Blame does not hang on the search for causes, which takes most of the time: a few have it.
     verdict = check(GRAPH, subject, explain=list(MISTAKES).index(what) % 16 == 0)
     assert verdict.kind is Kind.mistake
@@ -45,7 +47,7 @@ def test_honest_float32_is_never_accused(seed: int) -> None:
     assert verdict.kind is Kind.rounding
     assert verdict.blame == ()
     blind = Planted()
-    blind.watches = False
+    blind.capabilities = dataclasses.replace(blind.capabilities, watches=False)
     assert check(small_network(seed), blind, seed=seed).kind is Kind.rounding
 
 

@@ -11,6 +11,7 @@ from verax.base.errors import InputError, UsageError
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.agreement import agree
+from verax.judge.protocol import Capabilities
 from verax.ops.pointwise.activation import Relu
 from verax.ops.sums.linear import MatMul
 from verax.records.agreement import Agreement
@@ -35,7 +36,7 @@ def scores() -> Graph:
 class Subject:
     """Float32 NumPy whose scores are changed by `change(index of the image, scores)`."""
 
-    name, watches = "subject", False
+    name, capabilities = "subject", Capabilities()
     stored_inputs = None
 
     def __init__(self, change: Callable[[np.ndarray], np.ndarray] = lambda y: y) -> None:

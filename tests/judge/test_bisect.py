@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,6 +19,7 @@ from verax.ir.types import TensorType
 from verax.judge.bisect import bisect
 from verax.judge.inputs import draw_inputs
 from verax.judge.locate.optimization_search import faulty_optimization
+from verax.judge.protocol import Capabilities
 from verax.ops.pointwise.activation import Relu
 from verax.ops.pointwise.arithmetic import Mul
 from verax.ops.pointwise.identity import Identity
@@ -104,7 +106,7 @@ def test_an_honest_compiler_has_no_guilty_pass() -> None:
 def test_node_and_cause_are_named_with_and_without_values_inside(what: str, watches: bool) -> None:
     node, change = MISTAKES[what]
     subject = Planted([node], change)
-    subject.watches = watches
+    subject.capabilities = dataclasses.replace(subject.capabilities, watches=watches)
     found = bisect(GRAPH, subject)
     (blame,) = found.record.verdict.blame
     assert (blame.node, blame.region) == (node, ())
@@ -129,7 +131,7 @@ def test_answers_recorded_with_their_inputs_are_bisected() -> None:
 
 def test_recorded_answers_keep_the_region_that_they_allow() -> None:
     subject = Planted(["grouped"], MISTAKES["pads swapped"][1])
-    subject.watches = subject.truncates = False
+    subject.capabilities = Capabilities()
     found = bisect(GRAPH, subject)
     assert found.record.evaluations == 0
     assert all("grouped" in b.region for b in found.record.verdict.blame)

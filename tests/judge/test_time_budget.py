@@ -49,7 +49,9 @@ def test_what_is_known_by_then_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     late = []
     monkeypatch.setattr(deadline.Clock, "is_up", property(lambda self: bool(late)))
     monkeypatch.setattr(
-        sys.modules["verax.judge.check"], "widen", lambda *args, **options: late.append("now")
+        sys.modules["verax.judge.check"],
+        "enlarge_regions",
+        lambda graph, found, *args, **options: late.append("now") or found,
     )
     found = check(small_network(), wrong(), seed=4, timeout=3)
     assert found.kind is Kind.mistake and [b.node for b in found.blame] == ["bn"]
@@ -84,9 +86,10 @@ def test_power_that_was_not_measured_proves_nothing(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_command_line_hands_its_limit_on(tmp_path: Path, monkeypatch) -> None:
+    from verax.base.options import CheckOptions
     from verax.cli import judging
 
-    seen = {}
+    seen, asked = {}, CheckOptions(timeout=7.0, allow=("bf16",))
     monkeypatch.setattr(judging, "check", lambda *args, **options: seen.update(options))
     monkeypatch.setattr(judging, "_subject", lambda *args: None)
 
@@ -97,5 +100,5 @@ def test_the_command_line_hands_its_limit_on(tmp_path: Path, monkeypatch) -> Non
         judging, "read_inputs", lambda *args: type("I", (), {"arrays": {}, "steps": {}})()
     )
     with pytest.raises(AttributeError):  # there is no verdict
-        judging._check(judging.Request("net", timeout=7.0, allow=("bf16",)), Loaded, {}, print)
-    assert (seen["timeout"], seen["allow"]) == (7.0, ("bf16",))
+        judging._check(judging.Request("net", judging=asked), Loaded, {}, print)
+    assert seen["options"] == asked

@@ -25,7 +25,7 @@ from verax.ir.operator import REGISTRY
 from verax.ir.types import DType, TensorType
 from verax.judge import check
 from verax.reference.evaluate import evaluate, promised
-from verax.runners.registry import resolve
+from verax.runners.subjects.factory import runner_of
 
 MANY = 10**10
 Arrays = dict[str, np.ndarray]
@@ -135,7 +135,7 @@ def test_the_limit_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_check_of_it_ends_with_the_same_error() -> None:
     graph, fed = network("Tile")
     with memory.limited(4 << 30), pytest.raises(InputError, match="GiB"):
-        check(graph, resolve("verax:O1"), fed)
+        check(graph, runner_of("verax:O1"), fed)
 
 
 def test_without_a_limit_of_ours_the_own_limit_of_the_process_is_kept() -> None:

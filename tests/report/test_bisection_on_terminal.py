@@ -26,7 +26,7 @@ def text(record: Bisection) -> str:
 def found(what: str) -> Bisection:
     node, change = MISTAKES[what]
     subject = Planted([node], change)
-    subject.watches = False
+    subject.capabilities = dataclasses.replace(subject.capabilities, watches=False)
     return bisect(GRAPH, subject).record
 
 

@@ -20,7 +20,7 @@ from verax.records.benchmark import Benchmark, Timing
 from verax.records.bisection import Bisection
 from verax.records.verdict import Input, Kind
 from verax.runners.command import CommandRunner
-from verax.runners.registry import resolve
+from verax.runners.subjects.factory import runner_of
 
 
 def network() -> Graph:
@@ -58,9 +58,9 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "exchanged": exchanged,
         "certificate": verax.compile(graph, certify=True, samples={"x": X}).certificate,
         "benchmark": Benchmark("small", {"x": "float32[2, 3]"}, (Timing("verax", 1),)),
-        "runner": resolve("verax:O1"),
-        "function": resolve(lambda a: a),
-        "arrays": resolve({"y": X}),
+        "runner": runner_of("verax:O1"),
+        "function": runner_of(lambda a: a),
+        "arrays": runner_of({"y": X}),
         "command": CommandRunner("judge me"),
     }
 

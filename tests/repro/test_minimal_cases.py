@@ -82,6 +82,7 @@ def test_a_case_of_onnx_runtime_shows_the_difference_by_itself(tmp_path: Path) -
     verdict = Verdict.from_json((folder / "verdict.json").read_text())
     assert verdict.kind is Kind.mistake
     assert verdict.subject["name"] == "onnxruntime"
+    assert "import onnxruntime" in (folder / "show.py").read_text()
     assert "python show.py" in (folder / "README.md").read_text()
     assert Bisection.from_json(record.to_json()) == record
 
@@ -95,6 +96,7 @@ def test_a_recorded_answer_gives_a_case_that_says_so(tmp_path: Path) -> None:
     assert not case.alone
     assert "recorded" in case.words
     assert "difference" in shown_by(Path(case.folder))
+    assert "recorded" in (Path(case.folder) / "show.py").read_text()
 
 
 def test_the_subject_is_tried_alone_and_images_and_channels_are_left_out() -> None:

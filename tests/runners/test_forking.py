@@ -26,7 +26,7 @@ from verax.judge import check
 from verax.ops.sums.linear import MatMul
 from verax.runners.child import run_in_child
 from verax.runners.forking import ForkServer
-from verax.runners.registry import resolve
+from verax.runners.subjects.factory import runner_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks for every run")
 
@@ -258,7 +258,7 @@ def test_a_check_starts_one_child(monkeypatch: pytest.MonkeyPatch) -> None:
     start, run = ForkServer._start, ForkServer.run
     monkeypatch.setattr(ForkServer, "_start", lambda *a: (starts.append(a), start(*a))[1])
     monkeypatch.setattr(ForkServer, "run", lambda *a, **o: (runs.append(a), run(*a, **o))[1])
-    verdict = check(network(), resolve("onnxruntime", threads=1))
+    verdict = check(network(), runner_of("onnxruntime", threads=1))
     assert verdict.exit_code == 0
     assert verdict.repeat is not None
     assert verdict.repeat.same_bits

@@ -26,7 +26,8 @@ from verax.ops.windows.convolution import Conv
 from verax.records.verdict import Kind
 from verax.runners.command import CommandRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
-from verax.runners.registry import RUNNERS, resolve
+from verax.runners.registry import RUNNERS
+from verax.runners.subjects.factory import runner_of
 from verax.runners.tensorflow_file import TensorFlowRunner
 from verax.runners.torch_file import TorchFileRunner
 from verax.runners.torch_objects import module_path
@@ -65,7 +66,7 @@ def torch_network() -> Any:
 
 @pytest.mark.parametrize(("value", "node"), [("0.0", "n"), ("h", "/0/0.0/Conv")])
 def test_a_module_is_watched_by_the_names_of_its_parts(value: str, node: str) -> None:
-    runner = resolve(torch_network())
+    runner = runner_of(torch_network())
     verdict = check(convolution(value, "y", node), runner, {"x": IMAGE})
     assert (verdict.kind, verdict.method) == (Kind.rounding, "every node on its own inputs")
     assert verdict.subject["mode"] == "evaluation"
@@ -85,14 +86,14 @@ def test_an_exported_program_is_watched_by_its_nodes(tmp_path: Path) -> None:
     path = tmp_path / "net.pt2"
     torch.export.save(program, path)
     graph = convolution(*nodes)
-    for runner in (resolve(program), TorchFileRunner(path, isolated=False)):
+    for runner in (runner_of(program), TorchFileRunner(path, isolated=False)):
         verdict = check(graph, runner, {"x": IMAGE})
         assert (verdict.kind, verdict.method) == (Kind.rounding, "every node on its own inputs")
     renamed = convolution("h", "y")
-    verdict = check(renamed, resolve(program), {"x": IMAGE})
+    verdict = check(renamed, runner_of(program), {"x": IMAGE})
     assert (verdict.kind, verdict.method) == (Kind.rounding, "outputs only")
     assert verdict.subject["outputs renamed"] == f"{nodes[-1]} as y"
-    assert resolve("torch", source=path).name == "torch:net.pt2"
+    assert runner_of("torch", source=path).name == "torch:net.pt2"
 
 
 @pytest.mark.slow
@@ -101,7 +102,7 @@ def test_torch_compile_is_a_subject(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     path = tmp_path / "net.pt2"
     torch.export.save(torch.export.export(module, (torch.from_numpy(IMAGE),)), path)
-    runner = resolve(f"torch-compiled:{path}", threads=1)
+    runner = runner_of(f"torch-compiled:{path}", threads=1)
     verdict = check(convolution("h", "y"), runner, {"x": IMAGE})
     assert (verdict.kind, verdict.subject["mode"]) == (Kind.rounding, "compiled")
 
@@ -137,12 +138,12 @@ def test_a_saved_model_and_a_tflite_file_are_subjects(tmp_path: Path) -> None:
     net = Net()
     folder = tmp_path / "saved"
     tf.saved_model.save(net, str(folder), signatures={"serving_default": net.serve})
-    verdict = check(dense("product", "total"), resolve(f"tensorflow:{folder}"), {"x": X})
+    verdict = check(dense("product", "total"), runner_of(f"tensorflow:{folder}"), {"x": X})
     assert verdict.kind is Kind.rounding
     pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
     path = tmp_path / "net.tflite"
     path.write_bytes(tf.lite.TFLiteConverter.from_saved_model(str(folder)).convert())
-    runner = resolve(f"litert:{path}", threads=1)
+    runner = runner_of(f"litert:{path}", threads=1)
     verdict = check(dense(), runner, {"x": X})
     assert verdict.kind is Kind.rounding
     assert "as out" in verdict.subject["outputs renamed"]
@@ -151,7 +152,7 @@ def test_a_saved_model_and_a_tflite_file_are_subjects(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_tvm_is_a_subject() -> None:
     pytest.importorskip("tvm", reason="apache-tvm is not installed")
-    verdict = check(dense(), resolve("tvm"), {"x": X})
+    verdict = check(dense(), runner_of("tvm"), {"x": X})
     assert (verdict.kind, verdict.method) == (Kind.rounding, "every node on its own inputs")
     assert verdict.subject["version"] != "unknown"
 
@@ -175,9 +176,9 @@ def test_a_program_may_be_given_the_network_as_onnx() -> None:
         "r = s.run(None, dict(np.load(sys.argv[1]))); "
         "np.savez(sys.argv[3], **{v.name: a for v, a in zip(s.get_outputs(), r)})"
     )
-    runner = resolve(f"cmd:{sys.executable} -c '{code}' {{input}} {{model}} {{output}}")
+    runner = runner_of(f"cmd:{sys.executable} -c '{code}' {{input}} {{model}} {{output}}")
     assert isinstance(runner, CommandRunner)
-    assert runner.truncates
+    assert runner.capabilities.truncates
     assert check(dense(), runner, {"x": X}).kind is Kind.rounding
 
 
@@ -188,7 +189,9 @@ def test_inputs_of_any_name_reach_a_program() -> None:
     graph = b.graph([b.add(Add(), [b.add(Add(), odd[:2]), odd[2]], ["sum"])])
     code = "import sys, numpy as np; np.savez(sys.argv[2], sum=sum(np.load(sys.argv[1]).values()))"
     inputs = {n: X * np.float32(i + 1) for i, n in enumerate(names)}
-    assert check(graph, resolve(f'cmd:{sys.executable} -c "{code}"'), inputs).kind is Kind.identical
+    assert (
+        check(graph, runner_of(f'cmd:{sys.executable} -c "{code}"'), inputs).kind is Kind.identical
+    )
 
 
 def test_a_missing_package_is_answered_with_the_line_to_type(
@@ -204,12 +207,12 @@ def test_a_missing_package_is_answered_with_the_line_to_type(
 @pytest.mark.parametrize("name", ["torch", "litert", "tensorflow"])
 def test_bare_names_need_a_file_of_theirs(name: str) -> None:
     with pytest.raises(UsageError, match="runs model files"):
-        resolve(name)
+        runner_of(name)
     with pytest.raises(UsageError, match="suffix"):
-        resolve(name, source=__file__)
+        runner_of(name, source=__file__)
 
 
 def test_every_runner_by_name_can_be_made_without_its_package() -> None:
     for name in RUNNERS:
         if name.partition("-")[0] not in ("torch", "litert", "tensorflow"):
-            assert resolve(name).name.startswith(name.partition(":")[0])
+            assert runner_of(name).name.startswith(name.partition(":")[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -87,8 +88,6 @@ def test_an_honest_runtime_has_no_guilty_level() -> None:
 class Levelled(Planted):
     """Wrong from a level on."""
 
-    slow_steps = False
-
     def __init__(self, level: int) -> None:
         node, change = MISTAKES["count_include_pad"]
         super().__init__([node] if level >= 2 else [], change)
@@ -132,7 +131,7 @@ def test_a_step_that_mends_a_mistake_is_not_called_rounding() -> None:
 def test_slow_steps_are_searched_only_when_something_is_wrong() -> None:
     for level, searched in ((0, False), (3, True)):
         subject = Levelled(level)
-        subject.slow_steps = True
+        subject.capabilities = dataclasses.replace(subject.capabilities, slow_steps=True)
         record = bisect(GRAPH, subject).record
         assert (record.optimisations is not None) is searched
         assert record.exit_code == (1 if searched else 0)

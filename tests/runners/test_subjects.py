@@ -21,7 +21,8 @@ from verax.runners.functions import FunctionRunner
 from verax.runners.network import NetworkRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.openvino import OpenVinoRunner
-from verax.runners.registry import RUNNERS, resolve
+from verax.runners.registry import RUNNERS
+from verax.runners.subjects.factory import runner_of
 
 X = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((5, 4)).astype(np.float32)
@@ -41,7 +42,7 @@ def answers() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", ["reference", "reference:promised", "verax:O0", "verax:O1"])
 def test_own_runners_are_rounding_with_inner_values(name: str) -> None:
-    runner = resolve(name, threads=1)
+    runner = runner_of(name, threads=1)
     assert isinstance(runner, Runner)
     verdict = check(network(), runner, {"x": X})
     assert verdict.kind is Kind.rounding
@@ -104,7 +105,7 @@ def test_a_torch_module_is_a_subject() -> None:
     with torch.no_grad():
         linear.weight.copy_(torch.from_numpy(W.T.copy()))
     module = torch.nn.Sequential(linear, torch.nn.ReLU())
-    assert check(network(), resolve(module), {"x": X}).kind is Kind.rounding
+    assert check(network(), runner_of(module), {"x": X}).kind is Kind.rounding
 
 
 def test_a_function_that_raises_or_gives_too_much_is_an_error() -> None:
@@ -134,21 +135,21 @@ def test_other_number_types_are_taken_for_their_values() -> None:
 
 def test_an_empty_batch_is_judged() -> None:
     x = np.zeros((0, 5), np.float32)
-    assert check(network(), resolve("reference"), {"x": x}).kind is Kind.identical
+    assert check(network(), runner_of("reference"), {"x": x}).kind is Kind.identical
 
 
 def test_unknown_runners_are_refused_with_what_exists() -> None:
     with pytest.raises(UsageError, match="is 'onnxruntime' meant"):
-        resolve("onnxruntme")
+        runner_of("onnxruntme")
     with pytest.raises(UsageError, match="no such file"):
-        resolve("nowhere.npz")
+        runner_of("nowhere.npz")
     with pytest.raises(UsageError, match="cannot be judged"):
-        resolve(3)
+        runner_of(3)
 
 
 def test_onnx_runtime_in_a_child_shows_inner_values() -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    verdict = check(network(), resolve("onnxruntime", threads=1), {"x": X})
+    verdict = check(network(), runner_of("onnxruntime", threads=1), {"x": X})
     assert verdict.kind is Kind.rounding
     assert [f.value for f in verdict.nodes] == ["h", "y"]
     assert verdict.subject["version"]
@@ -171,7 +172,7 @@ def test_a_file_is_run_as_it_is(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     path = tmp_path / "net.onnx"
     path.write_bytes(to_bytes(network()))
-    runner = resolve(path, threads=1)
+    runner = runner_of(path, threads=1)
     assert runner.name == "onnxruntime:net.onnx"
     assert check(network(), runner, {"x": X}).kind is Kind.rounding
     path.write_bytes(b"\x08\x09 not a model")

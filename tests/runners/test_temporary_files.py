@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 pytest.importorskip("onnxruntime")
 
 from verax.runners import onnx_runtime, worker
-from verax.runners.child import REPLY, REQUEST, save_arrays
+from verax.runners.child_files import REPLY, REQUEST, save_arrays
 
 
 def test_the_optimised_model_lies_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

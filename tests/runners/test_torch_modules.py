@@ -13,7 +13,7 @@ import verax
 from verax.base.errors import InputError, UsageError
 from verax.judge import check
 from verax.records.verdict import Kind, Verdict
-from verax.runners.registry import resolve
+from verax.runners.subjects.factory import runner_of
 from verax.runners.torch_objects import TorchModuleRunner
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -105,7 +105,7 @@ def test_a_wrong_part_is_named_though_its_name_is_anothers(case: Any) -> None:
 def test_equal_names_alone_accuse_nobody(case: Any) -> None:
     """The graph by itself does not tell which module gives which value."""
     module, model, x = case
-    verdict = check(model.graph, resolve(module), {"x": x.numpy()})
+    verdict = check(model.graph, runner_of(module), {"x": x.numpy()})
     assert verdict.kind in FINE, verdict.reasons
     assert verdict.subject["not used"].endswith("the network's values: permute")
     assert any("linear_1, linear of torch:Net are other values" in n for n in verdict.notes)

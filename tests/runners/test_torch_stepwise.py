@@ -3,6 +3,7 @@ so a node that is wrong by itself is accused, whatever a fusion could have done.
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 import verax
 from verax.api import subject_of
 from verax.judge import check
-from verax.judge.locate.enlarge import is_stepwise
 from verax.records.verdict import Kind
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -41,11 +41,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
 def test_eager_programs_are_stepwise_and_compiled_ones_are_not(program: tuple[Any, Path]) -> None:
     found, path = program
     model, file = verax.load(found), verax.load(path)
-    assert is_stepwise(subject_of(found, model))
-    assert is_stepwise(subject_of("torch", model))
-    assert is_stepwise(subject_of("torch", file))
-    assert not is_stepwise(subject_of("torch-compiled", model))
-    assert not is_stepwise(subject_of("torch-compiled", file))
+    assert subject_of(found, model).capabilities.stepwise
+    assert subject_of("torch", model).capabilities.stepwise
+    assert subject_of("torch", file).capabilities.stepwise
+    assert not subject_of("torch-compiled", model).capabilities.stepwise
+    assert not subject_of("torch-compiled", file).capabilities.stepwise
 
 
 def test_names_of_another_program_are_taken_for_hints(
@@ -54,8 +54,8 @@ def test_names_of_another_program_are_taken_for_hints(
     found, path = program
     copy = tmp_path / "copy.pt2"
     copy.write_bytes(path.read_bytes())
-    assert not is_stepwise(subject_of(f"torch:{copy}", verax.load(path)))
-    assert not is_stepwise(subject_of(found, verax.load(path)))
+    assert not subject_of(f"torch:{copy}", verax.load(path)).capabilities.stepwise
+    assert not subject_of(found, verax.load(path)).capabilities.stepwise
 
 
 def test_honest_eager_programs_stay_innocent() -> None:
@@ -86,6 +86,6 @@ def test_an_error_that_a_fusion_could_excuse_is_accused(
     verdict = check(model.graph, runner, twice=False, explain=False)
     accused = {b.node for b in verdict.blame}
     assert "div" in accused, [(f.node, f.kind, f.reason) for f in verdict.nodes]
-    monkeypatch.setattr(type(runner), "stepwise", False)
+    runner.capabilities = dataclasses.replace(runner.capabilities, stepwise=False)
     verdict = check(model.graph, runner, twice=False, explain=False)
     assert "div" not in {b.node for b in verdict.blame}

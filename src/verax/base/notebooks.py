@@ -1,13 +1,13 @@
 """What notebooks show of networks, programs and verdicts: HTML of text, nothing of it active.
 
-Records know nothing of reports; the module that renders one is loaded by its name, and only when a
-notebook asks.
+Records know nothing of reports; what renders one is loaded when a notebook asks (see `printing`).
 """
 
 from __future__ import annotations
 
 from html import escape
-from importlib import import_module
+
+from verax.base.printing import rendered
 
 LINES = 400
 """Of a long text; the rest is counted."""
@@ -28,5 +28,4 @@ def of_text(title: str, text: str) -> str:
 
 def of_verdict(verdict: object) -> str:
     """A `Verdict` as `verax check` prints it."""
-    found: str = import_module("verax.report.notebooks").verdict_html(verdict)
-    return found
+    return rendered("html", verdict)

@@ -1,8 +1,8 @@
 """How the objects of the Python interface print: `repr` in one line, `str` as a report.
 
 Records hold every number that led to them, far too many to print; and an address tells nobody
-anything. Records know nothing of reports: the module that renders them is loaded when one is asked
-for.
+anything. Neither records nor this room know of reports: `verax` says here what renders them, which
+is loaded when a report is asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,16 @@ LONGEST = 200
 """Characters of a `repr`."""
 LISTED = 3
 """Names that a `repr` lists."""
+RENDERERS: dict[str, str] = {}
+"""What makes a "text" or "html" of a record, as `module:function`; entered by the package `verax`,
+which nobody imports this module without."""
+
+
+def rendered(form: str, record: object) -> str:
+    """A record as "text" or "html"."""
+    module, _, function = RENDERERS[form].partition(":")
+    text: str = getattr(import_module(module), function)(record)
+    return text
 
 
 class OneLine:
@@ -32,8 +42,7 @@ class Reported(OneLine):
     """A record whose `str` is the report that the command line prints of it."""
 
     def __str__(self) -> str:
-        text: str = import_module("verax.report.plain_text").text_of(self)
-        return text
+        return rendered("text", self)
 
 
 def first_few(names: Iterable[str]) -> str:

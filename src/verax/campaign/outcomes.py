@@ -27,7 +27,7 @@ from verax.records.verdict import Kind, Verdict
 from verax.reference.evaluate import evaluate
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.openvino import OpenVinoRunner
-from verax.runners.registry import resolve
+from verax.runners.subjects.factory import runner_of
 
 DEEP_EVERY = 5
 """One baseline network in so many is a deep one."""
@@ -137,9 +137,9 @@ RUNNERS: dict[str, Callable[[], Runner]] = {
     "onnxruntime": lambda: OnnxRuntimeRunner(writer=to_bytes, threads=1, isolated=False),
     "openvino": lambda: OpenVinoRunner(writer=to_bytes, threads=1, isolated=False),
     "torch": TorchSubject,
-    "verax:O0": lambda: resolve("verax:O0", threads=1),
-    "verax:O1": lambda: resolve("verax:O1", threads=1),
-    "reference": lambda: resolve("reference"),
+    "verax:O0": lambda: runner_of("verax:O0", threads=1),
+    "verax:O1": lambda: runner_of("verax:O1", threads=1),
+    "reference": lambda: runner_of("reference"),
 }
 """Correct implementations, in this process."""
 

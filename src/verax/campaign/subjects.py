@@ -15,8 +15,7 @@ from verax.campaign.faults import Change, NodeRewrite, evaluate_rewrite
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
-from verax.judge.locate.truncate import truncates
-from verax.judge.protocol import Runner, Stepwise
+from verax.judge.protocol import Capabilities, Runner
 from verax.reference.evaluate import evaluate_node
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 
@@ -24,12 +23,11 @@ from verax.runners.onnx_runtime import OnnxRuntimeRunner
 class FaultyNumbers:
     """Float32 NumPy with changes at the nodes named; correct without any."""
 
-    truncates = True
-    stepwise = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, changes: Mapping[str, Change] | None = None, watches: bool = True) -> None:
-        self.name, self.changes, self.watches = "planted", dict(changes or {}), watches
+        self.name, self.changes = "planted", dict(changes or {})
+        self.capabilities = Capabilities(watches=watches, truncates=True, stepwise=True)
 
     def describe(self) -> dict[str, str]:
         return {"arithmetic": "float32, NumPy", "guilty": ", ".join(self.changes)}
@@ -58,11 +56,11 @@ class FaultyNumbers:
 class FaultyFile:
     """ONNX Runtime on a file in which one node was rewritten."""
 
-    truncates = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, node: str, rewrite: NodeRewrite, watches: bool = True) -> None:
-        self.node, self.rewrite, self.watches = node, rewrite, watches
+        self.node, self.rewrite = node, rewrite
+        self.capabilities = Capabilities(watches=watches, truncates=True)
         self.runner: Runner = OnnxRuntimeRunner(writer=to_bytes, threads=1, isolated=False)
         self.name = "onnxruntime on a changed file"
 
@@ -80,10 +78,8 @@ class CachedAnswers:
     the network are not remembered."""
 
     def __init__(self, subject: Runner) -> None:
-        self.subject, self.name, self.watches = subject, subject.name, subject.watches
-        self.stored_inputs = subject.stored_inputs
-        self.truncates = truncates(subject)
-        self.stepwise = isinstance(subject, Stepwise) and subject.stepwise
+        self.subject, self.name = subject, subject.name
+        self.stored_inputs, self.capabilities = subject.stored_inputs, subject.capabilities
         self._answers: dict[tuple[str, ...], dict[str, np.ndarray]] = {}
         self._network: Graph | None = None
 

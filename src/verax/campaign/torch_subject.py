@@ -10,6 +10,7 @@ import numpy as np
 from verax.base.optional import optional
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
+from verax.judge.protocol import Capabilities
 from verax.reference.evaluate import evaluate_node
 
 Function = Callable[[Any, Any, list[Any]], Any]
@@ -141,7 +142,8 @@ FUNCTIONS: dict[str, Function] = {
 class TorchSubject:
     """Every node by PyTorch where it can, else by float32 NumPy; shows all values."""
 
-    name, watches, truncates = "torch", True, True
+    name = "torch"
+    capabilities = Capabilities(watches=True, truncates=True)
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self) -> None:

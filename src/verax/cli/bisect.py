@@ -7,42 +7,30 @@ from typing import Annotated
 
 import typer
 
+from verax.base.options import CheckOptions, InputOptions, ModelOptions, PassOptions, PhotoOptions
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.late import done_in
 from verax.cli.options import (
-    Allow,
-    Disable,
-    ImageFit,
-    ImageLayout,
-    ImageMean,
-    ImageOrder,
-    ImageRange,
-    ImageStd,
-    Inject,
-    Inputs,
     Json,
-    Memory,
     Model,
-    Params,
-    Passes,
-    Photo,
-    Seed,
-    Shape,
-    Steps,
     Threads,
-    Timeout,
 )
 
 
-@done_in("verax.cli.work.bisect")
+@done_in(
+    "verax.cli.work.bisect",
+    judging=CheckOptions,
+    optimizations=PassOptions,
+    inputs=InputOptions,
+    photo=PhotoOptions,
+    reading=ModelOptions,
+)
 def command(
     model: Model,
     subject: Annotated[
         str,
         typer.Argument(help="A runner (see `verax runners`), a model file, a .vx or an .npz file."),
     ] = f"verax:O{DEFAULT_LEVEL}",
-    input: Inputs = None,
-    image: Photo = None,
     images: Annotated[
         Path | None,
         typer.Option(
@@ -60,12 +48,6 @@ def command(
             help="With --images, as for `verax evaluate`; without, sub-folders are classes.",
         ),
     ] = None,
-    image_layout: ImageLayout = None,
-    image_order: ImageOrder = None,
-    image_range: ImageRange = None,
-    image_mean: ImageMean = None,
-    image_std: ImageStd = None,
-    image_fit: ImageFit = "stretch",
     repro: Annotated[
         Path | None,
         typer.Option(
@@ -78,23 +60,7 @@ def command(
     force: Annotated[
         bool, typer.Option("--force", help="Write into DIR although it is not empty.")
     ] = False,
-    watch: Annotated[
-        bool, typer.Option(help="Ask the subject for values inside the network.")
-    ] = True,
-    winograd: Annotated[
-        bool, typer.Option(help="The subject may use Winograd's algorithm; without, sharper.")
-    ] = True,
-    allow: Allow = None,
-    steps: Steps = None,
-    passes: Passes = None,
-    disable: Disable = None,
-    inject: Inject = None,
     threads: Threads = 0,
-    timeout: Timeout = None,
-    shape: Shape = None,
-    params: Params = None,
-    seed: Seed = 0,
-    memory: Memory = None,
     json: Json = None,
 ) -> None:
     """Find the guilty nodes of a subject, their causes, and the optimisation that brought them.

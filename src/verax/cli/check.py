@@ -1,6 +1,6 @@
 """`verax check`: is a difference rounding or a mistake, and whose?
 
-The options of one that judges anew are the fields of `judging.Request`, by the same names.
+Its arguments and groups of options are the fields of `judging.Request`.
 """
 
 from __future__ import annotations
@@ -10,38 +10,29 @@ from typing import Annotated
 
 import typer
 
-from verax.base.settings import DEFAULT_LEVEL
-from verax.cli.late import done_in
-from verax.cli.options import (
+from verax.base.options import (
     INPUTS,
     JUDGING,
     RESULT,
-    RUNNING,
-    Allow,
-    Disable,
-    Evaluation,
-    ImageFit,
-    ImageLayout,
-    ImageMean,
-    ImageOrder,
-    ImageRange,
-    ImageStd,
-    Inject,
-    Inputs,
-    Json,
-    Memory,
-    Params,
-    Passes,
-    Photo,
-    Seed,
-    Shape,
-    Steps,
-    Threads,
-    Timeout,
+    CheckOptions,
+    InputOptions,
+    ModelOptions,
+    PassOptions,
+    PhotoOptions,
 )
+from verax.base.settings import DEFAULT_LEVEL
+from verax.cli.late import done_in
+from verax.cli.options import Json, Threads
 
 
-@done_in("verax.cli.work.check")
+@done_in(
+    "verax.cli.work.check",
+    judging=CheckOptions,
+    optimizations=PassOptions,
+    inputs=InputOptions,
+    photo=PhotoOptions,
+    reading=ModelOptions,
+)
 def command(
     model: Annotated[
         Path | None, typer.Argument(help="A model file (see `verax formats`).")
@@ -56,8 +47,6 @@ def command(
             "--other", help="A second subject: which of the two is nearer?", rich_help_panel=JUDGING
         ),
     ] = None,
-    input: Inputs = None,
-    image: Photo = None,
     images: Annotated[
         Path | None,
         typer.Option(
@@ -73,40 +62,6 @@ def command(
             "--output", help="With --images: the output that chooses.", rich_help_panel=INPUTS
         ),
     ] = None,
-    image_layout: ImageLayout = None,
-    image_order: ImageOrder = None,
-    image_range: ImageRange = None,
-    image_mean: ImageMean = None,
-    image_std: ImageStd = None,
-    image_fit: ImageFit = "stretch",
-    watch: Annotated[
-        bool,
-        typer.Option(
-            help="Ask the subject for values inside the network.", rich_help_panel=RUNNING
-        ),
-    ] = True,
-    winograd: Annotated[
-        bool,
-        typer.Option(
-            help="The subject may use Winograd's algorithm; without, sharper.",
-            rich_help_panel=JUDGING,
-        ),
-    ] = True,
-    require_power: Annotated[
-        float | None,
-        typer.Option(
-            "--require-power",
-            metavar="R",
-            min=0.0,
-            help="Undecided unless a relative error of R would have shown in every node.",
-            rich_help_panel=JUDGING,
-        ),
-    ] = None,
-    allow: Allow = None,
-    steps: Steps = None,
-    passes: Passes = None,
-    disable: Disable = None,
-    inject: Inject = None,
     replay: Annotated[
         Path | None,
         typer.Option(
@@ -129,12 +84,6 @@ def command(
         bool, typer.Option("--verbose", "-v", help="List every value.", rich_help_panel=RESULT)
     ] = False,
     threads: Threads = 0,
-    timeout: Timeout = None,
-    shape: Shape = None,
-    params: Params = None,
-    evaluation: Evaluation = False,
-    seed: Seed = 0,
-    memory: Memory = None,
     json: Json = None,
 ) -> None:
     """Judge a subject's numbers against the float64 meaning of a model.

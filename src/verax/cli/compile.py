@@ -7,32 +7,25 @@ from typing import Annotated
 
 import typer
 
+from verax.base.options import ModelOptions
 from verax.base.processor import NAMES
 from verax.cli.late import done_in
 from verax.cli.options import (
     Disable,
-    Evaluation,
     Inputs,
     Json,
     Model,
     OpenLevel,
-    Params,
     Seed,
-    Shape,
-    Value,
 )
 
 
-@done_in("verax.cli.work.compile")
+@done_in("verax.cli.work.compile", reading=ModelOptions)
 def command(
     model: Model,
     to: Annotated[Path, typer.Option("--output", "-o", help="The .vx file to write.")],
     opt_level: OpenLevel = None,
     target: Annotated[str, typer.Option(help=f"host, {', '.join(NAMES)}.")] = "host",
-    shape: Shape = None,
-    value: Value = None,
-    params: Params = None,
-    evaluation: Evaluation = False,
     disable: Disable = None,
     require: Annotated[list[str] | None, typer.Option(help="A pass to run anyway.")] = None,
     allow: Annotated[

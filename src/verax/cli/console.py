@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def checked_timeout(seconds: float | None) -> float | None:
     return seconds
 
 
-def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | None, ...] | int]:
+def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int | None, ...] | int]:
     """`x=1x3x?x224`, `x=1,3,?,224` and `n=2` as `verax.load` takes them. Raises `UsageError`."""
     found: dict[str, tuple[int | None, ...] | int] = {}
     for text in texts or ():
@@ -87,7 +87,7 @@ def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | None, ...] | 
     return found
 
 
-def parse_values(texts: list[str] | None) -> dict[str, np.ndarray] | None:
+def parse_values(texts: Sequence[str] | None) -> dict[str, np.ndarray] | None:
     """`sr=16000`, `on=true` and `scale=0.5` as `verax.load` takes them. Raises `UsageError`."""
     found: dict[str, np.ndarray] = {}
     for text in texts or ():

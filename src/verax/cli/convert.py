@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from verax.base.options import ModelOptions
 from verax.cli.late import done_in
-from verax.cli.options import Json, Model, Params, Seed, Shape, Value
+from verax.cli.options import Json, Model, Seed
 
 
-@done_in("verax.cli.work.convert")
+@done_in("verax.cli.work.convert", reading=ModelOptions)
 def command(
     model: Model,
     to: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file to write.")],
@@ -23,9 +24,6 @@ def command(
         typer.Option(help="Operator set; by default the oldest, from 13 on, that says it all."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
-    shape: Shape = None,
-    value: Value = None,
-    params: Params = None,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:

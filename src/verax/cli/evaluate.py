@@ -7,30 +7,22 @@ from typing import Annotated
 
 import typer
 
+from verax.base.options import ModelOptions, PassOptions, PhotoOptions
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.late import done_in
 from verax.cli.options import (
-    Disable,
-    ImageFit,
-    ImageLayout,
-    ImageMean,
-    ImageOrder,
-    ImageRange,
-    ImageStd,
-    Inject,
     Json,
     Level,
     Model,
-    Params,
-    Passes,
     Seed,
-    Shape,
     Threads,
     Timeout,
 )
 
 
-@done_in("verax.cli.work.evaluate")
+@done_in(
+    "verax.cli.work.evaluate", optimizations=PassOptions, photo=PhotoOptions, reading=ModelOptions
+)
 def command(
     model: Model,
     data: Annotated[
@@ -76,12 +68,6 @@ def command(
             "returns a number, or a dict of numbers. This RUNS the code in that file.",
         ),
     ] = None,
-    image_layout: ImageLayout = None,
-    image_order: ImageOrder = None,
-    image_range: ImageRange = None,
-    image_mean: ImageMean = None,
-    image_std: ImageStd = None,
-    image_fit: ImageFit = "stretch",
     batch: Annotated[
         int,
         typer.Option(
@@ -100,13 +86,8 @@ def command(
         ),
     ] = None,
     opt_level: Level = DEFAULT_LEVEL,
-    passes: Passes = None,
-    disable: Disable = None,
-    inject: Inject = None,
     threads: Threads = 0,
     timeout: Timeout = None,
-    shape: Shape = None,
-    params: Params = None,
     seed: Seed = 0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every flip.")] = False,
     json: Json = None,

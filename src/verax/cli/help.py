@@ -15,7 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from verax.cli.options import GROUPS
+from verax.base.options import PANELS
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 OTHERS = "Options"
@@ -28,7 +28,7 @@ class GroupedCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then options of no group, then the groups in their order."""
         arguments: list[tuple[str, str]] = []
-        groups: dict[str, list[tuple[str, str]]] = {OTHERS: [], **{g: [] for g in GROUPS}}
+        groups: dict[str, list[tuple[str, str]]] = {OTHERS: [], **{g: [] for g in PANELS}}
         for parameter in self.get_params(ctx):
             line = parameter.get_help_record(ctx)
             if line is None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from verax.base.errors import InputError, UsageError
 from verax.base.npz import npz_headers, read_npy, read_npz
+from verax.base.options import InputOptions, PhotoOptions
 from verax.images import BYTES, ImageOptions, read_image
 from verax.ir.pixels import Pixels
 from verax.ir.stored import in_type
@@ -32,16 +33,10 @@ class Given:
     steps: dict[str, tuple[str, ...]]
 
 
-def image_options(
-    layout: str | None,
-    order: str | None,
-    range_: str | None,
-    mean: str | None,
-    std: str | None,
-    fit: str,
-) -> ImageOptions:
-    """The options as given on the command line. Raises `UsageError`."""
-    ends = _numbers("--image-range", range_)
+def image_options(photo: PhotoOptions) -> ImageOptions:
+    """How pictures become arrays, read from the texts. Raises `UsageError`."""
+    layout, order = photo.image_layout, photo.image_order
+    ends = _numbers("--image-range", photo.image_range)
     if ends and len(ends) != 2:
         raise UsageError("--image-range takes two numbers", next_step="for instance -1,1")
     low, high = ends or (None, None)
@@ -50,9 +45,9 @@ def image_options(
         order.upper() if order else None,
         low,
         high,
-        _numbers("--image-mean", mean),
-        _numbers("--image-std", std),
-        fit,
+        _numbers("--image-mean", photo.image_mean),
+        _numbers("--image-std", photo.image_std),
+        photo.image_fit,
     )
 
 
@@ -64,8 +59,7 @@ def _numbers(option: str, text: str | None) -> tuple[float, ...]:
 
 
 def read_inputs(
-    given: list[str] | None,
-    image: Path | None,
+    files: InputOptions,
     types: Mapping[str, TensorType],
     options: ImageOptions,
     said: Mapping[str, Pixels] | None = None,
@@ -77,7 +71,7 @@ def read_inputs(
     Raises `UsageError` for names that the model lacks, `InputError` for unreadable files.
     """
     found = Given({}, {})
-    for text in given or ():
+    for text in files.input:
         name, equals, file = text.partition("=")
         if not equals:
             name, file = "", text
@@ -87,8 +81,9 @@ def read_inputs(
                 _add(found, key_, array, (f"{path}: array {key_!r}",), types)
             continue
         _add(found, *_one(name or _only(types), path, key, types, options, said), types)
-    if image is not None:
-        _add(found, *_one(photogenic(types, said), image, "", types, options, said), types)
+    if files.image is not None:
+        name, image = photogenic(types, said), Path(files.image)
+        _add(found, *_one(name, image, "", types, options, said), types)
     return found
 
 

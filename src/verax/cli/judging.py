@@ -8,9 +8,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +17,28 @@ import numpy as np
 
 from verax.api import name_apart, subject_of
 from verax.base.errors import InputError, UsageError
+from verax.base.options import (
+    CheckOptions,
+    InputOptions,
+    ModelOptions,
+    PassOptions,
+    PhotoOptions,
+    flags_of,
+)
 from verax.base.settings import DEFAULT_LEVEL
-from verax.cli.console import parse_shapes
 from verax.cli.inputs import PHOTOS, files_of, image_options, photogenic, read_inputs
-from verax.cli.models import is_model, load_models
-from verax.formats import VX
+from verax.cli.models import load_models
 from verax.frontends.model import Model
-from verax.images import ImageOptions, read_image
+from verax.images import read_image
 from verax.judge import check
 from verax.judge.agreement import agree
 from verax.judge.align.networks import align
 from verax.judge.protocol import Runner
 from verax.records.codec import from_plain, to_plain
 from verax.replay import Recipe, Record, hashes_of, network_hash
-from verax.runners.passes import PassOptions, with_passes
-from verax.runners.registry import RUNNERS
+from verax.runners.passes import with_passes
+from verax.runners.subjects.resolve import ModelFile, NamedRunner, resolve_text
 
-COMMAND = "cmd:"
-"""Opens a subject that is a program."""
-UNPICKLING = ("torch", "torch-compiled", "tensorflow")
-"""Runners whose own loaders run code that a model file may hold."""
 MOST_THREADS = 1 << 12
 """A record that asks for more was not made by a machine."""
 Show = Callable[[str, float], None]
@@ -46,120 +47,107 @@ Models = Mapping[str, Model]
 """Those subjects that are model files."""
 
 
+GROUPS = ("judging", "optimizations", "inputs", "photo", "reading")
+"""Fields of a request that are groups of options; a record holds their options by name."""
+
+
 @dataclass(frozen=True)
 class Request:
-    """The options of `verax check`; names and meanings as on the command line."""
+    """What `verax check` is asked to do: its arguments, and its options in groups."""
 
     model: str
     subject: str = f"verax:O{DEFAULT_LEVEL}"
     other: str | None = None
-    input: tuple[str, ...] = ()
-    image: str | None = None
     images: str | None = None
     output: str | None = None
-    image_layout: str | None = None
-    image_order: str | None = None
-    image_range: str | None = None
-    image_mean: str | None = None
-    image_std: str | None = None
-    image_fit: str = "stretch"
-    watch: bool = True
-    winograd: bool = True
     threads: int = 0
-    shape: tuple[str, ...] = ()
-    seed: int = 0
-    params: str | None = None
-    require_power: float | None = None
-    timeout: float | None = None
-    memory: str | None = None
-    steps: int | None = None
-    passes: tuple[str, ...] | None = None
-    disable: tuple[str, ...] = ()
-    inject: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-    evaluation: bool = False
-
-    @property
-    def photo(self) -> ImageOptions:
-        """How images become arrays. Raises `UsageError`."""
-        return image_options(
-            self.image_layout,
-            self.image_order,
-            self.image_range,
-            self.image_mean,
-            self.image_std,
-            self.image_fit,
-        )
+    judging: CheckOptions = field(default_factory=CheckOptions)
+    optimizations: PassOptions = field(default_factory=PassOptions)
+    inputs: InputOptions = field(default_factory=InputOptions)
+    photo: PhotoOptions = field(default_factory=PhotoOptions)
+    reading: ModelOptions = field(default_factory=ModelOptions)
 
     @property
     def files(self) -> tuple[str, ...]:
         """Every file that is read, and folders that are one model."""
-        subjects = _files_in(self.subject), _files_in(self.other or "")
+        subjects = [resolve_text(text, here=False).files for text in self.subjects]
         photos = (str(f) for f in _photos(self.images))
-        image = (self.image,) if self.image else ()
-        params = (self.params,) if self.params else ()
+        image = (self.inputs.image,) if self.inputs.image else ()
+        params = (self.reading.params,) if self.reading.params else ()
         return (
             self.model,
             *params,
             *itertools.chain(*subjects),
             *image,
             *photos,
-            *files_of(self.input),
-            *self.inject,
+            *files_of(self.inputs.input),
+            *self.optimizations.inject,
         )
 
     @property
     def programs(self) -> tuple[str, ...]:
         """What carrying it out runs with the rights of this process: commands, compiled programs,
         files of Python, and models that their runtime's loader may run code of."""
-        subjects = [s for s in (self.subject, self.other) if s is not None]
-        named = [
-            s
-            for s in subjects
-            if s.startswith(COMMAND) or s.endswith(VX.suffixes) or s.partition(":")[0] in UNPICKLING
-        ]
-        return (*named, *self.inject)
+        named = [s for s in self.subjects if resolve_text(s, here=False).runs_code]
+        return (*named, *self.optimizations.inject)
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Those that are judged, as they were typed."""
+        return (self.subject,) if self.other is None else (self.subject, self.other)
 
     def moved(self, places: Mapping[str, str]) -> Request:
         """The same request with files at other places."""
-        one: dict[str, Any] = {
-            name: _with_file_at(value, places)
-            for name in ("model", "params", "subject", "other", "image")
-            if (value := getattr(self, name)) is not None
-        }
         inputs = []
-        for text in self.input:
+        for text in self.inputs.input:
             old = files_of((text,))[0]
             head, _, tail = text.rpartition(old)
             inputs.append(head + places.get(old, old) + tail)
-        inject = tuple(places.get(file, file) for file in self.inject)
-        return dataclasses.replace(self, input=tuple(inputs), inject=inject, **one)
+        image, params = (
+            None if path is None else places.get(path, path)
+            for path in (self.inputs.image, self.reading.params)
+        )
+        inject = tuple(places.get(file, file) for file in self.optimizations.inject)
+        subject, *other = (resolve_text(s, here=False).at(places) for s in self.subjects)
+        return dataclasses.replace(
+            self,
+            model=places.get(self.model, self.model),
+            subject=subject,
+            other=other[0] if other else None,
+            inputs=InputOptions(tuple(inputs), image),
+            reading=dataclasses.replace(self.reading, params=params),
+            optimizations=dataclasses.replace(self.optimizations, inject=inject),
+        )
+
+    def to_options(self) -> dict[str, Any]:
+        """All options by name, as a record holds them."""
+        plain = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in GROUPS
+        }
+        groups = [getattr(self, name) for name in GROUPS]
+        return plain | {name: getattr(g, name) for g in groups for name in flags_of(g)}
 
     @staticmethod
     def from_options(options: object) -> Request:
-        """The request of a recipe; options that it does not name are as they are by default.
+        """The request of a record; options that it does not name are as they are by default.
 
         Raises `UsageError` for options of another version, and for values that none may have.
         """
         if not isinstance(options, dict):
             raise UsageError("the options of the record are no object")
-        usual = to_plain(Request(""))
+        usual = to_plain(Request("").to_options())
         strange = sorted(options.keys() - usual.keys())
         if strange:
             raise UsageError(
                 f"the record was made with options that this version lacks ({strange[0]!a:.80})",
                 next_step="use the version of Verax that wrote it",
             )
-        made: Request = from_plain(Request, {**usual, **options}, "options")
-        for name, sound in (
-            ("threads", 0 <= made.threads <= MOST_THREADS),
-            ("seed", made.seed >= 0),
-            ("steps", made.steps is None or made.steps >= 1),
-            ("require_power", made.require_power is None or made.require_power >= 0),
-            ("timeout", made.timeout is None or made.timeout > 0),
-        ):
-            if not sound:
-                raise UsageError(f"the record's option {name} is {getattr(made, name)}")
+        flat, whole = {**usual, **options}, to_plain(Request(""))
+        for name in GROUPS:
+            flat[name] = {**whole[name], **{k: flat[k] for k in whole[name] if k in flat}}
+        made: Request = from_plain(Request, flat, "options")
+        if not 0 <= made.threads <= MOST_THREADS:
+            raise UsageError(f"the option threads is {made.threads}")
         return made
 
 
@@ -170,19 +158,15 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
     network: hash that the model must have ("" for any). Raises `UsageError` and `InputError` for
     what cannot be done.
     """
-    if request.model in RUNNERS and not os.path.exists(request.model):
+    is_runner = isinstance(resolve_text(request.model, here=False), NamedRunner)
+    if is_runner and not os.path.exists(request.model):
         raise UsageError(
             f"{request.model!r} is a subject, not a model: the model comes first",
             next_step=f"verax check MODEL {request.model}",
         )
-    subjects = [s for s in (request.subject, request.other) if s is not None and is_model(s)]
-    sizes = parse_shapes(list(request.shape))
+    subjects = [s for s in request.subjects if isinstance(resolve_text(s), ModelFile)]
     loaded, *others = load_models(
-        (request.model, *subjects),
-        sizes,
-        request.params,
-        command="verax check",
-        evaluation=request.evaluation,
+        (request.model, *subjects), request.reading, command="verax check"
     )
     models = dict(zip(subjects, others))
     found = network_hash(loaded.graph)
@@ -194,13 +178,13 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
             next_step="check it anew without --replay",
         )
     compares = request.images is not None or (request.subject in models and request.other is None)
-    if request.steps is not None and compares:
+    if request.judging.steps is not None and compares:
         what = "--images" if request.images is not None else "the comparison of two model files"
         raise UsageError(
             f"--steps does not go with {what}",
             next_step="leave it out, or name a runner as the subject",
         )
-    recipe = Recipe(dataclasses.asdict(request), hashes_of(request.files), found)
+    recipe = Recipe(request.to_options(), hashes_of(request.files), found)
     if request.images is not None:
         record: Record = _agree(request, loaded, models, show)
     elif request.subject in models and request.other is None:
@@ -212,17 +196,17 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
 
 def _subject(request: Request, loaded: Model, models: Models) -> Runner:
     """The subject that is judged, with the optimisations asked for."""
-    chosen = PassOptions(request.passes, request.disable, request.inject)
-    return with_passes(_runner(request, loaded, models, request.subject), chosen)
+    runner = _runner(request, loaded, models, request.subject)
+    return with_passes(runner, request.optimizations)
 
 
 def _runner(request: Request, loaded: Model, models: Models, text: str) -> Runner:
-    return subject_of(models.get(text, text), loaded, request.threads, request.timeout)
+    return subject_of(models.get(text, text), loaded, request.threads, request.judging.timeout)
 
 
 def _check(request: Request, loaded: Model, models: Models, show: Show) -> Record:
-    image = Path(request.image) if request.image else None
-    given = read_inputs(list(request.input), image, loaded.inputs, request.photo, loaded.pixels)
+    photo = image_options(request.photo)
+    given = read_inputs(request.inputs, loaded.inputs, photo, loaded.pixels)
     subject = _subject(request, loaded, models)
     other = _runner(request, loaded, models, request.other) if request.other else None
     if other is not None:
@@ -232,14 +216,8 @@ def _check(request: Request, loaded: Model, models: Models, show: Show) -> Recor
         subject,
         given.arrays or None,
         other=other,
-        seed=request.seed,
-        watch=request.watch,
-        winograd=request.winograd,
-        require_power=request.require_power,
-        allow=request.allow,
-        timeout=request.timeout,
+        options=request.judging,
         pixels=loaded.pixels,
-        steps=request.steps,
         progress=lambda done, total, what: show(what, done / max(total, 1)),
     )
     inputs = tuple(
@@ -252,15 +230,15 @@ def _check(request: Request, loaded: Model, models: Models, show: Show) -> Recor
 
 
 def _align(request: Request, loaded: Model, second: Model, show: Show) -> Record:
-    image = Path(request.image) if request.image else None
-    given = read_inputs(list(request.input), image, loaded.inputs, request.photo, loaded.pixels)
+    photo = image_options(request.photo)
+    given = read_inputs(request.inputs, loaded.inputs, photo, loaded.pixels)
     return align(
         loaded.graph,
         second.graph,
         given.arrays or None,
-        seed=request.seed,
+        seed=request.judging.seed,
         names=(request.model, request.subject),
-        timeout=request.timeout,
+        timeout=request.judging.timeout,
         progress=show,
     )
 
@@ -269,7 +247,7 @@ def _agree(request: Request, loaded: Model, models: Models, show: Show) -> Recor
     folder = Path(request.images or "")
     if not os.path.isdir(folder):
         raise UsageError("there is no such folder of images", place=str(folder))
-    if request.input or request.image or request.other:
+    if request.inputs != InputOptions() or request.other:
         raise UsageError(
             "--images gives the inputs: --input, --image and --other do not go with it",
             next_step="leave them out",
@@ -281,7 +259,7 @@ def _agree(request: Request, loaded: Model, models: Models, show: Show) -> Recor
             next_step="check one image at a time with --image and --input",
         )
     photos = _photos(request.images)
-    options, said = request.photo, loaded.pixels.get(name)
+    options, said = image_options(request.photo), loaded.pixels.get(name)
 
     def reading(file: Path) -> Callable[[], dict[str, np.ndarray]]:
         def read() -> dict[str, np.ndarray]:
@@ -298,37 +276,12 @@ def _agree(request: Request, loaded: Model, models: Models, show: Show) -> Recor
         _subject(request, loaded, models),
         named,
         output=request.output,
-        seed=request.seed,
         progress=show,
-        watch=request.watch,
-        winograd=request.winograd,
+        options=request.judging,
     )
     first = folder / record.judged.partition(", row ")[0]
     steps = read_image(first, loaded.inputs[name], options, said)
     return dataclasses.replace(record, steps=steps.steps)
-
-
-def _files_in(subject: str) -> list[str]:
-    """The file that a subject is, or those that its command names."""
-    if subject in RUNNERS:
-        return []
-    if not subject.startswith(COMMAND):
-        kind, colon, file = subject.partition(":")
-        own = [file] if colon and kind in RUNNERS and os.path.exists(file) else [subject]
-        return own if subject else []
-    try:
-        words = shlex.split(subject.removeprefix(COMMAND))
-    except ValueError:
-        return []
-    return [w for w in words if os.path.isfile(w)]
-
-
-def _with_file_at(text: str, places: Mapping[str, str]) -> str:
-    """A path, or a runner with its file (`onnxruntime:FILE`), where the file lies now."""
-    kind, colon, file = text.partition(":")
-    if colon and kind in RUNNERS and file in places:
-        return f"{kind}:{places[file]}"
-    return places.get(text, text)
 
 
 def _photos(folder: str | None) -> list[Path]:

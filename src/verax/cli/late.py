@@ -10,15 +10,18 @@ from functools import wraps
 from importlib import import_module
 from typing import Any
 
+from verax.cli.groups import gathered, with_flags
 
-def done_in(module: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+
+def done_in(module: str, **groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Of a function with options and help: the command, which gives the options by their names to
-    the function `perform` of a module."""
+    the function `perform` of a module. groups: of `base.options`, whose flags the command has as
+    well, by the names under which `perform` takes them."""
 
     def late(options: Callable[..., None]) -> Callable[..., None]:
-        @wraps(options)
-        def command(**given: Any) -> None:
-            import_module(module).perform(**given)
+        @wraps(with_flags(options, groups))
+        def command(**values: Any) -> None:
+            import_module(module).perform(**gathered(groups, values))
 
         return command
 

@@ -8,39 +8,25 @@ from typing import TypeAlias
 
 from verax.api import load
 from verax.base.errors import UnknownNameError, UsageError
+from verax.base.options import ModelOptions
 from verax.cli.console import parse_shapes, parse_values
 from verax.compiler.saved import SavedExecutable
-from verax.formats import VX
 from verax.frontends.model import Model
-from verax.runners.registry import RUNNERS
 
 Sizes: TypeAlias = Mapping[str, Sequence[int | None] | int]
 Place: TypeAlias = str | os.PathLike[str]
 
 
-def is_model(text: str) -> bool:
-    """Whether a subject is the file of a network, not a runner, a program or recorded arrays."""
-    runner = text in RUNNERS or text.endswith((".npz", *VX.suffixes))
-    return not runner and os.path.exists(text)
-
-
 def load_file(
-    file: Place,
-    shape: list[str] | None = None,
-    value: list[str] | None = None,
-    params: Place | None = None,
-    *,
-    evaluation: bool = False,
-    trust_key: Place | None = None,
+    file: Place, reading: ModelOptions, *, trust_key: Place | None = None
 ) -> Model | SavedExecutable:
-    """What a command is given to work on, by its options as they were typed: --shape, --value,
-    --params, --eval and --trust-key. Raises what `verax.load` does."""
+    """What a command is given to work on. Raises what `verax.load` does."""
     return load(
         file,
-        shapes=parse_shapes(shape) or None,
-        values=parse_values(value),
-        params=params,
-        evaluation=evaluation,
+        shapes=parse_shapes(reading.shape) or None,
+        values=parse_values(reading.value),
+        params=reading.params,
+        evaluation=reading.evaluation,
         trust_key=trust_key,
     )
 
@@ -54,17 +40,16 @@ def require_model(
     return found
 
 
-def load_model(
-    file: str,
-    sizes: Sizes,
-    params: Place | None = None,
-    *,
-    command: str,
-    evaluation: bool = False,
-) -> Model:
+def _load_model(file: str, sizes: Sizes, reading: ModelOptions, command: str) -> Model:
     """A model that says what is right. command: what to type with a model before `file`, for the
     error's text. Raises `UsageError` for a compiled program."""
-    found = load(file, shapes=dict(sizes) or None, params=params, evaluation=evaluation)
+    found = load(
+        file,
+        shapes=dict(sizes) or None,
+        values=parse_values(reading.value),
+        params=reading.params,
+        evaluation=reading.evaluation,
+    )
     return require_model(
         found,
         file,
@@ -73,19 +58,13 @@ def load_model(
     )
 
 
-def load_models(
-    files: Sequence[str],
-    sizes: Sizes,
-    params: Place | None = None,
-    *,
-    command: str,
-    evaluation: bool = False,
-) -> list[Model]:
+def load_models(files: Sequence[str], reading: ModelOptions, *, command: str) -> list[Model]:
     """The models of several files: each is given the sizes of those inputs and dimensions that it
-    has. params, evaluation: of the first.
+    has; the rest of `reading` is of the first.
 
     Raises `UsageError` for a name that none of them has.
     """
+    sizes: Sizes = parse_shapes(reading.shape)
     models, missing = [], set(sizes)
     first: dict[str, UnknownNameError] = {}
     for i, file in enumerate(files):
@@ -93,14 +72,7 @@ def load_models(
         model = None
         while model is None:
             try:
-                own = not i
-                model = load_model(
-                    file,
-                    given,
-                    params if own else None,
-                    command=command,
-                    evaluation=evaluation and own,
-                )
+                model = _load_model(file, given, ModelOptions() if i else reading, command)
             except UnknownNameError as error:
                 for name in error.names:
                     first.setdefault(name, error)

@@ -11,51 +11,28 @@ from typing import Annotated
 
 import typer
 
+from verax.base.options import InputOptions, ModelOptions, PhotoOptions
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.late import done_in
 from verax.cli.options import (
     Disable,
-    Evaluation,
-    ImageFit,
-    ImageLayout,
-    ImageMean,
-    ImageOrder,
-    ImageRange,
-    ImageStd,
-    Inputs,
     Json,
     Level,
     Model,
-    Params,
-    Photo,
     Seed,
-    Shape,
     Threads,
-    Value,
 )
 
 
-@done_in("verax.cli.work.run")
+@done_in("verax.cli.work.run", inputs=InputOptions, photo=PhotoOptions, reading=ModelOptions)
 def command(
     model: Model,
-    input: Inputs = None,
-    image: Photo = None,
-    image_layout: ImageLayout = None,
-    image_order: ImageOrder = None,
-    image_range: ImageRange = None,
-    image_mean: ImageMean = None,
-    image_std: ImageStd = None,
-    image_fit: ImageFit = "stretch",
     to: Annotated[
         Path | None, typer.Option("--output", "-o", help="An .npz file for the outputs.")
     ] = None,
     opt_level: Level = DEFAULT_LEVEL,
     disable: Disable = None,
     threads: Threads = 0,
-    shape: Shape = None,
-    value: Value = None,
-    params: Params = None,
-    evaluation: Evaluation = False,
     trust_key: Annotated[
         Path | None,
         typer.Option(

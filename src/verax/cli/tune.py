@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
+from verax.base.options import ModelOptions
 from verax.cli.late import done_in
-from verax.cli.options import Inputs, Json, Model, OpenLevel, Params, Seed, Shape, Threads, Value
+from verax.cli.options import Inputs, Json, Model, OpenLevel, Seed, Threads
 
 BUDGET = 60.0
 """Seconds, as of `compiler.tuner`, which takes its time to import."""
 
 
-@done_in("verax.cli.work.tune")
+@done_in("verax.cli.work.tune", reading=ModelOptions)
 def command(
     model: Model,
     time_budget: Annotated[
@@ -35,9 +36,6 @@ def command(
     ] = None,
     opt_level: OpenLevel = None,
     input: Inputs = None,
-    shape: Shape = None,
-    value: Value = None,
-    params: Params = None,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from verax.base.errors import InputError, UsageError
 from verax.base.kept import keeping
+from verax.base.options import CHECKED_AS_USUAL, CheckOptions, changed
 from verax.ir.graph import Graph, specialise
 from verax.judge.check import check
 from verax.judge.protocol import Runner
@@ -44,18 +45,19 @@ def agree(
     images: Mapping[str, Callable[[], Arrays]],
     *,
     output: str | None = None,
-    seed: int = 0,
     progress: Progress | None = None,
-    **options: Any,
+    options: CheckOptions = CHECKED_AS_USUAL,
+    **keywords: Any,
 ) -> Agreement:
     """Compare a subject's choices with the float64 meaning's over images.
 
     images: by name, each a function that gives the network's inputs (called once, so that a folder
     need not fit into memory); one that raises `InputError` counts as unread. output: whose largest
     element along the last axis is the choice; the network's only output with several classes when
-    not given. options: those of `check`, for the image that is judged as a whole.
+    not given. options, keywords: those of `check`, for the image that is judged as a whole.
     Raises `InputError` when no image can be read, `UsageError` when the output is not clear.
     """
+    options = changed(options, keywords)
     say = progress or (lambda description, done: None)
     value = chosen_output(graph, output)
     disagreements_on: list[tuple[Disagreement, Arrays]] = []
@@ -92,12 +94,12 @@ def agree(
             place=next(iter(refused), ""),
             next_step=next(iter(refused.values()), "give a folder of .png or .jpg files"),
         )
-    disagreements_on = _measured(graph, value, disagreements_on, seed)
+    disagreements_on = _measured(graph, value, disagreements_on, options.seed)
     say("judging the worst", len(images) / (len(images) + 1))
     judged, arrays = (
         (disagreements_on[0][0].image, disagreements_on[0][1]) if disagreements_on else first
     )
-    verdict = check(graph, subject, arrays, seed=seed, **options)
+    verdict = check(graph, subject, arrays, options=options)
     disagreements = tuple(d for d, _ in disagreements_on)
     kind = _kind(disagreements, verdict)
     return Agreement(
@@ -112,7 +114,7 @@ def agree(
         refused,
         hashes,
         environment=environment(),
-        seed=seed,
+        seed=options.seed,
     )
 
 

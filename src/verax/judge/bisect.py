@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.base.kept import keeping
+from verax.base.options import CHECKED_AS_USUAL, CheckOptions, changed
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, specialise
 from verax.ir.pixels import Pixels
-from verax.judge.check import EXPLAINED, check
-from verax.judge.decide.possible import knowing_the_subject
+from verax.judge.check import EXPLAINED, check, judging
 from verax.judge.explain.causes import diagnose
 from verax.judge.inputs import draw_inputs
 from verax.judge.locate.consecutive import Inputs, in_steps
 from verax.judge.locate.step_search import search_steps
-from verax.judge.locate.truncate import FaultyPart, Located, locate, truncates
+from verax.judge.locate.truncate import FaultyPart, Located, locate
 from verax.judge.protocol import Runner
-from verax.judge.regions.budget import held_to_memory
 from verax.judge.regions.network import Progress, fits, survey
 from verax.numerics import statistics as st
 from verax.records.bisection import Bisection, Optimisations
@@ -46,24 +45,16 @@ class BisectionResult:
     inputs: Arrays
 
 
-@keeping()
-@held_to_memory
-@knowing_the_subject
 def bisect(
     graph: Graph,
     subject: Runner,
     inputs: Inputs = None,
     *,
     sizes: Mapping[str, int] | None = None,
-    seed: int = 0,
-    watch: bool = True,
-    winograd: bool = True,
-    allow: Collection[str] = (),
-    timeout: float | None = None,
-    steps: int | None = None,
-    progress: Progress | None = None,
-    memory: int | str | None = None,
     pixels: Mapping[str, Pixels] | None = None,
+    progress: Progress | None = None,
+    options: CheckOptions = CHECKED_AS_USUAL,
+    **keywords: Any,
 ) -> BisectionResult:
     """Judge `subject` as `check` does, then find the cause of each mistake and its optimization.
 
@@ -71,19 +62,26 @@ def bisect(
     then. Arguments and errors are those of `check`; its `timeout` is for the verdict, the searches
     after that have no limit.
     """
-    graph, subject, inputs = in_steps(graph, subject, inputs, steps)
-    arrays, origins = _actual(graph, subject, inputs, seed, sizes, pixels)
-    verdict = check(
-        graph,
-        subject,
-        arrays,
-        seed=seed,
-        watch=watch,
-        winograd=winograd,
-        allow=allow,
-        timeout=timeout,
-        progress=progress,
-    )
+    options = changed(options, keywords)
+    with judging(subject, options):
+        graph, subject, arrays = in_steps(graph, subject, inputs, options.steps)
+        arrays, origins = _actual(graph, subject, arrays, options.seed, sizes, pixels)
+        once = dataclasses.replace(options, steps=None)  # unrolled already
+        verdict = check(graph, subject, arrays, progress=progress, options=once)
+        return _searched(graph, subject, arrays, origins, verdict, options, progress)
+
+
+def _searched(
+    graph: Graph,
+    subject: Runner,
+    arrays: Arrays | None,
+    origins: Mapping[str, str],
+    verdict: Verdict,
+    options: CheckOptions,
+    progress: Progress | None,
+) -> BisectionResult:
+    """What the guilty nodes of a verdict did, and what brought it. origins: of drawn inputs."""
+    seed, watch = options.seed, options.watch
     if arrays is None:
         stored = subject.stored_inputs or {}
         arrays = {v: stored[v] for v in graph.inputs if v in stored}
@@ -100,16 +98,15 @@ def bisect(
     observed = _observed_values(fixed, subject, arrays, verdict, watch)
     verdict = _without_consequences(verdict)
     faulty, method = _by_values(fixed, arrays, observed, verdict), verdict.method
-    levels = _search_optimizations(fixed, subject, arrays, seed, winograd, verdict, progress)
+    levels = _search_optimizations(fixed, subject, arrays, seed, verdict, progress)
     located = None
-    if truncates(subject) and _is_vague(verdict) and not _is_clear(verdict, levels):
+    if subject.capabilities.truncates and _is_vague(verdict) and not _is_clear(verdict, levels):
         located = locate(
             fixed,
             subject,
             arrays,
             wrong=verdict.kind is Kind.mistake,
             seed=seed,
-            winograd=winograd,
             progress=progress,
         )
         method = f"parts of the network, {located.evaluations} runs of the subject"
@@ -165,7 +162,7 @@ def _observed_values(
         return {}
     names = [v for node in graph.nodes for v in node.outputs]
     try:
-        results = subject.run(graph, inputs, names if subject.watches else None)
+        results = subject.run(graph, inputs, names if subject.capabilities.watches else None)
     except VeraxError:
         return {}
     return {v: np.asarray(a) for v, a in results.items() if v in graph.producers}
@@ -275,7 +272,6 @@ def _search_optimizations(
     subject: Runner,
     inputs: Arrays,
     seed: int,
-    winograd: bool,
     verdict: Verdict,
     progress: Progress | None,
 ) -> Optimisations | None:
@@ -287,7 +283,7 @@ def _search_optimizations(
     """
     lost = verdict.kind is Kind.precision_lost
     better = verdict.kind not in (Kind.mistake, Kind.undecided)
-    if better and getattr(subject, "slow_steps", False):
+    if better and subject.capabilities.slow_steps:
         return None
 
     def judged(outputs: Arrays) -> set[Kind]:
@@ -296,7 +292,6 @@ def _search_optimizations(
             inputs,
             outputs,
             seed=seed,
-            winograd=winograd,
             measure_power=False,
             find_precision=bool(verdict.precisions),
         ).findings

@@ -1,30 +1,37 @@
-"""`check`: runs a subject, watches it if it can be watched, and assembles the Verdict."""
+"""`check`: observes a subject, judges what it gave stage by stage, and assembles the Verdict.
+
+Each stage takes the Observation and what the stages before it found, and returns what it finds.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from verax.base.deadline import OutOfTime, clock, limited_in_time, require_time
-from verax.base.errors import InputError, UsageError, VeraxError
+from verax.base.deadline import OutOfTime, clock, clocked, require_time
+from verax.base.errors import VeraxError
 from verax.base.kept import keeping
-from verax.ir.graph import Graph, Node, same_bits, specialise
+from verax.base.options import CHECKED_AS_USUAL, CheckOptions, changed
+from verax.ir.graph import Graph, same_bits
 from verax.ir.pixels import Pixels
 from verax.judge.decide.local import plain, worst_elements
-from verax.judge.decide.possible import knowing_the_subject
+from verax.judge.decide.possible import using
 from verax.judge.explain.causes import diagnose
 from verax.judge.harness.faults import harness_causes
-from verax.judge.harness.naming import names, without_misnomers
+from verax.judge.harness.naming import without_misnomers
 from verax.judge.harness.repeat import CHANCE, UNINITIALISED, repeat
-from verax.judge.inputs import INITIAL, draw_inputs, require_seed, untelling
-from verax.judge.locate.consecutive import Inputs, StepRunner, in_steps, state_causes, written_notes
-from verax.judge.locate.enlarge import enlarge_regions, without_fused_shapes
-from verax.judge.protocol import Runner, is_number, renamed_answers, stored_for
-from verax.judge.regions.budget import held_to_memory, in_context, require_room_for_meaning
+from verax.judge.locate.consecutive import Inputs, StepRunner, in_steps, state_causes
+from verax.judge.locate.enlarge import enlarge_regions
+from verax.judge.observation import Arrays, Observation, answer_of, observe
+from verax.judge.protocol import Runner
+from verax.judge.regions.budget import in_context, keeping_to_memory, require_room_for_meaning
 from verax.judge.regions.coverage import (
     ACCEPTED,
     SEVERITY,
@@ -38,7 +45,6 @@ from verax.judge.regions.end_to_end import losses, require_known
 from verax.judge.regions.network import Progress, Survey, survey
 from verax.judge.wording import reasons_of, with_losses
 from verax.numerics.statistics import root_mean_square
-from verax.ops.pointwise.identity import Identity
 from verax.records.environment import array_hash, environment
 from verax.records.verdict import (
     Blame,
@@ -51,9 +57,8 @@ from verax.records.verdict import (
     Repeat,
     Verdict,
 )
-from verax.reference.evaluate import bind_symbols, evaluate
+from verax.reference.evaluate import evaluate
 
-Arrays = Mapping[str, np.ndarray]
 JUDGING = 600.0
 """Seconds that judging may take when nobody says otherwise."""
 BY_CHANCE = {UNINITIALISED: Kind.mistake, CHANCE: Kind.undecided}
@@ -62,10 +67,42 @@ EXPLAINED = 8
 """Guilty nodes whose causes are sought."""
 
 
-@keeping()
-@held_to_memory
-@knowing_the_subject
-@limited_in_time(JUDGING)
+@dataclass(frozen=True)
+class Judged:
+    """What the numbers say.
+
+    seen: what was judged; its values are those whose names hold. survey: findings on every value.
+    unwatched: those that only the unwatched outputs show. on_outputs: where the outputs decided
+    what was ambiguous inside. repeated: how a second run came out. notes: in sentences.
+    """
+
+    seen: Observation
+    survey: Survey
+    unwatched: tuple[Finding, ...] = ()
+    on_outputs: tuple[Finding, ...] = ()
+    repeated: Repeat | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """The verdict in a word, and what made it. weak: why the check is too weak, or empty."""
+
+    kind: Kind
+    weak: str = ""
+    lost: tuple[Loss, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Guilty nodes with their causes, or causes around the network."""
+
+    blame: tuple[Blame, ...]
+    causes: tuple[Explanation, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 def check(
     graph: Graph,
     subject: Runner,
@@ -73,172 +110,81 @@ def check(
     *,
     other: Runner | None = None,
     sizes: Mapping[str, int] | None = None,
-    seed: int = 0,
-    watch: bool = True,
-    winograd: bool = True,
-    explain: bool = True,
-    twice: bool = True,
-    require_power: float | None = None,
-    allow: Collection[str] = (),
-    timeout: float | None = None,
-    steps: int | None = None,
-    progress: Progress | None = None,
-    memory: int | str | None = None,
     pixels: Mapping[str, Pixels] | None = None,
+    progress: Progress | None = None,
+    options: CheckOptions = CHECKED_AS_USUAL,
+    **keywords: Any,
 ) -> Verdict:
     """Judge what `subject` makes of `graph` on `inputs`.
 
     inputs: by name, in the declared types; those stored with the subject, or drawn (seeded), when
-    not given. other: a second implementation, to say which is nearer to the float64 meaning.
-    sizes: of symbols, for drawn inputs. watch: whether to ask for values inside the network.
-    winograd: whether the subject may use Winograd's algorithm; False makes the check sharper.
-    explain: whether to find out what the guilty nodes did, or what is wrong around the network.
-    twice: whether to run the subject again, in poisoned memory where it allows that. require_power:
-    relative error that must have shown in every node; a check that misses it is `undecided`. allow:
-    arithmetics ("bf16", "TF32", "Strassen", ...) whose errors the network may make large without
-    the verdict being *precision lost*, and unstable algorithms that may lose digits. timeout:
-    seconds that judging may take, beside the subject's first runs, JUDGING when not given; what it
-    does not get to is unchecked or undecided, and the record says so. steps: how many consecutive
-    runs of a network that remembers are judged, by default two; `inputs` may then be a list of
-    those of every run. memory: bytes, or "8G", that judging may take, half of what is free when not
-    given; what does not fit is unchecked, the record says why. pixels: of drawn images.
+    not given; a list of those of every run of a network that remembers. other: a second
+    implementation, to say which is nearer to the float64 meaning. sizes: of symbols, for drawn
+    inputs. pixels: of drawn images. options: how it is judged; keywords: fields of `CheckOptions`
+    (`winograd=False`, `allow=("bf16",)`, ...), which come before `options`.
 
     Raises `InputError` when inputs do not fit, `UsageError` when the subject's answer has none of
     the network's outputs, and whatever `VeraxError` the subject fails with.
     """
-    require_seed(seed)
-    allow = require_known(allow)
-    notes = written_notes(graph)
-    if other is not None:
-        other = in_steps(graph, other, inputs, steps)[1]
-    graph, subject, inputs = in_steps(graph, subject, inputs, steps)
-    if isinstance(subject, StepRunner):
-        notes += subject.notes()
-        twice = twice and subject.repeatable
-    arrays, origins = _inputs(graph, subject, inputs, seed, sizes, notes, pixels)
-    notes += untelling({v: a for v, a in arrays.items() if origins.get(v) != INITIAL})
-    fixed = _with_computed_outputs(specialise(graph, bind_symbols(graph, arrays)))
-    first = shown = _run(subject, graph, arrays, None, notes)
-    outputs = {v: shown[v] for v in graph.outputs if v in shown}
-    watched_apart = False
-    if watch and subject.watches:
-        shown, watched_apart = _watched(fixed, subject, arrays, outputs, notes)
-    known = {v: a for v, a in shown.items() if v in fixed.producers}
-    known = without_fused_shapes(fixed, subject, arrays, known, notes)
-    _note_strangers(fixed, shown, notes)
-    if not known:
-        raise UsageError(
-            f"the subject gave no value of this network (it gave {names(shown)})",
-            place=subject.name,
-            next_step=f"name its answers as the network does: {names(graph.outputs)}",
+    options = changed(options, keywords)
+    options = dataclasses.replace(options, allow=require_known(options.allow))
+    with judging(subject, options), clocked(options.timeout or JUDGING):
+        if other is not None:
+            other = in_steps(graph, other, inputs, options.steps)[1]
+        graph, subject, arrays = in_steps(graph, subject, inputs, options.steps)
+        seen = observe(
+            graph,
+            subject,
+            arrays,
+            watch=options.watch,
+            seed=options.seed,
+            sizes=sizes,
+            pixels=pixels,
         )
-    missing = [v for v in graph.outputs if v not in outputs and v not in graph.inputs]
-    if missing:
-        notes.append(f"the subject gave no {', '.join(missing)}")
-    clock().start()
+        clock().start()
+        judged = _settled(_judged(seen, options, progress), options)
+        meaning, unevaluated = _meaning(judged, other)
+        weighed = _weighed(judged, options)
+        explained = _explained(judged, options, progress)
+        notes = (*judged.notes, *unevaluated, *weighed.notes, *explained.notes)
+        verdict = _verdict(judged, weighed, explained, meaning, notes, options)
+        comparisons = _compare(judged.seen, other, meaning)
+        verdict = dataclasses.replace(verdict, comparisons=comparisons)
+        return dataclasses.replace(verdict, reasons=tuple(reasons_of(verdict, weighed.weak)))
+
+
+@contextlib.contextmanager
+def judging(subject: Runner, options: CheckOptions) -> Iterator[None]:
+    """Inside, helpers are kept, memory is held to, and the judge knows which fast algorithms the
+    subject may have used."""
+    algorithms = subject.capabilities.fast_algorithms if options.winograd else frozenset()
+    with keeping(), keeping_to_memory(options.memory), using(algorithms):
+        yield
+
+
+def _judged(seen: Observation, options: CheckOptions, progress: Progress | None) -> Judged:
+    """Every value on its actual inputs, and what a second run gives."""
+    fixed, subject, seed = seen.fixed, seen.subject, options.seed
+    twice = options.twice and not (isinstance(subject, StepRunner) and not subject.repeatable)
     # What does not need each other goes side by side; the subject itself runs once at a time.
     with ThreadPoolExecutor(2) as pool:
-        again = pool.submit(in_context(repeat), subject, graph, arrays, first) if twice else None
-        apart = None
-        if watched_apart:
-            apart = pool.submit(
-                in_context(survey),
-                fixed,
-                arrays,
-                outputs,
-                seed=seed,
-                winograd=winograd,
-                measure_power=False,
-            )
-        judge = partial(survey, fixed, arrays, seed=seed, winograd=winograd, progress=progress)
-        found, known = without_misnomers(fixed, subject, judge(known), known, judge, notes)
-        repeated = None if again is None else again.result()
-        enlarge_regions(
-            fixed,
-            found,
-            {**arrays, **known},
-            subject,
-            seed=seed,
-            winograd=winograd,
-            progress=progress,
+        again, apart = None, None
+        if twice:
+            again = pool.submit(in_context(repeat), subject, seen.graph, seen.inputs, seen.first)
+        if seen.watching_changed:
+            outputs = partial(survey, seed=seed, measure_power=False)
+            apart = pool.submit(in_context(outputs), fixed, seen.inputs, seen.outputs)
+        judge = partial(survey, fixed, seen.inputs, seed=seed, progress=progress)
+        found, values, notes = without_misnomers(
+            fixed, subject, judge(seen.values), seen.values, judge
         )
+        seen = dataclasses.replace(seen, values=values)
+        repeated = None if again is None else again.result()
+        found = enlarge_regions(fixed, found, seen.known, subject, seed=seed, progress=progress)
         unwatched = [] if apart is None else _beyond(found.findings, apart.result().findings)
-        found.findings += unwatched
-    settled = settle(fixed, arrays, outputs, found, seed=seed, winograd=winograd, notes=notes)
-    judged_whole = all(v in outputs for v in known) and not _feeds_itself(fixed, outputs)
-    meaning = {} if judged_whole and other is None else _whole_meaning(fixed, arrays, notes)
-    kind = _overall(found.findings, repeated)
-    weak = "" if require_power is None else lacking(fixed, found, require_power)
-    if weak and kind in ACCEPTED:
-        kind = Kind.undecided
-    lost: tuple[Loss, ...] = ()
-    if kind is Kind.precision:
-        lost, open_ = losses(fixed, arrays, outputs, known, found.findings, seed=seed, allow=allow)
-        notes += [open_] if open_ else []
-        kind = Kind.precision_lost if any(not x.allowed for x in lost) else kind
-    causes: tuple[Explanation, ...] = ()
-    blame = found.blame(fixed)
-    if explain and blame:
-        try:
-            require_time()
-            causes = state_causes(fixed, subject, arrays, known, seed=seed)
-            causes = causes or _harness(fixed, subject, arrays, known, seed)
-            if not causes:
-                values = {**arrays, **known}
-                # What watching mended is not among the values that were watched.
-                mended = {(f.value, f.region): {**arrays, **outputs} for f in unwatched}
-                blame = _explained(blame, fixed, values, mended, subject, seed, notes, progress)
-        except OutOfTime as error:
-            notes.append(f"the causes were not sought to the end: {error}")
-    described = dict(subject.describe())
-    notes += [described.pop("note")] if "note" in described else []
-    verdict = Verdict(
-        kind=kind,
-        reasons=(),
-        subject={"name": subject.name, **described},
-        method=_method(fixed, known, found),
-        outputs=with_losses(_outputs(fixed, found, settled, outputs, meaning), lost),
-        nodes=tuple(found.findings),
-        blame=blame,
-        power=tuple(found.power),
-        comparisons=_compare(graph, arrays, subject, outputs, other, meaning),
-        inputs=tuple(
-            Input(v, str(fixed.types[v]), array_hash(arrays[v]), origins[v]) for v in graph.inputs
-        ),
-        environment=environment(),
-        seed=seed,
-        unchecked=found.unchecked,
-        notes=tuple(notes),
-        causes=causes,
-        precisions=tuple(f.precision for f in found.findings if f.precision is not None),
-        losses=lost,
-        repeat=repeated,
-        coverage=coverage(fixed, found),
-        allowed=allow,
-    )
-    return dataclasses.replace(verdict, reasons=tuple(reasons_of(verdict, weak)))
-
-
-def _with_computed_outputs(graph: Graph) -> Graph:
-    """The same graph, whose constant outputs pass through an Identity: what a subject gives for
-    them is judged like any value."""
-    fixed = [v for v in dict.fromkeys(graph.outputs) if v in graph.constants]
-    if not fixed:
-        return graph
-    sources = {v: f"{v}/constant" for v in fixed}
-    while not graph.types.keys().isdisjoint(sources.values()):
-        sources = {v: f"{name}'" for v, name in sources.items()}
-    copies = [Node(Identity(), (sources[v],), (v,), v) for v in fixed]
-    others = [
-        dataclasses.replace(n, inputs=tuple(v and sources.get(v, v) for v in n.inputs))
-        for n in graph.nodes
-    ]
-    return dataclasses.replace(
-        graph,
-        nodes=(*copies, *others),
-        constants={sources.get(v, v): array for v, array in graph.constants.items()},
-        types={**graph.types, **{sources[v]: graph.types[v] for v in fixed}},
-    )
+    found = dataclasses.replace(found, findings=[*found.findings, *unwatched])
+    told = (*seen.notes, *notes)
+    return Judged(seen, found, tuple(unwatched), repeated=repeated, notes=told)
 
 
 def _beyond(watched: Sequence[Finding], apart: Sequence[Finding]) -> list[Finding]:
@@ -252,38 +198,74 @@ def _beyond(watched: Sequence[Finding], apart: Sequence[Finding]) -> list[Findin
     ]
 
 
-def _harness(
-    graph: Graph, subject: Runner, inputs: Arrays, known: Arrays, seed: int
-) -> tuple[Explanation, ...]:
-    """Faults around the network that explain the difference."""
+def _settled(judged: Judged, options: CheckOptions) -> Judged:
+    """The outputs decide what is ambiguous inside."""
+    seen = judged.seen
+    found, on_outputs, notes = settle(
+        seen.fixed, seen.inputs, seen.outputs, judged.survey, seed=options.seed
+    )
+    return dataclasses.replace(
+        judged, survey=found, on_outputs=on_outputs, notes=(*judged.notes, *notes)
+    )
 
-    def rerun(other: Arrays) -> dict[str, np.ndarray]:
-        return _run(subject, graph, other, None, [])
 
-    again = rerun if subject.stored_inputs is None else None
-    return harness_causes(graph, inputs, known, again, seed=seed)
+def _weighed(judged: Judged, options: CheckOptions) -> Weighed:
+    """The worst that was found, held against what was required and what is allowed."""
+    seen, found = judged.seen, judged.survey
+    kind = _overall(found.findings, judged.repeated)
+    required = options.require_power
+    weak = "" if required is None else lacking(seen.fixed, found, required)
+    if weak and kind in ACCEPTED:
+        kind = Kind.undecided
+    if kind is not Kind.precision:
+        return Weighed(kind, weak)
+    lost, open_ = losses(
+        seen.fixed,
+        seen.inputs,
+        seen.outputs,
+        seen.values,
+        found.findings,
+        seed=options.seed,
+        allow=options.allow,
+    )
+    kind = Kind.precision_lost if any(not x.allowed for x in lost) else kind
+    return Weighed(kind, weak, lost, (open_,) if open_ else ())
 
 
-def _explained(
-    blame: tuple[Blame, ...],
-    graph: Graph,
-    values: Arrays,
-    others: Mapping[tuple[str, tuple[str, ...]], Arrays],
-    subject: Runner,
-    seed: int,
-    notes: list[str],
-    progress: Progress | None,
-) -> tuple[Blame, ...]:
-    """What each guilty node did instead, for the first of them.
+def _explained(judged: Judged, options: CheckOptions, progress: Progress | None) -> Explained:
+    """What is wrong around the network, or else what the guilty nodes did."""
+    seen, seed = judged.seen, options.seed
+    fixed, subject = seen.fixed, seen.subject
+    blame = judged.survey.blame(fixed)
+    if not options.explain or not blame:
+        return Explained(blame)
+    try:
+        require_time()
+        causes = state_causes(fixed, subject, seen.inputs, seen.values, seed=seed)
+        if not causes:
+            again = seen.run if subject.stored_inputs is None else None
+            causes = harness_causes(fixed, seen.inputs, seen.values, again, seed=seed)
+        if causes:
+            return Explained(blame, causes)
+        return _diagnosed(blame, judged, seed, progress)
+    except OutOfTime as error:
+        return Explained(blame, (), (f"the causes were not sought to the end: {error}",))
 
-    others: the subject's values where they are not `values`, by blamed value and region.
-    """
+
+def _diagnosed(
+    blame: tuple[Blame, ...], judged: Judged, seed: int, progress: Progress | None
+) -> Explained:
+    """What each guilty node did instead, for the first of them."""
+    seen = judged.seen
+    notes: list[str] = []
+    found: list[Blame] = []
+    # What watching mended is not among the values that were watched.
+    mended = {(f.value, f.region) for f in judged.unwatched}
     first, rest = blame[:EXPLAINED], blame[EXPLAINED:]
     if rest:
         notes.append(
             f"{len(blame)} nodes are guilty; the causes of the first {EXPLAINED} were sought"
         )
-    found = []
     for i, one in enumerate(first):
         if progress is not None:
             progress(i, len(first), f"explaining {one.node}")
@@ -291,113 +273,67 @@ def _explained(
             notes.append(f"the causes of {one.node} were not sought: {clock().reason}")
             found.append(one)
             continue
-        given = others.get((one.value, one.region), values)
-        found.append(diagnose(one, graph, given, subject, seed=seed))
-    return (*found, *rest)
+        by_outputs = (one.value, one.region) in mended
+        values = {**seen.inputs, **seen.outputs} if by_outputs else seen.known
+        found.append(diagnose(one, seen.fixed, values, seen.subject, seed=seed))
+    return Explained((*found, *rest), (), tuple(notes))
 
 
-def _inputs(
-    graph: Graph,
-    subject: Runner,
-    given: Arrays | None,
-    seed: int,
-    sizes: Mapping[str, int] | None,
-    notes: list[str],
-    pixels: Mapping[str, Pixels] | None,
-) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    stored, said = stored_for(graph, subject.stored_inputs or {})
-    notes += said
-    if given is not None:
-        arrays = {k: np.asarray(v) for k, v in given.items()}
-        for name in sorted(arrays.keys() & stored.keys()):
-            if not same_bits(arrays[name], stored[name]):
-                raise InputError(
-                    "the recorded answers belong to another input",
-                    place=f"input {name!r} of {subject.name}",
-                    next_step="leave the inputs out to use the recorded ones",
-                )
-        return _with_state(graph, arrays, dict.fromkeys(given, "given"))
-    if subject.stored_inputs is None:
-        return draw_inputs(graph, seed, sizes, pixels)
-    absent = [v for v in graph.arguments if v not in stored]
-    if absent:
-        raise InputError(
-            f"the recorded answers come without the input {names(absent)}",
-            place=subject.name,
-            next_step="give the inputs that the answers belong to, or store them as in:NAME",
-        )
-    return _with_state(graph, stored, dict.fromkeys(stored, f"stored with {subject.name}"))
-
-
-def _with_state(
-    graph: Graph, arrays: dict[str, np.ndarray], origins: dict[str, str]
-) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """With the initial value of state that was not given."""
-    begin = {v: a for v, a in graph.initial.items() if v not in arrays}
-    return {**arrays, **begin}, {**origins, **dict.fromkeys(begin, INITIAL)}
-
-
-def _run(
-    subject: Runner,
-    graph: Graph,
-    inputs: Arrays,
-    keep: Sequence[str] | None,
-    notes: list[str],
-) -> dict[str, np.ndarray]:
-    """The subject's values under the network's names; `notes` tells what was assumed.
-
-    Raises `UsageError` when one does not hold numbers.
-    """
-    values = {k: np.asarray(v) for k, v in subject.run(graph, inputs, keep).items()}
-    for name, array in values.items():
-        if array.dtype.kind not in "biuf" and not is_number(array):
-            raise UsageError(
-                f"the subject gave {array.dtype} elements, which are no real numbers",
-                place=f"value {name!r} of {subject.name}",
-                next_step="give arrays of integers, booleans or floats",
-            )
-    values, said = renamed_answers(graph, values)
-    notes += [note for note in said if note not in notes]
-    return values
-
-
-def _watched(
-    graph: Graph, subject: Runner, inputs: Arrays, outputs: Arrays, notes: list[str]
-) -> tuple[dict[str, np.ndarray], bool]:
-    """Values inside, and whether watching changed the outputs (then a note says so)."""
-    inner = [v for node in graph.nodes for v in node.outputs]
-    try:
-        shown = _run(subject, graph, inputs, inner, notes)
-    except VeraxError as error:
-        notes.append(f"the subject could not be watched inside: {error.cause}")
-        return dict(outputs), False
-    changed = [v for v, a in outputs.items() if v in shown and not same_bits(a, shown[v])]
-    if changed:
-        notes.append(
-            f"watching changes the subject: {', '.join(changed)} came out with other bits when "
-            "inner values were kept (many runtimes fuse nodes otherwise); the unwatched outputs "
-            "were judged as well"
-        )
-    return shown, bool(changed)
-
-
-def _note_strangers(graph: Graph, shown: Arrays, notes: list[str]) -> None:
-    strangers = [v for v in shown if v not in graph.types]
-    if strangers:
-        notes.append(f"the subject also gave {names(strangers)}, which this network has not")
-
-
-def _whole_meaning(graph: Graph, inputs: Arrays, notes: list[str]) -> dict[str, np.ndarray]:
-    """Float64 outputs of the whole network; empty, with a note, when that cannot be evaluated."""
+def _meaning(judged: Judged, other: Runner | None) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Float64 outputs of the whole network, where they say more than what was judged: not if all
+    that was judged are the outputs. Empty, with a note, when they cannot be evaluated."""
+    seen = judged.seen
+    outputs_alone = all(v in seen.outputs for v in seen.values)
+    if other is None and outputs_alone and not _feeds_itself(seen.fixed, seen.outputs):
+        return {}, ()
+    what = "the whole network's float64 meaning"
     if clock().is_up:
-        notes.append(f"the whole network's float64 meaning was not evaluated: {clock().reason}")
-        return {}
+        return {}, (f"{what} was not evaluated: {clock().reason}",)
     try:
-        require_room_for_meaning(graph)
-        return evaluate(graph, inputs)
+        require_room_for_meaning(seen.fixed)
+        return evaluate(seen.fixed, seen.inputs), ()
     except VeraxError as error:
-        notes.append(f"the whole network's float64 meaning could not be evaluated: {error.cause}")
-        return {}
+        return {}, (f"{what} could not be evaluated: {error.cause}",)
+
+
+def _verdict(
+    judged: Judged,
+    weighed: Weighed,
+    explained: Explained,
+    meaning: Arrays,
+    notes: tuple[str, ...],
+    options: CheckOptions,
+) -> Verdict:
+    """What the stages found, as a record without reasons and comparisons."""
+    seen, found = judged.seen, judged.survey
+    graph = seen.fixed
+    described = dict(seen.subject.describe())
+    told = (described.pop("note"),) if "note" in described else ()
+    outputs = _outputs(graph, found, judged.on_outputs, seen.outputs, meaning)
+    return Verdict(
+        kind=weighed.kind,
+        reasons=(),
+        subject={"name": seen.subject.name, **described},
+        method=_method(graph, seen.values, found),
+        outputs=with_losses(outputs, weighed.lost),
+        nodes=tuple(found.findings),
+        blame=explained.blame,
+        power=tuple(found.power),
+        inputs=tuple(
+            Input(v, str(graph.types[v]), array_hash(seen.inputs[v]), seen.origins[v])
+            for v in seen.graph.inputs
+        ),
+        environment=environment(),
+        seed=options.seed,
+        unchecked=found.unchecked,
+        notes=(*notes, *told),
+        causes=explained.causes,
+        precisions=tuple(f.precision for f in found.findings if f.precision is not None),
+        losses=weighed.lost,
+        repeat=judged.repeated,
+        coverage=coverage(graph, found),
+        allowed=options.allow,
+    )
 
 
 def _overall(findings: Sequence[Finding], repeated: Repeat | None) -> Kind:
@@ -465,32 +401,26 @@ def _ancestors(graph: Graph, value: str) -> set[str]:
     return found
 
 
-def _compare(
-    graph: Graph,
-    inputs: Arrays,
-    subject: Runner,
-    outputs: Arrays,
-    other: Runner | None,
-    meaning: Arrays,
-) -> tuple[Comparison, ...]:
+def _compare(seen: Observation, other: Runner | None, meaning: Arrays) -> tuple[Comparison, ...]:
     """Which side is nearer to the meaning, output by output."""
     if other is None:
         return ()
-    second = _run(other, graph, inputs, None, [])
+    first_name, second_name = seen.subject.name, other.name
+    second, _ = answer_of(other, seen.graph, seen.inputs)
     results = []
-    for value in graph.outputs:
-        if value not in outputs or value not in second or value not in meaning:
+    for value in seen.graph.outputs:
+        if value not in seen.outputs or value not in second or value not in meaning:
             continue
-        a, b, expected = outputs[value], second[value], meaning[value]
+        a, b, expected = seen.outputs[value], second[value], meaning[value]
         if not a.shape == b.shape == expected.shape:
             continue
         first, last = (root_mean_square(x.astype(np.float64) - expected) for x in (a, b))
-        nearer = subject.name if first < last else other.name
+        nearer = first_name if first < last else second_name
         results.append(
             Comparison(
                 value,
-                subject.name,
-                other.name,
+                first_name,
+                second_name,
                 first,
                 last,
                 "neither" if first == last else nearer,

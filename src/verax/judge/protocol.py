@@ -7,7 +7,9 @@ together, on both sides of the protocol; what it assumed is always said.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
@@ -25,7 +27,7 @@ SUFFIX, PREFIX = ":0", "serving_default_"
 
 
 class Naming(Enum):
-    """How far a subject's names of inner values can be trusted; a Runner states it as `naming`.
+    """How far a subject's names of inner values can be trusted.
 
     network: it runs this very network and shows its values (what is taken for granted where a
     Runner states nothing). given: a user gave the names along with arrays. hint: they are names of
@@ -38,26 +40,64 @@ class Naming(Enum):
     hint = "hint"
 
 
-def naming_of(subject: Runner) -> Naming:
-    """How far the names of `subject` can be trusted."""
-    naming = getattr(subject, "naming", Naming.network)
-    return naming if isinstance(naming, Naming) else Naming.network
+@dataclass(frozen=True)
+class Capabilities:
+    """What a Runner can do beside running a whole network, and what is known of how it computes.
+
+    Abilities that are methods (`Poisonable`, `Remembering`, `Optimising`, `Selective`) are had by
+    who has the method; what has to be known of them is here.
+    """
+
+    watches: bool = False
+    """`keep` makes it show values inside the network. Without it a subject shows what it has,
+    whatever is asked."""
+    truncates: bool = False
+    """It runs any part of a network that it is handed, so that a mistake can be searched for."""
+    own_weights: bool = False
+    """Of one that truncates: the weights come from a model of its own, not from the graph that it
+    is handed, so that they cannot be made smaller."""
+    stepwise: bool = False
+    """Every value that it shows is what the next node read: nothing is ever fused. Without it a
+    node is reported as faulty only if larger regions are wrong as well (`locate.enlarge`), which is
+    less sharp."""
+    naming: Naming = Naming.network
+    """How far its names of inner values can be trusted."""
+    fast_algorithms: frozenset[str] | None = None
+    """Names of the fast algorithms that it may use; None when it does not say. See
+    `decide.possible`."""
+    poison: str = ""
+    """Of a `Poisonable`: the memory that it fills, in words for people."""
+    resets: bool = True
+    """Of a `Remembering`: `run_steps` may be called again, and then begins again with `state`."""
+    slow_steps: bool = False
+    """Of an `Optimising`: every step compiles for long, so they are searched only when the subject
+    is wrong."""
+    script: str = ""
+    """The runtime that the script of a minimal case calls ("onnxruntime", "verax", "cmd", ...);
+    empty for one that no script can call, whose recorded answer is shown instead."""
+
+    def of_network(self, naming: Naming) -> Capabilities:
+        """The same where the subject runs a network of which the names are worth `naming`: values
+        of another network are not what the nodes of this one read."""
+        own = naming is Naming.network
+        return dataclasses.replace(self, naming=naming, stepwise=self.stepwise and own)
 
 
 @runtime_checkable
 class Runner(Protocol):
     """An implementation under test.
 
-    name: how reports call it ("onnxruntime", "verax:O1"). watches: whether `keep` can make it
-    show values inside the network; a subject without it shows what it has, whatever is asked.
-    stored_inputs: for recorded answers, the inputs that they belong to, as far as they were
-    recorded too; None when the subject can run on any inputs. A runner may also have
-    `fast_algorithms`, names of those that it uses: see `judge.decide.possible`.
+    name: how reports call it ("onnxruntime", "verax:O1"). stored_inputs: for recorded answers, the
+    inputs that they belong to, as far as they were recorded too; None when the subject can run on
+    any inputs.
     """
 
     name: str
-    watches: bool
     stored_inputs: Mapping[str, np.ndarray] | None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do beside; mostly an attribute of the class."""
 
     def describe(self) -> dict[str, str]:
         """Versions and settings, as text by name; after a run, also what was assumed.
@@ -79,10 +119,8 @@ class Poisonable(Protocol):
     """A Runner that can run with its memory pre-filled, which exposes reads of uninitialized
     memory.
 
-    poison: which memory, in words.
+    `Capabilities.poison` says which memory; it is empty where that cannot be done after all.
     """
-
-    poison: str
 
     def run_poisoned(
         self,
@@ -96,24 +134,8 @@ class Poisonable(Protocol):
 
 
 @runtime_checkable
-class Stepwise(Protocol):
-    """A Runner that says whether every value that it shows is what the next node read.
-
-    stepwise: true when nothing is ever fused. Other runners may fuse: a node is reported as faulty
-    then only if larger regions are wrong as well (`enlarge`), which is less sharp.
-    """
-
-    stepwise: bool
-
-
-@runtime_checkable
 class Remembering(Protocol):
-    """A Runner that passes a network's state from run to run by itself.
-
-    resets: whether `run_steps` may be called again, and then begins again with `state`.
-    """
-
-    resets: bool
+    """A Runner that passes a network's state from run to run by itself."""
 
     def run_steps(
         self,
@@ -134,11 +156,7 @@ class Remembering(Protocol):
 
 @runtime_checkable
 class Optimising(Protocol):
-    """A Runner that can stop at steps of its optimization.
-
-    One that compiles for long at every step may state `slow_steps = True`: its steps are searched
-    only when it is wrong.
-    """
+    """A Runner that can stop at steps of its optimization."""
 
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]

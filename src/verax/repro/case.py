@@ -11,7 +11,7 @@ from verax.base.errors import VeraxError
 from verax.ir.cut import cut, with_known_constants
 from verax.ir.graph import Graph, Node, specialise
 from verax.judge.decide.local import conform
-from verax.judge.locate.truncate import FaultyPart, truncates
+from verax.judge.locate.truncate import FaultyPart
 from verax.judge.protocol import Runner
 from verax.judge.regions.network import survey
 from verax.records.verdict import Blame, Kind
@@ -48,16 +48,15 @@ def minimal_case(
     inputs: Mapping[str, np.ndarray],
     *,
     seed: int = 0,
-    winograd: bool = True,
 ) -> MinimalCase:
     """The smallest part around `faulty` on which the subject is wrong when it runs it alone.
 
     graph, inputs: the whole network and its inputs, for when more of it is needed. Raises
     `VeraxError` when the meaning of the part cannot be evaluated.
     """
-    maker = _Maker(graph, subject, inputs, seed, winograd)
+    maker = _Maker(graph, subject, inputs, seed)
     recorded = SmallCase(faulty.graph, dict(faulty.inputs), dict(faulty.actual))
-    if not truncates(subject):
+    if not subject.capabilities.truncates:
         words = "the subject cannot be run on a part of the network: its answer was recorded inside"
         return _finished(faulty, recorded, False, words)
     for candidate, words in maker.candidates(faulty):
@@ -65,7 +64,7 @@ def minimal_case(
         if actual is None:
             continue
         full_case = SmallCase(candidate.graph, candidate.inputs, actual)
-        small = shrink(full_case, maker.wrong, weights=maker.runs_our_weights)
+        small = shrink(full_case, maker.wrong, weights=not subject.capabilities.own_weights)
         note = f"; kept of it: {small.words}" if small.retained else ""
         return _finished(faulty, small, True, words + note)
     words = (
@@ -91,16 +90,10 @@ class _Maker:
         subject: Runner,
         inputs: Mapping[str, np.ndarray],
         seed: int,
-        winograd: bool,
     ) -> None:
-        self.subject, self.seed, self.winograd = subject, seed, winograd
+        self.subject, self.seed = subject, seed
         self.inputs = {v: np.asarray(inputs[v]) for v in graph.inputs}
         self.graph = with_known_constants(specialise(graph, bind_symbols(graph, self.inputs)))
-
-    @property
-    def runs_our_weights(self) -> bool:
-        """Whether the subject takes the graph as it is handed to it, weights included."""
-        return getattr(self.subject, "model", None) is None and not hasattr(self.subject, "part")
 
     def wrong(self, graph: Graph, inputs: Values) -> Values | None:
         """The subject's outputs on a graph if they are a mistake, else None."""
@@ -116,7 +109,6 @@ class _Maker:
                 inputs,
                 actual,
                 seed=self.seed,
-                winograd=self.winograd,
                 measure_power=False,
                 find_precision=False,
             )

@@ -14,12 +14,13 @@ import numpy as np
 
 from verax.base.errors import UsageError, VeraxError
 from verax.base.files import atomic_write, staging_folder, sweep
+from verax.base.options import CHECKED_AS_USUAL, CheckOptions
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Graph
 from verax.ir.types import DType
 from verax.judge.bisect import BisectionResult
-from verax.judge.check import check
-from verax.judge.protocol import Runner
+from verax.judge.check import check, judging
+from verax.judge.protocol import Capabilities, Runner
 from verax.judge.regions.network import Progress
 from verax.onnx_format.dtypes import CODES
 from verax.onnx_format.package import helper, onnx
@@ -27,9 +28,8 @@ from verax.records.bisection import Bisection, Case
 from verax.records.verdict import Blame, Verdict
 from verax.repro.case import MinimalCase, minimal_case
 from verax.repro.scripts import show_script
-from verax.runners.command import CommandRunner
 from verax.runners.network import NetworkRunner
-from verax.runners.own import VeraxRunner
+from verax.runners.onnx_runner import OnnxRunner
 
 MOST_CASES = 8
 """Guilty parts of which a case is made: one mistake is often repeated in every layer."""
@@ -78,7 +78,8 @@ def write_case(case: MinimalCase, subject: Runner, folder: Path, index: int = 1)
         files["model.onnx"] = model
     alone = case.alone and model is not None
     facts = subject.describe()
-    script = show_script(title, runtime_of(subject), facts, list(case.graph.outputs), alone=alone)
+    outputs = list(case.graph.outputs)
+    script = show_script(title, subject.capabilities.script, facts, outputs, alone=alone)
     files["show.py"] = script.encode()
     files["verdict.json"] = _verdict(case, subject).to_json().encode() + b"\n"
     files["README.md"] = _readme(case, subject, title, without).encode()
@@ -104,11 +105,12 @@ def write_cases(
     result: BisectionResult,
     folder: Path,
     *,
-    winograd: bool = True,
+    options: CheckOptions = CHECKED_AS_USUAL,
     progress: Progress | None = None,
 ) -> Bisection:
     """A minimal case in `folder` for each of the first MOST_CASES guilty parts, and the record.
 
+    options: those of the check.
     progress: called with (cases written, cases in all, what is being made smaller).
     Raises `UsageError` when a file cannot be written.
     """
@@ -121,7 +123,8 @@ def write_cases(
         if progress is not None:
             progress(index - 1, len(selected), f"a minimal case of {faulty.blame.node}")
         try:
-            case = minimal_case(graph, subject, faulty, result.inputs, seed=seed, winograd=winograd)
+            with judging(subject, options):
+                case = minimal_case(graph, subject, faulty, result.inputs, seed=seed)
         except VeraxError as error:
             notes.append(f"no minimal case for {faulty.blame.node}: {error.cause}")
             continue
@@ -129,15 +132,6 @@ def write_cases(
     verdict = result.record.verdict
     verdict = dataclasses.replace(verdict, notes=(*verdict.notes, *notes))
     return dataclasses.replace(result.record, verdict=verdict, cases=tuple(cases))
-
-
-def runtime_of(subject: Runner) -> str:
-    """What a script needs to run the subject: the package "onnxruntime", "verax", ..., or "cmd"."""
-    if isinstance(subject, VeraxRunner | NetworkRunner):
-        return "verax"
-    if isinstance(subject, CommandRunner):
-        return "cmd"
-    return str(getattr(subject, "task", ""))
 
 
 def _title(case: MinimalCase, subject: Runner) -> str:
@@ -154,9 +148,8 @@ def _title(case: MinimalCase, subject: Runner) -> str:
 def _model(case: MinimalCase, subject: Runner) -> tuple[bytes | None, str]:
     """The ONNX model that the subject runs for this case, or None and why there is none."""
     try:
-        own = getattr(subject, "model_for", None)
-        if own is not None and case.alone:
-            answer = own(case.graph)
+        if isinstance(subject, OnnxRunner) and case.alone:
+            answer = subject.model_for(case.graph)
             data = answer if isinstance(answer, bytes) else Path(answer).read_bytes()
             return _declared(data, case.actual), ""
         graph = case.graph
@@ -205,7 +198,7 @@ def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
 class _RecordedCase:
     """The subject's answers on a case, under its own name."""
 
-    watches = False
+    capabilities = Capabilities()
 
     def __init__(self, case: MinimalCase, subject: Runner) -> None:
         self.name, self.facts, self.actual = subject.name, subject.describe(), case.actual

@@ -1,5 +1,6 @@
 """Implementations under test, each behind `judge.protocol.Runner`.
 
-`registry.resolve` turns what a user names (a runner, a file, arrays, a function) into one. Foreign
-runtimes run in a child process: their crash or hang becomes an error with its cause, not ours.
+`subjects.resolve` says what a user named or handed over (a runner, a file, arrays, a function), and
+`subjects.factory` makes a Runner of it. Foreign runtimes run in a child process: their crash or
+hang becomes an error with its cause, not ours.
 """

@@ -13,7 +13,7 @@ from verax.base.errors import UsageError
 from verax.base.npz import read_npz
 from verax.base.printing import Named
 from verax.ir.graph import Graph
-from verax.judge.protocol import Naming, as_declared
+from verax.judge.protocol import Capabilities, Naming, as_declared
 
 INPUT_MARK, OUTPUT_MARK = "in:", "out:"
 """Prefixes that tell inputs from answers in an .npz; without them, names tell."""
@@ -30,8 +30,7 @@ class ArraysRunner(Named):
     marks an array named like an input is that input, and every other one an answer.
     """
 
-    watches = False
-    naming = Naming.given
+    capabilities = Capabilities(naming=Naming.given)
 
     def __init__(self, arrays: Mapping[str, np.ndarray], name: str = "arrays") -> None:
         self.name = name

@@ -16,21 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.errors import UsageError
 from verax.base.files import scratch_folder
 from verax.base.kept import kept
 from verax.base.processes import Ended, SubjectError, run_process
-from verax.ir.types import DType
+from verax.runners.child_files import (
+    INPUTS,
+    OUTPUTS,
+    REPLY,
+    REQUEST,
+    SERVE,
+    load_arrays,
+    save_arrays,
+)
 from verax.runners.forking import CAN_FORK, ForkServer
 from verax.runners.memory import perturbing, poisonable
 
 WORKER = (sys.executable, "-m", "verax.runners.worker")
-SERVE = "serve"
-"""First argument of a worker that forks; its others are a task and a descriptor."""
-REQUEST, REPLY, INPUTS, OUTPUTS = "request.json", "reply.json", "inputs.npz", "outputs.npz"
-FOLDER = "folder"
-"""In a child's request: where temporary files of its own go, which its parent removes however the
-child ends."""
 
 
 def run_in_child(
@@ -95,26 +96,3 @@ def _environment(fill: int | None) -> dict[str, str]:
     """The child finds the same packages; `fill` is the byte that fresh memory holds."""
     found = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **poisonable()}
     return found if fill is None else {**found, **perturbing(fill)}
-
-
-def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> list[list[str]]:
-    """Write arrays as bytes; returns (name, dtype, shape as text) of each, in order."""
-    listed, flat = [], {}
-    for i, (name, array) in enumerate(arrays.items()):
-        array = np.ascontiguousarray(array)
-        flat[f"a{i}"] = array.reshape(-1).view(np.uint8) if array.size else np.zeros(0, np.uint8)
-        listed.append([name, str(DType.of(array)), json.dumps(list(np.shape(arrays[name])))])
-    np.savez(path, allow_pickle=False, **flat)
-    return listed
-
-
-def load_arrays(path: Path, listed: list[list[str]]) -> dict[str, np.ndarray]:
-    """Arrays that `save_arrays` wrote. Raises `UsageError` when the file does not match."""
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {
-                name: stored[f"a{i}"].view(DType(dtype).numpy).reshape(json.loads(shape))
-                for i, (name, dtype, shape) in enumerate(listed)
-            }
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"the subject's arrays cannot be read ({error})") from error

@@ -11,7 +11,7 @@ import numpy as np
 from verax.base.optional import installed_version
 from verax.base.printing import Named
 from verax.ir.graph import Graph
-from verax.judge.protocol import Naming
+from verax.judge.protocol import Capabilities
 from verax.runners.child import run_in_child
 from verax.runners.feeding import collect
 
@@ -29,10 +29,8 @@ class ChildRunner(Named, ABC):
     process (quicker, and a crash is ours).
     """
 
-    watches = True
-    naming = Naming.network
+    capabilities = Capabilities(watches=True, poison="fresh memory of its process")
     stored_inputs: Mapping[str, np.ndarray] | None = None
-    poison = "fresh memory of its process"
     packages: ClassVar[tuple[str, ...]]
 
     @staticmethod

@@ -18,6 +18,7 @@ from verax.base.npz import read_npz, write_npz
 from verax.base.printing import Named
 from verax.base.processes import SubjectError, run_process
 from verax.ir.graph import Graph
+from verax.judge.protocol import Capabilities
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.memory import perturbing
 from verax.runners.onnx_files import Writer
@@ -39,9 +40,7 @@ class CommandRunner(Named):
     part of a network too. timeout: seconds. Raises `UsageError` when the line cannot be split.
     """
 
-    watches = False
     stored_inputs: Mapping[str, np.ndarray] | None = None
-    poison = "fresh memory of its process"
 
     def __init__(
         self, command: str, *, writer: Writer | None = None, timeout: float = TIMEOUT
@@ -56,11 +55,11 @@ class CommandRunner(Named):
             self.words += [INPUT, OUTPUT]
         self.command, self.writer, self.timeout = command, writer, timeout
         self.name = f"cmd:{' '.join(_telling(self.words))}"
-
-    @property
-    def truncates(self) -> bool:
-        """A program that is handed the model runs any part of it."""
-        return any(MODEL in w for w in self.words)
+        self.capabilities = Capabilities(
+            truncates=any(MODEL in w for w in self.words),  # handed a model, it runs any part of it
+            poison="fresh memory of its process",
+            script="cmd",
+        )
 
     def describe(self) -> dict[str, str]:
         return {"kind": "a program", "command": self.command}

@@ -48,8 +48,6 @@ class ConsecutiveRunner(ChildRunner):
     Its request names the state: input -> the output that holds the new value.
     """
 
-    resets = True
-
     def run(
         self, graph: Graph, inputs: Arrays, keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:

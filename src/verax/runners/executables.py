@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -16,12 +17,15 @@ from verax.runtime.carried import Remembers
 class ExecutableRunner(FunctionRunner):
     """Runs an executable with the inputs in the model's order; its state is put back afterwards."""
 
-    resets = True
+    capabilities = dataclasses.replace(
+        FunctionRunner.capabilities,
+        resets=True,
+        fast_algorithms=frozenset({"Winograd", "Strassen"}),  # its level may be the highest
+    )
 
     def __init__(self, executable: Remembers, name: str) -> None:
         super().__init__(executable, name)
         self.executable = executable
-        self.fast_algorithms = ("Winograd", "Strassen")  # as the highest level, which it may be of
 
     def describe(self) -> dict[str, str]:
         return {"kind": "a compiled program"}

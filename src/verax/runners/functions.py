@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -18,6 +20,25 @@ TENSORS = "verax.runners.torch_tensors"
 """Loaded when tensors are handed over."""
 
 
+@dataclass(frozen=True)
+class TensorFunction:
+    """A function that takes and gives tensors of PyTorch, not arrays."""
+
+    function: Callable[..., Any]
+
+    @property
+    def __name__(self) -> str:
+        return function_name(self.function)
+
+    def __call__(self, *tensors: Any) -> Any:
+        return self.function(*tensors)
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """What a callable is called in reports: its name, else its type's."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 class FunctionRunner(InProcess):
     """Calls `function` with the inputs in the model's order.
 
@@ -27,8 +48,7 @@ class FunctionRunner(InProcess):
     memory of their own; pairs: inputs among these that hold complex numbers, as pairs.
     """
 
-    watches = False
-    resets = False
+    capabilities = dataclasses.replace(InProcess.capabilities, resets=False)
 
     def __init__(
         self,
@@ -39,7 +59,7 @@ class FunctionRunner(InProcess):
         pairs: Collection[str] = (),
     ) -> None:
         self.function, self.tensors, self.pairs = function, tensors, frozenset(pairs)
-        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self.name = name or function_name(function)
 
     def describe(self) -> dict[str, str]:
         return {"kind": "Python callable", **({"takes": "tensors"} if self.tensors else {})}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from verax.base.processes import SubjectError
-from verax.judge.protocol import Runner
+from verax.judge.protocol import Optimising, Poisonable, Remembering, Runner, Selective
 from verax.runners.arrays import ArraysRunner
 from verax.runners.child_runner import ChildRunner
 from verax.runners.command import CommandRunner
@@ -57,11 +57,22 @@ def limited(runner: Runner, seconds: float) -> Runner:
         return runner
     if (isinstance(runner, ChildRunner) and runner.isolated) or "run" in vars(runner):
         return runner
-    for method in ("run", "run_steps", "run_poisoned", "optimisations", "with_steps"):
-        act = getattr(runner, method, None)
-        if act is not None:
-            setattr(runner, method, _limited_call(act, seconds, runner.name, method))
+    for method, act in _calls(runner):
+        setattr(runner, method, _limited_call(act, seconds, runner.name, method))
     return runner
+
+
+def _calls(runner: Runner) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The methods by which the subject is run or compiled, by name."""
+    yield "run", runner.run
+    if isinstance(runner, Remembering):
+        yield "run_steps", runner.run_steps
+    if isinstance(runner, Poisonable):
+        yield "run_poisoned", runner.run_poisoned
+    if isinstance(runner, Optimising):
+        yield "optimisations", runner.optimisations
+    if isinstance(runner, Selective):
+        yield "with_steps", runner.with_steps
 
 
 def _limited_call(

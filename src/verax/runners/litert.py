@@ -182,7 +182,7 @@ class LiteRtRunner(ConsecutiveRunner, FileRunner):
             for name in names[: names.index(self.kernels)]
         ]
         for _, runner in made:
-            runner.naming = self.naming
+            runner.capabilities = self.capabilities
         return [*made, (STEPS[self.kernels], self)]
 
 

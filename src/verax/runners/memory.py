@@ -12,6 +12,7 @@ import numpy as np
 
 from verax.base.printing import Named
 from verax.ir.graph import Graph
+from verax.judge.protocol import Capabilities
 
 _M_PERTURB = -6
 """glibc's `mallopt` parameter: the byte that freed memory gets, its complement is for fresh one."""
@@ -56,7 +57,7 @@ class InProcess(Named, ABC):
     """A Runner whose subject lives in this process: its `run_poisoned` fills fresh memory."""
 
     stored_inputs: Mapping[str, np.ndarray] | None = None
-    poison = "fresh memory of this process"
+    capabilities = Capabilities(poison="fresh memory of this process")
 
     @abstractmethod
     def run(

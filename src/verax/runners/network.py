@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from verax.base.options import PassOptions
 from verax.base.printing import Named
 from verax.base.settings import Settings
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, reinfer
-from verax.judge.protocol import Naming, shape_of
+from verax.judge.protocol import Capabilities, Naming, shape_of
 from verax.runners.feeding import collect, feed
 from verax.runners.own import VeraxRunner
-from verax.runners.passes import PassOptions
 
 
 class NetworkRunner(Named):
@@ -23,16 +23,21 @@ class NetworkRunner(Named):
     of other names are matched where that is clear, and it is said.
     """
 
-    watches = True
-    truncates = True
-    stepwise = True
-    naming = Naming.hint
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, subject: Graph, name: str = "", settings: Settings | None = None) -> None:
         self.subject = subject
         self.runner = VeraxRunner(settings or Settings())
-        self.fast_algorithms = self.runner.fast_algorithms
+        own = self.runner.capabilities
+        self.capabilities = Capabilities(
+            watches=True,
+            truncates=True,
+            own_weights=True,
+            stepwise=True,
+            naming=Naming.hint,
+            fast_algorithms=own.fast_algorithms,
+            script=own.script,
+        )
         self.name = name or f"network {subject.name!r}"
         self._said: dict[str, str] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +30,7 @@ class OnnxRunner(ChildRunner):
     as for `ChildRunner`.
     """
 
-    truncates = True
+    capabilities = dataclasses.replace(ChildRunner.capabilities, truncates=True)
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class OnnxRunner(ChildRunner):
         timeout: float = TIMEOUT,
     ) -> None:
         self.model, self.writer = model, writer
+        self.capabilities = dataclasses.replace(self.capabilities, own_weights=model is not None)
         if isinstance(model, str | os.PathLike):
             name = f"{name}:{Path(model).name}"
         shown = {**shown, "model": "written from the graph" if model is None else "a file"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import json
 import os
@@ -14,11 +15,12 @@ from typing import Any, Unpack
 import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
+from verax.base.options import PassOptions
 from verax.ir.graph import Graph
 from verax.ir.types import NARROW
 from verax.onnx_format.package import onnx
 from verax.records.bisection import Step
-from verax.runners.child import FOLDER
+from verax.runners.child_files import FOLDER
 from verax.runners.engines import Engine
 from verax.runners.engines import onnxruntime as engine
 from verax.runners.engines.onnxruntime import LEVELS, OPTIMIZERS
@@ -26,7 +28,6 @@ from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
 from verax.runners.onnx_files import prepare as prepare
 from verax.runners.onnx_runner import Common, OnnxRunner
-from verax.runners.passes import PassOptions
 from verax.runners.spec import RunnerSpec, RunnerVariant, RunRequest
 
 
@@ -120,7 +121,11 @@ class OnnxRuntimeRunner(OnnxRunner):
     """
 
     packages = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino")
-    poison = "fresh memory of its process, and its output arrays"
+    capabilities = dataclasses.replace(
+        OnnxRunner.capabilities,
+        poison="fresh memory of its process, and its output arrays",
+        script="onnxruntime",
+    )
     answer = staticmethod(answer)
 
     def __init__(
@@ -166,7 +171,7 @@ class OnnxRuntimeRunner(OnnxRunner):
 
     def _at(self, level: str, disable: Sequence[str]) -> OnnxRuntimeRunner:
         found = OnnxRuntimeRunner(self.model, level=level, disable=disable, **self._arguments)
-        found.naming = self.naming
+        found.capabilities = self.capabilities
         return found
 
     def optimisations(

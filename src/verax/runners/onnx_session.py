@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,12 @@ class SessionRunner(InProcess):
     naming: what the names of the model's values are worth.
     """
 
-    resets = False
-
     def __init__(self, session: Any, *, naming: Naming = Naming.hint) -> None:
-        self.session, self.naming = session, naming
+        self.session = session
         model = model_of_session(session)
-        self.watches = model is not None
+        self.capabilities = dataclasses.replace(
+            self.capabilities, watches=model is not None, naming=naming
+        )
         self.name = f"onnxruntime:{Path(model).name}" if isinstance(model, str) else "onnxruntime"
         self._said: dict[str, str] = {}
         self._watching: tuple[tuple[str, ...], Any] = ((), session)

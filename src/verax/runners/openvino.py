@@ -7,6 +7,7 @@ first that goes wrong is found, and the nodes that it needs.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -85,8 +86,7 @@ class OpenVinoRunner(OnnxRunner):
     properties that differ from its defaults; joined: numbers of the nodes, from 1, that are in one
     model with the node before, None for the whole model; the rest as for `OnnxRunner`."""
 
-    slow_steps = True
-
+    capabilities = dataclasses.replace(OnnxRunner.capabilities, slow_steps=True, script="openvino")
     packages = ("openvino",)
     answer = staticmethod(answer)
 
@@ -184,7 +184,7 @@ class OpenVinoRunner(OnnxRunner):
         found = OpenVinoRunner(
             self.model, precision=precision, switches=off, joined=joined, **self._common
         )
-        found.naming, found._joints = self.naming, self._joints
+        found.capabilities, found._joints = self.capabilities, self._joints
         return found
 
 

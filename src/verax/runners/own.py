@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from verax.base.options import PassOptions
 from verax.base.printing import Named
 from verax.base.settings import DEFAULT_LEVEL, LEVELS, Settings
 from verax.compiler.driver import Executable
@@ -15,16 +16,16 @@ from verax.compiler.driver import compile as compile_graph
 from verax.compiler.levels import decisions_only, passes_for, run_passes
 from verax.compiler.step import step_between
 from verax.ir.graph import Graph, specialise
+from verax.judge.protocol import Capabilities
 from verax.records.bisection import Step
 from verax.records.trace import Rewrite
 from verax.reference.evaluate import bind_symbols, evaluate, promised
 from verax.runners.engines import Engine
-from verax.runners.passes import PassOptions
 from verax.runners.spec import RunnerSpec, RunnerVariant, RunRequest
 
 SAME_BITS = 1
 """The highest level that changes no number."""
-FAST = ("Winograd", "Strassen")
+FAST = frozenset({"Winograd", "Strassen"})
 """What the highest level may compute by."""
 KEPT = 2
 """Programs that a runner keeps: of the network as it is, and with its inner values shown."""
@@ -50,18 +51,20 @@ class VeraxRunner(Named):
     """Our compiler at a level. Inner values are shown by making them outputs; where a level changes
     numbers (O2), of what it made of the network, and only those that it still has."""
 
-    watches = True
-    truncates = True
-    stepwise = True
-    resets = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
-    poison = "the arena of the compiled program"
 
     def __init__(self, settings: Settings, made: Executable | None = None) -> None:
         """made: a program of these settings, if there is one already."""
         self.settings = settings
         self.name = f"verax:O{settings.opt_level}"
-        self.fast_algorithms = FAST if settings.opt_level == max(LEVELS) else ()
+        self.capabilities = Capabilities(
+            watches=True,
+            truncates=True,
+            stepwise=True,
+            fast_algorithms=FAST if settings.opt_level == max(LEVELS) else frozenset(),
+            poison="the arena of the compiled program",
+            script="verax",
+        )
         self._made: list[tuple[Graph, tuple[str, ...], Executable]] = []
         if made is not None:
             self._made.append((made.graph, made.graph.outputs, made))
@@ -201,11 +204,9 @@ class VeraxRunner(Named):
 class ReferenceRunner(Named):
     """The operators' meaning in float32 NumPy; with `bits`, the bits that O0 and O1 promise."""
 
-    fast_algorithms: tuple[str, ...] = ()
-
-    watches = True
-    truncates = True
-    stepwise = True
+    capabilities = Capabilities(
+        watches=True, truncates=True, stepwise=True, fast_algorithms=frozenset()
+    )
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, *, bits: bool = False) -> None:

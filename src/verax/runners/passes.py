@@ -2,37 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from verax.base.errors import UsageError
+from verax.base.options import PassOptions
 from verax.judge.protocol import Runner
-
-
-@dataclass(frozen=True)
-class PassOptions:
-    """What a user asks of a subject's optimisations, by their names.
-
-    passes: the only ones that run, None for all; disable: those that do not; inject: files with
-    further ones, which are code that is run.
-    """
-
-    passes: tuple[str, ...] | None = None
-    disable: tuple[str, ...] = ()
-    inject: tuple[str, ...] = ()
-
-    @staticmethod
-    def of(
-        passes: Sequence[str] | None, disable: Sequence[str], inject: Sequence[str]
-    ) -> PassOptions:
-        """As given by a caller; one text stands for one name."""
-        some = None if passes is None else _texts(passes)
-        return PassOptions(some, _texts(disable), _texts(inject))
-
-
-def _texts(given: Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(map(str, given))
 
 
 @runtime_checkable

@@ -67,7 +67,8 @@ class RunnerVariant:
     description: one line for `verax runners`. make: the Runner. engine: how `verax bench` times it;
     None where it cannot. of_file: makes the Runner of `NAME:FILE`, a file in the framework's own
     format (an empty path means the source of the network under test). runs_onnx: `NAME:FILE.onnx`
-    runs another ONNX file than the network's, with which it is aligned by value.
+    runs another ONNX file than the network's, with which it is aligned by value. runs_code: running
+    a file runs code that the file may hold, as pickles do.
     """
 
     description: str
@@ -75,13 +76,20 @@ class RunnerVariant:
     engine: Engine | None = None
     of_file: Callable[[RunRequest, str], Runner] | None = None
     runs_onnx: bool = False
+    runs_code: bool = False
 
 
 def framework(
-    description: str, of_file: Callable[[RunRequest, str], Runner], engine: Engine | None = None
+    description: str,
+    of_file: Callable[[RunRequest, str], Runner],
+    engine: Engine | None = None,
+    *,
+    runs_code: bool = False,
 ) -> RunnerVariant:
     """A framework that runs files in its own format; by name alone, that of the network itself."""
-    return RunnerVariant(description, lambda request: of_file(request, ""), engine, of_file)
+    return RunnerVariant(
+        description, lambda request: of_file(request, ""), engine, of_file, runs_code=runs_code
+    )
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,11 @@ def _of_file(request: RunRequest, path: str) -> TensorFlowRunner:
 
 
 SPEC = RunnerSpec(
-    {"tensorflow": framework("TensorFlow, running a .pb, SavedModel or Keras file", _of_file)},
+    {
+        "tensorflow": framework(
+            "TensorFlow, running a .pb, SavedModel or Keras file", _of_file, runs_code=True
+        )
+    },
     "tensorflow",
     TensorFlowRunner.packages,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import json
 import os
@@ -13,7 +14,6 @@ import numpy as np
 
 from verax.base.optional import optional
 from verax.ir.graph import Graph
-from verax.judge.protocol import Naming
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.consecutive_runs import ConsecutiveRunner, put_together, taken_apart
 from verax.runners.feeding import feed
@@ -77,7 +77,6 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
     prefix = "torch"
     packages = ("torch",)
     suffixes = (".pt2",)
-    slow_steps = True
     answer = staticmethod(answer)
 
     def __init__(
@@ -100,7 +99,10 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
             isolated=isolated,
             timeout=timeout,
         )
-        self.watches = not compiled
+        # Eager PyTorch runs an exported program node by node.
+        self.capabilities = dataclasses.replace(
+            self.capabilities, watches=not compiled, stepwise=not compiled, slow_steps=True
+        )
         self._compiled = compiled
         if compiled:
             self.name = self.name.replace("torch", "torch-compiled", 1)
@@ -128,13 +130,8 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
 
     def _with(self, how: Compiling | None) -> TorchFileRunner:
         found = TorchFileRunner(self._request["path"], compiling=how, **self._arguments)
-        found.naming = self.naming
+        found.capabilities = found.capabilities.of_network(self.capabilities.naming)
         return found
-
-    @property
-    def stepwise(self) -> bool:
-        """Eager PyTorch runs an exported program node by node."""
-        return not self._compiled and self.naming is Naming.network
 
     def _asked(self, graph: Graph) -> dict[str, Any]:
         return {**super()._asked(graph), "written": written(graph)}

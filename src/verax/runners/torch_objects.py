@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -47,8 +48,7 @@ class TorchModuleRunner(InProcess):
     the module's parameters, or else in the network's order.
     """
 
-    watches = resets = True
-    naming = Naming.hint
+    capabilities = dataclasses.replace(InProcess.capabilities, watches=True, naming=Naming.hint)
 
     def __init__(
         self,
@@ -236,9 +236,6 @@ class ExportedProgramRunner(InProcess):
     and whole.
     """
 
-    resets = True
-    slow_steps = True
-
     def __init__(
         self,
         program: Any,
@@ -253,8 +250,11 @@ class ExportedProgramRunner(InProcess):
         compiled = self.how is not None
         self.program, self.compiled, self.threads = program, compiled, threads
         self.name = name.replace("torch", "torch-compiled", 1) if compiled else name
-        self.watches = not compiled
-        self.naming = naming
+        # Eager PyTorch runs an exported program node by node.
+        own = dataclasses.replace(
+            self.capabilities, watches=not compiled, stepwise=not compiled, slow_steps=True
+        )
+        self.capabilities = own.of_network(naming)
         self._said: dict[str, str] = {}
         self._applied: list[str] | None = None
 
@@ -270,17 +270,13 @@ class ExportedProgramRunner(InProcess):
             found = steps(self._applied)
         finally:
             self._applied = None
-        program, threads, naming = self.program, self.threads, self.naming
+        program, threads = self.program, self.threads
+        naming = self.capabilities.naming
         made = [
             (name, ExportedProgramRunner(program, compiling=how, threads=threads, naming=naming))
             for name, how in found
         ]
         return [*made[:-1], (made[-1][0], self)]
-
-    @property
-    def stepwise(self) -> bool:
-        """Eager PyTorch runs an exported program node by node."""
-        return not self.compiled and self.naming is Naming.network
 
     def describe(self) -> dict[str, str]:
         version = installed_version("torch")

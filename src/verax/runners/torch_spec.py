@@ -27,12 +27,16 @@ _PROGRAMS = (".pt2", ".py")
 SPEC = RunnerSpec(
     {
         "torch": framework(
-            "PyTorch, eager, running a .pt2 file", _of_file, Engine("torch", _PROGRAMS)
+            "PyTorch, eager, running a .pt2 file",
+            _of_file,
+            Engine("torch", _PROGRAMS),
+            runs_code=True,
         ),
         "torch-compiled": framework(
             "PyTorch, torch.compile, running a .pt2 file",
             partial(_of_file, compiled=True),
             Engine("torch", _PROGRAMS, {"compiled": True}),
+            runs_code=True,
         ),
     },
     "torch",

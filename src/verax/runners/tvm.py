@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -40,6 +41,7 @@ def answer(
 class TvmRunner(OnnxRunner):
     """Apache TVM. opt_level: of its pass context; the rest as for `OnnxRunner`."""
 
+    capabilities = dataclasses.replace(OnnxRunner.capabilities, script="tvm")
     packages = ("apache-tvm",)
     answer = staticmethod(answer)
 

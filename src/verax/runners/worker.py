@@ -21,7 +21,7 @@ from types import ModuleType
 
 from verax.base import guard
 from verax.base.errors import VeraxError
-from verax.runners.child import (
+from verax.runners.child_files import (
     FOLDER,
     INPUTS,
     OUTPUTS,

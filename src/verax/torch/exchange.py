@@ -11,7 +11,7 @@ from verax.base.errors import UnsupportedError, UsageError
 from verax.base.optional import optional
 from verax.ir.graph import Graph
 from verax.judge.check import check
-from verax.judge.protocol import Naming
+from verax.judge.protocol import Capabilities
 from verax.reference.evaluate import evaluate
 from verax.runners.functions import called
 from verax.torch.calls import CallNetwork, LayerCall, arrays_of, meaning_of
@@ -202,8 +202,7 @@ class _Job:
 class _Subject:
     """A call's results as the judge's subject; on other inputs the replacement is called again."""
 
-    watches = False
-    naming = Naming.network
+    capabilities = Capabilities()
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(

@@ -24,7 +24,7 @@ from verax.base.optional import optional
 from verax.ir.cut import cut
 from verax.ir.graph import Graph
 from verax.judge.check import check
-from verax.judge.protocol import Naming
+from verax.judge.protocol import Capabilities
 from verax.records.verdict import Kind, Verdict
 from verax.runners.functions import called
 from verax.torch import reporting
@@ -168,7 +168,6 @@ class _RecordedRun:
     """The inner backend as the judge's subject: what it gave in the run, and, compiled once more,
     what it gives inside. after: the arguments behind the run, for what was written to."""
 
-    naming = Naming.network
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(
@@ -181,7 +180,7 @@ class _RecordedRun:
     ) -> None:
         self.meaning, self.arguments, self.results = meaning, arguments, results
         self.after, self.inner = after, inner
-        self.watches = False
+        self.capabilities = Capabilities()
         self.name = str(getattr(inner, "__name__", type(inner).__name__))
         self._first: Mapping[str, np.ndarray] | None = None
 
@@ -229,7 +228,7 @@ def _verdict(subject: _RecordedRun, options: JudgeOptions) -> Verdict:
     is_decided = verdict.kind in (Kind.identical, Kind.rounding, Kind.precision)
     blind = verdict.coverage is not None and verdict.coverage.blind
     if meaning.inner and (not is_decided or blind):
-        subject.watches = True
+        subject.capabilities = Capabilities(watches=True)
         verdict = judged()
     return verdict
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,7 +24,8 @@ from verax.compiler.saved import SavedExecutable
 from verax.ir.types import TensorType
 from verax.judge.decide.local import meaning as meaning_of_node
 from verax.reference.evaluate import evaluate, promised, to_work
-from verax.runners.registry import resolve
+from verax.runners.functions import TensorFunction
+from verax.runners.subjects.factory import runner_of
 from verax.torch.calls import CallNetwork, LayerCall
 from verax.torch.custom import Custom, custom_of
 from verax.torch.tensors import array_of, tensor_of
@@ -253,25 +254,10 @@ class _Arrays:
         ]
 
 
-@dataclass(frozen=True)
-class _OfTensors:
-    """A function of tensors; called by whoever looks at `takes_tensors` first."""
-
-    function: Callable[..., Any]
-    takes_tensors: ClassVar[bool] = True
-
-    @property
-    def __name__(self) -> str:
-        return _name(self.function)
-
-    def __call__(self, *tensors: Any) -> Any:
-        return self.function(*tensors)
-
-
 def of_tensors(function: Callable[..., Any]) -> Any:
     """Says that a replacement, or a subject of `verax.check`, takes and gives tensors, not arrays;
     PyTorch then knows a replacement's gradients where `backward="own"` is asked for."""
-    return _OfTensors(function)
+    return TensorFunction(function)
 
 
 def replacement_of(candidate: Any) -> Replacement:
@@ -283,10 +269,10 @@ def replacement_of(candidate: Any) -> Replacement:
     elif isinstance(candidate, ReferenceReplacement):
         replacement = candidate
     elif isinstance(candidate, str):
-        replacement = _Runtime(resolve(candidate), candidate)
+        replacement = _Runtime(runner_of(candidate), candidate)
     elif isinstance(candidate, Executable | SavedExecutable):
         replacement = _Compiled(candidate)
-    elif isinstance(candidate, _OfTensors):
+    elif isinstance(candidate, TensorFunction):
         replacement = _Tensors(
             candidate.function, f"the function {_name(candidate.function)} of tensors"
         )

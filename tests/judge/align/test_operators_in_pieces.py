@@ -13,6 +13,7 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.align.pairing import pair
+from verax.judge.protocol import Capabilities
 from verax.ops.pointwise.activation import Relu
 from verax.ops.pointwise.arithmetic import Add, Div, Mul, Sqrt, Sub
 from verax.ops.sums.layer_normalization import LayerNormalization
@@ -58,7 +59,7 @@ class Reference:
     """Our promised bits of the other file, every value shown."""
 
     name = "other"
-    watches = True
+    capabilities = Capabilities(watches=True)
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def describe(self) -> dict[str, str]:

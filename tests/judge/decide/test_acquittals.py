@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from tests.faults.planted import Planted
@@ -14,7 +16,7 @@ from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.decide.blindness import unless_blind
 from verax.judge.decide.criterion import Decision
-from verax.judge.decide.possible import ALL, algorithms_of, is_claimed, is_possible, using
+from verax.judge.decide.possible import ALL, is_claimed, is_possible, using
 from verax.numerics import statistics as st
 from verax.ops.sums.linear import MatMul
 from verax.records.verdict import Kind, Power
@@ -29,7 +31,9 @@ def test_strassen_acquits_who_says_so(said: tuple[str, ...] | None, kind: Kind) 
     graph, inputs = padded(amplifies=False)
     subject = Planted(["product"], by_strassen)
     if said is not None:
-        subject.fast_algorithms = said
+        subject.capabilities = dataclasses.replace(
+            subject.capabilities, fast_algorithms=frozenset(said)
+        )
     found = check(graph, subject, inputs, seed=3)
     product = [f.kind for f in found.nodes if f.node == "product"]
     if kind is Kind.undecided:  # the outputs decide, which are within rounding
@@ -39,12 +43,28 @@ def test_strassen_acquits_who_says_so(said: tuple[str, ...] | None, kind: Kind) 
         assert product == [kind] and found.kind is kind, found.reasons
 
 
+@pytest.mark.parametrize(("ruled_out", "kind"), [(False, Kind.precision), (True, Kind.mistake)])
+def test_fast_algorithms_that_are_ruled_out_acquit_nobody(ruled_out: bool, kind: Kind) -> None:
+    """By whatever the subject says of itself, inside and in every stage of the check."""
+    graph, inputs = padded(amplifies=False)
+    subject = Planted(["product"], by_strassen)
+    subject.capabilities = dataclasses.replace(
+        subject.capabilities, fast_algorithms=frozenset({"Strassen"})
+    )
+    found = check(graph, subject, inputs, seed=3, winograd=not ruled_out, twice=False)
+    assert [f.kind for f in found.nodes if f.node == "product"] == [kind]
+    assert found.kind is kind, found.reasons
+
+
 def test_what_our_own_levels_use() -> None:
-    assert algorithms_of(VeraxRunner(Settings(opt_level=3))) == {"Winograd", "Strassen"}
+    assert VeraxRunner(Settings(opt_level=3)).capabilities.fast_algorithms == {
+        "Winograd",
+        "Strassen",
+    }
     for level in range(3):
-        assert algorithms_of(VeraxRunner(Settings(opt_level=level))) == frozenset()
-    assert algorithms_of(ReferenceRunner()) == frozenset()
-    assert algorithms_of(Planted()) is None
+        assert VeraxRunner(Settings(opt_level=level)).capabilities.fast_algorithms == frozenset()
+    assert ReferenceRunner().capabilities.fast_algorithms == frozenset()
+    assert Planted().capabilities.fast_algorithms is None
     with using(None):
         assert is_possible("Strassen") and not is_claimed("Strassen") and is_claimed("Winograd")
     assert all(is_claimed(name) for name in ALL)

@@ -18,6 +18,7 @@ from verax.ir.operator import REGISTRY, Case
 from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.decide.ties import UNDEFINED
+from verax.judge.protocol import Capabilities
 from verax.ops.images.detection import RoiAlign
 from verax.records.verdict import Kind, Verdict
 from verax.runners.functions import FunctionRunner
@@ -131,7 +132,7 @@ def test_running_sums_and_products_are_honest(name: str, count: int) -> None:
 class Recorded:
     """Answers that are there already."""
 
-    name, watches = "recorded", False
+    name, capabilities = "recorded", Capabilities()
 
     def __init__(self, answers: dict[str, np.ndarray]) -> None:
         self.answers, self.stored_inputs = answers, None

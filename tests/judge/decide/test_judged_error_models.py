@@ -16,6 +16,7 @@ from verax.ir.graph import Node
 from verax.ir.operator import REGISTRY, Case, Evaluation, Inference, Operator, as_tuple
 from verax.ir.types import DType, TensorType
 from verax.judge.decide.local import check_node, meaning
+from verax.judge.decide.possible import using
 from verax.numerics import statistics as st
 from verax.records.verdict import Finding, Kind
 
@@ -42,7 +43,8 @@ def judged(case: Case, ev: Evaluation, given: list[np.ndarray | None]) -> list[F
         tuple(f"y{k}" for k in range(len(ev.outputs))),
     )
     arrays = [None if a is None else np.asarray(a) for a in case.inputs]
-    return check_node(node, arrays, given, ev.outputs, winograd=False)
+    with using(frozenset()):
+        return check_node(node, arrays, given, ev.outputs)
 
 
 def in_float32(case: Case, ev: Evaluation) -> list[np.ndarray]:

@@ -8,6 +8,7 @@ from verax.ir.operator import Evaluation, Inference
 from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node
 from verax.judge.decide.orders import float32_runs, winograd_applies, winograd_runs
+from verax.judge.decide.possible import using
 from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, round_to
 from verax.ops.sums.arg import ArgMax
 from verax.ops.sums.linear import MatMul
@@ -98,7 +99,8 @@ def test_winograd_is_named_unless_ruled_out(tile: int) -> None:
     found = judge(op, arrays, run)
     assert found.kind is Kind.rounding or "Winograd" in found.test
     if tile == 4:
-        assert judge(op, arrays, run, winograd=False).kind is Kind.mistake
+        with using(frozenset()):
+            assert judge(op, arrays, run).kind is Kind.mistake
 
 
 @pytest.mark.parametrize("fmt", [TF32, BFLOAT16, FLOAT16], ids=lambda f: f.name)

@@ -12,6 +12,7 @@ from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.decide.nan_origin import TEST
+from verax.judge.protocol import Capabilities
 from verax.ops.pointwise.arithmetic import Div, Mul, Sub
 from verax.ops.sums.linear import MatMul
 from verax.ops.sums.softmax import Softmax
@@ -27,7 +28,7 @@ class Subject:
     stored_inputs, name = None, "subject"
 
     def __init__(self, answers: Mapping[str, np.ndarray]) -> None:
-        self.answers, self.watches = answers, len(answers) > 1
+        self.answers, self.capabilities = answers, Capabilities(watches=len(answers) > 1)
 
     def describe(self) -> dict[str, str]:
         return {}

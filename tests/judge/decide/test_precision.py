@@ -12,6 +12,7 @@ from verax.ir.graph import Node
 from verax.ir.operator import Inference, Operator
 from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node
+from verax.judge.decide.possible import using
 from verax.judge.decide.precision import asymmetric_uint8, find_precision, symmetric_int8, truncated
 from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, FloatFormat, round_to
 from verax.ops.pointwise.activation import Relu
@@ -277,7 +278,8 @@ def test_fourier_transforms_are_named_unless_ruled_out(tile: int, seed: int) -> 
     assert (found.kind, found.test) == (Kind.precision, "FFT"), found
     node, types = Node(Conv(), ("x", "w", "b"), ("y",)), tuple(map(TensorType.of, (x, w, b)))
     outputs = tuple(Conv().infer(Inference(types)))
-    (bound,) = check_node(node, [x, w, b], [given], outputs, winograd=False)
+    with using(frozenset()):
+        (bound,) = check_node(node, [x, w, b], [given], outputs)
     assert bound.kind is Kind.mistake and "FFT was ruled out" in bound.reason
     wrong = w.copy()
     wrong[4, 3, 1, 0] *= np.float32(1.01)
@@ -293,6 +295,7 @@ def test_what_was_ruled_out_is_said() -> None:
     (free,) = check_node(node, [x, w], [given], outputs)
     tried = " and ".join(f"Winograd F({n}x{n}, 3x3)" for n in (2, 4, 6))
     assert f"{tried} would not err like this" in free.reason
-    (bound,) = check_node(node, [x, w], [given], outputs, winograd=False)
+    with using(frozenset()):
+        (bound,) = check_node(node, [x, w], [given], outputs)
     assert "Winograd was ruled out" in bound.reason
     assert free.kind is bound.kind is Kind.mistake

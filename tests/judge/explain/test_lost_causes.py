@@ -44,8 +44,6 @@ class Mended(NetworkRunner):
     def __init__(self) -> None:
         super().__init__(product(turned=True), "mended")
 
-    watches = True
-
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:

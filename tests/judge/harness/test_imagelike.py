@@ -17,6 +17,7 @@ from verax.judge import check
 from verax.judge.harness.faults import harness_causes
 from verax.judge.harness.imagelike import has_pixels, is_image
 from verax.judge.harness.readings import readings
+from verax.judge.protocol import Capabilities
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate
 
@@ -43,7 +44,7 @@ GIVEN = {"x": PIXELS, "scales": SCALES}
 class Wrong:
     """A subject that adds 3 to every answer, and can be told to fail when it is asked again."""
 
-    name, watches, stored_inputs = "wrong", False, None
+    name, capabilities, stored_inputs = "wrong", Capabilities(), None
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error, self.runs = error, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
-from verax.judge.protocol import Naming, naming_of
+from verax.judge.protocol import Naming
 from verax.ops.movement.reshaping import Transpose
 from verax.ops.pointwise.activation import Relu
 from verax.ops.pointwise.arithmetic import Add
@@ -50,11 +51,12 @@ def network(names: Mapping[str, str] | None = None, shift: float = 0.0) -> Graph
 class Named(FunctionRunner):
     """Arrays whose names are hints, as a module's are."""
 
-    naming = Naming.hint
+    capabilities = dataclasses.replace(
+        FunctionRunner.capabilities, watches=True, naming=Naming.hint
+    )
 
     def __init__(self, arrays: Arrays) -> None:
         super().__init__(lambda x: arrays, "parts")
-        self.watches = True
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
@@ -104,7 +106,7 @@ def test_two_networks_whose_names_are_exchanged_are_one() -> None:
 def test_a_real_mistake_stays_where_it_is(naming: Naming) -> None:
     wrong = promised(network(shift=1e-2), {"x": X}, keep="all")
     subject = Named({k: v for k, v in wrong.items() if k != "w"})
-    subject.naming = naming
+    subject.capabilities = dataclasses.replace(subject.capabilities, naming=naming)
     verdict = check(network(), subject, {"x": X})
     assert accused(verdict) == ["product"], verdict.reasons
     assert check(network(), NetworkRunner(network(shift=1e-2)), {"x": X}).blame[0].node == "product"
@@ -148,7 +150,7 @@ def test_a_runtime_that_shows_a_wrong_shape_under_this_networks_name_is_accused(
     arrays = honest()
     arrays["turned"] = arrays["back"]
     subject = Named(arrays)
-    subject.naming = Naming.network
+    subject.capabilities = dataclasses.replace(subject.capabilities, naming=Naming.network)
     assert accused(check(network(), subject, {"x": X})) == ["turned"]
 
 
@@ -160,4 +162,4 @@ def test_a_wrong_shape_that_is_the_only_answer_is_a_finding() -> None:
 
 
 def test_a_runner_that_states_nothing_shows_the_network_itself() -> None:
-    assert naming_of(FunctionRunner(lambda x: x)) is Naming.network
+    assert FunctionRunner(lambda x: x).capabilities.naming is Naming.network

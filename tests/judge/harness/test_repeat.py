@@ -20,7 +20,7 @@ from verax.ops.windows.pooling import MaxPool
 from verax.records.verdict import Repeat
 from verax.runners.arrays import ArraysRunner
 from verax.runners.functions import FunctionRunner
-from verax.runners.registry import resolve
+from verax.runners.subjects.factory import runner_of
 
 X = np.random.default_rng(5).standard_normal((37, 67)).astype(np.float32)
 W = np.random.default_rng(6).standard_normal((67, 29)).astype(np.float32)
@@ -52,11 +52,11 @@ def test_a_steady_subject_keeps_its_bits_in_poisoned_memory() -> None:
 def test_runtimes_read_nothing_that_they_did_not_write(name: str) -> None:
     if not name.startswith("verax"):
         pytest.importorskip(name, reason=f"{name} is not installed")
-    runner = resolve(name, threads=1)
+    runner = runner_of(name, threads=1)
     assert isinstance(runner, Poisonable)
     found = again(runner)
     assert (found.same_bits, found.runs) == (True, 2)
-    assert runner.poison in found.poisoned
+    assert runner.capabilities.poison in found.poisoned
 
 
 def test_memory_that_nobody_wrote_shows() -> None:
@@ -79,7 +79,7 @@ def test_memory_that_nobody_wrote_shows_in_a_program(tmp_path: Path) -> None:
         "y[1:] = x[1:, :1]\n"
         "np.savez(sys.argv[2], y=y)\n"
     )
-    found = again(resolve(f"cmd:{sys.executable} {program}"))
+    found = again(runner_of(f"cmd:{sys.executable} {program}"))
     assert (found.cause, found.runs) == (UNINITIALISED, 3)
 
 
@@ -129,7 +129,7 @@ def test_zero_borders_survive_poison() -> None:
     graph = b.graph([b.add(pool, [h], ["y"], "second")])
     x = np.random.default_rng(7).standard_normal((2, 19, 13, 17))
     inputs = {"x": x.astype(np.float32)}
-    runner = resolve("verax:O1", threads=1)
+    runner = runner_of("verax:O1", threads=1)
     assert isinstance(runner, Poisonable)
     plain = runner.run(graph, inputs)
     for fill in (FILL, 0xFF, 0x5A):

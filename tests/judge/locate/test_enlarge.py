@@ -9,6 +9,7 @@ import pytest
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import TensorType
 from verax.judge import check
+from verax.judge.protocol import Capabilities
 from verax.ops.pointwise.arithmetic import Add, Div, Mul, Sqrt
 from verax.ops.sums.linear import MatMul
 from verax.ops.sums.reduction import ReduceMean
@@ -48,11 +49,11 @@ class Fusing:
     """Computes the norm, the product behind it and the sum in float64, rounds once, and shows on
     the side what float32 gives inside. It runs any part of the network that it is handed."""
 
-    watches = True
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, truncates: bool = True, **wrong: float) -> None:
-        self.name, self.truncates, self.wrong = "fusing", truncates, wrong
+        self.name, self.wrong = "fusing", wrong
+        self.capabilities = Capabilities(watches=True, truncates=truncates)
 
     def describe(self) -> dict[str, str]:
         return {}

@@ -18,7 +18,7 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.judge.inputs import draw_inputs
-from verax.judge.locate.truncate import Located, locate, truncates
+from verax.judge.locate.truncate import Located, locate
 from verax.judge.regions.network import survey
 from verax.ops.movement.slicing import Concat
 from verax.ops.pointwise.activation import Relu
@@ -187,7 +187,7 @@ def test_a_coarse_arithmetic_is_no_mistake_and_hides_none() -> None:
 
 
 def test_recorded_answers_cannot_be_truncated() -> None:
-    assert not truncates(ArraysRunner({"map": np.zeros(3)}))
+    assert not ArraysRunner({"map": np.zeros(3)}).capabilities.truncates
 
 
 @settings(max_examples=15, deadline=None)

@@ -19,6 +19,7 @@ from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.bisect import bisect
 from verax.judge.decide.pieces import cuts
+from verax.judge.protocol import Capabilities
 from verax.judge.regions.budget import Budget, _fixed, current, needs_of_node
 from verax.judge.regions.network import survey
 from verax.records.verdict import Kind, Verdict
@@ -117,10 +118,10 @@ def test_memory_really_held_keeps_to_the_budget() -> None:
 class Shown:
     """A subject that shows the values it was given, watched or not."""
 
-    name, watches, stored_inputs = "shown", True, None
+    name, stored_inputs = "shown", None
 
     def __init__(self, values: Mapping[str, np.ndarray], watches: bool = True) -> None:
-        self.values, self.watches = dict(values), watches
+        self.values, self.capabilities = dict(values), Capabilities(watches=watches)
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None

@@ -8,6 +8,7 @@ import pytest
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import DType, TensorType
 from verax.judge import check
+from verax.judge.protocol import Capabilities
 from verax.judge.regions.sampler import Region, Sampler
 from verax.ops.pointwise.arithmetic import Add, Mul
 from verax.ops.pointwise.cast import Cast
@@ -26,7 +27,7 @@ Numbers = dict[str, np.ndarray]
 class Subject:
     """A function of the inputs; outputs only."""
 
-    stored_inputs, watches, name = None, False, "subject"
+    stored_inputs, capabilities, name = None, Capabilities(), "subject"
 
     def __init__(self, function: Callable[[Numbers], Numbers]) -> None:
         self.function = function

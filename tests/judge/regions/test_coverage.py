@@ -8,6 +8,7 @@ import pytest
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import DType, TensorType
 from verax.judge import check
+from verax.judge.protocol import Capabilities
 from verax.ops.pointwise.activation import Relu
 from verax.ops.pointwise.arithmetic import Add, Mul
 from verax.ops.pointwise.cast import Cast
@@ -34,7 +35,8 @@ class Honest:
     stored_inputs = None
 
     def __init__(self, watches: bool = False, **changed: np.ndarray) -> None:
-        self.name, self.watches, self.changed = "honest", watches, changed
+        self.name, self.changed = "honest", changed
+        self.capabilities = Capabilities(watches=watches)
 
     def describe(self) -> dict[str, str]:
         return {}

@@ -80,7 +80,10 @@ def judge(
     made: tuple[Graph, dict[str, np.ndarray]], change: Change, watch: bool = True, **options: object
 ) -> Verdict:
     subject = Planted(["product"], change)
-    subject.fast_algorithms = ("Strassen",) if change is by_strassen else ()
+    subject.capabilities = dataclasses.replace(
+        subject.capabilities,
+        fast_algorithms=frozenset({"Strassen"} if change is by_strassen else ()),
+    )
     return check(made[0], subject, made[1], watch=watch, seed=7, **options)
 
 
@@ -146,7 +149,9 @@ def test_coarse_factors_of_an_ordinary_product_are_precision(fmt: object, watch:
 def test_bisect_names_what_amplifies() -> None:
     graph, inputs = padded()
     subject = Planted(["product"], by_strassen)
-    subject.fast_algorithms = ("Strassen",)
+    subject.capabilities = dataclasses.replace(
+        subject.capabilities, fast_algorithms=frozenset({"Strassen"})
+    )
     record = bisect(graph, subject, inputs, seed=7).record
     assert record.exit_code == 1 and record.verdict.losses[0].amplifier == "last"
 
@@ -155,7 +160,7 @@ def test_zeros_do_not_round() -> None:
     """What a norm would make of noise in a sum of zeros is no part of what rounding may do."""
     graph, inputs = padded()
     wrong = Planted(["product"], lambda node, arrays, y: y + np.float32(1e-15))
-    wrong.fast_algorithms = ()
+    wrong.capabilities = dataclasses.replace(wrong.capabilities, fast_algorithms=frozenset())
     assert check(graph, wrong, inputs, watch=False, seed=7, explain=False).kind is Kind.mistake
 
 

@@ -10,6 +10,7 @@ from verax.base.errors import InputError
 from verax.ir.graph import Builder, Graph, specialise
 from verax.ir.types import TensorType
 from verax.judge import check, draw_inputs
+from verax.judge.protocol import Capabilities
 from verax.judge.regions.network import regions, survey
 from verax.numerics import statistics as st
 from verax.ops.movement.gather import Gather
@@ -31,7 +32,7 @@ class Values:
 
     def __init__(self, show: Sequence[str] = (), **changed: np.ndarray) -> None:
         self.name, self.show, self.changed = "values", show, changed
-        self.watches = bool(show)
+        self.capabilities = Capabilities(watches=bool(show))
 
     def describe(self) -> dict[str, str]:
         return {}

@@ -8,6 +8,7 @@ import pytest
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
+from verax.judge.protocol import Capabilities
 from verax.ops.pointwise.arithmetic import Mul, Sqrt, Sub
 from verax.ops.pointwise.transcendental import Log
 from verax.ops.sums.softmax import Softmax
@@ -21,7 +22,7 @@ LOGITS = np.array([[0, -130, 3], [1, 2, -200]], np.float32)
 class Subject:
     """Answers that were worked out before; outputs only."""
 
-    stored_inputs, watches, name = None, False, "subject"
+    stored_inputs, capabilities, name = None, Capabilities(), "subject"
 
     def __init__(self, answer: np.ndarray) -> None:
         self.answer = answer

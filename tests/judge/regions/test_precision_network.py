@@ -63,7 +63,7 @@ WAYS = {
 
 def subject(change) -> Planted:
     found = Planted(NAMES, change)
-    found.watches = False
+    found.capabilities = dataclasses.replace(found.capabilities, watches=False)
     return found
 
 

@@ -15,6 +15,7 @@ from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.decide.local import check_node
 from verax.judge.decide.ties import rounded_otherwise
+from verax.judge.protocol import Capabilities
 from verax.judge.regions.int8 import best_mixture
 from verax.judge.regions.network import survey
 from verax.numerics.error_model import Quantity
@@ -175,12 +176,11 @@ def image(seed: int = 3) -> dict[str, np.ndarray]:
 class Told:
     """A subject that gives what it is told to, and watches when there is more than the outputs."""
 
-    truncates = False
     stored_inputs = None
     name = "told"
 
     def __init__(self, values: Mapping[str, np.ndarray], watches: bool = False) -> None:
-        self.values, self.watches = dict(values), watches
+        self.values, self.capabilities = dict(values), Capabilities(watches=watches)
 
     def describe(self) -> dict[str, str]:
         return {}

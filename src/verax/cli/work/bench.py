@@ -12,6 +12,7 @@ import numpy as np
 from rich.text import Text
 
 from verax.base.errors import CompileError, UsageError
+from verax.base.options import InputOptions, ModelOptions
 from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
 from verax.cli.console import can_write, checked_timeout, output, progress, write_json, write_text
 from verax.cli.inputs import read_inputs
@@ -56,7 +57,9 @@ def perform(
     settings: dict[str, Any] = {} if target == "host" else {"target": target}
     if opt_level is not None:
         settings["opt_level"] = opt_level
-    loaded = require_model(load_file(model), model, "other engines cannot run a .vx file")
+    loaded = require_model(
+        load_file(model, ModelOptions()), model, "other engines cannot run a .vx file"
+    )
     profiled = profile or trace is not None
     rivals = tuple(n.strip() for n in against.split(",") if n.strip() and not profiled)
     for name in rivals:
@@ -79,7 +82,7 @@ def perform(
     for text in shape or ():
         name, _, size = text.partition("=")
         sizes[name] = _integers("--shape", size)[0]
-    arrays = read_inputs(input, None, loaded.inputs, ImageOptions()).arrays
+    arrays = read_inputs(InputOptions(tuple(input or ())), loaded.inputs, ImageOptions()).arrays
     if not arrays:
         sizes = {s: 1 for s in loaded.graph.symbols()} | sizes
         drawn, words = draw_inputs(loaded.graph, seed, sizes)

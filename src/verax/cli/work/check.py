@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.markup import escape
 
 from verax.base.errors import UsageError
-from verax.cli.console import can_write, checked_timeout, errors, output, progress, write_text
+from verax.base.options import CheckOptions, InputOptions, ModelOptions, PassOptions, PhotoOptions
+from verax.cli import console
+from verax.cli.console import can_write, errors, progress, write_text
 from verax.cli.judging import Request
 from verax.cli.judging import perform as perform_request
-from verax.cli.pass_options import pass_options
 from verax.judge.regions.budget import Budget
 from verax.records.agreement import Agreement
 from verax.records.alignment import Alignment
@@ -35,14 +34,22 @@ NOT_REPRODUCED = 3
 def perform(
     *,
     model: Path | None,
+    subject: str,
+    other: str | None,
+    images: Path | None,
+    output: str | None,
+    threads: int,
+    judging: CheckOptions,
+    optimizations: PassOptions,
+    inputs: InputOptions,
+    photo: PhotoOptions,
+    reading: ModelOptions,
     replay: Path | None,
     allow_commands: bool,
     verbose: bool,
     json: Path | None,
-    **options: Any,
 ) -> None:
-    """Carry out the command with the options of `verax.cli.check`; those not named here are fields
-    of `judging.Request`."""
+    """Carry out the command with the options of `verax.cli.check`."""
     if replay is not None:
         if model is not None:
             raise UsageError("--replay takes model, subject and options from the record")
@@ -52,45 +59,30 @@ def perform(
     elif model is None:
         raise UsageError("which model?", next_step="verax check MODEL SUBJECT")
     else:
-        code = judge_anew({"model": model, **options}, verbose, json)
+        folder = None if images is None else str(images)
+        told = str(model), subject, other, folder, output, threads
+        request = Request(*told, judging, optimizations, inputs, photo, reading)
+        code = judge_anew(request, verbose, json)
     if code:
         raise typer.Exit(code)
 
 
-def judge_anew(options: Mapping[str, Any], verbose: bool, json: Path | None) -> int:
-    """Carry out a request of these options (see `judging.Request`), None for those that were not
-    given; the exit code."""
+def judge_anew(request: Request, verbose: bool, json: Path | None) -> int:
+    """Carry out a request; the exit code."""
     can_write(json)
-    chosen = pass_options(options["passes"], options["disable"], options["inject"])
-    request = Request(
-        **{
-            **{name: _plain(value) for name, value in options.items() if value is not None},
-            "timeout": checked_timeout(options["timeout"]),
-            "passes": chosen.passes,
-            "disable": chosen.disable,
-            "inject": chosen.inject,
-        }
-    )
-    with progress("judging") as show, Budget.of(request.memory).as_current():
+    with progress("judging") as show, Budget.of(request.judging.memory).as_current():
         record = perform_request(request, show)
     return _shown(record, verbose, json)
-
-
-def _plain(value: Any) -> Any:
-    """An option as a request holds it: lists as tuples, paths as text."""
-    if isinstance(value, Path):
-        return str(value)
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _shown(record: Record, verbose: bool, json: Path | None) -> int:
     """Print and write a record; its exit code."""
     if isinstance(record, Alignment):
-        output.print(render_alignment(record, verbose=verbose))
+        console.output.print(render_alignment(record, verbose=verbose))
     elif isinstance(record, Agreement):
-        output.print(render_agreement(record, verbose=verbose))
+        console.output.print(render_agreement(record, verbose=verbose))
     else:
-        output.print(render_verdict(record, verbose=verbose))
+        console.output.print(render_verdict(record, verbose=verbose))
     write_text(json, record.to_json())
     return record.exit_code
 
@@ -111,10 +103,10 @@ def judge_again(path: Path, allow_commands: bool, verbose: bool, json: Path | No
     request = request.moved(recipe.located(path.absolute().parent))
     for program in request.programs:
         errors.print(f"as the record says, this runs {escape(repr(program))}", highlight=False)
-    with progress("judging again") as show, Budget.of(request.memory).as_current():
+    with progress("judging again") as show, Budget.of(request.judging.memory).as_current():
         new = perform_request(request, show, recipe.network)
     require_same_inputs(old, new)
     code = _shown(new, verbose, json)
     same = same_answer(old, new)
-    output.print(render_replay(same, differences(old, new), changed_versions(old, new)))
+    console.output.print(render_replay(same, differences(old, new), changed_versions(old, new)))
     return code if same else NOT_REPRODUCED

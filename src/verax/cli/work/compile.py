@@ -9,10 +9,11 @@ import typer
 from rich.text import Text
 
 from verax.base.errors import UsageError
+from verax.base.options import InputOptions, ModelOptions
 from verax.cli.console import can_write, output, write_json, write_text
+from verax.cli.groups import split_names
 from verax.cli.inputs import read_inputs
 from verax.cli.models import load_file, require_model
-from verax.cli.pass_options import names
 from verax.compiler.saving import signer
 from verax.compiling import compile
 from verax.images import ImageOptions
@@ -25,10 +26,7 @@ def perform(
     to: Path,
     opt_level: int | None,
     target: str,
-    shape: list[str] | None,
-    value: list[str] | None,
-    params: Path | None,
-    evaluation: bool,
+    reading: ModelOptions,
     disable: list[str] | None,
     require: list[str] | None,
     allow: list[str] | None,
@@ -56,7 +54,7 @@ def perform(
         raise UsageError("programs are .vx files", place=str(to), next_step="name it .vx")
     signed_by = None if sign is None else signer(sign)  # a bad key is said before the work
     loaded = require_model(
-        load_file(model, shape, value, params, evaluation=evaluation),
+        load_file(model, reading),
         model,
         "this is a compiled program already",
     )
@@ -69,7 +67,7 @@ def perform(
         )
     begin = time.perf_counter()
     given = (
-        read_inputs(input, None, loaded.inputs, ImageOptions(), loaded.pixels).arrays
+        read_inputs(InputOptions(tuple(input)), loaded.inputs, ImageOptions(), loaded.pixels).arrays
         if input
         else None
     )
@@ -81,9 +79,9 @@ def perform(
         seed=seed,
         opt_level=opt_level,
         target=target,
-        disable=names(disable),
+        disable=split_names("disable", disable),
         require=require or (),
-        allow=names(allow),
+        allow=split_names("allow", allow),
         checked=checked,
         require_native=require_native,
         recipe=recipe,

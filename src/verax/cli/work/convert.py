@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from verax.base.errors import UsageError
+from verax.base.options import ModelOptions
 from verax.cli.console import can_write, output, progress, write_text
 from verax.cli.models import load_file, require_model
 from verax.report.verdict import render_verdict
@@ -24,9 +25,7 @@ def perform(
     verify: bool,
     opset: int | None,
     force: bool,
-    shape: list[str] | None,
-    value: list[str] | None,
-    params: Path | None,
+    reading: ModelOptions,
     seed: int,
     json: Path | None,
 ) -> None:
@@ -39,7 +38,7 @@ def perform(
             "the file exists", place=str(to), next_step="choose another name, or add --force"
         )
     loaded = require_model(
-        load_file(model, shape, value, params),
+        load_file(model, reading),
         model,
         "a compiled program cannot be turned back into a model",
         "convert the model that it was compiled from",

@@ -9,10 +9,10 @@ import typer
 
 from verax import api
 from verax.base.errors import UsageError
+from verax.base.options import ModelOptions, PassOptions, PhotoOptions
 from verax.cli.console import can_write, checked_timeout, output, progress, write_text
 from verax.cli.inputs import image_options
 from verax.cli.models import load_file
-from verax.cli.pass_options import pass_options
 from verax.report import render_evaluation
 
 
@@ -26,39 +26,30 @@ def perform(
     against: str | None,
     output_name: str | None,
     metric: str | None,
-    image_layout: str | None,
-    image_order: str | None,
-    image_range: str | None,
-    image_mean: str | None,
-    image_std: str | None,
-    image_fit: str,
+    photo: PhotoOptions,
     batch: int,
     workers: int,
     resume: Path | None,
     opt_level: int,
-    passes: list[str] | None,
-    disable: list[str] | None,
-    inject: list[Path] | None,
+    optimizations: PassOptions,
     threads: int,
     timeout: float | None,
-    shape: list[str] | None,
-    params: Path | None,
+    reading: ModelOptions,
     seed: int,
     verbose: bool,
     json: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.evaluate`."""
     can_write(json, resume)
-    image = image_options(image_layout, image_order, image_range, image_mean, image_std, image_fit)
-    chosen = dataclasses.asdict(pass_options(passes, disable, inject))
+    image = image_options(photo)
     with progress("evaluating") as show:
         record = api.evaluate(
-            load_file(model, shape, params=params),
+            load_file(model, reading),
             data,
             labels,
             against=against,
             opt_level=opt_level,
-            **chosen,
+            **dataclasses.asdict(optimizations),
             threads=threads,
             timeout=checked_timeout(timeout),
             output=output_name,

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from verax.base.options import ModelOptions
 from verax.cli.console import can_write, output, write_json
 from verax.cli.models import load_file
 from verax.compiler.saved import SavedExecutable
@@ -25,15 +26,12 @@ def perform(
     model: Path,
     graph: bool,
     ledger: bool,
-    shape: list[str] | None,
-    value: list[str] | None,
-    params: Path | None,
-    evaluation: bool,
+    reading: ModelOptions,
     json: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.inspect`."""
     can_write(json)
-    loaded = load_file(model, shape, value, params, evaluation=evaluation)
+    loaded = load_file(model, reading)
     if isinstance(loaded, SavedExecutable):
         facts = _program(loaded, graph)
     else:

@@ -16,10 +16,11 @@ from rich.text import Text
 
 from verax.base.errors import UsageError
 from verax.base.files import atomic_write
+from verax.base.options import InputOptions, ModelOptions, PhotoOptions
 from verax.cli.console import can_write, output, write_json
+from verax.cli.groups import split_names
 from verax.cli.inputs import image_options, read_inputs
 from verax.cli.models import load_file
-from verax.cli.pass_options import names
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import compile
 from verax.ir.graph import Builder, Graph
@@ -36,22 +37,13 @@ TOP = 5
 def perform(
     *,
     model: Path,
-    input: list[str] | None,
-    image: Path | None,
-    image_layout: str | None,
-    image_order: str | None,
-    image_range: str | None,
-    image_mean: str | None,
-    image_std: str | None,
-    image_fit: str,
+    inputs: InputOptions,
+    photo: PhotoOptions,
     to: Path | None,
     opt_level: int,
     disable: list[str] | None,
     threads: int,
-    shape: list[str] | None,
-    value: list[str] | None,
-    params: Path | None,
-    evaluation: bool,
+    reading: ModelOptions,
     trust_key: Path | None,
     steps: int,
     seed: int,
@@ -59,12 +51,10 @@ def perform(
 ) -> None:
     """Carry out the command with the options of `verax.cli.run`."""
     can_write(to, json)
-    options = image_options(
-        image_layout, image_order, image_range, image_mean, image_std, image_fit
-    )
-    loaded = load_file(model, shape, value, params, evaluation=evaluation, trust_key=trust_key)
+    options = image_options(photo)
+    loaded = load_file(model, reading, trust_key=trust_key)
     said = {} if isinstance(loaded, SavedExecutable) else loaded.pixels
-    given = read_inputs(input, image, loaded.inputs, options, said)
+    given = read_inputs(inputs, loaded.inputs, options, said)
     arrays, origins = dict(given.arrays), dict(given.steps)
     if any(name not in arrays for name in loaded.inputs):
         graph = _inputs_alone(loaded) if isinstance(loaded, SavedExecutable) else loaded.graph
@@ -87,7 +77,9 @@ def perform(
         if threads:
             loaded.use_threads(threads)
     else:
-        exe = compile(loaded, opt_level=opt_level, threads=threads, disable=names(disable))
+        exe = compile(
+            loaded, opt_level=opt_level, threads=threads, disable=split_names("disable", disable)
+        )
     for _ in range(steps - 1):
         exe.run(arrays)
     before = exe.state

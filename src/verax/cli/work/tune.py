@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
+from verax.base.options import InputOptions, ModelOptions
 from verax.cli.console import can_write, output, progress, write_text
 from verax.cli.inputs import read_inputs
 from verax.cli.models import load_file, require_model
@@ -24,17 +25,17 @@ def perform(
     history: Path | None,
     opt_level: int | None,
     input: list[str] | None,
-    shape: list[str] | None,
-    value: list[str] | None,
-    params: Path | None,
+    reading: ModelOptions,
     seed: int,
     json: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.tune`."""
     can_write(json)
-    found = load_file(model, shape, value, params)
+    found = load_file(model, reading)
     loaded = require_model(found, model, "a compiled program has its schedules", "give the model")
-    given = read_inputs(input, None, loaded.inputs, ImageOptions(), loaded.pixels).arrays
+    given = read_inputs(
+        InputOptions(tuple(input or ())), loaded.inputs, ImageOptions(), loaded.pixels
+    ).arrays
     with progress(model.name) as show:
         record = tune(
             loaded,

@@ -147,14 +147,13 @@ def check_node(
     actual: Sequence[np.ndarray | None],
     outputs: tuple[TensorType, ...],
     *,
-    winograd: bool = True,
     region: tuple[str, ...] = (),
 ) -> list[Finding]:
     """Findings on the observed outputs of one node (None: not observed), on its actual inputs.
 
-    inputs: arrays in their declared dtypes. winograd: whether the subject may use fast algorithms
-    (Winograd's, Strassen's, Fourier transforms), which err more. region:
-    exact nodes judged together with it, when their values were not observed.
+    inputs: arrays in their declared dtypes. region: exact nodes judged together with it, when
+    their values were not observed. Fast algorithms (Winograd's, Strassen's, Fourier transforms),
+    which err more, explain a difference as far as the subject may use them (`possible.using`).
     """
     try:
         declared = [None if x is None else TensorType.of(x) for x in inputs]
@@ -177,7 +176,7 @@ def check_node(
         if reference.problem and not exactly_equal(g, expected):
             findings.append(undecided(node, value, g, reference.problem, region))
             continue
-        tiers = _tiers(node, reference.ev, inputs, i, winograd)
+        tiers = _tiers(node, reference.ev, inputs, i)
         decision = decide(g, expected, rounding, tiers)
         if decision.kind is Kind.undecided and decision.test == "non-finite":
             decision = _nan_decision(node, reference, inputs, i, g) or decision
@@ -199,13 +198,13 @@ def exactly_equal(actual: np.ndarray, expected: np.ndarray) -> bool:
     return actual.shape == expected.shape and decide(actual, expected, None).kind is Kind.identical
 
 
-def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int, fast: bool) -> Tiers:
+def _tiers(node: Node, ev: Evaluation, inputs: Sequence[Any], i: int) -> Tiers:
     applies = {
         WINOGRAD: winograd_applies(node, inputs),
         strassen.NAME: strassen_applies(node, inputs),
         FFT: fft_applies(node, inputs),
     }
-    may = {name: fast and applies[name] and is_possible(name) for name in applies}
+    may = {name: applies[name] and is_possible(name) for name in applies}
     names = " and ".join(name for name in applies if applies[name] and not may[name])
     return Tiers(
         orders=lambda: float32_runs(node, ev, inputs, i, promised=False),

@@ -84,8 +84,6 @@ def check_in_pieces(
     actual: np.ndarray,
     cut: Cut,
     count: int,
-    *,
-    winograd: bool,
 ) -> Finding | None:
     """Judge the only output of a node in `count` pieces; None when a piece has no type.
 
@@ -103,7 +101,7 @@ def check_in_pieces(
         if outputs is None:
             return None
         piece = _stretch(actual, cut.axis, first, last)
-        (finding,) = check_node(node, piece_inputs, [piece], outputs, winograd=winograd)
+        (finding,) = check_node(node, piece_inputs, [piece], outputs)
         judged.append((int(first), finding))
     first, worst = max(judged, key=lambda f: (SEVERITY.index(f[1].kind), f[1].statistic))
     findings = [f for _, f in judged]

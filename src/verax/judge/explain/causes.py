@@ -20,7 +20,6 @@ from verax.judge.explain.node import fits, suspect_of
 from verax.judge.explain.region import search_region
 from verax.judge.explain.structure import structure
 from verax.judge.explain.weights import weights
-from verax.judge.locate.truncate import truncates
 from verax.judge.protocol import Runner
 from verax.judge.regions.budget import needs_of_node, why_too_large
 from verax.records.verdict import Blame, Explanation
@@ -67,7 +66,11 @@ def diagnose(
     )
     if suspect is None:
         return blame
-    run = isolated_run(subject, graph) if subject is not None and truncates(subject) else None
+    run = (
+        isolated_run(subject, graph)
+        if subject is not None and subject.capabilities.truncates
+        else None
+    )
     candidates = fits(suspect)
     if not candidates or all(fit.hypothesis.fitted for fit in candidates):
         # A wire needs no number of its own, as long as one other value explains all elements.

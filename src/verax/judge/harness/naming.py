@@ -15,7 +15,7 @@ import numpy as np
 
 from verax.ir.graph import Graph
 from verax.judge.decide.local import conform
-from verax.judge.protocol import Naming, Runner, naming_of
+from verax.judge.protocol import Naming, Runner
 from verax.judge.regions.network import Survey, fits
 from verax.records.verdict import Finding, Kind
 
@@ -30,17 +30,16 @@ def without_misnomers(
     found: Survey,
     values: Arrays,
     judge: Callable[[Arrays], Survey],
-    notes: list[str],
-) -> tuple[Survey, dict[str, np.ndarray]]:
-    """What `found` says of `values` once names that mean another value are not used any more, and
-    the values left; `notes` tells which went.
+) -> tuple[Survey, dict[str, np.ndarray], tuple[str, ...]]:
+    """What `found` says of `values` once names that mean another value are not used any more, the
+    values left, and notes that tell which went.
 
     judge: surveys some of the values. Outputs keep their names: their order and number are the
     network's contract.
     """
-    naming = naming_of(subject)
+    naming = subject.capabilities.naming
     if naming is Naming.network or not _guilty(found):
-        return found, dict(values)
+        return found, dict(values), ()
     misfits = {v for v, a in values.items() if not _fits(graph, v, a)} - {*graph.outputs}
     again, left = found, dict(values)
     for _ in range(ROUNDS):
@@ -56,12 +55,11 @@ def without_misnomers(
     still = misfits & _behind(graph, _guilty(again), left)
     dropped = [v for v in values if v not in left and v not in still]
     if not dropped:
-        return found, dict(values)
+        return found, dict(values), ()
     if still:
         left = {v: a for v, a in values.items() if v not in dropped}
         again = judge(left)
-    notes.append(_note(graph, subject, values, dropped, misfits))
-    return again, left
+    return again, left, (_note(graph, subject, values, dropped, misfits),)
 
 
 def _note(

@@ -49,7 +49,8 @@ def repeat(
     """
     if subject.stored_inputs is not None:
         return None
-    poisoned = f"bytes {FILL:#x} ({subject.poison})" if isinstance(subject, Poisonable) else ""
+    memory = subject.capabilities.poison if isinstance(subject, Poisonable) else ""
+    poisoned = f"bytes {FILL:#x} ({memory})" if memory else ""
     try:
         second = _run(subject, graph, inputs, keep, poisoned)
     except VeraxError as error:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,14 +19,11 @@ from verax.base.errors import InputError, UsageError, VeraxError
 from verax.base.printing import Named
 from verax.ir.graph import Graph, specialise
 from verax.ir.unroll import Unrolled, unrolled
-from verax.judge.locate.truncate import truncates
 from verax.judge.protocol import (
     Optimising,
     Poisonable,
     Remembering,
     Runner,
-    Stepwise,
-    naming_of,
     renamed_answers,
 )
 from verax.judge.regions.network import survey
@@ -53,27 +49,16 @@ class StepRunner(Named):
 
     def __init__(self, runner: Runner, network: Graph, unrolling: Unrolled) -> None:
         self.runner, self.network, self.unrolling = runner, network, unrolling
-        self.name, self.watches = runner.name, runner.watches
-        self.stored_inputs = runner.stored_inputs
-        self.truncates, self.naming = truncates(runner), naming_of(runner)
-        self.stepwise = isinstance(runner, Stepwise) and runner.stepwise
-        algorithms = getattr(runner, "fast_algorithms", None)
-        if algorithms is not None:
-            self.fast_algorithms = algorithms
+        self.name, self.stored_inputs = runner.name, runner.stored_inputs
+        poison = runner.capabilities.poison if isinstance(runner, Poisonable) else ""
+        self.capabilities = dataclasses.replace(runner.capabilities, poison=poison)
         self._assumptions: dict[str, str] = {}
         self._ran = False
-
-    def __getattr__(self, name: str) -> Any:
-        """Attributes of the runner that minimal cases read: the model it runs, or its own
-        network."""
-        if name in ("model", "part", "task"):
-            return getattr(self.runner, name)
-        raise AttributeError(name)
 
     @property
     def repeatable(self) -> bool:
         """True if it can run again, from the beginning."""
-        return not isinstance(self.runner, Remembering) or self.runner.resets
+        return not isinstance(self.runner, Remembering) or self.capabilities.resets
 
     def describe(self) -> dict[str, str]:
         count = len(self.unrolling.names)
@@ -94,13 +79,24 @@ class StepRunner(Named):
     ) -> dict[str, np.ndarray]:
         return self._run(graph, inputs, keep, None)
 
+    def run_poisoned(
+        self,
+        graph: Graph,
+        inputs: Arrays,
+        keep: Sequence[str] | None = None,
+        *,
+        fill: int,
+    ) -> dict[str, np.ndarray]:
+        """As `judge.protocol.Poisonable.run_poisoned`; for a runner that is one."""
+        return self._run(graph, inputs, keep, fill)
+
     def optimisations(self, graph: Graph, inputs: Arrays) -> list[tuple[str, Runner]]:
         """The runner's optimization steps, each wrapped over the same runs."""
         if not isinstance(self.runner, Optimising):
             return []
         steps = self.unrolling.split(inputs)
         variants = self.runner.optimisations(self.network, steps[0])
-        return [(name, wrapped(r, self.network, self.unrolling)) for name, r in variants]
+        return [(name, StepRunner(r, self.network, self.unrolling)) for name, r in variants]
 
     def _run(
         self, graph: Graph, inputs: Arrays, keep: Sequence[str] | None, fill: int | None
@@ -197,31 +193,6 @@ class StepRunner(Named):
         return self.runner.run(graph, inputs, keep)
 
 
-class PoisonableStepRunner(StepRunner):
-    """As `StepRunner`, for a runner whose memory can be pre-filled."""
-
-    @property
-    def poison(self) -> str:
-        return str(getattr(self.runner, "poison", ""))
-
-    def run_poisoned(
-        self,
-        graph: Graph,
-        inputs: Arrays,
-        keep: Sequence[str] | None = None,
-        *,
-        fill: int,
-    ) -> dict[str, np.ndarray]:
-        """As `judge.protocol.Poisonable.run_poisoned`."""
-        return self._run(graph, inputs, keep, fill)
-
-
-def wrapped(runner: Runner, network: Graph, unrolling: Unrolled) -> StepRunner:
-    """The runner over the runs of `unrolling`."""
-    kind = PoisonableStepRunner if isinstance(runner, Poisonable) else StepRunner
-    return kind(runner, network, unrolling)
-
-
 def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
     """The same graph with other names of values; those that `names` lacks stay."""
     nodes = tuple(
@@ -284,7 +255,7 @@ def in_steps(
         raise UsageError(f"{count} steps are asked for, and inputs of {len(listed)} are given")
     if not listed:
         unrolling = unrolled([graph] * count)
-        return unrolling.graph, wrapped(subject, graph, unrolling), None
+        return unrolling.graph, StepRunner(subject, graph, unrolling), None
     run_inputs = [{k: np.asarray(a) for k, a in one.items()} for one in listed]
     run_inputs = run_inputs if several else run_inputs * count
     begin = {v: run_inputs[0][v] for v in graph.state if v in run_inputs[0]}
@@ -294,7 +265,7 @@ def in_steps(
     arrays = {
         names[v]: a for names, one in zip(unrolling.names, run_inputs) for v, a in one.items()
     }
-    return unrolling.graph, wrapped(subject, graph, unrolling), {**arrays, **begin}
+    return unrolling.graph, StepRunner(subject, graph, unrolling), {**arrays, **begin}
 
 
 def written_notes(graph: Graph) -> list[str]:
@@ -326,9 +297,9 @@ def state_causes(
     graph: of `in_steps`, specialized. Every run may have begun with the initial state, or with the
     one before the previous run; all of the state, or one value of it.
     """
-    if not isinstance(subject, StepRunner) or len(subject.whole.names) < 2:
+    if not isinstance(subject, StepRunner) or len(subject.unrolling.names) < 2:
         return ()
-    names, state = subject.whole.names, subject.network.state
+    names, state = subject.unrolling.names, subject.network.state
     groups: list[tuple[str, ...]] = [tuple(state)]
     if 1 < len(state) <= MOST:
         groups += [(v,) for v in state]

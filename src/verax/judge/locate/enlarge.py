@@ -27,9 +27,9 @@ from verax.ir.cut import cut
 from verax.ir.graph import Graph, Node, reinfer, same_bits
 from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node, conform
+from verax.judge.decide.possible import using
 from verax.judge.decide.ties import UNDEFINED, rounds_to_integers
-from verax.judge.locate.truncate import truncates
-from verax.judge.protocol import Runner, Stepwise, renamed_answers
+from verax.judge.protocol import Runner, renamed_answers
 from verax.judge.regions.budget import needs, why_too_large
 from verax.judge.regions.network import Progress, Survey, fits
 from verax.judge.regions.region import check_region
@@ -49,12 +49,6 @@ ROUNDS = 4
 Arrays = Mapping[str, np.ndarray]
 
 
-def is_stepwise(subject: Runner) -> bool:
-    """True if the subject states that it never fuses: observed values are what the next node
-    read."""
-    return isinstance(subject, Stepwise) and subject.stepwise
-
-
 def enlarge_regions(
     graph: Graph,
     result: Survey,
@@ -62,24 +56,24 @@ def enlarge_regions(
     subject: Runner,
     *,
     seed: int = 0,
-    winograd: bool = True,
     progress: Progress | None = None,
-) -> None:
-    """Withdraw, in `result`, mistakes that do not persist in larger regions.
+) -> Survey:
+    """`result` without mistakes that do not persist in larger regions.
 
     observed: the network's inputs, and every observed value, by name. A withdrawn finding becomes
     `rounding` (or `undecided`, where no region accepts and some cannot tell) and lists the nodes of
-    the region; `result.power` gets the power of the check there.
+    the region; `power` gets the power of the check there.
     """
     typed = {v: conform(np.asarray(a), graph.types[v].dtype) for v, a in observed.items()}
     arrays = {**graph.constants, **{v: a for v, a in typed.items() if fits(graph.types[v], a)}}
     suspected = [f for f in result.findings if f.kind is Kind.mistake and f.test != "type"]
     if not suspected:
-        return
+        return result
     undefined = {f.value for f in result.findings if f.test == UNDEFINED}
-    proven = _computed_from_observed(graph, suspected, arrays, subject, winograd)
+    proven = _computed_from_observed(graph, suspected, arrays, subject)
     faulty: set[str] = set()
     changed: dict[str, Finding] = {}
+    power = list(result.power)
     for i, finding in enumerate(suspected):
         if progress is not None:
             progress(i, len(suspected), f"looking at {finding.node} in wider views")
@@ -105,10 +99,9 @@ def enlarge_regions(
             continue
         changed[finding.value] = wider
         if wider.kind in ACCEPTED:
-            result.power.append(_power_left(graph, wider, arrays[finding.value]))
-    result.findings[:] = [
-        changed.get(f.value, f) if f.kind is Kind.mistake else f for f in result.findings
-    ]
+            power.append(_power_left(graph, wider, arrays[finding.value]))
+    findings = [changed.get(f.value, f) if f.kind is Kind.mistake else f for f in result.findings]
+    return dataclasses.replace(result, findings=findings, power=power)
 
 
 def _accepted(
@@ -128,15 +121,10 @@ def _accepted(
                 reason=f"alone, {narrow.reason}; whether it was fused with the "
                 f"{len(region.nodes) - 1} nodes before it was not looked at: {large}",
             )
-        (wide,), _ = check_region(
-            graph,
-            region,
-            arrays,
-            seed,
-            winograd=False,
-            measure_power=False,
-            find_precision=False,
-        )
+        with using(frozenset()):
+            (wide,), _ = check_region(
+                graph, region, arrays, seed, measure_power=False, find_precision=False
+            )
         if wide.kind in ACCEPTED:
             return _withdrawn(narrow, wide, region, arrays[narrow.value])
         if wide.kind is Kind.undecided and doubtful is None:
@@ -250,26 +238,25 @@ def _computed_from_observed(
     suspected: Sequence[Finding],
     arrays: Arrays,
     subject: Runner,
-    winograd: bool,
 ) -> set[str]:
     """Suspected values that the subject, run on the observed inputs of their nodes alone, computes
     to the same bits or wrongly again. All of them for a subject that never fuses."""
-    if is_stepwise(subject):
+    if subject.capabilities.stepwise:
         return {f.value for f in suspected}
-    if not truncates(subject) or subject.stored_inputs is not None:
+    if not subject.capabilities.truncates or subject.stored_inputs is not None:
         return set()
     proven: set[str] = set()
     singles = [f.value for f in suspected if not f.region]
     for value, again in _run_singly(graph, singles, arrays, subject):
-        if same_bits(again, arrays[value]) or _is_wrong(graph, value, again, arrays, winograd):
+        if same_bits(again, arrays[value]) or _is_wrong(graph, value, again, arrays):
             proven.add(value)
     return proven
 
 
 def without_fused_shapes(
-    graph: Graph, subject: Runner, inputs: Arrays, values: Arrays, notes: list[str]
-) -> dict[str, np.ndarray]:
-    """`values` without inner ones of a wrong type that a fusion shows under their names.
+    graph: Graph, subject: Runner, inputs: Arrays, values: Arrays
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """`values` without inner ones of a wrong type that a fusion shows under their names, and notes.
 
     A fused kernel may give its result the name of a value that lies inside it. If the subject gives
     the right type for the node alone, nothing is wrong with the node, and the value is left out,
@@ -280,23 +267,23 @@ def without_fused_shapes(
         for v, a in values.items()
         if v not in graph.outputs and not fits(graph.types[v], conform(a, graph.types[v].dtype))
     ]
-    if not misfits or is_stepwise(subject) or not truncates(subject):
-        return dict(values)
+    if not misfits or subject.capabilities.stepwise or not subject.capabilities.truncates:
+        return dict(values), ()
     arrays = {**graph.constants, **inputs, **{v: a for v, a in values.items() if v not in misfits}}
     testable = [
         v for v in misfits if all(i is None or i in arrays for i in graph.producers[v].inputs)
     ]
     right = {v for v, a in _run_singly(graph, testable, arrays, subject) if fits(graph.types[v], a)}
     if not right or any(v not in right for v in testable):
-        return dict(values)
+        return dict(values), ()
     first = misfits[0]
     shape = f"{values[first].dtype}[{', '.join(map(str, values[first].shape))}]"
-    notes.append(
+    note = (
         f"{subject.name} shows {shape} under the name {first!r}, which is {graph.types[first]}, "
         "and computes the right type when it runs the node alone: the result of a fusion, not used"
         + (f" (so are {len(misfits) - 1} more)" if len(misfits) > 1 else "")
     )
-    return {v: a for v, a in values.items() if v not in misfits}
+    return {v: a for v, a in values.items() if v not in misfits}, (note,)
 
 
 def _run_singly(
@@ -352,7 +339,7 @@ def _run_batch(
     return [(v, conform(values[v], graph.types[v].dtype)) for v in batch if v in values]
 
 
-def _is_wrong(graph: Graph, value: str, again: np.ndarray, arrays: Arrays, winograd: bool) -> bool:
+def _is_wrong(graph: Graph, value: str, again: np.ndarray, arrays: Arrays) -> bool:
     """True if a node's result, run alone, is a mistake by itself."""
     node = graph.producers[value]
     judged = check_node(
@@ -360,6 +347,5 @@ def _is_wrong(graph: Graph, value: str, again: np.ndarray, arrays: Arrays, winog
         [None if v is None else arrays[v] for v in node.inputs],
         [again if v == value else None for v in node.outputs],
         graph.output_types(node),
-        winograd=winograd,
     )
     return any(f.kind is Kind.mistake for f in judged)

@@ -68,11 +68,6 @@ class Located:
         return tuple(g.blame for g in self.faulty)
 
 
-def truncates(subject: Runner) -> bool:
-    """Whether the subject runs any part of a network that it is handed."""
-    return bool(getattr(subject, "truncates", False))
-
-
 def locate(
     graph: Graph,
     runner: Runner,
@@ -80,18 +75,17 @@ def locate(
     *,
     wrong: bool = False,
     seed: int = 0,
-    winograd: bool = True,
     progress: Progress | None = None,
 ) -> Located:
-    """Every faulty node of a subject that runs parts of `graph` (see `truncates`).
+    """Every faulty node of a subject that runs parts of `graph` (`Capabilities.truncates`).
 
     inputs: of the whole network, in declared types. wrong: whether its outputs are known to be a
-    mistake, so that they need not be judged once more. winograd: whether the subject may use it.
+    mistake, so that they need not be judged once more.
     progress: called with (nodes settled, nodes in all, what is being looked at).
     Raises what the subject raises when it cannot even run the whole network.
     """
     fixed = with_known_constants(specialise(graph, bind_symbols(graph, inputs)))
-    return _PartSearch(fixed, runner, inputs, seed, winograd, progress).all(wrong)
+    return _PartSearch(fixed, runner, inputs, seed, progress).all(wrong)
 
 
 @dataclass(frozen=True)
@@ -129,10 +123,9 @@ class _PartSearch:
         runner: Runner,
         inputs: Mapping[str, np.ndarray],
         seed: int,
-        winograd: bool,
         progress: Progress | None,
     ) -> None:
-        self.graph, self.runner, self.seed, self.winograd = graph, runner, seed, winograd
+        self.graph, self.runner, self.seed = graph, runner, seed
         self.inputs = {v: np.asarray(inputs[v]) for v in graph.inputs}
         self.progress = progress
         self.size = len(graph.nodes)
@@ -278,7 +271,6 @@ class _PartSearch:
             fed,
             actual,
             seed=self.seed,
-            winograd=self.winograd,
             measure_power=power,
             find_precision=self.coarse,
         )

@@ -112,15 +112,23 @@ def in_context(function: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
+@contextlib.contextmanager
+def keeping_to_memory(size: int | str | None) -> Iterator[None]:
+    """Inside, judging keeps to a budget of `size` bytes; for None to the one that it has, else to
+    one of the default size."""
+    if size is None and _current.get() is not None:
+        yield
+        return
+    with Budget.of(size).as_current():
+        yield
+
+
 def held_to_memory(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator of a function with a keyword `memory`: the budget that it runs under."""
 
     @functools.wraps(function)
     def limited(*args: P.args, **options: P.kwargs) -> R:
-        size = options.get("memory")
-        if size is None and _current.get() is not None:
-            return function(*args, **options)
-        with Budget.of(size).as_current():  # type: ignore[arg-type]
+        with keeping_to_memory(options.get("memory")):  # type: ignore[arg-type]
             return function(*args, **options)
 
     return limited
@@ -194,8 +202,6 @@ def limit_to_budget(
     observed: Mapping[str, np.ndarray],
     unchecked: dict[str, str],
     judge: Callable[[Region], Judged],
-    *,
-    winograd: bool,
 ) -> Callable[[Region], Judged]:
     """`judge` limited to a budget. Nodes that do not fit go into `unchecked` with the reason;
     the network's outputs among them are undecided.
@@ -208,7 +214,7 @@ def limit_to_budget(
             if need <= budget.size:
                 with budget.reserve(need), budget.as_current():
                     return judge(region)
-            finding = _in_pieces(graph, region, observed, need, budget, winograd)
+            finding = _in_pieces(graph, region, observed, need, budget)
             if finding is not None:
                 return [finding], [], False
             with budget.as_current():
@@ -237,7 +243,6 @@ def _in_pieces(
     observed: Mapping[str, np.ndarray],
     need: int,
     budget: Budget,
-    winograd: bool,
 ) -> Finding | None:
     """The finding on a single node from its pieces, None where it cannot be cut finely enough."""
     (node, *more), (value, *more_values) = region.nodes, region.observed
@@ -251,7 +256,7 @@ def _in_pieces(
         if budget.size <= fixed or not 0 < count <= cut.length:
             continue
         with budget.reserve(budget.size), budget.as_current():
-            finding = check_in_pieces(node, inputs, actual, cut, count, winograd=winograd)
+            finding = check_in_pieces(node, inputs, actual, cut, count)
         if finding is not None:
             return finding
     return None

@@ -89,37 +89,35 @@ def settle(
     result: Survey,
     *,
     seed: int,
-    winograd: bool,
-    notes: list[str],
-) -> tuple[Finding, ...]:
-    """Findings on the outputs that resolve undecided inner values; () where they do not.
+) -> tuple[Survey, tuple[Finding, ...], tuple[str, ...]]:
+    """Let the outputs decide where values inside are ambiguous: the survey, findings on the outputs
+    that decide, and notes.
 
     When nothing is a mistake and something is undecided, the outputs are judged against the
-    reference of the whole network on its inputs. If all of them are accepted, the undecided inner
-    values are moved from `result.findings` to `notes`.
+    reference of the whole network on its inputs. If all of them are accepted, what was undecided
+    inside becomes notes, and is left out of the findings.
     """
     kinds = {f.kind for f in result.findings}
     ambiguous = [f for f in result.findings if f.kind is Kind.undecided]
     # What the outputs do not show (a blind check) they cannot decide either.
     if all(f.test == "power" for f in ambiguous) or Kind.mistake in kinds or not outputs:
-        return ()
+        return result, (), ()
     computed = {v: a for v, a in outputs.items() if v in graph.producers}
     end_to_end = survey(
         graph,
         inputs,
         computed,
         seed=seed,
-        winograd=winograd,
         measure_power=False,
         find_precision=False,
     )
     if not end_to_end.findings or any(f.kind not in ACCEPTED for f in end_to_end.findings):
-        return ()
-    for finding in ambiguous[:NOTED]:
-        notes.append(
-            f"not decided inside, at {finding.node} ({finding.operator}): {finding.reason}; the "
-            "outputs are within rounding of the whole network's meaning"
-        )
+        return result, (), ()
+    notes = [
+        f"not decided inside, at {finding.node} ({finding.operator}): {finding.reason}; the "
+        "outputs are within rounding of the whole network's meaning"
+        for finding in ambiguous[:NOTED]
+    ]
     if len(ambiguous) > NOTED:
         notes.append(f"{len(ambiguous) - NOTED} more values inside could not be decided")
     by_value = {f.value: f for f in end_to_end.findings}
@@ -129,9 +127,12 @@ def settle(
     own = [f for f in result.findings if f.kind is not Kind.undecided and f.value in by_value]
     replaced = [f for v, f in by_value.items() if v not in {o.value for o in own}]
     order = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs}
-    result.findings[:] = sorted([*decided, *own, *replaced], key=lambda f: order[f.value])
-    result.power += [Power(f.value, f.node, np.inf) for f in ambiguous]
-    return tuple(end_to_end.findings)
+    settled = dataclasses.replace(
+        result,
+        findings=sorted([*decided, *own, *replaced], key=lambda f: order[f.value]),
+        power=[*result.power, *(Power(f.value, f.node, np.inf) for f in ambiguous)],
+    )
+    return settled, tuple(end_to_end.findings), tuple(notes)
 
 
 def worst(findings: Sequence[Finding]) -> Kind:

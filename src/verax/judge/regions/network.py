@@ -76,7 +76,6 @@ def survey(
     values: Mapping[str, np.ndarray],
     *,
     seed: int = 0,
-    winograd: bool = True,
     measure_power: bool = True,
     find_precision: bool | frozenset[str] = True,
     progress: Progress | None = None,
@@ -85,10 +84,9 @@ def survey(
 ) -> Survey:
     """Judge every value in `values` (named as in the specialized `graph`) on its actual inputs.
 
-    inputs: the network's inputs in their declared types. winograd: whether the subject may use
-    Winograd's algorithm. measure_power: whether regions are tried for blindness. find_precision:
-    whether regions too wrong for float32 are tried in coarser arithmetics, or the names of products
-    in bfloat16, where they are known. budget: memory that may
+    inputs: the network's inputs in their declared types. measure_power: whether regions are tried
+    for blindness. find_precision: whether regions too wrong for float32 are tried in coarser
+    arithmetics, or the names of products in bfloat16, where they are known. budget: memory that may
     be taken, by default that of this thread; what does not fit is in `unchecked` with the reason.
     ahead: the result of `survey_ahead` for the same values and seed; it is consumed.
     """
@@ -114,16 +112,15 @@ def survey(
                 False,
             )
         if inside is not None and _is_single(graph, inside):
-            return _judge_transposed(graph, region, inside, observed, winograd), [], False
+            return _judge_transposed(graph, region, inside, observed), [], False
         if _is_single(graph, region):
-            alone = _judge_single(graph, region, observed, winograd)
+            alone = _judge_single(graph, region, observed)
             return named_integers(graph, region, observed, alone, seed), [], False
         findings, power = check_region(
             graph,
             region,
             observed,
             seed,
-            winograd=winograd,
             measure_power=measure_power,
             find_precision=find_precision,
             sampler=ahead.pop(region.observed, None) if ahead else None,
@@ -131,7 +128,7 @@ def survey(
         return named_integers(graph, region, observed, findings, seed), power, True
 
     judge_within_budget = limit_to_budget(
-        budget or current(), graph, observed, result.unchecked, judge, winograd=winograd
+        budget or current(), graph, observed, result.unchecked, judge
     )
     # A thread of the pool knows the time that is left and the subject's algorithms.
     contexts = [contextvars.copy_context() for _ in cut]
@@ -300,7 +297,7 @@ def _is_exact(graph: Graph, node: Node) -> bool:
 
 
 def _judge_single(
-    graph: Graph, region: Region, observed: Mapping[str, np.ndarray], winograd: bool
+    graph: Graph, region: Region, observed: Mapping[str, np.ndarray]
 ) -> list[Finding]:
     """Evaluate the hidden exact nodes, then judge the last one on what they give."""
     values = dict(observed)
@@ -316,7 +313,6 @@ def _judge_single(
         [None if v is None else values[v] for v in node.inputs],
         [observed.get(v) if v in region.observed else None for v in node.outputs],
         graph.output_types(node),
-        winograd=winograd,
         region=region.names if len(region.nodes) > 1 else (),
     )
 
@@ -336,7 +332,7 @@ def _before_transpose(graph: Graph, region: Region) -> Region | None:
 
 
 def _judge_transposed(
-    graph: Graph, region: Region, inside: Region, observed: Mapping[str, np.ndarray], winograd: bool
+    graph: Graph, region: Region, inside: Region, observed: Mapping[str, np.ndarray]
 ) -> list[Finding]:
     """Judge the one node before a Transpose on what the subject gave behind it, put back."""
     last = region.nodes[-1]
@@ -354,5 +350,5 @@ def _judge_transposed(
             worst=tuple(replace(p, index=tuple(p.index[a] for a in order)) for p in f.worst),
             region=region.names,
         )
-        for f in _judge_single(graph, inside, {**observed, value: actual}, winograd)
+        for f in _judge_single(graph, inside, {**observed, value: actual})
     ]

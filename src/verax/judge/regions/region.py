@@ -51,7 +51,6 @@ def check_region(
     observed: Mapping[str, np.ndarray],
     seed: int,
     *,
-    winograd: bool = True,
     measure_power: bool = True,
     find_precision: bool | frozenset[str] = True,
     sampler: Sampler | None = None,
@@ -60,8 +59,7 @@ def check_region(
 
     observed: inputs, constants and observed values by name.
 
-    winograd: whether the subject may use Winograd's algorithm, which errs more. measure_power:
-    whether to find out what the check could not see. find_precision: whether errors
+    measure_power: whether to find out what the check could not see. find_precision: whether errors
     too large for float32 are tried in coarser arithmetics (slow), or names of products that are
     known to be in bfloat16. sampler: the result of `drawn_ahead` for the same region, to be used
     once. Values stay in their declared dtypes; float64 is used inside.
@@ -71,7 +69,7 @@ def check_region(
         if sampler is None:
             sampler = Sampler(graph, region, observed, seed)
         sampler.observed = observed
-        judgement = _Judgement(sampler, winograd)
+        judgement = _Judgement(sampler)
         return judgement.judge(measure_power, find_precision)
     except VeraxError as error:
         reason = f"the meaning cannot be evaluated: {error.cause} ({error.place})"
@@ -114,8 +112,8 @@ def rounding_samples(
 class _Judgement:
     """The findings on one region."""
 
-    def __init__(self, sampler: Sampler, winograd: bool) -> None:
-        self.sampler, self.winograd = sampler, winograd
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler = sampler
         self.graph, self.region, self.observed = sampler.graph, sampler.region, sampler.observed
         self.expected, self.no_rule = sampler.expected, ""
         self.drawn: list[Values] | None = None
@@ -376,7 +374,7 @@ class _Judgement:
         sampler = Sampler(self.graph, region, self.observed, seed=0)
         if np.isnan(sampler.expected[value]).any():
             return False
-        findings, _ = _Judgement(sampler, self.winograd).judge(False, False)
+        findings, _ = _Judgement(sampler).judge(False, False)
         good = (Kind.identical, Kind.rounding)
         return any(f.value == value and f.kind in good for f in findings)
 
@@ -437,7 +435,7 @@ class _Judgement:
             ordered = order_decision(self.sampler, value, error, sigma)
             if ordered is not None:
                 return ordered
-            fast = fast_decision(self.sampler, value, error, sigma) if self.winograd else None
+            fast = fast_decision(self.sampler, value, error, sigma)
             if fast is not None:
                 return fast
         except OutOfTime as exception:

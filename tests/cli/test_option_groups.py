@@ -1,0 +1,148 @@
+"""Options are declared once, in groups that the command line, Python and records share."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import get_type_hints
+
+import numpy as np
+import pytest
+
+import verax
+from verax.base import options
+from verax.base.errors import UsageError
+from verax.base.options import CheckOptions, PassOptions, flags_of
+from verax.cli.app import COMMANDS
+from verax.cli.judging import GROUPS, Request
+from verax.ir.graph import Builder, Graph
+from verax.ir.types import TensorType
+from verax.judge.bisect import bisect
+from verax.judge.check import check
+from verax.ops.pointwise.activation import Relu
+from verax.runners.arrays import ArraysRunner
+from verax.runners.own import ReferenceRunner
+
+from .conftest import Cli
+
+SOURCE = Path(verax.__file__).parent
+OLD = (
+    '{"allow": ["bf16"], "disable": ["fold_constants"], "evaluation": false, "image": null, '
+    '"image_fit": "crop", "image_layout": null, "image_mean": null, "image_order": "BGR", '
+    '"image_range": null, "image_std": null, "images": null, "inject": [], "input": ["x=a.npy"], '
+    '"memory": "2G", "model": "net.onnx", "other": "reference", "output": null, "params": null, '
+    '"passes": null, "require_power": 0.5, "seed": 7, "shape": ["n=3"], "steps": null, '
+    '"subject": "verax:O1", "threads": 2, "timeout": 9.0, "watch": true, "winograd": false}'
+)
+"""Options as records held them before there were groups."""
+
+
+def relu() -> Graph:
+    b = Builder("relu")
+    x = b.input("x", TensorType.parse("float32[3, 5]"))
+    return b.graph([b.add(Relu(), [x], ["y"], "relu")])
+
+
+def test_records_of_before_are_read_and_written_the_same() -> None:
+    request = Request.from_options(json.loads(OLD))
+    assert request.judging == CheckOptions(
+        winograd=False, allow=("bf16",), require_power=0.5, timeout=9.0, memory="2G", seed=7
+    )
+    assert request.optimizations == PassOptions(disable=("fold_constants",))
+    assert (request.photo.image_order, request.photo.image_fit) == ("BGR", "crop")
+    assert (request.inputs.input, request.reading.shape) == (("x=a.npy",), ("n=3",))
+    written = json.loads(json.dumps(request.to_options()))
+    assert written == {**json.loads(OLD), "value": []}
+    assert Request.from_options(written) == request
+
+
+@pytest.mark.parametrize("name", ["judging", "explain", "unheard_of"])
+def test_a_record_has_no_option_without_a_flag(name: str) -> None:
+    with pytest.raises(UsageError, match="options that this version lacks"):
+        Request.from_options({**json.loads(OLD), name: True})
+
+
+def test_every_option_of_a_request_has_one_name() -> None:
+    hints = get_type_hints(Request)
+    names = [n for n in hints if n not in GROUPS]
+    names += [n for group in GROUPS for n in flags_of(hints[group])]
+    assert len(names) == len(set(names))
+
+
+def test_an_option_is_declared_in_one_file() -> None:
+    """No command names an option of a group that it takes whole, neither where it is declared nor
+    where it is done."""
+    groups = [g for g in vars(options).values() if dataclasses.is_dataclass(g)]
+    for command in COMMANDS:
+        perform = import_module(f"verax.cli.work.{command}").perform
+        taken = [kind for kind in get_type_hints(perform).values() if kind in groups]
+        flags = {name for group in taken for name in flags_of(group)}
+        for place in (f"cli/{command}.py", f"cli/work/{command}.py"):
+            tree = ast.parse((SOURCE / place).read_text())
+            declared = {
+                arg.arg
+                for node in ast.walk(tree)
+                if isinstance(node, ast.FunctionDef) and node.name in ("command", "perform")
+                for arg in (*node.args.args, *node.args.kwonlyargs)
+            }
+            assert not declared & flags, place
+
+
+def test_python_takes_a_group_or_its_options() -> None:
+    wrong = ArraysRunner({"in:x": relu_input(), "y": relu_input() + 1})
+    group = CheckOptions(explain=False, allow=("bf16",), seed=11)
+    by_group = check(relu(), wrong, options=group)
+    by_name = check(relu(), wrong, explain=False, allow=["bf16"], seed=11)
+    both = verax.check(
+        relu(), wrong, options=CheckOptions(allow=("bf16",), seed=3), seed=11, explain=False
+    )
+    assert by_group == by_name == both
+    assert (by_group.allowed, by_group.seed) == (("bf16",), 11)
+    assert (
+        bisect(relu(), wrong, options=group).record
+        == bisect(relu(), wrong, seed=11, allow="bf16", explain=False).record
+    )
+
+
+def relu_input() -> np.ndarray:
+    return np.random.default_rng(5).standard_normal((3, 5)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("timeout", 0.0),
+        ("timeout", float("nan")),
+        ("require_power", -1.0),
+        ("seed", -1),
+        ("seed", 1 << 64),
+    ],
+)
+def test_what_an_option_cannot_be_is_refused_everywhere(
+    name: str, value: float, cli: Cli, tiny: Path
+) -> None:
+    with pytest.raises(UsageError, match=f"the option {name} "):
+        check(relu(), ReferenceRunner(), **{name: value})
+    found = cli("check", tiny, f"--{name.replace('_', '-')}", value)
+    assert found.code == 2
+    with pytest.raises(UsageError):
+        Request.from_options({**json.loads(OLD), name: value})
+
+
+def test_an_unknown_option_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="no option 'alow'; is 'allow' meant"):
+        check(relu(), ReferenceRunner(), alow=["bf16"])
+    with pytest.raises(UsageError, match="no option 'winnograd'"):
+        verax.bisect(relu(), "reference", winnograd=False)
+
+
+def test_the_commands_that_judge_have_the_same_options() -> None:
+    flags = flags_of(CheckOptions)
+    for command in ("check", "bisect"):
+        parameters = inspect.signature(import_module(f"verax.cli.{command}").command).parameters
+        assert flags.keys() <= parameters.keys()
+    assert flags.keys() == {f.name for f in dataclasses.fields(CheckOptions)} - {"explain", "twice"}
