@@ -31,8 +31,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from benchmarks.digests import SHOWN, digest  # noqa: E402  (found by the line above)
+from benchmarks.provenance import commit, stamped, today  # noqa: E402
 
 NETWORKS = ("resnet18", "mobilenetv2", "efficientnet_b0", "segformer_b0", "mobilenetv2-int8")
 LEVELS = (1, 3)
@@ -353,6 +354,13 @@ def counts(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
     return {n: {e: len(found) for e, found in own.items()} for n, own in seen.items()}
 
 
+def counted(runs: Sequence[Run]) -> dict[str, dict[str, tuple[int, int]]]:
+    """As `counts`, each with the number of settings that ran."""
+    ran = Counter((r.network, r.engine) for r in runs if r.digest)
+    return {n: {e: (number, ran[n, e]) for e, number in own.items()}
+            for n, own in counts(runs).items()}  # fmt: skip
+
+
 def broken(runs: Sequence[Run]) -> list[str]:
     """Networks and levels where Verax has more than one hash."""
     return [f"{network} at {engine.rpartition(':')[2]}"
@@ -376,7 +384,7 @@ def page(record: Mapping[str, Any]) -> str:
     runs = [Run(**run) for run in record["runs"]]
     found = counts(runs)
     engines = [e for e in TITLES if any(e in own for own in found.values())]
-    lines = [HEAD.format(commit=record["commit"], date=record["date"]), _row("network", *(
+    lines = [HEAD, _row("network", *(
         TITLES[e] for e in engines)), "|---|" + "---:|" * len(engines)]  # fmt: skip
     for network, own in found.items():
         cells = (_count(runs, network, engine, own.get(engine, 0)) for engine in engines)
@@ -388,14 +396,14 @@ def page(record: Mapping[str, Any]) -> str:
         for engine in engines:
             lines += _runs_of(runs, network, engine)
     lines += ["", "## Not run", "", *_not_run(runs), "", _foot(record, runs)]
-    return "\n".join(lines) + "\n"
+    return stamped("\n".join(lines) + "\n", record["commit"], record["date"])
 
 
 HEAD = """# One input, how many answers?
 
 ![Speed beside the fastest peer, and the number of distinct outputs](hashes.svg)
 
-One network, one input: how many different outputs does an engine give when only the processor's instructions and the number of threads change? Made by `python benchmarks/hashes.py` on commit {commit} ({date}). The networks are made by a script with seeded weights; an output's hash is the SHA-256 over the names, types, shapes and bytes of all outputs. In brackets: how many settings ran.
+One network, one input: how many different outputs does an engine give when only the processor's instructions and the number of threads change? Made by `python benchmarks/hashes.py`. The networks are made by a script with seeded weights; an output's hash is the SHA-256 over the names, types, shapes and bytes of all outputs. In brackets: how many settings ran.
 
 Verax promises bits for each level: O1 those of the network as it is, O3 those of its own recipe, which are others where O3 takes Winograd's or Strassen's algorithm. So its levels are counted apart, and each has one hash. The peers run at their defaults, in float32. That their outputs differ is no mistake (`verax check` calls it *rounding*); it is what makes tests flicker, caches miss, and a result impossible to reproduce on another machine.
 
@@ -466,13 +474,6 @@ def _foot(record: Mapping[str, Any], runs: Sequence[Run]) -> str:
     )
 
 
-def commit() -> str:
-    """The commit that the files are of; "unknown" outside of a repository."""
-    asked = ["git", "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
@@ -503,7 +504,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                   f"{run.threads} threads: {answer}", file=sys.stderr, flush=True)  # fmt: skip
     record = {
         "commit": records[0]["commit"] if records else commit(),
-        "date": records[0]["date"] if records else datetime.now(UTC).date().isoformat(),
+        "date": records[0]["date"] if records else today(),
         "processor": records[0]["processor"] if records else _processor(),
         "runs": [dataclasses.asdict(run) for run in _later_first(runs)],
     }
@@ -515,7 +516,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from hashes_picture import draw
 
         stored = (ROOT / "docs" / "panel-avx2.md").read_text()
-        draw(counts(runs), ratios(stored), given.drawing)
+        draw(counted(runs), ratios(stored), given.drawing)
     for promise in broken(runs):
         print(f"{promise}: more than one hash", file=sys.stderr)
     return int(bool(broken(runs)) or not runs)
