@@ -291,10 +291,10 @@ def cases_in(folder: Path, names: Sequence[str]) -> list[Case]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
-    parser.add_argument("--engines", nargs="*", default=list(SETTINGS), choices=list(SETTINGS))
+    engines = ["verax", *SETTINGS]
+    parser.add_argument("--engines", nargs="*", default=engines, choices=engines)
     parser.add_argument("--machine", action="append", default=[], help="TARGET=COMMAND")
     parser.add_argument("--emulate", nargs="+", default=[], help="targets that Bochs boots")
-    parser.add_argument("--no-verax", action="store_true", help="the peers alone")
     parser.add_argument("--folder", type=Path, default=ROOT / "out" / "panel", help="of networks")
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds per process")
     parser.add_argument("--json", type=Path, help="where to write the record")
@@ -341,11 +341,13 @@ def _made(given: argparse.Namespace) -> Iterator[Run]:
     cases = cases_in(given.folder, given.networks)
     told = (text.partition("=") for text in given.machine)
     machines = {target: shlex.split(command) for target, _, command in told}
-    for case in cases if not given.no_verax else ():
-        yield from own_runs(case, machines, given.timeout)
+    for case in cases:
+        if "verax" in given.engines:
+            yield from own_runs(case, machines, given.timeout)
         yield from booted_runs(case, given.emulate, given.timeout)
-    for engine in given.engines:
-        yield from peer_runs(engine, cases, given.timeout)
+    for engine in SETTINGS:
+        if engine in given.engines:
+            yield from peer_runs(engine, cases, given.timeout)
 
 
 def _later_first(runs: Sequence[Run]) -> list[Run]:

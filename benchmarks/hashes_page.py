@@ -139,9 +139,9 @@ HEAD = """# One input, how many answers?
 
 ![Speed beside the fastest peer, and the number of distinct outputs](hashes.svg)
 
-One network, one input: how many different outputs does an engine give when only the processor's instructions and the number of threads change? Made by `python benchmarks/hashes.py`. The networks are made by a script with seeded weights; an output's hash is the SHA-256 over the names, types, shapes and bytes of all outputs. In brackets: how many settings ran.
+One network, one input: how many different outputs does an engine give when only the processor's instructions and the number of threads change? Made by `python benchmarks/hashes.py`. The networks are made by a script with seeded weights; an output's hash is the SHA-256 over the names, types, shapes and bytes of all outputs. In brackets: how many settings ran, each once.
 
-Verax promises bits for each level: O1 those of the network as it is, O3 those of its own recipe, which are others where O3 takes Winograd's or Strassen's algorithm. So its levels are counted apart, and each has one hash. The peers run at their defaults, in float32. That their outputs differ is no mistake (`verax check` calls it *rounding*); it is what makes tests flicker, caches miss, and a result impossible to reproduce on another machine.
+Verax promises bits for each level: O1 those of the network as it is, O3 those of its own recipe, which are others where O3 takes Winograd's or Strassen's algorithm. So its levels are counted apart, and each has one hash. The peers run at their defaults, in float32. That their outputs differ need not be a mistake (`verax check` says whether it is); it is what makes tests flicker, caches miss, and a result impossible to reproduce on another machine.
 
 The speed in the picture is that of [the panel with AVX2](panel-avx2.md), one image on one thread: how many times as fast O3 is as the fastest of up to nine peers.
 """  # noqa: E501  (a line of Markdown is a paragraph)
