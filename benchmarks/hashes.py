@@ -128,7 +128,7 @@ def peer_runs(engine: str, cases: Sequence[Case], timeout: float) -> Iterator[Ru
         reason = _why_not(engine, setting)
         for threads in THREADS:
             if reason:
-                found = {case.name: {"failure": reason} for case in cases}
+                found: dict[str, dict[str, Any]] = {c.name: {"failure": reason} for c in cases}
             else:
                 found = _asked(engine, setting, threads, cases, timeout)
             version = importlib.metadata.version(engine) if _is_installed(engine) else ""
@@ -163,7 +163,7 @@ def _asked(
     environment = {**os.environ, **setting.environment, "PYTHONPATH": str(ROOT / "src")}
     command = [*setting.command, sys.executable, __file__, "--work", json.dumps(asked)]
     answers, failure = _answers(command, environment, timeout)
-    found = {case.name: {"failure": failure} for case in cases}
+    found: dict[str, dict[str, Any]] = {case.name: {"failure": failure} for case in cases}
     return found | {answer.pop("network"): answer for answer in answers}
 
 
@@ -179,7 +179,7 @@ def own_runs(case: Case, machines: Mapping[str, Sequence[str]], timeout: float) 
     model = verax.load(f"{case.stem}.onnx")
     here = {t: [sys.executable] for t in ("avx512", "avx2") if processor.runs_here(t)}
     for target, command in {**machines, **here}.items():
-        programs = {}
+        programs: dict[str, dict[str, Any]] = {}
         with tempfile.TemporaryDirectory() as folder:
             _tell_version(Path(folder))
             for level in LEVELS:

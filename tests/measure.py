@@ -18,6 +18,7 @@ from statistics import mean
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests.sample import DURATIONS  # noqa: E402  (found by the line above)
 
 NOTHING = 0.01
 """Mean seconds of its cases below which all of a function are run in the sample."""
@@ -40,16 +41,15 @@ def main() -> None:
     whole, sample = (functions(ROOT / "out" / f"{name}.xml") for name in ("tests", "quick"))
     if not whole:
         sys.exit("there is no report of a whole run; run `make test` first")
-    file = sample.DURATIONS
-    before = file.read_text().splitlines() if file.exists() else []
+    before = DURATIONS.read_text().splitlines() if DURATIONS.exists() else []
     past = {name: [float(seconds)] for seconds, name in map(str.split, before)}
     lines = []
     for name, times in sorted(whole.items()):
         first = max(times[0], *(sample.get(name) or past.get(name) or [0.0])[:1])
         if mean(times) >= NOTHING or first >= 10 * NOTHING:
             lines.append(f"{first:7.2f} {name}\n")
-    file.write_text("".join(lines))
-    print(f"{file.relative_to(ROOT)}: {len(lines)} functions that take {NOTHING} s or more")
+    DURATIONS.write_text("".join(lines))
+    print(f"{DURATIONS.relative_to(ROOT)}: {len(lines)} functions that take {NOTHING} s or more")
 
 
 if __name__ == "__main__":

@@ -40,9 +40,8 @@ def function_of(item: pytest.Item) -> str:
 def chosen(items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> list[pytest.Item]:
     """The items to run, in order. seconds: by function; with none the clock is to end the run."""
     if not seconds:
-        seen: set[str] = set()
-        first = [i for i in items if not (function_of(i) in seen or seen.add(function_of(i)))]
-        return list(rooms_in_turn(first))
+        first = {function_of(item): item for item in reversed(items)}
+        return list(rooms_in_turn([item for item in items if first[function_of(item)] is item]))
     seen, kept = set(), []
     long = [seconds.get(function_of(item), 0.0) > LONG for item in items]
     heavy = {made for item, is_long in zip(items, long) if is_long for made in _made_once(item)}

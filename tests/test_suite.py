@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests import sample
+from tests import measure, sample
 
 pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[1]
@@ -174,6 +174,22 @@ def test_seconds_are_read_where_they_were_written(tmp_path: Path) -> None:
     }  # fmt: skip
     ignored = (ROOT / ".gitignore").read_text().splitlines()
     assert f"{sample.DURATIONS.parent.relative_to(ROOT)}/" in ignored
+
+
+def test_seconds_are_taken_from_reports_of_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = '<testcase classname="tests.a.test_p" name="{}" time="{}"/>'
+    skipped = '<testcase classname="tests.a.test_p" name="test_3" time="9"><skipped/></testcase>'
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(measure, "ROOT", tmp_path)
+    monkeypatch.setattr(measure, "DURATIONS", tmp_path / "out" / "durations.txt")
+    for name, seconds in {"tests": "0.5", "quick": "0.75"}.items():
+        cases = [case.format("test_1[x]", seconds), case.format("test_2", "0.001"), skipped]
+        (tmp_path / "out" / f"{name}.xml").write_text(f"<testsuite>{''.join(cases)}</testsuite>")
+    measure.main()
+    assert sample.read(measure.DURATIONS) == {"tests/a/test_p.py::test_1": 0.75}
+    assert "out/durations.txt: 1 functions" in capsys.readouterr().out
 
 
 def kept_generators(tree: ast.Module) -> list[str]:
