@@ -129,8 +129,7 @@ def test_links_lead_somewhere() -> None:
         f"{name_of(page)}: {target}"
         for page in PAGES
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
-        if not (page.parent / target).exists()
-        and (page.parent / target).resolve() not in GENERATED
+        if not (page.parent / target).exists() and (page.parent / target).resolve() not in GENERATED
     ]
     assert not broken, "\n".join(broken)
 
