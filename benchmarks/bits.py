@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -40,12 +39,14 @@ from verax.compiler.driver import compile
 from verax.compiler.kernels.target import Target
 from verax.judge.inputs import draw_inputs
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # a worker is this file, run by whatever Python
+
+from benchmarks.digests import SHOWN, digest  # noqa: E402  (found by the line above)
+
 TARGETS = ("avx512", "avx2", "aarch64")
 PROMISES = {0: "O0, O1", 1: "O0, O1"}
 """Levels that promise the same bits; any other level is a promise of its own."""
-SHOWN = 12
-"""Digits of a hash in the table."""
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,16 +67,6 @@ class Run:
     def promise(self) -> tuple[str, str]:
         """Network and inputs, and the levels of which the bits must be the same."""
         return f"{self.network} on {self.inputs}", PROMISES.get(self.level, f"O{self.level}")
-
-
-def digest(outputs: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 over names, types, shapes and bytes of the outputs, in their order."""
-    found = hashlib.sha256()
-    for name, array in outputs.items():
-        array = np.ascontiguousarray(array)
-        found.update(f"{name} {array.dtype} {array.shape} ".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
 
 
 def work(asked: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -105,7 +96,7 @@ def runs(machine: Sequence[str], asked: Mapping[str, Any], timeout: float) -> It
     """Every hash that a worker on `machine` (a command that runs Python) gives in time."""
     name = Path(asked["network"]).name
     with tempfile.TemporaryDirectory() as folder:
-        _installed(Path(folder))
+        tell_version(Path(folder))
         paths = [str(ROOT / "src"), folder]
         child = subprocess.Popen(
             [*machine, str(Path(__file__).resolve()), "--work", json.dumps(asked)],
@@ -127,7 +118,7 @@ def runs(machine: Sequence[str], asked: Mapping[str, Any], timeout: float) -> It
         yield Run(name, asked["digest"][:SHOWN], shown(machine), **json.loads(line))
 
 
-def _installed(folder: Path) -> None:
+def tell_version(folder: Path) -> None:
     """Tell a Python in which Verax is not installed which version it is."""
     version = importlib.metadata.version("verax")
     notes = folder / f"verax-{version}.dist-info"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import verax
+from provenance import stamped
 from verax.base.errors import VeraxError
 from verax.cli.console import parse_shapes
 from verax.formats import FORMATS
@@ -100,7 +101,7 @@ def main() -> None:
             rows.append(f"| {name} | | | not compiled: {error.cause} | |")
         print(rows[-1], flush=True)
         if options.write:
-            options.write.write_text(HEAD + "\n".join(rows) + "\n")
+            options.write.write_text(stamped(HEAD + "\n".join(rows) + "\n"))
 
 
 if __name__ == "__main__":

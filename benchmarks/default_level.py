@@ -30,6 +30,7 @@ from benchmarks.honest.architectures import Architecture, module, registry, tens
 from benchmarks.honest.hugging_face import hugging_face
 from benchmarks.honest.inputs import PLAIN
 from benchmarks.honest.zoo_torchvision import torchvision
+from benchmarks.provenance import stamped
 
 import verax
 from verax.base.errors import VeraxError
@@ -398,7 +399,7 @@ def main() -> int:
             flush=True,
         )
     if asked.write:
-        asked.write.write_text(page(found))
+        asked.write.write_text(stamped(page(found)))
     return int(any(not row.holds for row in found))
 
 

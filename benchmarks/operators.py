@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.operators_torch import twin, without_gradients
+from benchmarks.provenance import stamped
 
 import verax.ops
 from verax.base.errors import VeraxError
@@ -411,7 +412,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"no such operator: {', '.join(unknown)}")
     rows = measured(given.operators or sorted(REGISTRY), given.seconds)
     if given.write:
-        given.write.write_text(page(rows, given.seconds, given.write.name))
+        given.write.write_text(stamped(page(rows, given.seconds, given.write.name)))
     else:
         print(table(rows))
         for row in slower(rows):

@@ -34,6 +34,7 @@ import networks_zoo as zoo
 import panel_files as files
 import panel_peers as peers
 from panel_page import Row, cause, disturbed, drawing, page
+from provenance import stamped
 from verax.base.errors import VeraxError
 from verax.base.files import atomic_write
 from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
@@ -137,7 +138,7 @@ def _write(rows: list[Row], left: Mapping[Key, str], given: argparse.Namespace) 
     kept = [{**vars(r), "record": json.loads(r.record.to_json())} for r in rows]
     drawn = given.page.with_suffix(".svg")
     texts = {_kept(given): json.dumps(kept, indent=1)}
-    texts |= {given.page: page(rows, left, drawn.name), drawn: drawing(rows, 1)}
+    texts |= {given.page: stamped(page(rows, left, drawn.name)), drawn: drawing(rows, 1)}
     for path, text in texts.items():
         with atomic_write(path) as stream:
             stream.write(text.encode())

@@ -11,6 +11,7 @@ import math
 import sys
 from pathlib import Path
 
+from provenance import stamped
 from verax.campaign.power import Seen, Situation, is_seen, measure, situations
 
 PAGE = Path(__file__).parents[1] / "docs" / "power.md"
@@ -60,7 +61,7 @@ def main() -> int:
         if seen.claimed < 1 and not is_seen(situation, situation.promised(), seen.claimed):
             false.append(rows[-1])
     if not options.check:
-        PAGE.write_text(TEXT + "\n".join(rows) + "\n")
+        PAGE.write_text(stamped(TEXT + "\n".join(rows) + "\n"))
     for line in false:
         print(f"false: {line}", file=sys.stderr)
     return bool(false)

@@ -24,6 +24,7 @@ import onnx
 import onnxruntime
 import openvino
 import torch
+from benchmarks.provenance import stamped
 from benchmarks.rows import table
 from onnx import TensorProto, helper, numpy_helper
 
@@ -271,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows.append(row)
             print(" | ".join(row.cells()), flush=True)
     if asked.write is not None:
-        asked.write.write_text(page(rows))
+        asked.write.write_text(stamped(page(rows)))
     return int(any(row.ratio > ALLOWED for row in rows))
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
+from benchmarks.provenance import stamped
 
 
 class Measured(Protocol):
@@ -66,7 +67,7 @@ def run(
         if asked.rows is not None:
             asked.rows.write_text(json.dumps([asdict(r) for r in rows]))  # type: ignore[call-overload]
     if asked.write is not None:
-        asked.write.write_text(page(rows))
+        asked.write.write_text(stamped(page(rows)))
     return 0 if rows else 2
 
 

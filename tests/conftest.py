@@ -3,10 +3,7 @@
 Hypothesis draws the same cases every time; `make campaign` draws fresh ones (the profile "fresh"):
 what they find becomes a test of its own. No test sees what another one drew.
 
-`--quick` (that is `make quick`) takes a sample of every room, by the seconds that `durations.txt`
-has for a function (`make durations` writes it again): every case of a function that takes no time,
-the first case of one that takes some, none of one that takes long, nor of those that share with
-it what a module makes once. A test that is new to the file is always taken.
+`--quick` (that is `make quick`) takes a sample of every room: `tests/sample.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +19,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import sample
 
 # Tests run side by side: pools of foreign libraries would fight for the cores. How many threads
 # Verax takes is tested as the machine has it, whatever a shell has exported.
@@ -46,10 +45,6 @@ calm = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fresh", derandomize=False, **calm)
 settings.register_profile("same", derandomize=True, database=None, **calm)
 settings.load_profile("same")
-
-DURATIONS = Path(__file__).with_name("durations.txt")
-LONG = 0.12
-"""Seconds of a case; functions that take longer are not in the sample."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -81,29 +76,12 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--quick"):
         return
-    lines = (line.split(maxsplit=1) for line in DURATIONS.read_text().splitlines())
-    seconds = {function: float(number) for number, function in lines}
-    seen, kept, dropped = set(), [], []
-    functions = [item.nodeid.partition("[")[0] for item in items]
-    long = [seconds.get(function, 0.0) > LONG for function in functions]
-    heavy = {made for item, is_long in zip(items, long) if is_long for made in _made_once(item)}
-    for item, function, is_long in zip(items, functions, long):
-        again = function in seen and function in seconds
-        seen.add(function)
-        (dropped if is_long or again or heavy & _made_once(item) else kept).append(item)
-    config.hook.pytest_deselected(items=dropped)
+    seconds = sample.read()
+    if not seconds:
+        config.pluginmanager.register(sample.Clock())
+    kept = sample.chosen(items, seconds)
+    config.hook.pytest_deselected(items=[*{*items} - {*kept}])
     items[:] = kept
-
-
-def _made_once(item: pytest.Item) -> set[tuple[str, str]]:
-    """What the tests of a module make once for all of them: whoever comes first takes the time."""
-    found = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
-    return {
-        (one.baseid, name)
-        for name, definitions in found.items()
-        for one in definitions
-        if one.scope == "module"
-    }
 
 
 @pytest.fixture(autouse=True)

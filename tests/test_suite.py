@@ -13,12 +13,16 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.conftest import LONG
+from tests import measure, sample
 
+pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[1]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -124,19 +128,68 @@ def test_continuous_integration_runs_the_readmes_command() -> None:
     assert set(re.findall(r"^(\w+) \?=", makefile, re.M)) == {"PYTHON", "JOBS", "ARGS"}
 
 
-def test_the_quick_sample_holds_every_room() -> None:
-    lines = (
-        x.split(maxsplit=1) for x in (ROOT / "tests" / "durations.txt").read_text().splitlines()
-    )
-    long = {function for seconds, function in lines if float(seconds) > LONG}
-    rooms: dict[Path, set[str]] = {}
-    for path in TESTS:
-        if path.name.startswith("test_"):
-            names = {n.name for n in ast.walk(tree_of(path)) if isinstance(n, ast.FunctionDef)}
-            functions = {f"{path.relative_to(ROOT)}::{n}" for n in names if n.startswith("test_")}
-            rooms.setdefault(path.parent, set()).update(functions)
-    assert len(rooms) > 20
-    assert not [room.name for room, functions in rooms.items() if functions <= long]
+def named(*nodeids: str) -> list[Any]:
+    """Items as far as a sample looks at them."""
+    fixtures = SimpleNamespace(name2fixturedefs={})
+    return [SimpleNamespace(nodeid=n, path=ROOT / n.partition("::")[0], _fixtureinfo=fixtures)
+            for n in nodeids]  # fmt: skip
+
+
+SOME = (
+    *("tests/a/test_p.py::test_1[x]", "tests/a/test_p.py::test_1[y]", "tests/a/test_p.py::test_2"),
+    *("tests/a/test_q.py::test_3", "tests/b/test_r.py::test_4[x]", "tests/b/test_r.py::test_4[y]"),
+)
+
+
+def test_the_quick_sample_goes_by_the_seconds_of_functions() -> None:
+    seconds = {"tests/a/test_p.py::test_1": 0.1, "tests/a/test_p.py::test_2": sample.LONG + 0.01}
+    kept = [item.nodeid for item in sample.chosen(named(*SOME), seconds)]
+    assert kept == [SOME[0], SOME[3], SOME[4], SOME[5]]  # one of what takes time, none of what long
+
+
+def test_without_seconds_the_quick_sample_takes_the_rooms_in_turn() -> None:
+    kept = [item.nodeid for item in sample.chosen(named(*SOME), {})]
+    assert kept == [SOME[0], SOME[2], SOME[4], SOME[3]]
+
+
+@pytest.mark.parametrize(("clock", "ran"), [((9.5, 1.5), "aabb"), ((2.5, 9.5), "aaa")])
+def test_without_seconds_the_clock_ends_the_sample(
+    clock: tuple[float, float], ran: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_second = SimpleNamespace(monotonic=count().__next__)  # every test takes that
+    monkeypatch.setattr(sample, "time", one_second)
+    text = "import pytest\n@pytest.mark.parametrize('n', range(4))\ndef test_it(n):\n    pass\n"
+    pytester.makepyfile(test_a=text, test_b=text)
+    passed, skipped, failed = pytester.inline_run(plugins=[sample.Clock(*clock)]).listoutcomes()
+    assert "".join(report.nodeid[5] for report in passed) == ran
+    assert len(skipped) == 8 - len(ran) and not failed
+
+
+def test_seconds_are_read_where_they_were_written(tmp_path: Path) -> None:
+    file = tmp_path / "durations.txt"
+    assert sample.read(file) == {}
+    file.write_text("   0.25 tests/a/test_p.py::test_1\n   1.50 tests/b/test_r.py::test_4\n")
+    assert sample.read(file) == {
+        "tests/a/test_p.py::test_1": 0.25, "tests/b/test_r.py::test_4": 1.5
+    }  # fmt: skip
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    assert f"{sample.DURATIONS.parent.relative_to(ROOT)}/" in ignored
+
+
+def test_seconds_are_taken_from_reports_of_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = '<testcase classname="tests.a.test_p" name="{}" time="{}"/>'
+    skipped = '<testcase classname="tests.a.test_p" name="test_3" time="9"><skipped/></testcase>'
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(measure, "ROOT", tmp_path)
+    monkeypatch.setattr(measure, "DURATIONS", tmp_path / "out" / "durations.txt")
+    for name, seconds in {"tests": "0.5", "quick": "0.75"}.items():
+        cases = [case.format("test_1[x]", seconds), case.format("test_2", "0.001"), skipped]
+        (tmp_path / "out" / f"{name}.xml").write_text(f"<testsuite>{''.join(cases)}</testsuite>")
+    measure.main()
+    assert sample.read(measure.DURATIONS) == {"tests/a/test_p.py::test_1": 0.75}
+    assert "out/durations.txt: 1 functions" in capsys.readouterr().out
 
 
 def kept_generators(tree: ast.Module) -> list[str]:

@@ -25,6 +25,7 @@ from benchmarks.honest.files import runs_of_files, runs_of_quantised
 from benchmarks.honest.lite import runs_of_lite
 from benchmarks.honest.outcomes import ACCUSED, DIED, TIMED_OUT, UNDECIDED, Outcome, append, read
 from benchmarks.honest.runs import Run, runs_of
+from benchmarks.provenance import stamped
 
 FOLDER = Path("out/honest")
 RUNS, PLANTED = "runs.jsonl", "planted.jsonl"
@@ -167,7 +168,7 @@ def table(options: argparse.Namespace) -> int:
     if options.output is None:
         print(text)
     else:
-        options.output.write_text(text)
+        options.output.write_text(stamped(text))
     return 0
 
 
