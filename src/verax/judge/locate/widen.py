@@ -28,6 +28,7 @@ from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node, conform
 from verax.judge.decide.ties import UNDEFINED, rounds_freely
 from verax.judge.locate.truncate import truncates
+from verax.judge.locate.wider_power import WIDENED, limit_by_wider_views
 from verax.judge.protocol import Runner, Stepwise, renamed_answers
 from verax.judge.regions.budget import needs, why_too_large
 from verax.judge.regions.network import Progress, Survey, fits
@@ -72,8 +73,24 @@ def widen(
     typed = {v: conform(np.asarray(a), graph.types[v].dtype) for v, a in shown.items()}
     known = {**graph.constants, **{v: a for v, a in typed.items() if fits(graph.types[v], a)}}
     accused = [f for f in found.findings if f.kind is Kind.mistake and f.test != "type"]
-    if not accused:
-        return
+    if accused:
+        _take_back(graph, found, accused, known, subject, seed, winograd, progress)
+    guilty = any(f.kind is Kind.mistake for f in found.findings)
+    if not (guilty or is_stepwise(subject) or truncates(subject)):
+        limit_by_wider_views(graph, found, known, seed)
+
+
+def _take_back(
+    graph: Graph,
+    found: Survey,
+    accused: Sequence[Finding],
+    known: Arrays,
+    subject: Runner,
+    seed: int,
+    winograd: bool,
+    progress: Progress | None,
+) -> None:
+    """Put what the wider views say in the place of what they do not accuse."""
     undefined = {f.value for f in found.findings if f.test == UNDEFINED}
     proven = _computed_from_shown(graph, accused, known, subject, winograd)
     guilty: set[str] = set()
@@ -155,7 +172,7 @@ def _taken_back(narrow: Finding, wide: Finding, region: Region, given: np.ndarra
     return dataclasses.replace(
         wide,
         kind=Kind.rounding,
-        test=f"{wide.test}, widened",
+        test=wide.test + WIDENED,
         reason=f"rounding, not computed from the shown inputs: alone, {narrow.reason}; but "
         f"together with {_listed(region, narrow)}, which must have been fused with it, the "
         f"difference is {wide.statistic:.2g} of what honest rounding shows (there a relative error "
