@@ -332,6 +332,43 @@ def test_scan(backwards: int, axis: int) -> None:
         np.testing.assert_allclose(array, right, rtol=1e-5, atol=1e-6)
 
 
+def scan_of_opset_8(lengths: str = "", dims: Sequence[int | str] = (2, 5, 3)) -> Any:
+    """Two scanned inputs [batch, steps, 3], the second from its end."""
+    nodes = [node("Mul", ["s", "w"], ["decayed"]), node("Add", ["decayed", "row"], ["s2"]),
+             node("Sub", ["s2", "back"], ["d"])]  # fmt: skip
+    run = body(nodes, [value(n) for n in ("s", "row", "back")], [value("s2"), value("d")])
+    scan = node(
+        "Scan", [lengths, "s0", "x", "z"], ["s", "d"], body=run, num_scan_inputs=2,
+        directions=[0, 1],
+    )  # fmt: skip
+    random = np.random.default_rng(9308)
+    start, w = (random.standard_normal(n).astype(np.float32) for n in ((2, 3), (3,)))
+    proto = model([scan], [value(n, F, dims) for n in "xz"], ["s", "d"], s0=start, w=w)
+    proto.opset_import[0].version = 8
+    return proto, start, w
+
+
+@pytest.mark.parametrize("steps", [5, "n"])
+def test_a_scan_of_opset_8_goes_over_its_batch(steps: int | str) -> None:
+    proto, start, w = scan_of_opset_8(dims=(2, steps, 3))
+    found = load_onnx(proto)
+    random = np.random.default_rng(9309)
+    x, z = (random.standard_normal((2, 5, 3)).astype(np.float32) for _ in "xz")
+    state, rows = start, []
+    for i in range(5):
+        state = state * w + x[:, i]
+        rows.append(state - z[:, 4 - i])
+    exe = verax.compile(found, opt_level=1, threads=1)
+    for given in (verax.reference(found, {"x": x, "z": z}), exe.run({"x": x, "z": z})):
+        np.testing.assert_allclose(given["s"], state, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(given["d"], np.stack(rows, 1), rtol=1e-5, atol=1e-6)
+
+
+def test_lengths_of_a_scan_of_opset_8_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="sequence_lens"):
+        load_onnx(scan_of_opset_8("x")[0])
+
+
 @pytest.mark.parametrize(("axis", "backwards"), [(0, 0), (1, 0), (0, 1), (-1, 1)])
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_scan_over_a_size_that_is_open_or_long_stays_a_loop(

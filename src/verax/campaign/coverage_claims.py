@@ -17,7 +17,7 @@ import numpy as np
 from verax.campaign.random_networks import Network
 from verax.ir.graph import Graph, Node, specialise
 from verax.judge import check
-from verax.records.verdict import Kind, Verdict
+from verax.records.verdict import Coverage, Kind, Power, Verdict
 from verax.reference.evaluate import bind_symbols, promised
 from verax.runners.arrays import ArraysRunner
 
@@ -46,36 +46,63 @@ class Claims:
         inner = [v for n in self.graph.nodes for v in n.outputs if v not in self.graph.outputs]
         self.values = promised(self.graph, self.inputs, keep=[*inner, *self.graph.outputs])
         step = VIEWS[view]
-        self.observed = {*self.graph.outputs, *(inner[::step] if step else ())}
-        self.verdict = self._judge(self.values)
+        self.shown = {*self.graph.outputs, *(inner[::step] if step else ())}
+        self.verdict = self.judged(self.values)
 
-    def draw(self, random: np.random.Generator, count: int) -> Iterator[Claim]:
-        """At most `count` claims of the verdict, chosen by chance."""
-        coverage = self.verdict.coverage
-        if coverage is None or self.verdict.kind not in UNSEEN:
+    def draw(
+        self, random: np.random.Generator, count: int, *, smallest: bool = False
+    ) -> Iterator[Claim]:
+        """At most `count` claims of the verdict, chosen by chance: of the size of its sentence, or
+        of the smallest visible errors of its record."""
+        if self.verdict.coverage is None or self.verdict.kind not in UNSEEN:
             return
-        judged = dict.fromkeys([*(p.value for p in self.verdict.power),
-                                *(f.value for f in self.verdict.nodes)])  # fmt: skip
-        producers = {v: self.graph.producers[v] for v in judged}
-        claims = [
-            Claim(self.view, v, coverage.level, factor)
-            for v, node in producers.items()
-            for factor in (False, True)
-            if self.values[v].dtype.kind == "f" and self.values[v].any()
-            if _name(node) not in coverage.blind
-            if not (factor and _name(node) in coverage.hidden_factors)
-        ]
+        claims = list(self._of_record() if smallest else self._of_sentence(self.verdict.coverage))
         for i in random.permutation(len(claims))[:count]:
             yield claims[i]
 
+    def _of_sentence(self, coverage: Coverage) -> Iterator[Claim]:
+        for value in dict.fromkeys(p.value for p in self._smallest()):
+            node = self.graph.producers[value]
+            if _name(node) in coverage.blind:
+                continue
+            yield Claim(self.view, value, coverage.level, False)
+            if _name(node) not in coverage.hidden_factors:
+                yield Claim(self.view, value, coverage.level, True)
+
+    def _of_record(self) -> Iterator[Claim]:
+        for power in self._smallest():
+            whole, each = power.smallest_factor, power.smallest_visible
+            for size, factor in ((each, False), (each if whole is None else whole, True)):
+                if 0 < size < 1:
+                    yield Claim(self.view, power.value, size, factor)
+
+    def _smallest(self) -> Iterator[Power]:
+        """What the record says of every float value that is not all zeros."""
+        measured = {p.value for p in self.verdict.power}
+        alone = [
+            Power(f.value, f.node, f.visible) for f in self.verdict.nodes if f.value not in measured
+        ]
+        for power in (*self.verdict.power, *alone):
+            values = self.values[power.value]
+            if values.dtype.kind == "f" and values.any():
+                yield power
+
     def is_true(self, claim: Claim, random: np.random.Generator) -> bool:
         """Whether the error that is claimed to be seen is."""
-        return self._judge(self._carried_on(claim, random)).kind not in UNSEEN
+        return self.judged(self._carried_on(claim, random)).kind not in UNSEEN
 
-    def _judge(self, values: Arrays) -> Verdict:
-        recorded = {v: values[v] for v in self.observed}
-        runner = ArraysRunner(recorded, "recorded")
-        return check(self.graph, runner, self.inputs, twice=False, explain=False)
+    def judged(self, values: Arrays, require_power: float | None = None) -> Verdict:
+        """The verdict on these values, as far as the view shows them."""
+        given = {v: values[v] for v in self.shown}
+        runner = ArraysRunner(given, "recorded")
+        return check(
+            self.graph,
+            runner,
+            self.inputs,
+            twice=False,
+            explain=False,
+            require_power=require_power,
+        )
 
     def _carried_on(self, claim: Claim, random: np.random.Generator) -> dict[str, np.ndarray]:
         """Every value of the network, with the error put into one."""
@@ -106,17 +133,17 @@ def _name(node: Node) -> str:
 
 
 def false_claims(
-    networks: Sequence[Network], count: int, seed: int = 0
+    networks: Sequence[Network], count: int, seed: int = 0, *, smallest: bool = False
 ) -> tuple[int, list[tuple[str, Claim]]]:
     """How many claims of these networks were tried, at most `count` of each in each view, and
-    those that were not true, with the network's name."""
-    count_tried, false = 0, []
+    those that were not true, with the network's name. smallest: as in `Claims.draw`."""
+    tried, false = 0, []
     for i, network in enumerate(networks):
         for view in VIEWS:
             claims = Claims(network, view)
             random = np.random.default_rng([seed, i, len(view)])
-            for claim in claims.draw(random, count):
-                count_tried += 1
+            for claim in claims.draw(random, count, smallest=smallest):
+                tried += 1
                 if not claims.is_true(claim, random):
                     false.append((network.graph.name, claim))
-    return count_tried, false
+    return tried, false

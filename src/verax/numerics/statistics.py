@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from verax.numerics.chi_square import chi_square_quantile
 from verax.numerics.formats import FORMATS
 
 GROUP_MEAN, GROUP_SINGLE = 4.0, 256.0
@@ -53,6 +54,9 @@ BOUND_RATIO = 1.0
 """An error above this multiple of the hard bound is proven not to be rounding."""
 SUSPICIOUS_T = 1.5
 """For sampled sigmas (Monte Carlo arithmetic): T up to here is undecided, above it a mistake."""
+WIDER_T = 3.0
+"""T under the sigma of the whole network's rounding from which on no view of it excuses a value:
+own runs in other orders may err twice as much."""
 VISIBLE_T = 1.5
 """T of a planted change from which on it counts as visible: three sigmas throughout a large group,
 where honest rounding may reach two."""
@@ -143,8 +147,10 @@ PROMISING = 0.25
 GRID_REACH = 16.0
 """Standard deviations of float32 rounding within which a value stored in a coarser format may have
 been rounded to either neighbour."""
-REACH_DRAWS = 2
+REACH_DRAWS = 4
 """Backward passes from random signs that measure how far every inner value reaches."""
+CLAIMED = 0.99
+"""Share of the errors of a value's smallest visible size, drawn by chance, that have to show."""
 ADJOINT_ELEMENTS = 8
 """Up to this many shown numbers get their exact spread, by one backward pass each."""
 DERIVATIVE_STEP, DERIVATIVE_FLOOR = 2.0**-20, 2.0**-30
@@ -305,6 +311,27 @@ def visible_from(dtype: str) -> float:
 def is_blind(seen: int, values: int) -> bool:
     """Whether a check that saw into `seen` of `values` values proves nothing as a whole."""
     return seen < LEAST_SEEN * values
+
+
+def smallest_error(dtype: object) -> float:
+    """Relative error from which on a value of this element type is another number; 0 for what is
+    no float."""
+    name = str(dtype)
+    return 2 * FORMATS[name].unit_roundoff if name in FORMATS else 0.0
+
+
+def least_share(directions: float) -> float:
+    """Share of its root mean square that the size of a random vector of so many independent,
+    equally large directions exceeds as often as CLAIMED asks."""
+    if math.isinf(directions):
+        return 1.0
+    return math.sqrt(chi_square_quantile(directions, 1 - CLAIMED) / directions)
+
+
+def most_share(draws: int) -> float:
+    """Share of a number that the root mean square of `draws` of its products with random signs
+    does not exceed, as often as CLAIMED asks; 1 for no draws, where it is known."""
+    return math.sqrt(chi_square_quantile(draws, CLAIMED) / draws) if draws else 1.0
 
 
 def _coarse_units(dtype: str) -> float:

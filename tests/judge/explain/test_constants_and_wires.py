@@ -114,7 +114,8 @@ CONSTANTS: dict[str, tuple[Graph, str, str]] = {
     "one element of a bias": (constants(qb=put((3,), lambda v: v + 0.01)), "qbias", " at 3"),
     "a column times c": (constants(wo=put(np.s_[:, 2], lambda v: 1.01 * v)), "y", "2: 1.01 times"),
     "a square weight transposed": (constants(wk=lambda w: w.T), "k", "transposed"),
-    "the sign of a factor": (constants(factor=lambda c: -c), "scale", "sign of the result"),
+    "the sign of a factor": (constants(factor=lambda c: -c), "scale",
+                             "'factor', is -0.37, not 0.37: the sign of the result"),
     "a mean that is shifted": (constants(mean=put((4,), lambda v: v + 0.1)), "bn", " at 4"),
     "gamma for beta": (
         constants(gamma=lambda g: GRAPH.constants["beta"], beta=lambda b: GRAPH.constants["gamma"]),
@@ -153,6 +154,19 @@ def test_node_and_cause_are_named(name: str) -> None:
     assert [b.node for b in blame] == [node]
     told = [e.words for e in blame[0].explanations]
     assert told and words in told[0], (told, blame[0].structure)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("gamma", "gamma or variance"), ("beta", "beta or mean"),
+                        ("mean", "beta or mean"), ("var", "gamma or variance")],
+)  # fmt: skip
+def test_what_gives_the_same_numbers_in_one_channel_is_named_too(name: str, other: str) -> None:
+    """No input can tell them apart, whichever it was; the other channels are not accused."""
+    number = 1.1 * GRAPH.constants[name][2]
+    (blame,) = judged(constants(**{name: put((2,), lambda v: 1.1 * v)})).blame
+    (found,) = blame.explanations
+    assert f"{other} of one channel" in found.words and f"'{name}', is {number:.6g}" in found.words
+    assert found.words.count(" at 2") == 2 and " at 1" not in found.words
 
 
 def test_a_weight_in_float16_is_named_as_precision() -> None:

@@ -1,8 +1,8 @@
 """Discrete Fourier transforms of every format, as products with constant matrices.
 
 Complex numbers are pairs, a last axis of two (`transformed`), or two tensors, the real and the
-imaginary part (`on_parts`). Up to `LONGEST` elements an axis is one product; longer ones are
-taken apart (`fourier_long`).
+imaginary part (`on_parts`). A short axis is one product (`is_one_product`); longer ones are taken
+apart (`fourier_long`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ import numpy as np
 
 from verax.frontends.common.context import Conversion
 from verax.frontends.common.fourier_long import long_transform
-from verax.frontends.common.fourier_matrix import LONGEST, Parts, matrix, product, put_back
+from verax.frontends.common.fourier_matrix import (
+    Parts,
+    is_one_product,
+    matrix,
+    product,
+    put_back,
+)
 from verax.ir.types import DType
 
 MOST = 1 << 20
@@ -49,7 +55,7 @@ def transformed(
     """
     rank = c.rank(x) - pair
     size, used_length, bins = _sizes(c, x, axis, size, onesided, real)
-    if size > LONGEST:
+    if not is_one_product(size):
         return _long_pairs(c, x, axis, pair, size, sign, norm, onesided, real)
     if used_length < c.known_size(x, axis):
         x = c.add("Slice", [x, c.ints([0]), c.ints([used_length]), c.ints([axis])])
@@ -79,7 +85,7 @@ def on_parts(
     real one. What becomes a real result has an imaginary part."""
     size, used_length, bins = _sizes(c, x[0], axis, size, onesided, real)
     scale = (1.0, size**-0.5, 1 / size)[norm]
-    if size > LONGEST:
+    if not is_one_product(size):
         return long_transform(c, x, axis, size, bins, sign, scale, real)
     return product(c, x, axis, size, used_length, bins, sign, scale, real)
 
@@ -88,7 +94,7 @@ def _long_pairs(
     c: Conversion, x: str, axis: int, pair: bool, size: int, sign: int, norm: int, onesided: bool,
     real: bool,
 ) -> str:  # fmt: skip
-    """`transformed` of more than `LONGEST` elements."""
+    """`transformed` of what is no single product."""
     real_and_imaginary: Parts = (x, None)
     if pair:
         one, two = (c.add("Gather", [x, c.constant(i, np.int64)], axis=-1) for i in (0, 1))

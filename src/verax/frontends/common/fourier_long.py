@@ -7,12 +7,17 @@ a convolution with a chirp (Bluestein), which transforms of a power of two compu
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from verax.frontends.common.context import Conversion
-from verax.frontends.common.fourier_matrix import LONGEST, Parts, circle, product, put_back
+from verax.frontends.common.fourier_matrix import (
+    Parts,
+    circle,
+    is_one_product,
+    product,
+    put_back,
+    split,
+)
 
 
 def long_transform(
@@ -76,20 +81,14 @@ def _mirrored(c: Conversion, x: tuple[str, str], axis: int, size: int) -> tuple[
     )
 
 
-def _split(size: int) -> tuple[int, int] | None:
-    """The factors of a size that are nearest to each other; None for a prime."""
-    small = next(d for d in range(math.isqrt(size), 0, -1) if size % d == 0)
-    return None if small == 1 else (small, size // small)
-
-
 def _of_rows(c: Conversion, x: Parts, size: int, sign: int) -> tuple[str, str]:
     """Along the last axis, of `size` elements."""
     rank = c.rank(x[0])
-    if size <= LONGEST:
+    if is_one_product(size):
         re, im = product(c, x, rank - 1, size, size, size, sign)
         assert im is not None
         return re, im
-    factors = _split(size)
+    factors = split(size)
     if factors is None:
         return _by_chirps(c, x, size, sign)
     first, second = factors

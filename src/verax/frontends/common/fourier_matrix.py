@@ -6,14 +6,32 @@ numbers that are transformed.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from verax.frontends.common.context import Conversion
 
-LONGEST = 4096
-"""Elements of an axis that is transformed by one matrix, which has four times their square."""
+SHORT = 255
+"""Elements of an axis up to which one matrix, of four times their square, is faster than two steps
+through the factors of their number. Those err less at any size."""
+LONGEST = 2048
+"""Elements up to which a number of them without two short factors is transformed by one matrix: a
+hundred rows are slower through a convolution, as longer ones are taken, though one row is not."""
 Parts = tuple[str, str | None]
 """Real and imaginary part; None where all numbers are real."""
+
+
+def split(size: int) -> tuple[int, int] | None:
+    """The factors of a size that are nearest to each other; None for a prime."""
+    small = next(d for d in range(math.isqrt(size), 0, -1) if size % d == 0)
+    return None if small == 1 else (small, size // small)
+
+
+def is_one_product(size: int) -> bool:
+    """Whether a transform of so many elements is a product with one matrix."""
+    factors = split(size)
+    return size <= SHORT or (size <= LONGEST and (factors is None or factors[1] > SHORT))
 
 
 def circle(size: int, numbers: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:

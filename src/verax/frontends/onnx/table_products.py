@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.determinant import determinant
 from verax.frontends.common.table import text
 from verax.frontends.onnx.rows import TABLE, row
 
@@ -22,3 +23,8 @@ def gemm(c: Conversion) -> Result:
         trans_a=a.flag("transA"),
         trans_b=a.flag("transB"),
     )
+
+
+@row("Det")
+def det(c: Conversion) -> Result:
+    return determinant(c, c.required(0))

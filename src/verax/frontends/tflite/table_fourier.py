@@ -1,16 +1,11 @@
-"""TFLite's Fourier transform: two products with constant matrices, one for each part of the
-complex result (see `complex_parts`)."""
+"""TFLite's Fourier transform, whose complex result is two tensors (see `complex_parts`)."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from verax.frontends.common.channels_last import constant_ints, static_dims
 from verax.frontends.common.context import Conversion, Result
+from verax.frontends.common.fourier import on_parts
 from verax.frontends.tflite.rows import row
-
-LONGEST = 4096
-"""Numbers of a row that is transformed: the matrices have its square."""
 
 
 @row("RFFT2D")
@@ -23,15 +18,10 @@ def rfft2d(c: Conversion) -> Result:
             f"a transform of sizes {list(sizes)} of {c.type(0)} is not supported; one along rows "
             "of its own size is"
         )
-    size = int(sizes[1])
-    c.check_count(size, LONGEST)
-    j, k = np.arange(size)[:, None], np.arange(size // 2 + 1)
-    angle = 2 * np.pi * ((j * k) % size) / size
-    results = []
-    for matrix, name in zip((np.cos(angle), -np.sin(angle)), c.node.outputs):
-        inputs = [c.required(0), c.constant(matrix.astype(np.float32))]
-        results.append(c.builder.add(c.operator("MatMul"), inputs, [name]))
-    return tuple(results)
+    y, imaginary = on_parts(
+        c, (c.required(0), None), len(dims) - 1, int(sizes[1]), -1, onesided=True
+    )
+    return c.named([y, str(imaginary)])
 
 
 @row("REAL", "IMAG")

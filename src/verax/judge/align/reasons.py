@@ -20,6 +20,7 @@ from verax.judge.align.values import Side, ValueMatch, compare
 from verax.judge.align.weights import (
     CAUSES_SAID,
     recognized_weights,
+    reordered_weights,
     replaced,
     say_weight,
     weight_differences,
@@ -85,6 +86,9 @@ def explain(
         "wiring": wiring,
     }
     words = causes.get(proof) or [w for phrases in causes.values() for w in phrases]
+    if not words:
+        for a, b in zip(*cores):
+            words += reordered_weights(first, second, a, b)
     if not words:
         return plain, None
     more = len(words) - CAUSES_SAID

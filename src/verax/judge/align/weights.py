@@ -132,6 +132,21 @@ def _readings(b: np.ndarray, a: np.ndarray) -> Iterator[np.ndarray]:
                 yield np.take(reading, order, axis=axis)
 
 
+def reordered_weights(first: Side, second: Side, a: Node, b: Node) -> list[str]:
+    """Float constants of two nodes that hold the same numbers in different places, in words."""
+    words, unit = [], _unit(first, second)
+    for name, other in shared_constants(first, second, a, b):
+        own, others = first.graph.constants[name], second.graph.constants[other]
+        if own.shape == others.shape and (own == others).all():
+            continue
+        order = arrange(
+            others.astype(np.float64), own.astype(np.float64), unit * st.root_mean_square(own)
+        )
+        if order is not None and not order.plain:
+            words.append(f"weights: {name!r} holds the numbers of the second's {other!r}, {order}")
+    return words
+
+
 def say_weight(d: WeightDifference) -> str:
     """A difference of weights as a sentence."""
     position = ", ".join(map(str, d.index))

@@ -31,7 +31,7 @@ from verax.judge.decide.possible import FFT, WINOGRAD, is_claimed, is_possible
 from verax.judge.decide.precision import candidates, to_float64, unit_roundoff
 from verax.judge.decide.strassen import strassen_applies, strassen_runs
 from verax.judge.decide.ties import nan_choice_decision, near_tie
-from verax.judge.decide.visibility import visible_error
+from verax.judge.decide.visibility import smallest_error, visible_error
 from verax.numerics import strassen
 from verax.numerics.compare import plain_figures, worst_places
 from verax.numerics.error_model import KAPPA, Rounding, U
@@ -185,6 +185,8 @@ def check_node(
         judged = finding(node, value, decision, g, expected, region)
         if g.dtype.kind in "fV" and g.shape == expected.shape:
             visible = visible_error(decision, expected, rounding, tiers)
+            if visible:
+                visible = max(visible, smallest_error(expected, outputs[i].dtype))
             judged = dataclasses.replace(judged, visible=visible)
         if decision.kind is Kind.precision:
             precision = _precision(node, reference, inputs, i, g, decision)

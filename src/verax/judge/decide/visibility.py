@@ -30,7 +30,8 @@ def visible_error(
         return 0.0
     by_orders = decision.test == ORDERS
     hiding = decision.statistic * (st.ORDER_T if by_orders else 1)
-    visible = _by_sigma(expected, rounding, hiding if decision.kind is Kind.rounding else 0.0)
+    needed = st.ORDER_T + (hiding if decision.kind is Kind.rounding else 0.0)
+    visible = shown_by_sigma(expected, rounding.sigma, needed)
     if not by_orders and not st.VISIBLE < st.SPREAD_MARGIN * visible < math.inf:
         return visible * st.USUAL_SPREAD
     spread = [1.0]
@@ -41,16 +42,27 @@ def visible_error(
     return visible * max(spread)
 
 
-def _by_sigma(expected: np.ndarray, rounding: Rounding, statistic: float) -> float:
-    """`visible_error` by sigma alone, with rounding errors of T `statistic`."""
+def shown_by_sigma(expected: np.ndarray, sigma: np.ndarray, needed: float) -> float:
+    """Smallest relative error, drawn for each element, whose T is `needed` under this sigma as
+    often as `statistics.CLAIMED` asks; infinite where none is."""
     size = np.abs(np.where(np.isfinite(expected), expected, 0.0))
     # What may be an error by flushing is not looked at.
     size = np.where(size * st.VISIBLE > FLUSHED * st.FLUSHED_TERMS, size, 0.0)
     if not size.any():
         return 0.0
-    visible_rms = st.root_mean_square(st.standardised(size, rounding.sigma + TINY))
-    return (
-        (st.ORDER_T + statistic) * st.group_limit(size.size) / visible_rms
-        if visible_rms > 0
-        else math.inf
-    )
+    z = st.standardised(size, sigma + TINY)
+    shown = st.root_mean_square(z) * st.least_share(_directions(z))
+    return needed * st.group_limit(size.size) / shown if shown > 0 else math.inf
+
+
+def _directions(z: np.ndarray) -> float:
+    """How many elements count in the root mean square of z, each with an error of its own."""
+    largest = float(np.max(np.where(np.isfinite(z), z, 0.0)))
+    part = np.where(np.isfinite(z), z, 0.0) / largest if largest > 0 else np.ones(1)
+    return float((part**2).sum() ** 2 / (part**4).sum())
+
+
+def smallest_error(expected: np.ndarray, dtype: object) -> float:
+    """Relative error, drawn for each element, from which on a value of this element type is another
+    value as often as `statistics.CLAIMED` asks."""
+    return st.smallest_error(dtype) / st.least_share(max(1.0, float(np.count_nonzero(expected))))

@@ -29,6 +29,7 @@ from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node, conform
 from verax.judge.decide.possible import using
 from verax.judge.decide.ties import UNDEFINED, rounds_to_integers
+from verax.judge.locate.wider_power import WIDENED, limit_by_wider_views
 from verax.judge.protocol import Runner, renamed_answers
 from verax.judge.regions.budget import needs, why_too_large
 from verax.judge.regions.network import Progress, Survey, fits
@@ -67,8 +68,24 @@ def enlarge_regions(
     typed = {v: conform(np.asarray(a), graph.types[v].dtype) for v, a in observed.items()}
     arrays = {**graph.constants, **{v: a for v, a in typed.items() if fits(graph.types[v], a)}}
     suspected = [f for f in result.findings if f.kind is Kind.mistake and f.test != "type"]
-    if not suspected:
+    if suspected:
+        result = _withdraw(graph, result, suspected, arrays, subject, seed, progress)
+    is_faulty = any(f.kind is Kind.mistake for f in result.findings)
+    if is_faulty or subject.capabilities.stepwise or subject.capabilities.truncates:
         return result
+    return dataclasses.replace(result, power=limit_by_wider_views(graph, result, arrays, seed))
+
+
+def _withdraw(
+    graph: Graph,
+    result: Survey,
+    suspected: Sequence[Finding],
+    arrays: Arrays,
+    subject: Runner,
+    seed: int,
+    progress: Progress | None,
+) -> Survey:
+    """`result` with what larger regions say in the place of mistakes that do not persist there."""
     undefined = {f.value for f in result.findings if f.test == UNDEFINED}
     proven = _computed_from_observed(graph, suspected, arrays, subject)
     faulty: set[str] = set()
@@ -145,7 +162,7 @@ def _withdrawn(narrow: Finding, wide: Finding, region: Region, actual: np.ndarra
     return dataclasses.replace(
         wide,
         kind=Kind.rounding,
-        test=f"{wide.test}, widened",
+        test=wide.test + WIDENED,
         reason=f"rounding, not computed from the shown inputs: alone, {narrow.reason}; but "
         f"together with {_listed(region, narrow)}, which must have been fused with it, the "
         f"difference is {wide.statistic:.2g} of what honest rounding shows (there a relative error "

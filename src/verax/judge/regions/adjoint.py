@@ -14,6 +14,7 @@ Derivatives say nothing about jumps. A tape that meets one, or an operator witho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -149,15 +150,30 @@ class Tape:
 class Reach:
     """Effect of an error of one inner value on the observed values.
 
-    statistic: T of the observed values for a relative error of 1, drawn for each element of the
-    value: the root mean square over the observed values, a lower bound of their maximum.
-    rounded: share of the observed values' variance that the rounding of the value's own node makes.
-    factor: T for one relative error common to all elements, which a later norm removes.
+    statistic: T of the shown values, for a relative error of 1 spread over the value, drawn for
+    each element: the root mean square over the shown values, which the worst of them is at least.
+    rounded: part of the shown values' variance that the rounding of the value's own node makes.
+    factor: T for one relative error of all elements, which a norm behind the value takes away.
+    directions: how many independent ones there are in what such drawn errors do; where they are
+    few, some draws do little. draws: passes from random signs that this is known from, 0 where it
+    is exact.
     """
 
     statistic: float
     rounded: float
     factor: float = 0.0
+    directions: float = math.inf
+    draws: int = 0
+
+    @property
+    def least(self) -> float:
+        """T that an error drawn for each element exceeds as often as `statistics.CLAIMED` asks."""
+        return self.statistic * st.least_share(self.directions)
+
+    @property
+    def least_factor(self) -> float:
+        """`factor`, as small as it may be by the passes that it is known from."""
+        return self.factor / st.most_share(self.draws)
 
 
 def spreads(
@@ -168,22 +184,24 @@ def spreads(
     sigma: per value, the standard deviation of its own node's rounding. Takes one backward pass for
     each element. Where nothing rounds at all, any error is visible. Raises `NoRule`.
     """
-    deviations: Values = {v: np.zeros(tape.values[v].shape) for v in observed}
-    passes: list[_Energies] = []
-    exact: list[_Energies] = []
-    for value in observed:
-        weight = _weight(tape.values[value].size, len(observed))
-        for index in np.ndindex(tape.values[value].shape):
-            seed = np.zeros(tape.values[value].shape)
-            seed[index] = 1.0
-            energies = _energies(tape, {value: seed}, sigma)
-            variance = sum(e.rounded for e in energies.values())
-            deviations[value][index] = np.sqrt(variance)
-            weighed = weight / (variance if variance > 0 else TINY**2)
-            (passes if variance > 0 else exact).append(
-                {v: _Energy(*(weighed * term for term in e)) for v, e in energies.items()}
-            )
-    return deviations, _combined(passes or exact, 1)
+    zeros = {v: np.zeros(tape.values[v].shape) for v in observed}
+    places = [(v, i) for v in observed for i in np.ndindex(zeros[v].shape)]
+    seeds = []
+    for value, index in places:
+        seed = np.zeros(zeros[value].shape)
+        seed[index] = 1.0
+        seeds.append({**zeros, value: seed})
+    energies = _energies(tape, seeds, sigma)
+    variance = np.sum([e.rounded for e in energies.values()], axis=0)
+    weight = np.array([_weight(zeros[v].size, len(observed)) for v, _ in places])
+    if variance.any():
+        scale = np.sqrt(np.divide(weight, variance, where=variance > 0, out=0 * variance))
+    else:
+        scale = np.sqrt(weight) / TINY
+    found = {v: a.copy() for v, a in zeros.items()}
+    for (value, index), part in zip(places, variance):
+        found[value][index] = np.sqrt(part)
+    return found, _combined({v: e.scaled(scale) for v, e in energies.items()})
 
 
 def reaches(
@@ -198,15 +216,15 @@ def reaches(
     spread: standard deviation of the observed values. The mean over signs r of (J^T (r / s))_k^2 is
     the sum over observed elements j of (J_jk / s_j)^2 (Hutchinson 1990). Raises `NoRule`.
     """
-    passes = []
-    floor = np.inf if any(s.any() for s in spread.values()) else TINY  # nothing rounds: all shows
+    least = np.inf if any(s.any() for s in spread.values()) else TINY  # nothing rounds: all shows
+    seeds = []
     for _ in range(draws):
-        seeds = {}
+        seed = {}
         for value, s in spread.items():
-            unit = np.where(s > 0, s, floor) / np.sqrt(_weight(s.size, len(spread)))
-            seeds[value] = random.choice((-1.0, 1.0), s.shape) / unit
-        passes.append(_energies(tape, seeds, sigma))
-    return _combined(passes, draws)
+            unit = np.where(s > 0, s, least) / np.sqrt(_weight(s.size, len(spread)))
+            seed[value] = random.choice((-1.0, 1.0), s.shape) / unit
+        seeds.append(seed)
+    return _combined(_energies(tape, seeds, sigma), draws)
 
 
 def _weight(size: int, values: int) -> float:
@@ -215,33 +233,34 @@ def _weight(size: int, values: int) -> float:
 
 
 class _Energy(NamedTuple):
-    """Sums over one value y in one backward pass, g being its sensitivity.
+    """Of one value y in several passes with sensitivities g, h: sum g y h y of each two of them,
+    and of each sum (g sigma)^2 and sum g y."""
 
-    relative: sum (g y)^2; rounded: sum (g sigma)^2; together: (sum g y)^2."""
+    moved: np.ndarray
+    rounded: np.ndarray
+    together: np.ndarray
 
-    relative: float
-    rounded: float
-    together: float
-
-
-_Energies = dict[str, _Energy]
+    def scaled(self, by: np.ndarray) -> _Energy:
+        """With the seed of each pass times a number."""
+        return _Energy(self.moved * by * by[:, None], self.rounded * by * by, self.together * by)
 
 
 def _energies(
-    tape: Tape, seeds: Mapping[str, np.ndarray], sigma: Mapping[str, np.ndarray]
-) -> _Energies:
-    """The sums of one backward pass from `seeds`, by value."""
-    energies: _Energies = {}
-    for value, gradient in tape.pull_back(seeds):
+    tape: Tape, seeds: Sequence[Mapping[str, np.ndarray]], sigma: Mapping[str, np.ndarray]
+) -> dict[str, _Energy]:
+    """By value. seeds: of each pass, of the same values; the passes go side by side."""
+    found: dict[str, _Energy] = {}
+    for each in zip(*map(tape.pull_back, seeds), strict=True):
+        value = each[0][0]
         y = tape.values[value]
         if y.dtype.kind != "f":
             continue
-        terms = _product(gradient, y)
-        noise = _product(gradient, sigma[value]) if value in sigma else np.zeros(1)
-        energies[value] = _Energy(
-            float(terms @ terms), float(noise @ noise), float(terms.sum()) ** 2
+        moved = np.array([_product(g, y) for _, g in each])
+        noise = [_product(g, sigma[value]) if value in sigma else np.zeros(1) for _, g in each]
+        found[value] = _Energy(
+            moved @ moved.T, np.array([float(n @ n) for n in noise]), moved.sum(axis=1)
         )
-    return energies
+    return found
 
 
 def _product(gradient: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -249,14 +268,35 @@ def _product(gradient: np.ndarray, size: np.ndarray) -> np.ndarray:
         return np.nan_to_num(gradient * size, nan=0.0, posinf=0.0, neginf=0.0).ravel()
 
 
-def _combined(passes: Sequence[_Energies], draws: int) -> dict[str, Reach]:
-    reach_of: dict[str, Reach] = {}
-    total = sum(e.rounded for energies in passes for e in energies.values())
-    for value in dict.fromkeys(v for energies in passes for v in energies):
-        own = [energies[value] for energies in passes if value in energies]
-        relative, rounded, together = (float(sum(column)) for column in zip(*own))
-        share = rounded / total if total > 0 else 0.0
-        reach_of[value] = Reach(
-            float(np.sqrt(relative / draws)), share, float(np.sqrt(together / draws))
+def _combined(energies: Mapping[str, _Energy], draws: int = 0) -> dict[str, Reach]:
+    """draws: passes from random signs, whose mean counts; 0 for one pass each, whose sum does."""
+    total = sum(float(e.rounded.sum()) for e in energies.values())
+    found: dict[str, Reach] = {}
+    for value, energy in energies.items():
+        passes = max(1, draws)
+        share = float(energy.rounded.sum()) / total if total > 0 else 0.0
+        found[value] = Reach(
+            math.sqrt(np.trace(energy.moved) / passes),
+            share,
+            math.sqrt(float(energy.together @ energy.together) / passes),
+            directions(energy.moved, draws),
+            draws,
         )
-    return reach_of
+    return found
+
+
+def directions(moved: np.ndarray, draws: int) -> float:
+    """How many independent directions a covariance M has: (sum of eigenvalues)^2 / sum of squares.
+
+    moved: M, or with `draws` the products r M q of so many random vectors with each other, of which
+    the mean of (r M q)^2 is the sum of the squares of M. One cannot tell, and may have met a single
+    direction."""
+    diagonal = np.diag(moved)
+    if not draws:
+        squares, product = float((moved * moved).sum()), float(diagonal.sum()) ** 2
+    else:
+        squares = float((moved * moved).sum() - diagonal @ diagonal)
+        product = float(diagonal.sum()) ** 2 - float(diagonal @ diagonal)
+    if draws == 1 or not product > 0:
+        return 1.0
+    return max(1.0, product / squares) if squares > 0 else math.inf

@@ -26,11 +26,12 @@ from verax.judge.decide.blindness import AGREEING, limits, unless_blind
 from verax.judge.decide.criterion import Decision
 from verax.judge.decide.local import conform, finding, undecided
 from verax.judge.decide.nan_origin import Trail, masked_as_zeros, nan_decision, overflowed
-from verax.judge.regions.adjoint import NoRule, Reach, reaches, spreads
+from verax.judge.regions.adjoint import NoRule, Reach, spreads
 from verax.judge.regions.fast_algorithms import fast_decision
 from verax.judge.regions.jumps import decide_at_a_jump, varies
 from verax.judge.regions.non_finite import baseline_values, left_by_rounding
 from verax.judge.regions.orders import order_decision
+from verax.judge.regions.power import measured
 from verax.judge.regions.precision_network import best_match
 from verax.judge.regions.quantized_steps import StepJudge, quantizes_inside, recorded
 from verax.judge.regions.sampler import Region, Sampler, Values
@@ -38,11 +39,6 @@ from verax.numerics import statistics as st
 from verax.numerics.compare import same_value
 from verax.numerics.error_model import TINY
 from verax.records.verdict import Finding, Kind, Power
-
-PROBES = 4
-"""Inner values whose disturbance is tried to measure the power of the check."""
-FEW_DRAWS = 3
-"""Disturbances of each inner value when there are few shown elements to see them by."""
 
 
 def check_region(
@@ -143,17 +139,20 @@ class _Judgement:
             v: self._decide(v, a, self.expected[v], samples, scale.get(v))
             for v, a in actual.items()
         }
-        late = ""
+        power, usual, late = list[Power](), list[Power](), ""
         try:
-            power = self._power(self._calm(scale, decisions), reach) if measure_power else []
+            if measure_power:
+                calm = self._calm(scale, decisions)
+                seen, self.no_rule = measured(self.sampler, calm, reach, self.no_rule)
+                power, usual = seen.power, seen.usual
         except OutOfTime as error:
-            power, late = [], f"whether the check is blind was not found out: {error}"
+            late = f"whether the check is blind was not found out: {error}"
         limit = limits(self.region.nodes, self.region.observed, self.graph.types, st.blind_from)
         findings = []
         for value, decision in decisions.items():
             node, expected = self.graph.producers[value], self.expected[value]
             if value in scale:  # choices (integers) are what they are: nothing inside shows there
-                decision = unless_blind(decision, power, limit)
+                decision = unless_blind(decision, usual, limit)
                 if late and decision.kind in AGREEING:
                     decision = Decision(
                         Kind.undecided, late, "power", decision.statistic, decision.group
@@ -236,70 +235,6 @@ class _Judgement:
                 st.standardised(d, st.sampled_sigma((total - d * d) / (len(distances) - 1)) + TINY)
             ).statistic
             for d in distances
-        ]
-        return max(statistics, default=0.0)
-
-    def _power(self, scale: Values, reach: dict[str, Reach] | None) -> list[Power]:
-        """Smallest visible relative error inside, for every value or, without rules, for some."""
-        if reach is None and not self.no_rule:
-            try:
-                reach = reaches(self.sampler.tape, scale, self.sampler.sigma, self.sampler.random)
-            except NoRule as reason:
-                self.no_rule = str(reason)
-        if reach is None:
-            return self._probed(scale)
-        return [
-            self._power_at(v, _shown_from(r.statistic), _shown_from(r.factor), r.rounded)
-            for v, r in ((v, reach.get(v, Reach(0.0, 0.0))) for v in self.sampler.tape.values)
-            if v not in self.sampler.tape.steady
-            and v not in self.sampler.parameters
-            and self.sampler.tape.values[v].dtype.kind == "f"
-            and np.any(self.sampler.tape.values[v])
-        ]
-
-    def _power_at(
-        self, value: str, visible: float, factor: float, share: float = 0.0, step: float = 0.0
-    ) -> Power:
-        node = self.graph.producers[value]
-        return Power(value, node.name or node.outputs[0], float(visible), share, step, factor)
-
-    def _probed(self, scale: Values) -> list[Power]:
-        """As `_power`, by disturbing PROBES inner values and measuring the observed ones.
-
-        Between quantizations they are disturbed by one step: the effect of less is random.
-        """
-        inner = [
-            v
-            for v in self.sampler.sigma
-            if v in self.region.hidden
-            and v not in self.sampler.parameters
-            and np.any(self.sampler.inner[v])
-        ]
-        spaced = np.linspace(0, len(inner) - 1, min(PROBES, len(inner)))
-        power = []
-        elements = sum(self.expected[v].size for v in self.region.observed)
-        draws = FEW_DRAWS if elements < st.MANY_ELEMENTS else 1
-        for target in dict.fromkeys(inner[round(i)] for i in spaced):
-            step = self.sampler.steps.get(target, 0.0)
-            size = max(st.PROBE, step)
-            runs = [self.sampler.disturbed(target, size) for _ in range(draws)]
-            strongest = st.root_mean_square(np.array([self._reached(r, scale) for r in runs]))
-            scaled = self.sampler.propagated({target: self.sampler.inner[target] * (1 + size)})
-            visible, factor = (
-                max(size * _shown_from(t), step) for t in (strongest, self._reached(scaled, scale))
-            )
-            power.append(self._power_at(target, visible, factor, step=step))
-        return power
-
-    def _reached(self, result: Values, spreads: Mapping[str, np.ndarray]) -> float:
-        """T of a disturbance at the observed values; another shape (as of boxes) counts as
-        visible."""
-        if any(v in result and result[v].shape != self.expected[v].shape for v in spreads):
-            return st.SUSPICIOUS_T
-        statistics = [
-            st.group_test(st.standardised(result[v] - self.expected[v], s + TINY)).statistic
-            for v, s in spreads.items()
-            if v in result
         ]
         return max(statistics, default=0.0)
 
@@ -485,9 +420,3 @@ class _Judgement:
             "near ties",
             np.inf,
         )
-
-
-def _shown_from(statistic: float) -> float:
-    """The fraction of an error with T `statistic` that becomes visible; infinite where none
-    does."""
-    return st.SUSPICIOUS_T / statistic if statistic > 0 else float(np.inf)

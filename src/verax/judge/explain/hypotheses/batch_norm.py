@@ -24,6 +24,7 @@ EPSILONS = (1e-3, 1e-5, 1.001e-5, 1e-6, 1e-4, 1e-7, 1e-2, 2e-5, 1e-8, 1e-12, 0.0
 """Defaults of frameworks: Keras 1e-3; ONNX, torch 1e-5; Flax 1e-5; older MXNet 2e-5; none; and the
 smallest that TensorFlow's fused kernel takes, 1.001e-5, with which converters fold."""
 SCALE, BIAS, MEAN, VARIANCE = 1, 2, 3, 4
+PARAMETERS = {SCALE: "gamma", BIAS: "beta", MEAN: "mean", VARIANCE: "variance"}
 
 
 def batch_norm(suspect: Suspect) -> Iterator[Hypothesis]:
@@ -223,3 +224,27 @@ def _fitted(suspect: Suspect, op: BatchNormalization) -> Iterator[Hypothesis]:
             attributes={"epsilon": f"{added:.4g}"},
             fitted=1,
         )
+
+
+def same_by_another(
+    suspect: Suspect, index: int, values: np.ndarray
+) -> tuple[int, np.ndarray] | None:
+    """The vector that gives, channel by channel, what `values` for input `index` give: the variance
+    for gamma, the mean for beta, and the other way round; NaN where none does. None for what is no
+    BatchNormalization with given statistics."""
+    op = suspect.op
+    if not isinstance(op, BatchNormalization) or op.training_mode or index not in PARAMETERS:
+        return None
+    old = {i: suspect.inputs[i].astype(np.float64) for i in PARAMETERS}
+    with np.errstate(all="ignore"):
+        deviation = np.sqrt(old[VARIANCE] + op.epsilon)
+        gain = old[SCALE] / deviation
+        if index == SCALE:
+            ratio = values / old[SCALE]
+            found = np.where(ratio > 0, (deviation / ratio) ** 2 - op.epsilon, np.nan)
+            return VARIANCE, np.where(found >= 0, found, np.nan)
+        if index == VARIANCE:
+            return SCALE, gain * deviation**2 / np.sqrt(values + op.epsilon)
+        if index == BIAS:
+            return MEAN, old[MEAN] - (values - old[BIAS]) / gain
+        return BIAS, old[BIAS] - (values - old[MEAN]) * gain

@@ -18,6 +18,7 @@ from verax.base.errors import VeraxError
 from verax.ir.types import TensorType
 from verax.judge.decide.local import meaning
 from verax.judge.explain.hypotheses.base import Edit, Hypothesis, Prior, Suspect, edited
+from verax.judge.explain.hypotheses.batch_norm import PARAMETERS, same_by_another
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
 
@@ -31,6 +32,9 @@ STEPS = 8
 """Gauss-Newton steps at most; a linear parameter needs one."""
 STEP = 2.0**-20
 """Relative step of a difference quotient."""
+BESIDE = 2.0**-10
+"""Share of the largest change, in standard errors, below which another element's is rounding: what
+all elements share (the error of a sum before them) is no noise."""
 LISTED = 4
 """Elements that a sentence lists."""
 WEIGHTED = {"Conv": 0, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1}
@@ -155,7 +159,8 @@ def _fitted(
         if again[0] is None or again[1] is None:
             return None
         expected, slope = again[0], again[1] - again[0]
-    differing = (np.abs(values - old) > st.RECOVERED * error) & (count >= LEAST_EACH)
+    apart = np.where(count >= LEAST_EACH, np.abs(values - old) / error, 0.0)
+    differing = apart > max(st.RECOVERED, BESIDE * float(np.max(apart)))
     if not differing.any():
         return None
     return np.where(differing, values, old), differing
@@ -179,6 +184,13 @@ def _named(
         return
     if old.size == 1:
         words = f"the constant {label} is {values[0]:.6g}, not {old[0]:.6g}"
+        if np.isclose(values[0], -old[0], rtol=BESIDE, atol=0):
+            # no number is fitted here: where the whole result changes its sign, this is why
+            words += ": the sign of the result was changed"
+            yield Hypothesis(
+                f"{input_name} negated", words, Prior.usual, inputs=parameter.edit(-old), fitted=0
+            )
+            return
         yield _hypothesis(f"{input_name} of another value", words, parameter, values, 1)
         return
     if len(indices) == old.size and np.isfinite(middle):
@@ -187,8 +199,26 @@ def _named(
     if len(indices) <= max(1, old.size // 2):
         listed = "; ".join(f"{values[k]:.6g}, not {old[k]:.6g} at {k}" for k in indices[:LISTED])
         more = f"; and {len(indices) - LISTED} more" if len(indices) > LISTED else ""
-        words = f"{label} is {listed}{more}"
+        words = f"{label} is {listed}{more}{_same_by_another(suspect, parameter, values, indices)}"
         yield _hypothesis(f"{input_name} of other elements", words, parameter, values, len(indices))
+
+
+def _same_by_another(
+    suspect: Suspect, parameter: _Parameter, values: np.ndarray, indices: np.ndarray
+) -> str:
+    """The other vector of a BatchNormalization that would give these numbers, in words."""
+    other = (
+        None if parameter.axis is not None else same_by_another(suspect, parameter.index, values)
+    )
+    if other is None or not np.isfinite(other[1][indices]).all():
+        return ""
+    index, alternatives = other
+    old = suspect.inputs[index].astype(np.float64).ravel()
+    listed = "; ".join(f"{alternatives[k]:.6g}, not {old[k]:.6g} at {k}" for k in indices[:LISTED])
+    name = suspect.node.inputs[index] if suspect.node.inputs else None
+    label = f"input {index}, {name!r}," if name else f"input {index}"
+    both = " or ".join(PARAMETERS[i] for i in sorted((parameter.index, index)))
+    return f", or {label} is {listed}: {both} of one channel give the same numbers"
 
 
 def _hypothesis(
