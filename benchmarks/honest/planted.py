@@ -22,7 +22,7 @@ from benchmarks.honest.runs import FILE, FLOAT32, INT8, ONNX
 
 from verax.campaign import random_networks
 from verax.campaign.explaining import explained
-from verax.campaign.faults import Rewrite
+from verax.campaign.faults import NodeRewrite
 from verax.campaign.faults_in_numbers import NUMBER_FAULTS
 from verax.campaign.placements import FAULTS, Placement, placements
 from verax.campaign.subjects import FaultyFile, FaultyNumbers
@@ -144,7 +144,7 @@ def subject_of(found: Placement, kind: str, watches: bool) -> Runner:
     """The subject that makes the mistake."""
     if kind == NUMBERS:
         return FaultyNumbers({found.node: found.change}, watches)
-    assert isinstance(found.change, Rewrite)
+    assert isinstance(found.change, NodeRewrite)
     subject = FaultyFile(found.node, found.change, watches)
     if kind == OPENVINO:
         subject.runner = OpenVinoRunner(writer=to_bytes, threads=1, isolated=False)

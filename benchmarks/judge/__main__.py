@@ -33,8 +33,8 @@ from verax.campaign.outcomes import (
     RUNNERS,
     BaselineCase,
     Case,
+    CaseOutcome,
     FaultCase,
-    Outcome,
     PairCase,
     died,
     run_case,
@@ -91,14 +91,14 @@ def pair_cases(only: str, limit: int | None, seed: int) -> Iterator[Case]:
         yield PairCase(draw.choice(names), draw.choice(names), seed + number)
 
 
-def honest_table(outcomes: Sequence[Outcome]) -> Table:
+def honest_table(outcomes: Sequence[CaseOutcome]) -> Table:
     table = Table(*HONEST_COLUMNS, title="Honest implementations on random networks")
     for row in baseline_rows(outcomes):
         table.add_row(*row)
     return table
 
 
-def plant_table(outcomes: Sequence[Outcome]) -> Table:
+def plant_table(outcomes: Sequence[CaseOutcome]) -> Table:
     table = Table(*PLANT_COLUMNS, title="Planted mistakes")
     table.columns[0].no_wrap = True
     for row in fault_rows(outcomes):
@@ -108,7 +108,7 @@ def plant_table(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def pair_table(outcomes: Sequence[Outcome]) -> Table:
+def pair_table(outcomes: Sequence[CaseOutcome]) -> Table:
     table = Table(*PLANT_COLUMNS[1:4], "located by cutting", title="Two mistakes at once")
     placed, detected, located, _, _, cut, *_ = fault_figures(judged(outcomes))
     table.add_row(*map(str, (placed, detected, located, cut)))
@@ -121,7 +121,7 @@ def real_cases(only: str, limit: int | None, seed: int) -> Iterator[ModelCase]:
     yield from cases[:limit]
 
 
-def real_table(outcomes: Sequence[Outcome]) -> Table:
+def real_table(outcomes: Sequence[CaseOutcome]) -> Table:
     table = Table("model, and who answered", "verdict", title="Honest answers to real networks")
     for outcome in sorted(outcomes, key=lambda o: o.case):
         table.add_row(outcome.case, outcome.verdict or f"not judged: {outcome.skipped}")
@@ -133,9 +133,9 @@ class Part:
     """A part of the campaign: its cases, how one is run, and the table of what came of them."""
 
     cases: Callable[[str, int | None, int], Iterator[Any]]
-    table: Callable[[Sequence[Outcome]], Table]
-    run: Callable[[Any], Outcome] = run_case
-    died: Callable[[Any], Outcome] = died
+    table: Callable[[Sequence[CaseOutcome]], Table]
+    run: Callable[[Any], CaseOutcome] = run_case
+    died: Callable[[Any], CaseOutcome] = died
 
 
 PARTS = {
@@ -160,7 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"there is no part {', '.join(sorted(unknown))}")
     console = Console(width=WIDTH if not sys.stdout.isatty() else None)
-    results: dict[str, list[Outcome]] = {}
+    results: dict[str, list[CaseOutcome]] = {}
     for part in options.parts or PARTS:
         listed = list(PARTS[part].cases(options.only, options.limit, options.seed))
         random.Random(options.seed).shuffle(listed)  # what an early end leaves is a fair sample
@@ -196,7 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _outcomes(
     part: str, cases: list[Any], options: argparse.Namespace, console: Console
-) -> Iterator[Outcome]:
+) -> Iterator[CaseOutcome]:
     """Outcomes of the cases as they come, with progress on a terminal."""
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(part, total=len(cases))
@@ -211,7 +211,7 @@ def _outcomes(
             progress.update(task, advance=1, description=f"{part}: {outcome.kind}")
 
 
-def _write(path: Path, results: dict[str, list[Outcome]]) -> None:
+def _write(path: Path, results: dict[str, list[CaseOutcome]]) -> None:
     """Every outcome so far, as JSON by part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = {part: [dataclasses.asdict(o) for o in own] for part, own in results.items()}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import verax
 from verax.base.errors import VeraxError
-from verax.campaign.outcomes import Outcome
+from verax.campaign.outcomes import CaseOutcome
 from verax.frontends.model import Model
 from verax.records.verdict import Kind
 from verax.runners.arrays import ArraysRunner, load_npz
@@ -54,11 +54,11 @@ def _stem(model: Path) -> str:
     return model.name.removesuffix("-symbol.json").removesuffix(".pt2")
 
 
-def run_model(case: ModelCase) -> Outcome:
+def run_model(case: ModelCase) -> CaseOutcome:
     """Judge one pair; the alarms are its mistakes in words."""
     stored = case.subject.endswith(".npz")
     label = f"{case.kind} by {Path(case.subject).name if stored else case.subject}"
-    outcome = Outcome(case.kind, label)
+    outcome = CaseOutcome(case.kind, label)
     try:
         model = verax.load(case.model)
         assert isinstance(model, Model)
@@ -82,6 +82,6 @@ def _stored(case: ModelCase, model: Model) -> ArraysRunner:
     return runner
 
 
-def model_died(case: ModelCase) -> Outcome:
+def model_died(case: ModelCase) -> CaseOutcome:
     """The outcome of a pair that took its process down."""
-    return Outcome(case.kind, f"{case.kind} by {case.subject}", skipped="the process died")
+    return CaseOutcome(case.kind, f"{case.kind} by {case.subject}", skipped="the process died")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from verax.campaign.faults import Rewrite, evaluate_rewrite
+from verax.campaign.faults import NodeRewrite, evaluate_rewrite
 from verax.ir.graph import Node
 from verax.ops.pointwise.arithmetic import Div, Mul
 
@@ -10,6 +10,6 @@ from verax.ops.pointwise.arithmetic import Div, Mul
 def test_a_rival_of_an_integer_node_is_computed_in_integers() -> None:
     node = Node(Div(), ("x", "by"), ("y",), "share")
     arrays = [np.array([[12, 20, 8]]), np.array([4])]
-    found = evaluate_rewrite(Rewrite(Mul(), ("x", "by")), node, arrays)
+    found = evaluate_rewrite(NodeRewrite(Mul(), ("x", "by")), node, arrays)
     assert found.dtype == np.int64
     np.testing.assert_array_equal(found, [[48, 80, 32]])

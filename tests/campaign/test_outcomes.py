@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from verax.campaign.outcomes import RUNNERS, BaselineCase, FaultCase, Outcome, run_case
+from verax.campaign.outcomes import RUNNERS, BaselineCase, CaseOutcome, FaultCase, run_case
 from verax.campaign.placements import FAULTS, find_placement
 from verax.campaign.subjects import FaultyNumbers
-from verax.campaign.summary import Share, baseline_rows, fault_rows, reasons
+from verax.campaign.summary import Proportion, baseline_rows, fault_rows, reasons
 
 QUICK = [n for n in RUNNERS if not n.startswith("verax")]
 
@@ -70,7 +70,7 @@ def test_what_changes_nothing_is_not_placed(name: str) -> None:
 
 def test_figures_count_what_was_judged() -> None:
     outcomes = [
-        Outcome(
+        CaseOutcome(
             "a",
             "1",
             detected=True,
@@ -80,8 +80,8 @@ def test_figures_count_what_was_judged() -> None:
             explanations=["false", "true"],
             true=["true"],
         ),
-        Outcome("a", "2", detected=True, located=False, located_without=True),
-        Outcome("a", "3", skipped="no visible placement"),
+        CaseOutcome("a", "2", detected=True, located=False, located_without=True),
+        CaseOutcome("a", "3", skipped="no visible placement"),
     ]
     assert fault_rows(outcomes) == [("a", "2", "2", "1", "1", "1", "1/1", "1/1", "0", "0")]
-    assert f"{Share(1, 3).percent:.1f}" == "33.3"
+    assert f"{Proportion(1, 3).percent:.1f}" == "33.3"

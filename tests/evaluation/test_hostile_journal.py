@@ -9,13 +9,13 @@ import pytest
 from tests.json_mutants import mutants
 
 from verax.base.errors import VeraxError
-from verax.evaluation.journal import SCHEMA, Row, journal
+from verax.evaluation.journal import SCHEMA, SampleRow, journal
 
 KEY = {"network": "ab" * 32, "data": "cd" * 32}
 
 
 def _lines() -> tuple[str, str]:
-    rows = [Row(3, 0, 2, 1, 0.5, 0.25), Row(1, 1, 1, 0, 1.5, 2.0, True)]
+    rows = [SampleRow(3, 0, 2, 1, 0.5, 0.25), SampleRow(1, 1, 1, 0, 1.5, 2.0, True)]
     return json.dumps({"schema": SCHEMA, "key": KEY}), json.dumps(
         {"rows": [r.to_plain() for r in rows]}
     )
@@ -31,7 +31,7 @@ def test_mutants_of_a_line_are_read_or_refused(tmp_path: Path, which: int, count
         path.write_bytes("".join(f"{line}\n" for line in lines).encode(errors="surrogatepass"))
         try:
             with journal(path, KEY, 0, 5) as found:
-                assert all(isinstance(r, Row) and type(r.choice) is int for r in found.rows)
+                assert all(isinstance(r, SampleRow) and type(r.choice) is int for r in found.rows)
         except VeraxError:
             refused += 1
     assert refused > 50

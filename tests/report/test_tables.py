@@ -11,7 +11,7 @@ from verax.report.tables import Column, FittingTable
 
 NAMES = ["node_Conv_512", "node_Conv_517", "/model.22/dfl/conv/Conv_output_0"]
 COLUMNS = (
-    Column("node", whole=True),
+    Column("node", unbroken=True),
     Column("verdict", rank=2),
     Column("a longer heading", rank=1),
     Column("worst in"),

@@ -25,7 +25,7 @@ from verax.ops.windows.convolution import Conv
 from verax.records.bisection import Bisection
 from verax.records.verdict import Kind, Verdict
 from verax.repro.case import minimal_case
-from verax.repro.shrink import Small, Values, shrink
+from verax.repro.shrink import SmallCase, Values, shrink
 from verax.repro.write import prepare, write_cases
 from verax.runners.arrays import ArraysRunner
 from verax.runners.command import CommandRunner
@@ -108,7 +108,7 @@ def test_the_subject_is_tried_alone_and_images_and_channels_are_left_out() -> No
     assert max(case.inputs["x"].shape[2:]) <= 7
     assert case.graph.types["stem"].shape[1] < 8
     assert "kept of it: 1 of 2 images" in case.words
-    np.testing.assert_array_equal(subject.run(case.graph, case.inputs)["stem"], case.given["stem"])
+    np.testing.assert_array_equal(subject.run(case.graph, case.inputs)["stem"], case.actual["stem"])
 
 
 class NeedsMore(Planted):
@@ -152,14 +152,14 @@ def test_a_mistake_that_never_shows_alone_is_recorded_and_said(tmp_path: Path) -
     assert "difference" in shown_by(Path(case.folder))
 
 
-def conv_case(groups: int) -> Small:
+def conv_case(groups: int) -> SmallCase:
     rng = np.random.default_rng(3)
     b = Builder("case")
     x = b.input("x", TensorType.parse("float32[3, 8, 11, 13]"))
     w = b.constant(rng.standard_normal((4, 8 // groups, 3, 2)).astype(np.float32), "w")
     graph = b.graph([b.add(Conv(groups=groups), [x, w], ["y"], "conv")])
     inputs = {"x": rng.standard_normal((3, 8, 11, 13)).astype(np.float32)}
-    return Small(graph, inputs, Planted().run(graph, inputs))
+    return SmallCase(graph, inputs, Planted().run(graph, inputs))
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -170,7 +170,7 @@ def test_everything_goes_that_the_mistake_does_not_need(groups: int) -> None:
     small = shrink(conv_case(groups), always_wrong, weights=True)
     assert small.inputs["x"].shape == small.graph.types["x"].shape == (1, 1, 7, 7)
     assert small.graph.nodes[0].op.attributes()["groups"] == 1
-    assert small.kept["image"] == (1, 3)
+    assert small.retained["image"] == (1, 3)
 
 
 def test_what_the_mistake_needs_stays() -> None:
@@ -207,7 +207,7 @@ def test_broadcast_operands_are_cut_where_they_are_wide_only() -> None:
         "y": rng.standard_normal((2, 6, 1, 10)).astype(np.float32),
     }
     one = Graph(graph.inputs, ("xy",), graph.nodes[:1], {}, graph.types)
-    start = Small(one, inputs, Planted().run(one, inputs))
+    start = SmallCase(one, inputs, Planted().run(one, inputs))
     small = shrink(start, lambda g, i: Planted().run(g, i), weights=True)
     assert {v: a.shape for v, a in small.inputs.items()} == {"x": (1, 1, 7, 7), "y": (1, 1, 1, 7)}
 

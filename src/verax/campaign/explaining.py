@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.campaign.faults import Rewrite, apply, evaluate_rewrite
+from verax.campaign.faults import NodeRewrite, apply, evaluate_rewrite
 from verax.campaign.placements import Placement
 from verax.ir.graph import Graph, Node
 from verax.judge.decide.local import check_node
@@ -86,7 +86,7 @@ def fresh(
 
 def faulty_output(placement: Placement, node: Node, arrays: Sequence[Any]) -> np.ndarray:
     """The faulty node's output for other arrays, in float32."""
-    if isinstance(placement.change, Rewrite):
+    if isinstance(placement.change, NodeRewrite):
         return evaluate_rewrite(placement.change, node, arrays)
     correct = apply(node.op, arrays)
     return np.asarray(placement.change(list(arrays), correct.copy()), np.float32)

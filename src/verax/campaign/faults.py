@@ -30,7 +30,7 @@ Numbers = Callable[[list[Any], np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Rewrite:
+class NodeRewrite:
     """A rival node: its operator and its inputs (names of values, new constants, or None)."""
 
     op: Operator
@@ -49,7 +49,7 @@ class Rewrite:
         return Node(self.op, names, node.outputs, node.name), constants
 
 
-Change = Rewrite | Numbers
+Change = NodeRewrite | Numbers
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Site:
         op: Operator | None = None,
         keep: int | None = None,
         **attributes: Any,
-    ) -> Rewrite | None:
+    ) -> NodeRewrite | None:
         """The node with some inputs replaced and other attributes; None when it no longer fits.
 
         inputs: position -> array, name of a value, or None. op: another operator. keep: how many
@@ -94,10 +94,10 @@ class Site:
         listed: list[Any] = list(self.node.inputs)
         for position, value in (inputs or {}).items():
             listed[position] = _ready(value) if isinstance(value, np.ndarray) else value
-        rewrite = Rewrite(dataclasses.replace(operator, **attributes), tuple(listed[:keep]))
+        rewrite = NodeRewrite(dataclasses.replace(operator, **attributes), tuple(listed[:keep]))
         return rewrite if self._fits(rewrite) else None
 
-    def _fits(self, rewrite: Rewrite) -> bool:
+    def _fits(self, rewrite: NodeRewrite) -> bool:
         """Whether the rival is a valid node of the same output type."""
         node, constants = rewrite.node(self.node)
         types = {**self.graph.types, **{k: TensorType.of(v) for k, v in constants.items()}}
@@ -117,7 +117,7 @@ class Site:
         own = meaning(node, self.arrays, graph.input_types(node), declared)
         expected, rounding = own.outputs[0], own.roundings[0]
         wide = [None if a is None else _wide(a) for a in self.arrays]
-        if isinstance(change, Rewrite):
+        if isinstance(change, NodeRewrite):
             faulty = evaluate_rewrite(change, node, wide)
         else:
             faulty = np.asarray(change(wide, expected.copy()), np.float64)
@@ -153,7 +153,7 @@ def _wide(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
-def evaluate_rewrite(rewrite: Rewrite, node: Node, arrays: Sequence[Any]) -> np.ndarray:
+def evaluate_rewrite(rewrite: NodeRewrite, node: Node, arrays: Sequence[Any]) -> np.ndarray:
     """First output of the rival of `node`, on the node's arrays (float32 or float64)."""
     by_name = dict(zip(node.inputs, arrays))
     kinds = (a.dtype for a in arrays if a is not None and a.dtype.kind == "f")

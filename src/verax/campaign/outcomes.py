@@ -12,7 +12,7 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.campaign.deep_networks import deep_network
 from verax.campaign.explaining import explained
-from verax.campaign.faults import Rewrite
+from verax.campaign.faults import NodeRewrite
 from verax.campaign.hostile_inputs import draw
 from verax.campaign.placements import FAULTS, Placement, find_placement, place_two
 from verax.campaign.random_networks import Network, random_network
@@ -77,7 +77,7 @@ Case = BaselineCase | FaultCase | PairCase
 
 
 @dataclass
-class Outcome:
+class CaseOutcome:
     """What came of a case; fields that do not apply keep their defaults.
 
     skipped: why nothing was judged. alarms: what an honest subject was accused of, in words.
@@ -110,10 +110,10 @@ class Outcome:
     seconds: float = 0.0
 
 
-def run_case(case: Case) -> Outcome:
+def run_case(case: Case) -> CaseOutcome:
     """Judge one case. What a subject refuses becomes `skipped`; nothing is raised for it."""
     began = time.perf_counter()
-    outcome = Outcome(case.kind, repr(case))
+    outcome = CaseOutcome(case.kind, repr(case))
     try:
         if isinstance(case, BaselineCase):
             _run_baseline(case, outcome)
@@ -128,9 +128,9 @@ def run_case(case: Case) -> Outcome:
     return outcome
 
 
-def died(case: Case) -> Outcome:
+def died(case: Case) -> CaseOutcome:
     """The outcome of a case that took its process down."""
-    return Outcome(case.kind, repr(case), skipped="the process died")
+    return CaseOutcome(case.kind, repr(case), skipped="the process died")
 
 
 RUNNERS: dict[str, Callable[[], Runner]] = {
@@ -153,7 +153,7 @@ def baseline_network(seed: int, style: str = "normal") -> Network:
     return dataclasses.replace(network, inputs=inputs)
 
 
-def _run_baseline(case: BaselineCase, outcome: Outcome) -> None:
+def _run_baseline(case: BaselineCase, outcome: CaseOutcome) -> None:
     network = baseline_network(case.seed, case.style)
     outcome.network = network.graph.name
     subject = CachedAnswers(RUNNERS[case.runner]())
@@ -183,12 +183,12 @@ def placement_of(case: FaultCase) -> Placement | None:
 def subject_of(placement: Placement, in_file: bool, watches: bool) -> Runner:
     """The subject that makes the mistake."""
     if in_file:
-        assert isinstance(placement.change, Rewrite)
+        assert isinstance(placement.change, NodeRewrite)
         return FaultyFile(placement.node, placement.change, watches)
     return FaultyNumbers({placement.node: placement.change}, watches)
 
 
-def _run_fault(case: FaultCase, outcome: Outcome) -> None:
+def _run_fault(case: FaultCase, outcome: CaseOutcome) -> None:
     placement = placement_of(case)
     if placement is None:
         outcome.skipped = "no visible placement"
@@ -209,7 +209,7 @@ def _run_fault(case: FaultCase, outcome: Outcome) -> None:
     _without(case, placement, outcome)
 
 
-def _run_pair(case: PairCase, outcome: Outcome) -> None:
+def _run_pair(case: PairCase, outcome: CaseOutcome) -> None:
     """Judge two faults: both have to be reported, and no other node; by values, and by cutting."""
     pair = place_two(FAULTS[case.first], FAULTS[case.second], case.index)
     if pair is None:
@@ -231,7 +231,7 @@ def _run_pair(case: PairCase, outcome: Outcome) -> None:
     outcome.located_without = {b.node for b in located.blame} == set(changes)
 
 
-def _explain(placement: Placement, subject: Runner, outcome: Outcome) -> None:
+def _explain(placement: Placement, subject: Runner, outcome: CaseOutcome) -> None:
     """The judge's explanation of the fault, from the faulty node's own numbers."""
     graph, inputs = placement.network.graph, placement.network.inputs
     node = next(n for n in graph.nodes if n.name == placement.node)
@@ -243,7 +243,7 @@ def _explain(placement: Placement, subject: Runner, outcome: Outcome) -> None:
     outcome.explanations, outcome.true = list(explanations.names), sorted(explanations.true)
 
 
-def _without(case: FaultCase, placement: Placement, outcome: Outcome) -> None:
+def _without(case: FaultCase, placement: Placement, outcome: CaseOutcome) -> None:
     """The same with nothing but the outputs, and the search by cutting the network."""
     graph, inputs = placement.network.graph, placement.network.inputs
     subject = subject_of(placement, case.in_file, watches=False)

@@ -14,7 +14,7 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.campaign.deep_networks import deep_network
-from verax.campaign.faults import Change, Fault, Rewrite, Site
+from verax.campaign.faults import Change, Fault, NodeRewrite, Site
 from verax.campaign.faults_in_nodes import NODE_FAULTS
 from verax.campaign.faults_in_numbers import NUMBER_FAULTS
 from verax.campaign.faults_in_windows import WINDOW_FAULTS
@@ -46,7 +46,7 @@ class Placement:
     @property
     def in_file(self) -> bool:
         """Whether it can be written into an ONNX file."""
-        return isinstance(self.change, Rewrite)
+        return isinstance(self.change, NodeRewrite)
 
 
 def find_placement(

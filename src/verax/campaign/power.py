@@ -91,8 +91,8 @@ class Situation:
 class Seen:
     """What the judge saw of a situation.
 
-    honest: T of the promised bits and of plain NumPy; claimed: relative error from which on it says
-    that it sees; smallest: the smallest of STEPS from which on every injected factor was seen,
+    baseline: T of the promised bits and of plain NumPy; claimed: relative error from which on it
+    says that it sees; smallest: the smallest of STEPS from which on every injected factor was seen,
     infinite for none.
     """
 

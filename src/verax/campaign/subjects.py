@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.campaign.faults import Change, Rewrite, evaluate_rewrite
+from verax.campaign.faults import Change, NodeRewrite, evaluate_rewrite
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
@@ -44,7 +44,7 @@ class FaultyNumbers:
 
     def _outputs(self, graph: Graph, node: Node, arrays: list[Any]) -> tuple[np.ndarray, ...]:
         change = self.changes.get(node.name)
-        if isinstance(change, Rewrite):
+        if isinstance(change, NodeRewrite):
             return (evaluate_rewrite(change, node, arrays),)
         types = tuple(None if a is None else TensorType.of(a) for a in arrays)
         correct = evaluate_node(node, arrays, types, graph.output_types(node), np.float32)
@@ -58,7 +58,7 @@ class FaultyFile:
 
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
-    def __init__(self, node: str, rewrite: Rewrite, watches: bool = True) -> None:
+    def __init__(self, node: str, rewrite: NodeRewrite, watches: bool = True) -> None:
         self.node, self.rewrite = node, rewrite
         self.capabilities = Capabilities(watches=watches, truncates=True)
         self.runner: Runner = OnnxRuntimeRunner(writer=to_bytes, threads=1, isolated=False)
@@ -99,7 +99,7 @@ class CachedAnswers:
         return self._answers[requested]
 
 
-def rewritten(graph: Graph, faulty: str, rewrite: Rewrite) -> Graph:
+def rewritten(graph: Graph, faulty: str, rewrite: NodeRewrite) -> Graph:
     """`graph` with one node rewritten, as far as it holds that node."""
     nodes, constants, types = [], dict(graph.constants), dict(graph.types)
     for node in graph.nodes:

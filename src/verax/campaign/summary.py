@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from verax.campaign.outcomes import Outcome
+from verax.campaign.outcomes import CaseOutcome
 
 
 @dataclass(frozen=True)
-class Share:
+class Proportion:
     """`count` of `total`."""
 
     count: int
@@ -25,17 +25,17 @@ class Share:
         return f"{self.count}/{self.total}"
 
 
-def judged(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def judged(outcomes: Iterable[CaseOutcome]) -> list[CaseOutcome]:
     """Outcomes of cases that were judged."""
     return [o for o in outcomes if not o.skipped]
 
 
-def reasons(outcomes: Iterable[Outcome]) -> Counter[str]:
+def reasons(outcomes: Iterable[CaseOutcome]) -> Counter[str]:
     """Why cases were not judged, counted."""
     return Counter(o.skipped for o in outcomes if o.skipped)
 
 
-def baseline_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+def baseline_rows(outcomes: Sequence[CaseOutcome]) -> list[tuple[str, ...]]:
     """(runner, networks judged, refused, undecided from outputs alone, false alarms) each."""
     rows: list[tuple[str, ...]] = []
     for kind in dict.fromkeys(o.kind for o in outcomes):
@@ -47,7 +47,7 @@ def baseline_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     return rows
 
 
-def fault_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+def fault_rows(outcomes: Sequence[CaseOutcome]) -> list[tuple[str, ...]]:
     """(kind, and `fault_figures` of it) each."""
     rows = []
     for kind in dict.fromkeys(o.kind for o in outcomes):
@@ -56,7 +56,7 @@ def fault_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     return rows
 
 
-def fault_figures(done: Sequence[Outcome]) -> tuple[object, ...]:
+def fault_figures(done: Sequence[CaseOutcome]) -> tuple[object, ...]:
     """Placed, detected, located; reach the outputs, seen there; located by cutting; explained by
     the truth, and by it first; explained wrongly though nothing could explain it."""
     reaching = [o for o in done if o.reaches]
@@ -68,8 +68,8 @@ def fault_figures(done: Sequence[Outcome]) -> tuple[object, ...]:
         sum(o.located for o in done),
         len(reaching),
         sum(o.without == "mistake" for o in reaching),
-        Share(sum(bool(o.located_without) for o in cut), len(cut)),
-        Share(sum(bool(o.true) for o in inside), len(inside)),
+        Proportion(sum(bool(o.located_without) for o in cut), len(cut)),
+        Proportion(sum(bool(o.true) for o in inside), len(inside)),
         sum(bool(o.true) and o.explanations[0] in o.true for o in inside),
         sum(o.outside and bool(o.explanations) and not o.true for o in done),
     )

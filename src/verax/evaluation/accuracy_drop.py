@@ -17,7 +17,7 @@ from verax.base.errors import UsageError
 from verax.evaluation.data import Samples, read_samples
 from verax.evaluation.figures import choices, mcnemar
 from verax.evaluation.labels import require_classes
-from verax.evaluation.sides import Side, batch_of, labels_of, scores_of, side_of
+from verax.evaluation.sides import ClassifierSide, batch_of, labels_of, scores_of, side_of
 from verax.images import ImageOptions
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
@@ -36,7 +36,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class AccuracyDrop:
-    """found: the steps that were tried, and the one at which the accuracy falls. inputs: of up to
+    """search: the steps that were tried, and the one at which the accuracy falls. inputs: of up to
     two samples that the whole optimization turns from right to wrong, else of the first; names:
     theirs."""
 
@@ -102,7 +102,7 @@ def find_accuracy_drop(
     )
 
 
-def _together(side: Side, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
+def _together(side: ClassifierSide, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
     if side.open and len({a.shape for a in arrays}) == 1:
         return {side.input: np.concatenate(arrays)}
     return side.inputs(arrays[:1])

@@ -19,10 +19,10 @@ from verax.base.kept import keeping
 from verax.evaluation.data import Samples, read_samples
 from verax.evaluation.figures import choices, mcnemar, ranks, share
 from verax.evaluation.flips import explained
-from verax.evaluation.journal import Journal, Row, journal
+from verax.evaluation.journal import Journal, SampleRow, journal
 from verax.evaluation.labels import require_classes
 from verax.evaluation.metric import Metric, load_metric, measured
-from verax.evaluation.sides import Side, batch_of, labels_of, scores_of, side_of
+from verax.evaluation.sides import ClassifierSide, batch_of, labels_of, scores_of, side_of
 from verax.evaluation.wording import reasons
 from verax.images import ImageOptions
 from verax.ir.graph import Graph
@@ -136,7 +136,7 @@ def _short(text: str) -> str:
 
 
 def _run(
-    side: Side,
+    side: ClassifierSide,
     runners: Sequence[Runner],
     samples: Samples,
     truth: np.ndarray,
@@ -194,12 +194,12 @@ def _loading(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _rows(side_scores: Sequence[np.ndarray], labels: np.ndarray) -> list[Row]:
+def _rows(side_scores: Sequence[np.ndarray], labels: np.ndarray) -> list[SampleRow]:
     """The journal's row of each sample of a batch."""
     scores, selected, rank = side_scores[0], choices(side_scores[0]), ranks(side_scores[0], labels)
     nan = np.isnan(scores).any(axis=1) if scores.dtype.kind == "f" else np.zeros(len(scores), bool)
     if len(side_scores) == 1:
-        return [Row(int(c), int(r), nan=bool(n)) for c, r, n in zip(selected, rank, nan)]
+        return [SampleRow(int(c), int(r), nan=bool(n)) for c, r, n in zip(selected, rank, nan)]
     subject_scores = side_scores[1]
     subject_choices, other_rank = choices(subject_scores), ranks(subject_scores, labels)
     lost = (
@@ -214,7 +214,7 @@ def _rows(side_scores: Sequence[np.ndarray], labels: np.ndarray) -> list[Row]:
         apart = np.where(a == b, 0.0, np.abs(a - b))
     largest = np.where(np.isnan(apart), np.where(np.isnan(a) & np.isnan(b), 0.0, np.inf), apart)
     columns = (selected, rank, subject_choices, other_rank, gap, largest.max(axis=1), nan, lost)
-    return [Row(*row) for row in zip(*(column.tolist() for column in columns))]
+    return [SampleRow(*row) for row in zip(*(column.tolist() for column in columns))]
 
 
 def _top_classes(notes: Journal) -> int:
@@ -247,7 +247,7 @@ def _accuracies(
     return [replace(a, metrics=m) for a, m in zip(accuracies, metrics)]
 
 
-def _flips(rows: Sequence[Row], names: Sequence[str], truth: np.ndarray) -> list[Flip]:
+def _flips(rows: Sequence[SampleRow], names: Sequence[str], truth: np.ndarray) -> list[Flip]:
     flips = []
     for row, name, label in zip(rows, names, truth.tolist()):
         if row.choice == row.other_choice and row.nan == row.other_nan:
@@ -271,7 +271,7 @@ def _flips(rows: Sequence[Row], names: Sequence[str], truth: np.ndarray) -> list
 
 def _comparison(
     against: Runner,
-    rows: Sequence[Row],
+    rows: Sequence[SampleRow],
     samples: Samples,
     flips: tuple[Flip, ...],
     accuracies: Sequence[Accuracy],

@@ -38,7 +38,7 @@ UNREADABLE = (
 
 
 @dataclass(frozen=True)
-class Row:
+class SampleRow:
     """What is kept of one sample.
 
     choice, rank: the model's class, and how many classes come before the label's; gap: how much
@@ -62,14 +62,14 @@ class Row:
         return [*numbers, self.gap.hex(), self.difference.hex(), int(self.nan), int(self.other_nan)]
 
     @staticmethod
-    def from_plain(row: Sequence[Any]) -> Row:
+    def from_plain(row: Sequence[Any]) -> SampleRow:
         """Read `to_plain`. Raises ValueError, TypeError."""
         a, b, c, d, gap, difference, nan, other_nan = row
         numbers = [a, b, c, d, nan, other_nan]
         if any(type(n) is not int or abs(n) > MOST for n in numbers):
             raise ValueError("a row holds something else than whole numbers")
         floats = float.fromhex(gap), float.fromhex(difference)
-        return Row(a, b, c, d, *floats, bool(nan), bool(other_nan))
+        return SampleRow(a, b, c, d, *floats, bool(nan), bool(other_nan))
 
 
 @dataclass
@@ -77,12 +77,12 @@ class Journal:
     """Rows in the samples' order; scores [n, classes] of model and subject where a metric needs
     them. resumed: how many rows an earlier run had written."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[SampleRow] = field(default_factory=list)
     scores: tuple[list[np.ndarray], ...] = ()
     resumed: int = 0
     stream: BinaryIO | None = None
 
-    def add(self, rows: Sequence[Row], scores: Sequence[np.ndarray]) -> None:
+    def add(self, rows: Sequence[SampleRow], scores: Sequence[np.ndarray]) -> None:
         """Note samples that are done; on the disk when this returns. Raises `UsageError`."""
         self._take(rows, scores)
         if self.stream is None:
@@ -101,7 +101,7 @@ class Journal:
                 next_step="make room; the same command then goes on from here",
             ) from error
 
-    def _take(self, rows: Sequence[Row], scores: Sequence[np.ndarray]) -> None:
+    def _take(self, rows: Sequence[SampleRow], scores: Sequence[np.ndarray]) -> None:
         self.rows.extend(rows)
         for stored, array in zip(self.scores, scores):
             stored.append(array)
@@ -203,7 +203,7 @@ def _take_line(
     content = json.loads(line)
     if line_number > 1:
         scores = [_unpacked(s) for s in content["scores"]] if notes.scores else []
-        rows = [Row.from_plain(row) for row in content["rows"]]
+        rows = [SampleRow.from_plain(row) for row in content["rows"]]
         if any(len(s) != len(rows) for s in scores):
             raise ValueError("scores and samples are not as many")
         notes._take(rows, scores)

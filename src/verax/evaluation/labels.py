@@ -119,7 +119,7 @@ def numbered(
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Labels as class numbers int64 [n], the names of the classes, and what was assumed, in words.
 
-    given: numbers or names, in the samples' order; classes: their names, () when none are given;
+    values: numbers or names, in the samples' order; classes: their names, () when none are given;
     count: how many classes the network has, None when its shape does not tell. Raises `InputError`.
     """
     array = np.asarray(values)

@@ -24,7 +24,7 @@ have so many bytes."""
 
 
 @dataclass(frozen=True)
-class Side:
+class ClassifierSide:
     """How a network takes samples: `batch` at a time, along the first axis where it is `batched`;
     any number where that axis is `open`."""
 
@@ -42,7 +42,7 @@ class Side:
         return last if isinstance(last, int) else None
 
     @property
-    def alone(self) -> Side:
+    def alone(self) -> ClassifierSide:
         """For single samples."""
         return replace(self, batch=1) if self.open else self
 
@@ -90,7 +90,7 @@ def side_of(
     output: str | None,
     image: ImageOptions | None,
     pixels: Mapping[str, Pixels] | None,
-) -> tuple[Side, InputFormat]:
+) -> tuple[ClassifierSide, InputFormat]:
     """How the network takes samples. Raises `UsageError` for one that cannot be evaluated so."""
     if graph.state:
         raise UsageError(
@@ -120,11 +120,11 @@ def side_of(
     batched = open_ or bool(fixed)
     one = replace(type_, dims=(1, *type_.dims[1:])) if batched else type_
     stated_pixels = (pixels or {}).get(name)
-    side = Side(graph, name, value, 0 if open_ else max(1, fixed), batched, open_)
+    side = ClassifierSide(graph, name, value, 0 if open_ else max(1, fixed), batched, open_)
     return side, InputFormat(name, one, batched, image or ImageOptions(), stated_pixels)
 
 
-def batch_of(side: Side, samples: Samples, requested: int) -> int:
+def batch_of(side: ClassifierSide, samples: Samples, requested: int) -> int:
     """Samples that run together. Raises `UsageError` for what the network does not take."""
     if requested < 0:
         raise UsageError(f"a batch of {requested} samples is none", next_step="give 1 or more")
@@ -139,7 +139,7 @@ def batch_of(side: Side, samples: Samples, requested: int) -> int:
     return min(len(samples.names), requested or max(1, min(BATCH, BATCH_BYTES // size)))
 
 
-def scores_of(side: Side, runner: Runner, arrays: list[np.ndarray]) -> np.ndarray:
+def scores_of(side: ClassifierSide, runner: Runner, arrays: list[np.ndarray]) -> np.ndarray:
     """Scores of loaded samples; those of different sizes run one by one."""
     if len({a.shape for a in arrays}) == 1:
         return side.scores(runner, arrays)
@@ -150,7 +150,10 @@ def scores_of(side: Side, runner: Runner, arrays: list[np.ndarray]) -> np.ndarra
 
 
 def labels_of(
-    side: Side, samples: Samples, labels: Any, classes: Sequence[str] | str | os.PathLike[str] = ()
+    side: ClassifierSide,
+    samples: Samples,
+    labels: Any,
+    classes: Sequence[str] | str | os.PathLike[str] = (),
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """As `labels.numbered`, of what the user gave (None: what the data state). Raises
     `UsageError`, `InputError`."""

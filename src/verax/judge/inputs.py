@@ -36,7 +36,7 @@ INITIAL = "the state's initial value"
 
 
 def choose_sizes(graph: Graph, fixed: Mapping[str, int] | None = None) -> dict[str, int]:
-    """A size for every symbol of the inputs' types; `given` wins."""
+    """A size for every symbol of the inputs' types; sizes in `fixed` take precedence."""
     sizes = dict(fixed or {})
     for name in graph.inputs:
         type_ = graph.types[name]

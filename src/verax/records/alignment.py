@@ -178,7 +178,7 @@ class Alignment(Reported):
             f"{self.relation}, {self.first} and {self.second}; {len(self.matches)} of "
             f"{self.first_values} values found"
         )
-        layers = [place.first or place.second for place in self.divergences]
+        layers = [divergence.first or divergence.second for divergence in self.divergences]
         parted = first_few(side[-1].node for side in layers if side)
         return f"{text}; they part at {parted}" if parted else text
 

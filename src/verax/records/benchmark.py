@@ -75,9 +75,9 @@ class Benchmark(Reported):
 
     def timing(self, engine: str, threads: int) -> Timing | None:
         """The timing of `engine`, or None when it has none."""
-        for found in self.timings:
-            if (found.engine, found.threads) == (engine, threads) and found.rounds:
-                return found
+        for row in self.timings:
+            if (row.engine, row.threads) == (engine, threads) and row.rounds:
+                return row
         return None
 
     @property

@@ -25,9 +25,9 @@ class Tried:
 
 @dataclass(frozen=True)
 class Step:
-    """What one step of an optimisation did.
+    """What one step of an optimization did.
 
-    name: in the subject's words; part: the pass, the decision or the optimiser that it belongs to;
+    name: in the subject's words; part: the pass, the decision or the optimizer that it belongs to;
     level: the lowest that has it; number: which of all steps in their order, from 1; region: names
     of the nodes that it changed; before, after: those in text form, as far as it can be had;
     exact: whether it promises to change no bit.
@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Optimisations:
-    """Which optimisation brings the mistake.
+    """Which optimization brings the mistake.
 
     words: the answer in a sentence; guilty: the name of the first step that is wrong (or that
     changes bits and promises not to), "" when none is to blame; count: steps there are; tried:
@@ -85,8 +85,8 @@ class Bisection(Reported):
 
     verdict: with the guilty nodes that the search found; method: how it found them; evaluations:
     parts of the network that the subject ran for it; refused: parts that it would not run, with
-    the reason; undecided: values that could not be judged, with the reason; optimisations: None
-    when the subject has no steps to search; accuracy: the same with the accuracy on labelled
+    the reason; undecided: values that could not be judged, with the reason; optimizations: None
+    when the subject has no steps to search; accuracy: the same with the accuracy on labeled
     samples in the verdict's place; cases: minimal cases written.
     """
 

@@ -103,25 +103,25 @@ class Certificate(OneLine):
         return not self.problems
 
     def _brief(self) -> str:
-        held = "it holds" if self.holds else f"it does not hold: {self.problems[0]}"
-        return f"O{self.opt_level}, recipe {self.recipe[:16]}; {held}"
+        summary = "it holds" if self.holds else f"it does not hold: {self.problems[0]}"
+        return f"O{self.opt_level}, recipe {self.recipe[:16]}; {summary}"
 
     def __str__(self) -> str:
         return "\n".join(line for line in self._lines() if line)
 
     def _lines(self) -> list[str]:
-        tried = "input" if len(self.draws) == 1 else "inputs"
+        noun = "input" if len(self.draws) == 1 else "inputs"
         lines = [
             f"certificate {'holds' if self.holds else 'does NOT hold'}: O{self.opt_level}, judged "
-            f"against float64 on {len(self.draws)} {tried} in {self.seconds:.1f} s",
+            f"against float64 on {len(self.draws)} {noun} in {self.seconds:.1f} s",
             f"recipe {self.recipe}",
             f"network {self.network}",
             *(f"problem: {p}" for p in self.problems),
         ]
         for i, draw in enumerate(self.draws, 1):
             lines += [
-                f"input {i}: {given.name} {given.type}, {given.origin}, sha256 {given.sha256[:16]}"
-                for given in draw.inputs
+                f"input {i}: {entry.name} {entry.type}, {entry.origin}, sha256 {entry.sha256[:16]}"
+                for entry in draw.inputs
             ]
             counted = ", ".join(f"{n} {kind}" for kind, n in draw.nodes.items())
             lines.append(f"  nodes: {counted}")
@@ -149,7 +149,9 @@ class Certificate(OneLine):
                 f"  {layer.node} ({layer.algorithm}): costs {layer.cost:.1e} of its size"
                 for layer in layers
             ]
-        lines += [f"put back to direct summation: {n}: {why}" for n, why in self.fallbacks.items()]
+        lines += [
+            f"put back to direct summation: {n}: {reason}" for n, reason in self.fallbacks.items()
+        ]
         seen = "would have shown in every node"
         lines.append(f"power: relative errors from {self.power:.1g} on {seen}")
         return [*lines, *(f"note: {n}" for n in self.notes)]
@@ -188,7 +190,7 @@ class Certificate(OneLine):
 
 def _title(draw: Draw) -> str:
     """What the inputs of a draw are made of."""
-    words = dict.fromkeys(given.origin for given in draw.inputs)
+    words = dict.fromkeys(input_.origin for input_ in draw.inputs)
     return "; ".join(w for w in words if w != UNCHANGED) or UNCHANGED
 
 

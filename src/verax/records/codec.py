@@ -51,7 +51,7 @@ def to_plain(value: Any) -> Any:
     raise TypeError(f"a record cannot hold a {type(value).__name__}")
 
 
-def from_plain(kind: Any, data: Any, place: str = "") -> Any:
+def from_plain(kind: Any, data: Any, path: str = "") -> Any:
     """The value of type `kind` that `to_plain` turned into `data`, checked down to its leaves.
 
     place: of `data` in the record, for errors. Raises `UsageError` when anything is of another
@@ -61,36 +61,36 @@ def from_plain(kind: Any, data: Any, place: str = "") -> Any:
     if origin in (Union, types.UnionType):
         if data is None and type(None) in inner:
             return None
-        return from_plain(next(a for a in inner if a is not type(None)), data, place)
+        return from_plain(next(a for a in inner if a is not type(None)), data, path)
     if origin is tuple:
-        items = _expected(data, list, "a list", place)
-        each = [inner[0]] * len(items) if inner[1:] == (Ellipsis,) else list(inner)
-        if len(items) != len(each):
-            raise _strange(f"has {len(items)} items, not {len(each)}", place)
-        return tuple(from_plain(k, v, f"{place}[{i}]") for i, (k, v) in enumerate(zip(each, items)))
+        items = _expected(data, list, "a list", path)
+        kinds = [inner[0]] * len(items) if inner[1:] == (Ellipsis,) else list(inner)
+        if len(items) != len(kinds):
+            raise _strange(f"has {len(items)} items, not {len(kinds)}", path)
+        return tuple(from_plain(k, v, f"{path}[{i}]") for i, (k, v) in enumerate(zip(kinds, items)))
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        members = _expected(data, dict, "an object", place)
-        return {k: from_plain(inner[1], v, _member(place, k)) for k, v in members.items()}
+        members = _expected(data, dict, "an object", path)
+        return {k: from_plain(inner[1], v, _member(path, k)) for k, v in members.items()}
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _dataclass(kind, _expected(data, dict, "an object", place), place)
+        return _dataclass(kind, _expected(data, dict, "an object", path), path)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         if data not in [member.value for member in kind]:
-            raise _strange(f"is none of {', '.join(str(m.value) for m in kind)}", place)
+            raise _strange(f"is none of {', '.join(str(m.value) for m in kind)}", path)
         return kind(data)
-    return _leaf(kind, data, place)
+    return _leaf(kind, data, path)
 
 
-def _dataclass(kind: type, data: dict[str, Any], place: str) -> Any:
+def _dataclass(kind: type, data: dict[str, Any], path: str) -> Any:
     names = [f.name for f in dataclasses.fields(kind)]
     missing = [name for name in names if name not in data]
     if missing:
         raise UsageError(
             f"the record has no {', '.join(missing)}",
-            place=place or f"record {kind.__name__}",
+            place=path or f"record {kind.__name__}",
             next_step="use the version of Verax that wrote it",
         )
     hints = _hints(kind)
-    return kind(**{n: from_plain(hints[n], data[n], _member(place, n)) for n in names})
+    return kind(**{n: from_plain(hints[n], data[n], _member(path, n)) for n in names})
 
 
 @cache
@@ -98,39 +98,39 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _leaf(kind: Any, data: Any, place: str) -> Any:
+def _leaf(kind: Any, data: Any, path: str) -> Any:
     """Text, a truth value or a number."""
     if kind is str:
-        return _expected(data, str, "text", place)
+        return _expected(data, str, "text", path)
     if kind is bool:
-        return _expected(data, bool, "true or false", place)
+        return _expected(data, bool, "true or false", path)
     if kind is int:
         if type(data) is not int or abs(data) >= MOST:
-            raise _strange("is no whole number of at most 64 bits", place)
+            raise _strange("is no whole number of at most 64 bits", path)
         return data
     if kind is float:
         if type(data) is str and data in NO_NUMBERS:
             return float(data)
         if type(data) not in (int, float) or abs(data) > sys.float_info.max:
-            raise _strange("is no number", place)
+            raise _strange("is no number", path)
         return float(data)
     raise TypeError(f"a record cannot hold a {kind}")
 
 
-def _expected(data: Any, kind: type[T], words: str, place: str) -> T:
+def _expected(data: Any, kind: type[T], words: str, path: str) -> T:
     if type(data) is not kind:
-        raise _strange(f"is not {words}", place)
+        raise _strange(f"is not {words}", path)
     return data
 
 
-def _member(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name
+def _member(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
-def _strange(why: str, place: str) -> UsageError:
-    shown = place if len(place) <= LONGEST_PLACE else f"{place[:LONGEST_PLACE]}..."
+def _strange(problem: str, path: str) -> UsageError:
+    text = path if len(path) <= LONGEST_PLACE else f"{path[:LONGEST_PLACE]}..."
     return UsageError(
-        f"this is not a record of Verax: {ascii(shown or 'the whole')[1:-1]} {why}",
+        f"this is not a record of Verax: {ascii(text or 'the whole')[1:-1]} {problem}",
         next_step="use the record as Verax wrote it",
     )
 
@@ -140,8 +140,8 @@ def read_plain(text: str | bytes) -> Any:
     try:
         return json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise UsageError(f"this is not a record of Verax ({why})") from error
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise UsageError(f"this is not a record of Verax ({problem})") from error
 
 
 def _no_number(text: str) -> None:
@@ -156,11 +156,11 @@ def write_json(record: Any, schema: str) -> str:
 def read_json(kind: type[T], text: str | bytes, schema: str) -> T:
     """The record that `write_json` wrote. Raises `UsageError` for anything else."""
     data = _expected(read_plain(text), dict, "an object", "")
-    found = data.pop("schema", None)
-    if found != schema:
+    written_schema = data.pop("schema", None)
+    if written_schema != schema:
         raise UsageError(
-            f"the record is {str(found)[:LONGEST_PLACE]!a}, this version reads {schema!r}",
+            f"the record is {str(written_schema)[:LONGEST_PLACE]!a}, this version reads {schema!r}",
             next_step="use the version of Verax that wrote it",
         )
-    made: T = from_plain(kind, data)
-    return made
+    record: T = from_plain(kind, data)
+    return record

@@ -26,24 +26,24 @@ BLOCK = 1 << 20
 
 def environment() -> dict[str, str]:
     """Python, packages and machine, as text by name."""
-    found = {
+    facts = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": processor_name(),
         "cores": str(available_cores()),
     }
-    return {**found, **_versions()}
+    return {**facts, **_versions()}
 
 
 @cache
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def array_hash(array: Any) -> str:

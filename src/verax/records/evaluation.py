@@ -1,4 +1,4 @@
-"""`Evaluation`: how often a network is right on labelled samples, and where another one differs."""
+"""`Evaluation`: how often a network is right on labeled samples, and where another one differs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Comparison:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Reported):
-    """The answer on a set of labelled samples.
+    """The answer on a set of labeled samples.
 
     model: who ran it, by name; output: the value whose largest element along the last axis is the
     choice; classes: their names, () when none are known; steps: how samples became inputs, and what

@@ -84,7 +84,7 @@ class Profile(OneLine):
             {"name": "process_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "verax"}}
         ]
         start = 0.0
-        for number, (step, told) in enumerate(zip(self.steps, self.to_json()["steps"])):
+        for index, (step, plain) in enumerate(zip(self.steps, self.to_json()["steps"])):
             events.append(
                 {
                     "name": step.label,
@@ -94,7 +94,7 @@ class Profile(OneLine):
                     "dur": step.microseconds,
                     "pid": 1,
                     "tid": 1,
-                    "args": {"step": number, **told},
+                    "args": {"step": index, **plain},
                 }
             )
             start += step.microseconds
@@ -112,10 +112,10 @@ class Profile(OneLine):
             f"{'threads':>7}  {'kernel':<16} step: algorithm; schedule",
         ]
         for s in self.steps:
-            how = f"{s.algorithm}; {s.schedule}" if s.schedule else s.algorithm
+            method = f"{s.algorithm}; {s.schedule}" if s.schedule else s.algorithm
             lines.append(
                 f"{s.microseconds:10.1f} {100 * s.microseconds / total:5.1f} % {s.gflops:8.1f}"
                 f" {self.share_of_peak(s):5.1f} % {s.bytes / 1e6:8.3f} {s.gigabytes:7.1f}"
-                f" {s.threads:7}  {s.kernel:<16} {s.label}{': ' if how else ''}{how}"
+                f" {s.threads:7}  {s.kernel:<16} {s.label}{': ' if method else ''}{method}"
             )
         return "\n".join(lines)

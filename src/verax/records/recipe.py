@@ -85,14 +85,14 @@ class Recipe(OneLine):
         head += [f"{node}: {algorithm}" for node, algorithm in self.algorithms.items()]
         return "\n".join([*head, "every other node: its canonical order"])
 
-    def differs(self, other: Recipe) -> str:
+    def differs(self, candidate: Recipe) -> str:
         """In what `other` decides numbers differently, in words; empty when it does not."""
-        if self.network != other.network:
+        if self.network != candidate.network:
             return "it belongs to another network, or to other shapes or weights"
-        if self.arithmetic != other.arithmetic:
-            return f"its arithmetic is version {self.arithmetic}, not {other.arithmetic}"
+        if self.arithmetic != candidate.arithmetic:
+            return f"its arithmetic is version {self.arithmetic}, not {candidate.arithmetic}"
         mine = {r.name: r for r in self.rewritings}
-        theirs = {r.name: r for r in other.rewritings}
+        theirs = {r.name: r for r in candidate.rewritings}
         for name in dict.fromkeys([*mine, *theirs]):
             a, b = mine.get(name), theirs.get(name)
             if a == b:
@@ -101,7 +101,7 @@ class Recipe(OneLine):
                 return f"the pass {name} rewrites {'nothing' if a is None else 'something'} in it"
             apart = sorted({*a.notes} ^ {*b.notes})
             return f"the pass {name} differs: {apart[0] if apart else 'it makes other numbers'}"
-        if dict(self.algorithms) != dict(other.algorithms):
+        if dict(self.algorithms) != dict(candidate.algorithms):
             return "other algorithms were chosen"
         return ""
 

@@ -42,12 +42,12 @@ class Rewrite:
         """True if `selection` has its id, or its text as recipes named it before there were ids."""
         return self.id in selection or str(self) in selection
 
-    def in_body(self, field_name: str, node: str, place: str) -> Rewrite:
+    def in_body(self, field_name: str, node: str, location: str) -> Rewrite:
         """The same rewrite, of the body `field_name` of the node that computes value `node`."""
         return replace(
             self,
             id=self.id + body_suffix(field_name, node),
-            text=self.text + body_text(field_name, place),
+            text=self.text + body_text(field_name, location),
         )
 
 
@@ -56,21 +56,21 @@ def body_suffix(field_name: str, node: str) -> str:
     return f"@{field_name}@{node}"
 
 
-def body_text(field_name: str, place: str) -> str:
+def body_text(field_name: str, location: str) -> str:
     """The end of their texts."""
-    return f" (in {field_name} of {place})"
+    return f" (in {field_name} of {location})"
 
 
 def numbered(rewrites: Iterable[Rewrite]) -> tuple[Rewrite, ...]:
     """The same rewrites with different ids: a later one of an id that was there gets a number."""
-    found: dict[str, Rewrite] = {}
+    by_id: dict[str, Rewrite] = {}
     for one in rewrites:
         name, count = one.id, 1
-        while name in found:
+        while name in by_id:
             count += 1
             name = f"{one.id}#{count}"
-        found[name] = one if name == one.id else replace(one, id=name)
-    return tuple(found.values())
+        by_id[name] = one if name == one.id else replace(one, id=name)
+    return tuple(by_id.values())
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,8 +97,8 @@ class Trace(OneLine):
         return tuple(map(str, self.records))
 
     def _brief(self) -> str:
-        kept = f", {len(self.refused)} left exact" if self.refused else ""
-        return f"{self.rewrites} rewrites{kept}"
+        suffix = f", {len(self.refused)} left exact" if self.refused else ""
+        return f"{self.rewrites} rewrites{suffix}"
 
     def __str__(self) -> str:
         left = [f"kept exact, {note}" for note in self.refused]

@@ -71,7 +71,7 @@ class TuningRecord(OneLine):
 
     @property
     def speedup(self) -> float:
-        """Time before by time after, the median of neighbouring turns; 1 if nothing is kept."""
+        """Time before by time after, the median of neighboring turns; 1 if nothing is kept."""
         return 1 / self.ratio if self.kept else 1.0
 
     def _brief(self) -> str:

@@ -194,7 +194,7 @@ class Repeat:
 
     same_bits: whether every value agreed bit for bit; poisoned: how memory was pre-filled between
     the runs ("" when the runner cannot); differing: values that changed, with the largest
-    difference; cause: "uninitialised memory", "order of summation", "chance inside the subject" or
+    difference; cause: "uninitialized memory", "order of summation", "chance inside the subject" or
     how the second run failed; "" when nothing changed.
     """
 
@@ -211,8 +211,8 @@ class Power:
     mistake. A smaller place (a dead channel) can hide more.
 
     rounding_share: part of the rounding expected at the outputs that this node makes; 0 where it
-    was not measured. step: a step of the quantisation around the value, in the same measure; 0
-    where there is none. Smaller errors need not show in a quantised network. smallest_factor: the
+    was not measured. step: a step of the quantization around the value, in the same measure; 0
+    where there is none. Smaller errors need not show in a quantized network. smallest_factor: the
     same for one error of all elements, which a norm behind the value takes away (`smallest_visible`
     is of errors that differ from element to element); None where it is the same.
     """
@@ -334,9 +334,9 @@ class Verdict(Reported):
         return read_json(Verdict, text, SCHEMA)
 
 
-def disallowed(found: Iterable[Precision], allowed: Collection[str]) -> tuple[str, ...]:
+def disallowed(precisions: Iterable[Precision], allowed: Collection[str]) -> tuple[str, ...]:
     """Names of the arithmetics among those found that need leave and are not allowed, each once."""
-    needed = dict.fromkeys(p.format for p in found if p.needs_leave)
+    needed = dict.fromkeys(p.format for p in precisions if p.needs_leave)
     return tuple(name for name in needed if not is_allowed(name, allowed))
 
 

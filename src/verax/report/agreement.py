@@ -18,10 +18,10 @@ SHOWN = 10
 
 def render_agreement(agreement: Agreement, *, verbose: bool = False) -> RenderableType:
     """What `verax check --images` prints. verbose: every disagreement and the whole verdict."""
-    return _Report(agreement, verbose)
+    return _AgreementReport(agreement, verbose)
 
 
-class _Report:
+class _AgreementReport:
     """An agreement as a rich renderable."""
 
     def __init__(self, agreement: Agreement, verbose: bool) -> None:
@@ -29,17 +29,17 @@ class _Report:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         record = self.record
-        word, colour, sentence = HEADLINES[record.kind]
-        yield Text.assemble((f" {word} ", f"bold white on {colour}"), f"  {sentence}")
+        word, color, sentence = HEADLINES[record.kind]
+        yield Text.assemble((f" {word} ", f"bold white on {color}"), f"  {sentence}")
         share = f"{record.agreeing} of {record.images} images: the same choice in {record.output!r}"
         yield Text(f"subject: {record.subject.get('name', '?')}   {share}")
         yield from (Text(f"- {r}") for r in record.reasons)
         if record.disagreements:
             yield _table(record, self.verbose)
         if record.unread:
-            name, why = next(iter(record.unread.items()))
+            name, reason = next(iter(record.unread.items()))
             more = f" and {len(record.unread) - 1} more" if len(record.unread) > 1 else ""
-            yield Text(f"note: not read: {name} ({why}){more}", style="yellow")
+            yield Text(f"note: not read: {name} ({reason}){more}", style="yellow")
         if record.steps:
             yield Text(f"images, such as {record.judged}: {'; '.join(record.steps)}", style="dim")
         if self.verbose or record.kind is Kind.mistake:
@@ -47,14 +47,14 @@ class _Report:
 
 
 def _table(record: Agreement, verbose: bool) -> FittingTable:
-    shown = record.disagreements if verbose else record.disagreements[:SHOWN]
+    listed = record.disagreements if verbose else record.disagreements[:SHOWN]
     of = (
-        f"{len(shown)} of {len(record.disagreements)}"
-        if len(shown) < len(record.disagreements)
+        f"{len(listed)} of {len(record.disagreements)}"
+        if len(listed) < len(record.disagreements)
         else "all"
     )
     columns = (
-        Column("image", whole=True),
+        Column("image", unbroken=True),
         Column("should be", rank=3),
         Column("given", rank=3),
         Column("margin", rank=1),
@@ -62,7 +62,7 @@ def _table(record: Agreement, verbose: bool) -> FittingTable:
         Column("near tie", rank=2),
     )
     rows = []
-    for d in shown:
+    for d in listed:
         sizes = f"{d.margin:.3g}", f"{d.sigma:.3g}"
         near = "yes" if d.near else "no"
         rows.append((d.image, str(d.expected), str(d.given), *sizes, near))

@@ -28,10 +28,10 @@ FULL_PLACES = 1
 
 def render_alignment(alignment: Alignment, *, verbose: bool = False) -> RenderableType:
     """What `verax check A B` prints. verbose: every pair of values and every attribute."""
-    return _Report(alignment, verbose)
+    return _AlignmentReport(alignment, verbose)
 
 
-class _Report:
+class _AlignmentReport:
     """An alignment as a rich renderable."""
 
     def __init__(self, alignment: Alignment, verbose: bool) -> None:
@@ -39,16 +39,17 @@ class _Report:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         record = self.record
-        word, colour, sentence = HEADLINES[record.relation]
-        yield Text.assemble((f" {word} ", f"bold white on {colour}"), f"  {sentence}")
+        word, color, sentence = HEADLINES[record.relation]
+        yield Text.assemble((f" {word} ", f"bold white on {color}"), f"  {sentence}")
         yield Text(f"first: {record.first}   second: {record.second}")
         yield from (Text(f"- {r}") for r in record.reasons)
-        for i, place in enumerate(record.divergences):
+        for i, divergence in enumerate(record.divergences):
             if i < FULL_PLACES or self.verbose:
-                yield _side_by_side(place, self.verbose, record.relation)
+                yield _side_by_side(divergence, self.verbose, record.relation)
             else:
                 yield Text(
-                    f"  also: {_nodes(place.first)} / {_nodes(place.second)}: {place.reason}"
+                    f"  also: {_nodes(divergence.first)} / {_nodes(divergence.second)}: "
+                    f"{divergence.reason}"
                 )
         for m in record.inputs:
             yield Text(f"input {m.second!r} of the second = {m.first!r} of the first, {m.words}")
@@ -66,19 +67,22 @@ def _nodes(layers: tuple[Layer, ...]) -> str:
     return ", ".join(layer.node for layer in layers) or "nothing"
 
 
-def _side_by_side(place: Divergence, verbose: bool, relation: Relation) -> Table:
-    if place.proved:
+def _side_by_side(divergence: Divergence, verbose: bool, relation: Relation) -> Table:
+    if divergence.proved:
         sure = "this alone explains the numbers"
     else:
-        sure = "what differs there" if place.bridged else "where they first differ"
+        sure = "what differs there" if divergence.bridged else "where they first differ"
     title = f"Where they part ({sure})"
     if relation is Relation.no_difference:
         title = "Where their operators are not the same"
     table = Table(title=title, title_justify="left")
     table.add_column("first", overflow="fold")
     table.add_column("second", overflow="fold")
-    differing = {(d.operator, d.attribute) for d in place.attributes}
-    sides = [list(_layer_texts(side, differing, verbose)) for side in (place.first, place.second)]
+    differing = {(d.operator, d.attribute) for d in divergence.attributes}
+    sides = [
+        list(_layer_texts(side, differing, verbose))
+        for side in (divergence.first, divergence.second)
+    ]
     table.add_row(*("\n".join(escape(line) for line in side) or "nothing" for side in sides))
     return table
 
@@ -89,17 +93,21 @@ def _layer_texts(
     """Node, type and value, then the attributes that differ (all where none is known to)."""
     for layer in layers:
         yield f"{layer.node} ({layer.operator}) -> {layer.value}: {layer.type}"
-        known = {a for o, a in differing if o == layer.operator}
+        differing_names = {a for o, a in differing if o == layer.operator}
         for name, value in layer.attributes.items():
-            if verbose or not known or any(k == name or k.startswith(f"{name}: ") for k in known):
+            if (
+                verbose
+                or not differing_names
+                or any(k == name or k.startswith(f"{name}: ") for k in differing_names)
+            ):
                 yield f"  {name} = {value}"
 
 
 def _values(record: Alignment) -> FittingTable:
-    columns = (Column("first", whole=True), Column("second", whole=True), Column("how"))
+    columns = (Column("first", unbroken=True), Column("second", unbroken=True), Column("how"))
     rows = []
     for m in record.matches:
-        how = m.how if m.exact else f"{m.how} (up to rounded weights)"
+        arrangement = m.how if m.exact else f"{m.how} (up to rounded weights)"
         sides = f"{m.first} ({m.first_operator})", f"{m.second} ({m.second_operator})"
-        rows.append((*sides, how))
+        rows.append((*sides, arrangement))
     return FittingTable("Values that agree", columns, rows)

@@ -1,4 +1,4 @@
-"""A `Bisection` for the terminal: who is guilty, of what, since when, and where the proof lies."""
+"""A `Bisection` for the terminal: the faulty nodes, their causes, the step, the minimal cases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from verax.records.bisection import Bisection, Optimisations
-from verax.report.guilty import MOST, guilty_lines, said
+from verax.report.faulty_node import MOST, explanation_line, faulty_lines
 from verax.report.verdict import HEADLINES
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d{5,}(?:e[+-]?\d+)?")
@@ -20,10 +20,10 @@ NODES, LINES = 8, 12
 
 def render_bisection(record: Bisection) -> RenderableType:
     """What `verax bisect` prints."""
-    return _Report(record)
+    return _BisectionReport(record)
 
 
-class _Report:
+class _BisectionReport:
     """A bisection as a rich renderable."""
 
     def __init__(self, record: Bisection) -> None:
@@ -32,31 +32,32 @@ class _Report:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         record = self.record
         verdict = record.verdict
-        word, colour, sentence = HEADLINES[verdict.kind]
-        yield Text.assemble((f" {word} ", f"bold white on {colour}"), f"  {sentence}")
+        word, color, sentence = HEADLINES[verdict.kind]
+        yield Text.assemble((f" {word} ", f"bold white on {color}"), f"  {sentence}")
         yield Text(f"subject: {verdict.subject.get('name', '?')}   searched: {record.method}")
         for cause in verdict.causes[:MOST]:
-            yield Text.assemble(("outside of the network: ", "bold red"), said(cause))
+            yield Text.assemble(("outside of the network: ", "bold red"), explanation_line(cause))
         for blame in verdict.blame if not verdict.causes else ():
-            yield from guilty_lines(blame, searched=True)
+            yield from faulty_lines(blame, searched=True)
         if not verdict.blame:
             yield from (Text(f"- {r}") for r in verdict.reasons)
         if record.optimisations is not None:
-            yield from _brought_by(record.optimisations, "optimisations")
+            yield from _search_lines(record.optimisations, "optimisations")
         if record.accuracy is not None:
-            shown = () if record.optimisations is None else record.optimisations.steps
-            known = {step.name for step in shown}
-            yield from _brought_by(record.accuracy, "accuracy", known)
+            steps = () if record.optimisations is None else record.optimisations.steps
+            described = {step.name for step in steps}
+            yield from _search_lines(record.accuracy, "accuracy", described)
         for case in record.cases:
             alone = "" if case.alone else " (not shown by itself)"
             yield Text.assemble(("minimal case: ", "bold"), f"{case.folder}{alone}")
             yield Text(f"  {case.words}")
-        for value, why in list(record.undecided.items())[:MOST]:
-            yield Text(f"not decided: {value}: {why}", style="yellow")
+        for value, reason in list(record.undecided.items())[:MOST]:
+            yield Text(f"not decided: {value}: {reason}", style="yellow")
         if record.refused:
-            first, why = next(iter(record.refused.items()))
+            first, reason = next(iter(record.refused.items()))
             yield Text(
-                f"note: {len(record.refused)} parts could not be run by themselves; {first}: {why}",
+                f"note: {len(record.refused)} parts could not be run by themselves; {first}: "
+                f"{reason}",
                 style="yellow",
             )
         yield from (Text(f"note: {n}", style="yellow") for n in verdict.notes)
@@ -66,20 +67,23 @@ class _Report:
         )
 
 
-def _brought_by(found: Optimisations, title: str, known: Collection[str] = ()) -> Iterator[Text]:
-    """known: names of steps that were described before."""
-    effort = f"  ({len(found.tried)} of {found.count} steps were run)"
-    style = "bold red" if found.guilty else "bold"
-    yield Text.assemble((f"{title}: ", style), found.words, effort)
-    for tried in found.tried:
-        if tried.words:
-            yield Text(f"  {tried.words} with {tried.name}")
-    for step in found.steps:
-        if step.name in known:
+def _search_lines(
+    search: Optimisations, title: str, described: Collection[str] = ()
+) -> Iterator[Text]:
+    """Yield the lines on a search. described: names of steps that were described before."""
+    effort = f"  ({len(search.tried)} of {search.count} steps were run)"
+    style = "bold red" if search.guilty else "bold"
+    yield Text.assemble((f"{title}: ", style), search.words, effort)
+    for entry in search.tried:
+        if entry.words:
+            yield Text(f"  {entry.words} with {entry.name}")
+    for step in search.steps:
+        if step.name in described:
             continue
         promise = ", exact" if step.exact else ""
         yield Text(
-            f"  {step.part}, from {step.level} on{promise}: step {step.number} of {found.count - 1}"
+            f"  {step.part}, from {step.level} on{promise}: "
+            f"step {step.number} of {search.count - 1}"
             + (f", nodes {', '.join(step.region[:NODES])}" if step.region else "")
             + (f" and {len(step.region) - NODES} more" if len(step.region) > NODES else "")
         )
@@ -93,4 +97,4 @@ def _brought_by(found: Optimisations, title: str, known: Collection[str] = ()) -
 
 def _short(line: str) -> str:
     """A line with numbers of four digits and hashes of eight; the record has all."""
-    return HASH.sub(r"\1", NUMBER.sub(lambda found: f"{float(found[0]):.4g}", line))
+    return HASH.sub(r"\1", NUMBER.sub(lambda match: f"{float(match[0]):.4g}", line))

@@ -37,10 +37,10 @@ class PlainConsole(Console):
     @property
     def size(self) -> ConsoleDimensions:
         """As of `rich`, with the width of a pipe."""
-        found = super().size
+        dimensions = super().size
         if self._has_width or self.is_terminal or os.environ.get("COLUMNS", "").isdigit():
-            return found
-        return ConsoleDimensions(UNLIMITED, found.height)
+            return dimensions
+        return ConsoleDimensions(UNLIMITED, dimensions.height)
 
     @size.setter
     def size(self, new_size: tuple[int, int]) -> None:
@@ -54,5 +54,5 @@ class PlainConsole(Console):
             if segment.control or not CONTROL.search(segment.text):
                 yield segment
             else:
-                text = CONTROL.sub(lambda found: ascii(found[0])[1:-1], segment.text)
+                text = CONTROL.sub(lambda match: ascii(match[0])[1:-1], segment.text)
                 yield Segment(text, segment.style)

@@ -17,10 +17,10 @@ NEAR = {True: "yes", False: "no", None: "undecided"}
 
 def render_evaluation(evaluation: Evaluation, *, verbose: bool = False) -> RenderableType:
     """What `verax evaluate` prints. verbose: every flip."""
-    return _Report(evaluation, verbose)
+    return _EvaluationReport(evaluation, verbose)
 
 
-class _Report:
+class _EvaluationReport:
     """An evaluation as a rich renderable."""
 
     def __init__(self, evaluation: Evaluation, verbose: bool) -> None:
@@ -41,7 +41,7 @@ def _accuracies(record: Evaluation) -> FittingTable:
         sides.append((record.comparison.subject["name"], record.comparison.accuracy))
     k = record.accuracy.k
     metrics = list(record.accuracy.metrics)
-    columns = [Column("implementation", whole=True), Column("top-1", rank=2)]
+    columns = [Column("implementation", unbroken=True), Column("top-1", rank=2)]
     columns += [Column("95 % interval")]
     columns += [Column(f"top-{k}", rank=1)] if k > 1 else []
     columns += [Column(name, rank=3) for name in metrics]
@@ -61,10 +61,10 @@ def _share(share: Share) -> tuple[str, str]:
     )
 
 
-def _class(number: int | None, classes: Sequence[str]) -> str:
-    if number is None:
+def _class(index: int | None, classes: Sequence[str]) -> str:
+    if index is None:
         return "?"
-    return f"{number} {classes[number]}" if number < len(classes) else str(number)
+    return f"{index} {classes[index]}" if index < len(classes) else str(index)
 
 
 def _flips(comparison: Comparison, classes: Sequence[str], verbose: bool) -> RenderResult:
@@ -77,7 +77,7 @@ def _flips(comparison: Comparison, classes: Sequence[str], verbose: bool) -> Ren
         return
     flips = comparison.flips if verbose else comparison.flips[:SHOWN]
     columns = (
-        Column("sample", whole=True),
+        Column("sample", unbroken=True),
         *(Column(name, rank=3) for name in ("label", "model", "subject", "float64")),
         Column("margin", rank=1),
         Column("rounding moves it by"),
@@ -85,18 +85,20 @@ def _flips(comparison: Comparison, classes: Sequence[str], verbose: bool) -> Ren
     )
     rows = []
     for f in flips:
-        chosen = (_class(c, classes) for c in (f.label, f.model, f.subject, f.meaning))
+        names = (_class(c, classes) for c in (f.label, f.model, f.subject, f.meaning))
         near = NEAR[f.near] + (f": {f.why}" if f.why else "")
-        rows.append((f.sample, *chosen, f"{f.margin:.3g}", f"{f.sigma:.3g}", near))
+        rows.append((f.sample, *names, f"{f.margin:.3g}", f"{f.sigma:.3g}", near))
     yield FittingTable(
         _title("Samples that flip", len(flips), len(comparison.flips)), columns, rows
     )
-    ways = comparison.confusion if verbose else comparison.confusion[:SHOWN]
-    title = _title("From class to class", len(ways), len(comparison.confusion))
-    columns = (Column("model", whole=True), Column("subject", whole=True), Column("samples"))
-    rows = [(_class(w.model, classes), _class(w.subject, classes), str(w.count)) for w in ways]
+    confusions = comparison.confusion if verbose else comparison.confusion[:SHOWN]
+    title = _title("From class to class", len(confusions), len(comparison.confusion))
+    columns = (Column("model", unbroken=True), Column("subject", unbroken=True), Column("samples"))
+    rows = [
+        (_class(w.model, classes), _class(w.subject, classes), str(w.count)) for w in confusions
+    ]
     yield FittingTable(title, columns, rows)
 
 
-def _title(what: str, shown: int, total: int) -> str:
-    return f"{what} ({'all' if shown == total else f'{shown} of {total}'})"
+def _title(heading: str, count: int, total: int) -> str:
+    return f"{heading} ({'all' if count == total else f'{count} of {total}'})"

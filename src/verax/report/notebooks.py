@@ -1,4 +1,4 @@
-"""A report as HTML for notebooks: the terminal's own, colours included."""
+"""A report as HTML for notebooks: the terminal's own, colors included."""
 
 from __future__ import annotations
 

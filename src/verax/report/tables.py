@@ -23,12 +23,12 @@ SIDES = 3
 
 @dataclass(frozen=True)
 class Column:
-    """A column by its title. whole: its cells are names, never folded as long as the terminal is
+    """A column by its title. unbroken: its cells are names, never folded as long as the terminal is
     wider, and it is never left out. rank: columns of the lowest rank are left out first. breaks:
     its words may be broken, too."""
 
     title: str
-    whole: bool = False
+    unbroken: bool = False
     rank: int = 0
     breaks: bool = False
 
@@ -42,48 +42,48 @@ class FittingTable:
         self.title, self.columns, self.rows = title, tuple(columns), [tuple(row) for row in rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = self._shown(options.max_width)
-        widths = self._widths(shown, options.max_width)
+        columns = self._fitting_columns(options.max_width)
+        widths = self._widths(columns, options.max_width)
         table = Table()
-        for i in shown:
+        for i in columns:
             table.add_column(Text(self.columns[i].title), width=widths[i], overflow="fold")
         for row in self.rows:
-            table.add_row(*(Text(row[i]) for i in shown))
+            table.add_row(*(Text(row[i]) for i in columns))
         if self.title:
             yield Text(self.title, style="italic")
         yield table
-        left = [c.title for i, c in enumerate(self.columns) if i not in shown]
+        left = [c.title for i, c in enumerate(self.columns) if i not in columns]
         if left:
             yield Text(f"  left out for want of width: {', '.join(left)}", style="dim")
 
-    def _shown(self, width: int) -> list[int]:
-        """Numbers of the columns that are shown."""
-        shown = list(range(len(self.columns)))
-        while sum(self._least(i) + SIDES for i in shown) + 1 > width:
-            able = [i for i in shown if not self.columns[i].whole]
+    def _fitting_columns(self, width: int) -> list[int]:
+        """Indices of the columns that fit."""
+        columns = list(range(len(self.columns)))
+        while sum(self._min_width(i) + SIDES for i in columns) + 1 > width:
+            able = [i for i in columns if not self.columns[i].unbroken]
             if not able:
                 break
-            shown.remove(min(able, key=lambda i: (self.columns[i].rank, -i)))
-        return shown
+            columns.remove(min(able, key=lambda i: (self.columns[i].rank, -i)))
+        return columns
 
-    def _widths(self, shown: Sequence[int], width: int) -> dict[int, int]:
-        """Characters of each column: as wide as its text, or the widest made narrower alike."""
-        natural = {i: max(map(cell_len, self._lines(i))) for i in shown}
-        spare = width - 1 - SIDES * len(shown)
-        for least in ({i: self._least(i) for i in shown}, dict.fromkeys(shown, 1)):
+    def _widths(self, columns: Sequence[int], width: int) -> dict[int, int]:
+        """Width of each column in characters: its text's, or all capped alike at a smaller one."""
+        natural = {i: max(map(cell_len, self._lines(i))) for i in columns}
+        spare = width - 1 - SIDES * len(columns)
+        for min_widths in ({i: self._min_width(i) for i in columns}, dict.fromkeys(columns, 1)):
             for cap in range(max(natural.values()), 0, -1):
-                widths = {i: max(least[i], min(w, cap)) for i, w in natural.items()}
+                widths = {i: max(min_widths[i], min(w, cap)) for i, w in natural.items()}
                 if sum(widths.values()) <= spare:
                     return widths
-        return dict.fromkeys(shown, 1)
+        return dict.fromkeys(columns, 1)
 
     def _lines(self, i: int) -> list[str]:
         texts = [self.columns[i].title, *(row[i] for row in self.rows)]
         return [line for text in texts for line in (text.splitlines() or [""])]
 
-    def _least(self, i: int) -> int:
+    def _min_width(self, i: int) -> int:
         """Characters that a column needs so that no word of it is cut."""
-        if self.columns[i].whole:
+        if self.columns[i].unbroken:
             title = max(map(cell_len, self.columns[i].title.split()), default=0)
             return max([title, *(cell_len(row[i]) for row in self.rows)])
         longest = max((cell_len(w) for line in self._lines(i) for w in line.split()), default=1)

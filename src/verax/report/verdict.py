@@ -11,7 +11,7 @@ from rich.text import Text
 
 from verax.base.figures import times
 from verax.records.verdict import Finding, Kind, Precision, Repeat, Verdict
-from verax.report.guilty import MOST, guilty_lines, said, some
+from verax.report.faulty_node import MOST, explanation_line, faulty_lines, list_names
 from verax.report.plain_figures import figures_line, misleading
 from verax.report.tables import Column, FittingTable
 
@@ -51,10 +51,10 @@ BY_BOUND = ("hard bound", "quantum")
 
 def render_verdict(verdict: Verdict, *, verbose: bool = False) -> RenderableType:
     """What `verax check` prints. verbose: every judged value, and the environment."""
-    return _Report(verdict, verbose)
+    return _VerdictReport(verdict, verbose)
 
 
-class _Report:
+class _VerdictReport:
     """A verdict as a rich renderable."""
 
     def __init__(self, verdict: Verdict, verbose: bool) -> None:
@@ -62,17 +62,17 @@ class _Report:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         verdict = self.verdict
-        word, colour, sentence = HEADLINES[verdict.kind]
-        yield Text.assemble((f" {word} ", f"bold white on {colour}"), f"  {sentence}")
+        word, color, sentence = HEADLINES[verdict.kind]
+        yield Text.assemble((f" {word} ", f"bold white on {color}"), f"  {sentence}")
         yield Text(f"subject: {verdict.subject.get('name', '?')}   seen: {verdict.method}")
         for cause in verdict.causes[:MOST]:
-            yield Text.assemble(("outside of the network: ", "bold red"), said(cause))
-        shown = len(verdict.blame) if self.verbose else BLAMED_SHOWN
-        for blame in verdict.blame[:shown]:
-            yield from guilty_lines(blame, searched=bool(blame.explanations or blame.structure))
-        if verdict.blame[shown:]:
-            more = some(b.node for b in verdict.blame[shown:])
-            yield Text(f"guilty as well: {len(verdict.blame) - shown} more ({more})")
+            yield Text.assemble(("outside of the network: ", "bold red"), explanation_line(cause))
+        count = len(verdict.blame) if self.verbose else BLAMED_SHOWN
+        for blame in verdict.blame[:count]:
+            yield from faulty_lines(blame, searched=bool(blame.explanations or blame.structure))
+        if verdict.blame[count:]:
+            more = list_names(b.node for b in verdict.blame[count:])
+            yield Text(f"guilty as well: {len(verdict.blame) - count} more ({more})")
         if not verdict.blame:
             yield from self._lines([f"- {r}" for r in verdict.reasons])
         yield from _precisions(verdict.precisions)
@@ -99,7 +99,9 @@ class _Report:
             )
         yield from self._lines(comparisons)
         if verdict.unchecked:
-            yield Text(f"not judged: {len(verdict.unchecked)} nodes ({some(verdict.unchecked)})")
+            yield Text(
+                f"not judged: {len(verdict.unchecked)} nodes ({list_names(verdict.unchecked)})"
+            )
         yield from self._lines([f"note: {n}" for n in verdict.notes], style="yellow")
         inputs = [
             f"input {i.name}: {i.type}, {i.origin}; SHA-256 {i.sha256[:12]}" for i in verdict.inputs
@@ -111,28 +113,28 @@ class _Report:
 
     def _lines(self, lines: Sequence[str], style: str = "") -> Iterator[Text]:
         """The first of many lines; with --verbose all."""
-        shown = len(lines) if self.verbose else LISTED
-        yield from (Text(line, style=style) for line in lines[:shown])
-        if lines[shown:]:
-            yield Text(f"  and {len(lines) - shown} more (--verbose lists them)", style=style)
+        count = len(lines) if self.verbose else LISTED
+        yield from (Text(line, style=style) for line in lines[:count])
+        if lines[count:]:
+            yield Text(f"  and {len(lines) - count} more (--verbose lists them)", style=style)
 
 
-def _precisions(found: tuple[Precision, ...]) -> Iterator[Text]:
+def _precisions(precisions: tuple[Precision, ...]) -> Iterator[Text]:
     """One line for each arithmetic, the commonest first."""
-    for name, count in Counter(p.format for p in found).most_common():
-        own = [p for p in found if p.format == name]
+    for name, count in Counter(p.format for p in precisions).most_common():
+        own = [p for p in precisions if p.format == name]
         sure = "confirmed by recomputing" if all(p.confirmed for p in own) else "judged by its size"
         unit = math.log2(own[0].unit_roundoff) if own[0].unit_roundoff > 0 else -math.inf
         yield Text.assemble(
             ("arithmetic: ", "bold yellow"),
-            f"{name} in {count} value{'s' * (count > 1)} ({some(p.node for p in own)}), one "
+            f"{name} in {count} value{'s' * (count > 1)} ({list_names(p.node for p in own)}), one "
             f"rounding is about 2^{unit:.1f}; {sure}{_lost(own)}",
         )
 
 
-def _lost(found: Sequence[Precision]) -> str:
+def _lost(precisions: Sequence[Precision]) -> str:
     """What an unstable algorithm cost; "" for a stable one."""
-    lost = max(p.lost_digits for p in found)
+    lost = max(p.lost_digits for p in precisions)
     return f"; up to {lost:.1f} decimal digits are lost" if lost > 0 else ""
 
 
@@ -143,7 +145,7 @@ def _repeated(repeat: Repeat, verbose: bool) -> Iterator[Text]:
         if verbose:
             yield Text(f"asked {repeat.runs} times{poisoned}: the same bits")
         return
-    changed = some(f"{value} by up to {size:.3g}" for value, size in repeat.differing.items())
+    changed = list_names(f"{value} by up to {size:.3g}" for value, size in repeat.differing.items())
     cause = f"; cause: {repeat.cause}" if repeat.cause else ""
     yield Text.assemble(
         ("does not repeat itself: ", "bold red"),
@@ -153,7 +155,7 @@ def _repeated(repeat: Repeat, verbose: bool) -> Iterator[Text]:
 
 def _outputs(findings: Sequence[Finding]) -> FittingTable:
     columns = (
-        Column("output", whole=True),
+        Column("output", unbroken=True),
         Column("verdict", rank=4),
         Column("largest difference", rank=3),
         Column("relative", rank=1),
@@ -162,22 +164,22 @@ def _outputs(findings: Sequence[Finding]) -> FittingTable:
     )
     rows = []
     for f in findings:
-        place = ""
+        worst_text = ""
         if f.worst:
             worst = f.worst[0]
             at = ", ".join(map(str, worst.index))
-            place = f"[{at}]: {worst.given:.7g}, should be {worst.expected:.7g}"
+            worst_text = f"[{at}]: {worst.given:.7g}, should be {worst.expected:.7g}"
         sizes = f"{f.plain.max_abs:.3g}", f"{f.plain.max_rel:.3g}", f"{f.plain.cosine:.7f}"
-        rows.append((f.value, f.kind.value, *sizes, place))
+        rows.append((f.value, f.kind.value, *sizes, worst_text))
     return FittingTable("Outputs against the float64 meaning", columns, rows)
 
 
 def _nodes(findings: Sequence[Finding], verbose: bool) -> FittingTable:
     ranked = sorted(findings, key=lambda f: (f.kind is not Kind.mistake, -f.statistic))
-    shown = findings if verbose else ranked[:NODES_SHOWN]
+    listed = findings if verbose else ranked[:NODES_SHOWN]
     title = "Every judged value" if verbose else f"Most suspicious of {len(findings)} judged values"
     columns = (
-        Column("node", whole=True),
+        Column("node", unbroken=True),
         Column("operator", rank=2),
         Column("verdict", rank=4),
         Column("error / allowed", rank=3),
@@ -185,7 +187,7 @@ def _nodes(findings: Sequence[Finding], verbose: bool) -> FittingTable:
         Column("worst in", rank=1),
     )
     rows = [
-        (f.node, f.operator, f.kind.value, times(_over_allowed(f)), f.test, f.group) for f in shown
+        (f.node, f.operator, f.kind.value, times(_over_allowed(f)), f.test, f.group) for f in listed
     ]
     return FittingTable(title, columns, rows)
 

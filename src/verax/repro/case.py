@@ -16,7 +16,7 @@ from verax.judge.protocol import Runner
 from verax.judge.regions.network import survey
 from verax.records.verdict import Blame, Kind
 from verax.reference.evaluate import bind_symbols, evaluate
-from verax.repro.shrink import Small, shrink
+from verax.repro.shrink import SmallCase, shrink
 
 GROWTH = (1, 3, 7)
 """Nodes before a guilty one that are added when it shows nothing by itself."""
@@ -36,7 +36,7 @@ class MinimalCase:
     graph: Graph
     inputs: Values
     expected: Values
-    given: Values
+    actual: Values
     alone: bool
     words: str
 
@@ -44,40 +44,40 @@ class MinimalCase:
 def minimal_case(
     graph: Graph,
     subject: Runner,
-    guilty: FaultyPart,
+    faulty: FaultyPart,
     inputs: Mapping[str, np.ndarray],
     *,
     seed: int = 0,
 ) -> MinimalCase:
-    """The smallest part around `guilty` on which the subject is wrong when it runs it alone.
+    """The smallest part around `faulty` on which the subject is wrong when it runs it alone.
 
     graph, inputs: the whole network and its inputs, for when more of it is needed. Raises
     `VeraxError` when the meaning of the part cannot be evaluated.
     """
     maker = _Maker(graph, subject, inputs, seed)
-    recorded = Small(guilty.graph, dict(guilty.inputs), dict(guilty.actual))
+    recorded = SmallCase(faulty.graph, dict(faulty.inputs), dict(faulty.actual))
     if not subject.capabilities.truncates:
         words = "the subject cannot be run on a part of the network: its answer was recorded inside"
-        return _finished(guilty, recorded, False, words)
-    for found, words in maker.candidates(guilty):
-        given = maker.wrong(found.graph, found.inputs)
-        if given is None:
+        return _finished(faulty, recorded, False, words)
+    for candidate, words in maker.candidates(faulty):
+        actual = maker.wrong(candidate.graph, candidate.inputs)
+        if actual is None:
             continue
-        whole = Small(found.graph, found.inputs, given)
-        small = shrink(whole, maker.wrong, weights=not subject.capabilities.own_weights)
-        kept = f"; kept of it: {small.words}" if small.kept else ""
-        return _finished(guilty, small, True, words + kept)
+        full_case = SmallCase(candidate.graph, candidate.inputs, actual)
+        small = shrink(full_case, maker.wrong, weights=not subject.capabilities.own_weights)
+        note = f"; kept of it: {small.words}" if small.retained else ""
+        return _finished(faulty, small, True, words + note)
     words = (
         "run by itself, this part is right: the mistake needs more of the network around it; what "
         "the subject gave inside the network is recorded"
     )
-    return _finished(guilty, recorded, False, words)
+    return _finished(faulty, recorded, False, words)
 
 
-def _finished(guilty: FaultyPart, small: Small, alone: bool, words: str) -> MinimalCase:
+def _finished(faulty: FaultyPart, small: SmallCase, alone: bool, words: str) -> MinimalCase:
     expected = evaluate(small.graph, small.inputs)
     return MinimalCase(
-        guilty.blame, small.graph, small.inputs, dict(expected), small.given, alone, words
+        faulty.blame, small.graph, small.inputs, dict(expected), small.actual, alone, words
     )
 
 
@@ -96,60 +96,60 @@ class _Maker:
         self.graph = with_known_constants(specialise(graph, bind_symbols(graph, self.inputs)))
 
     def wrong(self, graph: Graph, inputs: Values) -> Values | None:
-        """What the subject gives on a graph, if that is a mistake."""
+        """The subject's outputs on a graph if they are a mistake, else None."""
         try:
-            shown = self.subject.run(graph, inputs)
-            given = {
-                v: conform(np.asarray(shown[v]), graph.types[v].dtype)
+            results = self.subject.run(graph, inputs)
+            actual = {
+                v: conform(np.asarray(results[v]), graph.types[v].dtype)
                 for v in graph.outputs
-                if v in shown
+                if v in results
             }
-            found = survey(
+            result = survey(
                 graph,
                 inputs,
-                given,
+                actual,
                 seed=self.seed,
                 measure_power=False,
                 find_precision=False,
             )
         except VeraxError:
             return None
-        return given if any(f.kind is Kind.mistake for f in found.findings) else None
+        return actual if any(f.kind is Kind.mistake for f in result.findings) else None
 
-    def candidates(self, guilty: FaultyPart) -> Iterator[tuple[Small, str]]:
+    def candidates(self, faulty: FaultyPart) -> Iterator[tuple[SmallCase, str]]:
         """The part itself, then larger and larger parts that end where it ends."""
-        count = len(guilty.graph.nodes)
-        what = "one operator" if count == 1 else f"{count} operators"
-        own = Small(guilty.graph, dict(guilty.inputs), dict(guilty.actual))
-        yield own, f"{what} on the inputs that it had inside the network"
+        count = len(faulty.graph.nodes)
+        size = "one operator" if count == 1 else f"{count} operators"
+        own = SmallCase(faulty.graph, dict(faulty.inputs), dict(faulty.actual))
+        yield own, f"{size} on the inputs that it had inside the network"
         for more in GROWTH:
-            part = self._grown(guilty, more)
-            if part is not None:
-                yield part, f"{what} and up to {more} before it: by itself it is right"
+            larger = self._grown(faulty, more)
+            if larger is not None:
+                yield larger, f"{size} and up to {more} before it: by itself it is right"
 
-    def _grown(self, guilty: FaultyPart, more: int) -> Small | None:
+    def _grown(self, faulty: FaultyPart, more: int) -> SmallCase | None:
         """The part with `more` nodes before it, on the subject's own values there."""
-        nodes = _before(self.graph, set(guilty.graph.outputs), len(guilty.graph.nodes) + more)
-        made = {v for n in nodes for v in n.outputs}
+        nodes = _before(self.graph, set(faulty.graph.outputs), len(faulty.graph.nodes) + more)
+        produced = {v for n in nodes for v in n.outputs}
         read = {v for n in nodes for v in n.inputs if v is not None}
-        needed = [v for v in read - made if v not in self.graph.constants]
+        needed = [v for v in read - produced if v not in self.graph.constants]
         try:
-            part = cut(self.graph, needed, guilty.graph.outputs)
+            subgraph = cut(self.graph, needed, faulty.graph.outputs)
             values = dict(self.inputs)
-            inner = [v for v in part.inputs if v not in values]
+            inner = [v for v in subgraph.inputs if v not in values]
             if inner:
                 values |= self.subject.run(cut(self.graph, self.inputs, inner), self.inputs)
-            return Small(part, {v: np.asarray(values[v]) for v in part.inputs}, {})
+            return SmallCase(subgraph, {v: np.asarray(values[v]) for v in subgraph.inputs}, {})
         except (VeraxError, KeyError):
             return None
 
 
 def _before(graph: Graph, outputs: set[str], count: int) -> list[Node]:
     """The last `count` nodes that lead to `outputs`."""
-    found: list[Node] = []
+    nodes: list[Node] = []
     needed = set(outputs)
     for node in reversed(graph.nodes):
-        if len(found) < count and needed & set(node.outputs):
-            found.append(node)
+        if len(nodes) < count and needed & set(node.outputs):
+            nodes.append(node)
             needed |= {v for v in node.inputs if v is not None}
-    return found
+    return nodes

@@ -106,8 +106,8 @@ def _runtime(kind: str, facts: Mapping[str, str], outputs: list[str], alone: boo
     elif kind == "onnxruntime":
         text = ONNX_RUNTIME.format(level=EXACT_LEVELS[facts.get("optimisation", "all")])
     elif kind == "openvino":
-        asked = facts.get("precision", "default")
-        settings = {} if asked == "default" else {"INFERENCE_PRECISION_HINT": asked}
+        precision = facts.get("precision", "default")
+        settings = {} if precision == "default" else {"INFERENCE_PRECISION_HINT": precision}
         text = OPENVINO.format(settings=repr(settings).replace("'", '"'))
     elif kind == "tvm":
         text = TVM.format(outputs=outputs)
@@ -117,6 +117,6 @@ def _runtime(kind: str, facts: Mapping[str, str], outputs: list[str], alone: boo
         text = VERAX.format(level=facts.get("opt_level", "1"))
     else:
         text = RECORDED
-    imports, _, rest = text.partition("\n\n") if "import " in text else ("", "", text)
-    lines = [*([imports] if imports else []), "", LOADING + rest.rstrip("\n")]
+    imports, _, body = text.partition("\n\n") if "import " in text else ("", "", text)
+    lines = [*([imports] if imports else []), "", LOADING + body.rstrip("\n")]
     return "\n".join(lines)

@@ -47,80 +47,80 @@ class Crop:
 
 
 @dataclass(frozen=True)
-class Small:
+class SmallCase:
     """A case: its graph, inputs and what the subject gave. kept: how many of what there were at
     first are left, as (now, then) by name."""
 
     graph: Graph
     inputs: Values
-    given: Values
-    kept: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    actual: Values
+    retained: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def words(self) -> str:
         """What was left out, for a README."""
-        return ", ".join(f"{now} of {then} {what}s" for what, (now, then) in self.kept.items())
+        return ", ".join(f"{now} of {then} {item}s" for item, (now, then) in self.retained.items())
 
 
-def shrink(case: Small, judge: Judge, *, weights: bool) -> Small:
+def shrink(case: SmallCase, judge: Judge, *, weights: bool) -> SmallCase:
     """The smallest case found. weights: whether the subject takes weights from the graph (it does
     not when it runs a file of its own)."""
     left = MAX_TRIES
-    settled: set[str] = set()
+    exhausted: set[str] = set()
     while True:
-        open_ = [c for c in crops(case.graph, weights=weights) if c.words not in settled]
+        open_ = [c for c in crops(case.graph, weights=weights) if c.words not in exhausted]
         if not open_:
             return case
         crop = open_[0]
-        settled.add(crop.words)
+        exhausted.add(crop.words)
         for start, stop in _attempts(case, crop):
             if left == 0:
                 return case
             left -= 1
             smaller = _cropped(case, crop, start, stop)
-            given = None if smaller is None else judge(smaller.graph, smaller.inputs)
-            if smaller is None or given is None:
+            actual = None if smaller is None else judge(smaller.graph, smaller.inputs)
+            if smaller is None or actual is None:
                 continue
-            _, then = case.kept.get(crop.words, (0, crop.size))
-            kept = {**case.kept, crop.words: (stop - start, then)}
-            case = dataclasses.replace(smaller, given=given, kept=kept)
+            _, then = case.retained.get(crop.words, (0, crop.size))
+            retained = {**case.retained, crop.words: (stop - start, then)}
+            case = dataclasses.replace(smaller, actual=actual, retained=retained)
             if stop - start > crop.enough:
-                settled.discard(crop.words)
+                exhausted.discard(crop.words)
             break
 
 
-def _attempts(case: Small, crop: Crop) -> list[tuple[int, int]]:
+def _attempts(case: SmallCase, crop: Crop) -> list[tuple[int, int]]:
     """Ranges to keep: the few things where the error is largest, then halves."""
     half = (crop.size + 1) // 2
     worst = _worst(case, crop) or 0
     first = max(0, min(worst - crop.enough // 2, crop.size - crop.enough))
-    halves = sorted([(0, half), (half, crop.size)], key=lambda r: not r[0] <= worst < r[1])
-    return list(dict.fromkeys([(first, first + crop.enough), *halves]))
+    half_ranges = sorted([(0, half), (half, crop.size)], key=lambda r: not r[0] <= worst < r[1])
+    return list(dict.fromkeys([(first, first + crop.enough), *half_ranges]))
 
 
-def _worst(case: Small, crop: Crop) -> int | None:
+def _worst(case: SmallCase, crop: Crop) -> int | None:
     """The thing in which the largest error lies, where things can be told in the output."""
-    value, given = next(iter(case.given.items()))
-    if crop.output_axis is None or crop.output_axis >= given.ndim:
+    value, actual = next(iter(case.actual.items()))
+    if crop.output_axis is None or crop.output_axis >= actual.ndim:
         return None
     expected = evaluate(case.graph, case.inputs, keep=[value])[value]
-    if expected.shape != given.shape or not given.size:
+    if expected.shape != actual.shape or not actual.size:
         return None
-    error = np.nan_to_num(np.abs(given.astype(np.float64) - expected), nan=np.inf)
+    error = np.nan_to_num(np.abs(actual.astype(np.float64) - expected), nan=np.inf)
     index = np.unravel_index(int(error.argmax()), error.shape)[crop.output_axis]
-    return int(index) * crop.size // given.shape[crop.output_axis]
+    return int(index) * crop.size // actual.shape[crop.output_axis]
 
 
 def crops(graph: Graph, *, weights: bool) -> list[Crop]:
     """What can be left out of a graph, the largest savings first."""
-    found = [_batch(graph)]
+    candidates = [_batch(graph)]
     if len(graph.nodes) == 1:
         (node,) = graph.nodes
-        found += _channels(graph, node)
-        found += _spatial(graph, node)
+        candidates += _channels(graph, node)
+        candidates += _spatial(graph, node)
     return [
         c
-        for c in found
+        for c in candidates
         if c is not None
         and c.size > c.enough
         and (weights or not set(c.axes) & set(graph.constants))
@@ -151,9 +151,9 @@ def _channels(graph: Graph, node: Node) -> list[Crop | None]:
             axes = {x: (1, channels // op.groups), w: (0, first // op.groups)}
             axes |= {v: (0, per_bias) for v in bias}
             return [Crop("group", op.groups, axes, 1, groups=True)]
-        made = (first, second)[out]
+        output_channels = (first, second)[out]
         return [
-            Crop("output channel", made, {w: (out, 1), **{v: (0, 1) for v in bias}}, 1),
+            Crop("output channel", output_channels, {w: (out, 1), **{v: (0, 1) for v in bias}}, 1),
             Crop("input channel", channels, {x: (1, 1), w: (into, 1)}),
         ]
     if isinstance(op, Gemm) and len(shape[1]) == 2:
@@ -200,16 +200,16 @@ def _spatial(graph: Graph, node: Node) -> list[Crop | None]:
     ]
 
 
-def _cropped(case: Small, crop: Crop, start: int, stop: int) -> Small | None:
+def _cropped(case: SmallCase, crop: Crop, start: int, stop: int) -> SmallCase | None:
     """The case with only the things from `start` to `stop`; None when it makes no graph."""
 
     def sliced(name: str, array: np.ndarray) -> np.ndarray:
         if name not in crop.axes:
             return array
         axis, unit = crop.axes[name]
-        where = [slice(None)] * array.ndim
-        where[axis] = slice(start * unit, stop * unit)
-        return np.ascontiguousarray(array[tuple(where)])
+        slices = [slice(None)] * array.ndim
+        slices[axis] = slice(start * unit, stop * unit)
+        return np.ascontiguousarray(array[tuple(slices)])
 
     inputs = {v: sliced(v, a) for v, a in case.inputs.items()}
     b = Builder(case.graph.name)

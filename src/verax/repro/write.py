@@ -60,18 +60,18 @@ def prepare(folder: str | os.PathLike[str], *, force: bool = False) -> Path:
     return path
 
 
-def write_case(case: MinimalCase, subject: Runner, folder: Path, number: int = 1) -> Case:
+def write_case(case: MinimalCase, subject: Runner, folder: Path, index: int = 1) -> Case:
     """Write `case` into a sub-folder of `folder`; what was written.
 
     Raises `UsageError` when a file cannot be written.
     """
-    place = folder / f"{number:02}_{_plain(case.blame.node)}"
+    case_folder = folder / f"{index:02}_{_plain(case.blame.node)}"
     title = _title(case, subject)
     files = {
         "graph.txt": str(case.graph).encode(),
         "input.npz": _npz(case.inputs),
         "expected.npz": _npz(_expected(case)),
-        "given.npz": _npz(case.given),
+        "given.npz": _npz(case.actual),
     }
     model, without = _model(case, subject)
     if model is not None:
@@ -83,26 +83,26 @@ def write_case(case: MinimalCase, subject: Runner, folder: Path, number: int = 1
     files["show.py"] = script.encode()
     files["verdict.json"] = _verdict(case, subject).to_json().encode() + b"\n"
     files["README.md"] = _readme(case, subject, title, without).encode()
-    with staging_folder(place) as draft:
+    with staging_folder(case_folder) as draft:
         for name, content in files.items():
             with atomic_write(draft / name) as stream:
                 stream.write(content)
-        prepare(place, force=True)
+        prepare(case_folder, force=True)
         try:
             for name in files:
-                os.replace(draft / name, place / name)
+                os.replace(draft / name, case_folder / name)
         except OSError as error:
             raise UsageError(
-                f"the case cannot be written: {error.strerror or error}", place=str(place)
+                f"the case cannot be written: {error.strerror or error}", place=str(case_folder)
             ) from error
     nodes = tuple(n.name or n.outputs[0] for n in case.graph.nodes)
-    return Case(str(place), nodes, tuple(files), case.alone, case.words)
+    return Case(str(case_folder), nodes, tuple(files), case.alone, case.words)
 
 
 def write_cases(
     graph: Graph,
     subject: Runner,
-    found: BisectionResult,
+    result: BisectionResult,
     folder: Path,
     *,
     options: CheckOptions = CHECKED_AS_USUAL,
@@ -115,41 +115,43 @@ def write_cases(
     Raises `UsageError` when a file cannot be written.
     """
     cases, notes = [], []
-    if len(found.faulty) > MOST_CASES:
-        notes.append(f"minimal cases were made of the first {MOST_CASES} of {len(found.faulty)}")
-    seed = found.record.verdict.seed
-    chosen = found.faulty[:MOST_CASES]
-    for number, guilty in enumerate(chosen, 1):
+    if len(result.faulty) > MOST_CASES:
+        notes.append(f"minimal cases were made of the first {MOST_CASES} of {len(result.faulty)}")
+    seed = result.record.verdict.seed
+    selected = result.faulty[:MOST_CASES]
+    for index, faulty in enumerate(selected, 1):
         if progress is not None:
-            progress(number - 1, len(chosen), f"a minimal case of {guilty.blame.node}")
+            progress(index - 1, len(selected), f"a minimal case of {faulty.blame.node}")
         try:
             with judging(subject, options):
-                case = minimal_case(graph, subject, guilty, found.inputs, seed=seed)
+                case = minimal_case(graph, subject, faulty, result.inputs, seed=seed)
         except VeraxError as error:
-            notes.append(f"no minimal case for {guilty.blame.node}: {error.cause}")
+            notes.append(f"no minimal case for {faulty.blame.node}: {error.cause}")
             continue
-        cases.append(write_case(case, subject, folder, number))
-    verdict = found.record.verdict
+        cases.append(write_case(case, subject, folder, index))
+    verdict = result.record.verdict
     verdict = dataclasses.replace(verdict, notes=(*verdict.notes, *notes))
-    return dataclasses.replace(found.record, verdict=verdict, cases=tuple(cases))
+    return dataclasses.replace(result.record, verdict=verdict, cases=tuple(cases))
 
 
 def _title(case: MinimalCase, subject: Runner) -> str:
     blame = case.blame
-    what = f"{blame.operator} node {blame.node!r}"
+    subject_text = f"{blame.operator} node {blame.node!r}"
     if len(case.graph.nodes) > 1:
-        what = f"{len(case.graph.nodes)} nodes up to {blame.node!r}"
+        subject_text = f"{len(case.graph.nodes)} nodes up to {blame.node!r}"
     version = subject.describe().get("version", "")
-    return f"What {' '.join(filter(None, (_public(subject.name), version)))} gives for {what}."
+    return (
+        f"What {' '.join(filter(None, (_public(subject.name), version)))} gives for {subject_text}."
+    )
 
 
 def _model(case: MinimalCase, subject: Runner) -> tuple[bytes | None, str]:
     """The ONNX model that the subject runs for this case, or None and why there is none."""
     try:
         if isinstance(subject, OnnxRunner) and case.alone:
-            found = subject.model_for(case.graph)
-            data = found if isinstance(found, bytes) else Path(found).read_bytes()
-            return _declared(data, case.given), ""
+            answer = subject.model_for(case.graph)
+            data = answer if isinstance(answer, bytes) else Path(answer).read_bytes()
+            return _declared(data, case.actual), ""
         graph = case.graph
         if isinstance(subject, NetworkRunner) and case.alone:
             graph = subject.part(graph)
@@ -159,12 +161,12 @@ def _model(case: MinimalCase, subject: Runner) -> tuple[bytes | None, str]:
         return None, f"There is no model.onnx: {cause}."
 
 
-def _declared(model: bytes, given: Mapping[str, np.ndarray]) -> bytes:
+def _declared(model: bytes, actual: Mapping[str, np.ndarray]) -> bytes:
     """The model with the types of its outputs, which a part of a file need not state."""
     proto = onnx.load_model_from_string(model)
     for output in proto.graph.output:
-        if output.name in given and not output.type.HasField("tensor_type"):
-            array = given[output.name]
+        if output.name in actual and not output.type.HasField("tensor_type"):
+            array = actual[output.name]
             typed = helper.make_tensor_value_info(
                 output.name, CODES[DType.of(array)], list(array.shape)
             )
@@ -174,12 +176,12 @@ def _declared(model: bytes, given: Mapping[str, np.ndarray]) -> bytes:
 
 def _expected(case: MinimalCase) -> dict[str, np.ndarray]:
     """Expected values in their element types, and in float64."""
-    found = {}
+    arrays = {}
     for value, exact in case.expected.items():
         with np.errstate(over="ignore", invalid="ignore"):
-            found[value] = exact.astype(case.graph.types[value].dtype.numpy)
-        found[value + FLOAT64] = exact.astype(np.float64)
-    return found
+            arrays[value] = exact.astype(case.graph.types[value].dtype.numpy)
+        arrays[value + FLOAT64] = exact.astype(np.float64)
+    return arrays
 
 
 def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -193,13 +195,13 @@ def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
     return stream.getvalue()
 
 
-class _Recorded:
+class _RecordedCase:
     """The subject's answers on a case, under its own name."""
 
     capabilities = Capabilities()
 
     def __init__(self, case: MinimalCase, subject: Runner) -> None:
-        self.name, self.facts, self.given = subject.name, subject.describe(), case.given
+        self.name, self.facts, self.actual = subject.name, subject.describe(), case.actual
         self.stored_inputs: Mapping[str, np.ndarray] | None = case.inputs
 
     def describe(self) -> dict[str, str]:
@@ -208,41 +210,43 @@ class _Recorded:
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: object = None
     ) -> dict[str, np.ndarray]:
-        return dict(self.given)
+        return dict(self.actual)
 
 
 def _verdict(case: MinimalCase, subject: Runner) -> Verdict:
     """The verdict on the case by itself, with what was found out about its cause."""
-    found = check(case.graph, _Recorded(case, subject), explain=False)
+    verdict = check(case.graph, _RecordedCase(case, subject), explain=False)
     return dataclasses.replace(
-        found, blame=tuple(_with_diagnosis(b, case.blame) for b in found.blame)
+        verdict, blame=tuple(_with_diagnosis(b, case.blame) for b in verdict.blame)
     )
 
 
-def _with_diagnosis(blame: Blame, known: Blame) -> Blame:
-    if blame.value != known.value:
+def _with_diagnosis(blame: Blame, diagnosed: Blame) -> Blame:
+    if blame.value != diagnosed.value:
         return blame
     return dataclasses.replace(
         blame,
-        explanations=known.explanations,
-        structure=known.structure,
-        told_apart=known.told_apart,
-        guilty_pass=known.guilty_pass,
+        explanations=diagnosed.explanations,
+        structure=diagnosed.structure,
+        told_apart=diagnosed.told_apart,
+        guilty_pass=diagnosed.guilty_pass,
     )
 
 
 def _readme(case: MinimalCase, subject: Runner, title: str, without: str) -> str:
     reason = case.blame.reason
     lines = [f"# {title.rstrip('.')}", "", f"{reason[:1].upper()}{reason[1:]}."]
-    for found in case.blame.explanations[:3]:
-        lines.append(f"- it looks like: {found.hypothesis} ({found.words})")
+    for explanation in case.blame.explanations[:3]:
+        lines.append(f"- it looks like: {explanation.hypothesis} ({explanation.words})")
     if case.blame.guilty_pass:
         lines.append(f"- brought by: {case.blame.guilty_pass}")
     lines += ["", f"The case: {case.words}."]
     if without:
         lines.append(without)
-    told = {k: v for k, v in subject.describe().items() if v not in ("", "None", "()", "False")}
-    facts = ", ".join(f"{k} {v}" for k, v in told.items())
+    facts_told = {
+        k: v for k, v in subject.describe().items() if v not in ("", "None", "()", "False")
+    }
+    facts = ", ".join(f"{k} {v}" for k, v in facts_told.items())
     lines += [
         "",
         "    python show.py",

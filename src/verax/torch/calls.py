@@ -47,7 +47,7 @@ class CallNetwork:
 
 
 @dataclass(frozen=True)
-class Call:
+class LayerCall:
     """A call in flight.
 
     name: of the layer ("layer1.0.conv2") or of the function and which of its calls ("conv2d 3");
@@ -106,7 +106,7 @@ def call_of_module(
     names: Sequence[str],
     args: Any,
     kwargs: Any,
-) -> Call:
+) -> LayerCall:
     """A call of a module of some kind. forward: its own; names: of its positional arguments."""
     leaves, positions, rebuilt = _flattened(args, kwargs)
     own = live_module.own(module)
@@ -124,7 +124,7 @@ def call_of_module(
         if not k.startswith("_") and isinstance(v, bool | int | float | str | tuple)
     }
     absent = dict.fromkeys(live_module.absent(module))
-    return Call(
+    return LayerCall(
         name,
         original,
         (*(leaves[i] for i in positions), *own.values()),
@@ -139,7 +139,7 @@ def call_of_module(
 
 def call_of_function(
     name: str, function: Callable[..., Any], names: Sequence[str], args: Any, kwargs: Any
-) -> Call:
+) -> LayerCall:
     """A call of a function such as F.conv2d."""
     leaves, positions, rebuilt = _flattened(args, kwargs)
 
@@ -153,13 +153,13 @@ def call_of_function(
     tensors += [k for k, v in kwargs.items() if isinstance(v, torch.Tensor)]
     if len(tensors) != len(positions):
         tensors = [f"argument{i}" for i in range(len(positions))]
-    return Call(
+    return LayerCall(
         name, original, tuple(leaves[i] for i in positions), tuple(tensors), len(positions),
         rebuilt=rebuilt, constants_text=_constants_text(leaves, positions),
     )  # fmt: skip
 
 
-def meaning_of(call: Call) -> CallNetwork:
+def meaning_of(call: LayerCall) -> CallNetwork:
     """The network that a call is. Raises `UnsupportedError` for what Verax lacks."""
     plain = tuple(t.detach().clone() for t in call.tensors)
 

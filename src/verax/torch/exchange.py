@@ -14,7 +14,7 @@ from verax.judge.check import check
 from verax.judge.protocol import Capabilities
 from verax.reference.evaluate import evaluate
 from verax.runners.functions import called
-from verax.torch.calls import Call, CallNetwork, arrays_of, meaning_of
+from verax.torch.calls import CallNetwork, LayerCall, arrays_of, meaning_of
 from verax.torch.gradients import Pulled, judged_gradient
 from verax.torch.replacements import Replacement
 from verax.torch.substituted import LayerReport
@@ -42,7 +42,7 @@ class ExchangeSite:
         self.own, self.calls, self.winograd = own, calls, winograd
         self._meanings: dict[tuple[Any, ...], CallNetwork] = {}
 
-    def __call__(self, call: Call) -> Any:
+    def __call__(self, call: LayerCall) -> Any:
         """The layer's result, a tensor or a tuple of them."""
         meaning = self._meanings.get(call.key)
         if meaning is None:
@@ -77,7 +77,9 @@ class Exchange(torch.autograd.Function):  # type: ignore[misc, name-defined]
 class _Job:
     """One call, forward and later backward."""
 
-    def __init__(self, site: ExchangeSite, call: Call, meaning: CallNetwork, judging: bool) -> None:
+    def __init__(
+        self, site: ExchangeSite, call: LayerCall, meaning: CallNetwork, judging: bool
+    ) -> None:
         self.site, self.call, self.meaning, self.judging = site, call, meaning, judging
 
     def forward(self, tensors: Sequence[Any]) -> list[np.ndarray]:

@@ -26,7 +26,7 @@ from verax.judge.decide.local import meaning as meaning_of_node
 from verax.reference.evaluate import evaluate, promised, to_work
 from verax.runners.functions import TensorFunction
 from verax.runners.subjects.factory import runner_of
-from verax.torch.calls import Call, CallNetwork
+from verax.torch.calls import CallNetwork, LayerCall
 from verax.torch.custom import Custom, custom_of
 from verax.torch.tensors import array_of, tensor_of
 
@@ -45,15 +45,15 @@ class Replacement(Protocol):
     def words(self) -> str: ...
 
     def forward(
-        self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]
+        self, call: LayerCall, meaning: CallNetwork, arrays: Sequence[Any]
     ) -> list[np.ndarray]: ...
 
     def backward(
-        self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
+        self, call: LayerCall, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
     ) -> list[np.ndarray | None]: ...
 
 
-class Reference:
+class ReferenceReplacement:
     """The operator's meaning. bits: those that Verax promises, else float64 rounded once."""
 
     def __init__(self, bits: bool = False) -> None:
@@ -61,26 +61,28 @@ class Reference:
         self.bits = bits
 
     @property
-    def promised(self) -> Reference:
+    def promised(self) -> ReferenceReplacement:
         """The bits that Verax promises at O0 and O1."""
-        return Reference(True)
+        return ReferenceReplacement(True)
 
-    def forward(self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]) -> list[np.ndarray]:
+    def forward(
+        self, call: LayerCall, meaning: CallNetwork, arrays: Sequence[Any]
+    ) -> list[np.ndarray]:
         named = meaning.arrays(arrays)
         values = (promised if self.bits else evaluate)(meaning.graph, named)
         return [values[v] for v in meaning.results]
 
     def backward(
-        self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
+        self, call: LayerCall, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
     ) -> list[np.ndarray | None]:
         raise _no_backward(self.words)
 
 
-reference = Reference()
+reference = ReferenceReplacement()
 """The operator's meaning in float64, rounded once; `reference.promised` for the promised bits."""
 
 
-class perturbed(Reference):
+class perturbed(ReferenceReplacement):
     """The reference with random errors of the size of float32 rounding: another correct
     implementation. Equal seeds draw the same errors in the same order of calls."""
 
@@ -89,7 +91,9 @@ class perturbed(Reference):
         self.words = f"the meaning with its rounding drawn from seed {seed}"
         self._random = np.random.default_rng(seed)
 
-    def forward(self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]) -> list[np.ndarray]:
+    def forward(
+        self, call: LayerCall, meaning: CallNetwork, arrays: Sequence[Any]
+    ) -> list[np.ndarray]:
         graph = meaning.graph
         values = {
             v: to_work(np.asarray(a), graph.types[v].dtype, np.dtype(np.float64))
@@ -115,12 +119,14 @@ class _Runtime:
     runner: Any
     words: str
 
-    def forward(self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]) -> list[np.ndarray]:
+    def forward(
+        self, call: LayerCall, meaning: CallNetwork, arrays: Sequence[Any]
+    ) -> list[np.ndarray]:
         values = self.runner.run(meaning.graph, meaning.arrays(arrays))
         return [values[v] for v in meaning.results]
 
     def backward(
-        self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
+        self, call: LayerCall, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
     ) -> list[np.ndarray | None]:
         raise _no_backward(self.words)
 
@@ -132,11 +138,13 @@ class _Compiled:
     executable: Any
     words: str = "a compiled program"
 
-    def forward(self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]) -> list[np.ndarray]:
+    def forward(
+        self, call: LayerCall, meaning: CallNetwork, arrays: Sequence[Any]
+    ) -> list[np.ndarray]:
         return list(self.executable.run(dict(zip(self.executable.inputs, arrays))).values())
 
     def backward(
-        self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
+        self, call: LayerCall, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
     ) -> list[np.ndarray | None]:
         raise _no_backward(self.words)
 
@@ -148,13 +156,15 @@ class _Tensors:
     function: Callable[..., Any]
     words: str
 
-    def forward(self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]) -> list[np.ndarray]:
+    def forward(
+        self, call: LayerCall, meaning: CallNetwork, arrays: Sequence[Any]
+    ) -> list[np.ndarray]:
         with torch.no_grad():
             result = self._called(call, [tensor_of(np.array(a)) for a in arrays])
         return [array_of(t) for t in torch.utils._pytree.tree_leaves(result)]
 
     def backward(
-        self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
+        self, call: LayerCall, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
     ) -> list[np.ndarray | None]:
         with torch.enable_grad():
             tensors = [tensor_of(np.array(a)) for a in arrays]
@@ -163,7 +173,7 @@ class _Tensors:
             torch.autograd.backward(results, [tensor_of(np.array(g)) for g in cotangents])
         return [None if t.grad is None else array_of(t.grad) for t in leaves]
 
-    def _called(self, call: Call, tensors: Sequence[Any]) -> Any:
+    def _called(self, call: LayerCall, tensors: Sequence[Any]) -> Any:
         if isinstance(self.function, torch.nn.Module):
             return self.function(*tensors[: call.input_count])
         args, kwargs = bound(self.function, call, tensors)
@@ -176,11 +186,11 @@ class _Operator(_Tensors):
 
     custom: Custom
 
-    def _called(self, call: Call, tensors: Sequence[Any]) -> Any:
+    def _called(self, call: LayerCall, tensors: Sequence[Any]) -> Any:
         return self.function(*(tensors[i] for i in _tensor_indices(self.custom, call)))
 
 
-def _tensor_indices(custom: Custom, call: Call) -> Sequence[int]:
+def _tensor_indices(custom: Custom, call: LayerCall) -> Sequence[int]:
     """Which of a call's tensors an operator takes: the inputs, and the parameters that what it is
     like names so; where it names them otherwise, all in their order."""
     names = [p.name for p in parameters_of(custom.like)][: custom.tensors]
@@ -212,13 +222,15 @@ class _Arrays:
     def words(self) -> str:
         return f"the function {_name(self.function)}"
 
-    def forward(self, call: Call, meaning: CallNetwork, arrays: Sequence[Any]) -> list[np.ndarray]:
+    def forward(
+        self, call: LayerCall, meaning: CallNetwork, arrays: Sequence[Any]
+    ) -> list[np.ndarray]:
         args, kwargs = bound(self.function, call, arrays)
         result = self.function(*args, **kwargs)
         return [as_array(r) for r in (result if isinstance(result, tuple | list) else [result])]
 
     def backward(
-        self, call: Call, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
+        self, call: LayerCall, arrays: Sequence[Any], cotangents: Sequence[np.ndarray]
     ) -> list[np.ndarray | None]:
         if self.gradient is None:
             raise _no_backward(self.words)
@@ -254,7 +266,7 @@ def replacement_of(candidate: Any) -> Replacement:
     custom = custom_of(candidate)
     if custom is not None:
         replacement = _Operator(candidate, f"the operator {custom.name}", custom)
-    elif isinstance(candidate, Reference):
+    elif isinstance(candidate, ReferenceReplacement):
         replacement = candidate
     elif isinstance(candidate, str):
         replacement = _Runtime(runner_of(candidate), candidate)
@@ -280,7 +292,7 @@ def replacement_of(candidate: Any) -> Replacement:
 
 
 def bound(
-    function: Callable[..., Any], call: Call, values: Sequence[Any], first: Sequence[Any] = ()
+    function: Callable[..., Any], call: LayerCall, values: Sequence[Any], first: Sequence[Any] = ()
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of a user's function: `first`, the layer's inputs by position, and then whatever
     its signature names of the layer's parameters, buffers and settings (weight, bias, stride, eps,

@@ -40,7 +40,7 @@ class LayerReport:
     of the worst call that was judged, None for none; gradients: by argument, of the worst call;
     derived: how the float64 gradients were found; drift: root mean square difference from the same
     layer of the network as it was, over the size of that, in the worst call; None where that did
-    not run. where: the user's line of a guilty node."""
+    not run."""
 
     name: str
     operator: str

@@ -17,7 +17,7 @@ from typing import Any
 
 from verax.base.errors import UsageError
 from verax.base.optional import optional
-from verax.torch.calls import Call, call_of_function, call_of_module
+from verax.torch.calls import LayerCall, call_of_function, call_of_module
 from verax.torch.custom import overload_of
 from verax.torch.exchange import ExchangeSite
 from verax.torch.live_module import LiveModule, live_module_of
@@ -137,7 +137,7 @@ class substitute(SubstitutionReport):
 
         return forward
 
-    def _run_replacement(self, site: ExchangeSite, call: Call) -> Any:
+    def _run_replacement(self, site: ExchangeSite, call: LayerCall) -> Any:
         with self._as_it_was():  # whatever the layer calls is its own affair
             result = site(call)
         site.report.drifts_from(self._before.pop(call.name, None), result)

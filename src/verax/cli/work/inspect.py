@@ -63,7 +63,7 @@ def _model(model: Loaded, graph: bool, ledger: bool) -> dict[str, Any]:
         for e in model.ledger.entries:
             outcome = f"{e.outcome}: {e.reason}" if e.reason else str(e.outcome)
             rows.append((e.node, e.operator, e.attribute, e.value, outcome))
-        names = Column("node", whole=True), Column("operator"), Column("attribute", rank=3)
+        names = Column("node", unbroken=True), Column("operator"), Column("attribute", rank=3)
         columns = (*names, Column("value", rank=2, breaks=True), Column("outcome", rank=1))
         output.print(FittingTable("", columns, rows))
     if graph:

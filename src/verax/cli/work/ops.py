@@ -26,7 +26,7 @@ def perform(
     can_write(json)
     if name is None:
         columns = (
-            Column("operator", whole=True),
+            Column("operator", unbroken=True),
             *(Column("inputs", rank=2), Column("attributes", rank=1), Column("rounds")),
         )
         rows = []

@@ -50,7 +50,7 @@ def perform(
         write_json(json, "verax.passes/1", {"model": str(model), "passes": facts})
         return
     columns = (
-        Column("pass", whole=True),
+        Column("pass", unbroken=True),
         *(Column("class"), Column("levels", rank=1), Column("what it does", rank=2)),
     )
     rows = []
@@ -91,7 +91,7 @@ def _counts(name: str, done: Trace | None) -> dict[str, Any]:
 
 def _print_counts(facts: list[dict[str, Any]]) -> None:
     columns = (
-        Column("pass", whole=True),
+        Column("pass", unbroken=True),
         *(Column("class"), Column("rewrites", rank=1), Column("refused", rank=1)),
     )
     rows = [

@@ -148,7 +148,7 @@ def _facts(array: np.ndarray) -> dict[str, Any]:
 
 def _table(results: dict[str, np.ndarray]) -> FittingTable:
     columns = (
-        Column("output", whole=True),
+        Column("output", unbroken=True),
         *(Column("type", rank=2), Column("min"), Column("mean"), Column("max")),
         Column("NaN or inf", rank=1),
     )

@@ -27,7 +27,7 @@ FARTHEST = 64
 
 
 @dataclass(frozen=True)
-class Origin:
+class DivergenceOrigin:
     """Where a difference begins. nodes: of either network; arrangement: how the second's value is
     read as the first's; values: the first network's with the second's value there."""
 
@@ -48,7 +48,7 @@ def find_origin(
     arrangement: Arrangement | None,
     regions: tuple[Sequence[Node], Sequence[Node]],
     matches: Mapping[str, ValueMatch],
-) -> Origin | None:
+) -> DivergenceOrigin | None:
     """The nodes before `regions`, whose values agree, that alone explain why `ends` do not.
 
     arrangement: how the second's end is read as the first's, None where nobody knows. None if
@@ -69,7 +69,7 @@ def _candidates(
     ends: tuple[str, str],
     regions: tuple[Sequence[Node], Sequence[Node]],
     matches: Mapping[str, ValueMatch],
-) -> Iterator[Origin]:
+) -> Iterator[DivergenceOrigin]:
     """Pairs of nodes that make one value and differ, the nearest to the place first."""
     inside = {v for n in regions[0] for v in n.outputs}
     before = ancestors(first.graph, ends[0]) - inside
@@ -102,7 +102,7 @@ def _candidates(
             values = resume(first.graph, first.values, {node.outputs[0]: value})
         except VeraxError:
             continue
-        yield Origin((node, second_node), plain, values)
+        yield DivergenceOrigin((node, second_node), plain, values)
 
 
 def _counterpart(

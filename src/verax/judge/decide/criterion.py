@@ -39,7 +39,7 @@ class Tiers:
     F(m x m, 3 x 3) by m. strassen: given sigma, own runs by Strassen's algorithm, each with
     the sigma that it spreads. fft: an own run by Fourier transforms, and its bound. unstable: given
     T, the unstable algorithm that explains the numbers. precisions: the value under coarser
-    arithmetics, as `given` suggests them. ruled_out: fast algorithms that could compute the node
+    arithmetics, as `actual` suggests them. ruled_out: fast algorithms that could compute the node
     and that the caller excludes, in words. claimed: whether the subject says that it uses
     Strassen's algorithm; without, errors of its size leave the answer open.
     """
@@ -117,7 +117,7 @@ def decide(
     rounding: Rounding | None,
     tiers: Tiers = Tiers(),
 ) -> Decision:
-    """Judge `given` (declared dtype) against `expected` (float64, or integers) elementwise.
+    """Judge `actual` (declared dtype) against `expected` (float64, or integers) elementwise.
 
     rounding None means that the value is exact: any difference is a mistake.
     """

@@ -38,7 +38,7 @@ PRODUCTS = frozenset(("Mul", "MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose"
 
 
 @dataclasses.dataclass(frozen=True)
-class Origin:
+class NanOrigin:
     """Where the NaN of a value comes from. node: that makes it; None: it was read. cause: in words.
     lost_at: the first node after it in which runtimes lose a NaN."""
 
@@ -51,12 +51,12 @@ class Trail:
     """Follows NaN through nodes, which are added in order with their inputs and outputs."""
 
     def __init__(self) -> None:
-        self.origins: dict[str, Origin] = {}
+        self.origins: dict[str, NanOrigin] = {}
 
     def add(self, node: Node, arrays: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
         """arrays: as the meaning reads them, None where omitted."""
         read = [
-            self.origins.get(v or "", Origin(None))
+            self.origins.get(v or "", NanOrigin(None))
             for v, a in zip(node.inputs, arrays)
             if a is not None and _has_nan(a)
         ]
@@ -64,7 +64,7 @@ class Trail:
             if not _has_nan(array):
                 continue
             if not read:
-                self.origins[value] = Origin(node, _cause(node, arrays, array))
+                self.origins[value] = NanOrigin(node, _cause(node, arrays, array))
                 continue
             unmade = [o for o in read if o.node is None]
             lost = [o for o in read if o.lost_at is not None]
@@ -77,7 +77,7 @@ class Trail:
 def nan_decision(
     actual: np.ndarray,
     expected: np.ndarray,
-    origin: Origin,
+    origin: NanOrigin,
     baseline: Callable[[], Iterable[np.ndarray]],
     alternative: Callable[[], bool],
 ) -> Decision | None:

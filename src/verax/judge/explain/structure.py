@@ -60,7 +60,7 @@ def structure(
 ) -> tuple[str, ...]:
     """Sentences on how the error is distributed, the most telling first.
 
-    given: the subject's values; expected: the float64 meaning; sigma: standard deviation of honest
+    actual: the subject's values; expected: the float64 reference; sigma: standard deviation of
     rounding, None for an exact value. Empty when shapes differ or nothing is wrong.
     """
     if actual.shape != expected.shape or not actual.size:

@@ -229,7 +229,7 @@ def _misfit(graph: Graph, node: Node, name: str, array: np.ndarray, cause: str) 
 
 
 def regions(graph: Graph, observed: set[str]) -> Iterator[Region]:
-    """Cut the graph at `shown`: groups of nodes that share hidden values, in order.
+    """Yield the regions of the graph cut at `observed`: groups of nodes that share hidden values.
 
     Nodes that no shown value depends on are in no region.
     """

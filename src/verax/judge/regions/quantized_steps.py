@@ -65,7 +65,7 @@ def is_step(graph: Graph, node: Node) -> bool:
     return floats and any(not t.dtype.is_float for t in graph.output_types(node))
 
 
-def quantises_inside(sampler: Sampler) -> bool:
+def quantizes_inside(sampler: Sampler) -> bool:
     """True if the region quantizes to hidden values, or hidden values to observed ones."""
     return any(
         rounds_to_integers(node.op)

@@ -32,7 +32,7 @@ from verax.judge.regions.jumps import decide_at_a_jump, varies
 from verax.judge.regions.non_finite import baseline_values, left_by_rounding
 from verax.judge.regions.orders import order_decision
 from verax.judge.regions.precision_network import best_match
-from verax.judge.regions.quantized_steps import StepJudge, quantises_inside, recorded
+from verax.judge.regions.quantized_steps import StepJudge, quantizes_inside, recorded
 from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.numerics import statistics as st
 from verax.numerics.compare import same_value
@@ -117,7 +117,7 @@ class _Judgement:
         self.graph, self.region, self.observed = sampler.graph, sampler.region, sampler.observed
         self.expected, self.no_rule = sampler.expected, ""
         self.drawn: list[Values] | None = None
-        self.steps = StepJudge(sampler) if quantises_inside(sampler) else None
+        self.steps = StepJudge(sampler) if quantizes_inside(sampler) else None
 
     def judge(
         self, measure_power: bool, find_precision: bool | frozenset[str]

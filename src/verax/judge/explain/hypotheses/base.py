@@ -188,7 +188,7 @@ def interleaved(array: np.ndarray, axis: int, groups: int) -> np.ndarray:
 
 
 def pick(array: np.ndarray, axis: int, span: slice) -> tuple[Any, ...]:
-    """Index of `where` along `axis`."""
+    """Index of `span` along `axis`."""
     return (slice(None),) * (axis % array.ndim) + (span,)
 
 
@@ -203,7 +203,7 @@ def shifted(array: np.ndarray, axis: int, by: int) -> np.ndarray:
 
 
 def zeroed(array: np.ndarray, axis: int, span: slice) -> np.ndarray:
-    """A copy with `where` along `axis` set to 0."""
+    """A copy with `span` along `axis` set to 0."""
     copy = array.copy()
     copy[pick(array, axis, span)] = 0
     return copy

@@ -14,7 +14,7 @@ from verax.ops.sums.linear import Gemm, MatMul
 
 BYTE_BLOCKS = (16, 32, 64, 128, 256)
 """Neighbors in a row that share a scale where products take their inputs in bytes."""
-FACTORISATIONS = 24
+FACTORIZATIONS = 24
 """Ways to split the features into channels and places that are tried, the smallest first."""
 
 
@@ -155,7 +155,7 @@ def _features(suspect: Suspect, k: int, axis: int) -> Iterator[Hypothesis]:
         inputs=edited(0, lambda a: np.flip(a, axis)),
     )
     splits = [c for c in range(2, k // 2 + 1) if k % c == 0]
-    for channels in splits[:FACTORISATIONS]:
+    for channels in splits[:FACTORIZATIONS]:
         yield Hypothesis(
             f"features as [{channels}, {k // channels}] transposed",
             f"the {k} features were taken as {channels} channels by {k // channels} places in the "

@@ -100,7 +100,7 @@ def _parameters(suspect: Suspect) -> Iterator[Hypothesis]:
         )
         for name, words, change in (
             ("reversed", "was read backwards", np.flip),
-            ("of the neighbour", "was read from its neighbour", _neighbour),
+            ("of the neighbour", "was read from its neighbour", _neighbor),
         ):
             yield Hypothesis(
                 f"{label} {name}", f"the {label} {words}", Prior.rare, inputs=edited(index, change)
@@ -132,7 +132,7 @@ def _parameters(suspect: Suspect) -> Iterator[Hypothesis]:
         )
 
 
-def _neighbour(v: np.ndarray) -> np.ndarray:
+def _neighbor(v: np.ndarray) -> np.ndarray:
     return np.roll(v, 1, axis=-1)
 
 

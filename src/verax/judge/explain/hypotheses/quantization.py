@@ -30,10 +30,10 @@ def quantize(suspect: Suspect) -> Iterator[Hypothesis]:
         return
     info = np.iinfo(suspect.actual.dtype)
 
-    def by(whole: Callable[[np.ndarray], np.ndarray], wrap: bool = False) -> Any:
+    def by(rounding: Callable[[np.ndarray], np.ndarray], wrap: bool = False) -> Any:
         def value(arrays: Arrays) -> np.ndarray:
             scale, zero = _spread(arrays, op.axis)
-            y = whole(arrays[0].astype(np.float64) / scale) + zero
+            y = rounding(arrays[0].astype(np.float64) / scale) + zero
             if wrap:
                 return y.astype(np.int64).astype(suspect.actual.dtype).astype(np.float64)
             return np.clip(y, info.min, info.max)

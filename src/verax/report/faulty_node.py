@@ -1,4 +1,4 @@
-"""A `Blame` in words: who, what it should compute, what it seems to compute instead.
+"""A `Blame` in sentences: the node, what it should compute, what it seems to compute instead.
 
 Shared by the reports of verdicts and of bisections.
 """
@@ -15,17 +15,16 @@ MOST = 6
 """Names and explanations listed before "and N more"."""
 
 
-def guilty_lines(blame: Blame, *, searched: bool) -> Iterator[Text]:
-    """The lines on one guilty node or region.
+def faulty_lines(blame: Blame, *, searched: bool) -> Iterator[Text]:
+    """The lines on one faulty node or region.
 
     searched: whether explanations were looked for, so that having none says something.
     """
-    where = f"node {blame.node} ({blame.operator})"
+    location = f"node {blame.node} ({blame.operator})"
     if blame.region:
-        where = (
-            f"one of {len(blame.region)} nodes together, up to {blame.node}: {some(blame.region)}"
-        )
-    yield Text.assemble(("guilty: ", "bold red"), (where, "bold"), f", value {blame.value!r}")
+        listed = list_names(blame.region)
+        location = f"one of {len(blame.region)} nodes together, up to {blame.node}: {listed}"
+    yield Text.assemble(("guilty: ", "bold red"), (location, "bold"), f", value {blame.value!r}")
     yield Text(f"  {blame.reason}")
     attributes = ", ".join(f"{k}={v}" for k, v in blame.attributes.items())
     if attributes and not blame.region:
@@ -39,8 +38,10 @@ def guilty_lines(blame: Blame, *, searched: bool) -> Iterator[Text]:
 def _explained(blame: Blame, searched: bool) -> Iterator[Text]:
     standing = [e for e in blame.explanations if not e.refuted]
     refuted = [e for e in blame.explanations if e.refuted]
-    for i, found in enumerate(standing[:MOST]):
-        yield Text.assemble(("  cause: " if i == 0 else "     or: ", "bold"), said(found))
+    for i, explanation in enumerate(standing[:MOST]):
+        yield Text.assemble(
+            ("  cause: " if i == 0 else "     or: ", "bold"), explanation_line(explanation)
+        )
     if len(standing) > MOST:
         yield Text(f"     and {len(standing) - MOST} more")
     if len(standing) > 1 and not blame.told_apart:
@@ -48,19 +49,19 @@ def _explained(blame: Blame, searched: bool) -> Iterator[Text]:
     if blame.told_apart:
         yield Text(f"  {blame.told_apart}")
     if refuted:
-        names = some([e.hypothesis for e in refuted])
+        names = list_names([e.hypothesis for e in refuted])
         yield Text(f"  fitted this input only, refuted by a further one: {names}")
     if searched and not standing and not blame.region:
         yield Text("  cause: none of the known mistakes gives these numbers")
 
 
-def said(found: Explanation) -> str:
+def explanation_line(explanation: Explanation) -> str:
     """An explanation in one line, with the attributes that the subject seems to have used."""
-    used = ", ".join(f"{k}={v}" for k, v in found.attributes.items())
-    return f"{found.hypothesis}: {found.words}" + (f" [{used}]" if used else "")
+    used = ", ".join(f"{k}={v}" for k, v in explanation.attributes.items())
+    return f"{explanation.hypothesis}: {explanation.words}" + (f" [{used}]" if used else "")
 
 
-def some(names: Iterable[str]) -> str:
+def list_names(names: Iterable[str]) -> str:
     """The first few names, and how many more there are."""
     listed = list(names)
     more = f" and {len(listed) - MOST} more" if len(listed) > MOST else ""
