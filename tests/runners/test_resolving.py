@@ -27,8 +27,8 @@ from verax.runners.subjects.resolve import (
     ArraysFile,
     Command,
     CompiledProgram,
-    Function,
     GivenArrays,
+    GivenFunction,
     GivenRunner,
     LoadedNetwork,
     ModelFile,
@@ -104,7 +104,7 @@ def test_an_object_is_one_kind_of_subject() -> None:
     assert resolve(arrays) == GivenArrays(arrays)
     assert resolve(graph) == LoadedNetwork(graph)
     assert resolve(exe) == CompiledProgram(exe)
-    assert resolve(np.tanh) == Function(np.tanh, tensors=False)
+    assert resolve(np.tanh) == GivenFunction(np.tanh, tensors=False)
     assert resolve(TensorFunction(np.tanh)).tensors  # type: ignore[union-attr]
     assert resolve(Path("verax:O2")) == NamedRunner("verax:O2")
     with pytest.raises(UsageError, match="a int cannot be judged"):

@@ -31,7 +31,7 @@ class Flag:
     """How an option is given on the command line.
 
     help: what `--help` says. panel: of PANELS. names: of the flag, where they are not the field's.
-    metavar: what stands for the value. least, largest: of a number. commas: several values of one
+    metavar: what stands for the value. minimum, maximum: of a number. commas: several values of one
     flag are parted by commas. files: the values are paths.
     """
 
@@ -39,15 +39,15 @@ class Flag:
     panel: str
     names: tuple[str, ...] = ()
     metavar: str | None = None
-    least: float | None = None
-    largest: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     commas: bool = False
     files: bool = False
 
 
-def option(default: Any, text: str, panel: str, *names: str, **how: Any) -> Any:
+def option(default: Any, text: str, panel: str, *names: str, **details: Any) -> Any:
     """A field with a flag; arguments as of `Flag`."""
-    return dataclasses.field(default=default, metadata={FLAG: Flag(text, panel, names, **how)})
+    return dataclasses.field(default=default, metadata={FLAG: Flag(text, panel, names, **details)})
 
 
 def flags_of(group: type | object) -> dict[str, Flag]:
@@ -118,7 +118,7 @@ class CheckOptions:
         "Undecided unless a relative error of R would have shown in every node.",
         JUDGING,
         metavar="R",
-        least=0.0,
+        minimum=0.0,
     )
     allow: tuple[str, ...] = option(
         (),
@@ -142,7 +142,7 @@ class CheckOptions:
         "when not given. Values of run N are called NAME@N.",
         INPUTS,
         metavar="N",
-        least=1,
+        minimum=1,
     )
     memory: str | int | None = option(
         None,
@@ -152,7 +152,7 @@ class CheckOptions:
         metavar="SIZE",
     )
     seed: int = option(
-        0, "For inputs that are drawn: 64 bits.", INPUTS, least=0, largest=LARGEST_SEED
+        0, "For inputs that are drawn: 64 bits.", INPUTS, minimum=0, maximum=LARGEST_SEED
     )
 
     def __post_init__(self) -> None:
@@ -169,7 +169,7 @@ CHECKED_AS_USUAL = CheckOptions()
 
 @dataclass(frozen=True)
 class PassOptions:
-    """What a user asks of a subject's optimisations, by their names.
+    """What a user asks of a subject's optimizations, by their names.
 
     passes: the only ones that run, None for all; disable: those that do not; inject: files with
     further ones, which are code that is run.
@@ -200,8 +200,8 @@ class PassOptions:
         passes: Sequence[str] | None, disable: Sequence[str], inject: Sequence[str]
     ) -> PassOptions:
         """As given by a caller; one text stands for one name."""
-        some = None if passes is None else _texts(passes)
-        return PassOptions(some, _texts(disable), _texts(inject))
+        names = None if passes is None else _texts(passes)
+        return PassOptions(names, _texts(disable), _texts(inject))
 
 
 def _texts(values: Sequence[str]) -> tuple[str, ...]:

@@ -38,12 +38,12 @@ def gathered(groups: Groups, values: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises `UsageError` for values that an option cannot have.
     """
-    left, found = dict(values), {}
+    left, collected = dict(values), {}
     for name, group in groups.items():
         flags = flags_of(group)
-        given = {field: _value(field, flag, left.pop(field)) for field, flag in flags.items()}
-        found[name] = group(**{field: v for field, v in given.items() if v is not None})
-    return {**left, **found}
+        options = {field: _value(field, flag, left.pop(field)) for field, flag in flags.items()}
+        collected[name] = group(**{field: v for field, v in options.items() if v is not None})
+    return {**left, **collected}
 
 
 def _parameters(group: type) -> Iterator[inspect.Parameter]:
@@ -80,8 +80,8 @@ def typer_option(group: type, field: str) -> Any:
         *names,
         metavar=flag.metavar,
         help=flag.help,
-        min=flag.least,
-        max=flag.largest,
+        min=flag.minimum,
+        max=flag.maximum,
         rich_help_panel=flag.panel,
     )
 
@@ -97,7 +97,7 @@ def _value(field: str, flag: Flag, value: Any) -> Any:
 
 def split_names(field: str, values: list[str] | None) -> tuple[str, ...]:
     """Names given with commas, with several options, or both. Raises `UsageError`."""
-    found = [name.strip() for text in values or () for name in text.split(",")]
-    if not all(found):
+    names = [name.strip() for text in values or () for name in text.split(",")]
+    if not all(names):
         raise UsageError("an empty name of a pass", next_step=f"give names, as in --{field} A,B")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(names))

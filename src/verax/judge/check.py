@@ -68,7 +68,7 @@ EXPLAINED = 8
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedValues:
     """What the numbers say.
 
     seen: what was judged; its values are those whose names hold. survey: findings on every value.
@@ -95,7 +95,7 @@ class Weighed:
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedBlame:
     """Guilty nodes with their causes, or causes around the network."""
 
     blame: tuple[Blame, ...]
@@ -142,7 +142,7 @@ def check(
             pixels=pixels,
         )
         clock().start()
-        judged = _settled(_judged(seen, options, progress), options)
+        judged = _resolved(_judged(seen, options, progress), options)
         meaning, unevaluated = _meaning(judged, other)
         weighed = _weighed(judged, options)
         explained = _explained(judged, options, progress)
@@ -162,7 +162,7 @@ def judging(subject: Runner, options: CheckOptions) -> Iterator[None]:
         yield
 
 
-def _judged(seen: Observation, options: CheckOptions, progress: Progress | None) -> Judged:
+def _judged(seen: Observation, options: CheckOptions, progress: Progress | None) -> JudgedValues:
     """Every value on its actual inputs, and what a second run gives."""
     fixed, subject, seed = seen.fixed, seen.subject, options.seed
     twice = options.twice and not (isinstance(subject, StepRunner) and not subject.repeatable)
@@ -175,46 +175,46 @@ def _judged(seen: Observation, options: CheckOptions, progress: Progress | None)
             outputs = partial(survey, seed=seed, measure_power=False)
             apart = pool.submit(in_context(outputs), fixed, seen.inputs, seen.outputs)
         judge = partial(survey, fixed, seen.inputs, seed=seed, progress=progress)
-        found, values, notes = without_misnomers(
+        result, values, notes = without_misnomers(
             fixed, subject, judge(seen.values), seen.values, judge
         )
         seen = dataclasses.replace(seen, values=values)
         repeated = None if again is None else again.result()
-        found = enlarge_regions(fixed, found, seen.known, subject, seed=seed, progress=progress)
-        unwatched = [] if apart is None else _beyond(found.findings, apart.result().findings)
-    found = dataclasses.replace(found, findings=[*found.findings, *unwatched])
-    told = (*seen.notes, *notes)
-    return Judged(seen, found, tuple(unwatched), repeated=repeated, notes=told)
+        result = enlarge_regions(fixed, result, seen.known, subject, seed=seed, progress=progress)
+        unwatched = [] if apart is None else _beyond(result.findings, apart.result().findings)
+    result = dataclasses.replace(result, findings=[*result.findings, *unwatched])
+    all_notes = (*seen.notes, *notes)
+    return JudgedValues(seen, result, tuple(unwatched), repeated=repeated, notes=all_notes)
 
 
 def _beyond(watched: Sequence[Finding], apart: Sequence[Finding]) -> list[Finding]:
     """What the unwatched outputs add: no rounding, and no consequence of a node found guilty."""
-    guilty = {f.node for f in watched if f.kind is Kind.mistake}
+    faulty = {f.node for f in watched if f.kind is Kind.mistake}
     return [
         f
         for f in apart
         if f.kind is not Kind.rounding
-        and not (f.kind is Kind.mistake and guilty.intersection(f.region))
+        and not (f.kind is Kind.mistake and faulty.intersection(f.region))
     ]
 
 
-def _settled(judged: Judged, options: CheckOptions) -> Judged:
+def _resolved(judged: JudgedValues, options: CheckOptions) -> JudgedValues:
     """The outputs decide what is ambiguous inside."""
     seen = judged.seen
-    found, on_outputs, notes = settle(
+    result, on_outputs, notes = settle(
         seen.fixed, seen.inputs, seen.outputs, judged.survey, seed=options.seed
     )
     return dataclasses.replace(
-        judged, survey=found, on_outputs=on_outputs, notes=(*judged.notes, *notes)
+        judged, survey=result, on_outputs=on_outputs, notes=(*judged.notes, *notes)
     )
 
 
-def _weighed(judged: Judged, options: CheckOptions) -> Weighed:
+def _weighed(judged: JudgedValues, options: CheckOptions) -> Weighed:
     """The worst that was found, held against what was required and what is allowed."""
-    seen, found = judged.seen, judged.survey
-    kind = _overall(found.findings, judged.repeated)
+    seen, result = judged.seen, judged.survey
+    kind = _overall(result.findings, judged.repeated)
     required = options.require_power
-    weak = "" if required is None else lacking(seen.fixed, found, required)
+    weak = "" if required is None else lacking(seen.fixed, result, required)
     if weak and kind in ACCEPTED:
         kind = Kind.undecided
     if kind is not Kind.precision:
@@ -224,7 +224,7 @@ def _weighed(judged: Judged, options: CheckOptions) -> Weighed:
         seen.inputs,
         seen.outputs,
         seen.values,
-        found.findings,
+        result.findings,
         seed=options.seed,
         allow=options.allow,
     )
@@ -232,13 +232,15 @@ def _weighed(judged: Judged, options: CheckOptions) -> Weighed:
     return Weighed(kind, weak, lost, (open_,) if open_ else ())
 
 
-def _explained(judged: Judged, options: CheckOptions, progress: Progress | None) -> Explained:
+def _explained(
+    judged: JudgedValues, options: CheckOptions, progress: Progress | None
+) -> ExplainedBlame:
     """What is wrong around the network, or else what the guilty nodes did."""
     seen, seed = judged.seen, options.seed
     fixed, subject = seen.fixed, seen.subject
     blame = judged.survey.blame(fixed)
     if not options.explain or not blame:
-        return Explained(blame)
+        return ExplainedBlame(blame)
     try:
         require_time()
         causes = state_causes(fixed, subject, seen.inputs, seen.values, seed=seed)
@@ -246,23 +248,23 @@ def _explained(judged: Judged, options: CheckOptions, progress: Progress | None)
             again = seen.run if subject.stored_inputs is None else None
             causes = harness_causes(fixed, seen.inputs, seen.values, again, seed=seed)
         if causes:
-            return Explained(blame, causes)
+            return ExplainedBlame(blame, causes)
         return _diagnosed(blame, judged, seed, progress)
     except OutOfTime as error:
-        return Explained(blame, (), (f"the causes were not sought to the end: {error}",))
+        return ExplainedBlame(blame, (), (f"the causes were not sought to the end: {error}",))
 
 
 def _diagnosed(
-    blame: tuple[Blame, ...], judged: Judged, seed: int, progress: Progress | None
-) -> Explained:
+    blame: tuple[Blame, ...], judged: JudgedValues, seed: int, progress: Progress | None
+) -> ExplainedBlame:
     """What each guilty node did instead, for the first of them."""
     seen = judged.seen
     notes: list[str] = []
-    found: list[Blame] = []
+    diagnosed: list[Blame] = []
     # What watching mended is not among the values that were watched.
     mended = {(f.value, f.region) for f in judged.unwatched}
-    first, rest = blame[:EXPLAINED], blame[EXPLAINED:]
-    if rest:
+    first, remainder = blame[:EXPLAINED], blame[EXPLAINED:]
+    if remainder:
         notes.append(
             f"{len(blame)} nodes are guilty; the causes of the first {EXPLAINED} were sought"
         )
@@ -271,67 +273,69 @@ def _diagnosed(
             progress(i, len(first), f"explaining {one.node}")
         if clock().is_up:
             notes.append(f"the causes of {one.node} were not sought: {clock().reason}")
-            found.append(one)
+            diagnosed.append(one)
             continue
         by_outputs = (one.value, one.region) in mended
         values = {**seen.inputs, **seen.outputs} if by_outputs else seen.known
-        found.append(diagnose(one, seen.fixed, values, seen.subject, seed=seed))
-    return Explained((*found, *rest), (), tuple(notes))
+        diagnosed.append(diagnose(one, seen.fixed, values, seen.subject, seed=seed))
+    return ExplainedBlame((*diagnosed, *remainder), (), tuple(notes))
 
 
-def _meaning(judged: Judged, other: Runner | None) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+def _meaning(
+    judged: JudgedValues, other: Runner | None
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Float64 outputs of the whole network, where they say more than what was judged: not if all
     that was judged are the outputs. Empty, with a note, when they cannot be evaluated."""
     seen = judged.seen
     outputs_alone = all(v in seen.outputs for v in seen.values)
     if other is None and outputs_alone and not _feeds_itself(seen.fixed, seen.outputs):
         return {}, ()
-    what = "the whole network's float64 meaning"
+    label = "the whole network's float64 meaning"
     if clock().is_up:
-        return {}, (f"{what} was not evaluated: {clock().reason}",)
+        return {}, (f"{label} was not evaluated: {clock().reason}",)
     try:
         require_room_for_meaning(seen.fixed)
         return evaluate(seen.fixed, seen.inputs), ()
     except VeraxError as error:
-        return {}, (f"{what} could not be evaluated: {error.cause}",)
+        return {}, (f"{label} could not be evaluated: {error.cause}",)
 
 
 def _verdict(
-    judged: Judged,
+    judged: JudgedValues,
     weighed: Weighed,
-    explained: Explained,
+    explained: ExplainedBlame,
     meaning: Arrays,
     notes: tuple[str, ...],
     options: CheckOptions,
 ) -> Verdict:
     """What the stages found, as a record without reasons and comparisons."""
-    seen, found = judged.seen, judged.survey
+    seen, result = judged.seen, judged.survey
     graph = seen.fixed
     described = dict(seen.subject.describe())
-    told = (described.pop("note"),) if "note" in described else ()
-    outputs = _outputs(graph, found, judged.on_outputs, seen.outputs, meaning)
+    subject_notes = (described.pop("note"),) if "note" in described else ()
+    outputs = _outputs(graph, result, judged.on_outputs, seen.outputs, meaning)
     return Verdict(
         kind=weighed.kind,
         reasons=(),
         subject={"name": seen.subject.name, **described},
-        method=_method(graph, seen.values, found),
+        method=_method(graph, seen.values, result),
         outputs=with_losses(outputs, weighed.lost),
-        nodes=tuple(found.findings),
+        nodes=tuple(result.findings),
         blame=explained.blame,
-        power=tuple(found.power),
+        power=tuple(result.power),
         inputs=tuple(
             Input(v, str(graph.types[v]), array_hash(seen.inputs[v]), seen.origins[v])
             for v in seen.graph.inputs
         ),
         environment=environment(),
         seed=options.seed,
-        unchecked=found.unchecked,
-        notes=(*notes, *told),
+        unchecked=result.unchecked,
+        notes=(*notes, *subject_notes),
         causes=explained.causes,
-        precisions=tuple(f.precision for f in found.findings if f.precision is not None),
+        precisions=tuple(f.precision for f in result.findings if f.precision is not None),
         losses=weighed.lost,
         repeat=judged.repeated,
-        coverage=coverage(graph, found),
+        coverage=coverage(graph, result),
         allowed=options.allow,
     )
 
@@ -339,7 +343,7 @@ def _verdict(
 def _overall(findings: Sequence[Finding], repeated: Repeat | None) -> Kind:
     """The worst kind; identical only if every judged value is.
 
-    An answer from uninitialised memory is a mistake, however near it came this time.
+    An answer from uninitialized memory is a mistake, however near it came this time.
     """
     kind = worst(findings)
     if repeated is not None and repeated.cause in BY_CHANCE:
@@ -347,18 +351,18 @@ def _overall(findings: Sequence[Finding], repeated: Repeat | None) -> Kind:
     return kind
 
 
-def _method(graph: Graph, known: Arrays, found: Survey) -> str:
-    if not (count := found.regions):
+def _method(graph: Graph, values: Arrays, result: Survey) -> str:
+    if not (count := result.regions):
         return "every node on its own inputs"
-    if all(v in graph.outputs for v in known):
+    if all(v in graph.outputs for v in values):
         return "outputs only"
     return f"nodes on their own inputs, and {count} region{'s' * (count > 1)} of several nodes"
 
 
 def _outputs(
     graph: Graph,
-    found: Survey,
-    settled: Sequence[Finding],
+    result: Survey,
+    on_outputs: Sequence[Finding],
     outputs: Arrays,
     meaning: Arrays,
 ) -> tuple[Finding, ...]:
@@ -367,7 +371,7 @@ def _outputs(
     settled: findings on the outputs as the whole network's, where they decided. An output that is
     right for what it was given, and was given the fruit of a mistake, is wrong.
     """
-    by_value = {f.value: f for f in (*found.findings, *settled)}
+    by_value = {f.value: f for f in (*result.findings, *on_outputs)}
     results = []
     for value in graph.outputs:
         if value not in by_value or value not in outputs:
@@ -375,9 +379,9 @@ def _outputs(
         before = [by_value[v] for v in sorted(_ancestors(graph, value)) if v in by_value]
         own = carried(by_value[value], before)
         if value in meaning:
-            given, expected = outputs[value], meaning[value]
+            actual, expected = outputs[value], meaning[value]
             own = dataclasses.replace(
-                own, plain=plain(given, expected), worst=worst_elements(given, expected)
+                own, plain=plain(actual, expected), worst=worst_elements(actual, expected)
             )
         results.append(own)
     return tuple(results)
@@ -390,15 +394,15 @@ def _feeds_itself(graph: Graph, outputs: Arrays) -> bool:
 
 def _ancestors(graph: Graph, value: str) -> set[str]:
     """Values that `value` is computed from."""
-    found: set[str] = set()
+    ancestors: set[str] = set()
     waiting = [value]
     while waiting:
         node = graph.producers.get(waiting.pop())
         for v in node.inputs if node is not None else ():
-            if v is not None and v not in found:
-                found.add(v)
+            if v is not None and v not in ancestors:
+                ancestors.add(v)
                 waiting.append(v)
-    return found
+    return ancestors
 
 
 def _compare(seen: Observation, other: Runner | None, meaning: Arrays) -> tuple[Comparison, ...]:

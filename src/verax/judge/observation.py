@@ -84,19 +84,19 @@ def observe(
     first, assumed = answer_of(subject, graph, arrays)
     notes += assumed
     outputs = {v: first[v] for v in graph.outputs if v in first}
-    shown, changed = first, False
+    observed, changed = first, False
     if watch and subject.capabilities.watches:
-        shown, changed, more = _watched(fixed, subject, arrays, outputs)
+        observed, changed, more = _watched(fixed, subject, arrays, outputs)
         notes += [note for note in more if note not in notes]
-    values = {v: a for v, a in shown.items() if v in fixed.producers}
-    values, said = without_fused_shapes(fixed, subject, arrays, values)
-    notes += said
-    strangers = [v for v in shown if v not in fixed.types]
+    values = {v: a for v, a in observed.items() if v in fixed.producers}
+    values, assumptions = without_fused_shapes(fixed, subject, arrays, values)
+    notes += assumptions
+    strangers = [v for v in observed if v not in fixed.types]
     if strangers:
         notes.append(f"the subject also gave {names(strangers)}, which this network has not")
     if not values:
         raise UsageError(
-            f"the subject gave no value of this network (it gave {names(shown)})",
+            f"the subject gave no value of this network (it gave {names(observed)})",
             place=subject.name,
             next_step=f"name its answers as the network does: {names(graph.outputs)}",
         )
@@ -132,33 +132,33 @@ def _watched(
     """Values inside; whether watching changed the outputs; and what is to be said, of that too."""
     inner = [v for node in graph.nodes for v in node.outputs]
     try:
-        shown, assumed = answer_of(subject, graph, inputs, inner)
+        observed, assumed = answer_of(subject, graph, inputs, inner)
     except VeraxError as error:
         note = f"the subject could not be watched inside: {error.cause}"
         return dict(outputs), False, (note,)
-    changed = [v for v, a in outputs.items() if v in shown and not same_bits(a, shown[v])]
+    changed = [v for v, a in outputs.items() if v in observed and not same_bits(a, observed[v])]
     if not changed:
-        return shown, False, assumed
+        return observed, False, assumed
     note = (
         f"watching changes the subject: {', '.join(changed)} came out with other bits when "
         "inner values were kept (many runtimes fuse nodes otherwise); the unwatched outputs "
         "were judged as well"
     )
-    return shown, True, (*assumed, note)
+    return observed, True, (*assumed, note)
 
 
 def _inputs_of(
     graph: Graph,
     subject: Runner,
-    given: Arrays | None,
+    inputs: Arrays | None,
     seed: int,
     sizes: Mapping[str, int] | None,
     pixels: Mapping[str, Pixels] | None,
 ) -> tuple[dict[str, np.ndarray], dict[str, str], tuple[str, ...]]:
     """Inputs by name, where each came from, and what was assumed."""
     stored, assumed = stored_for(graph, subject.stored_inputs or {})
-    if given is not None:
-        arrays = {k: np.asarray(v) for k, v in given.items()}
+    if inputs is not None:
+        arrays = {k: np.asarray(v) for k, v in inputs.items()}
         for name in sorted(arrays.keys() & stored.keys()):
             if not same_bits(arrays[name], stored[name]):
                 raise InputError(
@@ -166,7 +166,7 @@ def _inputs_of(
                     place=f"input {name!r} of {subject.name}",
                     next_step="leave the inputs out to use the recorded ones",
                 )
-        return *_with_state(graph, arrays, dict.fromkeys(given, "given")), assumed
+        return *_with_state(graph, arrays, dict.fromkeys(inputs, "given")), assumed
     if subject.stored_inputs is None:
         return *draw_inputs(graph, seed, sizes, pixels), assumed
     absent = [v for v in graph.arguments if v not in stored]
@@ -198,13 +198,13 @@ def _with_computed_outputs(graph: Graph) -> Graph:
     while not graph.types.keys().isdisjoint(sources.values()):
         sources = {v: f"{name}'" for v, name in sources.items()}
     copies = [Node(Identity(), (sources[v],), (v,), v) for v in fixed]
-    others = [
+    nodes = [
         dataclasses.replace(n, inputs=tuple(v and sources.get(v, v) for v in n.inputs))
         for n in graph.nodes
     ]
     return dataclasses.replace(
         graph,
-        nodes=(*copies, *others),
+        nodes=(*copies, *nodes),
         constants={sources.get(v, v): array for v, array in graph.constants.items()},
         types={**graph.types, **{sources[v]: graph.types[v] for v in fixed}},
     )

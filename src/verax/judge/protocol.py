@@ -44,7 +44,7 @@ class Naming(Enum):
 class Capabilities:
     """What a Runner can do beside running a whole network, and what is known of how it computes.
 
-    Abilities that are methods (`Poisonable`, `Remembering`, `Optimising`, `Selective`) are had by
+    Abilities that are methods (`run_poisoned`, `run_steps`, ...) are had by
     who has the method; what has to be known of them is here.
     """
 

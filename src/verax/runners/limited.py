@@ -79,9 +79,9 @@ def _limited_call(
     act: Callable[..., Any], seconds: float, name: str, method: str
 ) -> Callable[..., Any]:
     def call(*arguments: Any, **options: Any) -> Any:
-        found = within(seconds, name, lambda: act(*arguments, **options))
+        result = within(seconds, name, lambda: act(*arguments, **options))
         if method == "optimisations":  # names, and runners that are limited as well
-            return [(step, limited(other, seconds)) for step, other in found]
-        return limited(found, seconds) if method == "with_steps" else found
+            return [(step, limited(runner, seconds)) for step, runner in result]
+        return limited(result, seconds) if method == "with_steps" else result
 
     return call

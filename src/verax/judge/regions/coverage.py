@@ -127,12 +127,12 @@ def settle(
     own = [f for f in result.findings if f.kind is not Kind.undecided and f.value in by_value]
     replaced = [f for v, f in by_value.items() if v not in {o.value for o in own}]
     order = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs}
-    settled = dataclasses.replace(
+    resolved = dataclasses.replace(
         result,
         findings=sorted([*decided, *own, *replaced], key=lambda f: order[f.value]),
         power=[*result.power, *(Power(f.value, f.node, np.inf) for f in ambiguous)],
     )
-    return settled, tuple(end_to_end.findings), tuple(notes)
+    return resolved, tuple(end_to_end.findings), tuple(notes)
 
 
 def worst(findings: Sequence[Finding]) -> Kind:

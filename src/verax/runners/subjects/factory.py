@@ -27,8 +27,8 @@ from verax.runners.subjects.resolve import (
     ArraysFile,
     Command,
     CompiledProgram,
-    Function,
     GivenArrays,
+    GivenFunction,
     GivenRunner,
     LoadedNetwork,
     ModelFile,
@@ -93,7 +93,7 @@ def runner_of(
             return ExportedProgramRunner(exported, threads=request.threads, naming=naming)
         case TorchModule(module):
             return TorchModuleRunner(module, calls=calls, program=request.program)
-        case Function(function, tensors):
+        case GivenFunction(function, tensors):
             return FunctionRunner(function, tensors=tensors)
     raise UsageError(
         "this has to be loaded before it can run",

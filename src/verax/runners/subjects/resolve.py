@@ -45,8 +45,8 @@ class TextSubject:
         """True if running it runs code that somebody else may have put into what it names."""
         return False
 
-    def at(self, places: Mapping[str, str]) -> str:
-        """The text with its files at other places. places: new path by old path."""
+    def at(self, paths: Mapping[str, str]) -> str:
+        """The text with its files at other places. paths: new path by old path."""
         return self.text
 
 
@@ -84,8 +84,8 @@ class RunnerOnFile(TextSubject):
     def runs_code(self) -> bool:
         return ENTRIES[self.runner].runs_code
 
-    def at(self, places: Mapping[str, str]) -> str:
-        return f"{self.runner}:{places.get(self.path, self.path)}"
+    def at(self, paths: Mapping[str, str]) -> str:
+        return f"{self.runner}:{paths.get(self.path, self.path)}"
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class FileSubject(TextSubject):
     def files(self) -> tuple[str, ...]:
         return (self.text,)
 
-    def at(self, places: Mapping[str, str]) -> str:
-        return places.get(self.text, self.text)
+    def at(self, paths: Mapping[str, str]) -> str:
+        return paths.get(self.text, self.text)
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class TorchModule:
 
 
 @dataclass(frozen=True)
-class Function:
+class GivenFunction:
     """A callable. tensors: whether it takes tensors of PyTorch, not arrays."""
 
     function: Callable[..., Any]
@@ -216,7 +216,7 @@ GivenObject: TypeAlias = (
     | OnnxSession
     | TorchProgram
     | TorchModule
-    | Function
+    | GivenFunction
 )
 Resolved: TypeAlias = (
     NamedRunner | RunnerOnFile | Command | ArraysFile | ProgramFile | ModelFile | GivenObject
@@ -252,7 +252,7 @@ def resolve(subject: Any) -> Resolved:
         if _is_from(subject, package):
             return made_of(subject)
     if callable(subject):
-        return Function(subject, isinstance(subject, TensorFunction))
+        return GivenFunction(subject, isinstance(subject, TensorFunction))
     if hasattr(subject, "run") and not hasattr(subject, "capabilities"):
         raise UsageError(
             f"a {type(subject).__name__} has run() and does not say what else it can do",
@@ -277,21 +277,21 @@ def resolve_text(
     """
     if text in ENTRIES:
         return NamedRunner(text)
-    kind, colon, rest = text.partition(":")
+    kind, colon, argument = text.partition(":")
     if colon and kind == COMMAND:
-        return Command(text, rest)
+        return Command(text, argument)
     variant = ENTRIES.get(kind) if colon else None
     if variant is not None and variant.of_file is not None:
-        return RunnerOnFile(text, kind, rest)
-    if variant is not None and variant.runs_onnx and rest:
-        if not rest.endswith(ONNX.suffixes) or (here and not os.path.isfile(rest)):
+        return RunnerOnFile(text, kind, argument)
+    if variant is not None and variant.runs_onnx and argument:
+        if not argument.endswith(ONNX.suffixes) or (here and not os.path.isfile(argument)):
             raise UsageError(
-                f"there is no ONNX file {rest!r} for {kind}, and no setting of that name"
+                f"there is no ONNX file {argument!r} for {kind}, and no setting of that name"
                 + _meant(text),
                 next_step=f"give a file, {kind}:FILE.onnx, or one of "
                 + ", ".join(name for name in ENTRIES if name.startswith(kind)),
             )
-        return RunnerOnFile(text, kind, rest)
+        return RunnerOnFile(text, kind, argument)
     if text.endswith(VX.suffixes):
         return ProgramFile(text)
     if Path(text).suffix in (ARRAYS, *ONNX.suffixes):
