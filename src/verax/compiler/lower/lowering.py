@@ -224,7 +224,9 @@ class Lowering:
     def write(self, value: str, layout: Layout = Layout.plain) -> Placed:
         """Where the kernel that makes `value` is to write it: a new placement."""
         physical = Physical(self.graph.types[value], layout, self.borders.get((value, layout), ()))
-        if layout is Layout.blocked and (value in self.decided.parts or value in self._joined):
+        if layout is Layout.blocked and (
+            value in self.decided.result_slices or value in self._joined
+        ):
             placed = self._place_in_result(value)
         elif layout is Layout.plain and not physical.has_border and value in self._output_buffers:
             placed = Placed(physical, self._output_buffers[value])
@@ -235,8 +237,8 @@ class Lowering:
 
     def _place_in_result(self, value: str) -> Placed:
         """A blocked value that is part of a concatenation, or the result of one."""
-        if value in self.decided.parts:
-            joined, first = self.decided.parts[value]
+        if value in self.decided.result_slices:
+            joined, first = self.decided.result_slices[value]
             return self._place_in_result(joined).blocks(self.graph.types[value], first)
         if value not in self._joined:
             pads = self.borders.get((value, Layout.blocked), ())

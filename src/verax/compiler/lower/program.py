@@ -160,7 +160,7 @@ def _lowered(
 
 def _place_plan(lowering: Lowering, plan: GraphPlan) -> None:
     """Give every step of a plan its calls."""
-    plan.layouts.parts = parts_of_results(lowering.graph, plan.layouts)
+    plan.layouts.result_slices = parts_of_results(lowering.graph, plan.layouts)
     lowering.follow(plan.layouts)
     for step in plan.steps:
         _place(lowering, step.group, step.choice)
@@ -176,7 +176,7 @@ def _place(lowering: Lowering, group: Group, choice: Choice | NoKernel) -> None:
     elif choice is LOOP:
         place_elementwise(lowering, group)
     else:
-        RULES[group.root.op.kind].place(lowering, group, choice)
+        RULES[group.root.op.kind].place_node(lowering, group, choice)
     for value in lowering.decided.row_major.intersection(v for n in group.nodes for v in n.outputs):
         if value in lowering.placed:
             lowering.placed[value] = [lowering.read_contiguous(value)]
