@@ -263,7 +263,7 @@ class Executable(Remembers):
         threads = self.settings.thread_count
         program = Program(lowered.image, threads, reference_call(lowered.graph))
         arrays = [inputs[v] for v in specialized.inputs]
-        step_times = program.time_steps(arrays, runs + 2, parts=lowered.parts)
+        step_times = program.time_steps(arrays, runs + 2, parts=lowered.chunk_count)
         times = np.median(step_times[2:], axis=0) / 1e3
         program.close()
         return profile_of(lowered, times.tolist(), runs, self.settings, self._target)
@@ -388,7 +388,7 @@ class Executable(Remembers):
 
 
 def _require_native(lowered: LoweredProgram) -> None:
-    slow = [f"{s.label}: {s.why}" for s in lowered.steps if isinstance(s, ReferenceCall)]
+    slow = [f"{s.label}: {s.reason}" for s in lowered.steps if isinstance(s, ReferenceCall)]
     if slow:
         more = f"; and {len(slow) - 1} more" if len(slow) > 1 else ""
         raise UnsupportedError(

@@ -27,7 +27,7 @@ class Planned(Protocol):
 
 
 class Described(Protocol):
-    """What notes need to know of a program (`compiler.driver.Specialised`)."""
+    """What notes need to know of a program (`compiler.driver.Specialized`)."""
 
     @property
     def graph(self) -> Graph: ...

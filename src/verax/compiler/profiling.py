@@ -31,7 +31,7 @@ def profile_of(
             continue
         if not isinstance(step, KernelCall):
             name = "reference" if isinstance(step, ReferenceCall) else "counted"
-            reason = step.why if isinstance(step, ReferenceCall) else "rows that kernels counted"
+            reason = step.reason if isinstance(step, ReferenceCall) else "rows that kernels counted"
             steps.append(StepTime(step.label, name, float(duration), 0, 0, reason))
             continue
         kernel = lowered.kernels[i]
@@ -41,8 +41,8 @@ def profile_of(
                 step.label,
                 kernel.name,
                 float(duration),
-                known(kernel.flops) * lowered.parts,
-                known(kernel.bytes) * lowered.parts,
+                known(kernel.flops) * lowered.chunk_count,
+                known(kernel.bytes) * lowered.chunk_count,
                 str(step.spec),
                 "" if step.schedule is None else str(step.schedule),
                 busy,

@@ -89,7 +89,7 @@ Kernels = Counter[tuple[str, str]]
 
 def _kernels(specialized: Specialized) -> Kernels:
     """(label, what it is) of every kernel call and reference step."""
-    chunk_count = specialized.lowered.parts
+    chunk_count = specialized.lowered.chunk_count
     times = f", {chunk_count} times for a part of the batch" if chunk_count > 1 else ""
     return Counter(
         (s.label, "reference" if isinstance(s, ReferenceCall) else _kind(s) + times)

@@ -385,12 +385,12 @@ class _Steps:
     ) -> None:
         self.lowered, self._program, self._arrays = lowered, program, arrays
         self._clock = nanoseconds(threads)
-        program.time_steps(arrays, 1, parts=lowered.parts)
+        program.time_steps(arrays, 1, parts=lowered.chunk_count)
 
     def times(self, runs: int) -> dict[Spec, list[float]]:
         """Seconds of all calls of each kernel, per run."""
         seconds: dict[Spec, list[float]] = {}
-        timed = self._program.time_steps(self._arrays, runs, self._clock, self.lowered.parts)
+        timed = self._program.time_steps(self._arrays, runs, self._clock, self.lowered.chunk_count)
         for run, step_times in enumerate(timed):
             for step, elapsed in zip(self.lowered.steps, step_times, strict=True):
                 if isinstance(step, KernelCall):

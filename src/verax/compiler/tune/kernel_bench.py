@@ -17,7 +17,7 @@ import numpy as np
 
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.alone import Place, calls_alone, make_ahead
+from verax.compiler.lower.image.kernel_program import Place, calls_alone, make_ahead
 from verax.compiler.lower.lowering import KernelCall
 from verax.compiler.lower.memory import align
 from verax.compiler.lower.storage import MemorySpace
