@@ -25,7 +25,7 @@ from verax.compiler.lower.elementwise import place_elementwise
 from verax.compiler.lower.image.emit import build_image
 from verax.compiler.lower.integer import convolution as integer_convolution  # noqa: F401
 from verax.compiler.lower.integer import (  # noqa: F401
-    dynamic_quantisation,
+    dynamic_quantization,
     length,
     softmax,
 )
@@ -62,8 +62,8 @@ from verax.compiler.lower.reduce import (  # noqa: F401
 )
 from verax.compiler.lower.rewriting import rewrite_for_target
 from verax.compiler.lower.search import (  # noqa: F401
-    chosen,
     regions_of_interest,
+    selection,
     suppression,
 )
 from verax.ir.graph import Graph, walk_values
