@@ -68,7 +68,7 @@ def without_llvm() -> Iterator[None]:
         parts = [(self._result(p, write), names) for p, write, names in self._parts]
         return repr([own, *parts]).encode()
 
-    assembly.KEPT.forget()
+    assembly.COMPILED_KERNELS.forget()
     try:
         with (
             mock.patch.object(assembly, "code_of", digest_of),
@@ -77,7 +77,7 @@ def without_llvm() -> Iterator[None]:
         ):
             yield
     finally:
-        assembly.KEPT.forget()
+        assembly.COMPILED_KERNELS.forget()
 
 
 def digests_of(graph: Graph, settings: Settings) -> Digests:

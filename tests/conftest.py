@@ -106,9 +106,9 @@ def own_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
     global _broken
     may_break = "monkeypatch" in request.fixturenames
     if may_break or _broken:
-        from verax.compiler.lower.image.assembly import KEPT
+        from verax.compiler.lower.image.assembly import COMPILED_KERNELS
 
-        KEPT.forget()
+        COMPILED_KERNELS.forget()
     _broken = may_break
     shared = request.config.stash[SHARED]
     shared.is_used = not may_break and "llvm_itself" not in request.fixturenames

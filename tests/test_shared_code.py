@@ -68,7 +68,7 @@ def test_networks_are_made_from_the_store(
     x = np.float32(np.arange(10).reshape(2, 5))
     counts = []
     for graph in (network(1.5), network(1.5)):
-        assembly.KEPT.forget()
+        assembly.COMPILED_KERNELS.forget()
         (y,) = compile(graph, Settings(opt_level=1, threads=1)).run({"x": x}).values()
         np.testing.assert_allclose(y, 1.5 * np.exp(x), rtol=1e-6)
         counts.append(len(asked))

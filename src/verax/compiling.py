@@ -16,10 +16,10 @@ from verax.base.settings import DEFAULT_LEVEL, Settings
 from verax.base.tensors import is_tensor, placed
 from verax.compiler.cache import default_cache
 from verax.compiler.driver import Executable
-from verax.compiler.measured import measured
 from verax.compiler.recipe import follow, require_same
 from verax.compiler.saved import SavedExecutable
 from verax.compiler.saving import read_recipe, save
+from verax.compiler.tuned_schedules import tuned_schedules
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.loading import load
@@ -159,7 +159,7 @@ def compile(
     network, followed = model_of(model, inputs), read_recipe(recipe)
     graph = graph_of(network)
     program = network.program if isinstance(network, Model) else None
-    kept, found = default_cache() if cache else None, measured(tuned, settings)
+    kept, found = default_cache() if cache else None, tuned_schedules(tuned, settings)
     if not certify:
         exe = Compiled(graph, settings, followed, kept, found)
         exe.program = program

@@ -18,7 +18,7 @@ from verax.compiler.driver import compile
 from verax.compiler.kernels.llvm.object_code import code_of
 from verax.compiler.kernels.products.steps import _Quads
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.assembly import KEPT
+from verax.compiler.lower.image.assembly import COMPILED_KERNELS
 from verax.compiler.lower.integer import winograd
 from verax.compiler.lower.program import lower
 from verax.ir.graph import Builder, Graph
@@ -37,14 +37,14 @@ def as_if(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Target, "named", staticmethod(lambda name: host))
     patch.setattr(_Quads, "add", _Quads._plainly)
     patch.setattr(winograd, "QUICK", 1e9)
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
 
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     as_if(monkeypatch)
     yield
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
 
 
 def convolution(kind: str, zero: int, border: int, channels: int = 21) -> tuple[Graph, np.ndarray]:
@@ -119,7 +119,7 @@ def test_a_convolution_of_bytes_is_exact(case: Network) -> None:
     with pytest.MonkeyPatch.context() as patch:
         as_if(patch)
         holds(case, ONE)
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
 
 
 @pytest.mark.parametrize("sizes", [(2, 5, 7, 3), (3, 1, 17, 33), (1, 4, 64, 16), (2, 3, 31, 48)])
@@ -170,11 +170,11 @@ def test_the_code_is_that_instruction(name: str, monkeypatch: pytest.MonkeyPatch
         return code_of(text, target)
 
     monkeypatch.setattr("verax.compiler.lower.image.assembly.code_of", seen)
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
     graph, _ = convolution("uint8", 0, 1, 64)
     target = Target.named(name)
     lowered = lower(graph, target, Settings(opt_level=1, threads=1))
     assert "uint8 by int8 in int32" in "".join(lowered.lines)
     found = [t for t in texts if f"vpdpbusd.{target.vector_bits}" in t]
     assert found and not any("vpdpbusds" in t for t in texts)
-    KEPT.forget()
+    COMPILED_KERNELS.forget()

@@ -52,7 +52,7 @@ def take_away(hook: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if hook == FITS:
         monkeypatch.setitem(RULES, name, dataclasses.replace(rule, fits=fits_epilogue))
         return
-    lay_out = graph_plan._lay_out
+    lay_out = graph_plan._record_layouts
 
     def plan(planning: Planning, node: Node) -> Alternatives:
         alternatives = rule.plan(planning, node)
@@ -69,7 +69,7 @@ def take_away(hook: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if hook == EPILOGUE:
         monkeypatch.setitem(RULES, name, dataclasses.replace(rule, plan=plan))
     else:
-        monkeypatch.setattr(graph_plan, "_lay_out", without_layouts)
+        monkeypatch.setattr(graph_plan, "_record_layouts", without_layouts)
 
 
 def made_by(name: str, b: Builder, h: str) -> str:

@@ -78,14 +78,14 @@ def test_dropping_an_added_positive_zero_is_found(monkeypatch: pytest.MonkeyPatc
 def test_joining_parts_of_a_split_in_any_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def unordered(self: object, node: Node, source: str) -> list[str] | None:
         rewriter: Rewriter = self.rewriter  # type: ignore[attr-defined]
-        before = self.made.get(source)  # type: ignore[attr-defined]
+        before = self.producers.get(source)  # type: ignore[attr-defined]
         joined = {rewriter.map(v) for v in node.inputs}
         if before is None or before.op.kind != "Split" or joined != set(before.outputs):
             return None
         assert isinstance(node.op, Concat)
         return [before.inputs[0]]
 
-    monkeypatch.setattr(canonical._Canonical, "_whole_of_split", unordered)
+    monkeypatch.setattr(canonical._Canonical, "_split_input", unordered)
     assert found_by_the_networks()
 
 

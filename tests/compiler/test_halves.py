@@ -20,7 +20,7 @@ from verax.compiler.kernels.llvm.builder import ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import code_of, object_code
 from verax.compiler.kernels.products.steps import Halves
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.assembly import KEPT
+from verax.compiler.lower.image.assembly import COMPILED_KERNELS
 from verax.compiler.lower.program import lower
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
@@ -42,9 +42,9 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     host = dataclasses.replace(Target.host(), pairs=True)
     monkeypatch.setattr(Target, "named", staticmethod(lambda name: host))
     monkeypatch.setattr(Halves, "add", Halves._plainly)
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
     yield
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
 
 
 # --- the instruction
@@ -137,9 +137,9 @@ def test_kernels_have_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
         return code_of(text, target)
 
     monkeypatch.setattr("verax.compiler.lower.image.assembly.code_of", seen)
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
     compile(chain(24, 40), dataclasses.replace(ALLOWED, target=NAME))
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
     assert any("dpbf16ps.512" in text for text in texts)
 
 

@@ -31,7 +31,7 @@ from verax.compiler.kernels.products.paired_bytes import (
     safe_share,
 )
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.assembly import KEPT
+from verax.compiler.lower.image.assembly import COMPILED_KERNELS
 from verax.compiler.lower.integer import convolution as lowering
 from verax.compiler.lower.integer import weights
 from verax.compiler.lower.integer.weights import facts_of
@@ -63,9 +63,9 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """However few pairs are safe, and whatever tiles would save."""
     monkeypatch.setattr(lowering, "OFTEN", 0.0)
     monkeypatch.setattr(lowering, "tile_of", lambda *a, **k: 0)
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
     yield
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
 
 
 @pytest.mark.parametrize("deviation", [15, 40, 70, 1000])
@@ -172,7 +172,7 @@ def test_no_sum_saturates_at_the_edge(always: None, pair: tuple[int, int]) -> No
 def test_a_bound_off_by_one_is_seen(always: None, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, fed = at_the_edge(65, 64)
     monkeypatch.setattr(paired_bytes, "MOST", MOST + 1)
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
     got = compile(graph, AVX2).run(fed)
     assert any(bits(got[v]) != bits(np.asarray(y)) for v, y in promised(graph, fed).items())
 
@@ -226,11 +226,11 @@ def test_what_is_asked_of_weights_is_found_once_and_forgotten_with_them() -> Non
     none, zeros = np.zeros((), np.int64), np.array([1, 0, -9])
     facts = facts_of(w, none, 0)
     assert facts is facts_of(w, none, 0) and (facts.lowest, facts.highest) == (-120, 119)
-    assert facts.most == sum(range(41, 121)) and facts.share == safe_share(w)
+    assert facts.max_sum == sum(range(41, 121)) and facts.share == safe_share(w)
     other = facts_of(w, zeros, 0)
     assert (other.lowest, other.highest, other.share) == (-121, 128, 0)
-    assert facts_of(w, none, 1).most == np.abs(w.astype(int)).sum(axis=(0, 2, 3)).max()
-    held = len(weights._known)
+    assert facts_of(w, none, 1).max_sum == np.abs(w.astype(int)).sum(axis=(0, 2, 3)).max()
+    held = len(weights._facts_by_weights)
     del w
     gc.collect()
-    assert len(weights._known) == held - 3
+    assert len(weights._facts_by_weights) == held - 3

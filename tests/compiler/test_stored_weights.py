@@ -19,7 +19,7 @@ from verax.compiler.kernels.products import stored as stored_product
 from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.assembly import KEPT
+from verax.compiler.lower.image.assembly import COMPILED_KERNELS
 from verax.compiler.lower.lowering import KernelCall
 from verax.compiler.lower.products import stored_weights
 from verax.compiler.passes import fold_constants
@@ -174,7 +174,7 @@ def test_a_broken_twin_has_other_bits(fault: str, monkeypatch: pytest.MonkeyPatc
     """What these tests compare would show if the kernel read its factor wrongly."""
     graph, fed = product(3, 64, 33, "uint4", group=16, zero=True)
     same_bits(graph, fed)
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
     healthy, shared = stored_product._Walk._weights, stored_product._Walk._shared
     if fault == "scale of the next group":
         late = lambda self, group: shared(self, self.f.clamp(self.f.iadd(group, 1), 0, 3))  # noqa: E731
@@ -189,7 +189,7 @@ def test_a_broken_twin_has_other_bits(fault: str, monkeypatch: pytest.MonkeyPatc
     exe = compile(graph, Settings(opt_level=1, threads=1))
     (got,), (wanted,) = exe.run(fed).values(), promised(graph, fed).values()
     assert bits(got) != bits(wanted)
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
 
 
 @pytest.mark.parametrize("target", [t for t in ("avx2", "avx512") if Target.named(t).runs_here()])

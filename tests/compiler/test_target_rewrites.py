@@ -106,4 +106,4 @@ def test_each_can_be_left_out_by_its_id(name: str) -> None:
     every = [one.id for one in lowered(name).trace.records]
     for left_out in of(name, lowered(name)):
         chosen = tuple(one for one in every if one != left_out)
-        assert left_out not in of(name, lowered(name, chosen=chosen))
+        assert left_out not in of(name, lowered(name, selected=chosen))

@@ -14,7 +14,7 @@ from verax.compiler.passes import join_roundings as joining
 from verax.compiler.passes import move_dequantise as moving
 from verax.compiler.passes import scale_quantised as scaling
 from verax.compiler.passes import widen_halves as halves
-from verax.compiler.passes.quantised import Factor
+from verax.compiler.passes.quantized import Factor
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.rewrite import Rewriter

@@ -146,13 +146,13 @@ def parts_in_any_order(graph: Graph, limit: int | None = None) -> tuple[Graph, T
     """Take the Concat of all parts of a Split for the whole, in whatever order."""
 
     def whole(self: _Canonical, node: object, source: str) -> list[str] | None:
-        before = self.made.get(source)
+        before = self.producers.get(source)
         joined = {self.rewriter.map(v) for v in node.inputs}  # type: ignore[attr-defined]
         if before is None or before.op.kind != "Split" or joined != {*before.outputs}:
             return None
         return [before.inputs[0] or ""]
 
-    with patch.object(_Canonical, "_whole_of_split", whole):
+    with patch.object(_Canonical, "_split_input", whole):
         return _Canonical(graph, limit).run()
 
 
@@ -321,8 +321,8 @@ def filled() -> Graph:
 
 def forgets_the_others(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Keep the labels of the output only, whoever else has them."""
-    left = split._left
-    with patch.object(split, "_left", lambda a, b, others: left(a, b, others[-1:])):
+    left = split._remaining_labels
+    with patch.object(split, "_remaining_labels", lambda a, b, others: left(a, b, others[-1:])):
         return split.split_einsum(graph, limit)
 
 

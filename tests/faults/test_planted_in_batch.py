@@ -20,7 +20,7 @@ from verax.judge.check import check
 from verax.records.verdict import Kind
 from verax.runners.own import VeraxRunner
 
-EMIT_PARTS = emit.emit_parts
+EMIT_PARTS = emit.emit_chunk_loop
 RUNNER = VeraxRunner(Settings(1, threads=1))
 
 
@@ -35,7 +35,7 @@ def always_the_first(patch: pytest.MonkeyPatch) -> None:
     def emit_parts(module: Any, segments: Any, steps: Sequence[int], parts: int) -> str:
         return EMIT_PARTS(module, segments, [0, *steps[1:]], parts)
 
-    patch.setattr(emit, "emit_parts", emit_parts)
+    patch.setattr(emit, "emit_chunk_loop", emit_parts)
 
 
 def part_is_a_block(patch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def part_is_a_block(patch: pytest.MonkeyPatch) -> None:
     def emit_parts(module: Any, segments: Any, steps: Sequence[int], parts: int) -> str:
         return EMIT_PARTS(module, segments, [steps[0] // 2, *steps[1:]], parts)
 
-    patch.setattr(emit, "emit_parts", emit_parts)
+    patch.setattr(emit, "emit_chunk_loop", emit_parts)
 
 
 def network(axis: int) -> Graph:

@@ -13,7 +13,7 @@ import pytest
 from verax.base.settings import Settings
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.convolution.spec import ConvSpec
-from verax.compiler.lower.image.assembly import KEPT
+from verax.compiler.lower.image.assembly import COMPILED_KERNELS
 from verax.compiler.tune.history import History
 from verax.compiler.tuner import tune
 from verax.ir.graph import Builder
@@ -45,12 +45,12 @@ def test_a_candidate_with_other_bits_is_caught(
 
     space = dataclasses.replace(honest.space, stages=stages)
     monkeypatch.setitem(registry.EMITTERS, key, dataclasses.replace(honest, emit=emit, space=space))
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
     history = History(tmp_path / "tuning.jsonl")
     try:
         record = tune(graph, Settings(threads=1), feeds, history, clock=lambda: 0.0)
     finally:
-        KEPT.forget()
+        COMPILED_KERNELS.forget()
     assert len(record.faults) == 1
     assert "it writes other bits with" in record.faults[0]
     assert "unroll=8" in record.faults[0]

@@ -12,7 +12,7 @@ import pytest
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.compiler.kernels.llvm import arith
-from verax.compiler.lower.image.assembly import KEPT
+from verax.compiler.lower.image.assembly import COMPILED_KERNELS
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -80,7 +80,7 @@ def test_kernels_take_it_only_where_it_is_known(name: str, monkeypatch: pytest.M
     x[3, 5], x[11, 0], x[17, 15], x[23, 7], x[23, 8] = np.inf, 3e38, np.nan, -(2.0**20 + 1), -0.0
 
     def result() -> np.ndarray:
-        KEPT.forget()
+        COMPILED_KERNELS.forget()
         b = Builder("net")
         v = b.input("x", TensorType.of(x))
         b.add(REGISTRY[name.capitalize()](), [v], ["y"])
@@ -94,4 +94,4 @@ def test_kernels_take_it_only_where_it_is_known(name: str, monkeypatch: pytest.M
     monkeypatch.setattr(arith, "SHORT_WAYS", {name: wrong})
     monkeypatch.setattr(functions_short, "_MARGIN", 0)
     assert (result() != wanted).any()  # else this test could not fail
-    KEPT.forget()
+    COMPILED_KERNELS.forget()

@@ -84,7 +84,7 @@ def test_a_kept_program_is_not_run_either(tmp_path: Path) -> None:
         exe = compile_graph(network(), Settings(threads=1, target="avxvnni"), cache=cache)
         with pytest.raises(CompileError, match="does not run"):
             exe.run({"x": X})
-    assert exe.specialised.kept is not None
+    assert exe.specialised.cached_notes is not None
 
 
 def test_the_judge_says_so_too() -> None:

@@ -102,12 +102,12 @@ class ProgramCache:
         if not self._has(path):
             return None
         try:
-            found = load_image(path, entry=key)
+            loaded = load_image(path, entry=key)
         except (ModelError, UsageError):
             _remove(path)
             return None
         _touch(path)
-        return found
+        return loaded
 
     def keep_program(self, key: str, image: Image, notes: dict[str, Any]) -> None:
         """Keep a program; a cache that cannot be written warns and does nothing."""
@@ -143,14 +143,14 @@ class ProgramCache:
 
     def entries(self) -> list[tuple[Path, int, float]]:
         """(file, bytes, time of the last use) of every entry, the longest unused first."""
-        found = []
+        entries = []
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
                 with contextlib.suppress(OSError):
                     if path.suffix in (PROGRAM, CERTIFICATE):
                         state = path.stat()
-                        found.append((path, state.st_size, state.st_mtime))
-        return sorted(found, key=lambda entry: entry[2])
+                        entries.append((path, state.st_size, state.st_mtime))
+        return sorted(entries, key=lambda entry: entry[2])
 
     def clear(self) -> int:
         """Remove every entry; how many there were."""
@@ -170,8 +170,8 @@ class ProgramCache:
                 write()
                 self._shrink()
         except (OSError, VeraxError) as error:
-            told = error.cause if isinstance(error, VeraxError) else error.strerror or str(error)
-            self._warn(f"it cannot keep compiled programs ({told})")
+            message = error.cause if isinstance(error, VeraxError) else error.strerror or str(error)
+            self._warn(f"it cannot keep compiled programs ({message})")
 
     def _shrink(self) -> None:
         entries = self.entries()
@@ -189,18 +189,18 @@ class ProgramCache:
     def _is_private(self) -> bool:
         """Whether nobody else could have put code there."""
         try:
-            why = why_not_private(self.folder)
+            reason = why_not_private(self.folder)
         except OSError as error:
-            why = error.strerror or str(error)
-        if why:
-            self._warn(why)
-        return not why
+            reason = error.strerror or str(error)
+        if reason:
+            self._warn(reason)
+        return not reason
 
-    def _warn(self, why: str) -> None:
+    def _warn(self, reason: str) -> None:
         """Say once for a folder that it is not used."""
         if self.folder not in _warned:
             _warned.add(self.folder)
-            text = f"the cache {self.folder} is not used: {why}"
+            text = f"the cache {self.folder} is not used: {reason}"
             warnings.warn(f"{text}; set {FOLDER} to a folder of yours, or to off", stacklevel=4)
 
 
@@ -216,14 +216,14 @@ def default_cache() -> ProgramCache | None:
     folder = os.environ.get(FOLDER, "")
     if folder.lower() in OFF:
         return None
-    asked = os.environ.get(SIZE, "")
-    limit = parse_bytes(asked) if asked else DEFAULT_SIZE
+    size_text = os.environ.get(SIZE, "")
+    limit = parse_bytes(size_text) if size_text else DEFAULT_SIZE
     path = Path(folder) if folder else Path(platformdirs.user_cache_dir("verax")) / "programs"
-    found = ProgramCache(path, limit)
+    cache = ProgramCache(path, limit)
     if not folder and not path.is_absolute():
-        found._warn("this user has no home folder")
+        cache._warn("this user has no home folder")
         return None
-    return found
+    return cache
 
 
 @cache
@@ -240,8 +240,8 @@ def build_digest() -> str:
         for name in sorted(names):
             if name.endswith(".py"):
                 content = Path(folder, name).read_bytes()
-                place = os.path.relpath(folder, ROOT)
-                digest.update(f"{place}/{name} {len(content)}\n".encode())
+                relative_folder = os.path.relpath(folder, ROOT)
+                digest.update(f"{relative_folder}/{name} {len(content)}\n".encode())
                 digest.update(content)
     return digest.hexdigest()
 

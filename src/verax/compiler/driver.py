@@ -36,7 +36,7 @@ from verax.compiler.plan import Plan
 from verax.compiler.profiling import profile_of
 from verax.compiler.recipe import follow, network_hash, recipe_of, require_same
 from verax.compiler.saved import calls_of
-from verax.compiler.tune.lookup import Asked, Tuned
+from verax.compiler.tune.lookup import ScheduleLookup, Tuned
 from verax.ir.graph import Graph, reinfer
 from verax.ir.types import DType, TensorType
 from verax.records.certificate import Certificate
@@ -67,7 +67,7 @@ class Translation:
     tuning: str = ""
 
 
-class Specialised(OneLine):
+class Specialized(OneLine):
     """One program with the graph that it was made from.
 
     given: the graph before the passes; network: its hash, "" if it was not needed; kept: the notes
@@ -77,20 +77,20 @@ class Specialised(OneLine):
 
     def __init__(
         self,
-        given: Graph,
+        source: Graph,
         image: Image,
         program: Program,
         plan: Plan,
         translate: Callable[[], Translation],
         network: str = "",
-        kept: dict[str, Any] | None = None,
+        cached_notes: dict[str, Any] | None = None,
     ) -> None:
-        self.given, self.image, self.program, self.plan = given, image, program, plan
+        self.source, self.image, self.program, self.plan = source, image, program, plan
         self.inputs = tuple(s.name for s in image.inputs)
-        self.network, self.kept, self._translate = network, kept, translate
+        self.network, self.cached_notes, self._translate = network, cached_notes, translate
 
     def _brief(self) -> str:
-        return f"{self.given.name}; {self.plan._brief()}"
+        return f"{self.source.name}; {self.plan._brief()}"
 
     @cached_property
     def continuation(self) -> Continuation | None:
@@ -121,14 +121,16 @@ class Specialised(OneLine):
 
     def recipe(self, settings: Settings) -> Recipe:
         """What decides its numbers, given the settings that it was made with."""
-        if self.kept is not None:
-            return Recipe.from_json(self.kept["recipe"])
-        made = self.translation
-        return recipe_of(self.given, made.graph, made.changes, settings, self.network)
+        if self.cached_notes is not None:
+            return Recipe.from_json(self.cached_notes["recipe"])
+        translation = self.translation
+        return recipe_of(
+            self.source, translation.graph, translation.changes, settings, self.network
+        )
 
     def notes(self, settings: Settings) -> dict[str, Any]:
         """What is written beside it in a file."""
-        return self.kept or notes_of(self, settings.opt_level, self.recipe(settings))
+        return self.cached_notes or notes_of(self, settings.opt_level, self.recipe(settings))
 
 
 class Executable(Remembers):
@@ -150,7 +152,7 @@ class Executable(Remembers):
         self.graph = graph
         self._output_names = graph.outputs
         self.settings = settings if recipe is None else follow(recipe, settings)
-        self._wanted = recipe
+        self._required_recipe = recipe
         self._cache = cache if is_cached(self.settings) else None
         self._tuned = tuned if is_cached(self.settings) else None
         self.certificate: Certificate | None = None
@@ -159,9 +161,9 @@ class Executable(Remembers):
             self._target = dataclasses.replace(self._target, effort=0)
         self._by_value = shape_defining_inputs(graph)
         self._by_types_alone = not self._by_value and not self.settings.memory
-        self._programs: OrderedDict[tuple[Any, ...], Specialised] = OrderedDict()
+        self._programs: OrderedDict[tuple[Any, ...], Specialized] = OrderedDict()
         self._lock = threading.Lock()
-        self._last: tuple[tuple[Any, ...], Specialised] | None = None
+        self._last: tuple[tuple[Any, ...], Specialized] | None = None
         static = all(graph.types[v].is_static for v in graph.inputs) and not self._by_value
         if static:
             self._specialise({v: graph.types[v].shape for v in graph.inputs}, {})
@@ -217,7 +219,7 @@ class Executable(Remembers):
         """
         return self._current().recipe(self.settings)
 
-    def _current(self) -> Specialised:
+    def _current(self) -> Specialized:
         if self._last is None:
             raise InputError(
                 "no program has been made yet: shapes are symbolic",
@@ -226,7 +228,7 @@ class Executable(Remembers):
         return self._last[1]
 
     @property
-    def specialised(self) -> Specialised:
+    def specialised(self) -> Specialized:
         """The program used last."""
         return self._current()
 
@@ -244,10 +246,10 @@ class Executable(Remembers):
                 names = self._output_names
                 return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
         inputs = as_arrays(inputs)
-        found = self._lookup(inputs)
-        arrays = [inputs[v] for v in found.inputs]
+        program = self._lookup(inputs)
+        arrays = [inputs[v] for v in program.inputs]
         with memory.limited(self.settings.memory or None):
-            return dict(zip(self.graph.outputs, found.program.run(arrays)))
+            return dict(zip(self.graph.outputs, program.program.run(arrays)))
 
     def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
         """Time every step by itself: median of `runs` after two more to warm up; beside it the
@@ -256,28 +258,28 @@ class Executable(Remembers):
         State is read as it is and stays so. Raises `InputError` when inputs do not fit.
         """
         inputs = {**as_arrays(named_inputs(inputs, self.inputs)), **self.state}
-        found = self._lookup(inputs)
-        lowered = self.lowered_again(found, self._asked(), separate=True)
+        specialized = self._lookup(inputs)
+        lowered = self.lowered_again(specialized, self._schedule_lookup(), separate=True)
         threads = self.settings.thread_count
         program = Program(lowered.image, threads, reference_call(lowered.graph))
-        arrays = [inputs[v] for v in found.inputs]
-        taken = program.time_steps(arrays, runs + 2, parts=lowered.parts)
-        times = np.median(taken[2:], axis=0) / 1e3
+        arrays = [inputs[v] for v in specialized.inputs]
+        step_times = program.time_steps(arrays, runs + 2, parts=lowered.chunk_count)
+        times = np.median(step_times[2:], axis=0) / 1e3
         program.close()
         return profile_of(lowered, times.tolist(), runs, self.settings, self._target)
 
     def lowered_again(
-        self, found: Specialised, tuned: ScheduleOf | None, *, separate: bool = False
+        self, specialized: Specialized, tuned: ScheduleOf | None, *, separate: bool = False
     ) -> LoweredProgram:
         """The same program with other schedules. separate: as `lower` takes it."""
-        passed = found.trace.rewrites - found.lowered.trace.rewrites
+        passed = specialized.trace.rewrites - specialized.lowered.trace.rewrites
         decisions = self._decisions(passed)
-        return lower(found.graph, self._target, self.settings, separate, decisions, tuned)
+        return lower(specialized.graph, self._target, self.settings, separate, decisions, tuned)
 
-    def _asked(self) -> Asked | None:
-        return None if self._tuned is None else self._tuned.asked()
+    def _schedule_lookup(self) -> ScheduleLookup | None:
+        return None if self._tuned is None else self._tuned.lookup()
 
-    def _lookup(self, inputs: Mapping[str, np.ndarray]) -> Specialised:
+    def _lookup(self, inputs: Mapping[str, np.ndarray]) -> Specialized:
         last = self._last
         if last is not None and len(inputs) == len(self.graph.inputs):
             try:
@@ -304,7 +306,7 @@ class Executable(Remembers):
 
     def _specialise(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
-    ) -> Specialised:
+    ) -> Specialized:
         key = tuple((s, self.graph.types[v].dtype.numpy) for v, s in shapes.items()) + tuple(
             a.tobytes() for a in values.values()
         )
@@ -316,73 +318,77 @@ class Executable(Remembers):
                 self._programs[key] = self._build(reinfer(self.graph, types, values), values)
                 if len(self._programs) > MAX_PROGRAMS:
                     self._programs.popitem(last=False)
-            found = self._programs[key]
-            self._last = (key, found)
-        return found
+            specialized = self._programs[key]
+            self._last = (key, specialized)
+        return specialized
 
-    def _build(self, graph: Graph, values: Mapping[str, np.ndarray]) -> Specialised:
+    def _build(self, graph: Graph, values: Mapping[str, np.ndarray]) -> Specialized:
         with memory.limited(self.settings.memory or None):
             for node in graph.nodes:
                 size = output_bytes(graph.output_types(node))
                 memory.require(size, "what this node gives", node.place)
             if self._cache is None:
-                return self._made(graph)
+                return self._compile(graph)
             network = network_hash(graph)
             decisive = {name: value.tobytes() for name, value in values.items()}
             schedules = "" if self._tuned is None else self._tuned.digest
             key = self._cache.key(network, decisive, self._target, self.settings, schedules)
-            found = self._held(self._cache.program(key), graph, network)
-            if found is None:
-                found = self._made(graph, network)
-                self._cache.keep_program(key, found.image, found.notes(self.settings))
-        return found
+            specialized = self._from_cache_entry(self._cache.program(key), graph, network)
+            if specialized is None:
+                specialized = self._compile(graph, network)
+                self._cache.keep_program(key, specialized.image, specialized.notes(self.settings))
+        return specialized
 
-    def _held(
+    def _from_cache_entry(
         self, entry: tuple[Image, dict[str, Any]] | None, graph: Graph, network: str
-    ) -> Specialised | None:
-        """A program that was kept."""
+    ) -> Specialized | None:
+        """The specialized program of a cache entry; None without an entry."""
         if entry is None:
             return None
         image, notes = entry
-        if self._wanted is not None:
-            require_same(self._wanted, Recipe.from_json(notes["recipe"]))
+        if self._required_recipe is not None:
+            require_same(self._required_recipe, Recipe.from_json(notes["recipe"]))
         program = loaded(image, self.settings.thread_count, calls_of(image, notes, "the cache"))
         plan = Plan(
             tuple(notes["plan"]), image.arena_bytes, image.weights.nbytes,
             tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
         )  # fmt: skip
-        return Specialised(
+        return Specialized(
             graph, image, program, plan, lambda: self._translated(graph), network, notes
         )
 
-    def _made(self, graph: Graph, network: str = "") -> Specialised:
+    def _compile(self, graph: Graph, network: str = "") -> Specialized:
         settings = self.settings
-        made = self._translated(graph)
+        translation = self._translated(graph)
         if settings.require_native:
-            _require_native(made.lowered)
-        image = made.lowered.image
-        program = loaded(image, settings.thread_count, reference_call(made.lowered.graph))
+            _require_native(translation.lowered)
+        image = translation.lowered.image
+        program = loaded(image, settings.thread_count, reference_call(translation.lowered.graph))
         plan = Plan(
-            made.lowered.lines, image.arena_bytes, image.weights.nbytes, made.lowered.on_reference,
-            made.tuning, made.trace.refused,
-        )  # fmt: skip
-        return Specialised(graph, image, program, plan, lambda: made, network)
+            translation.lowered.lines,
+            image.arena_bytes,
+            image.weights.nbytes,
+            translation.lowered.on_reference,
+            translation.tuning,
+            translation.trace.refused,
+        )
+        return Specialized(graph, image, program, plan, lambda: translation, network)
 
     def _translated(self, graph: Graph) -> Translation:
         settings = self.settings
         with _collector_paused():
             changes: list[Change] = []
             optimised, trace = run_passes(graph, settings, changes)
-            if self._wanted is not None:
-                require_same(self._wanted, recipe_of(graph, optimised, changes, settings))
-            decisions, asked = self._decisions(trace.rewrites), self._asked()
-            lowered = lower(optimised, self._target, settings, decisions=decisions, tuned=asked)
-        said = "" if asked is None else asked.said
-        return Translation(optimised, lowered, trace.then(lowered.trace), tuple(changes), said)
+            if self._required_recipe is not None:
+                require_same(self._required_recipe, recipe_of(graph, optimised, changes, settings))
+            decisions, lookup = self._decisions(trace.rewrites), self._schedule_lookup()
+            lowered = lower(optimised, self._target, settings, decisions=decisions, tuned=lookup)
+        tuning = "" if lookup is None else lookup.summary
+        return Translation(optimised, lowered, trace.then(lowered.trace), tuple(changes), tuning)
 
 
 def _require_native(lowered: LoweredProgram) -> None:
-    slow = [f"{s.label}: {s.why}" for s in lowered.steps if isinstance(s, ReferenceCall)]
+    slow = [f"{s.label}: {s.reason}" for s in lowered.steps if isinstance(s, ReferenceCall)]
     if slow:
         more = f"; and {len(slow) - 1} more" if len(slow) > 1 else ""
         raise UnsupportedError(
@@ -458,7 +464,7 @@ def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
     A program is specialised for their values, as it is for shapes.
     """
     from_input: dict[str, frozenset[str]] = {v: frozenset([v]) for v in graph.inputs}
-    found: set[str] = set()
+    defining: set[str] = set()
     for node in graph.nodes:
         sources = frozenset().union(
             *(from_input.get(v, frozenset()) for v in node.inputs if v is not None)
@@ -466,16 +472,16 @@ def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
         dynamic = any(not t.is_static for t in graph.output_types(node))
         if dynamic:
             data = None if node.op.kind in ("Range", "ConstantOfShape") else node.inputs[0]
-            found |= {
+            defining |= {
                 v
                 for v in node.inputs
                 if v in graph.inputs and _sets_shapes(graph.types[v]) and v != data
             }
-            if len(node.inputs) and not any(v in found for v in node.inputs):
-                found |= {v for v in sources if _sets_shapes(graph.types[v])}
+            if len(node.inputs) and not any(v in defining for v in node.inputs):
+                defining |= {v for v in sources if _sets_shapes(graph.types[v])}
         for output in node.outputs:
             from_input[output] = sources if _sets_shapes(graph.types[output]) else frozenset()
-    return tuple(v for v in graph.inputs if v in found)
+    return tuple(v for v in graph.inputs if v in defining)
 
 
 def _sets_shapes(type_: TensorType) -> bool:

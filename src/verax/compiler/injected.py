@@ -62,8 +62,8 @@ def passes_of(file: str) -> tuple[Pass, ...]:
     key = os.path.abspath(file), content
     if key not in _loaded:
         module = run_file(path, "the file of the pass", FORM)
-        found = [v for v in vars(module).values() if isinstance(v, Pass)]
-        own = {id(p): p for p in found if getattr(p.run, "__module__", "") == module.__name__}
+        defined = [v for v in vars(module).values() if isinstance(v, Pass)]
+        own = {id(p): p for p in defined if getattr(p.run, "__module__", "") == module.__name__}
         if not own:
             raise UsageError("the file defines no Pass", place=file, next_step=FORM)
         _loaded[key] = tuple(_guarded(p, str(path)) for p in own.values())
@@ -88,8 +88,8 @@ def _guarded(own: Pass, file: str) -> Pass:
             raise UsageError(f"{failing}: {error}", place=file) from error
         except (Exception, SystemExit) as error:
             raise told(error, file, failing, FORM) from error
-        given = isinstance(result, tuple) and len(result) == 2
-        if not given or not isinstance(result[0], Graph) or not isinstance(result[1], Trace):
+        is_pair = isinstance(result, tuple) and len(result) == 2
+        if not is_pair or not isinstance(result[0], Graph) or not isinstance(result[1], Trace):
             raise UsageError(
                 f"the pass {own.name!r} returns a {type(result).__name__}, not (graph, trace)",
                 place=file,

@@ -6,10 +6,8 @@ import dataclasses
 
 from verax.base.errors import UsageError
 from verax.base.settings import LEVELS, Settings
-from verax.compiler.chosen import run_chosen
 from verax.compiler.decide.steps import STEPS
 from verax.compiler.injected import passes_of, with_injected
-from verax.compiler.inside import Bodies
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.passes.cancel_transposes import cancel_transposes
 from verax.compiler.passes.canonicalise import canonicalise
@@ -42,6 +40,8 @@ from verax.compiler.passes.split_einsum import split_einsum
 from verax.compiler.passes.tokens_as_images import tokens_as_images
 from verax.compiler.passes.trim_kernels import trim_kernels
 from verax.compiler.passes.widen_halves import widen_halves
+from verax.compiler.selected_rewrites import run_selected
+from verax.compiler.subgraph_passes import Bodies
 from verax.ir import checker
 from verax.ir.graph import Graph, walk_values
 from verax.records.trace import Rewrite, Trace
@@ -152,8 +152,8 @@ def passes_for(settings: Settings) -> tuple[Pass, ...]:
     if clash:
         raise UsageError(f"{', '.join(sorted(clash))} is both disabled and required")
     admitted = CLASSES[settings.opt_level]
-    asked = {*(settings.passes or ()), *(p.name for f in settings.inject for p in passes_of(f))}
-    for name in sorted(asked - {*settings.require, *settings.disable}):
+    requested = {*(settings.passes or ()), *(p.name for f in settings.inject for p in passes_of(f))}
+    for name in sorted(requested - {*settings.require, *settings.disable}):
         if kinds[name] not in admitted:
             raise UsageError(
                 f"the pass {name!r} does not run at O{settings.opt_level}",
@@ -223,7 +223,7 @@ def run_passes(
         if settings.steps is None:
             graph, change = step.apply(graph, left, settings.keep_exact)
         else:
-            graph, change = run_chosen(step, graph, left, settings.steps, settings.keep_exact)
+            graph, change = run_selected(step, graph, left, settings.steps, settings.keep_exact)
         graph, inner = bodies.apply(step, graph, None if left is None else left - change.rewrites)
         if inner:
             change = change.then(Trace({v: v for v in graph.types}, tuple(inner)))

@@ -27,7 +27,7 @@ class Planned(Protocol):
 
 
 class Described(Protocol):
-    """What notes need to know of a program (`compiler.driver.Specialised`)."""
+    """What notes need to know of a program (`compiler.driver.Specialized`)."""
 
     @property
     def graph(self) -> Graph: ...
@@ -42,27 +42,27 @@ class Described(Protocol):
     def plan(self) -> Planned: ...
 
 
-def notes_of(found: Described, opt_level: int, recipe: Recipe) -> dict[str, Any]:
+def notes_of(program: Described, opt_level: int, recipe: Recipe) -> dict[str, Any]:
     """The notes of a program, for JSON."""
-    plan = found.plan
+    plan = program.plan
     tuning = {"tuning": plan.tuning} if plan.tuning else {}
     refused = {"refused": list(plan.refused)} if plan.refused else {}
     return {
         "verax": importlib.metadata.version("verax"),
-        "graph": str(found.graph),
+        "graph": str(program.graph),
         "plan": list(plan.lines),
         "on_reference": list(plan.on_reference),
         **tuning,
         **refused,
         "opt_level": opt_level,
-        "nodes": _node_records(found),
+        "nodes": _node_records(program),
         "recipe": recipe.to_json(),
     }
 
 
-def _node_records(found: Described) -> dict[str, Any]:
-    graph, records = found.lowered_graph, {}
-    for step in found.image.schedule:
+def _node_records(program: Described) -> dict[str, Any]:
+    graph, records = program.lowered_graph, {}
+    for step in program.image.schedule:
         if isinstance(step, PythonStep):
             node = graph.nodes[step.node]
             records[str(step.node)] = {

@@ -47,7 +47,7 @@ def peak_gflops(target: Target, threads: int = 1, seconds: float = 0.02) -> floa
     call = kind(code.address(kernel.name))
     begin, fastest = threading.Barrier(threads), [float("inf")] * threads
 
-    def work(number: int) -> None:
+    def work(thread_index: int) -> None:
         raw = np.full(48, 0.5, np.float32)
         first = -raw.ctypes.data % 64 // 4
         table = np.array([raw[first:].ctypes.data], np.uint64)
@@ -55,16 +55,16 @@ def peak_gflops(target: Target, threads: int = 1, seconds: float = 0.02) -> floa
         end = time.perf_counter() + seconds
         while (start := time.perf_counter()) < end:
             call(table.ctypes.data, 0, 1)
-            fastest[number] = min(fastest[number], time.perf_counter() - start)
+            fastest[thread_index] = min(fastest[thread_index], time.perf_counter() - start)
 
-    others = [threading.Thread(target=work, args=(n,)) for n in range(1, threads)]
-    for thread in others:
+    threads_started = [threading.Thread(target=work, args=(n,)) for n in range(1, threads)]
+    for thread in threads_started:
         thread.start()
     work(0)
-    for thread in others:
+    for thread in threads_started:
         thread.join()
     code.close()
-    return sum(32 * chains * TRIPS / 1e9 / least for least in fastest)
+    return sum(32 * chains * TRIPS / 1e9 / min_seconds for min_seconds in fastest)
 
 
 def round_trip_ns(target: Target, repeats: int = 5) -> float:
@@ -77,32 +77,32 @@ def round_trip_ns(target: Target, repeats: int = 5) -> float:
     _emit_play(module)
     code = load_object(object_code(module))
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
-    play, found = kind(code.address("play")), []
+    play, nanoseconds = kind(code.address("play")), []
     for _ in range(repeats):
-        number, both = np.zeros(16, np.int64), threading.Barrier(2)  # cache lines of its own
+        counter, barrier = np.zeros(16, np.int64), threading.Barrier(2)  # cache lines of its own
 
-        def answer(number: np.ndarray = number, both: threading.Barrier = both) -> None:
-            both.wait()
-            play(number.ctypes.data, 1)
+        def answer(counter: np.ndarray = counter, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            play(counter.ctypes.data, 1)
 
-        other = threading.Thread(target=answer)
-        other.start()
-        both.wait()
+        partner = threading.Thread(target=answer)
+        partner.start()
+        barrier.wait()
         start = time.perf_counter()
-        play(number.ctypes.data, 0)
-        taken = time.perf_counter() - start
-        other.join()
-        if number[0] == 2 * ROUND_TRIPS:
-            found.append(1e9 * taken / ROUND_TRIPS)
+        play(counter.ctypes.data, 0)
+        elapsed = time.perf_counter() - start
+        partner.join()
+        if counter[0] == 2 * ROUND_TRIPS:
+            nanoseconds.append(1e9 * elapsed / ROUND_TRIPS)
     code.close()
-    return min(found, default=math.nan)
+    return min(nanoseconds, default=math.nan)
 
 
 def _emit_play(module: ModuleBuilder) -> None:
-    """void play(ptr number, i64 me): raise the number by one whenever it is the turn of `me`, who
-    is 0 or 1, ROUND_TRIPS times; who waits too long goes home."""
+    """void play(ptr counter, i64 me): increment the counter whenever it is the turn of `me` (0 or
+    1), ROUND_TRIPS times; returns early after waiting too long."""
     fn = module.function("play", VOID, [PTR, I64])
-    (number, me), one = fn.args, ir.Constant(I64, 1)
+    (counter, me), one = fn.args, ir.Constant(I64, 1)
     names = ("entry", "wait", "again", "turn", "end")
     entry, wait, again, turn, end = map(fn.append_basic_block, names)
     b = ir.IRBuilder(entry)
@@ -112,7 +112,7 @@ def _emit_play(module: ModuleBuilder) -> None:
     awaited, looks = b.phi(I64), b.phi(I64)
     awaited.add_incoming(me, entry)
     looks.add_incoming(ir.Constant(I64, 0), entry)
-    seen = b.load_atomic(number, "seq_cst", 8, typ=I64)
+    seen = b.load_atomic(counter, "seq_cst", 8, typ=I64)
     b.cbranch(b.icmp_signed("==", seen, awaited), turn, again)
     b.position_at_end(again)
     looked = b.add(looks, one)
@@ -120,7 +120,7 @@ def _emit_play(module: ModuleBuilder) -> None:
     looks.add_incoming(looked, again)
     b.cbranch(b.icmp_signed("<", looked, ir.Constant(I64, PATIENCE)), wait, end)
     b.position_at_end(turn)
-    b.atomic_rmw("xchg", number, b.add(awaited, one), "seq_cst")
+    b.atomic_rmw("xchg", counter, b.add(awaited, one), "seq_cst")
     following = b.add(awaited, ir.Constant(I64, 2))
     awaited.add_incoming(following, turn)
     looks.add_incoming(looks, turn)

@@ -24,15 +24,15 @@ def profile_of(
     """microseconds: of every step of `lowered`, in order. The machine's peak is measured here."""
     threads = settings.thread_count
     steps = []
-    for i, (step, taken) in enumerate(zip(lowered.steps, microseconds, strict=True)):
+    for i, (step, duration) in enumerate(zip(lowered.steps, microseconds, strict=True)):
         if isinstance(step, BranchCall | LoopCall):
             name = "branch" if isinstance(step, BranchCall) else "loop"
-            steps.append(StepTime(step.label, name, float(taken), 0, 0, "kernels inside"))
+            steps.append(StepTime(step.label, name, float(duration), 0, 0, "kernels inside"))
             continue
         if not isinstance(step, KernelCall):
             name = "reference" if isinstance(step, ReferenceCall) else "counted"
-            why = step.why if isinstance(step, ReferenceCall) else "rows that kernels counted"
-            steps.append(StepTime(step.label, name, float(taken), 0, 0, why))
+            reason = step.reason if isinstance(step, ReferenceCall) else "rows that kernels counted"
+            steps.append(StepTime(step.label, name, float(duration), 0, 0, reason))
             continue
         kernel = lowered.kernels[i]
         busy = 1 if runs_alone(kernel) else min(threads, known(kernel.items))
@@ -40,9 +40,9 @@ def profile_of(
             StepTime(
                 step.label,
                 kernel.name,
-                float(taken),
-                known(kernel.flops) * lowered.parts,
-                known(kernel.bytes) * lowered.parts,
+                float(duration),
+                known(kernel.flops) * lowered.chunk_count,
+                known(kernel.bytes) * lowered.chunk_count,
                 str(step.spec),
                 "" if step.schedule is None else str(step.schedule),
                 busy,

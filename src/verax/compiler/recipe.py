@@ -86,15 +86,15 @@ def follow(recipe: Recipe, settings: Settings) -> Settings:
     )
 
 
-def require_same(wanted: Recipe, found: Recipe) -> None:
+def require_same(required: Recipe, recipe: Recipe) -> None:
     """Raise `CompileError` unless a program of `found` has the bits that `wanted` promises."""
-    apart = wanted.differs(found)
+    apart = required.differs(recipe)
     if apart:
         raise CompileError(
             f"the recipe cannot be followed: {apart}",
-            place=f"recipe {wanted.sha256[:16]}, written by Verax {wanted.verax}",
+            place=f"recipe {required.sha256[:16]}, written by Verax {required.verax}",
             next_step=f"use the model and the version that it was made with, or compile without it "
-            f"(that gives recipe {found.sha256[:16]})",
+            f"(that gives recipe {recipe.sha256[:16]})",
         )
 
 

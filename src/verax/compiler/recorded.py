@@ -17,7 +17,7 @@ from verax.runtime.image import Image, PythonStep
 from verax.runtime.python_steps import tensor_view
 
 
-def calls_of(image: Image, records: Mapping[Any, Any], place: str) -> dict[int, RecordedNode]:
+def calls_of(image: Image, records: Mapping[Any, Any], location: str) -> dict[int, RecordedNode]:
     """The nodes of an image's steps in Python. Raises `ModelError` when a record is none."""
     calls: dict[int, RecordedNode] = {}
     for step in image.schedule:
@@ -25,9 +25,9 @@ def calls_of(image: Image, records: Mapping[Any, Any], place: str) -> dict[int, 
             try:
                 calls[step.node] = RecordedNode(records[step.node], step, image.weights)
             except UNREADABLE as error:
-                why = error.cause if isinstance(error, VeraxError) else f"{error!r:.200}"
+                reason = error.cause if isinstance(error, VeraxError) else f"{error!r:.200}"
                 raise ModelError(
-                    f"the file names a node that cannot be read: {why}", place=place
+                    f"the file names a node that cannot be read: {reason}", place=location
                 ) from error
     return calls
 
@@ -51,16 +51,16 @@ class RecordedNode:
         self.node = Node(op, record["inputs"], record["outputs"], record["name"])
         self.dtypes = [None if d is None else DType(d) for d in record["input_types"]]
         self.outputs = tuple(TensorType.parse(t) for t in record["output_types"])
-        place = self.node.place
-        given = [None if t is None else t.dtype for t in step.inputs]
+        location = self.node.place
+        step_dtypes = [None if t is None else t.dtype for t in step.inputs]
         absent = [v is None for v in self.node.inputs]
-        if given != self.dtypes or absent != [d is None for d in given]:
-            raise GraphError("its inputs are not those of its step", place=place)
-        made = [(t.dtype, t.region == "python" or t.shape) for t in step.outputs]
-        if len(self.node.outputs) != len(made) or made != [
+        if step_dtypes != self.dtypes or absent != [d is None for d in step_dtypes]:
+            raise GraphError("its inputs are not those of its step", place=location)
+        step_outputs = [(t.dtype, t.region == "python" or t.shape) for t in step.outputs]
+        if len(self.node.outputs) != len(step_outputs) or step_outputs != [
             (o.dtype, t.region == "python" or o.dims) for o, t in zip(self.outputs, step.outputs)
         ]:
-            raise GraphError("its outputs are not those of its step", place=place)
+            raise GraphError("its outputs are not those of its step", place=location)
         if any(t is not None and t.region == "python" for t in step.inputs):
             return  # their shapes are known when it runs
         types = {
@@ -68,17 +68,17 @@ class RecordedNode:
             for v, t in zip(self.node.inputs, step.inputs)
             if v is not None and t is not None
         }
-        known = {
+        contents = {
             v: tensor_view(weights, t)
             for v, t in zip(self.node.inputs, step.inputs)
             if v is not None and t is not None and t.region == "weights"
         }
-        inferred, _ = infer_node(self.node, types, known)
+        inferred, _ = infer_node(self.node, types, contents)
         if not all(map(_agree, inferred, self.outputs)):
             raise GraphError(
                 f"its outputs are {', '.join(map(str, self.outputs))}, by its operator's rule they "
                 f"are {', '.join(map(str, inferred))}",
-                place=place,
+                place=location,
             )
 
     def __call__(self, arrays: Sequence[np.ndarray | None]) -> Sequence[np.ndarray]:
@@ -107,14 +107,14 @@ class RecordedNode:
         return results
 
 
-def _agree(found: TensorType, declared: TensorType) -> bool:
+def _agree(inferred: TensorType, declared: TensorType) -> bool:
     """Whether two types are equal, as far as their sizes are numbers."""
     return (
-        found.dtype == declared.dtype
-        and found.rank == declared.rank
+        inferred.dtype == declared.dtype
+        and inferred.rank == declared.rank
         and all(
             a == b
-            for a, b in zip(found.dims, declared.dims)
+            for a, b in zip(inferred.dims, declared.dims)
             if isinstance(a, int) and isinstance(b, int)
         )
     )

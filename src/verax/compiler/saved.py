@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def calls_of(
-    image: Image, notes: Mapping[str, Any], place: str
+    image: Image, notes: Mapping[str, Any], location: str
 ) -> Callable[[int, Sequence[np.ndarray | None]], Sequence[np.ndarray]] | None:
     """call(node index, arrays) -> arrays, for nodes without a kernel; None when there are none.
 
@@ -40,7 +40,7 @@ def calls_of(
     if not any(isinstance(step, PythonStep) for step in image.schedule):
         return None
     recorded = import_module("verax.compiler.recorded")  # knows every operator
-    calls = recorded.calls_of(image, notes.get("nodes", {}), place)
+    calls = recorded.calls_of(image, notes.get("nodes", {}), location)
     return lambda index, arrays: calls[index](arrays)
 
 
@@ -70,7 +70,7 @@ class SavedExecutable(Remembers):
         self._call = calls_of(image, notes, os.fspath(path))
         self.use_threads(threads)
         self._names = [s.name for s in image.outputs]
-        self._wanted = types_of(image.inputs)
+        self._input_types = types_of(image.inputs)
 
     def _brief(self) -> str:
         inputs = first_few(f"{v} {t}" for v, t in self.inputs.items()) or "no input"
@@ -108,8 +108,8 @@ class SavedExecutable(Remembers):
         text = self.notes.get("recipe")
         if text is None:
             return None
-        found: Recipe = import_module("verax.records.recipe").Recipe.from_json(str(text))
-        return found
+        recipe: Recipe = import_module("verax.records.recipe").Recipe.from_json(str(text))
+        return recipe
 
     @property
     def certificate(self) -> Certificate | None:
@@ -121,8 +121,8 @@ class SavedExecutable(Remembers):
         if text is None:
             return None
         record = import_module("verax.records.certificate").Certificate
-        found: Certificate = record.from_json(str(text))
-        return found
+        certificate: Certificate = record.from_json(str(text))
+        return certificate
 
     @property
     def plan(self) -> tuple[str, ...]:
@@ -134,10 +134,10 @@ class SavedExecutable(Remembers):
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         outputs = self._program.run_if_taken(inputs)
         if outputs is None:
-            outputs = self._program.run(check_inputs(self._wanted, inputs))
+            outputs = self._program.run(check_inputs(self._input_types, inputs))
         return dict(zip(self._names, outputs))
 
 
 def _types(signatures: Sequence[Signature], without: set[str]) -> dict[str, TensorType]:
-    kept = (s for s in signatures if s.name not in without)
-    return {s.name: TensorType(DType(s.dtype), s.shape) for s in kept}
+    signatures_left = (s for s in signatures if s.name not in without)
+    return {s.name: TensorType(DType(s.dtype), s.shape) for s in signatures_left}

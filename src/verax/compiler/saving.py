@@ -29,8 +29,8 @@ def save(
     file cannot be written or there is no such key.
     """
     key = None if sign is None else signing_key(sign)
-    found = executable.specialised
-    fixed = [v for v in executable.graph.state if v not in found.inputs]
+    specialized = executable.specialised
+    fixed = [v for v in executable.graph.state if v not in specialized.inputs]
     if fixed:
         raise UnsupportedError(
             "its value decides the sizes of other tensors, so every value needs a program of its "
@@ -38,10 +38,10 @@ def save(
             place=f"state {fixed[0]!r}",
             next_step="keep the model, and compile it where it is run",
         )
-    notes = dict(found.notes(executable.settings))
+    notes = dict(specialized.notes(executable.settings))
     if executable.certificate is not None:
         notes["certificate"] = executable.certificate.to_json()
-    save_image(path, found.image, notes, key)
+    save_image(path, specialized.image, notes, key)
 
 
 def read_recipe(source: Recipe | str | os.PathLike[str] | None) -> Recipe | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from verax.base.settings import Settings
 from verax.compiler.decide.steps import STEPS
-from verax.compiler.driver import Specialised
+from verax.compiler.driver import Specialized
 from verax.compiler.injected import with_injected
 from verax.compiler.levels import FIRST_LEVEL, PIPELINE, kinds_of
 from verax.compiler.lower.lowering import CountedCall, KernelCall, Native, ReferenceCall
@@ -20,21 +20,21 @@ from verax.records.bisection import Step
 
 
 def step_between(
-    name: str, number: int, before: Specialised, after: Specialised, settings: Settings
+    name: str, index: int, before: Specialized, after: Specialized, settings: Settings
 ) -> Step:
-    """The step `name`, the `number`-th from 1: what it made of the program that stops before it."""
-    part = name.partition(": ")[0]
+    """The step `name`, number `index` from 1: how it changes the program that stops before it."""
+    pass_name = name.partition(": ")[0]
     kinds = kinds_of(with_injected(PIPELINE, settings.inject))
-    level = f"O{FIRST_LEVEL[kinds[part]]}" if part in kinds else f"O{settings.opt_level}"
-    exact = kinds.get(part) is PassClass.exact
-    if any(s.name == part for s in STEPS):
+    level = f"O{FIRST_LEVEL[kinds[pass_name]]}" if pass_name in kinds else f"O{settings.opt_level}"
+    exact = kinds.get(pass_name) is PassClass.exact
+    if any(s.name == pass_name for s in STEPS):
         old, new = _kernels(before), _kernels(after)
         region = tuple(dict.fromkeys(n for label in old - new for n in label[0].split(" + ")))
         lines = _calls(old - new), _calls(new - old)
     else:
         region, *texts = rewritten(before.graph, after.graph)
         lines = texts[0], texts[1]
-    return Step(name, part, level, number, region, *lines, exact)
+    return Step(name, pass_name, level, index, region, *lines, exact)
 
 
 def rewritten(before: Graph, after: Graph) -> tuple[tuple[str, ...], str, str]:
@@ -46,31 +46,35 @@ def rewritten(before: Graph, after: Graph) -> tuple[tuple[str, ...], str, str]:
     return region, _text(before, after, old), _text(after, before, new)
 
 
-def _same_nodes(graph: Graph, other: Graph) -> bool:
-    return not _changed(graph, other) and not _changed(other, graph)
+def _same_nodes(graph: Graph, candidate: Graph) -> bool:
+    return not _changed(graph, candidate) and not _changed(candidate, graph)
 
 
-def _changed(graph: Graph, other: Graph) -> list[Node]:
-    there = {(n.op, n.inputs, n.outputs) for n in other.nodes}
+def _changed(graph: Graph, candidate: Graph) -> list[Node]:
+    there = {(n.op, n.inputs, n.outputs) for n in candidate.nodes}
     return [n for n in graph.nodes if (n.op, n.inputs, n.outputs) not in there]
 
 
-def _text(graph: Graph, other: Graph, nodes: list[Node]) -> str:
+def _text(graph: Graph, candidate: Graph, nodes: list[Node]) -> str:
     """Lines of the text form: the nodes with the constants that they read, and changed outputs."""
     read = {v for node in nodes for v in node.inputs if v in graph.constants}
-    made = {node.outputs for node in nodes}
+    output_names = {node.outputs for node in nodes}
     lines = print_graph(graph).splitlines()
     first = 1 + len(graph.inputs)
     constants = lines[first : first + len(graph.constants)]
-    shown = [
+    shown_lines = [
         _ranged(line, array)
         for line, (value, array) in zip(constants, graph.constants.items(), strict=True)
         if value in read
     ]
-    rest = lines[first + len(graph.constants) :]
-    shown += [line for line, n in zip(rest, graph.nodes) if n.outputs in made]
-    theirs = {*print_graph(other).splitlines()}
-    return "\n".join(shown + [v for v in rest[len(graph.nodes) :] if v not in theirs])
+    remaining_lines = lines[first + len(graph.constants) :]
+    shown_lines += [
+        line for line, n in zip(remaining_lines, graph.nodes) if n.outputs in output_names
+    ]
+    theirs = {*print_graph(candidate).splitlines()}
+    return "\n".join(
+        shown_lines + [v for v in remaining_lines[len(graph.nodes) :] if v not in theirs]
+    )
 
 
 def _ranged(line: str, array: np.ndarray) -> str:
@@ -83,13 +87,13 @@ def _ranged(line: str, array: np.ndarray) -> str:
 Kernels = Counter[tuple[str, str]]
 
 
-def _kernels(made: Specialised) -> Kernels:
+def _kernels(specialized: Specialized) -> Kernels:
     """(label, what it is) of every kernel call and reference step."""
-    parts = made.lowered.parts
-    times = f", {parts} times for a part of the batch" if parts > 1 else ""
+    chunk_count = specialized.lowered.chunk_count
+    times = f", {chunk_count} times for a part of the batch" if chunk_count > 1 else ""
     return Counter(
         (s.label, "reference" if isinstance(s, ReferenceCall) else _kind(s) + times)
-        for s in made.lowered.steps
+        for s in specialized.lowered.steps
         if not isinstance(s, CountedCall)
     )
 
@@ -98,9 +102,9 @@ def _kind(step: Native) -> str:
     return type(step.spec if isinstance(step, KernelCall) else step).__name__
 
 
-def kernel_lines(made: Specialised) -> str:
+def kernel_lines(specialized: Specialized) -> str:
     """Every kernel call and reference step of a program, in order."""
-    return _calls(_kernels(made))
+    return _calls(_kernels(specialized))
 
 
 def _calls(kernels: Kernels) -> str:

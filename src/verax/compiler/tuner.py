@@ -21,18 +21,18 @@ import numpy as np
 
 from verax.base.errors import UnsupportedError
 from verax.base.settings import Settings
-from verax.compiler.driver import Executable, Specialised, reference_call
+from verax.compiler.driver import Executable, Specialized, reference_call
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec, admits, stages
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.lowering import KernelCall
 from verax.compiler.lower.program import LoweredProgram
-from verax.compiler.tune.history import Chosen, History, chosen_line
+from verax.compiler.tune.history import ChosenSchedule, History, chosen_line
 from verax.compiler.tune.host import Host
+from verax.compiler.tune.kernel_bench import Bench, KernelBench, Workload, nanoseconds
 from verax.compiler.tune.lookup import Tuned, encoded
-from verax.compiler.tune.race import Duel, duel
-from verax.compiler.tune.search import Found, search
-from verax.compiler.tune.stand import Bench, Stand, Workload, nanoseconds
+from verax.compiler.tune.search import SearchResult, search
+from verax.compiler.tune.successive_halving import Duel, duel
 from verax.ir.graph import Graph
 from verax.records.environment import environment
 from verax.records.tuning import (
@@ -69,7 +69,7 @@ def tune(
     trials: int | None = None,
     progress: Progress | None = None,
     model: str = "",
-    bench: Callable[[Workload, Target, Host, Callable[[], bool]], Bench] = Stand,
+    bench: Callable[[Workload, Target, Host, Callable[[], bool]], Bench] = KernelBench,
     clock: Callable[[], float] = time.monotonic,
 ) -> TuningRecord:
     """Search schedules for `graph` as `settings` compile it, and write what is found to `history`.
@@ -98,7 +98,7 @@ class _Tuner:
     ) -> None:
         self.history, self.budget, self.trials = history, budget, trials
         self.settings, self.model = settings, model
-        self.progress = progress or (lambda what, share: None)
+        self.progress = progress or (lambda message, share: None)
         self.target = Target.named(settings.target)
         if not self.target.runs_here():
             raise UnsupportedError(
@@ -107,14 +107,14 @@ class _Tuner:
                 next_step="tune on such a machine",
             )
         self.host = Host.here(self.target, settings.thread_count)
-        self.known = Tuned(history.read(), self.target, settings.thread_count)
+        self.history_lookup = Tuned(history.read(), self.target, settings.thread_count)
         history.append([])  # an unwritable one is told of before the work
         self.exe = Executable(graph, settings)
         self.exe.run(inputs)
-        self.found: Specialised = self.exe.specialised
+        self.specialized: Specialized = self.exe.specialised
         state = {v: graph.initial[v] for v in graph.state}
-        given = {**inputs, **state}
-        self.arrays = [np.asarray(given[v]) for v in self.found.inputs]
+        arrays_by_name = {**inputs, **state}
+        self.arrays = [np.asarray(arrays_by_name[v]) for v in self.specialized.inputs]
         self.lines: list[Mapping[str, Any]] = []
 
     def run(
@@ -127,11 +127,11 @@ class _Tuner:
         by_rule = self._steps({})
         calls = self._calls(by_rule.lowered)
         times = {spec: statistics.median(t) for spec, t in by_rule.times(PROFILED).items()}
-        whole = sum(times.values()) or 1.0
+        total_seconds = sum(times.values()) or 1.0
         order = sorted(calls, key=lambda spec: -times[spec])
-        searched = [s for s in order if times[s] >= LEAST_SHARE * whole]
+        searched = [s for s in order if times[s] >= LEAST_SHARE * total_seconds]
         weight_bytes = by_rule.lowered.image.weights.nbytes
-        found: dict[Spec, Found] = {}
+        results: dict[Spec, SearchResult] = {}
         try:
             for i, spec in enumerate(searched):
                 left = begin + SEARCHED * self.budget - clock()
@@ -142,44 +142,48 @@ class _Tuner:
                 self.progress(str(spec), SEARCHED * (1 - left / (SEARCHED * self.budget)))
                 workload = Workload.of(calls[spec][0], weight_bytes)
                 stop = lambda until=until: clock() >= until  # noqa: E731
-                found[spec] = self._search(workload, bench, stop, list(found.values()))
+                results[spec] = self._search(workload, bench, stop, list(results.values()))
         except BaseException:
-            self._write_chosen(self._winners(found), found, {})
+            self._write_chosen(self._winners(results), results, {})
             raise
-        return self._proved(found, by_rule, times, order, clock() - begin, begin, clock)
+        return self._proved(results, by_rule, times, order, clock() - begin, begin, clock)
 
     def _search(
         self,
         workload: Workload,
         bench: Callable[[Workload, Target, Host, Callable[[], bool]], Bench],
         stop: Callable[[], bool],
-        before: Sequence[Found],
-    ) -> Found:
+        before: Sequence[SearchResult],
+    ) -> SearchResult:
         """One kernel; what was measured is in the history when this ends."""
         spec = workload.spec
         stand = bench(workload, self.target, self.host, stop)
         try:
             first = self._first(workload, before)
             limit = {} if self.trials is None else {"trials": self.trials}
-            found = search(spec, self.target, stand, first=first, stop=stop, **limit)
+            result = search(spec, self.target, stand, first=first, stop=stop, **limit)
         finally:
-            if isinstance(stand, Stand):
+            if isinstance(stand, KernelBench):
                 stand.close()
-        self.history.append(self._measured(found))
-        return found
+        self.history.append(self._measured(result))
+        return result
 
-    def _first(self, workload: Workload, before: Sequence[Found]) -> list[Schedule]:
+    def _first(self, workload: Workload, before: Sequence[SearchResult]) -> list[Schedule]:
         """What was found for this kernel earlier; then what won for the others, but their tiles."""
-        known = self.known.chosen(workload.spec)
-        first: list[Schedule] = [] if known is None else [known]
+        earlier = self.history_lookup.schedule_for(workload.spec)
+        first: list[Schedule] = [] if earlier is None else [earlier]
         respects = len(stages(workload.spec, self.target))
-        for found in before[::-1]:
-            alike = len(stages(found.spec, self.target)) == respects
-            if alike and type(found.best) is type(workload.schedule) and found.best != found.rule:
+        for result in before[::-1]:
+            alike = len(stages(result.spec, self.target)) == respects
+            if (
+                alike
+                and type(result.best) is type(workload.schedule)
+                and result.best != result.rule
+            ):
                 changed = {
                     name: value
-                    for name, value in encoded(found.best)[1].items()
-                    if value != encoded(found.rule)[1][name]
+                    for name, value in encoded(result.best)[1].items()
+                    if value != encoded(result.rule)[1][name]
                     and name not in ("blocks", "rows", "cols", "chunk")
                 }
                 first.append(dataclasses.replace(workload.schedule, **changed))  # type: ignore[type-var]
@@ -188,16 +192,16 @@ class _Tuner:
 
     def _proved(
         self,
-        found: Mapping[Spec, Found],
+        results: Mapping[Spec, SearchResult],
         by_rule: _Steps,
         times: Mapping[Spec, float],
         order: Sequence[Spec],
-        taken: float,
+        duration: float,
         begin: float,
         clock: Callable[[], float],
     ) -> TuningRecord:
         """In the network."""
-        winners = self._winners(found)
+        winners = self._winners(results)
         self.progress("in the network", SEARCHED)
         ratios: dict[Spec, float] = {}
         if winners:
@@ -205,18 +209,18 @@ class _Tuner:
             winners = {s: schedule for s, schedule in winners.items() if ratios[s] < 1}
         before, after = self._program({}), self._program(winners)
         equal = _bits(before.run(self.arrays)) == _bits(after.run(self.arrays))
-        whole = self._compared(before, after) if winners and equal else None
-        kept = bool(winners) and equal and whole is not None and whole.ratio < 1
-        self._write_chosen(winners if kept else {}, found, ratios)
+        comparison = self._compared(before, after) if winners and equal else None
+        is_kept = bool(winners) and equal and comparison is not None and comparison.ratio < 1
+        self._write_chosen(winners if is_kept else {}, results, ratios)
         self.progress("done", 1.0)
         total = sum(times.values()) or 1.0
         kernels = tuple(
-            self._kernel(spec, found.get(spec), times[spec], total, by_rule, ratios,
-                         kept and spec in winners)
+            self._kernel(spec, results.get(spec), times[spec], total, by_rule, ratios,
+                         is_kept and spec in winners)
             for spec in order
         )  # fmt: skip
         faults = tuple(
-            f"{f.spec}: {t.refused} with {t.schedule}" for f in found.values() for t in f.faults
+            f"{f.spec}: {t.refused} with {t.schedule}" for f in results.values() for t in f.faults
         )
         if not equal:
             faults += ("the network's outputs differ; nothing is kept",)
@@ -225,11 +229,11 @@ class _Tuner:
             opt_level=self.settings.opt_level,
             threads=self.settings.thread_count,
             kernels=kernels,
-            before=tuple(1e3 * t for t in whole.defender) if whole else (),
-            after=tuple(1e3 * t for t in whole.challenger) if whole else (),
-            ratio=whole.ratio if whole else 1.0,
-            noise=whole.noise if whole else 0.0,
-            kept=kept,
+            before=tuple(1e3 * t for t in comparison.defender) if comparison else (),
+            after=tuple(1e3 * t for t in comparison.challenger) if comparison else (),
+            ratio=comparison.ratio if comparison else 1.0,
+            noise=comparison.noise if comparison else 0.0,
+            kept=is_kept,
             equal_bits=equal,
             seconds=clock() - begin,
             budget=self.budget,
@@ -242,18 +246,18 @@ class _Tuner:
     def _kernel(
         self,
         spec: Spec,
-        found: Found | None,
+        result: SearchResult | None,
         seconds: float,
         total: float,
         by_rule: _Steps,
         ratios: Mapping[Spec, float],
-        kept: bool,
+        is_kept: bool,
     ) -> TunedKernel:
         calls = self._calls(by_rule.lowered)[spec]
-        won = found is not None and found.last is not None
-        outcome = TUNED if kept else ROLLED_BACK if won else BY_RULE if found else NOT_REACHED
-        best = found.best if found is not None else calls[0].schedule
-        last = found.last if found is not None else None
+        won = result is not None and result.last is not None
+        outcome = TUNED if is_kept else ROLLED_BACK if won else BY_RULE if result else NOT_REACHED
+        best = result.best if result is not None else calls[0].schedule
+        last = result.last if result is not None else None
         ratio = ratios.get(spec, 1.0)
         return TunedKernel(
             kernel=digest(spec),
@@ -261,14 +265,14 @@ class _Tuner:
             calls=len(calls),
             share=seconds / total,
             rule_us=1e6 * seconds,
-            best_us=1e6 * seconds * (ratio if kept else 1.0),
+            best_us=1e6 * seconds * (ratio if is_kept else 1.0),
             rule=str(calls[0].schedule),
             schedule=str(best),
             outcome=outcome,
             alone=last.ratio if last else 1.0,
             in_network=ratio,
             noise=last.noise if last else 0.0,
-            trials=len(found.trials) if found is not None else 0,
+            trials=len(result.trials) if result is not None else 0,
         )
 
     def _in_network(self, by_rule: _Steps, winners: Mapping[Spec, Schedule]) -> dict[Spec, float]:
@@ -277,9 +281,9 @@ class _Tuner:
         ratios: dict[Spec, list[float]] = {spec: [] for spec in winners}
         for _ in range(CONFIRMED):
             mine, theirs = by_rule.times(1), tuned.times(1)
-            for spec, taken in ratios.items():
-                taken.append(theirs[spec][0] / max(mine[spec][0], 1e-9))
-        return {spec: statistics.median(taken) for spec, taken in ratios.items()}
+            for spec, spec_ratios in ratios.items():
+                spec_ratios.append(theirs[spec][0] / max(mine[spec][0], 1e-9))
+        return {spec: statistics.median(spec_ratios) for spec, spec_ratios in ratios.items()}
 
     def _compared(self, before: Program, after: Program) -> Duel:
         """The network as a whole."""
@@ -290,13 +294,13 @@ class _Tuner:
             programs[tuned].run(self.arrays)
             return (now() - start) / 1e9
 
-        both = sum(turn(tuned) for tuned in (False, True))
-        least, most = COMPARED
-        turns = max(least, min(most, int(COMPARED_SECONDS / max(both, 1e-6))))
+        pair_seconds = sum(turn(tuned) for tuned in (False, True))
+        min_turns, max_turns = COMPARED
+        turns = max(min_turns, min(max_turns, int(COMPARED_SECONDS / max(pair_seconds, 1e-6))))
         return duel(turn, False, True, turns)
 
-    def _winners(self, found: Mapping[Spec, Found]) -> dict[Spec, Schedule]:
-        return {s: f.best for s, f in found.items() if f.last is not None}
+    def _winners(self, results: Mapping[Spec, SearchResult]) -> dict[Spec, Schedule]:
+        return {s: f.best for s, f in results.items() if f.last is not None}
 
     def _calls(self, lowered: LoweredProgram) -> dict[Spec, list[KernelCall]]:
         """The calls of each kernel that has a choice."""
@@ -307,55 +311,55 @@ class _Tuner:
         return calls
 
     def _steps(self, schedules: Mapping[Spec, Schedule]) -> _Steps:
-        lowered = self.exe.lowered_again(self.found, schedules.get, separate=True)
+        lowered = self.exe.lowered_again(self.specialized, schedules.get, separate=True)
         return _Steps(lowered, self._loaded(lowered), self.arrays, self.host.threads)
 
     def _program(self, schedules: Mapping[Spec, Schedule]) -> Program:
-        return self._loaded(self.exe.lowered_again(self.found, schedules.get))
+        return self._loaded(self.exe.lowered_again(self.specialized, schedules.get))
 
     def _loaded(self, lowered: LoweredProgram) -> Program:
         call = reference_call(lowered.graph)
         return Program(lowered.image, self.settings.thread_count, call)
 
-    def _measured(self, found: Found) -> list[Mapping[str, Any]]:
+    def _measured(self, result: SearchResult) -> list[Mapping[str, Any]]:
         """Lines for all candidates of a kernel."""
         common = {
-            "kernel": digest(found.spec),
-            "spec": str(found.spec),
+            "kernel": digest(result.spec),
+            "spec": str(result.spec),
             "host": dataclasses.asdict(self.host),
             "network": self.model,
         }
         return [
             {
-                "kind": "fault" if trial in found.faults else "measured",
+                "kind": "fault" if trial in result.faults else "measured",
                 **common,
                 "schedule": list(encoded(trial.schedule)),
                 "bits": "equal" if trial.bits else trial.refused,
                 "microseconds": [float(f"{1e6 * s:.4g}") for s in trial.seconds],
             }
-            for trial in found.trials
+            for trial in result.trials
         ]
 
     def _write_chosen(
         self,
         winners: Mapping[Spec, Schedule],
-        found: Mapping[Spec, Found],
+        results: Mapping[Spec, SearchResult],
         ratios: Mapping[Spec, float],
     ) -> None:
         """The last word for each kernel that was searched: also that rules are best after all,
         where something else was chosen before."""
         lines: list[Mapping[str, Any]] = []
-        for spec, one in found.items():
+        for spec, one in results.items():
             best = winners.get(spec, one.rule)
-            if best == one.rule and self.known.chosen(spec) in (None, one.rule):
+            if best == one.rule and self.history_lookup.schedule_for(spec) in (None, one.rule):
                 continue
             gain = 1 / ratios.get(spec, one.last.ratio if one.last else 1.0)
-            chosen = Chosen(
+            entry = ChosenSchedule(
                 digest(spec), self.host, encoded(best), gain if spec in winners else 1.0
             )
             lines.append(
                 {
-                    **chosen_line(chosen),
+                    **chosen_line(entry),
                     "spec": str(spec),
                     "rule": list(encoded(one.rule)),
                     "alone": one.last.ratio if one.last else 1.0,
@@ -381,18 +385,18 @@ class _Steps:
     ) -> None:
         self.lowered, self._program, self._arrays = lowered, program, arrays
         self._clock = nanoseconds(threads)
-        program.time_steps(arrays, 1, parts=lowered.parts)
+        program.time_steps(arrays, 1, parts=lowered.chunk_count)
 
     def times(self, runs: int) -> dict[Spec, list[float]]:
         """Seconds of all calls of each kernel, per run."""
-        found: dict[Spec, list[float]] = {}
-        timed = self._program.time_steps(self._arrays, runs, self._clock, self.lowered.parts)
-        for run, taken in enumerate(timed):
-            for step, elapsed in zip(self.lowered.steps, taken, strict=True):
+        seconds: dict[Spec, list[float]] = {}
+        timed = self._program.time_steps(self._arrays, runs, self._clock, self.lowered.chunk_count)
+        for run, step_times in enumerate(timed):
+            for step, elapsed in zip(self.lowered.steps, step_times, strict=True):
                 if isinstance(step, KernelCall):
-                    mine = found.setdefault(step.spec, [0.0] * runs)
+                    mine = seconds.setdefault(step.spec, [0.0] * runs)
                     mine[run] += elapsed / 1e9
-        return found
+        return seconds
 
 
 def _bits(arrays: Sequence[np.ndarray]) -> list[bytes]:

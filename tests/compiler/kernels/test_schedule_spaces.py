@@ -24,7 +24,7 @@ from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.lowering import KernelCall
 from verax.compiler.tune.host import Host
-from verax.compiler.tune.stand import Stand, Workload
+from verax.compiler.tune.kernel_bench import KernelBench, Workload
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -196,7 +196,7 @@ def test_a_kernel_by_itself_gives_the_same_bits_with_every_schedule(name: str) -
     weight_bytes = exe.specialised.image.weights.nbytes
     for call in calls(exe):
         if registry.stages(call.spec, target):
-            stand = Stand(Workload.of(call, weight_bytes), target, Host.here(target, 1))
+            stand = KernelBench(Workload.of(call, weight_bytes), target, Host.here(target, 1))
             wanted = stand.result(call.schedule)
             assert len(set(wanted)) > 50
             others = {some_schedule(call.spec, target, rng) for _ in range(3)}

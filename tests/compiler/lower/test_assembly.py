@@ -19,7 +19,7 @@ from verax.compiler.kernels.products.gemm import GemmSpec
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.target import Target
 from verax.compiler.lower.image import assembly
-from verax.compiler.lower.image.assembly import KEPT, Assembly
+from verax.compiler.lower.image.assembly import COMPILED_KERNELS, Assembly
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import DType, TensorType
 from verax.ops.pointwise.activation import Relu
@@ -50,9 +50,9 @@ def made(monkeypatch):
         return code_of(text, target)
 
     monkeypatch.setattr(assembly, "code_of", noted)
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
     yield texts
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
 
 
 def test_equal_kernels_are_made_once_in_a_process(made):
@@ -64,7 +64,7 @@ def test_equal_kernels_are_made_once_in_a_process(made):
     second = compile(network(2, depth=7), settings)
     assert len(made) == once + 1
     x = np.random.default_rng(3).standard_normal((5, 17)).astype(np.float32)
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
     again = compile(network(2, depth=7), settings)
     assert np.array_equal(second(x), again(x))
 
@@ -74,7 +74,7 @@ def test_a_code_does_not_depend_on_threads_or_on_what_was_made_before(made, monk
     codes = [compile(graph, settings).specialised.image.object_code]
     compile(network(5, depth=1), settings)
     codes.append(compile(graph, settings).specialised.image.object_code)
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     codes.append(compile(graph, settings).specialised.image.object_code)
     assert len(set(codes)) == 1
@@ -88,7 +88,7 @@ def test_threads_compile_side_by_side_what_one_compiles(made):
 
     def work(which: int) -> None:
         for turn in range(3):
-            KEPT.forget()
+            COMPILED_KERNELS.forget()
             made = compile(graphs[which], Settings())
             found[which, turn] = made.specialised.image.object_code
 
@@ -102,7 +102,7 @@ def test_threads_compile_side_by_side_what_one_compiles(made):
 
 
 def test_what_llvm_refuses_is_said_and_not_kept(monkeypatch):
-    KEPT.forget()
+    COMPILED_KERNELS.forget()
     text = ModuleBuilder.ir_text
     broken = lambda self: text(self).replace("ret void", "ret nothing")  # noqa: E731
     monkeypatch.setattr(ModuleBuilder, "ir_text", broken)
@@ -176,7 +176,7 @@ def test_the_child_of_a_fork_makes_its_own(made):
 
 def test_no_more_is_kept_than_allowed(made, monkeypatch):
     compile(network(18), Settings())
-    held = sum(len(p.code.result()) for p in KEPT._parts.values())
+    held = sum(len(p.code.result()) for p in COMPILED_KERNELS._parts.values())
     monkeypatch.setattr(assembly, "MOST_BYTES", held - 1)
-    KEPT.trim()
-    assert 0 < sum(len(p.code.result()) for p in KEPT._parts.values()) < held
+    COMPILED_KERNELS.trim()
+    assert 0 < sum(len(p.code.result()) for p in COMPILED_KERNELS._parts.values()) < held

@@ -11,7 +11,7 @@ from tests.compiler.test_integer_winograd import network
 
 from verax.base.settings import Settings
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.integer import beside
+from verax.compiler.lower.integer import columns_as_channels
 from verax.compiler.lower.integer import convolution as lowering
 from verax.compiler.lower.program import lower
 
@@ -108,7 +108,7 @@ def test_a_wrong_order_is_seen(wrong: str, monkeypatch: pytest.MonkeyPatch) -> N
 
         monkeypatch.setattr(lowering, "weights_beside", weights)
     else:
-        real = beside.spec_beside
+        real = columns_as_channels.spec_beside
 
         def spec(s, x):  # type: ignore[no-untyped-def]
             found = real(s, x)
@@ -121,6 +121,6 @@ def test_a_wrong_order_is_seen(wrong: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.skipif(not Target.host().dots, reason="this processor has no VNNI")
 def test_a_border_of_the_wrong_byte_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "write_border", lambda *given: None)
+    monkeypatch.setattr(columns_as_channels, "write_border", lambda *given: None)
     with pytest.raises(AssertionError):
         holds(case_of(3, (7, 7), 1, zero=132, pads=((3, 2), (1, 3))), O1)

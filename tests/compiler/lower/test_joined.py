@@ -12,7 +12,7 @@ import pytest
 from llvmlite import binding as llvm
 
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.joined import joined
+from verax.compiler.lower.image.object_linker import link_objects
 from verax.runtime.elf import ObjectError, check_object
 from verax.runtime.engine import load_object
 
@@ -87,7 +87,7 @@ def compiled(text: str, target: Target) -> bytes:
 
 
 def both(target: Target) -> bytes:
-    return joined(
+    return link_objects(
         [
             (compiled(CALLER, target), {"kernel": "asks"}),
             (compiled(CALLED, target), {"kernel": "other"}),
@@ -136,7 +136,7 @@ def test_what_is_joined_is_sound_and_always_the_same(name):
 
 
 def test_one_object_alone_stays_what_it_is():
-    code = joined([(compiled(CALLED, Target.host()), {})])
+    code = link_objects([(compiled(CALLED, Target.host()), {})])
     loaded = load_object(code)
     assert function(loaded, "kernel", ctypes.c_int64, ctypes.c_int64)(4) == -12
     loaded.close()
@@ -145,11 +145,11 @@ def test_one_object_alone_stays_what_it_is():
 def test_two_definitions_of_a_name_are_refused():
     code = compiled(CALLED, Target.host())
     with pytest.raises(ObjectError, match="two objects define"):
-        joined([(code, {}), (code, {})])
+        link_objects([(code, {}), (code, {})])
 
 
 def test_objects_for_different_processors_are_refused():
     other = "aarch64" if platform.machine() == "x86_64" else "avx2"
     parts = [compiled(CALLER, Target.host()), compiled(CALLED, Target.named(other))]
     with pytest.raises(ObjectError, match="processors"):
-        joined([(part, {}) for part in parts])
+        link_objects([(part, {}) for part in parts])

@@ -10,7 +10,7 @@ from tests.compiler.passes import written_out
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
 from verax.compiler.passes import recognise_gelu as module
-from verax.compiler.passes.patterns import ONE, Apply, Number, Product, Rule, X, recognise
+from verax.compiler.passes.patterns import ONE, Apply, Number, Product, Rule, X, replace_matches
 from verax.compiler.passes.recognise_gelu import HALF, recognise_gelu
 from verax.ir.graph import Graph
 from verax.ops.pointwise.activation_smooth import Gelu
@@ -144,12 +144,12 @@ def any_argument(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     inner = Apply("Erf", Product(X, Number("any")))
     pattern = Product(X, HALF, Apply("Add", inner, ONE))
     rules = [Rule(pattern, lambda graph, match: module._gelu(match, "none"))]
-    return recognise(graph, limit, "recognise_gelu", rules)
+    return replace_matches(graph, limit, "recognise_gelu", rules)
 
 
 def tanh_for_erf(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     rules = [Rule(module.GELU, lambda graph, match: module._gelu(match, "tanh"))]
-    return recognise(graph, limit, "recognise_gelu", rules)
+    return replace_matches(graph, limit, "recognise_gelu", rules)
 
 
 BROKEN = {

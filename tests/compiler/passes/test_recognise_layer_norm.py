@@ -19,7 +19,7 @@ from verax.compiler.passes.patterns import (
     X,
     mean,
     over_root,
-    recognise,
+    replace_matches,
     root,
 )
 from verax.compiler.passes.recognise_layer_norm import recognise_layer_norm
@@ -313,19 +313,25 @@ def ignoring_the_exponent(graph: Graph, limit: int | None = None) -> tuple[Graph
     square = Apply("Pow", module.DEVIATION, Number("exponent"))
     inverse = over_root(Apply("Add", mean(square), Number("epsilon")))
     pattern = Product(module.DEVIATION, inverse)
-    return recognise(graph, limit, "recognise_layer_norm", [Rule(pattern, module._layer_norm)])
+    return replace_matches(
+        graph, limit, "recognise_layer_norm", [Rule(pattern, module._layer_norm)]
+    )
 
 
 def epsilon_anywhere(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     outside = Apply("Add", root(module.VARIANCE), Number("epsilon"))
     pattern = Apply("Div", module.DEVIATION, outside)
-    return recognise(graph, limit, "recognise_layer_norm", [Rule(pattern, module._layer_norm)])
+    return replace_matches(
+        graph, limit, "recognise_layer_norm", [Rule(pattern, module._layer_norm)]
+    )
 
 
 def either_sign(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     turned = OneOf(module.DEVIATION, Apply("Sub", mean(X), X))
     pattern = Product(turned, module.INVERSE)
-    return recognise(graph, limit, "recognise_layer_norm", [Rule(pattern, module._layer_norm)])
+    return replace_matches(
+        graph, limit, "recognise_layer_norm", [Rule(pattern, module._layer_norm)]
+    )
 
 
 BROKEN = {

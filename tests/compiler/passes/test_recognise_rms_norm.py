@@ -19,7 +19,7 @@ from verax.compiler.passes.patterns import (
     Rule,
     X,
     over_root,
-    recognise,
+    replace_matches,
     square,
 )
 from verax.compiler.passes.recognise_rms_norm import recognise_rms_norm
@@ -140,7 +140,7 @@ def with_squares(squares: object) -> object:
     def broken(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
         inverse = over_root(Apply("Add", squares, Number("epsilon")))
         rules = [Rule(Product(X, inverse), module._rms_norm)]
-        return recognise(graph, limit, "recognise_rms_norm", rules)
+        return replace_matches(graph, limit, "recognise_rms_norm", rules)
 
     return broken
 

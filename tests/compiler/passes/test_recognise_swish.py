@@ -8,7 +8,16 @@ from tests.compiler.passes import written_out
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
 from verax.compiler.passes import recognise_swish as module
-from verax.compiler.passes.patterns import ONE, Apply, Number, Product, Rule, X, over, recognise
+from verax.compiler.passes.patterns import (
+    ONE,
+    Apply,
+    Number,
+    Product,
+    Rule,
+    X,
+    over,
+    replace_matches,
+)
 from verax.compiler.passes.recognise_swish import recognise_swish
 from verax.ir.graph import Graph
 from verax.ir.operator import Operator
@@ -106,7 +115,7 @@ def test_why_the_clipped_form_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
         rules = [
             Rule(Product(X, gate, module.Is(1 / 6)), lambda g, m: (HardSwish(), (m.bound["x"],)))
         ]
-        return recognise(graph, limit, "recognise_swish", rules)
+        return replace_matches(graph, limit, "recognise_swish", rules)
 
     graph = of(clipped)
     inputs = drawn(graph, 3, 1e-3, -2.999)
@@ -131,12 +140,12 @@ def test_a_gate_that_is_read_elsewhere_keeps_its_parts() -> None:
 def without_alpha(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     pattern = Product(X, Apply("Sigmoid", Product(X, Number("alpha"))))
     rules = [Rule(pattern, lambda graph, match: (Swish(), (match.bound["x"],)))]
-    return recognise(graph, limit, "recognise_swish", rules)
+    return replace_matches(graph, limit, "recognise_swish", rules)
 
 
 def without_a_sign(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     pattern = Product(X, over(Apply("Add", ONE, Apply("Exp", X))))
-    return recognise(
+    return replace_matches(
         graph, limit, "recognise_swish", [Rule(pattern, lambda graph, match: module._swish(match))]
     )
 

@@ -29,11 +29,11 @@ def _asked(path: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         contents = read_history(path, named=False)
-    found = tuned(*contents.chosen)
+    found = tuned(*contents.schedules)
     assert isinstance(found.digest, str)
-    asked = found.asked()
+    asked = found.lookup()
     schedule = asked(SPEC)
-    assert asked.said
+    assert asked.summary
     return schedule
 
 

@@ -20,9 +20,9 @@ from verax.compiler.cache import ProgramCache
 from verax.compiler.driver import Executable
 from verax.compiler.kernels.target import Target
 from verax.compiler.tune.history import History
+from verax.compiler.tune.kernel_bench import Workload
 from verax.compiler.tune.lookup import Tuned, read_history
-from verax.compiler.tune.race import Duel
-from verax.compiler.tune.stand import Workload
+from verax.compiler.tune.successive_halving import Duel
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -238,7 +238,7 @@ def test_a_kept_program_is_one_with_the_schedules_that_hold_now(
     Executable(graph, SETTINGS, cache=cache)
     tuned(graph, history, monkeypatch)
     first = Executable(graph, SETTINGS, cache=cache, tuned=lookup(history))
-    assert first.specialised.kept is None, "the program without them is another one"
+    assert first.specialised.cached_notes is None, "the program without them is another one"
     assert "unroll=8" in str(first.plan)
 
     def never(*arguments: object, **named: object) -> object:

@@ -13,14 +13,14 @@ import pytest
 
 from verax.base.errors import UsageError
 from verax.compiler.tune import history as module
-from verax.compiler.tune.history import LINE, Chosen, History, chosen_line
+from verax.compiler.tune.history import LINE, ChosenSchedule, History, chosen_line
 from verax.compiler.tune.host import Host
 
 HOST = Host("avx2 some-triple", "A processor", "Maker 25", (1 << 15, 1 << 19), 3, "c0de")
 
 
-def chosen(kernel: str = "k1", rows: int = 2, host: Host = HOST) -> Chosen:
-    return Chosen(kernel, host, ("ConvSchedule", {"rows": rows, "ahead": True}), 1.25)
+def chosen(kernel: str = "k1", rows: int = 2, host: Host = HOST) -> ChosenSchedule:
+    return ChosenSchedule(kernel, host, ("ConvSchedule", {"rows": rows, "ahead": True}), 1.25)
 
 
 @pytest.fixture
@@ -29,11 +29,11 @@ def history(tmp_path: Path) -> History:
 
 
 def rows_of(history: History) -> dict[str, int]:
-    return {c.kernel: c.schedule[1]["rows"] for c in history.read().chosen}
+    return {c.kernel: c.schedule[1]["rows"] for c in history.read().schedules}
 
 
 def test_what_is_not_there_says_nothing(history: History) -> None:
-    assert history.read().chosen == ()
+    assert history.read().schedules == ()
     assert not history.path.parent.exists()
 
 
@@ -45,13 +45,13 @@ def test_the_last_word_for_a_kernel_on_a_host_counts(history: History) -> None:
     assert rows_of(history) == {"k1": 9, "k2": 5}
     assert found.lines == 5
     assert found.unreadable == found.later == 0
-    assert chosen("k2", 5) in found.chosen
+    assert chosen("k2", 5) in found.schedules
 
 
 def test_another_host_has_its_own_word(history: History) -> None:
     other = Host("avx512 some-triple", "Another", "Maker 26", (), 1, "c0de")
     history.append([chosen_line(chosen(rows=2)), chosen_line(chosen(rows=4, host=other))])
-    assert {(c.host.processor, c.schedule[1]["rows"]) for c in history.read().chosen} == {
+    assert {(c.host.processor, c.schedule[1]["rows"]) for c in history.read().schedules} == {
         ("A processor", 2),
         ("Another", 4),
     }
@@ -94,7 +94,7 @@ def test_lines_of_later_versions_are_kept_and_skipped(history: History) -> None:
 def test_a_file_of_a_later_version_alone_is_a_history(history: History) -> None:
     history.path.parent.mkdir()
     history.path.write_text(LATER)
-    assert history.read().chosen == ()
+    assert history.read().schedules == ()
     history.append([chosen_line(chosen())])
     assert history.path.read_text().startswith(LATER)
 

@@ -24,7 +24,7 @@ from verax.compiler.kernels.layout import Epilogue, Operand, blocked_strides
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix
 from verax.compiler.kernels.target import Target
 from verax.compiler.tune import lookup
-from verax.compiler.tune.history import Chosen, Contents, History, chosen_line
+from verax.compiler.tune.history import ChosenSchedule, Contents, History, chosen_line
 from verax.compiler.tune.host import Host, code_digest
 from verax.compiler.tune.lookup import Tuned, encoded, read_history
 from verax.numerics.expr import trace
@@ -44,18 +44,18 @@ SPEC = ConvSpec(
 OTHER = registry.candidates(SPEC, TARGET)[1]
 
 
-def record(host: Host = HERE, schedule: Any = OTHER, spec: Any = SPEC) -> Chosen:
-    return Chosen(digest(spec), host, encoded(schedule), 1.5)
+def record(host: Host = HERE, schedule: Any = OTHER, spec: Any = SPEC) -> ChosenSchedule:
+    return ChosenSchedule(digest(spec), host, encoded(schedule), 1.5)
 
 
-def tuned(*records: Chosen, threads: int = 3, target: Target = TARGET) -> Tuned:
+def tuned(*records: ChosenSchedule, threads: int = 3, target: Target = TARGET) -> Tuned:
     return Tuned(Contents(records), target, threads)
 
 
 def test_an_exact_record_is_taken() -> None:
-    asked = tuned(record()).asked()
+    asked = tuned(record()).lookup()
     assert asked(SPEC) == OTHER != registry.schedules(SPEC, TARGET)[0]
-    assert asked.said == "1 of 1 kernels tuned exactly here"
+    assert asked.summary == "1 of 1 kernels tuned exactly here"
 
 
 CHANGED = {
@@ -69,17 +69,17 @@ CHANGED = {
 @pytest.mark.parametrize("said", CHANGED)
 def test_other_machines_threads_and_versions_are_told_of_and_not_taken(said: str) -> None:
     host = dataclasses.replace(HERE, **CHANGED[said])  # type: ignore[arg-type]
-    asked = tuned(record(host)).asked()
+    asked = tuned(record(host)).lookup()
     assert asked(SPEC) is None
-    assert asked.said == f"0 of 1 kernels tuned exactly here; 1 {said}"
+    assert asked.summary == f"0 of 1 kernels tuned exactly here; 1 {said}"
     assert tuned(record(host)).digest == ""
 
 
 def test_another_target_of_the_same_machine_is_another_machine() -> None:
     """apache/tvm 15549: a lookup that ignored the target."""
-    asked = tuned(record(), target=Target.avx512()).asked()
+    asked = tuned(record(), target=Target.avx512()).lookup()
     assert asked(SPEC) is None
-    assert asked.said.endswith("1 none")
+    assert asked.summary.endswith("1 none")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_another_target_of_the_same_machine_is_another_machine() -> None:
 def test_another_kernel_has_nothing(other: dict[str, Any]) -> None:
     spec = dataclasses.replace(SPEC, **other)
     assert digest(spec) != digest(SPEC)
-    assert tuned(record()).asked()(spec) is None
+    assert tuned(record()).lookup()(spec) is None
 
 
 def test_one_is_not_true() -> None:
@@ -134,7 +134,7 @@ def test_a_history_that_is_carried_over_still_matches(tmp_path: Path) -> None:
     History(path).append([chosen_line(record())])
     moved = tmp_path / "here.jsonl"
     moved.write_bytes(path.read_bytes())
-    assert Tuned(read_history(moved, named=True), TARGET, 3).asked()(SPEC) == OTHER
+    assert Tuned(read_history(moved, named=True), TARGET, 3).lookup()(SPEC) == OTHER
     source = Path(str(registry.__file__))
     before = code_digest()
     state = source.stat()
@@ -152,7 +152,7 @@ def test_a_stale_record_is_not_taken_once_a_newer_word_is_there(tmp_path: Path) 
     history.append([chosen_line(record())])
     rule = registry.schedules(SPEC, TARGET)[0]
     history.append([chosen_line(record(schedule=rule))])
-    assert Tuned(history.read(), TARGET, 3).asked()(SPEC) == rule
+    assert Tuned(history.read(), TARGET, 3).lookup()(SPEC) == rule
 
 
 UNSOUND: dict[str, tuple[str, dict[str, Any]]] = {
@@ -171,15 +171,15 @@ UNSOUND: dict[str, tuple[str, dict[str, Any]]] = {
 def test_what_the_kernel_may_not_have_is_never_taken(what: str) -> None:
     kind, fields = UNSOUND[what]
     said = kind, {**encoded(OTHER)[1], **fields}
-    asked = tuned(dataclasses.replace(record(), schedule=said)).asked()
+    asked = tuned(dataclasses.replace(record(), schedule=said)).lookup()
     assert asked(SPEC) is None
-    assert asked.said.startswith("0 of 1")
+    assert asked.summary.startswith("0 of 1")
 
 
 def test_a_missing_field_is_not_made_up() -> None:
     fields = encoded(OTHER)[1]
     del fields["near"]
-    asked = tuned(dataclasses.replace(record(), schedule=("ConvSchedule", fields))).asked()
+    asked = tuned(dataclasses.replace(record(), schedule=("ConvSchedule", fields))).lookup()
     assert asked(SPEC) is None
 
 
@@ -218,4 +218,4 @@ def test_damaged_lines_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     History(path).append([chosen_line(record())])
     path.write_text(path.read_text() + "garbage\n")
     with pytest.warns(UserWarning, match="1 lines .* are damaged"):
-        assert len(read_history(path, named=True).chosen) == 1
+        assert len(read_history(path, named=True).schedules) == 1

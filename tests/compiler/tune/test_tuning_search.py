@@ -13,8 +13,8 @@ from verax.base.errors import CompileError
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.registry import Schedule
-from verax.compiler.tune.race import MARGIN, duel, race
 from verax.compiler.tune.search import OTHER_BITS, search
+from verax.compiler.tune.successive_halving import MARGIN, duel, successive_halving
 
 RULE: Any = registry.schedules(SPEC, TARGET)[0]
 
@@ -154,9 +154,9 @@ def test_the_hopeless_leave_after_two_turns() -> None:
         taken.append(schedule)
         return times[schedule]
 
-    assert race(turn, "best", names) == "fast"
+    assert successive_halving(turn, "best", names) == "fast"
     assert taken.count("slow") == 2
-    assert race(turn, "best", ["slow", "fine"]) is None
+    assert successive_halving(turn, "best", ["slow", "fine"]) is None
 
 
 def test_load_that_comes_and_goes_decides_nothing() -> None:

@@ -90,7 +90,7 @@ def perform(
     )
     seconds = time.perf_counter() - begin
     exe.save(to, sign=sign)
-    found, made, kept = exe.plan, exe.recipe, exe.specialised.kept is not None
+    found, made, kept = exe.plan, exe.recipe, exe.specialised.cached_notes is not None
     write_text(write_recipe, made.to_json())
     if plan:
         output.print(Text(str(found)), soft_wrap=True)

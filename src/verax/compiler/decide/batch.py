@@ -29,7 +29,7 @@ class _Inputs:
 
     graph: Graph
     node: Node
-    whole: int
+    batch: int
     mine: tuple[bool, ...]
 
     def type(self, i: int) -> TensorType:
@@ -48,9 +48,9 @@ class _Inputs:
     def result(self) -> tuple[int, ...]:
         return self.graph.types[self.node.outputs[0]].shape
 
-    def only(self, *which: int) -> bool:
-        """Whether exactly these inputs hold the batch."""
-        return {i for i, mine in enumerate(self.mine) if mine} == {*which}
+    def only(self, *indices: int) -> bool:
+        """True if exactly the inputs with these indices hold the batch."""
+        return {i for i, mine in enumerate(self.mine) if mine} == {*indices}
 
     def beside(self, i: int) -> bool:
         """Whether input `i` meets every image alike, or image by image, where it is broadcast to
@@ -65,9 +65,9 @@ class _Inputs:
     def repeats(self, i: int) -> bool:
         """Whether a constant holds the same for each image, along its first axis."""
         array = self.content(i)
-        if array is None or array.ndim < len(self.result) or array.shape[0] % self.whole:
+        if array is None or array.ndim < len(self.result) or array.shape[0] % self.batch:
             return False
-        images = array.reshape(self.whole, -1).view(np.uint8)
+        images = array.reshape(self.batch, -1).view(np.uint8)
         return bool((images == images[0]).all())
 
 
@@ -94,195 +94,197 @@ def _behind_first(axis: int, rank: int) -> bool:
     *("GlobalMaxPool", "GlobalLpPool", "InstanceNormalization", "GroupNormalization", "LRN"),
     *("DepthToSpace", "SpaceToDepth"),
 )
-def _images(given: _Inputs) -> bool:
+def _images(inputs: _Inputs) -> bool:
     """The first axis is the batch by definition."""
-    return given.only(0)
+    return inputs.only(0)
 
 
 @_divides("MaxPool")
-def _max_pool(given: _Inputs) -> bool:
-    return given.only(0) and len(given.node.outputs) == 1  # indices count from the first image
+def _max_pool(inputs: _Inputs) -> bool:
+    return inputs.only(0) and len(inputs.node.outputs) == 1  # indices count from the first image
 
 
 @_divides("BatchNormalization")
-def _batch_normalization(given: _Inputs) -> bool:
-    return given.only(0) and not given.node.op.training_mode  # type: ignore[attr-defined]
+def _batch_normalization(inputs: _Inputs) -> bool:
+    return inputs.only(0) and not inputs.node.op.training_mode  # type: ignore[attr-defined]
 
 
 @_divides("StrassenMatMul")
-def _strassen(given: _Inputs) -> bool:
+def _strassen(inputs: _Inputs) -> bool:
     """Rows of one matrix are added to each other: it must be one image's."""
-    return given.only(0) and given.type(0).rank > 2
+    return inputs.only(0) and inputs.type(0).rank > 2
 
 
 @_divides("MatMul")
-def _matmul(given: _Inputs) -> bool:
-    if given.only(0) and given.type(0).rank == 2:
-        return given.type(1).rank == 2
-    return len(given.result) > 2 and given.beside(0) and given.beside(1)
+def _matmul(inputs: _Inputs) -> bool:
+    if inputs.only(0) and inputs.type(0).rank == 2:
+        return inputs.type(1).rank == 2
+    return len(inputs.result) > 2 and inputs.beside(0) and inputs.beside(1)
 
 
 @_divides("Gemm")
-def _gemm(given: _Inputs) -> bool:
-    return given.only(0) and not given.node.op.trans_a and given.beside(2)  # type: ignore[attr-defined]
+def _gemm(inputs: _Inputs) -> bool:
+    return inputs.only(0) and not inputs.node.op.trans_a and inputs.beside(2)  # type: ignore[attr-defined]
 
 
 @_divides("Attention")
-def _attention(given: _Inputs) -> bool:
+def _attention(inputs: _Inputs) -> bool:
     """With fewer axes the first is that of the heads, or of what is attended to."""
-    return given.type(0).rank > 3 and all(map(given.beside, range(len(given.mine))))
+    return inputs.type(0).rank > 3 and all(map(inputs.beside, range(len(inputs.mine))))
 
 
 @_divides(
     *("Softmax", "LogSoftmax", "Hardmax", "LayerNormalization", "RMSNormalization"),
     *("LpNormalization", "ArgMax", "ArgMin", "Split", "TopK"),
 )
-def _along_another_axis(given: _Inputs) -> bool:
-    return given.only(0) and _behind_first(given.node.op.axis, given.type(0).rank)  # type: ignore[attr-defined]
+def _along_another_axis(inputs: _Inputs) -> bool:
+    return inputs.only(0) and _behind_first(inputs.node.op.axis, inputs.type(0).rank)  # type: ignore[attr-defined]
 
 
 @_divides("MeanVarianceNormalization")
-def _mean_variance(given: _Inputs) -> bool:
-    axes = given.node.op.axes  # type: ignore[attr-defined]
-    return all(_behind_first(a, given.type(0).rank) for a in axes)
+def _mean_variance(inputs: _Inputs) -> bool:
+    axes = inputs.node.op.axes  # type: ignore[attr-defined]
+    return all(_behind_first(a, inputs.type(0).rank) for a in axes)
 
 
 @_divides("Concat")
-def _concat(given: _Inputs) -> bool:
-    inside = _behind_first(given.node.op.axis, given.type(0).rank)  # type: ignore[attr-defined]
-    return inside and all(m or given.repeats(i) for i, m in enumerate(given.mine))
+def _concat(inputs: _Inputs) -> bool:
+    inside = _behind_first(inputs.node.op.axis, inputs.type(0).rank)  # type: ignore[attr-defined]
+    return inside and all(m or inputs.repeats(i) for i, m in enumerate(inputs.mine))
 
 
 @_divides("Gather")
-def _gather(given: _Inputs) -> bool:
-    axis = given.node.op.axis % given.type(0).rank  # type: ignore[attr-defined]
-    return given.only(1) if axis == 0 else given.only(0)
+def _gather(inputs: _Inputs) -> bool:
+    axis = inputs.node.op.axis % inputs.type(0).rank  # type: ignore[attr-defined]
+    return inputs.only(1) if axis == 0 else inputs.only(0)
 
 
 @_divides("Transpose")
-def _transpose(given: _Inputs) -> bool:
-    perm = given.node.op.perm  # type: ignore[attr-defined]
+def _transpose(inputs: _Inputs) -> bool:
+    perm = inputs.node.op.perm  # type: ignore[attr-defined]
     return perm is not None and perm[:1] == (0,)
 
 
 @_divides("Reshape", "Flatten")
-def _reshape(given: _Inputs) -> bool:
-    return given.only(0)  # row-major: as long as the first axis of the result is whole images
+def _reshape(inputs: _Inputs) -> bool:
+    return inputs.only(0)  # row-major: as long as the first axis of the result is whole images
 
 
-def _named_axes(given: _Inputs, i: int) -> bool:
-    """Whether input `i` names axes, and not the first."""
-    axes, rank = given.content(i), max(given.type(0).rank, len(given.result))
-    return given.only(0) and axes is not None and all(_behind_first(int(a), rank) for a in axes)
+def _named_axes(inputs: _Inputs, i: int) -> bool:
+    """True if input `i` is a constant list of axes without the first one."""
+    axes, rank = inputs.content(i), max(inputs.type(0).rank, len(inputs.result))
+    return inputs.only(0) and axes is not None and all(_behind_first(int(a), rank) for a in axes)
 
 
 @_divides("Squeeze", "Unsqueeze")
-def _squeeze(given: _Inputs) -> bool:
-    return _named_axes(given, 1)
+def _squeeze(inputs: _Inputs) -> bool:
+    return _named_axes(inputs, 1)
 
 
 @_divides("Slice")
-def _slice(given: _Inputs) -> bool:
-    return _named_axes(given, 3)
+def _slice(inputs: _Inputs) -> bool:
+    return _named_axes(inputs, 3)
 
 
 @_divides("Pad")
-def _pad(given: _Inputs) -> bool:
-    if given.has(3):
-        return _named_axes(given, 3)
-    pads = given.content(1)
-    return given.only(0) and pads is not None and not pads[0] and not pads[len(pads) // 2]
+def _pad(inputs: _Inputs) -> bool:
+    if inputs.has(3):
+        return _named_axes(inputs, 3)
+    pads = inputs.content(1)
+    return inputs.only(0) and pads is not None and not pads[0] and not pads[len(pads) // 2]
 
 
 @_divides("Expand")
-def _expand(given: _Inputs) -> bool:
-    return given.only(0) and given.beside(0)
+def _expand(inputs: _Inputs) -> bool:
+    return inputs.only(0) and inputs.beside(0)
 
 
 @_divides("Resize")
-def _resize(given: _Inputs) -> bool:
-    op = given.node.op
-    axes = op.axes or tuple(range(given.type(0).rank))  # type: ignore[attr-defined]
+def _resize(inputs: _Inputs) -> bool:
+    op = inputs.node.op
+    axes = op.axes or tuple(range(inputs.type(0).rank))  # type: ignore[attr-defined]
     plain = op.coordinate_transformation_mode != "tf_crop_and_resize"  # type: ignore[attr-defined]
-    scales = given.content(2)
-    inside = all(_behind_first(a, given.type(0).rank) for a in axes)
+    scales = inputs.content(2)
+    inside = all(_behind_first(a, inputs.type(0).rank) for a in axes)
     by_scales = axes[0] == 0 and scales is not None and scales.size > 0 and scales[0] == 1
-    return given.only(0) and plain and (inside or by_scales)
+    return inputs.only(0) and plain and (inside or by_scales)
 
 
-def _allowed(given: _Inputs) -> bool:
-    op = given.node.op
+def _allowed(inputs: _Inputs) -> bool:
+    op = inputs.node.op
     if isinstance(op, Parametrized):
-        flat = all(given.type(i).size == 1 for i in range(1, len(given.mine)) if given.has(i))
+        flat = all(inputs.type(i).size == 1 for i in range(1, len(inputs.mine)) if inputs.has(i))
         axis: int = op.axis  # type: ignore[attr-defined]
-        return given.only(0) and (flat or _behind_first(axis, given.type(0).rank))
+        return inputs.only(0) and (flat or _behind_first(axis, inputs.type(0).rank))
     if isinstance(op, Elementwise):
-        return all(map(given.beside, range(len(given.mine))))
+        return all(map(inputs.beside, range(len(inputs.mine))))
     if isinstance(op, Reduction):
-        return _named_axes(given, 1)
+        return _named_axes(inputs, 1)
     rule = RULES.get(op.kind)
-    return rule is not None and rule(given)
+    return rule is not None and rule(inputs)
 
 
-def divided(graph: Graph, part: int) -> Graph | None:
-    """`graph` for `part` of its images, which divides their number; None where an operator may
-    take something of one image to another, or the batch is not the first axis everywhere."""
-    whole = batch_of(graph)
-    if whole is None or whole % part:
+def divided(graph: Graph, images: int) -> Graph | None:
+    """`graph` with a batch of `images`, a divisor of its own; None where an operator may mix
+    images, or the batch is not the first axis everywhere."""
+    batch = batch_of(graph)
+    if batch is None or batch % images:
         return None
     try:
-        return _divided(graph, whole, part)
+        return _divided(graph, batch, images)
     except GraphError:  # a smaller batch has no type
         return None
 
 
-def _divided(graph: Graph, whole: int, part: int) -> Graph | None:
-    made, mine = Builder(graph.name), set(graph.inputs)
+def _divided(graph: Graph, batch: int, images: int) -> Graph | None:
+    builder, mine = Builder(graph.name), set(graph.inputs)
     for value in graph.inputs:
-        made.input(value, _smaller(graph.types[value], whole, part))
+        builder.input(value, _smaller(graph.types[value], batch, images))
     for value, array in graph.constants.items():
-        made.constant(array, value)
+        builder.constant(array, value)
     for node in graph.nodes:
-        given = _Inputs(graph, node, whole, tuple(v in mine for v in node.inputs))
+        node_inputs = _Inputs(graph, node, batch, tuple(v in mine for v in node.inputs))
         inputs, types = list(node.inputs), graph.output_types(node)
-        if any(given.mine):
+        if any(node_inputs.mine):
             leading = [t.shape[0] if t.rank else 1 for t in types]
-            if not _allowed(given) or any(n % whole for n in leading):
+            if not _allowed(node_inputs) or any(n % batch for n in leading):
                 return None
             mine.update(node.outputs)
-            types = tuple(_smaller(t, whole, part) for t in types)
-            for i, content in _contents(given, part, types[0].shape).items():
-                inputs[i] = made.constant(content, made.fresh(f"{node.inputs[i]}_of_{part}"))
-        found = made.add_all(node.op, inputs, node.outputs, node.name)
-        if tuple(made.types[v] for v in found) != types:
+            types = tuple(_smaller(t, batch, images) for t in types)
+            for i, content in _contents(node_inputs, images, types[0].shape).items():
+                inputs[i] = builder.constant(
+                    content, builder.fresh(f"{node.inputs[i]}_of_{images}")
+                )
+        outputs = builder.add_all(node.op, inputs, node.outputs, node.name)
+        if tuple(builder.types[v] for v in outputs) != types:
             return None
-    return made.graph(graph.outputs) if mine.issuperset(graph.outputs) else None
+    return builder.graph(graph.outputs) if mine.issuperset(graph.outputs) else None
 
 
-def _contents(given: _Inputs, part: int, result: tuple[int, ...]) -> Mapping[int, np.ndarray]:
-    """Constants that speak of the batch, for a part of it."""
-    if given.node.op.kind in ("Reshape", "Expand"):
+def _contents(inputs: _Inputs, images: int, result: tuple[int, ...]) -> Mapping[int, np.ndarray]:
+    """New contents of the constant inputs that depend on the batch size, by input index."""
+    if inputs.node.op.kind in ("Reshape", "Expand"):
         return {1: np.array(result, np.int64)}
-    contents = {i: given.content(i) for i in _broadcast(given)}
+    contents = {i: inputs.content(i) for i in _broadcast(inputs)}
     return {
-        i: array[: array.shape[0] // given.whole * part]
+        i: array[: array.shape[0] // inputs.batch * images]
         for i, array in contents.items()
-        if array is not None and array.ndim == len(result) and array.shape[0] == given.result[0]
+        if array is not None and array.ndim == len(result) and array.shape[0] == inputs.result[0]
     }
 
 
-def _broadcast(given: _Inputs) -> range:
+def _broadcast(inputs: _Inputs) -> range:
     """The inputs whose first axis is the result's."""
-    kind, every = given.node.op.kind, range(len(given.mine))
-    if isinstance(given.node.op, Elementwise) or kind in ("Concat", "Attention"):
-        return every
-    if kind == "MatMul" and len(given.result) > 2:
-        return every
-    return every[2:] if kind == "Gemm" else every[:0]
+    kind, all_inputs = inputs.node.op.kind, range(len(inputs.mine))
+    if isinstance(inputs.node.op, Elementwise) or kind in ("Concat", "Attention"):
+        return all_inputs
+    if kind == "MatMul" and len(inputs.result) > 2:
+        return all_inputs
+    return all_inputs[2:] if kind == "Gemm" else all_inputs[:0]
 
 
-def _smaller(type_: TensorType, whole: int, part: int) -> TensorType:
-    return type_.with_dims((type_.shape[0] // whole * part, *type_.shape[1:]))
+def _smaller(type_: TensorType, batch: int, images: int) -> TensorType:
+    return type_.with_dims((type_.shape[0] // batch * images, *type_.shape[1:]))
 
 
 def batch_of(graph: Graph) -> int | None:
@@ -312,23 +314,23 @@ COPIED = {"WinogradConv": 4.0, "ConvInteger": 7.0}
 
 
 def best_part(graph: Graph) -> int | None:
-    """How many images at once take the least time, by the bytes that are moved; None for all of
-    them, which may be as good."""
-    whole = batch_of(graph)
-    if whole is None:
+    """Number of images per run that takes the least time by the bytes moved; None where running
+    the full batch at once is not clearly slower."""
+    batch = batch_of(graph)
+    if batch is None:
         return None
     nodes = [n for n in graph.nodes if not isinstance(n.op, Elementwise)]
-    moved = [_activations(graph, n) / whole for n in nodes]
+    activation_bytes = [_activations(graph, n) / batch for n in nodes]
     weights = sum(_weights(graph, n) for n in nodes)
 
-    def seconds(part: int) -> float:
-        runs = whole // part
-        once = sum(_fetched(image * part) for image in moved)
+    def seconds(images: int) -> float:
+        runs = batch // images
+        once = sum(_fetched(image * images) for image in activation_bytes)
         return runs * (once + weights / WEIGHTS + CALL * len(nodes))
 
-    parts = [n for n in range(1, whole + 1) if whole % n == 0]
-    best = min(parts, key=lambda n: (seconds(n), n))
-    at_once, in_parts = seconds(whole), seconds(best)
+    divisors = [n for n in range(1, batch + 1) if batch % n == 0]
+    best = min(divisors, key=lambda n: (seconds(n), n))
+    at_once, in_parts = seconds(batch), seconds(best)
     gains = at_once - in_parts > LEAST_GAIN and in_parts < MOST_LEFT * at_once
     return best if gains else None
 
@@ -340,10 +342,11 @@ def _fetched(nbytes: float) -> float:
 
 
 def _activations(graph: Graph, node: Node) -> int:
-    """Bytes between the operators; what the caller holds is as far away in parts as it is whole."""
-    given = {*graph.inputs, *graph.outputs}
-    moved = (v for v in (*node.inputs, *node.outputs) if v is not None and v not in given)
-    return sum(_bytes(graph.types[v]) for v in moved if v not in graph.constants)
+    """Bytes that a node reads and writes, without constants and the graph's inputs and outputs,
+    which are as far away for a part of the batch as for all of it."""
+    boundary = {*graph.inputs, *graph.outputs}
+    inner_values = (v for v in (*node.inputs, *node.outputs) if v is not None and v not in boundary)
+    return sum(_bytes(graph.types[v]) for v in inner_values if v not in graph.constants)
 
 
 def _weights(graph: Graph, node: Node) -> float:
@@ -351,8 +354,8 @@ def _weights(graph: Graph, node: Node) -> float:
     kind = node.op.kind
     if kind in ("StrassenMatMul", "StrassenConv", "Gather"):
         return 0.0
-    held = (v for v in node.inputs if v is not None and v in graph.constants)
-    return COPIED.get(kind, 1.0) * sum(_bytes(graph.types[v]) for v in held)
+    constants = (v for v in node.inputs if v is not None and v in graph.constants)
+    return COPIED.get(kind, 1.0) * sum(_bytes(graph.types[v]) for v in constants)
 
 
 def _bytes(type_: TensorType) -> int:

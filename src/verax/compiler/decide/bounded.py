@@ -58,54 +58,54 @@ class _Shortener:
 
     def __init__(self, inputs: Mapping[int, Bounds]) -> None:
         self.inputs = inputs
-        self.known: dict[Expr, Bounds | None] = {}
+        self.computed: dict[Expr, Bounds | None] = {}
 
     # --- what a value can be
 
     def bounds(self, e: Expr) -> Bounds | None:
-        if e not in self.known:
+        if e not in self.computed:
             for node in nodes(e):
-                if node not in self.known:
-                    self.known[node] = self._bounds(node)
-        return self.known[e]
+                if node not in self.computed:
+                    self.computed[node] = self._bounds(node)
+        return self.computed[e]
 
     def _bounds(self, e: Expr) -> Bounds | None:
-        whole = _range(e.dtype)
+        type_range = _range(e.dtype)
         if isinstance(e, Const):
             return _constant(e)
         if isinstance(e, Input):
-            return self.inputs.get(e.index, whole)
+            return self.inputs.get(e.index, type_range)
         assert isinstance(e, Apply)
         if e.dtype == "float32":
             return self._of_float32(e)
-        if whole is None:
+        if type_range is None:
             return None
-        found = self._of_integer(e)
-        return found if found and _within(found, whole) else whole
+        bounds = self._of_integer(e)
+        return bounds if bounds and _within(bounds, type_range) else type_range
 
     def _of_integer(self, e: Apply) -> Bounds | None:
-        """As whole numbers that no type ends."""
-        parts = [self.known[a] for a in e.args]
+        """Bounds of an integer expression computed without overflow."""
+        operand_bounds = [self.computed[a] for a in e.args]
         if e.function == "convert":
-            return parts[0] if e.args[0].dtype in INTEGERS else None
+            return operand_bounds[0] if e.args[0].dtype in INTEGERS else None
         y = _rounded(e.args[0])
         if y is not None and _is(e, "add") and isinstance(e.args[1], Const) and self._is_exact(y):
-            low, high = (int(np.rint(end)) for end in self.known[y] or (0, 0))
+            low, high = (int(np.rint(end)) for end in self.computed[y] or (0, 0))
             by = int(e.args[1].value) + MAGIC_BITS
             return low + by, high + by
-        return _combined(_meaning(e), parts)
+        return _combined(_meaning(e), operand_bounds)
 
     def _of_float32(self, e: Apply) -> Bounds | None:
         """Rounding keeps order, so the ends of a range are those of its rounded numbers."""
-        parts = [self.known[a] for a in e.args]
+        operand_bounds = [self.computed[a] for a in e.args]
         if e.function == "convert":
-            found = parts[0] if e.args[0].dtype in INTEGERS else None
+            bounds = operand_bounds[0] if e.args[0].dtype in INTEGERS else None
         else:
-            found = _combined(_meaning(e), parts)
-        if found is None:
+            bounds = _combined(_meaning(e), operand_bounds)
+        if bounds is None:
             return None
         with np.errstate(over="ignore"):
-            low, high = (np.float32(p) for p in found)
+            low, high = (np.float32(p) for p in bounds)
         return (low, high) if np.isfinite(low) and np.isfinite(high) else None
 
     # --- steps that go
@@ -118,7 +118,7 @@ class _Shortener:
             condition, a, b = e.args
             return (a if condition.value else b) if isinstance(condition, Const) else e
         if e.dtype in INTEGERS and e.function in ("max", "min"):
-            return self._kept(e)
+            return self._selected_operand(e)
         if e.dtype in INTEGERS and e.function in ("add", "sub"):
             return _together(e)
         return self._converted(e) if e.function == "convert" else e
@@ -133,7 +133,7 @@ class _Shortener:
         true, false = _CERTAIN[e.function](left, right)
         return Const(true, "bool") if true or false else e
 
-    def _kept(self, e: Apply) -> Expr:
+    def _selected_operand(self, e: Apply) -> Expr:
         """The one of two integers that is certainly the result."""
         a, b = e.args
         (a0, a1), (b0, b1) = self.bounds(a) or (0, 0), self.bounds(b) or (0, 0)
@@ -148,8 +148,13 @@ class _Shortener:
             return self._still_float(x) or e
         if e.dtype in INTEGERS and x.dtype in INTEGERS and _is(x, "convert"):
             (inner,) = x.args
-            narrow, found = _range(x.dtype), self.bounds(inner)
-            if inner.dtype in INTEGERS and found and narrow and _within(found, narrow):
+            narrow, inner_bounds = _range(x.dtype), self.bounds(inner)
+            if (
+                inner.dtype in INTEGERS
+                and inner_bounds
+                and narrow
+                and _within(inner_bounds, narrow)
+            ):
                 return self._converted(Apply("convert", [inner], e.dtype))
         return e
 
@@ -163,9 +168,9 @@ class _Shortener:
         return Apply("sub", [_magic(y), Const(MAGIC, "float32")], "float32")
 
     def _is_exact(self, y: Expr) -> bool:
-        """Whether adding MAGIC rounds it to the nearest integer."""
-        found = self.bounds(y)
-        return found is not None and found[0] > -EXACT and found[1] < EXACT
+        """True if adding MAGIC to float32 `y` rounds it to the nearest integer."""
+        bounds = self.bounds(y)
+        return bounds is not None and bounds[0] > -EXACT and bounds[1] < EXACT
 
     def clipped_later(self, e: Apply) -> Expr:
         """The clip of a number that is then rounded, as one of the integer that it becomes."""
@@ -180,13 +185,13 @@ class _Shortener:
             low, high = (max(low, end), high) if function == "max" else (low, min(high, end))
         if low > high or (low, high) == (-EXACT, EXACT) or not self._is_exact(y):
             return e
-        found: Expr = Apply("add", [Apply("bitcast", [_magic(y)], "int32"), by], "int32")
-        whole = MAGIC_BITS + int(by.value)
+        clipped: Expr = Apply("add", [Apply("bitcast", [_magic(y)], "int32"), by], "int32")
+        offset = MAGIC_BITS + int(by.value)
         if low > -EXACT:
-            found = Apply("max", [found, Const(low + whole, "int32")], "int32")
+            clipped = Apply("max", [clipped, Const(low + offset, "int32")], "int32")
         if high < EXACT:
-            found = Apply("min", [found, Const(high + whole, "int32")], "int32")
-        return found
+            clipped = Apply("min", [clipped, Const(high + offset, "int32")], "int32")
+        return clipped
 
 
 def _range(dtype: str) -> tuple[int, int] | None:
@@ -213,17 +218,17 @@ def _is(e: Expr, function: str) -> bool:
 
 
 def _meaning(e: Apply) -> str:
-    """Its function; a select that is a maximum or a minimum as that."""
+    """Name of its function; "max" or "min" for a select that computes one."""
     if e.function == "select":
-        condition, *rest = e.args
-        if isinstance(condition, Apply) and list(condition.args) == rest:
+        condition, *operands = e.args
+        if isinstance(condition, Apply) and list(condition.args) == operands:
             return _CLIPS.get(condition.function, "select")
     return e.function
 
 
-def _combined(function: str, parts: Sequence[Bounds | None]) -> Bounds | None:
-    """What a sum, a product or a choice can be."""
-    ends = [p for p in parts[-2:] if p is not None]
+def _combined(function: str, operand_bounds: Sequence[Bounds | None]) -> Bounds | None:
+    """Bounds of `function` by those of its last two operands; None where they are unknown."""
+    ends = [p for p in operand_bounds[-2:] if p is not None]
     if len(ends) != 2:
         return None
     (a, b), (c, d) = ends
@@ -272,8 +277,8 @@ def _clip(y: Expr) -> tuple[Expr, str, int] | None:
     if not isinstance(y, Apply) or y.function != "select":
         return None
     function, (_, x, end) = _meaning(y), y.args
-    whole = isinstance(end, Const) and float(end.value).is_integer() and abs(end.value) < EXACT
-    if function == "select" or not whole:
+    is_integer = isinstance(end, Const) and float(end.value).is_integer() and abs(end.value) < EXACT
+    if function == "select" or not is_integer:
         return None
     assert isinstance(end, Const)
     return x, function, int(end.value)

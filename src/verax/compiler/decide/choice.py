@@ -103,10 +103,10 @@ class Planning:
     def alternatives(self, node: Node) -> Alternatives:
         """What the node's rule states; `NoKernel` where no rule is registered."""
         if id(node) not in self._alternatives:
-            self._alternatives[id(node)] = self._asked(node)
+            self._alternatives[id(node)] = self._apply_rule(node)
         return self._alternatives[id(node)]
 
-    def _asked(self, node: Node) -> Alternatives:
+    def _apply_rule(self, node: Node) -> Alternatives:
         rule = RULES.get(node.op.kind)
         if rule is None:
             return NoKernel(self._unregistered(node))
@@ -151,7 +151,7 @@ class Planning:
 
 MOVING = "its shape is known only when it runs"
 PlanNode = Callable[[Planning, Node], Alternatives]
-Place = Callable[[Any, "Group", Choice], None]
+PlaceNode = Callable[[Any, "Group", Choice], None]
 Fits = Callable[[Graph, str, Node], bool]
 
 
@@ -166,7 +166,7 @@ class PlanRule:
     """
 
     plan: PlanNode
-    place: Place
+    place_node: PlaceNode
     fits: Fits = fits_epilogue
     counts: bool = False
 
@@ -180,15 +180,15 @@ def plans(
     plan: PlanNode,
     fits: Fits = fits_epilogue,
     counts: bool = False,
-) -> Callable[[Place], Place]:
+) -> Callable[[PlaceNode], PlaceNode]:
     """Register a placing function, with the rule that plans for it, for operators (classes or class
     names)."""
 
-    def register(place: Place) -> Place:
+    def register(place_node: PlaceNode) -> PlaceNode:
         for op in operators:
             name = op if isinstance(op, str) else op.__name__
             assert name not in RULES, f"{name} is planned twice"
-            RULES[name] = PlanRule(plan, place, fits, counts)
-        return place
+            RULES[name] = PlanRule(plan, place_node, fits, counts)
+        return place_node
 
     return register

@@ -52,12 +52,12 @@ def element_expr(graph: Graph, node: Node) -> Expr | None:
             return _of_class(kind, dtypes)
         return node.op.expression(dtypes)
     if isinstance(node.op, Parametrized):
-        return _parametrised(graph, node)
+        return _parametrized(graph, node)
     fixed = all(v in graph.constants for v in node.inputs[1:])
     if isinstance(node.op, BatchNormalization) and not node.op.training_mode and fixed:
         dtype = str(graph.types[node.outputs[0]].dtype)
-        whole = dtype in ("float32", "float64") and _all_are(types, dtype)
-        return trace(node.op.compute, [dtype] * 5) if whole else None
+        is_float = dtype in ("float32", "float64") and _all_are(types, dtype)
+        return trace(node.op.compute, [dtype] * 5) if is_float else None
     return None
 
 
@@ -67,18 +67,19 @@ def _of_class(kind: type[Elementwise], dtypes: tuple[DType | None, ...]) -> Expr
     return kind().expression(dtypes)
 
 
-def _parametrised(graph: Graph, node: Node) -> Expr | None:
-    """None where a parameter is computed that nothing spreads and that does not broadcast."""
+def _parametrized(graph: Graph, node: Node) -> Expr | None:
+    """Expression of a parametrized activation; None where a computed parameter does not broadcast
+    to the data."""
     assert isinstance(node.op, Parametrized)
     types, y = graph.input_types(node), graph.types[node.outputs[0]]
-    known = [None if v is None else graph.constants.get(v) for v in node.inputs]
+    constants = [None if v is None else graph.constants.get(v) for v in node.inputs]
     if not y.is_static or types[0] is None:
         return None
-    for type_, constant in zip(types[1:], known[1:]):
+    for type_, constant in zip(types[1:], constants[1:]):
         if type_ is not None and constant is None and not node.op.aligned(type_, types[0]):
             return None
     dtypes = [None if t is None else str(t.dtype) for t in types]
-    return node.op.expression(dtypes, str(y.dtype), known)
+    return node.op.expression(dtypes, str(y.dtype), constants)
 
 
 def _all_are(types: Sequence[TensorType | None], dtype: str) -> bool:
@@ -86,21 +87,22 @@ def _all_are(types: Sequence[TensorType | None], dtype: str) -> bool:
 
 
 def operands(graph: Graph, node: Node) -> dict[int, Operand]:
-    """What an elementwise node reads, by input number; constants as they broadcast."""
-    found: dict[int, Operand] = {}
+    """Operands of an elementwise node by input index; constants in the shape in which they
+    broadcast."""
+    by_index: dict[int, Operand] = {}
     for i, value in enumerate(node.inputs):
         if value is None:
             continue
         constant = graph.constants.get(value)
         if constant is None:
-            found[i] = value
+            by_index[i] = value
         elif isinstance(node.op, Parametrized) and i > 0:
-            found[i] = node.op.spread(constant, graph.types[node.outputs[0]].shape)
+            by_index[i] = node.op.spread(constant, graph.types[node.outputs[0]].shape)
         elif isinstance(node.op, BatchNormalization) and i > 0:
-            found[i] = constant.reshape(-1, *(1,) * (graph.types[node.outputs[0]].rank - 2))
+            by_index[i] = constant.reshape(-1, *(1,) * (graph.types[node.outputs[0]].rank - 2))
         else:
-            found[i] = constant
-    return found
+            by_index[i] = constant
+    return by_index
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -136,10 +138,10 @@ def chain_expr(graph: Graph, chain: Sequence[Node], first: Sequence[str] = ()) -
     for node in chain:
         expr = element_expr(graph, node)
         assert expr is not None
-        given = operands(graph, node)
-        inner[node.outputs[0]] = compose(expr, {i: leaf(o) for i, o in given.items()})
-    whole = without_spare_roundings(inner[chain[-1].outputs[0]])
-    return _fold_constants(Chain(whole, tuple(read)), len(first))
+        node_operands = operands(graph, node)
+        inner[node.outputs[0]] = compose(expr, {i: leaf(o) for i, o in node_operands.items()})
+    chained = without_spare_roundings(inner[chain[-1].outputs[0]])
+    return _fold_constants(Chain(chained, tuple(read)), len(first))
 
 
 KEEPING = {"max": 0, "min": 0, "neg": 0, "abs": 0, "select": 1}
@@ -147,24 +149,24 @@ KEEPING = {"max": 0, "min": 0, "neg": 0, "abs": 0, "select": 1}
 
 
 def without_spare_roundings(expr: Expr) -> Expr:
-    """`expr` without conversions to 16 bits and back of numbers that 16 bits hold already: of what
-    is made of such by choosing among them."""
+    """`expr` without conversions to 16 bits and back of numbers that 16 bits represent exactly
+    (16-bit values, and selections among them)."""
     done: dict[Expr, Expr] = {}
-    held: dict[tuple[Expr, str], bool] = {}
+    is_exact: dict[tuple[Expr, str], bool] = {}
 
     def holds(e: Expr, half: str) -> bool:
-        if (e, half) not in held:
+        if (e, half) not in is_exact:
             if isinstance(e, Const):
                 with np.errstate(over="ignore"):
-                    found = float(np.asarray(e.value).astype(numpy_dtype(half))) == e.value
+                    is_held = float(np.asarray(e.value).astype(numpy_dtype(half))) == e.value
             elif isinstance(e, Apply) and e.function == "convert":
-                found = e.args[0].dtype == half
+                is_held = e.args[0].dtype == half
             elif isinstance(e, Apply) and e.function in KEEPING:
-                found = all(holds(a, half) for a in e.args[KEEPING[e.function] :])
+                is_held = all(holds(a, half) for a in e.args[KEEPING[e.function] :])
             else:
-                found = False
-            held[e, half] = found
-        return held[e, half]
+                is_held = False
+            is_exact[e, half] = is_held
+        return is_exact[e, half]
 
     for node in nodes(expr):
         if not isinstance(node, Apply):
@@ -187,7 +189,7 @@ def _index(read: Sequence[Operand], name: str) -> int:
 
 
 def _fold_constants(chain: Chain, keep: int) -> Chain:
-    """Replace parts of the expression that read constants alone by their value."""
+    """Replace subexpressions that read constants alone by their value."""
     arith = NumpyArith()
     fixed: dict[Expr, bool] = {}
     for node in nodes(chain.expr):
@@ -199,9 +201,9 @@ def _fold_constants(chain: Chain, keep: int) -> Chain:
     done: dict[Expr, Expr] = {}
 
     def operand(value: Operand, dtype: str) -> Expr:
-        for i, other in enumerate(read):
-            same = other is value or (isinstance(value, str) and isinstance(other, str))
-            if same and (other is value or other == value):
+        for i, candidate in enumerate(read):
+            same = candidate is value or (isinstance(value, str) and isinstance(candidate, str))
+            if same and (candidate is value or candidate == value):
                 return Input(i, dtype)
         read.append(value)
         return Input(len(read) - 1, dtype)

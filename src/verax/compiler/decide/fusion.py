@@ -71,23 +71,23 @@ def group_nodes(
             and len(open_groups[value]) < MAX_GROUP
         )
 
-    def can_merge(into: list[Node], value: str, other: list[Node]) -> bool:
+    def can_merge(into: list[Node], value: str, branch: list[Node]) -> bool:
         """Whether a chain of elementwise nodes that starts elsewhere may be computed as well where
         `value` is made."""
-        return len(into) + len(other) < MAX_GROUP and all(
-            id(n) in elementwise and joins(graph, into[0], value, n) for n in other
+        return len(into) + len(branch) < MAX_GROUP and all(
+            id(n) in elementwise and joins(graph, into[0], value, n) for n in branch
         )
 
-    def starts_with_kernel(value: str, others: list[str]) -> bool:
+    def starts_with_kernel(value: str, open_operands: list[str]) -> bool:
         """Whether no chain but a kernel made `value`, and all the others may join it."""
         into = open_groups[value]
-        chains = [v for v in dict.fromkeys(others) if id(open_groups[v][0]) in elementwise]
+        chains = [v for v in dict.fromkeys(open_operands) if id(open_groups[v][0]) in elementwise]
         return id(into[0]) not in elementwise and all(
             can_merge(into, value, open_groups[v]) for v in chains
         )
 
     for node in graph.nodes:
-        joined: list[Node] | None = None
+        members: list[Node] | None = None
         if id(node) in elementwise:
             shape = graph.types[node.outputs[0]].dims
             candidates = [
@@ -103,23 +103,23 @@ def group_nodes(
             # A chain that can be computed where a kernel ends leaves nothing to be stored.
             candidates.sort(key=lambda v: starts_with_kernel(v, candidates))
             if candidates:
-                *others, last = candidates
+                *earlier, last = candidates
                 into = open_groups[last]
                 if _fuses(decisions, node, into[0]):
-                    joined = open_groups.pop(last)
-                    for other in dict.fromkeys(others):
-                        root = open_groups[other][0]
-                        if can_merge(joined, last, open_groups[other]) and _fuses(
+                    members = open_groups.pop(last)
+                    for branch_end in dict.fromkeys(earlier):
+                        root = open_groups[branch_end][0]
+                        if can_merge(members, last, open_groups[branch_end]) and _fuses(
                             decisions, root, into[0]
                         ):
-                            joined += open_groups.pop(other)
-                    joined.append(node)
-        if joined is None:
-            joined = [node]
+                            members += open_groups.pop(branch_end)
+                    members.append(node)
+        if members is None:
+            members = [node]
         if id(node) in elementwise or takes_epilogue(graph, node):
-            open_groups[node.outputs[0]] = joined
+            open_groups[node.outputs[0]] = members
         else:
-            finished.append((position[id(node)], joined))
+            finished.append((position[id(node)], members))
     finished += [(position[id(nodes[-1])], nodes) for nodes in open_groups.values()]
     return [Group(n[0], tuple(n[1:])) for _, n in sorted(finished, key=lambda item: item[0])]
 

@@ -37,8 +37,8 @@ class Step:
 
     def __str__(self) -> str:
         choice = self.choice
-        how = f"reference: {choice.reason}" if isinstance(choice, NoKernel) else str(choice)
-        return f"{self.group.label}: {how}"
+        description = f"reference: {choice.reason}" if isinstance(choice, NoKernel) else str(choice)
+        return f"{self.group.label}: {description}"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def plan_graph(planning: Planning) -> GraphPlan:
     steps: list[Step] = []
     for group in group_nodes(planning.graph, takes_epilogue, joins, decisions):
         choice = _choose(planning, layouts, group)
-        _lay_out(layouts, group, choice, decisions)
+        _record_layouts(layouts, group, choice, decisions)
         if isinstance(choice, NoKernel) and group.fused:  # some of the nodes may have one
             steps += [Step(one, _choose(planning, layouts, one)) for one in map(Group, group.nodes)]
         else:
@@ -117,8 +117,8 @@ def _readers_want_blocks(planning: Planning, layouts: Decided, node: Node) -> bo
     """True if everything that reads a node's output wants it in blocks, and something does."""
     graph, value = planning.graph, node.outputs[0]
     readers = graph.consumers.get(value, ())
-    wanted = all(_wants_blocks(planning, layouts, reader, value) for reader in readers)
-    return bool(readers) and value not in graph.outputs and wanted
+    all_want_blocks = all(_wants_blocks(planning, layouts, reader, value) for reader in readers)
+    return bool(readers) and value not in graph.outputs and all_want_blocks
 
 
 def _wants_blocks(planning: Planning, layouts: Decided, reader: Node, value: str) -> bool:
@@ -126,10 +126,10 @@ def _wants_blocks(planning: Planning, layouts: Decided, reader: Node, value: str
     graph = planning.graph
     if is_elementwise(graph, reader):
         shape = graph.types[value].dims
-        others = [v for v in reader.inputs if v is not None and v != value]
+        operands = [v for v in reader.inputs if v is not None and v != value]
         return any(
             graph.types[v].dims == shape and _is_made_in_blocks(planning, layouts, v)
-            for v in others
+            for v in operands
         )
     choice = _expected(planning, layouts, reader)
     indices = [i for i, v in enumerate(reader.inputs) if v == value]
@@ -157,23 +157,23 @@ def _expected(planning: Planning, layouts: Decided, node: Node) -> Choice | None
     return next((c for c in alternatives if _is_possible(planning, layouts, node, c)), None)
 
 
-def _lay_out(
+def _record_layouts(
     layouts: Decided, group: Group, choice: Choice | NoKernel, decisions: Decisions
 ) -> None:
-    """Record where the group's results lie and the borders that it wants around what it reads."""
-    wanted = choice if isinstance(choice, Choice) else LOOP
-    if wanted.output is None:
+    """Record the layouts of the group's results and the borders that it needs around its inputs."""
+    planned = choice if isinstance(choice, Choice) else LOOP
+    if planned.output is None:
         blocks = decisions.runs(BLOCK) and _prefers_blocked(layouts, group)
     else:
-        blocks = wanted.output is Layout.blocked
+        blocks = planned.output is Layout.blocked
     text = f"{group.output!r} stays blocked"
     if blocks and decisions.allows(BLOCK, text, group.output, (group.output,)):
         layouts.blocked.add(group.output)
-        if wanted.every_output:
+        if planned.every_output:
             layouts.blocked.update(group.root.outputs)
     elif blocks or not decisions.runs(BLOCK):
         layouts.row_major.update(v for n in group.nodes for v in n.outputs)
-    for index, layout, pads in wanted.inputs:
+    for index, layout, pads in planned.inputs:
         value = group.root.inputs[index]
         assert value is not None
         text, subject = f"{value!r} comes as pixels", f"{value}>{group.output}"

@@ -35,7 +35,7 @@ class Decided:
     blocked: set[str] = field(default_factory=set)
     row_major: set[str] = field(default_factory=set)
     borders: dict[tuple[str, Layout], Pads] = field(default_factory=dict)
-    parts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    result_slices: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
 BLOCKABLE = frozenset(

@@ -20,7 +20,7 @@ DEEPEST = 16
 
 
 def range_of(graph: Graph, value: str, depth: int = DEEPEST) -> Range:
-    """The lowest and the highest number that the integer `value` may hold."""
+    """(minimum, maximum) of the integer tensor `value`, as far as its producers tell."""
     constant = graph.constants.get(value)
     if constant is not None:
         return (int(constant.min()), int(constant.max())) if constant.size else (0, 0)
@@ -29,13 +29,13 @@ def range_of(graph: Graph, value: str, depth: int = DEEPEST) -> Range:
         return (0, 1)
     info = np.iinfo(dtype.numpy)
     widest = int(info.min), int(info.max)
-    found = _made(graph, value, depth) if depth else None
-    if found is None or found[0] < widest[0] or found[1] > widest[1]:  # it may wrap
+    computed = _range_of_node(graph, value, depth) if depth else None
+    if computed is None or computed[0] < widest[0] or computed[1] > widest[1]:  # it may wrap
         return widest
-    return found
+    return computed
 
 
-def _made(graph: Graph, value: str, depth: int) -> Range | None:
+def _range_of_node(graph: Graph, value: str, depth: int) -> Range | None:
     node = graph.producers.get(value)
     if node is None or not node.inputs:
         return None

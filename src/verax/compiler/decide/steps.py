@@ -65,19 +65,19 @@ class Decisions:
     """What may be decided, and what was.
 
     names: the steps that run. limit: decisions that are left to be made, None for all. records:
-    those that were made. chosen: ids of the only ones that may be made, None for all. where: at
-    the end of ids and texts, of decisions in a body of a branch or loop.
+    those that were made. selected: ids of the only ones that may be made, None for all. location:
+    a suffix of ids and texts, for decisions in a body of a branch or loop.
     """
 
     names: frozenset[str] = frozenset(s.name for s in STEPS)
     limit: int | None = None
     records: list[Rewrite] = field(default_factory=list)
-    chosen: tuple[str, ...] | None = None
-    where: str = ""
+    selected: tuple[str, ...] | None = None
+    location: str = ""
 
-    def inside(self, place: str) -> Decisions:
-        """Of a body at this place; they are counted with the others."""
-        return replace(self, where=f"{self.where} (in {place})")
+    def inside(self, body: str) -> Decisions:
+        """Decisions of the body of a node (named `body`), with the same records and limit."""
+        return replace(self, location=f"{self.location} (in {body})")
 
     @staticmethod
     def of(settings: Settings, classes: frozenset[PassClass], done: int) -> Decisions:
@@ -94,22 +94,22 @@ class Decisions:
         }
         stop = settings.stop_after
         left = None if stop is None else max(0, stop - done)
-        return Decisions(frozenset(names), left, chosen=settings.steps)
+        return Decisions(frozenset(names), left, selected=settings.steps)
 
     def runs(self, step: Step) -> bool:
         return step.name in self.names
 
-    def allows(self, step: Step, what: str, subject: str, values: tuple[str, ...] = ()) -> bool:
-        """Whether this one decision may be made; it counts as made then.
+    def allows(self, step: Step, text: str, subject: str, values: tuple[str, ...] = ()) -> bool:
+        """True if this one decision may be made; it is then recorded.
 
-        what: it in words; subject: what its id tells it by from the step's others, made of names
-        in the graph; values: those that it is about.
+        text: a message; subject: what tells its id from the step's others, made of names in the
+        graph; values: the values it concerns.
         """
         if not self.runs(step) or (self.limit is not None and len(self.records) >= self.limit):
             return False
-        note = f"{step.name}: {what}{self.where}"
-        one = Rewrite.of(note, f"{subject}{self.where}", (), values)
-        if self.chosen is not None and not one.is_in(self.chosen):
+        note = f"{step.name}: {text}{self.location}"
+        one = Rewrite.of(note, f"{subject}{self.location}", (), values)
+        if self.selected is not None and not one.is_in(self.selected):
             return False
         self.records.append(one)
         return True

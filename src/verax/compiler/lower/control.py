@@ -46,11 +46,11 @@ class _Body:
 
 
 def _plan_body(
-    planning: Planning, text: str, given: Sequence[str | TensorType], location: str
+    planning: Planning, text: str, inputs: Sequence[str | TensorType], location: str
 ) -> _Body | NoKernel:
     """A body whose inputs are values of the program, or are of these types. `NoKernel` where a part
     of it has none."""
-    inner = planning.inside(_graph(planning.graph, text, given), location)
+    inner = planning.inside(_graph(planning.graph, text, inputs), location)
     before = len(planning.decisions.records)
     plan = plan_graph(inner)
     for step in plan.steps:
@@ -68,7 +68,7 @@ def plan_if(planning: Planning, node: Node) -> Alternatives:
     constant condition the branch that is taken."""
     op, constants = node.op, planning.graph.constants
     assert isinstance(op, If)
-    condition, *given = (v or "" for v in node.inputs)
+    condition, *outer_values = (v or "" for v in node.inputs)
     texts = [(f"{field} of {node.place}", getattr(op, field)) for field in op.fields]
     if condition in constants:
         texts = [texts[not constants[condition].reshape(-1)[0]]]
@@ -77,7 +77,7 @@ def plan_if(planning: Planning, node: Node) -> Alternatives:
     before = len(planning.decisions.records)
     branches: list[_Body | None] = []
     for location, text in texts:
-        branch = _plan_body(planning, text, given, location) if text else None
+        branch = _plan_body(planning, text, outer_values, location) if text else None
         if isinstance(branch, NoKernel):
             del planning.decisions.records[before:]
             return branch
@@ -89,9 +89,11 @@ def plan_if(planning: Planning, node: Node) -> Alternatives:
 def place_if(lowering: Lowering, group: Group, choice: Choice) -> None:
     """The branches write to the same places."""
     node = group.root
-    condition, *given = (v or "" for v in node.inputs)
-    places = [lowering.write_contiguous(v) for v in node.outputs]
-    sides = [_calls(lowering, body, given, places) if body else None for body in choice.detail]
+    condition, *outer_values = (v or "" for v in node.inputs)
+    outputs = [lowering.write_contiguous(v) for v in node.outputs]
+    sides = [
+        _calls(lowering, body, outer_values, outputs) if body else None for body in choice.detail
+    ]
     if len(sides) == 1:
         lowering.steps += sides[0] or ()
         return
@@ -106,8 +108,8 @@ def plan_loop(planning: Planning, node: Node) -> Alternatives:
     assert isinstance(op, Loop)
     carried = [types[v] for v in node.outputs[: op.carried]]
     outside = [v or "" for v in node.inputs[2 + op.carried :]]
-    given: list[str | TensorType] = [TensorType(DType.int64, ()), *carried, *outside]
-    body = _plan_body(planning, op.body, given, f"body of {node.place}")
+    body_inputs: list[str | TensorType] = [TensorType(DType.int64, ()), *carried, *outside]
+    body = _plan_body(planning, op.body, body_inputs, f"body of {node.place}")
     return body if isinstance(body, NoKernel) else (Choice("loop of a body", detail=body),)
 
 
@@ -119,27 +121,28 @@ def place_loop(lowering: Lowering, group: Group, choice: Choice) -> None:
     limit, first = (v and lowering.read_contiguous(v).pointer for v in node.inputs[:2])
     start = [v or "" for v in node.inputs[2 : 2 + op.carried]]
     outside = [v or "" for v in node.inputs[2 + op.carried :]]
-    number = lowering.allocate(Physical(TensorType(DType.int64, ())))
+    trip_index = lowering.allocate(Physical(TensorType(DType.int64, ())))
     going = lowering.allocate(Physical(TensorType(DType.bool_, ())))
     results = [lowering.write_contiguous(v) for v in node.outputs]
-    made = [lowering.allocate(Physical(_row(types[v]))) for v in node.outputs[op.carried :]]
+    row_outputs = [lowering.allocate(Physical(_row(types[v]))) for v in node.outputs[op.carried :]]
     carried, stacked = results[: op.carried], results[op.carried :]
-    for value, place in zip(start, carried):
-        lowering.copy(lowering.read_contiguous(value), place, f"{group.label}: {value}")
-    after = [lowering.allocate(place.physical) for place in carried]
-    inputs: list[str | Placed] = [number, *carried, *outside]
-    calls = list(_calls(lowering, choice.detail, inputs, [going, *after, *made]))
-    for source, place in zip(after, carried):
-        calls += _copied(lowering, source, place, place.pointer, group.label)
-    for source, place in zip(made, stacked):
+    for value, target in zip(start, carried):
+        lowering.copy(lowering.read_contiguous(value), target, f"{group.label}: {value}")
+    after = [lowering.allocate(target.physical) for target in carried]
+    inputs: list[str | Placed] = [trip_index, *carried, *outside]
+    calls = list(_calls(lowering, choice.detail, inputs, [going, *after, *row_outputs]))
+    for source, target in zip(after, carried):
+        calls += _copied(lowering, source, target, target.pointer, group.label)
+    for source, target in zip(row_outputs, stacked):
         step = source.physical.nbytes
-        moving = Pointer(place.buffer, place.byte_offset, step)
+        moving = Pointer(target.buffer, target.byte_offset, step)
         calls += _copied(lowering, source, source, moving, group.label)
-    most = control.MOST_RUNS
-    flag = lowering.flag(f"{ENDLESS.format(most)}\n{node.place}")
+    max_trips = control.MOST_RUNS
+    flag = lowering.flag(f"{ENDLESS.format(max_trips)}\n{node.place}")
     lowering.steps.append(
         LoopCall(
-            limit or None, first or None, most, number.pointer, going.pointer, tuple(calls), flag,
+            limit or None, first or None, max_trips, trip_index.pointer, going.pointer,
+            tuple(calls), flag,
             group.label,
         )
     )  # fmt: skip
@@ -162,26 +165,26 @@ def _copied(
 def _calls(
     lowering: Lowering,
     body: _Body,
-    given: Sequence[str | Placed],
-    places: Sequence[Placed],
+    inputs: Sequence[str | Placed],
+    outputs: Sequence[Placed],
 ) -> tuple[Native, ...]:
     """The calls of a body on values of the program, or what lies in places, writing to `places`."""
     graph = body.graph
     inner = lowering.inside(graph, body.plan)
     at: dict[Buffer, Placed] = {}
     slots = dict(zip(graph.inputs, inner.io))
-    for name, value in zip(body.inputs, given):
+    for name, value in zip(body.inputs, inputs):
         if name in graph.inputs:
             at[slots[name]] = lowering.read_contiguous(value) if isinstance(value, str) else value
-    at |= dict(zip(inner.io[len(graph.inputs) :], places, strict=True))
-    return tuple(_moved(step, at) for step in inner.steps if isinstance(step, Native))
+    at |= dict(zip(inner.io[len(graph.inputs) :], outputs, strict=True))
+    return tuple(_relocated(step, at) for step in inner.steps if isinstance(step, Native))
 
 
-def _graph(outer: Graph, text: str, given: Sequence[str | TensorType]) -> Graph:
+def _graph(outer: Graph, text: str, inputs: Sequence[str | TensorType]) -> Graph:
     """A body with the program's constants, what follows from types and constants computed."""
     body = body_of(text)
     b = Builder(body.name)
-    for name, value in zip(body.inputs, given, strict=True):
+    for name, value in zip(body.inputs, inputs, strict=True):
         if isinstance(value, TensorType):
             b.input(name, value)
         elif value in outer.constants:
@@ -190,10 +193,10 @@ def _graph(outer: Graph, text: str, given: Sequence[str | TensorType]) -> Graph:
             b.input(name, outer.types[value])
     for node in body.nodes:
         values = b.add_all(node.op, node.inputs, node.outputs, node.name)
-        found = _computed(b, b.nodes[-1])
-        if found is not None:
+        contents = _constant_outputs(b, b.nodes[-1])
+        if contents is not None:
             b.nodes.pop()
-            b.constants.update(zip(values, found))
+            b.constants.update(zip(values, contents))
     outputs: list[str] = []
     for name in body.outputs:  # each lies in a place of its own, which is nothing that is read
         own = name not in b.inputs and name not in outputs
@@ -201,45 +204,45 @@ def _graph(outer: Graph, text: str, given: Sequence[str | TensorType]) -> Graph:
     return b.graph(outputs)
 
 
-def _computed(b: Builder, node: Node) -> list[np.ndarray] | None:
+def _constant_outputs(b: Builder, node: Node) -> list[np.ndarray] | None:
     """What a node makes of constants, in promised bits; None where it reads something else."""
-    known = [b.known.get(v) for v in node.outputs]
-    if all(k is not None and k.dtype != object for k in known):
-        return [np.asarray(k, order="C") for k in known]
+    contents = [b.known.get(v) for v in node.outputs]
+    if all(k is not None and k.dtype != object for k in contents):
+        return [np.asarray(k, order="C") for k in contents]
     if any(v is not None and v not in b.constants for v in node.inputs):
         return None
     outputs = tuple(b.types[v] for v in node.outputs)
     if not node.inputs or any(not t.is_static or int(t.size) > SIZE_LIMIT for t in outputs):
         return None
     types = tuple(None if v is None else b.types[v] for v in node.inputs)
-    given = [None if v is None else b.constants[v] for v in node.inputs]
+    arrays = [None if v is None else b.constants[v] for v in node.inputs]
     with np.errstate(all="ignore"):
-        results = as_tuple(node.op.canonical(Evaluation(types, outputs), *given))
+        results = as_tuple(node.op.canonical(Evaluation(types, outputs), *arrays))
     return [np.asarray(r, t.dtype.numpy, order="C") for r, t in zip(results, outputs)]
 
 
-def _moved(step: Native, at: Mapping[Buffer, Placed]) -> Native:
+def _relocated(step: Native, at: Mapping[Buffer, Placed]) -> Native:
     """A call of a body on the places of the program around it."""
 
     def move(pointer: Pointer) -> Pointer:
         if pointer.buffer.space is not MemorySpace.io or pointer.buffer not in at:
             return pointer
-        place = at[pointer.buffer].pointer
-        return Pointer(place.buffer, place.byte_offset + pointer.byte_offset, pointer.step)
+        target = at[pointer.buffer].pointer
+        return Pointer(target.buffer, target.byte_offset + pointer.byte_offset, pointer.step)
 
     if isinstance(step, KernelCall):
         return dataclasses.replace(step, args=tuple(map(move, step.args)))
     if isinstance(step, BranchCall):
         sides = [
-            None if calls is None else tuple(_moved(c, at) for c in calls)
-            for calls in (step.then, step.other)
+            None if calls is None else tuple(_relocated(c, at) for c in calls)
+            for calls in (step.then, step.orelse)
         ]
         return dataclasses.replace(
-            step, condition=move(step.condition), then=sides[0], other=sides[1]
+            step, condition=move(step.condition), then=sides[0], orelse=sides[1]
         )
     return dataclasses.replace(
         step,
         limit=step.limit and move(step.limit),
         first=step.first and move(step.first),
-        body=tuple(_moved(c, at) for c in step.body),
+        body=tuple(_relocated(c, at) for c in step.body),
     )

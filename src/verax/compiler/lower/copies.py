@@ -32,16 +32,16 @@ def copies(source: Physical, target: Physical, expr: Expr | None = None) -> Iter
 Walk = tuple[tuple[int, ...], tuple[tuple[int, ...], int]]
 
 
-def _walks(physical: Physical, other: Physical) -> Iterator[Walk]:
+def _walks(physical: Physical, counterpart: Physical) -> Iterator[Walk]:
     """Index spaces that cover the tensor, with `physical`'s strides and offset in each.
 
     If either side is blocked: the whole channel blocks, then the channels of the last, partial one.
     """
-    if Layout.blocked not in (physical.layout, other.layout):
+    if Layout.blocked not in (physical.layout, counterpart.layout):
         yield physical.shape, (physical.axis_strides, 0)
         return
     n, channels, *space = physical.shape
-    full, rest = divmod(channels, LANES)
+    full, partial_lanes = divmod(channels, LANES)
     if physical.layout is Layout.blocked:
         batch, block, *steps, _ = physical.strides
         lane = 1
@@ -50,8 +50,8 @@ def _walks(physical: Physical, other: Physical) -> Iterator[Walk]:
         block = LANES * lane
     if full:
         yield (n, full, *space, LANES), ((batch, block, *steps, lane), 0)
-    if rest:
-        yield (n, *space, rest), ((batch, *steps, lane), full * block)
+    if partial_lanes:
+        yield (n, *space, partial_lanes), ((batch, *steps, lane), full * block)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,12 +63,12 @@ class View:
     strides: tuple[int, ...]
     pointer: Pointer
 
-    def part(self, box: Sequence[slice]) -> View:
+    def subview(self, box: Sequence[slice]) -> View:
         """The elements inside `box` (slices with start and stop)."""
         offset = sum(s.start * step for s, step in zip(box, self.strides))
-        moved = self.pointer.byte_offset + offset * ELEMENT_SIZES[self.dtype]
+        byte_offset = self.pointer.byte_offset + offset * ELEMENT_SIZES[self.dtype]
         shape = tuple(s.stop - s.start for s in box)
-        return View(self.dtype, shape, self.strides, Pointer(self.pointer.buffer, moved))
+        return View(self.dtype, shape, self.strides, Pointer(self.pointer.buffer, byte_offset))
 
 
 def view(placed: Placed) -> View:

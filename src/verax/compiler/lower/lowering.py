@@ -52,7 +52,7 @@ class ReferenceCall:
     inputs: tuple[Placed | Dynamic | None, ...]
     outputs: tuple[Placed | Dynamic, ...]
     label: str
-    why: str
+    reason: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class BranchCall:
 
     condition: Pointer
     then: tuple[Native, ...] | None
-    other: tuple[Native, ...] | None
+    orelse: tuple[Native, ...] | None
     flag: Pointer
     label: str
 
@@ -87,8 +87,8 @@ class LoopCall:
 
     limit: Pointer | None
     first: Pointer | None
-    most: int
-    number: Pointer
+    max_trips: int
+    trip_index: Pointer
     going: Pointer
     body: tuple[Native, ...]
     flag: Pointer
@@ -119,19 +119,21 @@ class Lowering:
         knows all rules. Where the graph is that of a part of a batch, `whole` is that of all of it,
         and it is run `parts` times."""
         self.graph, self.target, self.settings = graph, target, settings
-        self.whole, self.parts = graph, 1
+        self.full_graph, self.chunk_count = graph, 1
         self._tuned = tuned
         self.steps: list[Step] = []
         self.weights: list[tuple[Buffer, np.ndarray | Callable[[], np.ndarray]]] = []
         self.follow(Decided(graph))
         self.placed: dict[str, list[Placed]] = {}
-        self._joined: dict[str, Placed] = {}  # concatenations whose parts are made in their place
+        self._concatenated: dict[
+            str, Placed
+        ] = {}  # concatenations whose parts are made in their place
         self.dynamic: dict[str, Dynamic] = {}
         # values as integer kernels read them
         self.centred: dict[tuple[str, str], list[Placed]] = {}
         self.late: dict[str, Node] = {}  # what is computed from constants if somebody reads it
         self.io: list[Buffer] = []
-        self._numbers = {id(node): i for i, node in enumerate(graph.nodes)}
+        self._node_indices = {id(node): i for i, node in enumerate(graph.nodes)}
         self._buffers: dict[Hashable, list[tuple[Buffer, np.ndarray]]] = {}
         self._output_buffers: dict[str, Buffer] = {}
         for value in (*graph.inputs, *graph.outputs):
@@ -178,13 +180,13 @@ class Lowering:
 
     def read(self, value: str, layout: Layout = Layout.plain, pads: Pads = ()) -> Placed:
         """`value` in `layout` with zero borders of at least `pads`, converted if need be."""
-        found = self.find(value, layout, pads)
-        return found or self._convert(value, layout, pads)
+        placed = self.find(value, layout, pads)
+        return placed or self._convert(value, layout, pads)
 
     def find_any(self, value: str, *layouts: Layout) -> Placed:
         """Where `value` lies in the first of `layouts` that there is; plain where there is none."""
-        found = (self.find(value, layout) for layout in layouts)
-        return next(filter(None, found), None) or self.read(value)
+        candidates = (self.find(value, layout) for layout in layouts)
+        return next(filter(None, candidates), None) or self.read(value)
 
     def read_contiguous(self, value: str) -> Placed:
         """`value` row-major without borders, as NumPy and reshapes want it."""
@@ -206,17 +208,17 @@ class Lowering:
         if same is not None and not self._wants_border(value, layout):
             self.placed[value].append(same)
             return same
-        wanted = widest(pads, self.borders.get((value, layout), ())) if bordered else ()
-        target = self.allocate(Physical(type_, layout, wanted))
-        self.copy(sources[0], target, f"{value}: to {layout}{' with border' if wanted else ''}")
+        borders = widest(pads, self.borders.get((value, layout), ())) if bordered else ()
+        target = self.allocate(Physical(type_, layout, borders))
+        self.copy(sources[0], target, f"{value}: to {layout}{' with border' if borders else ''}")
         self.placed[value].append(target)
         return target
 
     def _computed(self, node: Node) -> np.ndarray:
         """What a node makes of constants."""
         types = self.graph.input_types(node), self.graph.output_types(node)
-        given = [None if v is None else self.graph.constants[v] for v in node.inputs]
-        return np.asarray(as_tuple(node.op.canonical(Evaluation(*types), *given))[0])
+        arrays = [None if v is None else self.graph.constants[v] for v in node.inputs]
+        return np.asarray(as_tuple(node.op.canonical(Evaluation(*types), *arrays))[0])
 
     def _wants_border(self, value: str, layout: Layout) -> bool:
         return any(a or b for a, b in self.borders.get((value, layout), ()))
@@ -224,7 +226,9 @@ class Lowering:
     def write(self, value: str, layout: Layout = Layout.plain) -> Placed:
         """Where the kernel that makes `value` is to write it: a new placement."""
         physical = Physical(self.graph.types[value], layout, self.borders.get((value, layout), ()))
-        if layout is Layout.blocked and (value in self.decided.parts or value in self._joined):
+        if layout is Layout.blocked and (
+            value in self.decided.result_slices or value in self._concatenated
+        ):
             placed = self._place_in_result(value)
         elif layout is Layout.plain and not physical.has_border and value in self._output_buffers:
             placed = Placed(physical, self._output_buffers[value])
@@ -235,15 +239,15 @@ class Lowering:
 
     def _place_in_result(self, value: str) -> Placed:
         """A blocked value that is part of a concatenation, or the result of one."""
-        if value in self.decided.parts:
-            joined, first = self.decided.parts[value]
-            return self._place_in_result(joined).blocks(self.graph.types[value], first)
-        if value not in self._joined:
+        if value in self.decided.result_slices:
+            result, first = self.decided.result_slices[value]
+            return self._place_in_result(result).blocks(self.graph.types[value], first)
+        if value not in self._concatenated:
             pads = self.borders.get((value, Layout.blocked), ())
-            self._joined[value] = self.allocate(
+            self._concatenated[value] = self.allocate(
                 Physical(self.graph.types[value], Layout.blocked, pads)
             )
-        return self._joined[value]
+        return self._concatenated[value]
 
     def alias(self, value: str, source: str) -> None:
         """`value` is `source` with other dimensions: the same bytes, row-major."""
@@ -282,7 +286,7 @@ class Lowering:
         return Pointer(self._weight_buffer(np.ascontiguousarray(array)))
 
     def packed_later(
-        self, source: np.ndarray, how: Hashable, nbytes: int, pack: Callable[[], np.ndarray]
+        self, source: np.ndarray, packing: Hashable, nbytes: int, pack: Callable[[], np.ndarray]
     ) -> Pointer:
         """What `pack` will make of `source`, `nbytes` of it, when the weights are laid out: then
         LLVM is at work beside it, and no second copy of all weights is held.
@@ -291,20 +295,20 @@ class Lowering:
         """
         if nbytes < LATER_BYTES:
             return self.packed(pack())
-        return Pointer(self._weight_buffer(np.asarray(source, order="C"), how, nbytes, pack))
+        return Pointer(self._weight_buffer(np.asarray(source, order="C"), packing, nbytes, pack))
 
     def _weight_buffer(
         self,
         array: np.ndarray,
-        how: Hashable = None,
+        packing: Hashable = None,
         nbytes: int | None = None,
         pack: Callable[[], np.ndarray] | None = None,
     ) -> Buffer:
         content = array.reshape(-1).view(np.uint8)
-        key = (how, array.nbytes, content[:4096].tobytes())
+        key = (packing, array.nbytes, content[:4096].tobytes())
         alike = self._buffers.setdefault(key, [])
-        for buffer, other in alike:
-            if np.array_equal(content, other):
+        for buffer, cached_content in alike:
+            if np.array_equal(content, cached_content):
                 return buffer
         buffer = Buffer(MemorySpace.weights, array.nbytes if nbytes is None else nbytes)
         alike.append((buffer, content))
@@ -315,8 +319,8 @@ class Lowering:
 
     def schedule(self, spec: Spec) -> Schedule:
         """The schedule that a call of `spec` gets."""
-        found = None if self._tuned is None else self._tuned(spec)
-        return schedules(spec, self.target)[0] if found is None else found
+        tuned = None if self._tuned is None else self._tuned(spec)
+        return schedules(spec, self.target)[0] if tuned is None else tuned
 
     def call(
         self,
@@ -332,15 +336,15 @@ class Lowering:
         reason = refusal(spec, self.target)
         assert not reason, f"{label} was planned: {reason}"
         pointers = tuple(a.pointer if isinstance(a, Placed) else a for a in args)
-        chosen = self.schedule(spec) if schedule is None else schedule
-        self.steps.append(KernelCall(spec, chosen, pointers, label))
+        selected = self.schedule(spec) if schedule is None else schedule
+        self.steps.append(KernelCall(spec, selected, pointers, label))
 
     def copy(self, source: Placed, target: Placed, label: str, expr: Expr | None = None) -> None:
         """Copy a value from one layout to another. expr: what becomes of an element (input 0)."""
         for spec in copies(source.physical, target.physical, expr):
             self.call(spec, (source, target), label)
 
-    def reference(self, node: Node, why: str) -> None:
+    def reference(self, node: Node, reason: str) -> None:
         """Run `node` by its meaning, in Python, because of `why`."""
         inputs: list[Placed | Dynamic | None] = []
         for value in node.inputs:
@@ -358,8 +362,8 @@ class Lowering:
             else:
                 self.dynamic[value] = Dynamic(value, type_)
                 outputs.append(self.dynamic[value])
-        index = self._numbers[id(node)]
-        self.steps.append(ReferenceCall(index, tuple(inputs), tuple(outputs), node.place, why))
+        index = self._node_indices[id(node)]
+        self.steps.append(ReferenceCall(index, tuple(inputs), tuple(outputs), node.place, reason))
 
     def counted(self, value: str, rows: Placed, count: Placed, label: str, axis: int = 0) -> None:
         """`value` is the first rows along `axis` of `rows`, as many as `count` (int64 [1]) holds by
@@ -392,7 +396,7 @@ def kernel_calls(steps: Iterable[Step]) -> Iterator[KernelCall]:
         if isinstance(step, KernelCall):
             yield step
         elif isinstance(step, BranchCall):
-            yield from kernel_calls((*(step.then or ()), *(step.other or ())))
+            yield from kernel_calls((*(step.then or ()), *(step.orelse or ())))
         elif isinstance(step, LoopCall):
             yield from kernel_calls(step.body)
 

@@ -90,7 +90,7 @@ def _place_by_size(lifetimes: Mapping[Buffer, Lifetime], start: int) -> int:
     placed before all others, a few times; the smallest plan counts."""
     order = sorted(lifetimes.items(), key=lambda i: (-i[0].nbytes, i[1]))
     enough = start + most_alive(lifetimes) * CLOSE
-    best, found = _placed(order, start), [b.offset for b, _ in order]
+    best, best_offsets = _placed(order, start), [b.offset for b, _ in order]
     first, end = list(order), best
     for _ in range(min(TRIES, MOST_PAIRS // max(1, len(order) ** 2))):
         if best <= enough:
@@ -99,8 +99,8 @@ def _place_by_size(lifetimes: Mapping[Buffer, Lifetime], start: int) -> int:
         first.insert(0, first.pop(top))
         end = _placed(first, start)
         if end < best:
-            best, found = end, [b.offset for b, _ in order]
-    for (buffer, _), offset in zip(order, found, strict=True):
+            best, best_offsets = end, [b.offset for b, _ in order]
+    for (buffer, _), offset in zip(order, best_offsets, strict=True):
         buffer.offset = offset
     return best
 

@@ -20,12 +20,12 @@ from verax.compiler.lower.convolution import (  # noqa: F401
     winograd,
 )
 from verax.compiler.lower.convolution import strassen as strassen_convolution  # noqa: F401
-from verax.compiler.lower.convolution.pieces import parts_of_results
+from verax.compiler.lower.convolution.pieces import result_slices_of
 from verax.compiler.lower.elementwise import place_elementwise
 from verax.compiler.lower.image.emit import build_image
 from verax.compiler.lower.integer import convolution as integer_convolution  # noqa: F401
 from verax.compiler.lower.integer import (  # noqa: F401
-    dynamic_quantisation,
+    dynamic_quantization,
     length,
     softmax,
 )
@@ -62,8 +62,8 @@ from verax.compiler.lower.reduce import (  # noqa: F401
 )
 from verax.compiler.lower.rewriting import rewrite_for_target
 from verax.compiler.lower.search import (  # noqa: F401
-    chosen,
     regions_of_interest,
+    selection,
     suppression,
 )
 from verax.ir.graph import Graph, walk_values
@@ -84,7 +84,7 @@ class LoweredProgram:
     steps: tuple[Step, ...]
     kernels: Mapping[int, Kernel]
     trace: Trace
-    parts: int = 1
+    chunk_count: int = 1
 
 
 def lower(
@@ -107,13 +107,15 @@ def lower(
     image, kernels = build_image(lowering, separate)
     steps = tuple(lowering.steps)
     lines = tuple(_line(i, step, kernels.get(i)) for i, step in enumerate(steps))
-    if lowering.parts > 1:
-        whole = lowering.whole.types[graph.inputs[0]].shape[0]
-        each = f"for {whole // lowering.parts} of {whole} images each:"
-        lines = (f"{lowering.parts} times, {each}", *lines)
+    if lowering.chunk_count > 1:
+        batch = lowering.full_graph.types[graph.inputs[0]].shape[0]
+        per_chunk = f"for {batch // lowering.chunk_count} of {batch} images each:"
+        lines = (f"{lowering.chunk_count} times, {per_chunk}", *lines)
     on_reference = tuple(s.label for s in steps if isinstance(s, ReferenceCall))
     trace = Trace({v: v for v in walk_values(graph)}, numbered(decisions.records))
-    return LoweredProgram(own, image, lines, on_reference, steps, kernels, trace, lowering.parts)
+    return LoweredProgram(
+        own, image, lines, on_reference, steps, kernels, trace, lowering.chunk_count
+    )
 
 
 def _lowered_for_part(
@@ -126,17 +128,17 @@ def _lowered_for_part(
     """A part of the batch, where that is faster and kernels take all of it."""
     if not decisions.runs(DIVIDE):
         return None
-    whole, part, before = batch_of(graph), best_part(graph), len(decisions.records)
-    if whole is None or part is None:
+    batch, images, before = batch_of(graph), best_part(graph), len(decisions.records)
+    if batch is None or images is None:
         return None
-    smaller, words = divided(graph, part), f"{part} of {whole} images at a time"
+    smaller, words = divided(graph, images), f"{images} of {batch} images at a time"
     if smaller is None or not decisions.allows(DIVIDE, words, "batch", graph.inputs):
         return None
     own, lowering = _lowered(smaller, target, settings, decisions, tuned)
     if not all(isinstance(step, Native) for step in lowering.steps):
         del decisions.records[before:]
         return None
-    lowering.whole, lowering.parts = graph, whole // part
+    lowering.full_graph, lowering.chunk_count = graph, batch // images
     return own, lowering
 
 
@@ -160,14 +162,14 @@ def _lowered(
 
 def _place_plan(lowering: Lowering, plan: GraphPlan) -> None:
     """Give every step of a plan its calls."""
-    plan.layouts.parts = parts_of_results(lowering.graph, plan.layouts)
+    plan.layouts.result_slices = result_slices_of(lowering.graph, plan.layouts)
     lowering.follow(plan.layouts)
     for step in plan.steps:
-        _place(lowering, step.group, step.choice)
+        _place_step(lowering, step.group, step.choice)
     lowering.finish_outputs()
 
 
-def _place(lowering: Lowering, group: Group, choice: Choice | NoKernel) -> None:
+def _place_step(lowering: Lowering, group: Group, choice: Choice | NoKernel) -> None:
     """The calls of one group."""
     if choice is STORED:
         lowering.late[group.output] = group.root
@@ -176,22 +178,26 @@ def _place(lowering: Lowering, group: Group, choice: Choice | NoKernel) -> None:
     elif choice is LOOP:
         place_elementwise(lowering, group)
     else:
-        RULES[group.root.op.kind].place(lowering, group, choice)
+        RULES[group.root.op.kind].place_node(lowering, group, choice)
     for value in lowering.decided.row_major.intersection(v for n in group.nodes for v in n.outputs):
         if value in lowering.placed:
             lowering.placed[value] = [lowering.read_contiguous(value)]
 
 
-def _line(number: int, step: Step, kernel: Kernel | None) -> str:
+def _line(index: int, step: Step, kernel: Kernel | None) -> str:
     if isinstance(step, CountedCall):
-        most = step.rows.physical.shape[step.axis]
-        return f"{number:4} {'counted':<18} {1:5} items  {step.label}: of {most} rows those found"
+        max_rows = step.rows.physical.shape[step.axis]
+        return (
+            f"{index:4} {'counted':<18} {1:5} items  {step.label}: of {max_rows} rows those found"
+        )
     if isinstance(step, BranchCall | LoopCall):
         kind = "branch" if isinstance(step, BranchCall) else "loop"
         count = sum(1 for _ in kernel_calls([step]))
-        return f"{number:4} {kind:<18} {count:5} kernels {step.label}: native"
+        return f"{index:4} {kind:<18} {count:5} kernels {step.label}: native"
     if isinstance(step, ReferenceCall) or kernel is None:
-        why = f": {step.why}" if isinstance(step, ReferenceCall) else ""
-        return f"{number:4} reference  {step.label}{why}"
-    how = f"; {step.schedule}" if step.schedule is not None else ""
-    return f"{number:4} {kernel.name:<18} {kernel.items:5} items  {step.label}: {step.spec}{how}"
+        reason = f": {step.reason}" if isinstance(step, ReferenceCall) else ""
+        return f"{index:4} reference  {step.label}{reason}"
+    schedule = f"; {step.schedule}" if step.schedule is not None else ""
+    return (
+        f"{index:4} {kernel.name:<18} {kernel.items:5} items  {step.label}: {step.spec}{schedule}"
+    )

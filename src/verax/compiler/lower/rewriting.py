@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from verax.compiler.decide.steps import Decisions
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.integer.bytes import store_in_bytes
 from verax.compiler.lower.integer.convolution import takes_bytes
-from verax.compiler.lower.products.pairs import store_in_bfloat16
+from verax.compiler.lower.integer.uint8_storage import store_in_bytes
+from verax.compiler.lower.products.bf16_storage import store_in_bfloat16
 from verax.ir.graph import Graph
 
 

@@ -66,16 +66,16 @@ class Affine:
     def along(self, axis: int | None) -> Affine:
         return self if self.axis is None else Affine(axis, self.scale, self.shift)
 
-    def part(self, begin: int, end: int) -> Affine:
-        """The map of some of the channels."""
+    def of_channels(self, begin: int, end: int) -> Affine:
+        """The same map restricted to channels [begin, end)."""
         if self.axis is None:
             return self
         return Affine(self.axis, self.scale[begin:end], self.shift[begin:end])
 
 
 def affine_of(graph: Graph, node: Node) -> tuple[str, Affine] | None:
-    """(input, map) of a node that is such a map of one float32 input by constants; None for any
-    other node."""
+    """(input, map) if the node computes x scale + shift of one float32 input with constants;
+    None for any other node."""
     if graph.types[node.outputs[0]].dtype is not DType.float32 or len(node.outputs) != 1:
         return None
     if isinstance(node.op, BatchNormalization):
@@ -84,14 +84,14 @@ def affine_of(graph: Graph, node: Node) -> tuple[str, Affine] | None:
         return None
     first, second = node.inputs
     assert first is not None and second is not None
-    for x, other, swapped in ((first, second, False), (second, first, True)):
-        constant = graph.constants.get(other)
+    for x, constant_name, swapped in ((first, second, False), (second, first, True)):
+        constant = graph.constants.get(constant_name)
         if constant is None or x in graph.constants:
             continue
-        place = _along(graph, x, constant, node.outputs[0])
-        if place is None:
+        axis_and_values = _along(graph, x, constant, node.outputs[0])
+        if axis_and_values is None:
             return None
-        axis, values = place
+        axis, values = axis_and_values
         one, zero = np.ones_like(values), np.zeros_like(values)
         if isinstance(node.op, Mul):
             return x, Affine(axis, values, zero)
@@ -108,10 +108,10 @@ def affine_of(graph: Graph, node: Node) -> tuple[str, Affine] | None:
 def _of_batch_norm(graph: Graph, node: Node) -> tuple[str, Affine] | None:
     op, x = node.op, node.inputs[0]
     assert isinstance(op, BatchNormalization) and x is not None
-    known = [graph.constants.get(v or "") for v in node.inputs[1:]]
-    if op.training_mode or any(k is None for k in known):
+    parameters = [graph.constants.get(v or "") for v in node.inputs[1:]]
+    if op.training_mode or any(k is None for k in parameters):
         return None
-    scale, bias, mean, variance = (k.astype(np.float64) for k in known if k is not None)
+    scale, bias, mean, variance = (k.astype(np.float64) for k in parameters if k is not None)
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + op.epsilon)
         return x, Affine(1, factor, bias - mean * factor)
@@ -136,6 +136,6 @@ def rounded(exact: np.ndarray) -> np.ndarray | None:
     """float64 numbers as float32, each within half a unit of its own; None where one overflows or
     loses digits below the normal numbers."""
     with np.errstate(all="ignore"):
-        found = exact.astype(np.float32)
-    lost = (np.abs(found) < SMALLEST_NORMAL) & (found != exact)
-    return None if bool(lost.any() or not np.isfinite(found).all()) else found
+        narrowed = exact.astype(np.float32)
+    lost = (np.abs(narrowed) < SMALLEST_NORMAL) & (narrowed != exact)
+    return None if bool(lost.any() or not np.isfinite(narrowed).all()) else narrowed

@@ -59,10 +59,11 @@ class Pass:
 
     @property
     def example(self) -> Callable[[], Graph] | None:
-        """What makes a small graph that it rewrites: the function `example` of its file."""
+        """The function `example` of the pass's file, which builds a small graph that the pass
+        rewrites; None where there is none."""
         module = sys.modules.get(getattr(self.run, "__module__", ""))
-        found: Callable[[], Graph] | None = getattr(module, "example", None)
-        return found
+        build_example: Callable[[], Graph] | None = getattr(module, "example", None)
+        return build_example
 
     @property
     def help(self) -> str:

@@ -82,13 +82,15 @@ class _Mover:
         for node in self.graph.nodes:
             if isinstance(node.op, Transpose) and not self.rewriter.spent:
                 self._transpose(node, node.op)
-            elif self.rewriter.spent or not (self._moved(node) or self._reshaped(node)):
+            elif self.rewriter.spent or not (
+                self._rewrite_in_layout(node) or self._rewrite_reshape(node)
+            ):
                 self._settle(node)
-                self._remember_pad(node, self.rewriter.keep(node))
+                self._record_pad(node, self.rewriter.keep(node))
         return self.rewriter.finish()
 
     def _transpose(self, node: Node, op: Transpose) -> None:
-        """Compose with what is put off already; do it only for a graph output."""
+        """Compose with the pending transposition of its input; emit it only for a graph output."""
         source, value = node.inputs[0], node.outputs[0]
         assert source is not None
         rank = self.graph.types[source].rank
@@ -98,35 +100,35 @@ class _Mover:
             base, before = self.late[source]
         else:
             base, before = self.rewriter.values[source], tuple(range(rank))
-        whole = tuple(before[p] for p in perm)
+        composed = tuple(before[p] for p in perm)
         names = self.rewriter.names(node)
-        if whole == tuple(range(rank)) and value not in self.graph.outputs:
+        if composed == tuple(range(rank)) and value not in self.graph.outputs:
             self.rewriter.replace(node, base, "cancel_transposes")
-        elif whole == tuple(range(rank)):
-            made = self.rewriter.add(Identity(), [base], node.name, names)
-            self.rewriter.replace(node, made, "cancel_transposes")
+        elif composed == tuple(range(rank)):
+            output = self.rewriter.add(Identity(), [base], node.name, names)
+            self.rewriter.replace(node, output, "cancel_transposes")
         elif value in self.graph.outputs:
             if source in self.late:
                 self.rewriter.record(node, "cancel_transposes")
-            self.rewriter.values[value] = self._turned(base, whole, node.name, names)
+            self.rewriter.values[value] = self._emit_transpose(base, composed, node.name, names)
         else:
-            self.late[value] = base, whole
+            self.late[value] = base, composed
 
     def _settle(self, node: Node) -> None:
         """Do now what was put off for the node's inputs."""
         for value in node.inputs:
             if value in self.late:
-                self._materialise(value)
+                self._materialize(value)
 
-    def _materialise(self, value: str) -> None:
+    def _materialize(self, value: str) -> None:
         base, perm = self.late[value]
         if (base, perm) not in self.done:
             name = value if value not in self.rewriter.new.types else ""
-            self.done[base, perm] = self._turned(base, perm, "", [name] if name else [])
+            self.done[base, perm] = self._emit_transpose(base, perm, "", [name] if name else [])
         self.rewriter.values[value] = self.done[base, perm]
 
-    def _turned(self, base: str, perm: Perm, name: str, outputs: Sequence[str]) -> str:
-        """NEW nodes that do a transposition at last."""
+    def _emit_transpose(self, base: str, perm: Perm, name: str, outputs: Sequence[str]) -> str:
+        """The NEW value [permuted dims of base], emitted for a pending transposition."""
         add, new = self.rewriter.add, self.rewriter.new
         pad = self.pads.get(base)
         if self.rewriter.spent or not (pad is not None or self._in_order(base, perm)):
@@ -137,10 +139,15 @@ class _Mover:
             shape = [new.types[base].shape[p] for p in perm]
             return add(*self._reshape(base, shape), name, outputs)
         source, widths = pad.inputs[:2]
-        moved = new.constants[widths or ""].reshape(2, -1)[:, list(perm)].reshape(-1)
+        transposed_widths = new.constants[widths or ""].reshape(2, -1)[:, list(perm)].reshape(-1)
         inner = new.fresh(f"{outputs[0] if outputs else base}.inner")
         first = add(Transpose(perm=perm), [source], "", [inner])
-        return add(pad.op, [first, self.rewriter.constant(moved), *pad.inputs[2:]], name, outputs)
+        return add(
+            pad.op,
+            [first, self.rewriter.constant(transposed_widths), *pad.inputs[2:]],
+            name,
+            outputs,
+        )
 
     def _in_order(self, base: str, perm: Perm) -> bool:
         """Whether only axes of size 1 change places."""
@@ -149,44 +156,46 @@ class _Mover:
         return type_.is_static and wide == sorted(wide)
 
     def _reshape(self, base: str, shape: Sequence[int]) -> tuple[Operator, list[str | None]]:
-        wanted = self.rewriter.constant(np.array(shape, np.int64))
-        return Reshape(allowzero=0 in shape), [base, wanted]
+        new_shape = self.rewriter.constant(np.array(shape, np.int64))
+        return Reshape(allowzero=0 in shape), [base, new_shape]
 
-    def _reshaped(self, node: Node) -> bool:
-        """A reshape behind a transposition that leaves the elements in order needs none."""
+    def _rewrite_reshape(self, node: Node) -> bool:
+        """True if the node is a reshape of a pending transposition that leaves the elements in
+        row-major order; the reshape then reads the untransposed value."""
         source, value = node.inputs[0] if node.inputs else None, node.outputs[0]
         if not isinstance(node.op, RESHAPES) or source not in self.late or source is None:
             return False
         if not self._in_order(*self.late[source]) or not self.graph.types[value].is_static:
             return False
         op, inputs = self._reshape(self.late[source][0], self.graph.types[value].shape)
-        made = self.rewriter.add(op, inputs, node.name, self.rewriter.names(node))
-        self.rewriter.replace(node, made, "cancel_transposes")
+        output = self.rewriter.add(op, inputs, node.name, self.rewriter.names(node))
+        self.rewriter.replace(node, output, "cancel_transposes")
         return True
 
-    def _remember_pad(self, node: Node, made: Node) -> None:
-        """A Pad of known widths on all axes that only one node reads."""
+    def _record_pad(self, node: Node, new_pad: Node) -> None:
+        """Record a Pad with constant widths on all axes that only one node reads."""
         value = node.outputs[0]
         if not isinstance(node.op, Pad) or len(node.inputs) > 3 or value in self.graph.outputs:
             return
-        widths = self.rewriter.constant_of(made.inputs[1])
+        widths = self.rewriter.constant_of(new_pad.inputs[1])
         if widths is None or widths.size != 2 * self.graph.types[value].rank:
             return
         if np.all(widths >= 0) and len(self.graph.consumers.get(value, ())) == 1:
-            self.pads[made.outputs[0]] = made
+            self.pads[new_pad.outputs[0]] = new_pad
 
-    def _moved(self, node: Node) -> bool:
-        """Compute the node in the layout of its inputs and put the transposition off."""
+    def _rewrite_in_layout(self, node: Node) -> bool:
+        """True if the node was computed in the layout of its untransposed inputs; its outputs'
+        transpositions are then pending."""
         if any(v in self.graph.outputs for v in node.outputs):
             return False
         perms = {self.late[v][1] for v in node.inputs if v in self.late}
         if len(perms) != 1:
             return False
         (perm,) = perms
-        made = self._in_layout(node, perm)
-        if made is None:
+        op_and_inputs = self._in_layout(node, perm)
+        if op_and_inputs is None:
             return False
-        op, inputs = made
+        op, inputs = op_and_inputs
         values = self.rewriter.add_all(op, inputs, node.name)
         self.rewriter.record(node, "cancel_transposes")
         self.late.update((old, (new, perm)) for old, new in zip(node.outputs, values, strict=True))
@@ -220,45 +229,45 @@ class _Mover:
         ]
 
     def _slice(self, node: Node, perm: Perm) -> list[str | None] | None:
-        """Inputs of a Slice whose axes are known, with the axes in their old places."""
+        """Inputs of a Slice with constant axes, renumbered to those of the untransposed input."""
         starts, axes = node.inputs[1], node.inputs[3] if len(node.inputs) > 3 else None
         if starts is None or (axes is not None and axes not in self.graph.constants):
             return None
         (count,) = self.graph.types[starts].dims
         if not isinstance(count, int):
             return None
-        chosen = self.graph.constants[axes] if axes is not None else np.arange(count)
-        moved = np.array([perm[int(a) % len(perm)] for a in chosen.ravel()], np.int64)
+        sliced_axes = self.graph.constants[axes] if axes is not None else np.arange(count)
+        old_axes = np.array([perm[int(a) % len(perm)] for a in sliced_axes.ravel()], np.int64)
         inputs = [*self._first_late(node), None, None][:5]
-        inputs[3] = self.rewriter.constant(moved)
+        inputs[3] = self.rewriter.constant(old_axes)
         return inputs if len(node.inputs) > 4 else inputs[:4]
 
     def _operands(self, values: Sequence[str | None], perm: Perm) -> list[str | None] | None:
-        """Inputs in the untransposed layout; None when one cannot be had for nothing."""
-        found: list[str | None] = []
+        """Inputs in the untransposed layout; None when one of them would need a new node."""
+        inputs: list[str | None] = []
         for value in values:
             if value is None:
-                found.append(None)
+                inputs.append(None)
             elif value in self.late:
-                found.append(self.late[value][0])
+                inputs.append(self.late[value][0])
             elif self.graph.types[value].rank == 0:
-                found.append(self.rewriter.map(value))
+                inputs.append(self.rewriter.map(value))
             elif value in self.graph.constants:
                 array = self.graph.constants[value]
                 if array.ndim > len(perm):
                     return None
                 wide = array.reshape((1,) * (len(perm) - array.ndim) + array.shape)
-                moved = np.ascontiguousarray(np.transpose(wide, np.argsort(perm)))
-                found.append(self.rewriter.constant(moved))
+                transposed = np.ascontiguousarray(np.transpose(wide, np.argsort(perm)))
+                inputs.append(self.rewriter.constant(transposed))
             else:
                 return None
-        return found
+        return inputs
 
     def _pad(self, node: Node, perm: Perm) -> tuple[Operator, list[str | None]] | None:
         source, widths = node.inputs[0], self.graph.constants.get(node.inputs[1] or "")
         assert source is not None
         if widths is None or widths.shape != (2 * len(perm),):
             return None
-        moved = widths.reshape(2, -1)[:, np.argsort(perm)].reshape(-1)
-        rest = [self.rewriter.map(v) for v in node.inputs[2:]]
-        return node.op, [self.late[source][0], self.rewriter.constant(moved), *rest]
+        old_widths = widths.reshape(2, -1)[:, np.argsort(perm)].reshape(-1)
+        fill_and_axes = [self.rewriter.map(v) for v in node.inputs[2:]]
+        return node.op, [self.late[source][0], self.rewriter.constant(old_widths), *fill_and_axes]

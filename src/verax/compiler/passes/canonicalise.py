@@ -72,35 +72,35 @@ class _Canonical:
     def __init__(self, graph: Graph, limit: int | None) -> None:
         self.graph = graph
         self.rewriter = Rewriter(graph, limit)
-        self.made: dict[str, Node] = {}
+        self.producers: dict[str, Node] = {}
 
     def run(self) -> tuple[Graph, Trace]:
         for node in self.graph.nodes:
-            if self.rewriter.spent or not self._rewritten(node):
-                self._remember(self.rewriter.keep(node))
+            if self.rewriter.spent or not self._rewrite(node):
+                self._record(self.rewriter.keep(node))
         return self.rewriter.finish()
 
-    def _remember(self, made: Node) -> None:
-        self.made.update(dict.fromkeys(made.outputs, made))
+    def _record(self, node: Node) -> None:
+        self.producers.update(dict.fromkeys(node.outputs, node))
 
-    def _rewritten(self, node: Node) -> bool:
-        shown = any(v in self.graph.outputs for v in node.outputs)
+    def _rewrite(self, node: Node) -> bool:
+        is_output = any(v in self.graph.outputs for v in node.outputs)
         source = self.rewriter.map(node.inputs[0]) if node.inputs else None
         if source is None:
             return False
-        values = None if shown else self._same(node, source)
+        values = None if is_output else self._same(node, source)
         if values is not None:
             self.rewriter.replace(node, values, "canonicalise")
             return True
-        inputs = self._joined(node, source)
+        inputs = self._fused_inputs(node, source)
         if inputs is None:
             return False
         op: Operator = node.op
         if isinstance(op, RESHAPES):
             op = Reshape(allowzero=0 in self.graph.types[node.outputs[0]].shape)
-        made = self.rewriter.add(op, inputs, node.name, self.rewriter.names(node))
-        self._remember(self.rewriter.new.nodes[-1])
-        self.rewriter.replace(node, made, "canonicalise")
+        output = self.rewriter.add(op, inputs, node.name, self.rewriter.names(node))
+        self._record(self.rewriter.new.nodes[-1])
+        self.rewriter.replace(node, output, "canonicalise")
         return True
 
     # --- nodes that give NEW values that are there already
@@ -109,14 +109,14 @@ class _Canonical:
         """The NEW values that the node's outputs are equal to."""
         op = node.op
         if isinstance(op, Split):
-            return self._parts_of_concat(node, source)
+            return self._concat_inputs(node, source)
         if len(node.outputs) != 1:
             return None
         if isinstance(op, Concat) and len(node.inputs) > 1:
-            return self._whole_of_split(node, source)
+            return self._split_input(node, source)
         if isinstance(op, Slice):
             return self._sliced(node, source)
-        before = self.made.get(source)
+        before = self.producers.get(source)
         if isinstance(op, RESHAPES) and before is not None and isinstance(before.op, RESHAPES):
             first = before.inputs[0]
             if first is not None and self.rewriter.type_of(first) == self._type(node.outputs[0]):
@@ -126,38 +126,38 @@ class _Canonical:
         return [source] if unchanged and holds is not None and holds(self, node) else None
 
     def _type(self, value: str) -> TensorType | None:
-        """The type of an OLD value, None when its sizes are not known."""
-        found = self.graph.types[value]
-        return found if found.is_static else None
+        """The type of an OLD value; None when a size is symbolic."""
+        type_ = self.graph.types[value]
+        return type_ if type_.is_static else None
 
-    def _parts_of_concat(self, node: Node, source: str) -> list[str] | None:
-        """Split: into one part, or into those that a Concat joined."""
+    def _concat_inputs(self, node: Node, source: str) -> list[str] | None:
+        """The input of a Split into one output, or the inputs of a Concat that it undoes."""
         assert isinstance(node.op, Split)
         if len(node.outputs) == 1:
             return [source]
-        before, rank = self.made.get(source), self.graph.types[node.outputs[0]].rank
+        before, rank = self.producers.get(source), self.graph.types[node.outputs[0]].rank
         if before is None or not isinstance(before.op, Concat):
             return None
         if before.op.axis % rank != node.op.axis % rank:
             return None
-        parts = [v for v in before.inputs if v is not None]
-        types = [self.rewriter.type_of(v) for v in parts]
-        return parts if types == [self._type(v) for v in node.outputs] else None
+        concatenated = [v for v in before.inputs if v is not None]
+        types = [self.rewriter.type_of(v) for v in concatenated]
+        return concatenated if types == [self._type(v) for v in node.outputs] else None
 
-    def _whole_of_split(self, node: Node, source: str) -> list[str] | None:
-        """Concat: of all parts of a Split, in order and along its axis."""
+    def _split_input(self, node: Node, source: str) -> list[str] | None:
+        """The input of the Split whose outputs a Concat joins, all in order on its axis."""
         assert isinstance(node.op, Concat)
-        before, rank = self.made.get(source), self.graph.types[node.outputs[0]].rank
+        before, rank = self.producers.get(source), self.graph.types[node.outputs[0]].rank
         if before is None or not isinstance(before.op, Split):
             return None
         if before.op.axis % rank != node.op.axis % rank:
             return None
-        whole = before.inputs[0]
-        joined = tuple(self.rewriter.map(v) for v in node.inputs)
-        return [whole] if whole is not None and joined == before.outputs else None
+        split_input = before.inputs[0]
+        operands = tuple(self.rewriter.map(v) for v in node.inputs)
+        return [split_input] if split_input is not None and operands == before.outputs else None
 
     def _sliced(self, node: Node, source: str) -> list[str] | None:
-        """Slice: of everything, or of one part of a Concat."""
+        """The input of a Slice that takes all of it, or the one input of a Concat that it takes."""
         windows = self._windows(node)
         if windows is None:
             return None
@@ -165,32 +165,32 @@ class _Canonical:
         cut = [a for a, (w, size) in enumerate(zip(windows, shape)) if w != (0, size)]
         if not cut:
             return [source]
-        before = self.made.get(source)
+        before = self.producers.get(source)
         if before is None or not isinstance(before.op, Concat) or len(cut) != 1:
             return None
         axis = before.op.axis % len(shape)
-        parts = [v for v in before.inputs if v is not None]
-        ends = np.cumsum([0, *(self.rewriter.type_of(v).shape[axis] for v in parts)])
-        for part, (begin, end) in zip(parts, pairwise(ends.tolist())):
+        operands = [v for v in before.inputs if v is not None]
+        ends = np.cumsum([0, *(self.rewriter.type_of(v).shape[axis] for v in operands)])
+        for operand, (begin, end) in zip(operands, pairwise(ends.tolist())):
             if cut[0] == axis and windows[axis] == (begin, end) and end > begin:
-                return [part]
+                return [operand]
         return None
 
     def _windows(self, node: Node) -> list[tuple[int, int]] | None:
-        """(begin, end) that a Slice takes of each axis; None unless known and in steps of 1."""
+        """(begin, end) that a Slice takes of each axis; None unless constant and in steps of 1."""
         source = node.inputs[0]
-        given = [self._constant(v) for v in node.inputs[1:]]
+        bounds = [self._constant(v) for v in node.inputs[1:]]
         if source is None or self._type(source) is None or self._type(node.outputs[0]) is None:
             return None
-        if any(v is not None and g is None for v, g in zip(node.inputs[1:], given)):
+        if any(v is not None and g is None for v, g in zip(node.inputs[1:], bounds)):
             return None
-        starts, ends, axes, steps = (*given, None, None)[:4]
+        starts, ends, axes, steps = (*bounds, None, None)[:4]
         if starts is None or ends is None or (steps is not None and np.any(steps != 1)):
             return None
         shape = self.graph.types[source].shape
         windows = [(0, size) for size in shape]
-        chosen = range(starts.size) if axes is None else axes.ravel().tolist()
-        for axis, start, end in zip(chosen, starts.ravel().tolist(), ends.ravel().tolist()):
+        sliced_axes = range(starts.size) if axes is None else axes.ravel().tolist()
+        for axis, start, end in zip(sliced_axes, starts.ravel().tolist(), ends.ravel().tolist()):
             begin, count = slice_bounds(shape[axis], start, end, 1)
             windows[axis % len(shape)] = begin, begin + count
         return windows
@@ -216,40 +216,40 @@ class _Canonical:
 
     # --- nodes that do what two did
 
-    def _joined(self, node: Node, source: str) -> list[str | None] | None:
-        """NEW inputs with which the node does what the one before it did as well."""
-        before, result = self.made.get(source), self._type(node.outputs[0])
+    def _fused_inputs(self, node: Node, source: str) -> list[str | None] | None:
+        """NEW inputs with which the node also does the work of the node that makes its input."""
+        before, result = self.producers.get(source), self._type(node.outputs[0])
         if before is None or before.inputs[0] is None or result is None:
             return None
         if isinstance(node.op, RESHAPES) and isinstance(before.op, RESHAPES):
             shape = np.array(result.shape, np.int64)
             return [before.inputs[0], self.rewriter.constant(shape)]
         if isinstance(node.op, Pad) and isinstance(before.op, Pad):
-            return self._both_pads(node, before)
+            return self._fused_pad(node, before)
         return None
 
-    def _both_pads(self, node: Node, before: Node) -> list[str | None] | None:
+    def _fused_pad(self, node: Node, before: Node) -> list[str | None] | None:
         rank = self.graph.types[node.outputs[0]].rank
-        moved = Node(node.op, tuple(self.rewriter.map(v) for v in node.inputs), node.outputs)
-        first, second = self._padding(before, rank), self._padding(moved, rank)
+        new_node = Node(node.op, tuple(self.rewriter.map(v) for v in node.inputs), node.outputs)
+        first, second = self._padding(before, rank), self._padding(new_node, rank)
         if first is None or second is None or first[1] != second[1]:
             return None
         widths = self.rewriter.constant(first[0] + second[0])
-        return [before.inputs[0], widths, *moved.inputs[2:3]]
+        return [before.inputs[0], widths, *new_node.inputs[2:3]]
 
     def _padding(self, node: Node, rank: int) -> tuple[np.ndarray, bytes] | None:
         """Widths int64 [2 rank] and the bytes of the fill of a NEW Pad that adds a constant."""
         assert isinstance(node.op, Pad) and node.inputs[0] is not None
-        given = [self.rewriter.constant_of(v) for v in node.inputs[1:]]
-        if any(v is not None and g is None for v, g in zip(node.inputs[1:], given)):
+        parameters = [self.rewriter.constant_of(v) for v in node.inputs[1:]]
+        if any(v is not None and g is None for v, g in zip(node.inputs[1:], parameters)):
             return None
-        pads, fill, axes = (*given, None, None)[:3]
+        pads, fill, axes = (*parameters, None, None)[:3]
         if node.op.mode != "constant" or pads is None or np.any(pads < 0):
             return None
         dtype = self.rewriter.type_of(node.inputs[0]).dtype.numpy
         widths = np.zeros((2, rank), np.int64)
-        chosen = np.arange(rank) if axes is None else axes.ravel() % rank
-        widths[:, chosen] = pads.reshape(2, -1)
+        padded_axes = np.arange(rank) if axes is None else axes.ravel() % rank
+        widths[:, padded_axes] = pads.reshape(2, -1)
         return widths.ravel(), (np.zeros((), dtype) if fill is None else fill).tobytes()
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from verax.compiler.passes.quantised import BYTES, dequantised_by, swept, zero_point_of
+from verax.compiler.passes.quantized import BYTES, dequantized_by, swept, zero_point_of
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -44,26 +44,26 @@ def centre_integers(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
     times a scale is rounded once either way, and numbers are clipped after they are rounded.
     """
     rewriter = Rewriter(graph, limit)
-    centred: dict[tuple[str, int], str] = {}
+    centered: dict[tuple[str, int], str] = {}
     for node in graph.nodes:
         zero = None if rewriter.spent else _zero(graph, node)
         scale = None if rewriter.spent else _scale(graph, node)
         if zero is not None and not _comes_from_outside(graph, node.inputs[0] or ""):
-            c = _difference(rewriter, node.inputs[0] or "", zero, centred)
+            c = _difference(rewriter, node.inputs[0] or "", zero, centered)
             inputs = [c, rewriter.map(node.inputs[1])]
             if len(node.inputs) > 3 and node.inputs[3] is not None:
                 inputs += [None, rewriter.map(node.inputs[3])]  # type: ignore[list-item]
-            made = rewriter.add(node.op, inputs, node.name, rewriter.names(node))
-            rewriter.replace(node, made, "centre_integers")
+            output = rewriter.add(node.op, inputs, node.name, rewriter.names(node))
+            rewriter.replace(node, output, "centre_integers")
         elif scale is not None:
-            number, multiplier = scale
-            c = _difference(rewriter, node.inputs[0] or "", number, centred)
+            zero_point, multiplier = scale
+            c = _difference(rewriter, node.inputs[0] or "", zero_point, centered)
             wide = rewriter.add(Cast(to=DType.float32), [c])
             factor = rewriter.constant(multiplier.reshape(()))
-            made = rewriter.add(Mul(), [wide, factor], node.name, rewriter.names(node))
-            rewriter.replace(node, made, "centre_integers")
+            output = rewriter.add(Mul(), [wide, factor], node.name, rewriter.names(node))
+            rewriter.replace(node, output, "centre_integers")
         elif isinstance(node.op, WeightedSumInteger) and not rewriter.spent:
-            _sum_of_differences(rewriter, node, centred)
+            _rewrite_weighted_sum(rewriter, node, centered)
         else:
             rewriter.keep(node)
     return swept(graph, *rewriter.finish())
@@ -106,8 +106,8 @@ def _comes_from_outside(graph: Graph, q: str) -> bool:
     return False
 
 
-def _sum_of_differences(
-    rewriter: Rewriter, node: Node, centred: dict[tuple[str, int], str]
+def _rewrite_weighted_sum(
+    rewriter: Rewriter, node: Node, centered: dict[tuple[str, int], str]
 ) -> None:
     """A weighted sum that reads differences where nobody else reads the bytes."""
     graph, op = rewriter.old, node.op
@@ -116,34 +116,34 @@ def _sum_of_differences(
     for i, (value, factor) in enumerate(zip(node.inputs, op.factors, strict=True)):
         q = value or ""
         zeros = [z for n in graph.consumers[q] if (z := _zero(graph, n)) is not None]
-        if zeros and _all_centred(graph, q, zeros[0]):
-            inputs[i] = _difference(rewriter, q, zeros[0], centred)
+        if zeros and _all_readers_center(graph, q, zeros[0]):
+            inputs[i] = _difference(rewriter, q, zeros[0], centered)
             offset += factor * zeros[0]
     if inputs == [rewriter.map(v) for v in node.inputs]:
         rewriter.keep(node)
         return
-    moved = dataclasses.replace(op, offset=int(wrap32(offset)))
-    made = rewriter.add(moved, inputs, node.name, rewriter.names(node))
-    rewriter.replace(node, made, "centre_integers")
+    new_op = dataclasses.replace(op, offset=int(wrap32(offset)))
+    output = rewriter.add(new_op, inputs, node.name, rewriter.names(node))
+    rewriter.replace(node, output, "centre_integers")
 
 
 def _scale(graph: Graph, node: Node) -> tuple[int, np.ndarray] | None:
     """Zero point and scale of a DequantizeLinear whose bytes none but such nodes read."""
-    factor = dequantised_by(graph, node)
+    factor = dequantized_by(graph, node)
     if factor is None or not factor.is_single:
         return None
     zero = int(factor.zero.reshape(()))
-    if not _all_centred(graph, factor.q, zero):
+    if not _all_readers_center(graph, factor.q, zero):
         return None
     convolved = any(_zero(graph, n) is not None for n in graph.consumers[factor.q])
     return (zero, factor.scale) if convolved else None
 
 
-def _all_centred(graph: Graph, q: str, zero: int) -> bool:
-    """Whether all that reads q subtracts this zero point from it."""
+def _all_readers_center(graph: Graph, q: str, zero: int) -> bool:
+    """True if every reader of q subtracts this zero point from it."""
     for reader in graph.consumers.get(q, ()):
-        other = dequantised_by(graph, reader)
-        if other is not None and other.is_single and int(other.zero.reshape(())) == zero:
+        factor = dequantized_by(graph, reader)
+        if factor is not None and factor.is_single and int(factor.zero.reshape(())) == zero:
             continue
         if isinstance(reader.op, WeightedSumInteger):
             continue
@@ -152,22 +152,22 @@ def _all_centred(graph: Graph, q: str, zero: int) -> bool:
     return q not in graph.outputs
 
 
-def _difference(rewriter: Rewriter, q: str, zero: int, centred: dict[tuple[str, int], str]) -> str:
-    """q - zero in 16 bits, made once."""
-    if (q, zero) not in centred:
-        found = None
-        if _all_centred(rewriter.old, q, zero):
-            found = _made_centred(rewriter, q, zero)
-        if found is None:
-            found = rewriter.add(Cast(to=DType.int16), [rewriter.map(q)])
+def _difference(rewriter: Rewriter, q: str, zero: int, centered: dict[tuple[str, int], str]) -> str:
+    """The NEW int16 value q - zero; the same one for every caller."""
+    if (q, zero) not in centered:
+        difference = None
+        if _all_readers_center(rewriter.old, q, zero):
+            difference = _produced_centered(rewriter, q, zero)
+        if difference is None:
+            difference = rewriter.add(Cast(to=DType.int16), [rewriter.map(q)])
             if zero:
-                found = rewriter.add(Sub(), [found, _int16(rewriter, zero)])
-        centred[q, zero] = found
-    return centred[q, zero]
+                difference = rewriter.add(Sub(), [difference, _int16(rewriter, zero)])
+        centered[q, zero] = difference
+    return centered[q, zero]
 
 
-def _made_centred(rewriter: Rewriter, q: str, zero: int) -> str | None:
-    """q - zero by the node that makes q; None where that rounds nothing."""
+def _produced_centered(rewriter: Rewriter, q: str, zero: int) -> str | None:
+    """q - zero, computed by the node that makes q; None where that node rounds nothing."""
     graph = rewriter.old
     node = graph.producers.get(q)
     info = np.iinfo(graph.types[q].dtype.numpy)
@@ -177,16 +177,16 @@ def _made_centred(rewriter: Rewriter, q: str, zero: int) -> str | None:
     inputs = [rewriter.map(v) for v in node.inputs]
     if isinstance(node.op, Requantize):
         ends = [end - zero for end in node.op.ends()]
-        moved = dataclasses.replace(
+        new_op = dataclasses.replace(
             node.op,
             zero_point=node.op.zero_point - zero,
             low=ends[0],
             high=ends[1],
             output_dtype=DType.int16,
         )
-        return rewriter.add(moved, inputs, node.name)
+        return rewriter.add(new_op, inputs, node.name)
     if isinstance(node.op, WeightedSumInteger):
-        return _sum_made_centred(rewriter, q, zero)
+        return _weighted_sum_centered(rewriter, q, zero)
     if not isinstance(node.op, QuantizeLinear):
         return None
     own = graph.constants.get(node.inputs[2] or "") if len(node.inputs) > 2 else np.zeros((), int)
@@ -199,20 +199,20 @@ def _made_centred(rewriter: Rewriter, q: str, zero: int) -> str | None:
     return rewriter.add(Clip(), [wide, *limits])
 
 
-def _sum_made_centred(rewriter: Rewriter, q: str, zero: int) -> str:
-    """q - zero by the weighted sum that makes q, which may read differences itself by now."""
+def _weighted_sum_centered(rewriter: Rewriter, q: str, zero: int) -> str:
+    """q - zero, computed by the weighted sum that makes q (it may read differences itself)."""
     value = rewriter.map(q)
     node = next(n for n in reversed(rewriter.new.nodes) if n.outputs[0] == value)
     op = node.op
     assert isinstance(op, WeightedSumInteger)
-    moved = dataclasses.replace(
+    new_op = dataclasses.replace(
         op,
         offset=int(wrap32(op.offset - (zero << op.shift))),
         low=op.low - zero,
         high=op.high - zero,
         output_dtype=DType.int16,
     )
-    return rewriter.add(moved, node.inputs, node.name)
+    return rewriter.add(new_op, node.inputs, node.name)
 
 
 def _int16(rewriter: Rewriter, value: int) -> str:

@@ -34,7 +34,7 @@ def choose_bfloat16(
     whose result reaches an operator that amplifies errors without bound, before it is added to
     something of its own size, stays in float32 (`ir.amplification`). Weights take half of the
     memory where they are read to be multiplied once; on processors with AVX512_BF16 both factors
-    do, and kernels add two products at a time (`lower.products.pairs`).
+    do, and kernels add two products at a time (`lower.products.bf16_storage`).
 
     Numeric effect: every factor errs by up to 2^-8 of its size, and counts as 0 below 2^-56; a sum
     by up to 2^-7 of the sum of its products' sizes. The sums are those of float32, one FMA per
@@ -43,29 +43,32 @@ def choose_bfloat16(
     """
     rewriter = Rewriter(graph, limit)
     rounded: dict[str, str] = {}
-    taken = {
+    selected = {
         node.outputs[0]: ()
         for node in graph.nodes
         if node.name not in keep and node.outputs[0] not in keep and is_taken(graph, node)
     }
-    amplified = amplifiers(graph, taken)
+    amplified = amplifiers(graph, selected)
     for node in graph.nodes:
-        if rewriter.spent or node.outputs[0] not in taken:
+        if rewriter.spent or node.outputs[0] not in selected:
             rewriter.keep(node)
             continue
         if node.outputs[0] in amplified:
             reached = amplified[node.outputs[0]].place
             rewriter.refuse(node, f"choose_bfloat16: {reached} would amplify errors")
             continue
-        x, w, *rest = node.inputs
+        x, w, *start_inputs = node.inputs
         assert x is not None and w is not None
         if x not in rounded:
             rounded[x] = rewriter.add(Bfloat16Factor(), [rewriter.map(x)])
         weights = rewriter.constant(factors(graph.constants[w]))
-        start = [None if v is None else rewriter.constant(starts(graph.constants[v])) for v in rest]
+        start = [
+            None if v is None else rewriter.constant(starts(graph.constants[v]))
+            for v in start_inputs
+        ]
         inputs = [rounded[x], weights, *start]
-        made = rewriter.add(node.op, inputs, node.name, rewriter.names(node))
-        rewriter.replace(node, made, "choose_bfloat16")
+        output = rewriter.add(node.op, inputs, node.name, rewriter.names(node))
+        rewriter.replace(node, output, "choose_bfloat16")
     return rewriter.finish()
 
 
@@ -84,9 +87,9 @@ def example() -> Graph:
 
 
 def factors(weights: np.ndarray) -> np.ndarray:
-    """Constant factors as `Bfloat16Factor` makes them."""
-    found = round_to(weights, BFLOAT16)
-    return np.where(np.abs(found) < SMALLEST_FACTOR, 0.0, found).astype(np.float32)
+    """float32 `weights` [any shape] rounded to bfloat16 as `Bfloat16Factor` rounds them."""
+    narrowed = round_to(weights, BFLOAT16)
+    return np.where(np.abs(narrowed) < SMALLEST_FACTOR, 0.0, narrowed).astype(np.float32)
 
 
 def starts(bias: np.ndarray) -> np.ndarray:

@@ -80,16 +80,16 @@ def choose_strassen(
         inputs = [rewriter.map(v) for v in node.inputs]
         names = rewriter.names(node)
         if isinstance(node.op, MatMul):
-            made = rewriter.add(StrassenMatMul(), inputs, node.name, names)
+            output = rewriter.add(StrassenMatMul(), inputs, node.name, names)
         elif len(inputs) < 3 or inputs[2] is None:
-            made = rewriter.add(StrassenConv(), inputs[:2], node.name, names)
+            output = rewriter.add(StrassenConv(), inputs[:2], node.name, names)
         else:
             sums = rewriter.add(StrassenConv(), inputs[:2], node.name)
             rank = graph.types[node.outputs[0]].rank
             bias = graph.constants[node.inputs[2] or ""].reshape(-1, *(1,) * (rank - 2))
             behind = node.name and f"{node.name}: bias"
-            made = rewriter.add(Add(), [sums, rewriter.constant(bias)], behind, names)
-        rewriter.replace(node, made, "choose_strassen")
+            output = rewriter.add(Add(), [sums, rewriter.constant(bias)], behind, names)
+        rewriter.replace(node, output, "choose_strassen")
     return rewriter.finish()
 
 

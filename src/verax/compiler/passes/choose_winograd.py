@@ -68,8 +68,8 @@ def choose_winograd(
             assert isinstance(node.op, Conv)
             op = WinogradConv(tile=tile, pads=node.op.pads, groups=node.op.groups)
             inputs = [rewriter.map(v) for v in node.inputs]
-            made = rewriter.add(op, inputs, node.name, rewriter.names(node))
-            rewriter.replace(node, made, f"choose_winograd: F({tile}x{tile}, 3x3)")
+            output = rewriter.add(op, inputs, node.name, rewriter.names(node))
+            rewriter.replace(node, output, f"choose_winograd: F({tile}x{tile}, 3x3)")
         else:
             rewriter.keep(node)
     return rewriter.finish()
@@ -85,7 +85,7 @@ def example() -> Graph:
 
 
 def best_tile(graph: Graph, node: Node) -> int:
-    """The tile that this node is computed with, 0 for direct summation."""
+    """Output tile size (2 or 4) to compute this node with; 0 for direct summation."""
     types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
     constant = all(v is None or v in graph.constants for v in node.inputs[1:])
     if not (isinstance(node.op, Conv) and constant and all(t.is_static for t in types)):
@@ -96,8 +96,8 @@ def best_tile(graph: Graph, node: Node) -> int:
     done = node.op.geometry(w.shape[2:])
     ordinary = (done.kernel_shape, done.strides, done.dilations) == ((3, 3), (1, 1), (1, 1))
     filters, channels = w.shape[0] // node.op.groups, w.shape[1]
-    whole = node.op.groups == 1 or (filters % BLOCK, channels % BLOCK) == (0, 0)
-    if not ordinary or not whole or min(filters, channels) < FEWEST_CHANNELS:
+    whole_blocks = node.op.groups == 1 or (filters % BLOCK, channels % BLOCK) == (0, 0)
+    if not ordinary or not whole_blocks or min(filters, channels) < FEWEST_CHANNELS:
         return 0
     direct = 9 * (y.shape[0] * y.shape[2] * y.shape[3] + PER_WEIGHT)
     costs = {tile: _cost(tile, filters, channels, y.shape) for tile in winograd.TILES}
@@ -113,5 +113,5 @@ def _cost(tile: int, filters: int, channels: int, y: tuple[int, ...]) -> float:
     group that has so many."""
     tiles = y[0] * -(-y[2] // tile) * -(-y[3] // tile)
     positions = (tile + winograd.KERNEL - 1) ** 2
-    moved = positions * tiles * PER_NUMBER * (1 / filters + 1 / channels)
-    return positions * (tiles + PER_WEIGHT) + moved
+    transform_cost = positions * tiles * PER_NUMBER * (1 / filters + 1 / channels)
+    return positions * (tiles + PER_WEIGHT) + transform_cost

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from verax.compiler.passes.quantised import swept, zero_point_of
+from verax.compiler.passes.quantized import swept, zero_point_of
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -105,11 +105,11 @@ def _is_depthwise(graph: Graph, node: Node) -> bool:
 
 def _channels_last(graph: Graph, node: Node) -> str | None:
     """The value with channels last that a Transpose turns into the convolution's data."""
-    turned = graph.producers.get(node.inputs[0] or "")
-    if turned is None or not isinstance(turned.op, Transpose):
+    transpose = graph.producers.get(node.inputs[0] or "")
+    if transpose is None or not isinstance(transpose.op, Transpose):
         return None
     rank = graph.types[node.inputs[0] or ""].rank
-    return turned.inputs[0] if turned.op.perm == (0, rank - 1, *range(1, rank - 1)) else None
+    return transpose.inputs[0] if transpose.op.perm == (0, rank - 1, *range(1, rank - 1)) else None
 
 
 def _as_product(rewriter: Rewriter, node: Node) -> None:
@@ -126,13 +126,13 @@ def _as_product(rewriter: Rewriter, node: Node) -> None:
     data = rewriter.map(node.inputs[0] if last is None else last)
     pixel = rewriter.add(Reshape(), [data, rewriter.constant(shape)])
     zeros = [rewriter.map(v) for v in node.inputs[2:]]
-    made = rewriter.add(
+    output = rewriter.add(
         ConvInteger(output_dtype=op.output_dtype),
         [pixel, rewriter.constant(flat), *zeros],
         node.name,
         rewriter.names(node),
     )
-    rewriter.replace(node, made, "flatten_windows")
+    rewriter.replace(node, output, "flatten_windows")
 
 
 def _as_sum(rewriter: Rewriter, node: Node) -> None:
@@ -147,5 +147,5 @@ def _as_sum(rewriter: Rewriter, node: Node) -> None:
     axes = rewriter.constant(np.arange(1, rank - 1))
     summed = rewriter.add(ReduceSum(), [products, axes])
     first = Transpose(perm=(0, rank - 1, *range(1, rank - 1)))
-    made = rewriter.add(first, [summed], node.name, rewriter.names(node))
-    rewriter.replace(node, made, "flatten_windows")
+    output = rewriter.add(first, [summed], node.name, rewriter.names(node))
+    rewriter.replace(node, output, "flatten_windows")

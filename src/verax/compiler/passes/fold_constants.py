@@ -14,7 +14,7 @@ from verax.records.trace import Trace
 from verax.reference.evaluate import evaluate_node
 
 STORED = 1 << 16
-"""Weights of products that are at least so many stay quantised."""
+"""Weights of products that are at least so many stay quantized."""
 SIZE_LIMIT = 1 << 24
 """Results with more elements are left to run time."""
 
@@ -25,16 +25,16 @@ def fold_constants(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace
     Given:  const %s; %t = Exp()(%s); %y = Mul()(%x, %t)
     Result: const %t; %y = Mul()(%x, %t)
 
-    Large weights that a product dequantises stay as they are: its kernel reads fewer bytes.
+    Large weights that a product dequantizes stay as they are: its kernel reads fewer bytes.
 
     Numeric effect: none. The value is computed with the bits that the operator promises in its
     canonical order, which are those it would have at run time.
     """
     rewriter = Rewriter(graph, limit)
     for node in graph.nodes:
-        kept = rewriter.spent or any(v in graph.outputs for v in node.outputs)
-        kept = kept or _is_stored(graph, node)
-        values = None if kept else _values(rewriter, node)
+        stays = rewriter.spent or any(v in graph.outputs for v in node.outputs)
+        stays = stays or _is_stored(graph, node)
+        values = None if stays else _values(rewriter, node)
         if values is None:
             rewriter.keep(node)
             continue
@@ -61,37 +61,44 @@ def example() -> Graph:
 
 
 def _is_stored(graph: Graph, node: Node) -> bool:
-    """Whether it dequantises a constant matrix that nothing but products read, as right factor."""
+    """True if the node dequantizes a large constant matrix that is only read as the right factor
+    of products."""
     if not isinstance(node.op, DequantizeLinear) or len(node.inputs) < 2:
         return False
-    whole, scale = (graph.constants.get(v or "") for v in node.inputs[:2])
+    quantized, scale = (graph.constants.get(v or "") for v in node.inputs[:2])
     value, readers = node.outputs[0], graph.consumers.get(node.outputs[0], ())
-    if whole is None or scale is None or whole.ndim != 2 or whole.size < STORED or not readers:
+    if (
+        quantized is None
+        or scale is None
+        or quantized.ndim != 2
+        or quantized.size < STORED
+        or not readers
+    ):
         return False
-    if whole.dtype.itemsize > 1 or graph.types[value].dtype is not DType.float32:
+    if quantized.dtype.itemsize > 1 or graph.types[value].dtype is not DType.float32:
         return False
     for reader in readers:
-        others = reader.inputs[0], *reader.inputs[2:]
-        if not isinstance(reader.op, MatMul | Gemm) or value in others:
+        other_inputs = reader.inputs[0], *reader.inputs[2:]
+        if not isinstance(reader.op, MatMul | Gemm) or value in other_inputs:
             return False
         columns = 0 if isinstance(reader.op, Gemm) and reader.op.trans_b else 1
-        if not node.op.rows_by_scale(whole.shape, scale, columns):
+        if not node.op.rows_by_scale(quantized.shape, scale, columns):
             return False
     return True
 
 
 def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray] | None:
-    """The node's outputs when they can be known now."""
+    """The node's outputs as arrays; None unless they can be computed at compile time."""
     new = rewriter.new
-    moved = Node(node.op, tuple(rewriter.map(v) for v in node.inputs), node.outputs, node.name)
-    types, known = infer_node(moved, new.types, new.known)
-    if all(k is not None and k.dtype != object for k in known):
-        return [np.asarray(k, order="C") for k in known if k is not None]
-    if any(v is not None and v not in new.constants for v in moved.inputs):
+    new_node = Node(node.op, tuple(rewriter.map(v) for v in node.inputs), node.outputs, node.name)
+    types, contents = infer_node(new_node, new.types, new.known)
+    if all(k is not None and k.dtype != object for k in contents):
+        return [np.asarray(k, order="C") for k in contents if k is not None]
+    if any(v is not None and v not in new.constants for v in new_node.inputs):
         return None
     if any(not t.is_static or int(t.size) > SIZE_LIMIT for t in types):
         return None
-    arrays = [None if v is None else new.constants[v] for v in moved.inputs]
-    inputs = tuple(None if v is None else new.types[v] for v in moved.inputs)
-    results = evaluate_node(moved, arrays, inputs, types, np.float32, promised_bits=True)
+    arrays = [None if v is None else new.constants[v] for v in new_node.inputs]
+    inputs = tuple(None if v is None else new.types[v] for v in new_node.inputs)
+    results = evaluate_node(new_node, arrays, inputs, types, np.float32, promised_bits=True)
     return [np.asarray(r, order="C") for r in results]

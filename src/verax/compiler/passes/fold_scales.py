@@ -82,10 +82,10 @@ def _round(graph: Graph, limit: int | None) -> tuple[Graph, Trace]:
     for node in graph.nodes:
         if limit is not None and len(notes) >= limit:
             break
-        found = affine_of(graph, node)
-        if found is None or not found[1].is_finite:
+        input_and_affine = affine_of(graph, node)
+        if input_and_affine is None or not input_and_affine[1].is_finite:
             continue
-        plan = _plan(graph, node, *found)
+        plan = _plan(graph, node, *input_and_affine)
         if plan is None or {*plan.edits, *plan.gone} & {*total.edits, *total.gone}:
             continue
         total.edits |= plan.edits
@@ -145,7 +145,8 @@ class _Backward:
         self.graph, self.plan = graph, plan
 
     def push(self, value: str, affine: Affine) -> bool:
-        """Whether all that makes `value` can be changed so that it holds value scale + shift."""
+        """True if the nodes that make `value` can be changed so that it holds value scale + shift;
+        their edits are then in the plan."""
         graph = self.graph
         node = graph.producers.get(value)
         if (
@@ -160,15 +161,15 @@ class _Backward:
             return False
         self.plan.changed.add(value)
         if isinstance(node.op, LINEAR):
-            found = folded_behind(graph, node, affine)
-            if found is not None:
-                self.plan.edits[value] = found
-            return found is not None
+            edit = folded_behind(graph, node, affine)
+            if edit is not None:
+                self.plan.edits[value] = edit
+            return edit is not None
         inner = affine_of(graph, node)
         if inner is not None:
-            both = affine.after(inner[1])
+            composed = affine.after(inner[1])
             self.plan.gone[value] = inner[0]
-            return both is not None and both.is_finite and self.push(inner[0], both)
+            return composed is not None and composed.is_finite and self.push(inner[0], composed)
         return self._passes(node, affine)
 
     def _passes(self, node: Node, affine: Affine) -> bool:
@@ -211,11 +212,11 @@ class _Backward:
                 bounds.append(None)
                 continue
             bound = self.graph.constants.get(value)
-            moved = None if bound is None else bound.astype(np.float64) * affine.scale
-            found = None if moved is None else rounded(moved + affine.shift)
-            if found is None:
+            scaled = None if bound is None else bound.astype(np.float64) * affine.scale
+            new_bound = None if scaled is None else rounded(scaled + affine.shift)
+            if new_bound is None:
                 return False
-            bounds.append(np.asarray(found))
+            bounds.append(np.asarray(new_bound))
         self.plan.edits[node.outputs[0]] = node.op, (node.inputs[0], *bounds)
         return self.push(node.inputs[0] or "", affine)
 
@@ -227,7 +228,9 @@ class _Backward:
             size = self.graph.types[value].dims[op.axis % rank]
             if not isinstance(size, int):
                 return False
-            own = affine.part(begin, begin + size) if op.axis % rank == affine.axis else affine
+            own = (
+                affine.of_channels(begin, begin + size) if op.axis % rank == affine.axis else affine
+            )
             if not self.push(value, own):
                 return False
             begin += size
@@ -266,11 +269,11 @@ def folded_behind(graph: Graph, node: Node, affine: Affine) -> Edit | None:
         return None
     count = _outputs(op, weights)
     scale, shift = (np.broadcast_to(a, (count,)) for a in (affine.scale, affine.shift))
-    found = rounded(weights.astype(np.float64) * _by_output(op, weights, scale))
+    new_weights = rounded(weights.astype(np.float64) * _by_output(op, weights, scale))
     before = _bias(graph, bias, count)
-    if found is None or before is None:
+    if new_weights is None or before is None:
         return None
-    return _with_bias(op, node, found, before * scale, shift, bool(bias))
+    return _with_bias(op, node, new_weights, before * scale, shift, bool(bias))
 
 
 def _outputs(op: Operator, weights: np.ndarray) -> int:
@@ -288,8 +291,8 @@ def _by_output(op: Operator, weights: np.ndarray, values: np.ndarray) -> np.ndar
     if isinstance(op, Conv):
         return values.reshape(-1, 1, *lanes)
     if isinstance(op, ConvTranspose):  # [inputs, outputs of a group, *kernel]
-        each = np.repeat(values.reshape(op.groups, -1), weights.shape[0] // op.groups, 0)
-        return each.reshape(*weights.shape[:2], *lanes)
+        by_input = np.repeat(values.reshape(op.groups, -1), weights.shape[0] // op.groups, 0)
+        return by_input.reshape(*weights.shape[:2], *lanes)
     return values[:, None] if isinstance(op, Gemm) and op.trans_b else values[None]
 
 
@@ -316,7 +319,7 @@ def _with_bias(
 
 
 def _forward(graph: Graph, plan: Plan, node: Node, affine: Affine) -> bool:
-    """Whether the one convolution or product that reads the map can take it into its weights."""
+    """True if one convolution or product alone reads the map and its weights can absorb it."""
     value = node.outputs[0]
     readers = graph.consumers.get(value, ())
     if len(readers) != 1 or value in graph.outputs or value in graph.updates.values():
@@ -324,10 +327,10 @@ def _forward(graph: Graph, plan: Plan, node: Node, affine: Affine) -> bool:
     (reader,) = readers
     if reader.inputs[0] != value or value in reader.inputs[1:]:
         return False
-    found = folded_before(graph, reader, affine)
-    if found is None:
+    edit = folded_before(graph, reader, affine)
+    if edit is None:
         return False
-    plan.edits[reader.outputs[0]] = found
+    plan.edits[reader.outputs[0]] = edit
     plan.changed.add(value)
     return True
 
@@ -355,19 +358,21 @@ def folded_before(graph: Graph, node: Node, affine: Affine) -> Edit | None:
             for a in (scale, shift)
         )
         added = (wide * own_shift).reshape(outputs, -1).sum(1)
-        found = rounded(wide * own_scale)
+        new_weights = rounded(wide * own_scale)
     else:
         rank = graph.types[node.inputs[0] or ""].rank
         if wide.ndim != 2 or affine.axis not in (None, rank - 1):
             return None
         if isinstance(op, Gemm) and (op.trans_a or op.alpha != 1 or op.beta != 1):
             return None
-        turned = wide.T if isinstance(op, Gemm) and op.trans_b else wide  # [in, out]
-        scale, shift = (np.broadcast_to(a, turned.shape[:1]) for a in (affine.scale, affine.shift))
-        added = (turned * shift[:, None]).sum(0)
-        scaled = turned * scale[:, None]
-        found = rounded(scaled.T if isinstance(op, Gemm) and op.trans_b else scaled)
+        by_input = wide.T if isinstance(op, Gemm) and op.trans_b else wide  # [in, out]
+        scale, shift = (
+            np.broadcast_to(a, by_input.shape[:1]) for a in (affine.scale, affine.shift)
+        )
+        added = (by_input * shift[:, None]).sum(0)
+        scaled = by_input * scale[:, None]
+        new_weights = rounded(scaled.T if isinstance(op, Gemm) and op.trans_b else scaled)
     before = _bias(graph, bias, len(added))
-    if found is None or before is None:
+    if new_weights is None or before is None:
         return None
-    return _with_bias(op, node, found, before, added, bool(bias))
+    return _with_bias(op, node, new_weights, before, added, bool(bias))

@@ -1,10 +1,10 @@
-"""Products of dequantised bytes are computed on the bytes."""
+"""Products of dequantized bytes are computed on the bytes."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from verax.compiler.passes.quantised import Factor, factor_of, swept
+from verax.compiler.passes.quantized import Factor, factor_of, swept
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
@@ -39,11 +39,11 @@ def integer_products(graph: Graph, limit: int | None = None) -> tuple[Graph, Tra
     """
     rewriter = Rewriter(graph, limit)
     for node in graph.nodes:
-        made = None if rewriter.spent else _product(rewriter, node)
-        if made is None:
+        output = None if rewriter.spent else _product(rewriter, node)
+        if output is None:
             rewriter.keep(node)
         else:
-            rewriter.replace(node, made, "integer_products")
+            rewriter.replace(node, output, "integer_products")
     return swept(graph, *rewriter.finish())
 
 
@@ -88,27 +88,31 @@ def _product(rewriter: Rewriter, node: Node) -> str | None:
     if not w.is_single and w.axis != axis:
         return None
     shape = [-1 if a == axis else 1 for a in range(weights.ndim)]
-    centred = weights.astype(np.int64) - w.zero.reshape(shape if w.zero.size > 1 else ())
-    others = tuple(a for a in range(weights.ndim) if a != axis)
+    centered = weights.astype(np.int64) - w.zero.reshape(shape if w.zero.size > 1 else ())
+    summed_axes = tuple(a for a in range(weights.ndim) if a != axis)
     scale = _scale(x, w, weights.ndim - 2 if isinstance(op, Conv) else 0)
-    if scale is None or np.abs(centred).sum(axis=others).max(initial=0) * _most(graph, x) > LARGEST:
+    if (
+        scale is None
+        or np.abs(centered).sum(axis=summed_axes).max(initial=0) * _max_magnitude(graph, x)
+        > LARGEST
+    ):
         return None
     if isinstance(op, Conv):
         sums = _convolution(rewriter, node, x, w)
     else:
-        matrix = centred.T if axis == 0 else centred
+        matrix = centered.T if axis == 0 else centered
         sums = _matrix_product(rewriter, node, x, np.ascontiguousarray(matrix, np.int32))
-    found = rewriter.add(Cast(to=DType.float32), [sums])
+    output = rewriter.add(Cast(to=DType.float32), [sums])
     last: list[tuple[Operator, np.ndarray]] = [(Mul(), scale)]
     if start is not None:
         last.append((Add(), start.astype(np.float32)))
     for i, (step, array) in enumerate(last):
         ends = i == len(last) - 1
-        inputs = [found, rewriter.constant(array)]
-        found = rewriter.add(
+        inputs = [output, rewriter.constant(array)]
+        output = rewriter.add(
             step, inputs, node.name if ends else "", rewriter.names(node) if ends else ()
         )
-    return found
+    return output
 
 
 def _is_plain(op: Operator) -> bool:
@@ -119,21 +123,26 @@ def _is_plain(op: Operator) -> bool:
 
 
 def _constant(graph: Graph, value: str) -> np.ndarray | None:
-    """A float32 constant, or one that is dequantised; None for any other value."""
+    """A float32 constant, dequantized where the graph dequantizes it; None for any other value."""
     if value in graph.constants:
         return graph.constants[value]
     node = graph.producers.get(value)
-    known = [] if node is None else graph.constant_inputs(node)
-    if node is None or node.op.kind != "DequantizeLinear" or known[0] is None or known[1] is None:
+    constants = [] if node is None else graph.constant_inputs(node)
+    if (
+        node is None
+        or node.op.kind != "DequantizeLinear"
+        or constants[0] is None
+        or constants[1] is None
+    ):
         return None
-    single = all(k is None or k.size == known[0].size or k.size == 1 for k in known)
-    if known[0].ndim != 1 or not single or known[1].dtype != np.float32:
+    single = all(k is None or k.size == constants[0].size or k.size == 1 for k in constants)
+    if constants[0].ndim != 1 or not single or constants[1].dtype != np.float32:
         return None
-    zero = 0 if len(known) < 3 or known[2] is None else known[2].astype(np.int64)
-    if len(node.inputs) > 2 and node.inputs[2] is not None and known[2] is None:
+    zero = 0 if len(constants) < 3 or constants[2] is None else constants[2].astype(np.int64)
+    if len(node.inputs) > 2 and node.inputs[2] is not None and constants[2] is None:
         return None
-    whole = known[0].astype(np.int64) - zero
-    product = whole.astype(np.float64) * known[1].astype(np.float64)
+    differences = constants[0].astype(np.int64) - zero
+    product = differences.astype(np.float64) * constants[1].astype(np.float64)
     return np.asarray(product.astype(np.float32))
 
 
@@ -146,8 +155,8 @@ def _scale(x: Factor, w: Factor, axes: int) -> np.ndarray | None:
     return rounded.reshape(()) if rounded.size == 1 else rounded.reshape(-1, *(1,) * axes)
 
 
-def _most(graph: Graph, x: Factor) -> int:
-    """The largest size of a number of the data, its zero point subtracted."""
+def _max_magnitude(graph: Graph, x: Factor) -> int:
+    """The largest |q - zero| that the element type of the data allows."""
     info, zero = np.iinfo(graph.types[x.q].dtype.numpy), int(x.zero.reshape(()))
     return max(int(info.max) - zero, zero - int(info.min))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from verax.compiler.passes.quantised import BYTES, swept
+from verax.compiler.passes.quantized import BYTES, swept
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -57,14 +57,14 @@ def join_roundings(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace
     """
     rewriter = Rewriter(graph, limit)
     for node in graph.nodes:
-        part = None if rewriter.spent else _part_of(graph, node)
-        op = None if part is None else _as_one(part)
-        if part is None or op is None:
+        byte_graph = None if rewriter.spent else _byte_graph_of(graph, node)
+        op = None if byte_graph is None else _weighted_sum_of(byte_graph)
+        if byte_graph is None or op is None:
             rewriter.keep(node)
             continue
-        inputs = [rewriter.map(v) for v in part.bytes]
-        made = rewriter.add(op, inputs, node.name, rewriter.names(node))
-        rewriter.replace(node, made, "join_roundings")
+        inputs = [rewriter.map(v) for v in byte_graph.bytes]
+        output = rewriter.add(op, inputs, node.name, rewriter.names(node))
+        rewriter.replace(node, output, "join_roundings")
     return swept(graph, *rewriter.finish())
 
 
@@ -96,7 +96,7 @@ def example() -> Graph:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class ByteGraph:
     """nodes: in an order in which they can run, `last` behind them. bytes: what they read that is
     not constant."""
 
@@ -106,7 +106,7 @@ class Part:
     bytes: tuple[str, ...]
 
 
-def _part_of(graph: Graph, last: Node) -> Part | None:
+def _byte_graph_of(graph: Graph, last: Node) -> ByteGraph | None:
     """The nodes that compute a byte of one byte or two, ending with `last`; None where others
     take part, read what lies between, or give the result more axes than the bytes have."""
     y = graph.types[last.outputs[0]]
@@ -132,11 +132,11 @@ def _part_of(graph: Graph, last: Node) -> Part | None:
             return None
         inside[value] = node
         open_values += [v for v in node.inputs if v is not None]
-    wanted = {*inside, *last.outputs}
+    computed = {*inside, *last.outputs}
     for value, node in inside.items():
         if isinstance(node.op, DequantizeLinear):
             continue  # others may read it still
-        if any(not wanted & {*reader.outputs} for reader in graph.consumers[value]):
+        if any(not computed & {*reader.outputs} for reader in graph.consumers[value]):
             return None
     if not inside or not 1 <= len(read) <= MOST_BYTES:
         return None
@@ -144,7 +144,7 @@ def _part_of(graph: Graph, last: Node) -> Part | None:
         return None
     nodes = tuple(n for n in graph.nodes if n.outputs[0] in inside)
     read.sort(key=list(graph.types).index)
-    return Part(graph, nodes, last, tuple(read))
+    return ByteGraph(graph, nodes, last, tuple(read))
 
 
 def _is_fixed(graph: Graph, node: Node) -> bool:
@@ -154,19 +154,22 @@ def _is_fixed(graph: Graph, node: Node) -> bool:
     return all(v is None or v in graph.constants for v in node.inputs[1:])
 
 
-def _as_one(part: Part) -> WeightedSumInteger | None:
-    """The sum that gives what the nodes give for all bytes; None where none was found."""
-    numbers = [_all_of(part.graph.types[v].dtype, i) for i, v in enumerate(part.bytes)]
-    between, wanted = _made(part, numbers)
-    slopes = [_factor(part) * _slope(between, axis) for axis in range(len(numbers))]
+def _weighted_sum_of(byte_graph: ByteGraph) -> WeightedSumInteger | None:
+    """The weighted sum that equals the nodes for every byte or pair of bytes; None where the
+    search finds none."""
+    numbers = [_all_of(byte_graph.graph.types[v].dtype, i) for i, v in enumerate(byte_graph.bytes)]
+    between, expected = _evaluate_bytes(byte_graph, numbers)
+    slopes = [_factor(byte_graph) * _slope(between, axis) for axis in range(len(numbers))]
     if not all(abs(s) <= STEEPEST for s in slopes):
         return None
-    to = part.graph.types[part.last.outputs[0]].dtype
+    to = byte_graph.graph.types[byte_graph.last.outputs[0]].dtype
     # Saturation costs nothing; what was clipped before it, at a zero point, needs ends of its own.
-    for low, high in dict.fromkeys((_ends(part.last, to), (int(wanted.min()), int(wanted.max())))):
-        found = _factors(slopes, numbers, wanted, (low, high))
-        if found is not None:
-            factors, offset, bits = found
+    for low, high in dict.fromkeys(
+        (_ends(byte_graph.last, to), (int(expected.min()), int(expected.max())))
+    ):
+        parameters = _factors(slopes, numbers, expected, (low, high))
+        if parameters is not None:
+            factors, offset, bits = parameters
             return WeightedSumInteger(
                 factors=factors, offset=offset, shift=bits, low=low, high=high, output_dtype=to
             )
@@ -174,28 +177,30 @@ def _as_one(part: Part) -> WeightedSumInteger | None:
 
 
 def _factors(
-    slopes: list[float], numbers: list[np.ndarray], wanted: np.ndarray, ends: tuple[int, int]
+    slopes: list[float], numbers: list[np.ndarray], expected: np.ndarray, ends: tuple[int, int]
 ) -> tuple[tuple[int, ...], int, int] | None:
-    """Factors, an offset and a shift with which all of `wanted` comes out between the ends."""
+    """(factors, offset, shift) whose weighted sum is `expected` everywhere, clipped to `ends`."""
     for bits in SHIFTS:
-        for factors in _near([round(s * 2**bits) for s in slopes]):
-            first, *rest = (f * n.astype(np.int64) for f, n in zip(factors, numbers))
-            total = sum(rest, first)
-            least, most = _offsets(total, wanted, bits, ends)
-            if least - most > FAR * 2**bits:
+        for factors in _nearby_factors([round(s * 2**bits) for s in slopes]):
+            first, *remaining = (f * n.astype(np.int64) for f, n in zip(factors, numbers))
+            total = sum(remaining, first)
+            min_offset, max_offset = _offsets(total, expected, bits, ends)
+            if min_offset - max_offset > FAR * 2**bits:
                 return None
-            offset = (least + most) // 2
-            if least <= most and _fits(total, offset, bits):
+            offset = (min_offset + max_offset) // 2
+            if min_offset <= max_offset and _fits(total, offset, bits):
                 return factors, offset, bits
     return None
 
 
-def _factor(part: Part) -> float:
-    """By which the last node multiplies before it rounds."""
-    first, *rest = (part.graph.constants[v or ""].reshape(()) for v in part.last.inputs[1:3])
-    if isinstance(part.last.op, QuantizeLinear):
+def _factor(byte_graph: ByteGraph) -> float:
+    """The real factor by which the last node multiplies before it rounds."""
+    first, *shift = (
+        byte_graph.graph.constants[v or ""].reshape(()) for v in byte_graph.last.inputs[1:3]
+    )
+    if isinstance(byte_graph.last.op, QuantizeLinear):
         return 1 / float(first) if first else np.nan
-    return float(first) * 2.0 ** (int(rest[0]) - 31)
+    return float(first) * 2.0 ** (int(shift[0]) - 31)
 
 
 def _ends(last: Node, to: DType) -> tuple[int, int]:
@@ -212,61 +217,66 @@ def _all_of(dtype: DType, axis: int) -> np.ndarray:
     return np.expand_dims(numbers, 1 - axis)
 
 
-def _made(part: Part, numbers: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """What the nodes make of these: what the last one reads, and what it makes, in int64."""
-    graph, b = part.graph, Builder()
-    arrays = dict(zip(part.bytes, numbers))
+def _evaluate_bytes(
+    byte_graph: ByteGraph, numbers: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(the last node's first input as float64, its output as int64), evaluated on `numbers`
+    and broadcast over all of them."""
+    graph, b = byte_graph.graph, Builder()
+    arrays = dict(zip(byte_graph.bytes, numbers))
     for value, array in arrays.items():
         b.input(value, TensorType.of(array))
-    for node in (*part.nodes, part.last):
+    for node in (*byte_graph.nodes, byte_graph.last):
         for v in node.inputs:
             if v is not None and v not in arrays:
                 arrays[v] = graph.constants[v].reshape(())
                 b.constant(arrays[v], v)
         b.add(node.op, node.inputs, node.outputs, node.name)
         types = tuple(None if v is None else b.types[v] for v in node.inputs)
-        given = [None if v is None else arrays[v] for v in node.inputs]
+        operands = [None if v is None else arrays[v] for v in node.inputs]
         out = tuple(b.types[v] for v in node.outputs)
-        (made,) = evaluate_node(node, given, types, out, np.float32, promised_bits=True)
-        arrays[node.outputs[0]] = made
+        (output,) = evaluate_node(node, operands, types, out, np.float32, promised_bits=True)
+        arrays[node.outputs[0]] = output
     shape = np.broadcast_shapes(*(a.shape for a in numbers))
-    pair = [arrays[part.last.inputs[0] or ""], arrays[part.last.outputs[0]]]
+    pair = [arrays[byte_graph.last.inputs[0] or ""], arrays[byte_graph.last.outputs[0]]]
     before, after = (np.broadcast_to(a, shape) for a in pair)
     return before.astype(np.float64), after.astype(np.int64)
 
 
-def _slope(made: np.ndarray, axis: int) -> float:
-    """By how much what is made grows with a byte, in the mean over all bytes with which it does so
-    by as much as with any, roundings to integers aside; steps that a clip shortens do not count."""
+def _slope(values: np.ndarray, axis: int) -> float:
+    """Mean difference of neighbors of `values` along `axis`, over the differences that are as large
+    as the largest one (rounding to integers aside), so that steps that a clip shortens do not
+    count; nan where the largest is not finite."""
     with np.errstate(invalid="ignore"):
-        steps = np.diff(made, axis=axis)
+        steps = np.diff(values, axis=axis)
     largest = np.abs(steps).max()
     if not np.isfinite(largest):
         return np.nan
-    rounded = 2.0 if (made == np.rint(made)).all() else 0.0
+    rounded = 2.0 if (values == np.rint(values)).all() else 0.0
     return float(steps[np.abs(steps) >= 0.999 * largest - rounded].mean())
 
 
-def _near(factors: list[int]) -> Iterator[tuple[int, ...]]:
-    """These factors, and those next to them."""
-    first, *rest = factors
+def _nearby_factors(factors: list[int]) -> Iterator[tuple[int, ...]]:
+    """`factors` and those that differ from them by the steps of NEAR."""
+    first, *remaining = factors
     for step in NEAR:
-        if not rest:
+        if not remaining:
             yield (first + step,)
-        for other in NEAR if rest else ():
-            yield first + step, rest[0] + other
+        for second_step in NEAR if remaining else ():
+            yield first + step, remaining[0] + second_step
 
 
 def _offsets(
-    total: np.ndarray, wanted: np.ndarray, bits: int, ends: tuple[int, int]
+    total: np.ndarray, expected: np.ndarray, bits: int, ends: tuple[int, int]
 ) -> tuple[int, int]:
-    """The least and the most that may be added so that all of `wanted` comes out."""
+    """(minimum, maximum) offset that can be added before the shift so that the result is
+    `expected` everywhere; the minimum is above the maximum where none can."""
     step, (low, high) = 1 << bits, ends
-    least = (wanted * step - total)[wanted > low]
-    most = ((wanted + 1) * step - 1 - total)[wanted < high]
-    if not least.size or not most.size:
+    min_offsets = (expected * step - total)[expected > low]
+    max_offsets = ((expected + 1) * step - 1 - total)[expected < high]
+    if not min_offsets.size or not max_offsets.size:
         return 1 << bits, 0
-    return int(least.max()), int(most.min())
+    return int(min_offsets.max()), int(max_offsets.min())
 
 
 def _fits(total: np.ndarray, offset: int, bits: int) -> bool:

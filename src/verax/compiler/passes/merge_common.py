@@ -18,15 +18,17 @@ def merge_common(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     Numeric effect: none; operators are pure functions. Nodes that make graph outputs are kept.
     """
     rewriter = Rewriter(graph, limit)
-    made: dict[tuple[Operator, tuple[str | None, ...]], tuple[str, ...]] = {}
+    computed: dict[tuple[Operator, tuple[str | None, ...]], tuple[str, ...]] = {}
     for node in graph.nodes:
         key = (node.op, tuple(rewriter.map(v) for v in node.inputs))
-        shown = any(v in graph.outputs for v in node.outputs)
-        if key in made and not shown and not rewriter.spent:
-            rewriter.replace(node, made[key], "merge_common")
+        is_output = any(v in graph.outputs for v in node.outputs)
+        if key in computed and not is_output and not rewriter.spent:
+            rewriter.replace(node, computed[key], "merge_common")
         else:
             rewriter.keep(node)
-            made.setdefault(key, tuple(v for v in map(rewriter.map, node.outputs) if v is not None))
+            computed.setdefault(
+                key, tuple(v for v in map(rewriter.map, node.outputs) if v is not None)
+            )
     return rewriter.finish()
 
 

@@ -100,20 +100,20 @@ class Merged:
 
 def _round(graph: Graph, limit: int | None) -> tuple[Graph, Trace]:
     """Merge every pair that shares no node with another."""
-    found: dict[str, Merged] = {}
+    merged_pairs: dict[str, Merged] = {}
     gone: set[str] = set()
     for node in graph.nodes:
-        if limit is not None and len(found) >= limit:
+        if limit is not None and len(merged_pairs) >= limit:
             break
         pair = _pair(graph, node)
         if pair is not None and not gone & {*pair[1], node.inputs[0]}:
-            found[node.outputs[0]] = pair[0]
+            merged_pairs[node.outputs[0]] = pair[0]
             gone |= {*pair[1], node.outputs[0]}
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         value = node.outputs[0]
-        if value in found:
-            rewriter.replace(node, _written(rewriter, node, found[value]), "merge_linear")
+        if value in merged_pairs:
+            rewriter.replace(node, _written(rewriter, node, merged_pairs[value]), "merge_linear")
         elif value not in gone:
             rewriter.keep(node)
     return rewriter.finish()
@@ -179,9 +179,9 @@ def linear_of(graph: Graph, node: Node) -> Linear | None:
         return None
     if isinstance(op, MatMul) and (weights.ndim != 2 or graph.types[x].rank < 2):
         return None
-    turned = not isinstance(op, Conv) and not (isinstance(op, Gemm) and op.trans_b)
+    is_in_out = not isinstance(op, Conv) and not (isinstance(op, Gemm) and op.trans_b)
     wide = weights.astype(np.float64)
-    wide = wide.T if turned else wide
+    wide = wide.T if is_in_out else wide
     value = node.inputs[2] if len(node.inputs) > 2 else None
     if value is None:
         return Linear(node, x, wide, None)

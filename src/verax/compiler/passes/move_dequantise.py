@@ -1,4 +1,4 @@
-"""What only moves or compares numbers does so with bytes, before they are dequantised."""
+"""What only moves or compares numbers does so with bytes, before they are dequantized."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from verax.compiler.passes.quantised import Factor, dequantised_by, swept
+from verax.compiler.passes.quantized import Factor, dequantized_by, swept
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -29,20 +29,20 @@ def move_dequantise(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
     with nothing. There is one scale, which is positive, and every byte comes back as itself: that
     is tried out when the network is compiled.
 
-    Numeric effect: none. Dequantising by a positive scale keeps the order of bytes.
+    Numeric effect: none. Dequantizing by a positive scale keeps the order of bytes.
     """
     rewriter = Rewriter(graph, limit)
-    held: dict[str, Factor] = {}  # new values that are dequantised bytes, of new names
+    dequantized: dict[str, Factor] = {}  # new values that are dequantized bytes, of new names
     for node in graph.nodes:
-        made = None if rewriter.spent else _undone(rewriter, node, held)
-        if made is not None:
-            rewriter.replace(node, made, "move_dequantise")
+        output = None if rewriter.spent else _moved_bytes(rewriter, node, dequantized)
+        if output is not None:
+            rewriter.replace(node, output, "move_dequantise")
             continue
         rewriter.keep(node)
-        factor = dequantised_by(graph, node)
+        factor = dequantized_by(graph, node)
         if factor is not None and factor.is_single:
             q = rewriter.values[factor.q]
-            held[rewriter.values[node.outputs[0]]] = dataclasses.replace(factor, q=q)
+            dequantized[rewriter.values[node.outputs[0]]] = dataclasses.replace(factor, q=q)
     return swept(graph, *rewriter.finish())
 
 
@@ -62,19 +62,20 @@ def example() -> Graph:
     )
 
 
-def _undone(rewriter: Rewriter, node: Node, held: dict[str, Factor]) -> str | None:
-    """The bytes that a QuantizeLinear gives back, moved; None for any other node."""
+def _moved_bytes(rewriter: Rewriter, node: Node, dequantized: dict[str, Factor]) -> str | None:
+    """The NEW value of the bytes that a QuantizeLinear restores, moved like the floats between;
+    None for any other node."""
     graph, op = rewriter.old, node.op
     source = node.inputs[0] or ""
     if not isinstance(op, QuantizeLinear):
         return None
     between = None
-    factor = held.get(rewriter.values[source])
+    factor = dequantized.get(rewriter.values[source])
     if factor is None:
         between = graph.producers.get(source)
         if between is None or not _keeps_bytes(graph, between):
             return None
-        factor = held.get(rewriter.values[between.inputs[0] or ""])
+        factor = dequantized.get(rewriter.values[between.inputs[0] or ""])
     if factor is None or not _is_inverse(graph, node, factor):
         return None
     if between is None:
@@ -107,7 +108,7 @@ def _may_be_empty(op: MaxPool) -> bool:
 
 
 def _is_inverse(graph: Graph, node: Node, factor: Factor) -> bool:
-    """Whether the QuantizeLinear gives every byte back that `factor` dequantises."""
+    """Whether the QuantizeLinear gives every byte back that `factor` dequantizes."""
     assert isinstance(node.op, QuantizeLinear)
     scale = graph.constants.get(node.inputs[1] or "")
     dtype = graph.types[node.outputs[0]].dtype

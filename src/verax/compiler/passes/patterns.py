@@ -1,5 +1,5 @@
 """Patterns over the nodes that make a value, and the rewriting of what matches: the common part of
-the passes that recognise an operator in its decomposition.
+the passes that recognize an operator in its decomposition.
 
 A pattern is data: `Product(X, Apply("Sigmoid", X))`. It is matched from its last node backwards.
 What holds for every match, so that no pass has to say it:
@@ -7,7 +7,7 @@ What holds for every match, so that no pass has to say it:
 C1  The operands of Add, Mul, Max and Min may stand in either order, and a `Product` in any
     association, with Pow for equal factors and Div for reciprocal ones.
 C2  A number is a constant of one element. `Is(v)` takes the float nearest to v of the constant's
-    type and no other: not its neighbour.
+    type and no other: not its neighbor.
 C3  Values are float32, of static shapes, and the last one has the shape of the leaf "x": no
     constant inside has widened anything.
 C4  What lies inside is read by nothing outside and is no output of the network.
@@ -42,11 +42,11 @@ class Match:
     bound: Mapping[str, Any] = field(default_factory=dict)
     nodes: frozenset[str] = frozenset()
 
-    def bind(self, name: str, found: Any) -> Iterator[Match]:
-        """This match where `name` is `found`; none where it is something else already."""
+    def bind(self, name: str, bound_value: Any) -> Iterator[Match]:
+        """This match with `name` bound to `bound_value`; nothing where it is bound otherwise."""
         if name not in self.bound:
-            yield dataclasses.replace(self, bound={**self.bound, name: found})
-        elif self.bound[name] == found:
+            yield dataclasses.replace(self, bound={**self.bound, name: bound_value})
+        elif self.bound[name] == bound_value:
             yield self
 
     def through(self, node: Node) -> Match:
@@ -59,7 +59,7 @@ class Pattern(Protocol):
     Two patterns are equal when they are one object: those are the factors that Pow may stand for.
     """
 
-    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]: ...
+    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,11 +68,11 @@ class Leaf:
 
     name: str
 
-    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
         if value is None or value in graph.constants:
             return
         if graph.types[value].dtype is DType.float32 and graph.types[value].is_static:
-            yield from found.bind(self.name, value)
+            yield from prior.bind(self.name, value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,19 +81,19 @@ class Parameter:
 
     name: str
 
-    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
         constant = graph.constants.get(value or "")
         if constant is not None and constant.dtype == np.float32:
-            yield from found.bind(self.name, value)
+            yield from prior.bind(self.name, value)
 
 
 @dataclass(frozen=True, eq=False)
 class Anything:
     """An operand that does not matter, as a shape whose effect the types tell."""
 
-    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
         if value is not None:
-            yield found
+            yield prior
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +102,10 @@ class Number:
 
     name: str
 
-    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
-        constant = _number(graph, value)
+    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+        constant = _scalar_constant(graph, value)
         if constant is not None:
-            yield from found.bind(self.name, float(constant))
+            yield from prior.bind(self.name, float(constant))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,18 +114,18 @@ class Is:
 
     value: float
 
-    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
-        constant = _number(graph, value)
+    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+        constant = _scalar_constant(graph, value)
         if constant is None:
             return
         nearest = constant.dtype.type(self.value)
         exact = constant.dtype.kind == "f" or float(nearest) == self.value
         if exact and constant == nearest:
-            yield found
+            yield prior
 
 
-def _number(graph: Graph, value: str | None) -> np.ndarray | None:
-    """A constant of one finite number, without axes."""
+def _scalar_constant(graph: Graph, value: str | None) -> np.ndarray | None:
+    """A constant of one finite number as an array without axes; None for other values."""
     constant = graph.constants.get(value or "")
     if constant is None or constant.size != 1 or constant.dtype.kind not in "fiu":
         return None
@@ -146,39 +146,39 @@ class Apply:
         object.__setattr__(self, "operands", operands)
         object.__setattr__(self, "attributes", tuple(attributes.items()))
 
-    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
-        node = _made(graph, value, self.kind)
+    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+        node = _float32_node(graph, value, self.kind)
         if node is None or node.op != REGISTRY[self.kind](**dict(self.attributes)):
             return
-        wanted = self.operands + (None,) * (len(node.inputs) - len(self.operands))
-        given = node.inputs + (None,) * (len(wanted) - len(node.inputs))
-        yield from _all(graph, wanted, given, found.through(node))
-        if self.kind in COMMUTES and len(given) == 2 and given[0] != given[1]:
-            yield from _all(graph, wanted, given[::-1], found.through(node))
+        patterns = self.operands + (None,) * (len(node.inputs) - len(self.operands))
+        actual = node.inputs + (None,) * (len(patterns) - len(node.inputs))
+        yield from _match_operands(graph, patterns, actual, prior.through(node))
+        if self.kind in COMMUTES and len(actual) == 2 and actual[0] != actual[1]:
+            yield from _match_operands(graph, patterns, actual[::-1], prior.through(node))
 
 
-def _made(graph: Graph, value: str | None, kind: str) -> Node | None:
-    """The node of a kind that makes a float32 value."""
+def _float32_node(graph: Graph, value: str | None, kind: str) -> Node | None:
+    """The node of operator `kind` whose only output is this float32 value; None for others."""
     node = graph.producers.get(value or "")
     if node is None or node.op.kind != kind or len(node.outputs) != 1:
         return None
     return node if graph.types[node.outputs[0]].dtype is DType.float32 else None
 
 
-def _all(
-    graph: Graph, wanted: Sequence[Pattern | None], given: Sequence[str | None], found: Match
+def _match_operands(
+    graph: Graph, patterns: Sequence[Pattern | None], actual: Sequence[str | None], prior: Match
 ) -> Iterator[Match]:
-    """Matches of all operands together."""
-    if not wanted:
-        yield found
+    """Matches in which every pattern matches its operand, in order."""
+    if not patterns:
+        yield prior
         return
-    first = wanted[0]
+    first = patterns[0]
     if first is None:
-        heads = iter((found,) if given[0] is None else ())
+        heads = iter((prior,) if actual[0] is None else ())
     else:
-        heads = first.match(graph, given[0], found)
+        heads = first.match(graph, actual[0], prior)
     for head in heads:
-        yield from _all(graph, wanted[1:], given[1:], head)
+        yield from _match_operands(graph, patterns[1:], actual[1:], head)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,8 +189,8 @@ class Reduce:
     operand: Pattern
     axes: str = "axes"
 
-    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
-        node = _made(graph, value, self.kind)
+    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+        node = _float32_node(graph, value, self.kind)
         if node is None or not isinstance(node.op, Reduction) or not node.op.keepdims:
             return
         x, over = (*node.inputs, None)[:2]
@@ -198,7 +198,7 @@ class Reduce:
             return
         rank = graph.types[x].rank
         axes = node.op.reduced_axes(rank, None if over is None else graph.constants[over])
-        for head in found.through(node).bind(self.axes, axes) if axes else ():
+        for head in prior.through(node).bind(self.axes, axes) if axes else ():
             yield from self.operand.match(graph, x, head)
 
 
@@ -211,9 +211,9 @@ class OneOf:
     def __init__(self, *patterns: Pattern) -> None:
         object.__setattr__(self, "patterns", patterns)
 
-    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
         for pattern in self.patterns:
-            yield from pattern.match(graph, value, found)
+            yield from pattern.match(graph, value, prior)
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,8 +223,8 @@ class Inverse:
     divisor: Pattern
     itself: Pattern
 
-    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
-        yield from self.itself.match(graph, value, found)
+    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+        yield from self.itself.match(graph, value, prior)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -236,34 +236,34 @@ class Product:
     def __init__(self, *factors: Pattern) -> None:
         object.__setattr__(self, "factors", factors)
 
-    def match(self, graph: Graph, value: str | None, found: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
         if len(self.factors) == 1:
-            yield from self.factors[0].match(graph, value, found)
+            yield from self.factors[0].match(graph, value, prior)
             return
-        if _made(graph, value, "Mul") is not None:
-            for left, right in _halves(self.factors):
-                yield from Apply("Mul", Product(*left), Product(*right)).match(graph, value, found)
-        elif _made(graph, value, "Div") is not None:
+        if _float32_node(graph, value, "Mul") is not None:
+            for left, right in _bipartitions(self.factors):
+                yield from Apply("Mul", Product(*left), Product(*right)).match(graph, value, prior)
+        elif _float32_node(graph, value, "Div") is not None:
             for i, factor in enumerate(self.factors):
                 divisor = _divisor(factor)
                 if divisor is not None:
-                    rest = Product(*self.factors[:i], *self.factors[i + 1 :])
-                    yield from Apply("Div", rest, divisor).match(graph, value, found)
+                    remaining = Product(*self.factors[:i], *self.factors[i + 1 :])
+                    yield from Apply("Div", remaining, divisor).match(graph, value, prior)
         elif len(set(self.factors)) == 1:
             power = Apply("Pow", self.factors[0], Is(len(self.factors)))
-            yield from power.match(graph, value, found)
+            yield from power.match(graph, value, prior)
 
 
-def _halves(
+def _bipartitions(
     factors: tuple[Pattern, ...],
 ) -> Iterator[tuple[tuple[Pattern, ...], tuple[Pattern, ...]]]:
-    """Every way to part factors in two, once: the first factor stays on the left, as Apply tries
-    the operands in either order."""
+    """(left, right) for each partition of `factors` into two, once: the first factor stays on the
+    left, as Apply tries the operands in either order."""
     seen = set()
-    for chosen in itertools.product((True, False), repeat=len(factors) - 1):
-        kept = (True, *chosen)
+    for sides in itertools.product((True, False), repeat=len(factors) - 1):
+        is_left = (True, *sides)
         left, right = (
-            tuple(f for f, k in zip(factors, kept) if k is side) for side in (True, False)
+            tuple(f for f, k in zip(factors, is_left) if k is side) for side in (True, False)
         )
         if right and (left, right) not in seen:
             seen.add((left, right))
@@ -325,44 +325,44 @@ class Rule:
     """What to look for, and what a match is; None when it is not, after all."""
 
     pattern: Pattern
-    made: Callable[[Graph, Match], Made | None]
+    build: Callable[[Graph, Match], Made | None]
 
 
-def recognise(
+def replace_matches(
     graph: Graph, limit: int | None, name: str, rules: Sequence[Rule]
 ) -> tuple[Graph, Trace]:
-    """Replace what matches a rule by one node, the largest part that does; the earliest first."""
-    found: dict[str, tuple[Made, frozenset[str]]] = {}
+    """Replace each match of a rule by one node: a node's largest match, first nodes first."""
+    matched: dict[str, tuple[Made, frozenset[str]]] = {}
     claimed: set[str] = set()
     for node in reversed(graph.nodes):
         if node.outputs[0] in claimed:
             continue
-        for made, nodes in _matches(graph, node, rules):
+        for replacement, nodes in _rule_matches(graph, node, rules):
             if not nodes & claimed:
-                found[node.outputs[0]] = made, nodes
+                matched[node.outputs[0]] = replacement, nodes
                 claimed |= nodes
                 break
-    roots = [n.outputs[0] for n in graph.nodes if n.outputs and n.outputs[0] in found][:limit]
-    chosen = set(roots)
-    inner = {v for root in roots for v in found[root][1]} - chosen
+    roots = [n.outputs[0] for n in graph.nodes if n.outputs and n.outputs[0] in matched][:limit]
+    replaced = set(roots)
+    inner = {v for root in roots for v in matched[root][1]} - replaced
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         value = node.outputs[0]
         if value in inner:
             continue
-        if value not in chosen:
+        if value not in replaced:
             rewriter.keep(node)
             continue
-        op, operands = found[value][0]
+        op, operands = matched[value][0]
         inputs = [
             rewriter.constant(v) if isinstance(v, np.ndarray) else rewriter.map(v) for v in operands
         ]
-        whole = rewriter.add(op, inputs, node.name, rewriter.names(node))
-        rewriter.replace(node, whole, name)
+        output = rewriter.add(op, inputs, node.name, rewriter.names(node))
+        rewriter.replace(node, output, name)
     return rewriter.finish()
 
 
-def _matches(
+def _rule_matches(
     graph: Graph, node: Node, rules: Sequence[Rule]
 ) -> Iterator[tuple[Made, frozenset[str]]]:
     value = node.outputs[0]
@@ -371,9 +371,9 @@ def _matches(
             x = match.bound["x"]
             if graph.types[x] != graph.types[value] or not _is_private(graph, match, value):
                 continue
-            made = rule.made(graph, match)
-            if made is not None:
-                yield made, match.nodes
+            replacement = rule.build(graph, match)
+            if replacement is not None:
+                yield replacement, match.nodes
 
 
 def _is_private(graph: Graph, match: Match, last: str) -> bool:

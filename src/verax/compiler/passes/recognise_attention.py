@@ -8,7 +8,7 @@ C2  The first product's right factor is K with its last two axes exchanged, by a
 C3  The scale is one number, times the scores or dividing them, before the mask.
 C4  The mask widens nothing and comes after the scale: Add, or Where with one number.
 C5  What lies inside is read by nothing outside and is no output of the network.
-C6  Heads of keys and values are the queries' own, one for all, or shared by neighbours.
+C6  Heads of keys and values are the queries' own, one for all, or shared by neighbors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from verax.records.trace import Trace
 
 
 def recognise_attention(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    """Recognise attention in its parts, with the transpositions of heads around it.
+    """Recognize attention in its parts, with the transpositions of heads around it.
 
     Given:  %t = Transpose(perm=(0, 2, 3, 1))(%k); %s = Mul()(MatMul()(%q, %t), 0.125)
             %p = Softmax(axis=3)(Add()(%s, %mask)); %y = MatMul()(%p, %v)
@@ -46,21 +46,21 @@ def recognise_attention(graph: Graph, limit: int | None = None) -> tuple[Graph, 
     Numeric effect: none. The operator is these parts, each in its order; scores and shares are only
     kept from memory.
     """
-    found: dict[str, _Match] = {}
+    matches: dict[str, _Match] = {}
     claimed: set[str] = set()
     for node in graph.nodes:
         match = _match(graph, node, claimed)
-        if match is not None and (limit is None or len(found) < limit):
-            found[match.root] = match
+        if match is not None and (limit is None or len(matches) < limit):
+            matches[match.root] = match
             claimed |= match.inner | {match.root}
-    inner = {v for match in found.values() for v in match.inner}
+    inner = {v for match in matches.values() for v in match.inner}
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         value = node.outputs[0] if node.outputs else ""
         if value in inner:
             continue
-        if value in found:
-            _write(rewriter, node, found[value])
+        if value in matches:
+            _write(rewriter, node, matches[value])
         else:
             rewriter.keep(node)
     return rewriter.finish()
@@ -123,8 +123,8 @@ def _write(rewriter: Rewriter, node: Node, match: _Match) -> None:
         elif match.inverted:
             mask = rewriter.add(Not(), [mask])
         inputs.append(mask)
-    whole = rewriter.add(match.op, inputs, node.name, rewriter.names(node))
-    rewriter.replace(node, whole, "recognise_attention")
+    output = rewriter.add(match.op, inputs, node.name, rewriter.names(node))
+    rewriter.replace(node, output, "recognise_attention")
 
 
 def _match(graph: Graph, node: Node, claimed: set[str]) -> _Match | None:
@@ -132,7 +132,7 @@ def _match(graph: Graph, node: Node, claimed: set[str]) -> _Match | None:
     if node.op.kind != "MatMul":
         return None
     value, between, zeros = _filled(graph, node.inputs[0])
-    shares = _made(graph, value, "Softmax")
+    shares = _float32_node(graph, value, "Softmax")
     if shares is None or not isinstance(shares.op, Softmax):
         return None
     rank = graph.types[shares.outputs[0]].rank
@@ -149,7 +149,7 @@ def _match(graph: Graph, node: Node, claimed: set[str]) -> _Match | None:
     return None
 
 
-def _made(graph: Graph, value: str | None, kind: str) -> Node | None:
+def _float32_node(graph: Graph, value: str | None, kind: str) -> Node | None:
     """The node of a kind that makes a float32 value of static shape (C1)."""
     node = graph.producers.get(value or "")
     if node is None or node.op.kind != kind:
@@ -173,15 +173,15 @@ def _filled(graph: Graph, value: str | None) -> tuple[str | None, frozenset[str]
     """(shares, values from there to `value`, which fields of Attention say what 0 stands for): of
     NaN, as PyTorch writes it, by IsNaN; of masked rows, as we write it, by their maximum; ONNX's
     Attention has a Where whose truths may all be known to be false."""
-    where = _made(graph, value, "Where")
-    if where is None or value is None:
+    select = _float32_node(graph, value, "Where")
+    if select is None or value is None:
         return value, frozenset(), {}
-    truths, number, shares = where.inputs
-    zero, test = _number(graph, number), graph.producers.get(truths or "")
-    known = graph.constants.get(truths or "")
+    truths, fill, shares = select.inputs
+    zero, test = _scalar_constant(graph, fill), graph.producers.get(truths or "")
+    constant_truths = graph.constants.get(truths or "")
     if graph.types[shares or ""] != graph.types[value]:
         return value, frozenset(), {}
-    if known is not None and not known.any():
+    if constant_truths is not None and not constant_truths.any():
         return shares, frozenset({value}), {}
     is_zero = zero == 0 and math.copysign(1, zero) > 0
     if test is None or not is_zero:
@@ -196,10 +196,13 @@ def _filled(graph: Graph, value: str | None) -> tuple[str | None, frozenset[str]
 
 def _tested_maximum(graph: Graph, test: Node, shares: str | None) -> str | None:
     """The maximum of each row of scores, where `test` asks whether it is -inf; else None."""
-    softmax, numbers = _made(graph, shares, "Softmax"), [_number(graph, v) for v in test.inputs]
+    softmax, numbers = (
+        _float32_node(graph, shares, "Softmax"),
+        [_scalar_constant(graph, v) for v in test.inputs],
+    )
     if test.op.kind != "Equal" or softmax is None or -math.inf not in numbers:
         return None
-    top = _made(graph, test.inputs[1 - numbers.index(-math.inf)], "ReduceMax")
+    top = _float32_node(graph, test.inputs[1 - numbers.index(-math.inf)], "ReduceMax")
     if top is None or top.inputs[0] != softmax.inputs[0]:
         return None
     rank, axes = graph.types[softmax.outputs[0]].rank, graph.constants.get(top.inputs[1] or "")
@@ -207,31 +210,34 @@ def _tested_maximum(graph: Graph, test: Node, shares: str | None) -> str | None:
     return top.outputs[0] if last and top.op.attributes()["keepdims"] else None
 
 
-def _number(graph: Graph, value: str | None) -> float | None:
+def _scalar_constant(graph: Graph, value: str | None) -> float | None:
     """A constant of one element that is no NaN."""
     constant = graph.constants.get(value or "")
     if constant is None or constant.size != 1 or constant.dtype != np.float32:
         return None
-    number = float(constant.reshape(()))
-    return None if math.isnan(number) else number
+    scalar = float(constant.reshape(()))
+    return None if math.isnan(scalar) else scalar
 
 
 def _scores(graph: Graph, value: str | None) -> Iterator[_Scores]:
-    """Every way to read what Softmax takes as masked scores (C4)."""
+    """Readings of the input of Softmax as masked scores (C4), one at a time."""
     yield from _scaled(graph, value)
-    add, where = _made(graph, value, "Add"), _made(graph, value, "Where")
+    add, select = _float32_node(graph, value, "Add"), _float32_node(graph, value, "Where")
     shape = graph.types[value or ""].dims
-    found: list[tuple[str | None, str | None, float, bool]] = []
+    masked_scores: list[tuple[str | None, str | None, float, bool]] = []
     if add is not None:
         a, b = add.inputs
-        found += [(a, b, -math.inf, False), (b, a, -math.inf, False)]
-    if where is not None:
-        mask, kept, other = where.inputs
-        for scores, number, inverted in ((kept, other, False), (other, kept, True)):
-            hidden = _number(graph, number)
+        masked_scores += [(a, b, -math.inf, False), (b, a, -math.inf, False)]
+    if select is not None:
+        mask, chosen_scores, fill_scores = select.inputs
+        for scores, fill, inverted in (
+            (chosen_scores, fill_scores, False),
+            (fill_scores, chosen_scores, True),
+        ):
+            hidden = _scalar_constant(graph, fill)
             if hidden is not None:
-                found.append((scores, mask, hidden, inverted))
-    for scores, mask, hidden, inverted in found:
+                masked_scores.append((scores, mask, hidden, inverted))
+    for scores, mask, hidden, inverted in masked_scores:
         if graph.types[scores or ""].dims != shape or not graph.types[mask or ""].is_static:
             continue
         for inside in _scaled(graph, scores):
@@ -246,18 +252,18 @@ def _scores(graph: Graph, value: str | None) -> Iterator[_Scores]:
 
 def _scaled(graph: Graph, value: str | None) -> Iterator[_Scores]:
     """Scores, times or by one number (C3)."""
-    product = _made(graph, value, "MatMul")
+    product = _float32_node(graph, value, "MatMul")
     if product is not None:
         yield _Scores(product, frozenset())
-    mul, div = _made(graph, value, "Mul"), _made(graph, value, "Div")
-    found: list[tuple[str | None, float | None, float | None]] = []
+    mul, div = _float32_node(graph, value, "Mul"), _float32_node(graph, value, "Div")
+    products: list[tuple[str | None, float | None, float | None]] = []
     if mul is not None:
         a, b = mul.inputs
-        found += [(a, _number(graph, b), 1.0), (b, _number(graph, a), 1.0)]
+        products += [(a, _scalar_constant(graph, b), 1.0), (b, _scalar_constant(graph, a), 1.0)]
     if div is not None:
-        found.append((div.inputs[0], 1.0, _number(graph, div.inputs[1])))
-    for scores, scale, divisor in found:
-        product = _made(graph, scores, "MatMul")
+        products.append((div.inputs[0], 1.0, _scalar_constant(graph, div.inputs[1])))
+    for scores, scale, divisor in products:
+        product = _float32_node(graph, scores, "MatMul")
         if product is None or graph.types[scores or ""] != graph.types[value or ""]:
             continue
         if scale is not None and math.isfinite(scale) and divisor:
@@ -280,36 +286,36 @@ def _operands(
     zeros: dict[str, bool],
 ) -> _Match | None:
     """Where queries, keys, values and the result lie (C2). zeros: the fields of `_filled`."""
-    parts = [
+    named_values = [
         ("q", scores.product.inputs[0]),
         ("k", scores.product.inputs[1]),
         ("v", node.inputs[1]),
     ]
     rank, root = graph.types[node.outputs[0]].rank, node.outputs[0]
-    if any(v is None or graph.types[v].rank != rank for _, v in parts):
+    if any(v is None or graph.types[v].rank != rank for _, v in named_values):
         return None
     swapped, inside, operands = _swapped(rank), "", []
-    for part, value in parts:
+    for name, value in named_values:
         source, perm = str(value), tuple(range(rank))
-        transpose = None if value in claimed else _made(graph, value, "Transpose")
+        transpose = None if value in claimed else _float32_node(graph, value, "Transpose")
         if transpose is not None:
             source, perm = str(transpose.inputs[0]), _perm(graph, transpose)
-        if part == "k":  # its last two axes are exchanged besides
+        if name == "k":  # its last two axes are exchanged besides
             perm = (*perm[:-2], perm[-1], perm[-2])
         if perm == swapped:
-            inside += part
-        elif part != "k":
+            inside += name
+        elif name != "k":
             source = str(value)
         elif perm != tuple(range(rank)):
             return None
         if source != value and _read_once(graph, str(value)):
             inner.add(str(value))
-        operands.append(_unshared(graph, source, rank - (2 if part in inside else 3), inner))
+        operands.append(_unshared(graph, source, rank - (2 if name in inside else 3), inner))
     after = graph.consumers.get(root, ())
-    turned = after[0] if _read_once(graph, root) else node
-    if isinstance(turned.op, Transpose) and _perm(graph, turned) == swapped:
+    last_transpose = after[0] if _read_once(graph, root) else node
+    if isinstance(last_transpose.op, Transpose) and _perm(graph, last_transpose) == swapped:
         inner.add(root)
-        inside, root = f"{inside}y", turned.outputs[0]
+        inside, root = f"{inside}y", last_transpose.outputs[0]
     op = Attention(
         scale=scores.scale,
         divisor=scores.divisor,
@@ -341,16 +347,16 @@ def _perm(graph: Graph, node: Node) -> tuple[int, ...]:
 
 
 def _is_triangle(graph: Graph, mask: str, scores: _Scores) -> bool:
-    """Whether a mask of truths hides just what is later."""
+    """True if a constant bool mask [.., rows, columns] hides exactly the later keys."""
     constant = graph.constants.get(mask)
     if constant is None or constant.dtype != np.bool_:
         return False
     rows, columns = graph.types[scores.product.outputs[0]].shape[-2:]
     if constant.size != rows * columns or constant.ndim < 2:
         return False
-    kept = np.logical_not(constant) if scores.inverted else constant
-    return kept.shape[-2:] == (rows, columns) and np.array_equal(
-        kept.reshape(rows, columns), np.tri(rows, columns, dtype=np.bool_)
+    visible = np.logical_not(constant) if scores.inverted else constant
+    return visible.shape[-2:] == (rows, columns) and np.array_equal(
+        visible.reshape(rows, columns), np.tri(rows, columns, dtype=np.bool_)
     )
 
 
@@ -379,13 +385,15 @@ def _unshared(graph: Graph, value: str, axis: int, inner: set[str]) -> str:
 def _gathered(graph: Graph, node: Node, axis: int) -> str | None:
     source, index = node.inputs[:2]
     assert isinstance(node.op, Gather) and source is not None
-    which, type_ = graph.constants.get(index or ""), graph.types[source]
-    if which is None or which.ndim != 1 or node.op.axis % type_.rank != axis:
+    indices, type_ = graph.constants.get(index or ""), graph.types[source]
+    if indices is None or indices.ndim != 1 or node.op.axis % type_.rank != axis:
         return None
     own = type_.dims[axis]
-    if not isinstance(own, int) or not own or which.size % own:
+    if not isinstance(own, int) or not own or indices.size % own:
         return None
-    return source if np.array_equal(which, np.repeat(np.arange(own), which.size // own)) else None
+    return (
+        source if np.array_equal(indices, np.repeat(np.arange(own), indices.size // own)) else None
+    )
 
 
 def _expanded(graph: Graph, before: Node, expand: Node, node: Node, axis: int) -> str | None:
@@ -395,17 +403,17 @@ def _expanded(graph: Graph, before: Node, expand: Node, node: Node, axis: int) -
     types = [graph.types[v or ""] for v in chain]
     if source is None or not all(t.is_static for t in types):
         return None
-    own, unit, wide, whole = (t.shape for t in types)
-    if len(own) != len(whole) or len(wide) != len(own) + 1:
+    own, unit, wide, merged = (t.shape for t in types)
+    if len(own) != len(merged) or len(wide) != len(own) + 1:
         return None
     head, tail = own[: axis + 1], own[axis + 1 :]
     times = wide[axis + 1]
     fits = unit == (*head, 1, *tail) and wide == (*head, times, *tail)
-    return source if fits and whole == (*own[:axis], own[axis] * times, *tail) else None
+    return source if fits and merged == (*own[:axis], own[axis] * times, *tail) else None
 
 
 def _is_valid(graph: Graph, match: _Match) -> bool:
-    """C1, C4 and C6 by the types: batches are whole or one for all."""
+    """True if C1, C4 and C6 hold for the types: every operand has all batches, or one for all."""
     types = [graph.types[v] for v in match.operands]
     if any(t.dtype is not DType.float32 or not t.is_static or 0 in t.shape for t in types):
         return False
@@ -414,13 +422,13 @@ def _is_valid(graph: Graph, match: _Match) -> bool:
         return False
     result = graph.types[match.root]
     shapes = [
-        (*s[:-3], s[-2], s[-3], s[-1]) if part in match.op.heads_inside else s
-        for s, part in zip([*(t.shape for t in types), result.shape], "qkvy")
+        (*s[:-3], s[-2], s[-3], s[-1]) if name in match.op.heads_inside else s
+        for s, name in zip([*(t.shape for t in types), result.shape], "qkvy")
     ]
     q, k, v, y = shapes
     if rank > 2 and (q[-3] != y[-3] or q[-3] % k[-3] or q[-3] % v[-3]):
         return False
-    whole = math.prod(y[:-3])
+    all_batches = math.prod(y[:-3])
     batches = [math.prod(s[:-3]) for s in shapes]
     if match.mask is not None:
         mask = graph.types[match.mask]
@@ -429,4 +437,4 @@ def _is_valid(graph: Graph, match: _Match) -> bool:
         if len(wide) != rank or any(a not in (1, b) for a, b in zip(wide, scores)):
             return False
         batches.append(math.prod(wide[:-3]))
-    return all(b in (1, whole) for b in batches)
+    return all(b in (1, all_batches) for b in batches)

@@ -14,7 +14,7 @@ from verax.compiler.passes.patterns import (
     Product,
     Rule,
     X,
-    recognise,
+    replace_matches,
 )
 from verax.ir.graph import Graph
 from verax.ir.text import parse_graph
@@ -34,7 +34,7 @@ GELU_TANH = Product(X, HALF, Apply("Add", Apply("Tanh", CURVE), ONE))
 
 
 def recognise_gelu(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    """Recognise Gelu in its parts, with erf or with the tanh formula.
+    """Recognize Gelu in its parts, with erf or with the tanh formula.
 
     Given:  %e = Erf()(Div()(%x, 1.4142135)); %y = Mul()(Mul()(%x, Add()(%e, 1)), 0.5)
     Result: %y = Gelu()(%x)
@@ -50,7 +50,7 @@ def recognise_gelu(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace
         Rule(GELU, lambda graph, match: _gelu(match, "none")),
         Rule(GELU_TANH, lambda graph, match: _gelu(match, "tanh")),
     ]
-    return recognise(graph, limit, "recognise_gelu", rules)
+    return replace_matches(graph, limit, "recognise_gelu", rules)
 
 
 def example() -> Graph:

@@ -1,4 +1,4 @@
-"""Layer normalisation written out in means, squares and a root."""
+"""Layer normalization written out in means, squares and a root."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verax.compiler.passes.patterns import (
     averages,
     mean,
     over_root,
-    recognise,
+    replace_matches,
     square,
     trailing,
 )
@@ -53,7 +53,7 @@ LAYER_NORM = OneOf(
 
 
 def recognise_layer_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    """Recognise LayerNormalization in its parts.
+    """Recognize LayerNormalization in its parts.
 
     Given:  %m = ReduceMean()(%x, [-1]); %d = Sub()(%x, %m); %v = ReduceMean()(Pow()(%d, 2), [-1])
             %y = Add()(Mul()(Div()(%d, Sqrt()(Add()(%v, 1e-5))), %scale), %bias)
@@ -68,7 +68,7 @@ def recognise_layer_norm(graph: Graph, limit: int | None = None) -> tuple[Graph,
     multiplies with the reciprocal of the root, and scale and bias are one fused step; within the
     rounding of the parts.
     """
-    return recognise(graph, limit, "recognise_layer_norm", [Rule(LAYER_NORM, _layer_norm)])
+    return replace_matches(graph, limit, "recognise_layer_norm", [Rule(LAYER_NORM, _layer_norm)])
 
 
 def example() -> Graph:

@@ -21,7 +21,7 @@ from verax.compiler.passes.patterns import (
     X,
     over,
     over_root,
-    recognise,
+    replace_matches,
     root,
     square,
 )
@@ -54,7 +54,7 @@ ABSOLUTE = Product(X, _over_spread(_at_least(TOTAL, "floor")))
 
 
 def recognise_lp_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    """Recognise LpNormalization in its parts: x over its norm along one axis, guarded.
+    """Recognize LpNormalization in its parts: x over its norm along one axis, guarded.
 
     Given:  %n = Clip()(ReduceL2()(%x, [1]), 1e-12); %y = Div()(%x, Expand()(%n, %shape))
     Result: %y = LpNormalization(axis=1, p=2, floor=1e-12)(%x)
@@ -69,7 +69,7 @@ def recognise_lp_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Tr
         Rule(EUCLIDEAN, lambda graph, match: _lp_norm(match, 2)),
         Rule(ABSOLUTE, lambda graph, match: _lp_norm(match, 1)),
     ]
-    return recognise(graph, limit, "recognise_lp_norm", rules)
+    return replace_matches(graph, limit, "recognise_lp_norm", rules)
 
 
 def example() -> Graph:

@@ -1,4 +1,4 @@
-"""Normalisation by the root of the mean square written out in its parts."""
+"""Normalization by the root of the mean square written out in its parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verax.compiler.passes.patterns import (
     averages,
     mean,
     over_root,
-    recognise,
+    replace_matches,
     square,
     trailing,
 )
@@ -32,7 +32,7 @@ RMS_NORM = OneOf(Product(X, INVERSE, Parameter("scale")), Product(X, INVERSE))
 
 
 def recognise_rms_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    """Recognise RMSNormalization in its parts.
+    """Recognize RMSNormalization in its parts.
 
     Given:  %s = ReduceMean()(Pow()(%x, 2), [-1]); %r = Sqrt()(Add()(%s, 1e-6))
             %y = Mul()(Div()(%x, %r), %scale)
@@ -45,7 +45,7 @@ def recognise_rms_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, T
     Numeric effect: the same function over the reals, within the rounding of the parts: the
     reciprocal of the root is multiplied with.
     """
-    return recognise(graph, limit, "recognise_rms_norm", [Rule(RMS_NORM, _rms_norm)])
+    return replace_matches(graph, limit, "recognise_rms_norm", [Rule(RMS_NORM, _rms_norm)])
 
 
 def example() -> Graph:

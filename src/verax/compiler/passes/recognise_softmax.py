@@ -11,7 +11,7 @@ from verax.compiler.passes.patterns import (
     Rule,
     X,
     over,
-    recognise,
+    replace_matches,
     trailing,
 )
 from verax.ir.graph import Graph
@@ -26,7 +26,7 @@ LOG_SOFTMAX = Apply("Sub", BELOW, Apply("Log", TOTAL))
 
 
 def recognise_softmax(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    """Recognise Softmax and LogSoftmax in their parts.
+    """Recognize Softmax and LogSoftmax in their parts.
 
     Given:  %e = Exp()(Sub()(%x, ReduceMax()(%x, [1]))); %y = Div()(%e, ReduceSum()(%e, [1]))
     Result: %y = Softmax(axis=1)(%x)
@@ -43,7 +43,7 @@ def recognise_softmax(graph: Graph, limit: int | None = None) -> tuple[Graph, Tr
         Rule(SOFTMAX, lambda graph, match: _along(graph, match, Softmax)),
         Rule(LOG_SOFTMAX, lambda graph, match: _along(graph, match, LogSoftmax)),
     ]
-    return recognise(graph, limit, "recognise_softmax", rules)
+    return replace_matches(graph, limit, "recognise_softmax", rules)
 
 
 def example() -> Graph:

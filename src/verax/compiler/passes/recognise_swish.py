@@ -17,7 +17,7 @@ from verax.compiler.passes.patterns import (
     Rule,
     X,
     over,
-    recognise,
+    replace_matches,
 )
 from verax.ir.graph import Graph
 from verax.ir.text import parse_graph
@@ -41,7 +41,7 @@ HARD_SWISH = OneOf(
 
 
 def recognise_swish(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    """Recognise Swish (SiLU) in x sigmoid(alpha x), and HardSwish in x HardSigmoid(x).
+    """Recognize Swish (SiLU) in x sigmoid(alpha x), and HardSwish in x HardSigmoid(x).
 
     Given:  %g = Sigmoid()(Mul()(%x, 1.702)); %y = Mul()(%x, %g)
     Result: %y = Swish(alpha=1.702)(%x)
@@ -55,7 +55,7 @@ def recognise_swish(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
         Rule(SWISH, lambda graph, match: _swish(match)),
         Rule(HARD_SWISH, lambda graph, match: (HardSwish(), (match.bound["x"],))),
     ]
-    return recognise(graph, limit, "recognise_swish", rules)
+    return replace_matches(graph, limit, "recognise_swish", rules)
 
 
 def example() -> Graph:

@@ -39,8 +39,8 @@ def reduce_strength(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
     """
     rewriter = Rewriter(graph, limit)
     for node in graph.nodes:
-        shown = any(v in graph.outputs for v in node.outputs)
-        index = None if rewriter.spent or shown else _handed_on(rewriter, node)
+        is_output = any(v in graph.outputs for v in node.outputs)
+        index = None if rewriter.spent or is_output else _identity_input(rewriter, node)
         reciprocal = None if rewriter.spent or index is not None else _reciprocal(rewriter, node)
         if index is not None:
             source = rewriter.map(node.inputs[index])
@@ -48,8 +48,8 @@ def reduce_strength(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
             rewriter.replace(node, source, "reduce_strength")
         elif reciprocal is not None:
             inputs = [rewriter.map(node.inputs[0]), rewriter.constant(reciprocal)]
-            made = rewriter.add(Mul(), inputs, node.name, rewriter.names(node))
-            rewriter.replace(node, made, "reduce_strength")
+            output = rewriter.add(Mul(), inputs, node.name, rewriter.names(node))
+            rewriter.replace(node, output, "reduce_strength")
         else:
             rewriter.keep(node)
     return rewriter.finish()
@@ -78,25 +78,25 @@ def _constants(rewriter: Rewriter, node: Node) -> list[np.ndarray | None]:
     return [rewriter.constant_of(rewriter.map(v)) for v in node.inputs]
 
 
-def _handed_on(rewriter: Rewriter, node: Node) -> int | None:
-    """Which input the node gives back whatever that input holds; None: it computes."""
+def _identity_input(rewriter: Rewriter, node: Node) -> int | None:
+    """Index of the input that the node returns unchanged for all values; None where it computes."""
     graph = rewriter.old
     constants = _constants(rewriter, node)
     if isinstance(node.op, Clip):
-        places = [0]
+        indices = [0]
     elif len(node.inputs) == 2 and type(node.op) in UNITS:
-        places = [0, 1] if isinstance(node.op, COMMUTES) else [0]
+        indices = [0, 1] if isinstance(node.op, COMMUTES) else [0]
     else:
         return None
-    for place in places:
-        value, others = node.inputs[place], [i for i in range(len(constants)) if i != place]
+    for index in indices:
+        value, other_indices = node.inputs[index], [i for i in range(len(constants)) if i != index]
         if value is None or graph.types[value] != graph.types[node.outputs[0]]:
             continue
         if not graph.types[value].is_static or not _is_ordinary(graph, node):
             continue
-        given = [(i, constants[i]) for i in others if node.inputs[i] is not None]
-        if all(c is not None and _is_unit(node.op, i, c) for i, c in given):
-            return place
+        constant_inputs = [(i, constants[i]) for i in other_indices if node.inputs[i] is not None]
+        if all(c is not None and _is_unit(node.op, i, c) for i, c in constant_inputs):
+            return index
     return None
 
 

@@ -19,19 +19,19 @@ def remove_dead_code(graph: Graph, limit: int | None = None) -> tuple[Graph, Tra
     Numeric effect: none.
     """
     needed = set(graph.outputs)
-    kept = []
+    live_nodes = []
     records: list[Rewrite] = []
     for node in reversed(graph.nodes):
         if any(v in needed for v in node.outputs) or len(records) == limit:
-            kept.append(node)
+            live_nodes.append(node)
             needed.update(v for v in node.inputs if v is not None)
         else:
             records.append(rewrite_of(node, "remove_dead_code"))
     constants = {v: a for v, a in graph.constants.items() if v in needed}
-    alive = {*graph.inputs, *constants, *(v for n in kept for v in n.outputs)}
+    alive = {*graph.inputs, *constants, *(v for n in live_nodes for v in n.outputs)}
     types = {v: t for v, t in graph.types.items() if v in alive}
     result = dataclasses.replace(
-        graph, nodes=tuple(reversed(kept)), constants=constants, types=types
+        graph, nodes=tuple(reversed(live_nodes)), constants=constants, types=types
     )
     return result, Trace({v: v for v in alive}, numbered(records))
 

@@ -25,8 +25,8 @@ def remove_identity(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
             and len(node.outputs) == 1
         )
         source = node.inputs[0] if node.inputs else None
-        shown = node.outputs[0] in graph.outputs
-        if not plain or source is None or shown or rewriter.spent:
+        is_output = node.outputs[0] in graph.outputs
+        if not plain or source is None or is_output or rewriter.spent:
             rewriter.keep(node)
         else:
             mapped = rewriter.map(source)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from verax.compiler.passes.quantised import swept
+from verax.compiler.passes.quantized import swept
 from verax.ir.graph import Graph
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -31,7 +31,7 @@ def scale_quantised(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
     Through Add and Relu down to products with constants, to DequantizeLinear of one scale and to
     constants, where nothing else reads what lies between.
 
-    Numeric effect: a constant is rounded once more, and the quotient not at all. What is quantised
+    Numeric effect: a constant is rounded once more, and the quotient not at all. What is quantized
     moves by two roundings of the terms added, which is less than what float32 itself may do.
     """
     rewriter = Rewriter(graph, limit)
@@ -48,8 +48,8 @@ def scale_quantised(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
             continue
         one = rewriter.constant(np.ones((), np.float32))
         inputs = [build(rewriter), one, *(rewriter.map(v) for v in node.inputs[2:])]
-        made = rewriter.add(node.op, inputs, node.name, rewriter.names(node))
-        rewriter.replace(node, made, "scale_quantised")
+        output = rewriter.add(node.op, inputs, node.name, rewriter.names(node))
+        rewriter.replace(node, output, "scale_quantised")
     return swept(graph, *rewriter.finish())
 
 
@@ -81,9 +81,9 @@ def _divided(graph: Graph, value: str, scale: float, depth: int) -> Build | None
     if node is None or not alone or not depth or str(graph.types[value].dtype) != "float32":
         return None
     if isinstance(node.op, Relu | Add):
-        parts = [_divided(graph, v or "", scale, depth - 1) for v in node.inputs]
-        ready = [p for p in parts if p is not None]
-        if len(ready) < len(parts):
+        builds = [_divided(graph, v or "", scale, depth - 1) for v in node.inputs]
+        ready = [p for p in builds if p is not None]
+        if len(ready) < len(builds):
             return None
         return lambda r: r.add(node.op, [p(r) for p in ready], node.name)
     if isinstance(node.op, Mul):
@@ -91,17 +91,19 @@ def _divided(graph: Graph, value: str, scale: float, depth: int) -> Build | None
             factor = graph.constants.get(node.inputs[i] or "")
             build = None if factor is None else _constant(factor, scale)
             if build is not None:
-                other, moved = node.inputs[1 - i] or "", build
-                return lambda r: r.add(node.op, [r.map(other), moved(r)], node.name)
+                addend, build_divided = node.inputs[1 - i] or "", build
+                return lambda r: r.add(node.op, [r.map(addend), build_divided(r)], node.name)
         return None
     if isinstance(node.op, DequantizeLinear) and not node.op.block_size:
         own = graph.constants.get(node.inputs[1] or "")
-        moved_ = None if own is None else _constant(own, scale)
-        if moved_ is None:
+        build_constant = None if own is None else _constant(own, scale)
+        if build_constant is None:
             return None
-        op, build_ = dataclasses.replace(node.op), moved_
-        rest = node.inputs[2:]
-        return lambda r: r.add(op, [r.map(node.inputs[0]), build_(r), *map(r.map, rest)], node.name)
+        op, build_ = dataclasses.replace(node.op), build_constant
+        clip_bounds = node.inputs[2:]
+        return lambda r: r.add(
+            op, [r.map(node.inputs[0]), build_(r), *map(r.map, clip_bounds)], node.name
+        )
     return None
 
 

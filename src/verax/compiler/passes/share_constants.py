@@ -23,14 +23,14 @@ def share_constants(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
     """
     rewriter = Rewriter(graph, limit)
     alike = Counter(_form(array) for array in graph.constants.values())
-    kept: dict[tuple[object, int], list[str]] = {}
+    representatives: dict[tuple[object, int], list[str]] = {}
     for value, array in graph.constants.items():
         if alike[_form(array)] == 1 or value in graph.outputs:
             continue
-        found = kept.setdefault((_form(array), _checksum(array)), [])
-        same = next((v for v in found if same_bits(graph.constants[v], array)), None)
+        same_checksum = representatives.setdefault((_form(array), _checksum(array)), [])
+        same = next((v for v in same_checksum if same_bits(graph.constants[v], array)), None)
         if same is None:
-            found.append(value)
+            same_checksum.append(value)
         elif not rewriter.spent:
             rewriter.values[value] = rewriter.values[same]
             rewriter.record_values([value, same], f"share_constants: {value!r} is {same!r}")

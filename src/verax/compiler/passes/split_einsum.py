@@ -37,34 +37,37 @@ def split_einsum(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
             rewriter.keep(node)
             continue
         values = [rewriter.map(v) for v in node.inputs]
-        for number, (first, second, equation) in enumerate(steps, 1):
+        for index, (first, second, equation) in enumerate(steps, 1):
             pair = [values[first], values[second]]
             values = [v for i, v in enumerate(values) if i not in (first, second)]
-            names = rewriter.names(node) if number == len(steps) else []
-            name = node.name if number == len(steps) else ""
+            names = rewriter.names(node) if index == len(steps) else []
+            name = node.name if index == len(steps) else ""
             values.append(rewriter.add(Einsum(equation=equation), pair, name, names))
-        (made,) = values
-        assert made is not None
-        rewriter.replace(node, made, "split_einsum")
+        (last_output,) = values
+        assert last_output is not None
+        rewriter.replace(node, last_output, "split_einsum")
     return rewriter.finish()
 
 
 def chain(graph: Graph, node: Node) -> list[tuple[int, int, str]] | None:
-    """(place, place, equation) of each product: the two places go, the result comes last. None for
-    nodes that stay as they are."""
+    """(first, second, equation) of each product: both indices are removed from the list of terms
+    and the result is appended. None for nodes that stay as they are."""
     types = graph.input_types(node)
     if not isinstance(node.op, Einsum) or len(types) < 3:
         return None
-    known = [t for t in types if t is not None and t.is_static and 0 not in t.shape]
-    if len(known) < len(types) or known[0].dtype not in (DType.float32, DType.float64):
+    static_types = [t for t in types if t is not None and t.is_static and 0 not in t.shape]
+    if len(static_types) < len(types) or static_types[0].dtype not in (
+        DType.float32,
+        DType.float64,
+    ):
         return None
-    named, output = node.op.axis_labels([t.rank for t in known])
+    named, output = node.op.axis_labels([t.rank for t in static_types])
     labels = list(dict.fromkeys(label for term in (*named, output) for label in term))
     if len(labels) > len(string.ascii_letters) or any(len(set(t)) < len(t) for t in named):
         return None
     letter = dict(zip(labels, string.ascii_letters))
     sizes: dict[str, int] = {}
-    for term, type_ in zip(named, known, strict=True):
+    for term, type_ in zip(named, static_types, strict=True):
         for label, size in zip(term, type_.shape, strict=True):
             sizes[letter[label]] = max(size, sizes.get(letter[label], 1))
     terms: list[Term] = [tuple(letter[label] for label in term) for term in named]
@@ -74,11 +77,15 @@ def chain(graph: Graph, node: Node) -> list[tuple[int, int, str]] | None:
         first, second = min(
             combinations(range(len(terms)), 2), key=lambda p: _cost(terms, p, sizes)
         )
-        rest = [t for i, t in enumerate(terms) if i not in (first, second)]
-        made = _left(terms[first], terms[second], [*rest, last]) if rest else last
-        given = ",".join("".join(terms[i]) for i in (first, second))
-        steps.append((first, second, f"{given}->{''.join(made)}"))
-        terms = [*rest, made]
+        other_terms = [t for i, t in enumerate(terms) if i not in (first, second)]
+        output_term = (
+            _remaining_labels(terms[first], terms[second], [*other_terms, last])
+            if other_terms
+            else last
+        )
+        input_terms = ",".join("".join(terms[i]) for i in (first, second))
+        steps.append((first, second, f"{input_terms}->{''.join(output_term)}"))
+        terms = [*other_terms, output_term]
     return steps
 
 
@@ -87,10 +94,10 @@ def _cost(terms: Sequence[Term], pair: tuple[int, int], sizes: dict[str, int]) -
     return math.prod(sizes[label] for label in {*terms[pair[0]], *terms[pair[1]]})
 
 
-def _left(first: Term, second: Term, others: Sequence[Term]) -> Term:
-    """What the product of two keeps: labels that another has, in the order of their appearance."""
-    wanted = {label for term in others for label in term}
-    return tuple(label for label in dict.fromkeys((*first, *second)) if label in wanted)
+def _remaining_labels(first: Term, second: Term, other_terms: Sequence[Term]) -> Term:
+    """Labels of the product of two terms: those that another term reads, in order of appearance."""
+    read_labels = {label for term in other_terms for label in term}
+    return tuple(label for label in dict.fromkeys((*first, *second)) if label in read_labels)
 
 
 def example() -> Graph:

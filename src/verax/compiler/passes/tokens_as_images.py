@@ -68,7 +68,7 @@ class _Mover:
     def __init__(self, graph: Graph, limit: int | None) -> None:
         self.graph, self.rewriter = graph, Rewriter(graph, limit)
         self.late: dict[str, tuple[str, bool]] = {}
-        self.shown = {*graph.outputs, *graph.updates.values()}
+        self.graph_outputs = {*graph.outputs, *graph.updates.values()}
 
     def run(self) -> tuple[Graph, Trace]:
         for node in self.graph.nodes:
@@ -76,7 +76,7 @@ class _Mover:
                 continue
             for value in node.inputs:
                 if value in self.late and value not in self.rewriter.values:
-                    self._settle(value)
+                    self._emit_tokens(value)
             if self.rewriter.spent or not (self._starts(node) or self._from_tokens(node)):
                 self.rewriter.keep(node)
         return self.rewriter.finish()
@@ -89,34 +89,34 @@ class _Mover:
         value, (first, tokens) = node.outputs[0], late[0]
         if isinstance(node.op, Transpose) and not tokens:
             self.late[value] = first, True
-            if value in self.shown:
-                self._settle(value)
+            if value in self.graph_outputs:
+                self._emit_tokens(value)
             return True
         types = self.rewriter.new.types
-        if not isinstance(node.op, Elementwise) or value in self.shown:
+        if not isinstance(node.op, Elementwise) or value in self.graph_outputs:
             return False
         if any(is_token != tokens or types[i] != types[first] for i, is_token in late):
             return False
         if not all(v is None or v in self.late or self._is_number(v) for v in node.inputs):
             return False
-        inputs = [self.late[v][0] if v in self.late else self._number(v) for v in node.inputs]
+        inputs = [self.late[v][0] if v in self.late else self._scalar(v) for v in node.inputs]
         self.late[value] = self.rewriter.add(node.op, inputs, node.name), tokens
         return True
 
-    def _settle(self, value: str) -> None:
-        """Make tokens of an image."""
+    def _emit_tokens(self, value: str) -> None:
+        """Emit the pending value [n, tokens, c] from its image [n, c, height, width, ...]."""
         image, tokens = self.late[value]
         assert tokens, "rows are read by what is late, too"
         rank = self.rewriter.new.types[image].rank
         last = self.rewriter.add(Transpose(perm=(0, *range(2, rank), 1)), [image])
         names = [value] if value not in self.rewriter.new.types else []
-        wanted = self.rewriter.constant(np.array(self.graph.types[value].shape, np.int64))
-        self.rewriter.values[value] = self.rewriter.add(Reshape(), [last, wanted], "", names)
+        shape = self.rewriter.constant(np.array(self.graph.types[value].shape, np.int64))
+        self.rewriter.values[value] = self.rewriter.add(Reshape(), [last, shape], "", names)
 
     def _is_number(self, value: str) -> bool:
         return value in self.graph.constants and self.graph.constants[value].size == 1
 
-    def _number(self, value: str | None) -> str | None:
+    def _scalar(self, value: str | None) -> str | None:
         """A constant of one element, without axes: it may have more than an image."""
         if value is None:
             return None
@@ -127,17 +127,17 @@ class _Mover:
         source, value = node.inputs[0] if node.inputs else None, node.outputs[0]
         if not isinstance(node.op, _VIEWS) or source is None or source in self.graph.constants:
             return False
-        if not _is_row(self.graph, image=source, row=value) or not self._ends_turned(value):
+        if not _is_row(self.graph, image=source, row=value) or not self._ends_in_transposes(value):
             return False
         self.late[value] = self.rewriter.map(source) or "", False
         self.rewriter.record(node, "tokens_as_images")
         return True
 
-    def _ends_turned(self, row: str) -> bool:
-        """Whether elementwise nodes and then Transposes are all that follows."""
+    def _ends_in_transposes(self, row: str) -> bool:
+        """True if every path from `row` is elementwise nodes and then a Transpose."""
         graph, rows, ends = self.graph, [row], False
         for value in rows:
-            if value in self.shown:
+            if value in self.graph_outputs:
                 return False
             for node in graph.consumers.get(value, ()):
                 if isinstance(node.op, Transpose) and _perm(node, 3) == _LAST_TWO:
@@ -146,31 +146,34 @@ class _Mover:
                     return False
                 elif node.outputs[0] not in rows:
                     rows.append(node.outputs[0])
-        known = {*rows}
+        all_rows = {*rows}
         return ends and all(
-            v in known or self._is_number(v)
-            for made in rows[1:]
-            for v in graph.producers[made].inputs
+            v in all_rows or self._is_number(v)
+            for row_value in rows[1:]
+            for v in graph.producers[row_value].inputs
             if v is not None
         )
 
     def _from_tokens(self, node: Node) -> bool:
-        """A Reshape of turned tokens to an image: an image of pixels, turned."""
+        """True if the node reshapes transposed tokens to an image; it then becomes a Reshape to
+        [n, height, width, c] and a Transpose."""
         source, value = node.inputs[0] if node.inputs else None, node.outputs[0]
-        turned = self.graph.producers.get(source or "")
-        if turned is None or not isinstance(node.op, _VIEWS) or value in self.graph.outputs:
+        transpose = self.graph.producers.get(source or "")
+        if transpose is None or not isinstance(node.op, _VIEWS) or value in self.graph.outputs:
             return False
-        if not isinstance(turned.op, Transpose) or _perm(turned, 3) != _LAST_TWO:
+        if not isinstance(transpose.op, Transpose) or _perm(transpose, 3) != _LAST_TWO:
             return False
         if not _is_row(self.graph, image=value, row=source or ""):
             return False
-        tokens = self.rewriter.map(turned.inputs[0]) or ""
+        tokens = self.rewriter.map(transpose.inputs[0]) or ""
         n, c, *space = self.graph.types[value].shape
-        wanted = self.rewriter.constant(np.array((n, *space, c), np.int64))
-        pixels = self.rewriter.add(Reshape(), [tokens, wanted], node.name)
+        shape = self.rewriter.constant(np.array((n, *space, c), np.int64))
+        pixels = self.rewriter.add(Reshape(), [tokens, shape], node.name)
         names = self.rewriter.names(node)
-        made = self.rewriter.add(Transpose(perm=_first(len(space))), [pixels], turned.name, names)
-        self.rewriter.replace(node, made, "tokens_as_images")
+        output = self.rewriter.add(
+            Transpose(perm=_first(len(space))), [pixels], transpose.name, names
+        )
+        self.rewriter.replace(node, output, "tokens_as_images")
         return True
 
 
@@ -186,9 +189,9 @@ def _perm(node: Node, rank: int) -> tuple[int, ...]:
 
 
 def _is_row(graph: Graph, image: str, row: str) -> bool:
-    """Whether `row` [n, c, pixels] holds the elements of `image` [n, c, height, width, ...]."""
-    whole, flat = graph.types[image], graph.types[row]
-    if not whole.is_static or not flat.is_static or flat.rank != 3 or whole.rank < 4:
+    """True if `row` is [n, c, pixels] with the elements of `image` [n, c, height, width, ...]."""
+    image_type, flat = graph.types[image], graph.types[row]
+    if not image_type.is_static or not flat.is_static or flat.rank != 3 or image_type.rank < 4:
         return False
-    n, c, *space = whole.shape
-    return 0 not in whole.shape and flat.shape == (n, c, math.prod(space))
+    n, c, *space = image_type.shape
+    return 0 not in image_type.shape and flat.shape == (n, c, math.prod(space))

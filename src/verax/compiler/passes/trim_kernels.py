@@ -28,8 +28,8 @@ def trim_kernels(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """
     rewriter = Rewriter(graph, limit)
     for node in graph.nodes:
-        kept = None if rewriter.spent else _kept(graph, node)
-        if kept is None:
+        tap_ranges = None if rewriter.spent else _reached_taps(graph, node)
+        if tap_ranges is None:
             rewriter.keep(node)
             continue
         assert isinstance(node.op, Conv)
@@ -37,17 +37,17 @@ def trim_kernels(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
         pads = tuple(
             (begin - lo * d, end - (k - hi) * d)
             for (begin, end), (lo, hi), k, d in zip(
-                windows.pads, kept, windows.kernel_shape, windows.dilations, strict=True
+                windows.pads, tap_ranges, windows.kernel_shape, windows.dilations, strict=True
             )
         )
-        shape = tuple(hi - lo for lo, hi in kept)
+        shape = tuple(hi - lo for lo, hi in tap_ranges)
         op = dataclasses.replace(node.op, pads=pads, kernel_shape=shape)
         weights = graph.constants[node.inputs[1] or ""]
-        middle = weights[(slice(None),) * 2 + tuple(slice(lo, hi) for lo, hi in kept)]
+        middle = weights[(slice(None),) * 2 + tuple(slice(lo, hi) for lo, hi in tap_ranges)]
         inputs = [rewriter.map(v) for v in node.inputs]
         inputs[1] = rewriter.constant(np.ascontiguousarray(middle))
-        made = rewriter.add(op, inputs, node.name, rewriter.names(node))
-        rewriter.replace(node, made, "trim_kernels")
+        output = rewriter.add(op, inputs, node.name, rewriter.names(node))
+        rewriter.replace(node, output, "trim_kernels")
     return rewriter.finish()
 
 
@@ -70,15 +70,15 @@ def _windows(graph: Graph, node: Node) -> Windows:
     return node.op.spatial(x, w)
 
 
-def _kept(graph: Graph, node: Node) -> list[tuple[int, int]] | None:
-    """Per axis the positions [first, last) that are kept; None where all are, or must be."""
+def _reached_taps(graph: Graph, node: Node) -> list[tuple[int, int]] | None:
+    """(first, end) of the kernel positions per axis that meet data; None where all must stay."""
     if not isinstance(node.op, Conv) or node.inputs[1] not in graph.constants:
         return None
     types = [t for t in graph.input_types(node) if t is not None]
     if not all(t.is_static for t in types):
         return None
     windows = _windows(graph, node)
-    found = [
+    tap_ranges = [
         _reached(*axis)
         for axis in zip(
             windows.input,
@@ -90,9 +90,9 @@ def _kept(graph: Graph, node: Node) -> list[tuple[int, int]] | None:
             strict=True,
         )
     ]
-    if all(hi - lo == k for (lo, hi), k in zip(found, windows.kernel_shape, strict=True)):
+    if all(hi - lo == k for (lo, hi), k in zip(tap_ranges, windows.kernel_shape, strict=True)):
         return None
-    return found if np.isfinite(graph.constants[node.inputs[1] or ""]).all() else None
+    return tap_ranges if np.isfinite(graph.constants[node.inputs[1] or ""]).all() else None
 
 
 def _reached(

@@ -35,7 +35,7 @@ CHOOSING = frozenset({"GlobalMaxPool", "MaxPool"})
 
 
 def widen_halves(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    """Compute products, pools, normalisations and the like of float16 and bfloat16 in float32.
+    """Compute products, pools, normalizations and the like of float16 and bfloat16 in float32.
 
     Given:  %y = Conv()(%x, %w) of float16
     Result: %y = Cast(to='float16')(Conv()(Cast(to='float32')(%x), %v))   with %v = %w in float32
@@ -48,20 +48,20 @@ def widen_halves(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     rounded once.
     """
     rewriter, wide = Rewriter(graph, limit), dict[str, str]()
-    taken = _taken(graph)
-    shared = {v for v in graph.producers if _is_read_both_ways(graph, v, taken)}
+    widened = _widened_nodes(graph)
+    shared = {v for v in graph.producers if _is_read_both_ways(graph, v, widened)}
     for node in graph.nodes:
         if rewriter.spent:
             for value in {*node.inputs} & wide.keys() - rewriter.values.keys():
-                rewriter.values[value or ""] = _halved(rewriter, value, wide) or ""
+                rewriter.values[value or ""] = _narrowed(rewriter, value, wide) or ""
             rewriter.keep(node)
             continue
-        if node.outputs[0] in taken:
+        if node.outputs[0] in widened:
             _compute_wide(rewriter, node, wide)
         elif any(v in wide for v in node.inputs) and isinstance(node.op, Elementwise):
-            halves = [_halved(rewriter, v, wide) for v in node.inputs]
-            made = rewriter.add_all(node.op, halves, node.name, rewriter.names(node))
-            rewriter.replace(node, made, "widen_halves")
+            operands = [_narrowed(rewriter, v, wide) for v in node.inputs]
+            outputs = rewriter.add_all(node.op, operands, node.name, rewriter.names(node))
+            rewriter.replace(node, outputs, "widen_halves")
         else:
             rewriter.keep(node)
         for value in shared & {*node.outputs}:
@@ -79,13 +79,13 @@ def _compute_wide(rewriter: Rewriter, node: Node, wide: dict[str, str]) -> None:
         rewriter.drop(node, "widen_halves")
         return
     results, names = rewriter.add_all(node.op, inputs), rewriter.names(node)
-    made = [
+    outputs = [
         rewriter.add(Cast(to=types[old].dtype), [new], node.name if not i else "", [name])
         if types[old].dtype in HALVES
         else new
         for i, (old, new, name) in enumerate(zip(node.outputs, results, names, strict=True))
     ]
-    rewriter.replace(node, made, "widen_halves")
+    rewriter.replace(node, outputs, "widen_halves")
     if node.op.kind in CHOOSING and types[node.outputs[0]].dtype in HALVES:
         wide[node.outputs[0]] = results[0]
 
@@ -112,30 +112,32 @@ def _is_widened(graph: Graph, node: Node) -> bool:
     return not isinstance(node.op, ScatterElements | ScatterND) or node.op.reduction != "none"
 
 
-def _taken(graph: Graph) -> set[str]:
-    """The nodes that are computed in float32, by their first outputs."""
-    found: set[str] = set()
-    kept = {*graph.outputs, *graph.updates.values()}
+def _widened_nodes(graph: Graph) -> set[str]:
+    """First outputs of the nodes that are computed in float32."""
+    widened: set[str] = set()
+    graph_outputs = {*graph.outputs, *graph.updates.values()}
     for node in reversed(graph.nodes):
-        halves = [v for v in node.outputs if graph.types[v].dtype in HALVES]
-        readers = [n for v in halves for n in graph.consumers.get(v, ())]
-        moved = node.op.kind in MOVING and readers and not kept & {*halves}
-        if _is_widened(graph, node) or (moved and all(n.outputs[0] in found for n in readers)):
-            found.add(node.outputs[0])
-    return found
+        narrow_outputs = [v for v in node.outputs if graph.types[v].dtype in HALVES]
+        readers = [n for v in narrow_outputs for n in graph.consumers.get(v, ())]
+        moves_only = node.op.kind in MOVING and readers and not graph_outputs & {*narrow_outputs}
+        if _is_widened(graph, node) or (
+            moves_only and all(n.outputs[0] in widened for n in readers)
+        ):
+            widened.add(node.outputs[0])
+    return widened
 
 
-def _is_read_both_ways(graph: Graph, value: str, taken: set[str]) -> bool:
-    """Whether a value of 16 bits is read in float32 and, by elementwise operators alone, as it
-    is."""
+def _is_read_both_ways(graph: Graph, value: str, widened: set[str]) -> bool:
+    """True if some readers of a 16-bit value are computed in float32 and all others are
+    elementwise operators in 16 bits."""
     readers = graph.consumers.get(value, ())
-    wide = [node.outputs[0] in taken for node in readers]
+    wide = [node.outputs[0] in widened for node in readers]
     if value in graph.outputs or graph.types[value].dtype not in HALVES or not any(wide):
         return False
     return not all(wide) and all(w or isinstance(n.op, Elementwise) for n, w in zip(readers, wide))
 
 
-def _halved(rewriter: Rewriter, value: str | None, wide: dict[str, str]) -> str | None:
+def _narrowed(rewriter: Rewriter, value: str | None, wide: dict[str, str]) -> str | None:
     """The value in 16 bits, made of the same in float32 where that is kept."""
     if value not in wide:
         return rewriter.map(value)

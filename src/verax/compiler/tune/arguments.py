@@ -66,11 +66,11 @@ def arguments(spec: Spec) -> list[Argument]:
 
 
 def drawn(dtype: str, count: int, seed: int) -> np.ndarray:
-    """`count` numbers of a type, no two runs of them alike, none of them special."""
+    """Array [count] of pseudorandom finite numbers of `dtype`; the seed decides them."""
     rng = np.random.default_rng(seed)
     if dtype.startswith(("float", "bfloat")):
-        made = rng.standard_normal(count, np.float32)
-        return made.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+        normal = rng.standard_normal(count, np.float32)
+        return normal.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     low, high = INTEGERS.get(dtype, (0 if dtype.startswith("u") else OTHER_INTEGERS[0], 200))
     return rng.integers(low, high, count).astype(dtype)
 
@@ -99,11 +99,11 @@ def _of_sum(
 def _of_paired(spec: ConvSpec) -> list[Argument]:
     shape = known(spec.filters), known(spec.channels), *spec.kernel
     size = int(np.prod(shape))
-    made = pack_paired(drawn("int8", size, seed_of("weights 0")).reshape(shape), spec)
-    first, _, *rest = _of_sum(spec, spec.epilogue, spec.bias, lambda _: made.main)
+    packed = pack_paired(drawn("int8", size, seed_of("weights 0")).reshape(shape), spec)
+    first, _, *remaining = _of_sum(spec, spec.epilogue, spec.bias, lambda _: packed.main)
     at = 2 + spec.bias
-    found = [first, Argument("int8", lambda _: made.main), *rest]
-    return [*found[:at], Argument("int8", lambda _: made.further), *found[at:]]
+    arguments = [first, Argument("int8", lambda _: packed.main), *remaining]
+    return [*arguments[:at], Argument("int8", lambda _: packed.further), *arguments[at:]]
 
 
 def _conv_weights(spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
@@ -114,18 +114,18 @@ def _conv_weights(spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
     shape = (filters, channels, *spec.kernel)
     images = known(spec.batch) if spec.weight_strides[0] != 0 else 1
     size = int(np.prod(shape))
-    made = [
+    by_image = [
         drawn(spec.types.weights, size, seed_of(f"weights {i}")).reshape(shape)
         for i in range(images)
     ]
-    return np.concatenate([pack_conv_weights(w, spec, schedule) for w in made])
+    return np.concatenate([pack_conv_weights(w, spec, schedule) for w in by_image])
 
 
 def _factors(spec: GemmSpec, schedule: ConvSchedule) -> np.ndarray:
     count = 1 if spec.constant_b else known(spec.outer) * known(spec.inner)
     size = known(spec.k) * known(spec.n)
-    made = [drawn(spec.types.weights, size, seed_of(f"factor {i}")) for i in range(count)]
-    return np.concatenate([pack_b(b, spec, schedule) for b in made])
+    matrices = [drawn(spec.types.weights, size, seed_of(f"factor {i}")) for i in range(count)]
+    return np.concatenate([pack_b(b, spec, schedule) for b in matrices])
 
 
 def _of_attention(spec: AttentionSpec) -> list[Argument]:
@@ -136,8 +136,10 @@ def _of_attention(spec: AttentionSpec) -> list[Argument]:
         count = shared.outer * (spec.outer - 1) + heads
 
         def content(schedule: AttentionSchedule) -> np.ndarray:
-            made = (drawn("float32", columns * depth, seed_of(f"{name} {i}")) for i in range(count))
-            return np.concatenate([pack_b(b, one, panels(schedule)) for b in made])
+            matrices = (
+                drawn("float32", columns * depth, seed_of(f"{name} {i}")) for i in range(count)
+            )
+            return np.concatenate([pack_b(b, one, panels(schedule)) for b in matrices])
 
         return Argument("float32", content)
 

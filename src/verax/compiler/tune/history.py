@@ -39,7 +39,7 @@ SEEN = 1 << 12
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
+class ChosenSchedule:
     """What was found best for a kernel. kernel: `canonical.digest` of its spec; schedule: the name
     of its type and its fields; gain: time of the schedule chosen by rule, by this one's."""
 
@@ -99,10 +99,10 @@ class History:
                     raise OSError("it is no file")
                 if not _is_history(stream.read(LOOKED_AT)):
                     raise OSError("none of its lines is one of a history")
-                found = self._indexed(stream)
-                before = found.size
+                contents = self._indexed(stream)
+                before = contents.size
                 stream.seek(before)
-                found = found.after(stream.read())
+                contents = contents.after(stream.read())
         except FileNotFoundError:
             return Contents()
         except OSError as error:
@@ -111,38 +111,38 @@ class History:
                 place=str(self.path),
                 next_step="name another file, or move this one away",
             ) from error
-        if found.size - before > LONG:
-            self._write_index(found)
-        return found
+        if contents.size - before > LONG:
+            self._write_index(contents)
+        return contents
 
     def _indexed(self, stream: Any) -> Contents:
-        """What an index says of the file's beginning; nothing without one that belongs to it."""
+        """Contents of the file's beginning by its index; empty without a matching index."""
         try:
-            told = json.loads(plain_bytes(self.index_path))
-            covered = told["bytes"]
-            if told["schema"] != INDEX or told["ends"] != _ends(stream, covered):
+            index = json.loads(plain_bytes(self.index_path))
+            covered = index["bytes"]
+            if index["schema"] != INDEX or index["ends"] != _ends(stream, covered):
                 return Contents()
-            chosen = [_chosen(entry) for entry in told["chosen"]]
-            counts = [told[name] for name in ("lines", "later", "unreadable")]
-            if any(type(n) is not int or abs(n) >= MOST for n in counts) or None in chosen:
+            schedules = [_chosen_schedule(entry) for entry in index["chosen"]]
+            counts = [index[name] for name in ("lines", "later", "unreadable")]
+            if any(type(n) is not int or abs(n) >= MOST for n in counts) or None in schedules:
                 return Contents()
-            return Contents(tuple(c for c in chosen if c), covered, *counts)
+            return Contents(tuple(c for c in schedules if c), covered, *counts)
         except (VeraxError, OSError, ValueError, TypeError, KeyError, RecursionError):
             return Contents()
 
-    def _write_index(self, found: Contents) -> None:
+    def _write_index(self, contents: Contents) -> None:
         with contextlib.suppress(OSError, VeraxError), self.path.open("rb") as stream:
-            told = {
+            index = {
                 "schema": INDEX,
-                "bytes": found.size,
-                "ends": _ends(stream, found.size),
-                "lines": found.lines,
-                "later": found.later,
-                "unreadable": found.unreadable,
-                "chosen": [chosen_line(c) for c in found.chosen],
+                "bytes": contents.size,
+                "ends": _ends(stream, contents.size),
+                "lines": contents.lines,
+                "later": contents.later,
+                "unreadable": contents.unreadable,
+                "chosen": [chosen_line(c) for c in contents.schedules],
             }
             with atomic_write(self.index_path, durable=False) as out:
-                out.write(json.dumps(told, separators=(",", ":")).encode())
+                out.write(json.dumps(index, separators=(",", ":")).encode())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,67 +150,74 @@ class Contents:
     """What a history says. chosen: the last word for each kernel on each host; size: bytes that
     were read; lines: of this version; later: of others; unreadable: of none."""
 
-    chosen: tuple[Chosen, ...] = ()
+    schedules: tuple[ChosenSchedule, ...] = ()
     size: int = 0
     lines: int = 0
     later: int = 0
     unreadable: int = 0
 
     def after(self, data: bytes) -> Contents:
-        """With the whole lines of `data`, which follow. A last line without an end is being
-        written, or its writer was killed: it is looked at when it has ended."""
-        whole = data[: data.rfind(b"\n") + 1]
-        latest = {(c.kernel, c.host): c for c in self.chosen}
+        """These contents extended by the complete lines of `data`, which follow in the file. A last
+        line without an end is ignored until it has one: it is being written, or its writer died."""
+        complete = data[: data.rfind(b"\n") + 1]
+        latest = {(c.kernel, c.host): c for c in self.schedules}
         lines, later, unreadable = self.lines, self.later, self.unreadable
-        for text in whole.split(b"\n")[:-1]:
+        for text in complete.split(b"\n")[:-1]:
             entry = _parsed(text)
             if entry is None:
                 unreadable += bool(text.strip())
             elif entry.get("schema") != LINE:
                 later += 1
             else:
-                found = _chosen(entry) if entry.get("kind") == "chosen" else None
-                if found is None and entry.get("kind") == "chosen":
+                schedule = _chosen_schedule(entry) if entry.get("kind") == "chosen" else None
+                if schedule is None and entry.get("kind") == "chosen":
                     unreadable += 1
                     continue
                 lines += 1
-                if found is not None:
-                    latest[found.kernel, found.host] = found
-        read = self.size + len(whole)
+                if schedule is not None:
+                    latest[schedule.kernel, schedule.host] = schedule
+        read = self.size + len(complete)
         return Contents(tuple(latest.values()), read, lines, later, unreadable)
 
 
-def chosen_line(chosen: Chosen) -> dict[str, Any]:
-    """As it is written."""
-    kind, fields = chosen.schedule
+def chosen_line(entry: ChosenSchedule) -> dict[str, Any]:
+    """The entry as a JSON object of the history's format."""
+    kind, fields = entry.schedule
     return {
         "kind": "chosen",
-        "kernel": chosen.kernel,
-        "host": dataclasses.asdict(chosen.host),
+        "kernel": entry.kernel,
+        "host": dataclasses.asdict(entry.host),
         "schedule": [kind, dict(fields)],
-        "gain": chosen.gain,
+        "gain": entry.gain,
     }
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
-    """A line as an object of a history of any version; None if it is something else."""
+    """A line as a JSON object of a history of any version; None if it is something else."""
     try:
-        found = json.loads(text)
+        data = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    schema = found.get("schema") if isinstance(found, dict) else None
-    return found if isinstance(schema, str) and schema.startswith(FAMILY) else None
+    schema = data.get("schema") if isinstance(data, dict) else None
+    return data if isinstance(schema, str) and schema.startswith(FAMILY) else None
 
 
-def _chosen(entry: Any) -> Chosen | None:
-    """A chosen line; None where something is missing or of another type."""
+def _chosen_schedule(entry: Any) -> ChosenSchedule | None:
+    """A line of kind "chosen"; None where a field is missing or of another type."""
     try:
         host = dict(entry["host"])
         host["caches"] = tuple(host["caches"])
-        made = Host(**host)
+        parsed_host = Host(**host)
         kind, fields = entry["schedule"]
-        texts = [entry["kernel"], kind, made.target, made.processor, made.family, made.code]
-        numbers = [made.threads, *made.caches]
+        texts = [
+            entry["kernel"],
+            kind,
+            parsed_host.target,
+            parsed_host.processor,
+            parsed_host.family,
+            parsed_host.code,
+        ]
+        numbers = [parsed_host.threads, *parsed_host.caches]
         gain = entry["gain"]
         values = list(fields.values())
     except (TypeError, KeyError, ValueError, AttributeError):
@@ -221,7 +228,9 @@ def _chosen(entry: Any) -> Chosen | None:
         and all(type(v) in (str, bool) or _is_number(v) for v in values)
         and _is_number(gain)
     )
-    return Chosen(entry["kernel"], made, (kind, fields), float(gain)) if sound else None
+    return (
+        ChosenSchedule(entry["kernel"], parsed_host, (kind, fields), float(gain)) if sound else None
+    )
 
 
 def _is_number(value: Any) -> bool:

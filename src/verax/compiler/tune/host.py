@@ -28,20 +28,20 @@ class Host:
     @staticmethod
     def here(target: Target, threads: int) -> Host:
         """This machine."""
-        made = f"{target.name} {target.triple} {target.cpu} {target.features}"
+        target_text = f"{target.name} {target.triple} {target.cpu} {target.features}"
         name, family = processor_name(), processor_family()
-        return Host(made, name, family, cache_sizes(), threads, code_digest())
+        return Host(target_text, name, family, cache_sizes(), threads, code_digest())
 
-    def unlike(self, other: Host) -> str:
+    def unlike(self, measured_on: Host) -> str:
         """In what a measurement of `other` is not one for this host though it is of its family, in
         words; "another machine" if it is not, "" if it is exactly for this one."""
-        if (self.target, self.family) != (other.target, other.family):
+        if (self.target, self.family) != (measured_on.target, measured_on.family):
             return ANOTHER
-        if (self.processor, self.caches) != (other.processor, other.caches):
+        if (self.processor, self.caches) != (measured_on.processor, measured_on.caches):
             return "another processor of the family"
-        if self.threads != other.threads:
-            return f"{other.threads} threads"
-        return "" if self.code == other.code else "another version of Verax"
+        if self.threads != measured_on.threads:
+            return f"{measured_on.threads} threads"
+        return "" if self.code == measured_on.code else "another version of Verax"
 
 
 ANOTHER = "another machine"

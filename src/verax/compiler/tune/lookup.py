@@ -16,7 +16,7 @@ from verax.base.errors import UsageError
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec, admits, space_of
 from verax.compiler.kernels.target import Target
-from verax.compiler.tune.history import Chosen, Contents, History
+from verax.compiler.tune.history import ChosenSchedule, Contents, History
 from verax.compiler.tune.host import ANOTHER, Host
 
 
@@ -26,16 +26,18 @@ def encoded(schedule: Schedule) -> tuple[str, dict[str, Any]]:
     return type(schedule).__name__, dataclasses.asdict(schedule)
 
 
-def decoded(spec: Spec, target: Target, said: tuple[str, Mapping[str, Any]]) -> Schedule | None:
-    """The schedule, if it is one that the kernel of `spec` may have."""
-    space, (kind, fields) = space_of(spec, target), said
+def decoded(
+    spec: Spec, target: Target, encoded_schedule: tuple[str, Mapping[str, Any]]
+) -> Schedule | None:
+    """The schedule that `encoded` gives so; None where the kernel of `spec` does not admit it."""
+    space, (kind, fields) = space_of(spec, target), encoded_schedule
     if space is None or kind != space.schedule.__name__:
         return None
     types = {f.name: f.type for f in dataclasses.fields(space.schedule)}
     if {name: type(v).__name__ for name, v in fields.items()} != types:
         return None
-    made: Schedule = space.schedule(**fields)
-    return made if admits(spec, target, made) else None
+    decoded_schedule: Schedule = space.schedule(**fields)
+    return decoded_schedule if admits(spec, target, decoded_schedule) else None
 
 
 class Tuned:
@@ -43,66 +45,66 @@ class Tuned:
 
     def __init__(self, contents: Contents, target: Target, threads: int) -> None:
         self.target, self.host = target, Host.here(target, threads)
-        self._exact: dict[str, Chosen] = {}
+        self._exact: dict[str, ChosenSchedule] = {}
         self._family: dict[str, str] = {}
-        for chosen in contents.chosen:
-            unlike = self.host.unlike(chosen.host)
+        for entry in contents.schedules:
+            unlike = self.host.unlike(entry.host)
             if not unlike:
-                self._exact[chosen.kernel] = chosen
+                self._exact[entry.kernel] = entry
             elif unlike != ANOTHER:
-                self._family[chosen.kernel] = unlike
+                self._family[entry.kernel] = unlike
 
     @cached_property
     def digest(self) -> str:
-        """Of all that may be taken; "" when that is nothing."""
+        """SHA-256 of all schedules measured for exactly this host; "" when there are none."""
         if not self._exact:
             return ""
-        said = sorted((k, c.schedule[0], sorted(c.schedule[1].items())) for k, c in
+        exact = sorted((k, c.schedule[0], sorted(c.schedule[1].items())) for k, c in
                       self._exact.items())  # fmt: skip
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(exact).encode()).hexdigest()
 
-    def chosen(self, spec: Spec) -> Schedule | None:
-        """What was found for exactly this kernel here, if it is sound."""
-        found = self._exact.get(digest(spec)) if self._exact else None
-        return None if found is None else decoded(spec, self.target, found.schedule)
+    def schedule_for(self, spec: Spec) -> Schedule | None:
+        """The schedule measured for exactly this kernel and host; None without a sound one."""
+        entry = self._exact.get(digest(spec)) if self._exact else None
+        return None if entry is None else decoded(spec, self.target, entry.schedule)
 
-    def asked(self) -> Asked:
-        """For one network."""
-        return Asked(self)
+    def lookup(self) -> ScheduleLookup:
+        """A lookup for one network, which records the kernels that it is asked for."""
+        return ScheduleLookup(self)
 
     def family(self, spec: Spec) -> str:
         """How a record for this kernel differs from what is asked for; "" without one."""
         return self._family.get(digest(spec), "") if self._family else ""
 
 
-class Asked:
-    """A `Tuned` that remembers what it was asked for."""
+class ScheduleLookup:
+    """Looks up schedules for one network and records each result."""
 
     def __init__(self, tuned: Tuned) -> None:
         self._tuned = tuned
-        self._found: dict[Spec, Schedule | None] = {}
+        self._schedules: dict[Spec, Schedule | None] = {}
 
     def __call__(self, spec: Spec) -> Schedule | None:
         """The schedule of a kernel; None: by rule."""
         if space_of(spec, self._tuned.target) is None:
             return None
-        if spec not in self._found:
-            self._found[spec] = self._tuned.chosen(spec)
-        return self._found[spec]
+        if spec not in self._schedules:
+            self._schedules[spec] = self._tuned.schedule_for(spec)
+        return self._schedules[spec]
 
     @property
-    def said(self) -> str:
-        """How many kernels have a measured schedule, and what is known of the others."""
-        exact = sum(found is not None for found in self._found.values())
-        parts = [f"{exact} of {len(self._found)} kernels tuned exactly here"]
-        others: dict[str, int] = {}
-        for spec, found in self._found.items():
-            if found is None:
-                why = self._tuned.family(spec)
-                told = f"same family ({why})" if why else "none"
-                others[told] = others.get(told, 0) + 1
-        parts += [f"{count} {told}" for told, count in sorted(others.items())]
-        return "; ".join(parts)
+    def summary(self) -> str:
+        """A message: how many kernels have a measured schedule, and why the others have none."""
+        exact = sum(schedule is not None for schedule in self._schedules.values())
+        texts = [f"{exact} of {len(self._schedules)} kernels tuned exactly here"]
+        unmatched: dict[str, int] = {}
+        for spec, schedule in self._schedules.items():
+            if schedule is None:
+                reason = self._tuned.family(spec)
+                match = f"same family ({reason})" if reason else "none"
+                unmatched[match] = unmatched.get(match, 0) + 1
+        texts += [f"{count} {match}" for match, count in sorted(unmatched.items())]
+        return "; ".join(texts)
 
 
 def read_history(path: str | os.PathLike[str], named: bool) -> Contents:
@@ -119,15 +121,15 @@ def read_history(path: str | os.PathLike[str], named: bool) -> Contents:
                 place=str(path),
                 next_step="`verax tune MODEL --history FILE` makes one",
             )
-        found = history.read()
+        contents = history.read()
     except UsageError as error:
         if named:
             raise
         _warn(f"the tuning history {history.path} is not used: {error.cause}")
         return Contents()
-    if found.unreadable:
-        _warn(f"{found.unreadable} lines of the tuning history {history.path} are damaged")
-    return found
+    if contents.unreadable:
+        _warn(f"{contents.unreadable} lines of the tuning history {history.path} are damaged")
+    return contents
 
 
 _warned: set[str] = set()

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from verax.base.errors import VeraxError
 from verax.compiler.kernels.registry import Schedule, Spec, admits, schedules, stages
 from verax.compiler.kernels.target import Target
-from verax.compiler.tune.race import DUEL_TURNS, Duel, duel, race
-from verax.compiler.tune.stand import Bench
+from verax.compiler.tune.kernel_bench import Bench
+from verax.compiler.tune.successive_halving import DUEL_TURNS, Duel, duel, successive_halving
 
 AT_ONCE = 4
 """Candidates that are made and raced together."""
@@ -33,7 +33,7 @@ class Trial:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What a search found. rule, best: schedules; last: the duel between them, None if it is the
     same; trials: all candidates, the rule's aside."""
 
@@ -57,20 +57,20 @@ def search(
     first: Sequence[Schedule] = (),
     trials: int = 1 << 30,
     stop: Callable[[], bool] = lambda: False,
-) -> Found:
+) -> SearchResult:
     """The best schedule of `spec` on `bench` that `trials` candidates gave.
 
     first: candidates to begin with, as far as the kernel admits them. stop: asked between turns and
     before each candidate is made; what was found by then counts.
     """
     rule = schedules(spec, target)[0]
-    found = _Search(spec, target, bench, rule, trials, stop)
-    found.stage(first)
+    state = _Search(spec, target, bench, rule, trials, stop)
+    state.stage(first)
     for stage in stages(spec, target):
-        found.stage(stage(found.best))
-        if found.is_over:
+        state.stage(stage(state.best))
+        if state.is_over:
             break
-    return found.result()
+    return state.result()
 
 
 class _Search:
@@ -86,7 +86,7 @@ class _Search:
         self._spec, self._target, self._bench = spec, target, bench
         self._rule, self.best = rule, rule
         self._left, self._stop = trials, stop
-        self._wanted = bench.result(rule)
+        self._expected = bench.result(rule)
         self._trials: dict[Schedule, Trial] = {}
         self._samples: dict[Schedule, list[float]] = {}
 
@@ -104,18 +104,18 @@ class _Search:
         for at in range(0, len(new), AT_ONCE):
             if self.is_over:
                 return
-            some = new[at : at + min(AT_ONCE, self._left)]
-            self._left -= len(some)
-            self._race(some)
+            batch = new[at : at + min(AT_ONCE, self._left)]
+            self._left -= len(batch)
+            self._race(batch)
 
-    def _race(self, some: Sequence[Schedule]) -> None:
-        self._bench.prepare(some)
-        proved = [s for s in some if self._is_proved(s)]
+    def _race(self, candidates: Sequence[Schedule]) -> None:
+        self._bench.prepare(candidates)
+        proved = [s for s in candidates if self._is_proved(s)]
         best = self.best
-        found = race(self._bench.turn, best, proved, self._stop, self._samples)
-        if found is not None and duel(self._bench.turn, best, found).is_won:
-            self.best = found
-        for schedule in (*some, best):
+        fastest = successive_halving(self._bench.turn, best, proved, self._stop, self._samples)
+        if fastest is not None and duel(self._bench.turn, best, fastest).is_won:
+            self.best = fastest
+        for schedule in (*candidates, best):
             if schedule not in (self.best, self._rule):
                 self._bench.drop(schedule)
 
@@ -124,7 +124,7 @@ class _Search:
         if self._stop():
             return False
         try:
-            bits, refused = self._bench.result(schedule) == self._wanted, ""
+            bits, refused = self._bench.result(schedule) == self._expected, ""
         except VeraxError as error:
             bits, refused = False, error.cause
         else:
@@ -132,7 +132,7 @@ class _Search:
         self._trials[schedule] = Trial(schedule, bits, refused=refused)
         return bits
 
-    def result(self) -> Found:
+    def result(self) -> SearchResult:
         """After a last duel with the rule's."""
         last = None
         if self.best != self._rule:
@@ -143,4 +143,4 @@ class _Search:
             dataclasses.replace(trial, seconds=tuple(self._samples.get(schedule, ())))
             for schedule, trial in self._trials.items()
         )
-        return Found(self._spec, self._rule, self.best, last, trials)
+        return SearchResult(self._spec, self._rule, self.best, last, trials)

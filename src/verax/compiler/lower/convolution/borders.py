@@ -32,20 +32,20 @@ def write_borders(
     lifetimes: of all arena buffers, in the steps there are. times: the step that begins at a time.
     What is first written inside of a branch or loop keeps its border.
     """
-    least = most_alive(lifetimes)
+    min_arena = most_alive(lifetimes)
     kinds: dict[Geometry, dict[Buffer, Lifetime]] = {}
     for buffer, alive in lifetimes.items():
         if buffer.geometry is not None:
             kinds.setdefault(buffer.geometry, {})[buffer] = alive
     sizes = {kind: bordered_bytes(buffers) for kind, buffers in kinds.items()}
-    others = most_alive({b: t for b, t in lifetimes.items() if not b.bordered})
-    if others + sum(sizes.values()) <= least * (1 + KEPT_SHARE) + SLACK:
+    borderless_arena = most_alive({b: t for b, t in lifetimes.items() if not b.bordered})
+    if borderless_arena + sum(sizes.values()) <= min_arena * (1 + KEPT_SHARE) + SLACK:
         return
     before: dict[int, list[Step]] = {}
-    kept = 0
+    border_bytes = 0
     for kind in sorted(kinds, key=lambda kind: sizes[kind]):
-        kept += sizes[kind]
-        if kept <= KEPT_SHARE * least:
+        border_bytes += sizes[kind]
+        if border_bytes <= KEPT_SHARE * min_arena:
             continue
         for buffer, (first, _) in kinds[kind].items():
             if first in times:
@@ -58,23 +58,23 @@ def write_borders(
     ]
 
 
-def write_border(lowering: Lowering, placed: Placed, number: int) -> None:
+def write_border(lowering: Lowering, placed: Placed, fill: int) -> None:
     """Have the border of a value of integers hold `number`, in every run."""
     kind = placed.physical.geometry
     assert kind is not None, "a value with a border"
     placed.buffer.geometry = None
     dtype = str(placed.physical.type.dtype)
-    lowering.steps += _filling(lowering, placed.buffer, kind, number, dtype)
+    lowering.steps += _filling(lowering, placed.buffer, kind, fill, dtype)
 
 
 def _filling(
-    lowering: Lowering, buffer: Buffer, kind: Geometry, number: int, dtype: str
+    lowering: Lowering, buffer: Buffer, kind: Geometry, fill: int, dtype: str
 ) -> Iterator[KernelCall]:
     """The calls that write the border of a buffer."""
     strides = [math.prod(kind.extents[i + 1 :]) for i in range(len(kind.extents))]
-    label = f"{number or 'zeros'} around an image"
+    label = f"{fill or 'zeros'} around an image"
     for offset, dims, steps in _sides(kind, strides):
-        spec = LoopSpec(dims, (), (Access(dtype, steps),), (Const(number, dtype),))
+        spec = LoopSpec(dims, (), (Access(dtype, steps),), (Const(fill, dtype),))
         target = Pointer(buffer, offset * kind.itemsize)
         yield KernelCall(spec, lowering.schedule(spec), (target,), label)
 

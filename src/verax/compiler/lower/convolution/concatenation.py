@@ -25,17 +25,19 @@ def concatenates_blocks(graph: Graph, node: Node) -> bool:
 
 def concatenate_blocks(lowering: Lowering, node: Node) -> None:
     """A copy of each input that is not in its place already."""
-    joined, first = node.outputs[0], 0
-    whole = lowering.write(joined, Layout.blocked)
+    result, first = node.outputs[0], 0
+    target = lowering.write(result, Layout.blocked)
     for value in node.inputs:
         assert value is not None
         source = lowering.read(value, Layout.blocked)
-        part = whole.blocks(source.physical.type, first)
+        slot = target.blocks(source.physical.type, first)
         first += source.physical.blocks
-        if (source.buffer, source.byte_offset) == (part.buffer, part.byte_offset):
+        if (source.buffer, source.byte_offset) == (slot.buffer, slot.byte_offset):
             continue
-        for spec in copies(source.physical, part.physical):
+        for spec in copies(source.physical, slot.physical):
             (out,) = spec.outputs
-            moved = dataclasses.replace(out, strides=(whole.physical.strides[0], *out.strides[1:]))
-            spec = dataclasses.replace(spec, outputs=(moved,))
-            lowering.call(spec, (source, part), node.name or joined)
+            output = dataclasses.replace(
+                out, strides=(target.physical.strides[0], *out.strides[1:])
+            )
+            spec = dataclasses.replace(spec, outputs=(output,))
+            lowering.call(spec, (source, slot), node.name or result)

@@ -13,12 +13,12 @@ from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.layout import Strides, calls_function
+from verax.compiler.lower.bf16_inputs import product_inputs, reads_pairs
 from verax.compiler.lower.convolution.epilogues import epilogue
 from verax.compiler.lower.convolution.weights import packed_bias, packed_weights
-from verax.compiler.lower.halves import product_inputs, reads_pairs
 from verax.compiler.lower.lowering import Lowering
+from verax.compiler.lower.movement.layout_transposes import pixels_of
 from verax.compiler.lower.movement.pixels import come_as_pixels
-from verax.compiler.lower.movement.turned import pixels_of
 from verax.compiler.lower.storage import LANES, Physical, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
 from verax.ir.graph import Graph, Node
@@ -83,14 +83,14 @@ def plan_convolution(planning: Planning, node: Node) -> Alternatives:
     """One alternative. Few channels are read row-major or as pixels, as images come; others in
     blocks."""
     graph = planning.graph
-    found = data_layout(graph, node) if is_compiled(graph, node) else None
-    if found is None:
+    layout_and_pads = data_layout(graph, node) if is_compiled(graph, node) else None
+    if layout_and_pads is None:
         return NoKernel(
             "convolutions take float32 or float64, one to three axes and borders that are no "
             "larger than what they surround"
         )
     return planning.refused(node, ConvSpec) or (
-        Choice("convolution", ((0, *found),), output=Layout.blocked, takes_epilogue=True),
+        Choice("convolution", ((0, *layout_and_pads),), output=Layout.blocked, takes_epilogue=True),
     )
 
 
@@ -126,10 +126,10 @@ def fits(graph: Graph, value: str, node: Node) -> bool:
     """
     if not fits_any_type(graph, value, node):
         return False
-    made, expr = graph.producers.get(value), element_expr(graph, node)
-    if made is None or not isinstance(made.op, Conv) or expr is None:
+    producer, expr = graph.producers.get(value), element_expr(graph, node)
+    if producer is None or not isinstance(producer.op, Conv) or expr is None:
         return True
-    pointwise = not {*_windows(graph, made).kernel_shape} - {1}
+    pointwise = not {*_windows(graph, producer).kernel_shape} - {1}
     small = Physical(graph.types[value]).nbytes <= IN_CACHE
     return not (pointwise and small and calls_function(expr))
 

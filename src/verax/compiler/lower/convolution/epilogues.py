@@ -32,34 +32,36 @@ def epilogue(
     graph = lowering.graph
     accumulator = group.root.outputs[0]
     chain = chain_expr(graph, group.fused, [accumulator])
-    made: list[EpilogueOperand] = []
+    epilogue_operands: list[EpilogueOperand] = []
     bounds: dict[int, Bounds] = {} if within is None else {0: within}
     arguments: list[Pointer | Placed] = []
     for operand in chain.operands[1:]:
         if isinstance(operand, str):
             placed = lowering.read(operand, Layout.blocked)
             dtype = str(placed.physical.type.dtype)
-            made.append(EpilogueOperand("tensor", kernel_strides(placed.physical), dtype=dtype))
+            epilogue_operands.append(
+                EpilogueOperand("tensor", kernel_strides(placed.physical), dtype=dtype)
+            )
             arguments.append(placed)
             if dtype in INTEGERS:
-                bounds[len(made)] = range_of(graph, operand)
+                bounds[len(epilogue_operands)] = range_of(graph, operand)
         else:
             channels = graph.types[accumulator].shape[1]
             full = np.broadcast_to(operand.reshape(-1), (channels,))
-            made.append(EpilogueOperand("channel", dtype=full.dtype.name))
+            epilogue_operands.append(EpilogueOperand("channel", dtype=full.dtype.name))
             arguments.append(lowering.packed(pack_channels(full)))
             if full.size and np.isfinite(full).all():  # lanes without a channel hold zeros
                 zero = full.dtype.type(0)
-                bounds[len(made)] = min(full.min(), zero), max(full.max(), zero)
+                bounds[len(epilogue_operands)] = min(full.min(), zero), max(full.max(), zero)
     expr = _of_sums(chain.expr, sums)
-    return Epilogue(expr if within is None else in_bounds(expr, bounds), tuple(made)), tuple(
-        arguments
-    )
+    return Epilogue(
+        expr if within is None else in_bounds(expr, bounds), tuple(epilogue_operands)
+    ), tuple(arguments)
 
 
 def _of_sums(expr: Expr, sums: Expr | None) -> Expr:
     """`expr` over the kernel's sums. Whole numbers summed as floats and wanted so stay so."""
     if sums is None:
         return expr
-    expr, (whole,) = compose(expr, {0: sums}), sums.args
-    return substitute(expr, {Apply("convert", [sums], whole.dtype): whole})
+    expr, (source,) = compose(expr, {0: sums}), sums.args
+    return substitute(expr, {Apply("convert", [sums], source.dtype): source})

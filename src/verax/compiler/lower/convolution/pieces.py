@@ -37,9 +37,9 @@ def cut_blocks(lowering: Lowering, node: Node) -> bool:
     """Whether the outputs are pieces of the input, which they are then."""
     pieces = _pieces(lowering.decided, node)
     if pieces:
-        whole = lowering.read(node.inputs[0] or "", Layout.blocked)
+        source = lowering.read(node.inputs[0] or "", Layout.blocked)
         for value, first in pieces:
-            lowering.placed[value] = [whole.blocks(lowering.graph.types[value], first)]
+            lowering.placed[value] = [source.blocks(lowering.graph.types[value], first)]
     return bool(pieces)
 
 
@@ -50,12 +50,12 @@ def _begins(graph: Graph, node: Node) -> list[int]:
         return []
     if not all(v is None or v in graph.constants for v in node.inputs[1:]):
         return []
-    kept = [_kept(graph, node, axis) for axis in range(source.rank)]
-    for axis, lines in enumerate(kept):
+    lines_by_axis = [_output_positions(graph, node, axis) for axis in range(source.rank)]
+    for axis, lines in enumerate(lines_by_axis):
         if axis != 1 and any(not np.array_equal(x, np.arange(source.shape[axis])) for x in lines):
             return []
     begins = []
-    for line in kept[1]:
+    for line in lines_by_axis[1]:
         if not line.size or not np.array_equal(line, np.arange(line[0], line[0] + line.size)):
             return []
         end = int(line[0]) + line.size
@@ -65,7 +65,7 @@ def _begins(graph: Graph, node: Node) -> list[int]:
     return begins
 
 
-def _kept(graph: Graph, node: Node, axis: int) -> Iterator[np.ndarray]:
+def _output_positions(graph: Graph, node: Node, axis: int) -> Iterator[np.ndarray]:
     """What the operator keeps of the positions along an axis, output by output."""
     source = graph.types[node.inputs[0] or ""]
     line = np.arange(source.shape[axis]).reshape(
@@ -75,12 +75,12 @@ def _kept(graph: Graph, node: Node, axis: int) -> Iterator[np.ndarray]:
     fixed = [None if v is None else graph.constants[v] for v in node.inputs[1:]]
     types = (source.with_dtype(DType.int64), *graph.input_types(node)[1:])
     outputs = tuple(t.with_dtype(DType.int64) for t in graph.output_types(node))
-    for part in as_tuple(node.op.reference(Evaluation(types, outputs), data, *fixed)):
+    for result in as_tuple(node.op.reference(Evaluation(types, outputs), data, *fixed)):
         at = tuple(slice(None) if a == axis else slice(0, 1) for a in range(source.rank))
-        yield np.asarray(part)[at].reshape(-1)
+        yield np.asarray(result)[at].reshape(-1)
 
 
-def parts_of_results(graph: Graph, decided: Decided) -> Mapping[str, tuple[str, int]]:
+def result_slices_of(graph: Graph, decided: Decided) -> Mapping[str, tuple[str, int]]:
     """Values that are made in their place in a concatenation: (the result, the first block).
 
     Of one image, and read by the concatenation alone; or cut into pieces of which the
@@ -92,34 +92,34 @@ def parts_of_results(graph: Graph, decided: Decided) -> Mapping[str, tuple[str, 
         if node.op.kind in CUTS
         for value, first in _pieces(decided, node)
     }
-    found: dict[str, tuple[str, int]] = {}
+    slices: dict[str, tuple[str, int]] = {}
     for node in graph.nodes:
-        joined = node.outputs[0]
-        if node.op.kind != "Concat" or joined not in decided.blocked:
+        result = node.outputs[0]
+        if node.op.kind != "Concat" or result not in decided.blocked:
             continue
-        if graph.types[joined].shape[0] == 1:
-            for value, first in _made_in(graph, node, pieces):
-                found.setdefault(value, (joined, first))
-    _share_borders(decided, {**pieces, **found})
-    return found
+        if graph.types[result].shape[0] == 1:
+            for value, first in _slices_in(graph, node, pieces):
+                slices.setdefault(value, (result, first))
+    _share_borders(decided, {**pieces, **slices})
+    return slices
 
 
-def _made_in(
+def _slices_in(
     graph: Graph, node: Node, pieces: Mapping[str, tuple[str, int]]
 ) -> Iterator[tuple[str, int]]:
     """Values that may lie in the result of a concatenation, and their first blocks there."""
     values, first = [v or "" for v in node.inputs], 0
     for i, value in enumerate(values):
-        whole, begin = pieces.get(value, (value, 0))
-        if whole != value and begin == 0 and whole not in pieces and whole not in graph.outputs:
-            blocks, at = _blocks(graph, whole), 0
-            for other in values[i:]:  # the pieces that follow are the rest of it
-                if at == blocks or pieces.get(other) != (whole, at):
+        source, begin = pieces.get(value, (value, 0))
+        if source != value and begin == 0 and source not in pieces and source not in graph.outputs:
+            blocks, at = _blocks(graph, source), 0
+            for piece in values[i:]:  # the pieces that follow are the rest of it
+                if at == blocks or pieces.get(piece) != (source, at):
                     break
-                at += _blocks(graph, other)
+                at += _blocks(graph, piece)
             if at == blocks:
-                yield whole, first
-        elif whole == value and len(graph.consumers[value]) == 1 and value not in graph.outputs:
+                yield source, first
+        elif source == value and len(graph.consumers[value]) == 1 and value not in graph.outputs:
             yield value, first
         first += _blocks(graph, value)
 

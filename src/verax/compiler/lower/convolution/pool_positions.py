@@ -68,17 +68,17 @@ def place_with_positions(lowering: Lowering, group: Group, choice: Choice) -> No
     table = lowering.constant(np.pad(inner, pads, constant_values=FARTHEST))
     planes = lowering.constant(np.arange(batch * channels, dtype=np.int64) * size)
     seen = _padded(lowering, node.inputs[0] or "", pads, group.label)
-    y, places = (lowering.write_contiguous(v) for v in node.outputs)
+    y, positions = (lowering.write_contiguous(v) for v in node.outputs)
     dtype, rank = str(x_type.dtype), len(space)
     inputs = (
-        Access(dtype, _walk(seen.physical.strides, windows)),
-        Access(INDEX, _walk((0, 0, *table.physical.strides), windows)),
+        Access(dtype, _window_strides(seen.physical.strides, windows)),
+        Access(INDEX, _window_strides((0, 0, *table.physical.strides), windows)),
         Access("int64", (channels, 1, *(0,) * 2 * rank)),
     )
     position = Input(4, INDEX)
-    number = M.add(M.convert(position, "int64"), Input(2, "int64"))
+    plane_position = M.add(M.convert(position, "int64"), Input(2, "int64"))
     nowhere = M.eq(position, M.const(FARTHEST, INDEX))
-    number = M.select(nowhere, M.const(-1, "int64"), number)
+    plane_position = M.select(nowhere, M.const(-1, "int64"), plane_position)
     spec = ReduceSpec(
         (batch, channels, *windows.output),
         windows.kernel_shape,
@@ -86,10 +86,10 @@ def place_with_positions(lowering: Lowering, group: Group, choice: Choice) -> No
         extreme_stages(dtype, largest=True, last=False, first_stage=3),
         (
             (Access(dtype, y.physical.strides), Input(3, dtype)),
-            (Access("int64", places.physical.strides), number),
+            (Access("int64", positions.physical.strides), plane_position),
         ),
     )  # fmt: skip
-    lowering.call(spec, [seen, table, planes, y, places], group.label)
+    lowering.call(spec, [seen, table, planes, y, positions], group.label)
 
 
 def _padded(lowering: Lowering, value: str, pads: list[tuple[int, int]], label: str) -> Placed:
@@ -100,16 +100,16 @@ def _padded(lowering: Lowering, value: str, pads: list[tuple[int, int]], label: 
     type_ = x.physical.type
     shape = (*type_.shape[:2], *(n + a + b for n, (a, b) in zip(type_.shape[2:], pads)))
     wide = lowering.allocate(Physical(TensorType(type_.dtype, shape)))
-    least = np.asarray(lowest(type_.dtype.numpy), type_.dtype.numpy)
-    lowering.call(fill(wide.physical, least), [wide], f"{label}: around the input")
+    lowest_value = np.asarray(lowest(type_.dtype.numpy), type_.dtype.numpy)
+    lowering.call(fill(wide.physical, lowest_value), [wide], f"{label}: around the input")
     box = [slice(0, n) for n in type_.shape[:2]]
     box += [slice(a, a + n) for n, (a, _) in zip(type_.shape[2:], pads)]
-    part = view(wide).part(box)
-    lowering.call(copy_view(view(x), part), [x, part.pointer], f"{label}: with padding")
+    interior = view(wide).subview(box)
+    lowering.call(copy_view(view(x), interior), [x, interior.pointer], f"{label}: with padding")
     return wide
 
 
-def _walk(strides: tuple[int, ...], windows: Windows) -> tuple[int, ...]:
+def _window_strides(strides: tuple[int, ...], windows: Windows) -> tuple[int, ...]:
     """Steps from window to window, then from kernel position to kernel position."""
     space = strides[2:]
     return (

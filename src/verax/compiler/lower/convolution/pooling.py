@@ -36,8 +36,8 @@ MAX_PADDING = 256
 def is_compiled(graph: Graph, node: Node) -> bool:
     """Whether the kernel can run this node: up to three axes, values only, of types it knows."""
     types = [graph.types[node.inputs[0] or ""], *graph.output_types(node)]
-    known = ("float32", "float64") if isinstance(node.op, AveragePool | LpPool) else KNOWN
-    if len(node.outputs) != 1 or any(str(t.dtype) not in known for t in types):
+    supported = ("float32", "float64") if isinstance(node.op, AveragePool | LpPool) else KNOWN
+    if len(node.outputs) != 1 or any(str(t.dtype) not in supported for t in types):
         return False
     if not all(t.is_static and can_block(t) for t in types):
         return False

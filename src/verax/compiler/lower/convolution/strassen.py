@@ -15,7 +15,7 @@ from verax.compiler.kernels.products.strassen import COLUMNS, Image, StrassenSpe
 from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.convolution.epilogues import epilogue
 from verax.compiler.lower.lowering import Lowering, is_static
-from verax.compiler.lower.movement.turned import pixels_of
+from verax.compiler.lower.movement.layout_transposes import pixels_of
 from verax.compiler.lower.products.strassen import Piece, multiply
 from verax.compiler.lower.storage import Physical, Placed, Pointer
 from verax.compiler.lower.strides import kernel_strides, triple
@@ -60,10 +60,10 @@ def place_strassen(lowering: Lowering, group: Group, choice: Choice) -> None:
     image = Image(known(kernel_strides(x.physical).block), written, triple(space, 1))
     spec = StrassenSpec(math.prod(space), weights.shape[0], channels, fused, image)
 
-    def piece(number: int) -> Piece:
-        label = f"{group.label}, image {number + 1} of {images}" if number else group.label
-        read = [_image(o, number) for o in operands]
-        return Piece(label, _image(x, number), read, _image(y, number, known(written.batch)))
+    def piece(index: int) -> Piece:
+        label = f"{group.label}, image {index + 1} of {images}" if index else group.label
+        read = [_image(o, index) for o in operands]
+        return Piece(label, _image(x, index), read, _image(y, index, known(written.batch)))
 
     multiply(lowering, spec, weights, True, map(piece, range(images)))
 
@@ -78,11 +78,11 @@ def _dense(lowering: Lowering, x: Placed, label: str) -> Placed:
     return copy
 
 
-def _image(whole: Placed | Pointer, number: int, batch: int | None = None) -> Pointer:
+def _image(operand: Placed | Pointer, index: int, batch: int | None = None) -> Pointer:
     """Where an image of a tensor begins, `batch` elements behind the one before; what has no images
     is the same for all."""
-    if isinstance(whole, Pointer):
-        return whole
-    step = known(kernel_strides(whole.physical).batch) if batch is None else batch
-    start, itemsize = whole.pointer, whole.physical.type.dtype.itemsize
-    return Pointer(start.buffer, start.byte_offset + number * step * itemsize, start.step)
+    if isinstance(operand, Pointer):
+        return operand
+    step = known(kernel_strides(operand.physical).batch) if batch is None else batch
+    start, itemsize = operand.pointer, operand.physical.type.dtype.itemsize
+    return Pointer(start.buffer, start.byte_offset + index * step * itemsize, start.step)

@@ -32,16 +32,16 @@ def packed_weights(
             return pack_conv_weights(weights, spec, schedule)
 
         return lowering.packed_later(weights, direct_order(spec, schedule), nbytes, pack)
-    found, kind = weight_moves(spec, schedule), str(lowering.graph.types[value].dtype)
+    layout_moves, kind = weight_moves(spec, schedule), str(lowering.graph.types[value].dtype)
     source: Pointer | Placed = lowering.read_contiguous(value)
-    if found.regrouped is not None:
+    if layout_moves.regrouped is not None:
         grouped = lowering.scratch(Physical(lowering.graph.types[value]).nbytes)
-        _move(lowering, found.regrouped, source, grouped, kind, f"{label}: filters by group")
+        _move(lowering, layout_moves.regrouped, source, grouped, kind, f"{label}: filters by group")
         source = grouped
-    target = lowering.scratch(ELEMENT_SIZES[kind] * found.elements)
-    if found.gaps:
-        _zeros(lowering, target, found.elements, kind, label)
-    for move in found.moves:
+    target = lowering.scratch(ELEMENT_SIZES[kind] * layout_moves.elements)
+    if layout_moves.gaps:
+        _zeros(lowering, target, layout_moves.elements, kind, label)
+    for move in layout_moves.moves:
         _move(lowering, move, source, target, kind, f"{label}: pack weights")
     return target
 
@@ -52,11 +52,11 @@ def packed_bias(lowering: Lowering, value: str, label: str) -> Pointer:
     if constant is not None:
         return lowering.packed(pack_channels(constant))
     (count,) = lowering.graph.types[value].shape
-    whole = -(-count // LANES) * LANES
+    padded_count = -(-count // LANES) * LANES
     kind = str(lowering.graph.types[value].dtype)
-    target = lowering.scratch(ELEMENT_SIZES[kind] * whole)
-    if whole != count:
-        _zeros(lowering, target, whole, kind, label)
+    target = lowering.scratch(ELEMENT_SIZES[kind] * padded_count)
+    if padded_count != count:
+        _zeros(lowering, target, padded_count, kind, label)
     source = lowering.read_contiguous(value)
     _move(lowering, Move((count,), (1,), 0, (1,), 0), source, target, kind, f"{label}: pack bias")
     return target

@@ -53,8 +53,8 @@ def is_compiled(graph: Graph, node: Node) -> bool:
     if not constant or not convolution.is_compiled(graph, node):
         return False
     filters, channels = graph.types[node.inputs[1] or ""].shape[:2]
-    whole = channels % LANES == 0 and filters % (node.op.groups * LANES) == 0
-    return node.op.groups == 1 or whole
+    whole_blocks = channels % LANES == 0 and filters % (node.op.groups * LANES) == 0
+    return node.op.groups == 1 or whole_blocks
 
 
 def tiling_of(graph: Graph, node: Node, tile: int) -> Tiling:
@@ -93,16 +93,16 @@ def _border(graph: Graph, node: Node) -> Pads | None:
     x, w = (graph.types[v] for v in node.inputs[:2] if v is not None)
     windows = node.op.spatial(x, w)
     pads = zeros_around(windows, tiling_of(graph, node, node.op.tile))
-    whole = [n + a + b for n, (a, b) in zip(windows.input, pads, strict=True)]
-    if not border_is_modest(x.shape[0] * x.shape[1], windows.input, windows.output, whole):
+    padded_sizes = [n + a + b for n, (a, b) in zip(windows.input, pads, strict=True)]
+    if not border_is_modest(x.shape[0] * x.shape[1], windows.input, windows.output, padded_sizes):
         return None
     return pads
 
 
 def fits(graph: Graph, value: str, node: Node) -> bool:
     """As for any type that the transform knows."""
-    made = all(str(graph.types[v].dtype) in STORED for v in (*node.inputs, *node.outputs) if v)
-    return made and fits_any_type(graph, value, node)
+    is_stored = all(str(graph.types[v].dtype) in STORED for v in (*node.inputs, *node.outputs) if v)
+    return is_stored and fits_any_type(graph, value, node)
 
 
 @plans(WinogradConv, plan=plan_winograd, fits=fits)
@@ -129,14 +129,14 @@ class Band:
     image: int
     row: int
 
-    def part(self, whole: Placed | Pointer) -> Pointer:
+    def pointer_in(self, operand: Placed | Pointer) -> Pointer:
         """Where the band begins in a blocked tensor, which has a pixel for each output; what has no
         pixels is the same for every band."""
-        if isinstance(whole, Pointer):
-            return whole
-        strides, start = kernel_strides(whole.physical), whole.pointer
+        if isinstance(operand, Pointer):
+            return operand
+        strides, start = kernel_strides(operand.physical), operand.pointer
         elements = known(self.image * strides.batch + self.row * strides.row)
-        offset = elements * whole.physical.type.dtype.itemsize
+        offset = elements * operand.physical.type.dtype.itemsize
         return Pointer(start.buffer, start.byte_offset + offset, start.step)
 
 
@@ -149,13 +149,15 @@ def bands(tiling: Tiling, tile_bytes: int, weight_bytes: int) -> list[Band]:
         return [Band(tiling, 0, 0)]
     images = max(1, BAND_BYTES // image_bytes)
     rows = tiling.down if images > 1 else max(1, BAND_BYTES // (tiling.across * tile_bytes))
-    found = []
+    all_bands = []
     for image in range(0, tiling.batch, images):
         for row in range(0, tiling.rows, rows * tiling.tile):
             left = min(rows * tiling.tile, tiling.rows - row)
-            part = dataclasses.replace(tiling, batch=min(images, tiling.batch - image), rows=left)
-            found.append(Band(part, image, row))
-    return found
+            band_tiling = dataclasses.replace(
+                tiling, batch=min(images, tiling.batch - image), rows=left
+            )
+            all_bands.append(Band(band_tiling, image, row))
+    return all_bands
 
 
 def lower_in_bands(
@@ -181,15 +183,15 @@ def lower_in_bands(
     stored, width = str(graph.types[group.output].dtype), ELEMENT_SIZES[types.x]
     tile_bytes = tiling.positions * (width * channels + ELEMENT_SIZES[types.sum] * filters)
     weight_bytes = tiling.positions * weights[..., 0, 0].size * ELEMENT_SIZES[types.weights]
-    parts = bands(tiling, tile_bytes, weight_bytes)
+    all_bands = bands(tiling, tile_bytes, weight_bytes)
     begin = windows.pads[0][0], windows.pads[1][0]
-    for number, band in enumerate(parts):
-        label = f"{group.label}, band {number + 1} of {len(parts)}" if number else group.label
+    for index, band in enumerate(all_bands):
+        label = f"{group.label}, band {index + 1} of {len(all_bands)}" if index else group.label
         source = WinogradInput(
             band.tiling, channels, kernel_strides(x.physical), begin, types.x, groups
         )
-        tables = _scales_of_tiles(lowering, label, band.part(x), source)
-        sums = _sums_of_tiles(lowering, label, band.part(x), source, tables, weights, types)
+        tables = _scales_of_tiles(lowering, label, band.pointer_in(x), source)
+        sums = _sums_of_tiles(lowering, label, band.pointer_in(x), source, tables, weights, types)
         back = WinogradOutput(
             band.tiling,
             filters,
@@ -203,8 +205,8 @@ def lower_in_bands(
         read = [sums, *([] if bias is None else [bias])]
         if tables:
             _, scales, factors = tables
-            read += [band.part(x), _signs(lowering, weights), scales, factors]
-        lowering.call(back, [*read, *map(band.part, operands), band.part(y)], label)
+            read += [band.pointer_in(x), _signs(lowering, weights), scales, factors]
+        lowering.call(back, [*read, *map(band.pointer_in, operands), band.pointer_in(y)], label)
 
 
 def _scales_of_tiles(
@@ -246,8 +248,8 @@ def _sums_of_tiles(
     def pack() -> np.ndarray:
         return pack_filters(weights, tiling, spec, schedule)
 
-    how = tiling.tile, direct_order(spec, schedule)
-    packed = lowering.packed_later(weights, how, size * ELEMENT_SIZES[types.weights], pack)
+    packing = tiling.tile, direct_order(spec, schedule)
+    packed = lowering.packed_later(weights, packing, size * ELEMENT_SIZES[types.weights], pack)
     sums = lowering.scratch(4 * tiling.elements(filters))
     lowering.call(spec, [seen, packed, sums], f"{label}: products", schedule)
     return sums

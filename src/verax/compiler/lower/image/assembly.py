@@ -23,7 +23,7 @@ from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import AT_A_TIME, code_of
 from verax.compiler.kernels.registry import Schedule, Spec, emit, emitter
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.joined import joined
+from verax.compiler.lower.image.object_linker import link_objects
 
 MOST_BYTES = 64 << 20
 """Of object code that a process keeps for further networks."""
@@ -33,7 +33,7 @@ times for each kernel, and would wait the usual 5 ms each time."""
 
 
 @dataclasses.dataclass(frozen=True)
-class _Part:
+class _CompiledKernel:
     """An object, or the promise of one. kernel: what it holds, under its name there; None when it
     keeps all its names."""
 
@@ -45,7 +45,7 @@ _Write = Callable[[ModuleBuilder], "Kernel | None"]
 """Writes a part into an empty module."""
 
 
-class _Kept:
+class _ObjectCodeCache:
     """The parts that this process has made; the least recently used are dropped."""
 
     def __init__(self) -> None:
@@ -55,58 +55,60 @@ class _Kept:
     def renew(self) -> None:
         """In the child of a fork: the thread that would make a promised one is gone."""
         self._lock = threading.Lock()
-        self._parts: OrderedDict[Hashable, _Part] = OrderedDict()
-        self._uncounted: dict[Hashable, _Part] = {}  # since the last `trim`, or not yet made then
+        self._entries: OrderedDict[Hashable, _CompiledKernel] = OrderedDict()
+        self._uncounted: dict[
+            Hashable, _CompiledKernel
+        ] = {}  # since the last `trim`, or not yet made then
         self._bytes = 0  # of the others
 
-    def find(self, key: Hashable) -> _Part | None:
+    def find(self, key: Hashable) -> _CompiledKernel | None:
         """A part that did not fail."""
         with self._lock:
-            found = self._parts.get(key)
-            if found is not None:
-                self._parts.move_to_end(key)
-        if found is None or found.code.cancelled():
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+        if entry is None or entry.code.cancelled():
             return None
-        return None if found.code.done() and found.code.exception() else found
+        return None if entry.code.done() and entry.code.exception() else entry
 
-    def keep(self, key: Hashable, part: _Part) -> None:
+    def keep(self, key: Hashable, entry: _CompiledKernel) -> None:
         with self._lock:
             self._drop(key)
-            self._parts[key] = self._uncounted[key] = part
+            self._entries[key] = self._uncounted[key] = entry
 
     def trim(self) -> None:
         """Drop what failed, and the oldest that are too many. Looks at what is new alone: there
         are thousands in a process that compiles many networks."""
         with self._lock:
-            for key, part in list(self._uncounted.items()):
-                if not part.code.done():
+            for key, entry in list(self._uncounted.items()):
+                if not entry.code.done():
                     continue
-                if part.code.cancelled() or part.code.exception() is not None:
+                if entry.code.cancelled() or entry.code.exception() is not None:
                     self._drop(key)
                     continue
                 del self._uncounted[key]
-                self._bytes += len(part.code.result())
+                self._bytes += len(entry.code.result())
             if self._bytes <= MOST_BYTES:
                 return
-            for key in [k for k in self._parts if k not in self._uncounted]:
+            for key in [k for k in self._entries if k not in self._uncounted]:
                 self._drop(key)
                 if self._bytes <= MOST_BYTES:
                     break
 
     def _drop(self, key: Hashable) -> None:
-        part = self._parts.pop(key, None)
-        if part is not None and self._uncounted.pop(key, None) is None:
-            self._bytes -= len(part.code.result())
+        entry = self._entries.pop(key, None)
+        if entry is not None and self._uncounted.pop(key, None) is None:
+            self._bytes -= len(entry.code.result())
 
     def forget(self) -> None:
         """Drop all."""
         with self._lock:
-            self._parts.clear()
+            self._entries.clear()
             self._uncounted.clear()
             self._bytes = 0
 
 
-KEPT = _Kept()
+COMPILED_KERNELS = _ObjectCodeCache()
 
 
 class Assembly:
@@ -119,7 +121,7 @@ class Assembly:
         self.target = target
         self.module = ModuleBuilder("verax", target)
         self._kernels: dict[Hashable, Kernel] = {}
-        self._parts: list[tuple[_Part, _Write, dict[str, str]]] = []
+        self._entries: list[tuple[_CompiledKernel, _Write, dict[str, str]]] = []
         self._stack = contextlib.ExitStack()
         self._worker: ThreadPoolExecutor | None = None
 
@@ -136,7 +138,7 @@ class Assembly:
         if self._worker is not None:
             self._worker.shutdown(cancel_futures=True)
         self._stack.close()
-        KEPT.trim()
+        COMPILED_KERNELS.trim()
         give_back()
 
     def kernel(self, spec: Spec, schedule: Schedule) -> Kernel:
@@ -152,11 +154,11 @@ class Assembly:
             def write(module: ModuleBuilder) -> Kernel:
                 return emit(module, spec, schedule)
 
-            part = self._part(key, write)
-            assert part.kernel is not None
-            hint = part.kernel.name.rpartition("_")[0]
-            named = dataclasses.replace(part.kernel, name=f"{hint}_{len(self._kernels)}")
-            self._parts.append((part, write, {part.kernel.name: named.name}))
+            compiled = self._compiled_kernel(key, write)
+            assert compiled.kernel is not None
+            hint = compiled.kernel.name.rpartition("_")[0]
+            named = dataclasses.replace(compiled.kernel, name=f"{hint}_{len(self._kernels)}")
+            self._entries.append((compiled, write, {compiled.kernel.name: named.name}))
             self._kernels[key] = named
         return self._kernels[key]
 
@@ -169,39 +171,41 @@ class Assembly:
         def write(module: ModuleBuilder) -> None:
             define(module)
 
-        self._parts.append((self._part((define, self.target), write), write, {}))
+        self._entries.append((self._compiled_kernel((define, self.target), write), write, {}))
 
     def wait(self) -> None:
         """Until every part is made, and kept for further networks of this process."""
-        for part, write, _ in self._parts:
-            self._result(part, write)
+        for compiled, write, _ in self._entries:
+            self._result(compiled, write)
 
     def object_code(self) -> bytes:
         """The relocatable object file of all of it. CompileError: LLVM refuses the code."""
         own = code_of(self.module.ir_text(), self.target)
-        if not self._parts:
+        if not self._entries:
             return own
-        parts = [(self._result(part, write), renamed) for part, write, renamed in self._parts]
-        return joined([(own, {}), *parts])
+        objects = [
+            (self._result(compiled, write), renamed) for compiled, write, renamed in self._entries
+        ]
+        return link_objects([(own, {}), *objects])
 
-    def _part(self, key: Hashable, write: _Write) -> _Part:
+    def _compiled_kernel(self, key: Hashable, write: _Write) -> _CompiledKernel:
         """The part that this process has, or a new one."""
-        found = KEPT.find(key)
-        if found is not None:
-            return found
+        cached = COMPILED_KERNELS.find(key)
+        if cached is not None:
+            return cached
         module = ModuleBuilder("verax", self.target)
         kernel, code = write(module), Future[bytes]()
         if self._worker is not None:
             code = self._worker.submit(code_of, module.ir_text(), self.target)
         else:
             code.set_result(code_of(module.ir_text(), self.target))
-        part = _Part(kernel, code)
-        KEPT.keep(key, part)
-        return part
+        compiled = _CompiledKernel(kernel, code)
+        COMPILED_KERNELS.keep(key, compiled)
+        return compiled
 
-    def _result(self, part: _Part, write: _Write) -> bytes:
+    def _result(self, compiled: _CompiledKernel, write: _Write) -> bytes:
         try:
-            return part.code.result()
+            return compiled.code.result()
         except CancelledError:  # another thread promised it, and was interrupted
             module = ModuleBuilder("verax", self.target)
             write(module)

@@ -26,7 +26,7 @@ from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emi
 from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.convolution.borders import write_borders
 from verax.compiler.lower.image.assembly import Assembly
-from verax.compiler.lower.image.parts import emit_parts
+from verax.compiler.lower.image.chunk_loop import emit_chunk_loop
 from verax.compiler.lower.lowering import (
     BranchCall,
     CountedCall,
@@ -132,11 +132,13 @@ def _built(
         else:
             schedule.append(_python_step(step))
     close_run()
-    if lowering.parts > 1 and not separate:
+    if lowering.chunk_count > 1 and not separate:
         steps_of_arrays = [buffer.nbytes for buffer in lowering.io]
-        schedule = [Segment(emit_parts(module, functions, steps_of_arrays, lowering.parts))]
+        schedule = [
+            Segment(emit_chunk_loop(module, functions, steps_of_arrays, lowering.chunk_count))
+        ]
     native = any(isinstance(s, Segment) for s in schedule)
-    graph = lowering.whole
+    graph = lowering.full_graph
     image = Image(
         target=lowering.target.name,
         object_code=b"",
@@ -151,7 +153,7 @@ def _built(
         pool=pool is not None and native,
         state=tuple(State(v, new, graph.initial[v]) for v, new in graph.state.items()),
     )
-    _lay_out_weights(lowering, weights)  # while LLVM is at work
+    _pack_weights(lowering, weights)  # while LLVM is at work
     if native:
         module.exported(CONTRACT, contract(image))  # of the weights as they are laid out
         image = dataclasses.replace(image, object_code=assembly.object_code())
@@ -167,35 +169,35 @@ def _signature(name: str, type_: TensorType) -> Signature:
 def _lifetimes(steps: Sequence[Step]) -> dict[Buffer, Lifetime]:
     """First and last time that each arena buffer is touched; calls inside of branches and loops
     have times of their own."""
-    found: dict[Buffer, Lifetime] = {}
+    lifetimes: dict[Buffer, Lifetime] = {}
     now = 0
 
     def touch(buffers: Iterable[Buffer]) -> None:
         for buffer in buffers:
             if buffer.space is MemorySpace.arena and buffer.nbytes:
-                found[buffer] = (found.get(buffer, (now, now))[0], now)
+                lifetimes[buffer] = (lifetimes.get(buffer, (now, now))[0], now)
 
-    def walk(steps: Iterable[Step]) -> None:
+    def visit(steps: Iterable[Step]) -> None:
         nonlocal now
         for step in steps:
             touch(_buffers(step))
             start = now
             now += 1
             if isinstance(step, BranchCall):
-                walk(step.then or ())
-                walk(step.other or ())
+                visit(step.then or ())
+                visit(step.orelse or ())
             elif isinstance(step, LoopCall):
-                walk(step.body)
+                visit(step.body)
                 touch(_buffers(step))
                 # What comes from before the loop is read again by the next run, and rows that were
                 # stacked have to outlive it.
                 stacked = {p.buffer for c in kernel_calls([step]) for p in c.args if p.step}
-                found.update({b: (start, found[b][1]) for b in stacked & found.keys()})
-                touch([b for b, (first, last) in found.items() if first <= start <= last])
+                lifetimes.update({b: (start, lifetimes[b][1]) for b in stacked & lifetimes.keys()})
+                touch([b for b, (first, last) in lifetimes.items() if first <= start <= last])
                 now += 1
 
-    walk(steps)
-    return found
+    visit(steps)
+    return lifetimes
 
 
 def _times(steps: Sequence[Step]) -> dict[int, int]:
@@ -206,7 +208,7 @@ def _times(steps: Sequence[Step]) -> dict[int, int]:
 
 def _duration(step: Step) -> int:
     if isinstance(step, BranchCall):
-        return 1 + sum(map(_duration, (*(step.then or ()), *(step.other or ()))))
+        return 1 + sum(map(_duration, (*(step.then or ()), *(step.orelse or ()))))
     if isinstance(step, LoopCall):
         return 2 + sum(map(_duration, step.body))
     return 1
@@ -219,7 +221,7 @@ def _buffers(step: Step) -> list[Buffer]:
     if isinstance(step, BranchCall):
         return [step.condition.buffer]
     if isinstance(step, LoopCall):
-        pointers = (step.limit, step.first, step.number, step.going)
+        pointers = (step.limit, step.first, step.trip_index, step.going)
         return [p.buffer for p in pointers if p is not None]
     if isinstance(step, CountedCall):
         return [step.rows.buffer, step.count.buffer]
@@ -231,7 +233,7 @@ def _room_for_weights(lowering: Lowering) -> np.ndarray:
     used = {p.buffer for call in kernel_calls(lowering.steps) for p in call.args}
     used |= {buffer for step in lowering.steps for buffer in _touched(step)}
     end = 0
-    lowering.weights = [(b, made) for b, made in lowering.weights if b in used]
+    lowering.weights = [(b, content) for b, content in lowering.weights if b in used]
     for buffer, _ in lowering.weights:
         buffer.offset = end
         end += align(buffer.nbytes) + 64
@@ -245,14 +247,14 @@ def _touched(step: Step) -> Iterator[Buffer]:
     yield from _buffers(step)
     inside: Iterable[Step] = ()
     if isinstance(step, BranchCall):
-        inside = (*(step.then or ()), *(step.other or ()))
+        inside = (*(step.then or ()), *(step.orelse or ()))
     elif isinstance(step, LoopCall):
         inside = step.body
-    for each in inside:
-        yield from _touched(each)
+    for inner in inside:
+        yield from _touched(inner)
 
 
-def _lay_out_weights(lowering: Lowering, weights: np.ndarray) -> None:
+def _pack_weights(lowering: Lowering, weights: np.ndarray) -> None:
     """Pack them where `_room_for_weights` said; none is held twice.
 
     The largest come first: what packing them takes besides, up to three times their size, is given
@@ -262,15 +264,15 @@ def _lay_out_weights(lowering: Lowering, weights: np.ndarray) -> None:
     lowering.weights = []
     largest = waiting[-1][0].nbytes if waiting else 0
     while waiting:
-        buffer, made = waiting.pop()
+        buffer, content_or_pack = waiting.pop()
         if buffer.nbytes < largest / 2 and largest > SMALL_WEIGHTS:
             give_back()
             largest = buffer.nbytes
-        packed = made() if callable(made) else made
+        packed = content_or_pack() if callable(content_or_pack) else content_or_pack
         assert packed.nbytes == buffer.nbytes, "packed into the room that was asked for"
         content = np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
         weights[buffer.offset : buffer.offset + buffer.nbytes] = content
-        del made, packed, content
+        del content_or_pack, packed, content
 
 
 def _tensor(value: Placed | Dynamic) -> Tensor:
@@ -309,8 +311,8 @@ class _Segment:
 
     def emit(self) -> ir.Function:
         calls = list(kernel_calls(self.steps))
-        most = max((len(c.args) for c in calls), default=1)
-        self.table = self.b.alloca(PTR, size=i64(most))
+        max_args = max((len(c.args) for c in calls), default=1)
+        self.table = self.b.alloca(PTR, size=i64(max_args))
         for buffer in (b for step in self.steps for b in _touched(step)):
             self._base(buffer)
         for flag in _flags(self.steps):
@@ -370,7 +372,7 @@ class _Segment:
 
     def _branch(self, step: BranchCall) -> None:
         with self.b.if_else(self._truth(step.condition)) as sides:
-            for side, calls in zip(sides, (step.then, step.other)):
+            for side, calls in zip(sides, (step.then, step.orelse)):
                 with side:
                     if calls is None:
                         self._fail(step.flag)
@@ -378,10 +380,10 @@ class _Segment:
                         self._step(call)
 
     def _loop(self, step: LoopCall) -> None:
-        b, most = self.b, i64(step.most)
-        wanted = b.load(self._address(step.limit), typ=I64) if step.limit else most
+        b, max_trips = self.b, i64(step.max_trips)
+        requested = b.load(self._address(step.limit), typ=I64) if step.limit else max_trips
         first = self._truth(step.first) if step.first else ir.Constant(ir.IntType(1), 1)
-        limit = b.select(b.icmp_signed("<", wanted, most), wanted, most)
+        limit = b.select(b.icmp_signed("<", requested, max_trips), requested, max_trips)
         head, body, end = (self.fn.append_basic_block(f"loop_{n}") for n in ("head", "body", "end"))
         before = b.block
         b.branch(head)
@@ -391,7 +393,7 @@ class _Segment:
         going.add_incoming(first, before)
         b.cbranch(b.and_(going, b.icmp_signed("<", run, limit)), body, end)
         b.position_at_end(body)
-        b.store(run, self._address(step.number))
+        b.store(run, self._address(step.trip_index))
         self.runs.append(run)
         for call in step.body:
             self._step(call)
@@ -401,8 +403,8 @@ class _Segment:
         going.add_incoming(again, b.block)
         b.branch(head)
         b.position_at_end(end)
-        left = b.icmp_signed("<", run, wanted) if step.limit else ir.Constant(ir.IntType(1), 1)
-        endless = b.and_(going, b.and_(left, b.icmp_signed(">=", run, most)))
+        left = b.icmp_signed("<", run, requested) if step.limit else ir.Constant(ir.IntType(1), 1)
+        endless = b.and_(going, b.and_(left, b.icmp_signed(">=", run, max_trips)))
         with b.if_then(endless):
             self._fail(step.flag)
 
@@ -411,7 +413,7 @@ def _flags(steps: Iterable[Native]) -> Iterator[Pointer]:
     for step in steps:
         if isinstance(step, BranchCall):
             yield step.flag
-            yield from _flags((*(step.then or ()), *(step.other or ())))
+            yield from _flags((*(step.then or ()), *(step.orelse or ())))
         elif isinstance(step, LoopCall):
             yield step.flag
             yield from _flags(step.body)

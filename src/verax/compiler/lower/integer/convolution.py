@@ -30,10 +30,15 @@ from verax.compiler.kernels.products.paired_bytes import OFTEN, pack_paired
 from verax.compiler.kernels.sizes import known
 from verax.compiler.kernels.target import LANES
 from verax.compiler.lower.convolution.epilogues import epilogue
-from verax.compiler.lower.integer.beside import beside, lie_beside, spec_beside, weights_beside
-from verax.compiler.lower.integer.bytes import (
+from verax.compiler.lower.integer.columns_as_channels import (
+    beside,
+    lie_beside,
+    spec_beside,
+    weights_beside,
+)
+from verax.compiler.lower.integer.uint8_storage import (
     bytes_minus,
-    moved_into_bytes,
+    shifted_to_uint8,
     starting_sums,
     subtracted,
 )
@@ -57,8 +62,8 @@ EXACT = 2**24
 def is_compiled(graph: Graph, node: Node) -> bool:
     """Whether the kernels can run this node: constant weights and zero points, up to three axes."""
     types = [t for t in (*graph.input_types(node), *graph.output_types(node)) if t is not None]
-    known = all(v is None or v in graph.constants for v in node.inputs[1:])
-    if not known or not all(t.is_static for t in types):
+    are_constant = all(v is None or v in graph.constants for v in node.inputs[1:])
+    if not are_constant or not all(t.is_static for t in types):
         return False
     return can_block(types[0]) and can_block(types[-1])
 
@@ -94,11 +99,11 @@ def _carried(graph: Graph, node: Node) -> DType:
 
 def _types(graph: Graph, node: Node, spec: ConvSpec, stored: DType) -> ContractionTypes:
     """What factors and sums are carried in."""
-    op, most = node.op, _facts(graph, node).most
+    op, max_sum = node.op, _facts(graph, node).max_sum
     assert isinstance(op, ConvInteger | ConvTransposeInteger)
     if spec.transposed and spec.groups > 1:  # the same index of every group
-        most = most * spec.groups
-    bound = most * _largest(graph, node)
+        max_sum = max_sum * spec.groups
+    bound = max_sum * _largest(graph, node)
     data = str(_carried(graph, node))
     if not spec.aligned or spec.depthwise:
         total = "float32" if bound < EXACT else str(op.output_dtype)
@@ -140,7 +145,7 @@ def _data(graph: Graph, node: Node) -> tuple[int, int]:
     return low - zero, high - zero
 
 
-def _tile(graph: Graph, node: Node, how: str) -> int:
+def _tile(graph: Graph, node: Node, byte_products: str) -> int:
     """Of Winograd's filtering; 0 for direct summation."""
     if _carried(graph, node) is not DType.int16:
         return 0
@@ -148,14 +153,18 @@ def _tile(graph: Graph, node: Node, how: str) -> int:
         return 0
     weights, data = _centred_weights(graph, node), _data(graph, node)
     return tile_of(
-        graph, node, weights, data, quick=how == "dots" and takes_bytes(graph, node, how)
+        graph,
+        node,
+        weights,
+        data,
+        quick=byte_products == "dots" and takes_bytes(graph, node, byte_products),
     )
 
 
-def _tile_and_pads(graph: Graph, node: Node, how: str) -> tuple[int, Pads | None]:
+def _tile_and_pads(graph: Graph, node: Node, byte_products: str) -> tuple[int, Pads | None]:
     """The tile, and the border of zeros that the kernel reads around the data; None for a border
     out of proportion."""
-    tile = _tile(graph, node, how)
+    tile = _tile(graph, node, byte_products)
     return tile, border(graph, node, tile) if tile else _direct_pads(graph, node)
 
 
@@ -178,13 +187,13 @@ def _base(graph: Graph, node: Node) -> int | None:
     return subtracted(data, int(_zero(graph, node, 2)))
 
 
-def takes_bytes(graph: Graph, node: Node, how: str) -> bool:
+def takes_bytes(graph: Graph, node: Node, byte_products: str) -> bool:
     """Whether the products of bytes suit that the machine has (`Target.byte_products`).
 
     A border of zeros is right where the byte 0 stands for 0. Elsewhere there must be none, and
     each filter's sums start from what the others' zero adds to them.
     """
-    if not _fits_bytes(graph, node, how):
+    if not _fits_bytes(graph, node, byte_products):
         return False
     if int(_zero(graph, node, 2)) == _base(graph, node):
         return True
@@ -192,7 +201,7 @@ def takes_bytes(graph: Graph, node: Node, how: str) -> bool:
     return not isinstance(node.op, ConvTransposeInteger) and not any(a or b for a, b in pads)
 
 
-def _fits_bytes(graph: Graph, node: Node, how: str) -> bool:
+def _fits_bytes(graph: Graph, node: Node, byte_products: str) -> bool:
     """Whether data and weights fit into bytes that the machine multiplies, borders aside."""
     if not isinstance(node.op, ConvInteger | ConvTransposeInteger) or not is_compiled(graph, node):
         return False
@@ -201,22 +210,24 @@ def _fits_bytes(graph: Graph, node: Node, how: str) -> bool:
     base, pads = _base(graph, node), _direct_pads(graph, node)
     if spec.types.sum != "int32" or not spec.aligned or spec.depthwise:
         return False
-    if not how or base is None or pads is None:
+    if not byte_products or base is None or pads is None:
         return False
     facts = _facts(graph, node)
     if facts.lowest < -128 or facts.highest > 127:
         return False
-    return how != "pairs" or (_pairs_up(spec, facts) and _tile(graph, node, how) == 0)
+    return byte_products != "pairs" or (
+        _pairs_up(spec, facts) and _tile(graph, node, byte_products) == 0
+    )
 
 
 def _pairs_up(spec: ConvSpec, facts: WeightFacts) -> bool:
     """Whether channels are put together in pairs (`paired_bytes`)."""
-    whole = spec.groups == 1 and not spec.transposed and known(spec.channels) % LANES == 0
-    return whole and facts.share >= OFTEN
+    whole_blocks = spec.groups == 1 and not spec.transposed and known(spec.channels) % LANES == 0
+    return whole_blocks and facts.share >= OFTEN
 
 
 @dataclasses.dataclass(frozen=True)
-class _Way:
+class _Scheme:
     """How a convolution of integers is computed.
 
     tile: of Winograd's filtering, 0 for direct summation. pads: the border of zeros around the
@@ -234,15 +245,17 @@ class _Way:
 def plan_integer_convolution(planning: Planning, node: Node) -> Alternatives:
     """One alternative, blocked; its detail is a `_Way`. Data that the kernel reads where it lies
     wants its border."""
-    graph, how = planning.graph, planning.target.byte_products
-    tile, pads = _tile_and_pads(graph, node, how) if is_compiled(graph, node) else (0, None)
+    graph, byte_products = planning.graph, planning.target.byte_products
+    tile, pads = (
+        _tile_and_pads(graph, node, byte_products) if is_compiled(graph, node) else (0, None)
+    )
     if pads is None:
         return NoKernel(
             "convolutions of integers take constant weights and zero points, one to three axes and "
             "borders that are no larger than what they surround"
         )
-    beside_in = None if tile else _beside_in(graph, node, how)
-    in_bytes = not tile and (beside_in is DType.uint8 or takes_bytes(graph, node, how))
+    beside_in = None if tile else _beside_in(graph, node, byte_products)
+    in_bytes = not tile and (beside_in is DType.uint8 or takes_bytes(graph, node, byte_products))
     base = _base(graph, node) if in_bytes else None
     value = node.inputs[0] or ""
     ready = _is_ready(graph, node) and beside_in is None
@@ -251,9 +264,9 @@ def plan_integer_convolution(planning: Planning, node: Node) -> Alternatives:
     inputs: tuple[tuple[int, Layout, Pads], ...] = ((0, Layout.blocked, pads),) if ready else ()
     if not ready and come_as_pixels(graph, value):  # what moves them reads pixels
         inputs = ((0, Layout.pixels, ((0, 0),) * len(pads)),)
-    way = _Way(tile, pads, beside_in, in_bytes, base)
+    scheme = _Scheme(tile, pads, beside_in, in_bytes, base)
     name = "integer Winograd" if tile else "integer convolution"
-    return (Choice(name, inputs, output=Layout.blocked, takes_epilogue=True, detail=way),)
+    return (Choice(name, inputs, output=Layout.blocked, takes_epilogue=True, detail=scheme),)
 
 
 def _is_ready(graph: Graph, node: Node) -> bool:
@@ -266,13 +279,13 @@ def _is_ready(graph: Graph, node: Node) -> bool:
 def place_integer_convolution(lowering: Lowering, group: Group, choice: Choice) -> None:
     """x, weights, operands, y."""
     graph, node = lowering.graph, group.root
-    way: _Way = choice.detail
-    pads, beside_in, base = way.pads, way.beside_in, way.base
+    scheme: _Scheme = choice.detail
+    pads, beside_in, base = scheme.pads, scheme.beside_in, scheme.base
     weights = _centred_weights(graph, node)
-    if way.tile:
+    if scheme.tile:
         x = _centred_data(lowering, node, pads)
         declared = _as_declared(graph, node, "int32")
-        lower_tiles(lowering, group, x, weights, way.tile, declared, _sums(graph, node, "int32"))
+        lower_tiles(lowering, group, x, weights, scheme.tile, declared, _sums(graph, node, "int32"))
         return
     zero = 0 if base is None else int(_zero(graph, node, 2)) - base
     if beside_in is not None:
@@ -284,7 +297,7 @@ def place_integer_convolution(lowering: Lowering, group: Group, choice: Choice) 
     elif base is None:
         x = _centred_data(lowering, node, pads)
     else:
-        x = moved_into_bytes(lowering, node.inputs[0] or "", base, pads)
+        x = shifted_to_uint8(lowering, node.inputs[0] or "", base, pads)
     y = lowering.write(group.output, Layout.blocked)
     stored = graph.types[group.output].dtype
     spec = _spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical), stored)
@@ -314,19 +327,19 @@ def place_integer_convolution(lowering: Lowering, group: Group, choice: Choice) 
     lowering.call(spec, [*arguments, *operands, y], group.label, schedule)
 
 
-def _beside_in(graph: Graph, node: Node, how: str) -> DType | None:
+def _beside_in(graph: Graph, node: Node, byte_products: str) -> DType | None:
     """What an image is stored in whose pixels are put side by side (`beside`); None where they are
     not."""
     nothing = Strides(0, 0, 0, 0)
     if graph.types[node.inputs[0] or ""].rank != 4:
         return None
     spec = _spec(graph, node, nothing, nothing, DType.int32)
-    if how == "dots":
+    if byte_products == "dots":
         types = ContractionTypes("uint8", "int8", "int32", "int32")
         narrow = lie_beside(dataclasses.replace(spec, types=types))
-        if narrow and _fits_bytes(graph, node, how):
+        if narrow and _fits_bytes(graph, node, byte_products):
             return DType.uint8
-    return DType.int16 if lie_beside(spec) and not takes_bytes(graph, node, how) else None
+    return DType.int16 if lie_beside(spec) and not takes_bytes(graph, node, byte_products) else None
 
 
 def _as_declared(graph: Graph, node: Node, total: str) -> Expr | None:
@@ -342,12 +355,12 @@ def _sums(graph: Graph, node: Node, total: str) -> Bounds:
     assert isinstance(node.op, ConvInteger | ConvTransposeInteger)
     low, high = _data(graph, node)
     groups = node.op.groups if isinstance(node.op, ConvTransposeInteger) else 1
-    most = _facts(graph, node).most * groups * max(abs(low), abs(high))
+    max_sum = _facts(graph, node).max_sum * groups * max(abs(low), abs(high))
     if total == "float32":
-        return np.float32(-most), np.float32(most)
+        return np.float32(-max_sum), np.float32(max_sum)
     ends = np.iinfo(total)
-    wraps = most > ends.max
-    return (int(ends.min), int(ends.max)) if wraps else (-most, most)
+    wraps = max_sum > ends.max
+    return (int(ends.min), int(ends.max)) if wraps else (-max_sum, max_sum)
 
 
 def _centre(graph: Graph, node: Node) -> Expr:

@@ -74,9 +74,9 @@ def _place_tables(lowering: Lowering, group: Group, rows: int, length: int) -> N
 
     source = lowering.read_contiguous(node.inputs[0] or "")
     share = lowering.write_contiguous(group.output)
-    where, rest, terms = (table(rows, length) for _ in range(3))
+    indices, fractions, terms = (table(rows, length) for _ in range(3))
     row_where, row_rest, shifts, reciprocals = (table(rows) for _ in range(4))
-    each, one = Access(I32, (length, 1)), Access(I32, (1,))
+    per_element, one = Access(I32, (length, 1)), Access(I32, (1,))
     index, fraction = steps.table_entry(Input(0, "int16"), Input(1, "int16"))
     highest = Stage("max", Input(0, "int16"))
     placing = ReduceSpec(
@@ -85,25 +85,25 @@ def _place_tables(lowering: Lowering, group: Group, rows: int, length: int) -> N
         (Access("int16", (length, 1)),),
         (highest,),
         (),
-        ((each, index), (each, fraction)),
+        ((per_element, index), (per_element, fraction)),
     )
-    lowering.call(placing, [source, where, rest], f"{label}: places")
-    _interpolate(lowering, exp_table(), where, rest, terms, f"{label}: exponentials")
+    lowering.call(placing, [source, indices, fractions], f"{label}: places")
+    _interpolate(lowering, exp_table(), indices, fractions, terms, f"{label}: exponentials")
     index, fraction, shift = steps.row(Input(1, I32))
     summing = ReduceSpec(
         (rows,),
         (length,),
-        (each,),
+        (per_element,),
         (Stage("sum", Input(0, I32)),),
         ((one, index), (one, fraction), (one, shift)),
     )
     lowering.call(summing, [terms, row_where, row_rest, shifts], f"{label}: sums")
-    made = (row_where, row_rest, reciprocals)
-    _interpolate(lowering, reciprocal_table(), *made, f"{label}: reciprocals")
+    row_operands = (row_where, row_rest, reciprocals)
+    _interpolate(lowering, reciprocal_table(), *row_operands, f"{label}: reciprocals")
     wide = Access(I32, (1, 0))
     sharing = LoopSpec(
         (rows, length),
-        (each, wide, wide),
+        (per_element, wide, wide),
         (Access("int16", (length, 1)),),
         (steps.share(*(Input(i, I32) for i in range(3))),),
     )
@@ -111,11 +111,16 @@ def _place_tables(lowering: Lowering, group: Group, rows: int, length: int) -> N
 
 
 def _interpolate(
-    lowering: Lowering, entries: np.ndarray, where: Placed, rest: Placed, to: Placed, label: str
+    lowering: Lowering,
+    entries: np.ndarray,
+    indices: Placed,
+    fractions: Placed,
+    to: Placed,
+    label: str,
 ) -> None:
     """`fixed_point.interpolated`, given the index and how far it is to the next entry."""
-    shape, strides = where.physical.shape, where.physical.strides
-    known = lowering.constant(entries.astype(np.int32))
+    shape, strides = indices.physical.shape, indices.physical.strides
+    table = lowering.constant(entries.astype(np.int32))
     lookups = (Lookup(0, len(entries) - 1, 1, checked=False),)
     still = (0,) * len(shape)
     inputs = (
@@ -124,4 +129,4 @@ def _interpolate(
     )
     value = between(TracingArith(), Input(2, I32), Input(3, I32), Input(1, I32))
     spec = LoopSpec(shape, inputs, (Access(I32, to.physical.strides),), (value,))
-    lowering.call(spec, [where, rest, known, known, to], label)
+    lowering.call(spec, [indices, fractions, table, table, to], label)

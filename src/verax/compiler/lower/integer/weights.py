@@ -24,28 +24,28 @@ class WeightFacts:
 
     lowest: int
     highest: int
-    most: int
+    max_sum: int
     share: float
 
 
-_known: dict[tuple[int, bytes, int], WeightFacts] = {}
+_facts_by_weights: dict[tuple[int, bytes, int], WeightFacts] = {}
 """By the array's identity, the zero points and the axis of filters, while the array lives."""
 
 
 def facts_of(weights: np.ndarray, zero: np.ndarray, filters: int) -> WeightFacts:
     """filters: the axis of the filters."""
     key = id(weights), zero.tobytes(), filters
-    found = _known.get(key)
-    if found is None:
-        found = _known[key] = _found(centred(weights, zero), filters)
-        weakref.finalize(weights, _known.pop, key, None)
-    return found
+    facts = _facts_by_weights.get(key)
+    if facts is None:
+        facts = _facts_by_weights[key] = _compute_facts(centred(weights, zero), filters)
+        weakref.finalize(weights, _facts_by_weights.pop, key, None)
+    return facts
 
 
-def _found(w: np.ndarray, filters: int) -> WeightFacts:
+def _compute_facts(w: np.ndarray, filters: int) -> WeightFacts:
     if not w.size:
         return WeightFacts(0, 0, 0, 0.0)
     low, high = int(w.min()), int(w.max())
-    most = int(np.abs(w).sum(axis=tuple(a for a in range(w.ndim) if a != filters)).max())
-    pairs = low >= -128 and high < 128 and filters == 0 and w.shape[1] % 16 == 0
-    return WeightFacts(low, high, most, safe_share(w) if pairs else 0.0)
+    max_sum = int(np.abs(w).sum(axis=tuple(a for a in range(w.ndim) if a != filters)).max())
+    can_pair = low >= -128 and high < 128 and filters == 0 and w.shape[1] % 16 == 0
+    return WeightFacts(low, high, max_sum, safe_share(w) if can_pair else 0.0)

@@ -57,9 +57,9 @@ def tile_of(
         return 0
     windows, y = windows_of(graph, node), graph.types[node.outputs[0]].shape
     filters, channels = weights.shape[0] // op.groups, weights.shape[1]
-    whole = op.groups == 1 or (filters % LANES, channels % LANES) == (0, 0)
+    whole_blocks = op.groups == 1 or (filters % LANES, channels % LANES) == (0, 0)
     ordinary = not {*windows.strides, *windows.dilations} - {1}
-    if not ordinary or not whole or min(filters, channels) < FEWEST_CHANNELS:
+    if not ordinary or not whole_blocks or min(filters, channels) < FEWEST_CHANNELS:
         return 0
     costs = {0: 9 * (y[0] * y[2] * y[3] + PER_WEIGHT) / WORTH / (QUICK if quick else 1)}
     for tile in winograd.TILES:
@@ -72,9 +72,9 @@ def _cost(tile: int, filters: int, channels: int, y: tuple[int, ...], quick: boo
     """Multiply-adds, or what takes as long, for each pair of an input and an output channel."""
     tiles = y[0] * -(-y[2] // tile) * -(-y[3] // tile)
     positions = (tile + winograd.KERNEL - 1) ** 2
-    moved = positions * tiles * (PER_INPUT / filters + PER_OUTPUT / channels)
+    transform_cost = positions * tiles * (PER_INPUT / filters + PER_OUTPUT / channels)
     fetched = max(tiles, FEWEST_TILES) if quick else tiles + PER_WEIGHT
-    return positions * fetched + moved
+    return positions * fetched + transform_cost
 
 
 def _border(graph: Graph, node: Node, tile: int) -> Pads | None:
@@ -88,9 +88,9 @@ def _border(graph: Graph, node: Node, tile: int) -> Pads | None:
 
 def border(graph: Graph, node: Node, tile: int) -> Pads:
     """The zeros that the tiles at the edges see; for a tile that `tile_of` has chosen."""
-    found = _border(graph, node, tile)
-    assert found is not None
-    return found
+    pads = _border(graph, node, tile)
+    assert pads is not None
+    return pads
 
 
 def lower_tiles(

@@ -30,12 +30,12 @@ class StridedMap:
 
     def target_strides(self, strides: Sequence[int]) -> tuple[int, ...]:
         """Strides over `dims` of an output that has `strides` per axis."""
-        found: list[int] = []
+        reversed_strides: list[int] = []
         inner: dict[int, int] = {}
         for n, axis in zip(reversed(self.dims), reversed(self.axes)):
-            found.append(strides[axis] * inner.get(axis, 1))
+            reversed_strides.append(strides[axis] * inner.get(axis, 1))
             inner[axis] = inner.get(axis, 1) * n
-        return tuple(reversed(found))
+        return tuple(reversed(reversed_strides))
 
 
 def strided_map(positions: np.ndarray) -> StridedMap | None:
@@ -50,10 +50,10 @@ def strided_map(positions: np.ndarray) -> StridedMap | None:
     for axis, size in enumerate(positions.shape):
         at = tuple(slice(None) if a == axis else 0 for a in range(positions.ndim))
         line = positions[at] - offset
-        parts = _factor(line)
-        if parts is None:
+        factors = _factor(line)
+        if factors is None:
             return None
-        for n, stride in parts:
+        for n, stride in factors:
             dims.append(n)
             strides.append(stride)
             axes.append(axis)

@@ -65,13 +65,15 @@ def place_gather_nd(lowering: Lowering, group: Group, choice: Choice) -> None:
     data, indices = (lowering.read(v or "") for v in node.inputs)
     y = lowering.write(node.outputs[0])
     shape, steps = data.physical.shape, data.physical.strides
-    *places, part = indices.physical.strides
+    *index_strides, coordinate_stride = indices.physical.strides
     depth, b = indices.physical.shape[-1], op.batch_dims
-    rest = (0,) * (len(shape) - b - depth)
+    inner_zeros = (0,) * (len(shape) - b - depth)
     kind, dtype = str(indices.physical.type.dtype), str(data.physical.type.dtype)
-    reads = [Access(kind, (*places, *rest), j * part) for j in range(depth)]
+    reads = [
+        Access(kind, (*index_strides, *inner_zeros), j * coordinate_stride) for j in range(depth)
+    ]
     lookups = tuple(Lookup(j, shape[b + j], steps[b + j]) for j in range(depth))
-    middle = (0,) * (len(places) - b)
+    middle = (0,) * (len(index_strides) - b)
     source = Access(dtype, (*steps[:b], *middle, *steps[b + depth :]), 0, lookups)
     spec = LoopSpec(
         y.physical.shape,
@@ -120,15 +122,15 @@ def place_scatter_elements(lowering: Lowering, group: Group, choice: Choice) -> 
     steps, to = indices.physical.strides, list(y.physical.strides)
     lookup = (size[axis], to[axis])
     to[axis] = 0
-    others = [a for a in range(len(dims)) if a != axis]
-    last = others.pop() if others and axis != len(dims) - 1 else None
-    order = [*others, axis]
+    other_axes = [a for a in range(len(dims)) if a != axis]
+    last = other_axes.pop() if other_axes and axis != len(dims) - 1 else None
+    order = [*other_axes, axis]
 
     def strides(own: tuple[int, ...]) -> tuple[int, ...]:
         return (*(own[a] for a in order), 0 if last is None else own[last])
 
     spec = ScatterSpec(
-        tuple(dims[a] for a in others),
+        tuple(dims[a] for a in other_axes),
         (dims[axis],),
         1 if last is None else dims[last],
         strides(steps),
@@ -153,10 +155,10 @@ def place_scatter_nd(lowering: Lowering, group: Group, choice: Choice) -> None:
     size, to = y.physical.shape, y.physical.strides
     slice_ = math.prod(size[depth:])
     chunk = CHUNK if slice_ % CHUNK == 0 else slice_
-    places = math.prod(indices.physical.shape[:-1])
+    index_count = math.prod(indices.physical.shape[:-1])
     spec = ScatterSpec(
         (slice_ // chunk,),
-        (places,),
+        (index_count,),
         chunk,
         (0, depth, 0),
         (chunk, slice_, 1),
@@ -191,20 +193,20 @@ def place_unpool(lowering: Lowering, group: Group, choice: Choice) -> None:
     inner = TensorType(type_.dtype, op.unpooled_dims(type_.shape))
     y = lowering.write_contiguous(node.outputs[0])
     same = inner.shape == y.physical.shape
-    made = y if same else lowering.allocate(Physical(inner))
+    unpooled = y if same else lowering.allocate(Physical(inner))
     dtype, zero = str(type_.dtype), np.zeros(1, type_.dtype.numpy)
-    lowering.call(fill(made.physical, zero), [made], f"{group.label}: zeros")
+    lowering.call(fill(unpooled.physical, zero), [unpooled], f"{group.label}: zeros")
     count = math.prod(type_.shape)
     spec = ScatterSpec(
         (), (count,), 1, (1, 0), (1, 0), (0, 0), ((math.prod(inner.shape), 1),), 0, "none",
         "int64", dtype, wraps=False,
     )  # fmt: skip
-    lowering.call(spec, [indices, x, made, lowering.flag(node.place)], group.label)
+    lowering.call(spec, [indices, x, unpooled, lowering.flag(node.place)], group.label)
     if not same:
         lowering.call(fill(y.physical, zero), [y], f"{group.label}: more zeros")
-        part = view(y).part([slice(0, n) for n in inner.shape])
-        copied = copy_view(view(made), part)
-        lowering.call(copied, [made, part.pointer], f"{group.label}: into its place")
+        interior = view(y).subview([slice(0, n) for n in inner.shape])
+        copied = copy_view(view(unpooled), interior)
+        lowering.call(copied, [unpooled, interior.pointer], f"{group.label}: into its place")
 
 
 def plan_one_hot(planning: Planning, node: Node) -> Alternatives:
@@ -233,13 +235,13 @@ def place_one_hot(lowering: Lowering, group: Group, choice: Choice) -> None:
     steps.insert(axis, 0)
     table = lowering.constant(np.arange(depth, dtype=np.int64))
     along = tuple(int(a == axis) for a in range(len(shape)))
-    given: Expr = Input(0, str(kind))
+    index: Expr = Input(0, str(kind))
     signed = kind.is_float or kind.numpy.kind == "i"
     if signed:
-        negative = M.lt(given, M.like(0, given))
-        given = M.select(negative, M.add(given, M.like(depth, given)), given)
+        negative = M.lt(index, M.like(0, index))
+        index = M.select(negative, M.add(index, M.like(depth, index)), index)
     compared = "float64" if kind.is_float else "int64"
-    hot = M.eq(M.convert(given, compared), M.convert(Input(1, "int64"), compared))
+    hot = M.eq(M.convert(index, compared), M.convert(Input(1, "int64"), compared))
     nothing = (0,) * len(shape)
     spec = LoopSpec(
         shape,

@@ -22,8 +22,8 @@ from verax.compiler.lower.convolution.pieces import cut_blocks, cuts_whole_block
 from verax.compiler.lower.copies import View, copy_view, fill, view
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.movement.index_maps import StridedMap, beginnings, strided_map
+from verax.compiler.lower.movement.layout_transposes import turn_blocks, turns
 from verax.compiler.lower.movement.pixels import view_pixels
-from verax.compiler.lower.movement.turned import turn_blocks, turns
 from verax.compiler.lower.storage import MemorySpace, Physical, Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, Inference, as_tuple
@@ -97,8 +97,8 @@ def plan_movement(planning: Planning, node: Node) -> NoKernel | tuple[Choice]:
     if not _is_mapped(planning.graph, node):
         return NoKernel("what moves where is computed, or too large to be listed while compiling")
     if node.op.kind in FILLING:
-        found = _positions(planning.graph, node)
-        if any((p < 0).any() and (p >= 0).any() and _box(p >= 0) is None for p in found):
+        source_positions = _positions(planning.graph, node)
+        if any((p < 0).any() and (p >= 0).any() and _box(p >= 0) is None for p in source_positions):
             return NoKernel("what is filled is no box")
     return (Choice("movement"),)
 
@@ -156,9 +156,9 @@ def _positions(graph: Graph, node: Node) -> tuple[np.ndarray, ...]:
     integer = source.with_dtype(DType.int64)
     types = (integer, *graph.input_types(node)[1:])
     outputs = tuple(t.with_dtype(DType.int64) for t in graph.output_types(node))
-    found = as_tuple(node.op.reference(Evaluation(types, outputs), *arrays))
+    outputs_ = as_tuple(node.op.reference(Evaluation(types, outputs), *arrays))
     shift = 1 if node.op.kind == "CenterCropPad" else 0
-    return tuple(np.asarray(p, np.int64) - shift for p in found)
+    return tuple(np.asarray(p, np.int64) - shift for p in outputs_)
 
 
 def _move(lowering: Lowering, node: Node, value: str, positions: np.ndarray) -> None:
@@ -178,7 +178,7 @@ def _move(lowering: Lowering, node: Node, value: str, positions: np.ndarray) -> 
         box = _box(~holes)
         if box is None:
             return
-        target, positions = target.part(box), positions[box]
+        target, positions = target.subview(box), positions[box]
     strided = strided_map(positions)
     if strided is not None:
         _copy(lowering, strided, source, target, label)
@@ -206,8 +206,8 @@ def _box(mask: np.ndarray) -> tuple[slice, ...] | None:
         return None
     slices = []
     for axis in range(mask.ndim):
-        others = tuple(a for a in range(mask.ndim) if a != axis)
-        hit = np.flatnonzero(mask.any(axis=others))
+        other_axes = tuple(a for a in range(mask.ndim) if a != axis)
+        hit = np.flatnonzero(mask.any(axis=other_axes))
         slices.append(slice(int(hit[0]), int(hit[-1]) + 1))
     box = tuple(slices)
     return box if mask[box].all() else None
@@ -268,11 +268,11 @@ def place_triangle(lowering: Lowering, group: Group, choice: Choice) -> None:
     x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
     shape, dtype = x.physical.shape, str(x.physical.type.dtype)
     rows, columns = shape[-2:]
-    given = 0 if k is None else int(lowering.graph.constants[k].reshape(-1)[0])
-    diagonal = min(max(given, -rows), columns)  # from there on it is all or nothing
-    tables, accesses, number = _diagonals(lowering, shape)
+    requested = 0 if k is None else int(lowering.graph.constants[k].reshape(-1)[0])
+    diagonal = min(max(requested, -rows), columns)  # from there on it is all or nothing
+    tables, accesses, diagonal_index = _diagonals(lowering, shape)
     m = TracingArith()
-    keep = (m.ge if op.upper else m.le)(number, m.const(diagonal, "int32"))
+    keep = (m.ge if op.upper else m.le)(diagonal_index, m.const(diagonal, "int32"))
     spec = LoopSpec(
         shape,
         (*accesses, Access(dtype, x.physical.strides)),
@@ -297,9 +297,11 @@ def place_eye(lowering: Lowering, group: Group, choice: Choice) -> None:
     y = lowering.write(node.outputs[0])
     shape, dtype = y.physical.shape, str(y.physical.type.dtype)
     k = min(max(op.k, -shape[0]), shape[1])  # beyond there is no such diagonal
-    tables, accesses, number = _diagonals(lowering, shape)
+    tables, accesses, diagonal_index = _diagonals(lowering, shape)
     m = TracingArith()
-    result = m.select(m.eq(number, m.const(k, "int32")), m.const(1, dtype), m.const(0, dtype))
+    result = m.select(
+        m.eq(diagonal_index, m.const(k, "int32")), m.const(1, dtype), m.const(0, dtype)
+    )
     spec = LoopSpec(shape, accesses, (Access(dtype, y.physical.strides),), (result,))
     lowering.call(spec, [*tables, y], group.label)
 
@@ -314,15 +316,17 @@ def _diagonals(
         Access("int32", tuple(int(a == axis) for a in range(len(shape))))
         for axis in (len(shape) - 2, len(shape) - 1)
     )
-    number = TracingArith().sub(Input(1, "int32"), Input(0, "int32"))
-    return tables, (rows, columns), number
+    diagonal_index = TracingArith().sub(Input(1, "int32"), Input(0, "int32"))
+    return tables, (rows, columns), diagonal_index
 
 
 def plan_shape(planning: Planning, node: Node) -> Alternatives:
     """A constant: shapes are static here."""
     from_types = getattr(node.op, "from_types", None)
-    known = None if from_types is None else from_types(Inference(planning.graph.input_types(node)))
-    values = as_tuple(known)
+    content = (
+        None if from_types is None else from_types(Inference(planning.graph.input_types(node)))
+    )
+    values = as_tuple(content)
     if values[0] is None or np.asarray(values[0]).dtype == object:
         return NoKernel("the shape is known only when it runs")
     return (Choice("constant", detail=np.asarray(values[0])),)
@@ -418,9 +422,9 @@ def place_concat(lowering: Lowering, group: Group, choice: Choice) -> None:
         start += shape[axis]
         if 0 in shape:
             continue
-        source, part = view(lowering.read(value)), target.part(tuple(box))
+        source, slot = view(lowering.read(value)), target.subview(tuple(box))
         label = node.name or node.outputs[0]
-        lowering.call(copy_view(source, part), [source.pointer, part.pointer], label)
+        lowering.call(copy_view(source, slot), [source.pointer, slot.pointer], label)
 
 
 def plan_gather(planning: Planning, node: Node) -> Alternatives:

@@ -17,7 +17,7 @@ import numpy as np
 from verax.compiler.decide.expressions import is_elementwise
 from verax.compiler.decide.layouts import Decided, Layout
 from verax.compiler.lower.lowering import Lowering
-from verax.compiler.lower.movement.turned import turns
+from verax.compiler.lower.movement.layout_transposes import turns
 from verax.compiler.lower.storage import Physical, Placed
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
@@ -28,13 +28,13 @@ def come_as_pixels(graph: Graph, value: str) -> bool:
     """Whether an image [n, channels, ...] is a Transpose of pixels, or computed of one by a chain
     of elementwise nodes."""
     dims = graph.types[value].dims
-    while value not in graph.outputs and (made := graph.producers.get(value)) is not None:
-        if isinstance(made.op, Transpose):
-            computed = made.inputs[0] not in graph.constants
-            return computed and turns(graph, made, True) and graph.types[value].shape[1] > 1
-        images = {v for v in made.inputs if v is not None and graph.types[v].dims == dims}
+    while value not in graph.outputs and (producer := graph.producers.get(value)) is not None:
+        if isinstance(producer.op, Transpose):
+            computed = producer.inputs[0] not in graph.constants
+            return computed and turns(graph, producer, True) and graph.types[value].shape[1] > 1
+        images = {v for v in producer.inputs if v is not None and graph.types[v].dims == dims}
         images -= graph.constants.keys()
-        if len(images) != 1 or not is_elementwise(graph, made):
+        if len(images) != 1 or not is_elementwise(graph, producer):
             return False
         (value,) = images
     return False
@@ -68,15 +68,15 @@ def _read_as_pixels(decided: Decided, value: str) -> bool:
 def write_pixels(lowering: Lowering, value: str) -> tuple[Placed, tuple[int, ...]] | None:
     """Where a chain may write pixels instead of `value` in rows, and the strides for its axes: if
     they are wanted of it, or of the Transpose that alone reads it. None where neither is so."""
-    graph, wanted = lowering.graph, lowering.decided.borders
-    if (value, Layout.pixels) in wanted:
+    graph, requested = lowering.graph, lowering.decided.borders
+    if (value, Layout.pixels) in requested:
         placed = lowering.write(value, Layout.pixels)
         return placed, placed.physical.axis_strides
     readers = graph.consumers.get(value, ())
     if len(readers) != 1 or value in graph.outputs or not isinstance(readers[0].op, Transpose):
         return None
     image = readers[0].outputs[0]
-    if (image, Layout.pixels) not in wanted:
+    if (image, Layout.pixels) not in requested:
         return None
     placed = lowering.write(image, Layout.pixels)
     batch, channel, *space = placed.physical.axis_strides

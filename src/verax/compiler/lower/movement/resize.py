@@ -36,7 +36,7 @@ class _Outside:
     tables: Tables
     value: float
 
-    def shown(
+    def with_outside(
         self, result: Expr, lowering: Lowering, inputs: list[Access], arguments: list[Placed]
     ) -> Expr:
         """`result`, or the value outside; inputs and arguments get a table for each such axis."""
@@ -62,17 +62,17 @@ def _tables(graph: Graph, node: Node) -> Tables | None:
     """The axes that change, when roi, scales and sizes are constants."""
     op = node.op
     assert isinstance(op, Resize)
-    given = [None if v is None else graph.constants.get(v) for v in node.inputs[1:]]
-    if any(v is not None and g is None for v, g in zip(node.inputs[1:], given)):
+    constants = [None if v is None else graph.constants.get(v) for v in node.inputs[1:]]
+    if any(v is not None and g is None for v, g in zip(node.inputs[1:], constants)):
         return None
     computed = _computed_in(graph, node)
     if computed is None:
         return None
-    roi, scales, sizes = (given + [None] * 3)[:3]
+    roi, scales, sizes = (constants + [None] * 3)[:3]
     x = graph.types[node.inputs[0] or ""]
-    found = op.tables(x.shape, roi, scales, sizes, computed)
-    shows_outside = any(t.outside.any() for _, t in found)
-    return None if shows_outside and x.dtype not in (DType.float32, DType.float64) else found
+    axis_tables = op.tables(x.shape, roi, scales, sizes, computed)
+    shows_outside = any(t.outside.any() for _, t in axis_tables)
+    return None if shows_outside and x.dtype not in (DType.float32, DType.float64) else axis_tables
 
 
 def plan_resize(planning: Planning, node: Node) -> Alternatives:
@@ -112,8 +112,8 @@ def place_resize(lowering: Lowering, group: Group, choice: Choice) -> None:
         last = i == len(tables) - 1
         after = _resized(source.physical, axis, table)
         step = target if last else lowering.allocate(after)
-        shown = outside if last else _Outside([], 0.0)
-        _weighted(lowering, source, step, axis, table, shown, f"{group.label}: axis {axis}")
+        step_outside = outside if last else _Outside([], 0.0)
+        _weighted(lowering, source, step, axis, table, step_outside, f"{group.label}: axis {axis}")
         source = step
 
 
@@ -125,7 +125,7 @@ def _resized(physical: Physical, axis: int, table: AxisTable) -> Physical:
     return Physical(TensorType(dtype, tuple(dims)), physical.layout)
 
 
-def _walk(physical: Physical) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _memory_dims(physical: Physical) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Dims and strides of a tensor as its memory has them, borders left out."""
     if physical.layout is Layout.blocked:
         return (physical.shape[0], physical.blocks, *physical.spatial, LANES), physical.strides
@@ -136,8 +136,8 @@ def _nearest(
     lowering: Lowering, source: Placed, target: Placed, outside: _Outside, label: str
 ) -> None:
     """Every element through one table per axis."""
-    dims, written = _walk(target.physical)
-    steps = list(_walk(source.physical)[1])
+    dims, written = _memory_dims(target.physical)
+    steps = list(_memory_dims(source.physical)[1])
     dtype = str(source.physical.type.dtype)
     inputs: list[Access] = []
     arguments: list[Placed] = []
@@ -151,7 +151,7 @@ def _nearest(
         steps[axis] = 0
     inputs.append(Access(dtype, tuple(steps), 0, tuple(lookups)))
     arguments.append(source)
-    result = outside.shown(Input(len(inputs) - 1, dtype), lowering, inputs, arguments)
+    result = outside.with_outside(Input(len(inputs) - 1, dtype), lowering, inputs, arguments)
     spec = LoopSpec(dims, tuple(inputs), (Access(dtype, written),), (result,))
     lowering.call(spec, [*arguments, target], label)
 
@@ -167,10 +167,10 @@ def _weighted(
 ) -> None:
     """One axis. Integers are rounded at the end."""
     assert table.weights is not None
-    dims, written = _walk(target.physical)
-    steps = list(_walk(source.physical)[1])
+    dims, written = _memory_dims(target.physical)
+    steps = list(_memory_dims(source.physical)[1])
     stride, steps[axis] = steps[axis], 0
-    given, stored = str(source.physical.type.dtype), str(target.physical.type.dtype)
+    source_dtype, stored = str(source.physical.type.dtype), str(target.physical.type.dtype)
     computed = table.weights.dtype.name
     taps = table.positions.shape[1]
     inputs: list[Access] = []
@@ -182,20 +182,20 @@ def _weighted(
         inputs += [
             _along("int32", axis, 1, len(dims)),
             _along(computed, axis, 1, len(dims)),
-            Access(given, tuple(steps), 0, (look,)),
+            Access(source_dtype, tuple(steps), 0, (look,)),
         ]
         arguments += [
             lowering.constant(table.positions[:, tap].astype(np.int32)),
             lowering.constant(table.weights[:, tap].copy()),
             source,
         ]
-        terms.append((converted(Input(at + 2, given), computed), Input(at + 1, computed)))
+        terms.append((converted(Input(at + 2, source_dtype), computed), Input(at + 1, computed)))
     result = weighted_sum(terms)
     if stored != computed:
         ends = np.iinfo(stored)
         low, high = (M.const(float(v), computed) for v in (ends.min, ends.max))
         result = M.convert(M.min(M.max(M.rint(result), low), high), stored)
-    result = outside.shown(result, lowering, inputs, arguments)
+    result = outside.with_outside(result, lowering, inputs, arguments)
     spec = LoopSpec(dims, tuple(inputs), (Access(stored, written),), (result,))
     lowering.call(spec, [*arguments, target], label)
 
@@ -226,8 +226,8 @@ def plan_resize_integer(planning: Planning, node: Node) -> Alternatives:
 def place_resize_integer(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Per axis both neighbours and the weight; the source once per corner; output."""
     node = group.root
-    given, wide = choice.detail
-    axes, tables = zip(*given) if given else ((), ())
+    axis_tables, wide = choice.detail
+    axes, tables = zip(*axis_tables) if axis_tables else ((), ())
     x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
     rank, dtype = len(x.physical.shape), str(x.physical.type.dtype)
     steps = [0 if a in axes else s for a, s in enumerate(x.physical.strides)]
@@ -249,8 +249,8 @@ def place_resize_integer(lowering: Lowering, group: Group, choice: Choice) -> No
     for i in reversed(range(len(axes))):  # the last axis tells neighbouring corners apart
         above = Input(3 * i + 2, wide)
         below = M.sub(M.const(1 << BITS, wide), above)
-        pairs = zip(terms[::2], terms[1::2], strict=True)
-        terms = [M.add(M.mul(a, below), M.mul(b, above)) for a, b in pairs]
+        neighbors = zip(terms[::2], terms[1::2], strict=True)
+        terms = [M.add(M.mul(a, below), M.mul(b, above)) for a, b in neighbors]
     bits = BITS * len(axes)
     (total,) = terms
     size = M.add(M.abs(total), M.const(1 << bits >> 1, wide))

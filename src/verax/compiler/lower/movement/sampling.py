@@ -39,37 +39,38 @@ class _Tap:
     weight: Expr
 
 
-def _number(value: float, like: Expr) -> Expr:
+def _constant(value: float, like: Expr) -> Expr:
     """A constant of the type of another number."""
     return M.const(value, like.dtype)
 
 
 def _taps(op: GridSample, size: int, grid: str, dtype: str) -> list[_Tap]:
     """As `GridSample._axis_taps`, operation for operation, of a grid of one type in another."""
-    given = converted(Input(0, grid), dtype)
-    g = M.select(M.is_nan(given), _number(-1, given), given)
-    one = _number(1, g)
+    coordinate = converted(Input(0, grid), dtype)
+    g = M.select(M.is_nan(coordinate), _constant(-1, coordinate), coordinate)
+    one = _constant(1, g)
     if op.align_corners:
-        x = M.mul(M.div(M.add(g, one), _number(2, g)), _number(size - 1, g))
+        x = M.mul(M.div(M.add(g, one), _constant(2, g)), _constant(size - 1, g))
     else:
-        x = M.div(M.sub(M.mul(M.add(g, one), _number(size, g)), one), _number(2, g))
+        x = M.div(M.sub(M.mul(M.add(g, one), _constant(size, g)), one), _constant(2, g))
     unit = M.add(M.sub(x, x), one)
     if op.mode == "nearest":
         return [_placed(op, M.rint(x), unit, size)]
     if op.mode == "linear" and op.padding_mode == "border":
-        x = M.min(M.max(x, _number(0, g)), _number(size - 1, g))
+        x = M.min(M.max(x, _constant(0, g)), _constant(size - 1, g))
     elif op.mode == "linear" and op.padding_mode == "reflection":
         x = _reflected(op, x, size)
     base = M.floor(x)
     t = M.sub(x, base)
-    rest = M.sub(unit, t)
+    complement = M.sub(unit, t)
     if op.mode == "linear":
-        first, weights = 0, [rest, t]
+        first, weights = 0, [complement, t]
     else:
         first = -1
-        weights = [_cubic(d) for d in (M.add(t, unit), t, rest, M.add(rest, unit))]
+        weights = [_cubic(d) for d in (M.add(t, unit), t, complement, M.add(complement, unit))]
     return [
-        _placed(op, M.add(base, _number(k, g)), w, size) for k, w in enumerate(weights, start=first)
+        _placed(op, M.add(base, _constant(k, g)), w, size)
+        for k, w in enumerate(weights, start=first)
     ]
 
 
@@ -77,36 +78,36 @@ def _placed(op: GridSample, x: Expr, weight: Expr, size: int) -> _Tap:
     """A whole coordinate as a position within the axis. A NaN is the first one, or outside."""
     if op.mode != "linear" and op.padding_mode == "reflection":
         x = M.rint(_reflected(op, x, size))
-    last = _number(size - 1, x)
+    last = _constant(size - 1, x)
     inside = None
     if op.padding_mode == "zeros":
-        inside = M.and_(M.ge(x, _number(0, x)), M.le(x, last))
-    within = M.convert(M.min(M.max(x, _number(0, x)), last), "int32")
+        inside = M.and_(M.ge(x, _constant(0, x)), M.le(x, last))
+    within = M.convert(M.min(M.max(x, _constant(0, x)), last), "int32")
     return _Tap(within, inside, weight)
 
 
 def _reflected(op: GridSample, x: Expr, size: int) -> Expr:
     """As `GridSample._reflected`."""
     if size == 1:
-        return M.mul(x, _number(0, x))
+        return M.mul(x, _constant(0, x))
     double = 2 * (size - 1) if op.align_corners else 2 * size
-    half = _number(0.0 if op.align_corners else 0.5, x)
+    half = _constant(0.0 if op.align_corners else 0.5, x)
     distance = M.abs(M.add(x, half))
-    times = M.floor(M.div(distance, _number(double, x)))
-    within = M.sub(distance, M.mul(times, _number(double, x)))
-    beyond = M.gt(within, _number(double // 2, x))
-    folded = M.sub(M.select(beyond, M.sub(_number(double, x), within), within), half)
-    return M.min(M.max(folded, _number(0, x)), _number(size - 1, x))
+    times = M.floor(M.div(distance, _constant(double, x)))
+    within = M.sub(distance, M.mul(times, _constant(double, x)))
+    beyond = M.gt(within, _constant(double // 2, x))
+    folded = M.sub(M.select(beyond, M.sub(_constant(double, x), within), within), half)
+    return M.min(M.max(folded, _constant(0, x)), _constant(size - 1, x))
 
 
 def _cubic(d: Expr) -> Expr:
     """Keys' kernel with a = -0.75, as the operator has it."""
     a = -0.75
-    inner = M.sub(M.mul(_number(a + 2, d), d), _number(a + 3, d))
-    inner = M.add(M.mul(M.mul(inner, d), d), _number(1, d))
-    outer = M.sub(M.mul(_number(a, d), d), _number(5 * a, d))
-    outer = M.sub(M.mul(M.add(M.mul(outer, d), _number(8 * a, d)), d), _number(4 * a, d))
-    return M.select(M.le(d, _number(1, d)), inner, outer)
+    inner = M.sub(M.mul(_constant(a + 2, d), d), _constant(a + 3, d))
+    inner = M.add(M.mul(M.mul(inner, d), d), _constant(1, d))
+    outer = M.sub(M.mul(_constant(a, d), d), _constant(5 * a, d))
+    outer = M.sub(M.mul(M.add(M.mul(outer, d), _constant(8 * a, d)), d), _constant(4 * a, d))
+    return M.select(M.le(d, _constant(1, d)), inner, outer)
 
 
 def plan_grid_sample(planning: Planning, node: Node) -> Alternatives:
@@ -128,17 +129,17 @@ def place_grid_sample(lowering: Lowering, group: Group, choice: Choice) -> None:
     assert isinstance(op, GridSample)
     types = [lowering.graph.types[v or ""] for v in node.inputs]
     sizes, rank = types[0].shape[2:], types[0].rank - 2
-    given = [str(t.dtype) for t in types]
-    stored, dtype = given[0], F64 if F64 in given else F32
-    taps = [_taps(op, n, given[1], dtype) for n in sizes]
+    dtypes = [str(t.dtype) for t in types]
+    stored, dtype = dtypes[0], F64 if F64 in dtypes else F32
+    taps = [_taps(op, n, dtypes[1], dtype) for n in sizes]
     x, grid = (lowering.read(v or "") for v in node.inputs)
     y = lowering.write(node.outputs[0])
-    made = [
+    tap_tables = [
         _tables(lowering, grid, own, rank - 1 - axis, f"{group.label}: axis {axis}")
         for axis, own in enumerate(taps)
     ]
-    batch, _, *places = y.physical.shape
-    steps = Physical(TensorType(DType.int32, (batch, *places))).strides
+    batch, _, *grid_shape = y.physical.shape
+    steps = Physical(TensorType(DType.int32, (batch, *grid_shape))).strides
     inputs: list[Access] = []
     arguments: list[Placed] = []
 
@@ -149,21 +150,23 @@ def place_grid_sample(lowering: Lowering, group: Group, choice: Choice) -> None:
         arguments.append(placed)
         return len(inputs) - 1
 
-    numbers = [[tuple(None if p is None else table(p) for p in tap) for tap in own] for own in made]
+    numbers = [
+        [tuple(None if p is None else table(p) for p in tap) for tap in own] for own in tap_tables
+    ]
     (n, c, *space), reads = x.physical.strides, {}
-    for chosen in itertools.product(*(range(len(own)) for own in numbers)):
-        picked = [own[k] for own, k in zip(numbers, chosen, strict=True)]
+    for tap_indices in itertools.product(*(range(len(own)) for own in numbers)):
+        picked = [own[k] for own, k in zip(numbers, tap_indices, strict=True)]
         lookups = tuple(
             Lookup(p[0] or 0, size, step, checked=False)
             for p, size, step in zip(picked, sizes, space, strict=True)
         )
-        inputs.append(Access(stored, (n, c, *(0 for _ in places)), 0, lookups))
+        inputs.append(Access(stored, (n, c, *(0 for _ in grid_shape)), 0, lookups))
         arguments.append(x)
         value: Expr = Input(len(inputs) - 1, stored)
         for _, inside, _ in picked:
             if inside is not None:
-                value = M.select(Input(inside, "bool"), value, _number(0, value))
-        reads[chosen] = value if op.mode == "nearest" else converted(value, dtype)
+                value = M.select(Input(inside, "bool"), value, _constant(0, value))
+        reads[tap_indices] = value if op.mode == "nearest" else converted(value, dtype)
     spec = LoopSpec(
         y.physical.shape,
         tuple(inputs),
@@ -186,7 +189,7 @@ def _tables(
         written.append((placed, expr))
         return placed
 
-    found = [
+    placed_taps = [
         (keep(t.position), None if t.inside is None else keep(t.inside), keep(t.weight))
         for t in taps
     ]
@@ -197,24 +200,24 @@ def _tables(
         tuple(e for _, e in written),
     )
     lowering.call(spec, [grid, *(p for p, _ in written)], label)
-    return found
+    return placed_taps
 
 
 def _weighted(
     op: GridSample,
     numbers: Sequence[Sequence[tuple[int | None, ...]]],
     reads: dict[tuple[int, ...], Expr],
-    chosen: tuple[int, ...],
+    tap_indices: tuple[int, ...],
     dtype: str,
 ) -> Expr:
     """Sums over the taps of each axis, the innermost first."""
-    axis = len(chosen)
+    axis = len(tap_indices)
     if axis == len(numbers):
-        return reads[chosen]
+        return reads[tap_indices]
     if op.mode == "nearest":
-        return _weighted(op, numbers, reads, (*chosen, 0), dtype)
+        return _weighted(op, numbers, reads, (*tap_indices, 0), dtype)
     return weighted_sum(
-        (_weighted(op, numbers, reads, (*chosen, k), dtype), Input(weight or 0, dtype))
+        (_weighted(op, numbers, reads, (*tap_indices, k), dtype), Input(weight or 0, dtype))
         for k, (_, _, weight) in enumerate(numbers[axis])
     )
 
@@ -236,28 +239,32 @@ def place_affine_grid(lowering: Lowering, group: Group, choice: Choice) -> None:
     y = lowering.write_contiguous(node.outputs[0])
     dtype = str(theta.physical.type.dtype)
     batch, *space, rank = y.physical.shape
-    steps, places = y.physical.strides, [1 + rank - 1 - k for k in range(rank)]
+    steps, axes = y.physical.strides, [1 + rank - 1 - k for k in range(rank)]
     inputs: list[Access] = []
     arguments: list[Placed] = []
     exprs: list[Expr] = []
     outputs: list[Access] = []
-    for axis in places:  # the innermost comes first, as in a row of theta
+    for axis in axes:  # the innermost comes first, as in a row of theta
         table = lowering.constant(op.axis_positions(space[axis - 1]))
         inputs.append(Access(F64, tuple(int(d == axis) for d in range(rank + 1))))
         arguments.append(table)
     for j in range(rank):
         total: Expr | None = None
         for k in range(rank + 1):
-            given = Input(len(inputs), dtype)
+            theta_entry = Input(len(inputs), dtype)
             offset = j * (rank + 1) + k
             inputs.append(Access(dtype, (rank * (rank + 1), *[0] * rank), offset))
             arguments.append(theta)
-            number = converted(given, F64)
+            coefficient = converted(theta_entry, F64)
             if k == rank:  # times 1
-                total = number if total is None else M.add(total, number)
+                total = coefficient if total is None else M.add(total, coefficient)
             else:
-                place = Input(k, F64)
-                total = M.mul(place, number) if total is None else M.fma(place, number, total)
+                coordinate = Input(k, F64)
+                total = (
+                    M.mul(coordinate, coefficient)
+                    if total is None
+                    else M.fma(coordinate, coefficient, total)
+                )
         assert total is not None
         exprs.append(converted(total, dtype))
         outputs.append(Access(dtype, steps[:-1], j))

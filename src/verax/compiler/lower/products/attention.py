@@ -59,9 +59,9 @@ def plan_attention(planning: Planning, node: Node) -> Alternatives:
     if not one_float([*types, graph.types[node.outputs[0]]]) or any(0 in t.shape for t in types):
         return NoKernel("attention takes float32 or float64, at least one query and one key")
     shapes = [t.shape for t in types] + [graph.types[node.outputs[0]].shape]
-    parts = tuple(_operand(s, part in op.heads_inside) for s, part in zip(shapes, PARTS))
-    batches = 1, parts[-1].outer
-    if any(p.outer not in batches for p in parts):
+    layouts = tuple(_operand(s, name in op.heads_inside) for s, name in zip(shapes, PARTS))
+    batches = 1, layouts[-1].outer
+    if any(p.outer not in batches for p in layouts):
         return NoKernel("attention takes batches that are whole or one for all")
     mask = node.inputs[3] if len(node.inputs) > 3 else None
     if mask is not None and math.prod(graph.types[mask].shape[:-3]) not in batches:
@@ -69,7 +69,7 @@ def plan_attention(planning: Planning, node: Node) -> Alternatives:
     masks = [] if mask is None else [graph.types[mask]]
     refused = planning.refused_types([*types, *masks], AttentionSpec)
     return (
-        refused or planning.refused_types(types, PackSpec) or (Choice("attention", detail=parts),)
+        refused or planning.refused_types(types, PackSpec) or (Choice("attention", detail=layouts),)
     )
 
 
@@ -82,21 +82,21 @@ def place_attention(lowering: Lowering, group: Group, choice: Choice) -> None:
     dtype = str(types[0].dtype)
     q, k, v, y = choice.detail
     mask, masks = _mask(lowering, group, y, k.rows)
-    number = types[0].dtype.numpy.type
+    scalar = types[0].dtype.numpy.type
     spec = AttentionSpec(
         outer=y.outer, inner=y.heads, n=q.rows, m=k.rows, d=q.columns, e=v.columns,
         q=q.at, y=y.at, keys=_shared(k, y), values=_shared(v, y),
-        scale=float(number(op.scale)), divisor=float(number(op.divisor)), mask=mask,
+        scale=float(scalar(op.scale)), divisor=float(scalar(op.divisor)), mask=mask,
         hidden=op.hidden, causal=op.causal, masked_to_zero=op.masked_to_zero,
         nan_to_zero=op.nan_to_zero, dtype=dtype,
     )  # fmt: skip
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, AttentionSchedule)
-    turned = dataclasses.replace(k.at, row=1, col=k.at.row)
+    transposed = dataclasses.replace(k.at, row=1, col=k.at.row)
     packed = [
         _packed(lowering, group, i, operand, schedule, *sizes)
         for i, operand, *sizes in (
-            (1, dataclasses.replace(k, at=turned), k.rows, k.columns),
+            (1, dataclasses.replace(k, at=transposed), k.rows, k.columns),
             (2, v, v.columns, v.rows),
         )
     ]
@@ -107,8 +107,8 @@ def place_attention(lowering: Lowering, group: Group, choice: Choice) -> None:
     lowering.call(spec, arguments, group.label, schedule)
 
 
-def _shared(part: _Operand, y: _Operand) -> Shared:
-    return Shared(part.heads if part.outer > 1 else 0, y.heads // part.heads)
+def _shared(operand: _Operand, y: _Operand) -> Shared:
+    return Shared(operand.heads if operand.outer > 1 else 0, y.heads // operand.heads)
 
 
 def _packed(
@@ -128,10 +128,10 @@ def _packed(
         constant_b=False, types=contraction(dtype, dtype, dtype),
     )  # fmt: skip
     elements = product.outer * product.inner * product.packed_elements
-    made = lowering.scratch(known(elements) * ELEMENT_SIZES[dtype])
+    packed = lowering.scratch(known(elements) * ELEMENT_SIZES[dtype])
     label = f"{group.label}: pack {('keys', 'values')[index - 1]}"
-    lowering.call(PackSpec(product, operand.at), [source, made], label, panels(schedule))
-    return made
+    lowering.call(PackSpec(product, operand.at), [source, packed], label, panels(schedule))
+    return packed
 
 
 def _mask(
@@ -149,9 +149,9 @@ def _mask(
     if columns > 1 and columns % LANES:
         pitch = -(-keys // LANES) * LANES
         argument = lowering.scratch(math.prod(dims[:3]) * pitch * ELEMENT_SIZES[dtype])
-        count, kept = math.prod(dims[:3]), Input(0, dtype)
+        count, copied = math.prod(dims[:3]), Input(0, dtype)
         copy = LoopSpec((count, columns), (Access(dtype, (columns, 1)),),
-                        (Access(dtype, (pitch, 1)),), (kept,))  # fmt: skip
+                        (Access(dtype, (pitch, 1)),), (copied,))  # fmt: skip
         lowering.call(copy, [placed, argument], f"{group.label}: mask")
     steps = (heads * rows * pitch, rows * pitch, pitch, 1)
     outer, head, row, column = broadcast_strides(dims, steps, (y.outer, y.heads, y.rows, keys))

@@ -54,7 +54,7 @@ class _Labels:
     sizes: dict[str, int]
     terms: Sequence[Sequence[str]]
     output: Sequence[str]
-    kept: Sequence[str]
+    kept_labels: Sequence[str]
     summed: Sequence[str]
     product: _Arrangement | None = None
 
@@ -96,11 +96,11 @@ def _size(sizes: dict[str, int], labels: Sequence[str]) -> int:
 
 def _stride(sizes: dict[str, int], labels: Sequence[str], steps: Steps) -> int | None:
     """The one stride in which `labels`, row-major, are walked; None if there is none."""
-    found = [steps.get(n, 0) for n in labels]
-    for outer, inner, n in zip(found, found[1:], labels[1:]):
+    strides = [steps.get(n, 0) for n in labels]
+    for outer, inner, n in zip(strides, strides[1:], labels[1:]):
         if outer != inner * sizes[n]:
             return None
-    return found[-1] if found else 0
+    return strides[-1] if strides else 0
 
 
 def _batches(
@@ -128,31 +128,36 @@ def _dense(sizes: dict[str, int], labels: Sequence[str]) -> Steps:
 
 def _arranged(labels: _Labels, left: Steps, right: Steps, output: Steps) -> _Arrangement:
     """How to go about a sum of products of two tensors that lie so."""
-    sizes, kept, summed = labels.sizes, labels.kept, labels.summed
-    last = kept[-1] if kept else ""
-    rows = [n for n in kept if n not in right]
-    columns = [n for n in kept if n not in left]
-    few = last not in columns and _size(sizes, columns) < _size(sizes, rows)
-    swapped = last in rows or few  # columns of the result are neighbors; else the more the better
+    sizes, kept_labels, summed = labels.sizes, labels.kept_labels, labels.summed
+    last = kept_labels[-1] if kept_labels else ""
+    rows = [n for n in kept_labels if n not in right]
+    columns = [n for n in kept_labels if n not in left]
+    few_columns = last not in columns and _size(sizes, columns) < _size(sizes, rows)
+    swapped = (
+        last in rows or few_columns
+    )  # columns of the result are neighbors; else the more the better
     if swapped:
         left, right, rows, columns = right, left, columns, rows
-    batch = [n for n in kept if n not in rows and n not in columns]
+    batch = [n for n in kept_labels if n not in rows and n not in columns]
     orders = [*batch, *rows, *summed], [*batch, *summed, *columns], [*batch, *rows, *columns]
     down, across = _stride(sizes, rows, output), _stride(sizes, columns, output)
     in_place = down is not None and across is not None and (not columns or across == 1)
     in_place = in_place and _batches(sizes, batch, [output]) is not None
     y = output if in_place else _dense(sizes, orders[2])
-    whole = all(n in left for n in summed)
-    copied_left = not whole or None in (_stride(sizes, rows, left), _stride(sizes, summed, left))
+    left_has_all = all(n in left for n in summed)
+    copied_left = not left_has_all or None in (
+        _stride(sizes, rows, left),
+        _stride(sizes, summed, left),
+    )
     copied_right = None in (_stride(sizes, summed, right), _stride(sizes, columns, right))
     left = _dense(sizes, orders[0]) if copied_left else left
     right = _dense(sizes, orders[1]) if copied_right else right
-    found = _batches(sizes, batch, [left, right, y])
-    if found is None:  # each walks through the batches in another way
+    batch_steps = _batches(sizes, batch, [left, right, y])
+    if batch_steps is None:  # each walks through the batches in another way
         copied_left, copied_right, in_place = True, True, False
-        found = _batches(sizes, batch, [_dense(sizes, order) for order in orders])
-    assert found is not None
-    (outer, inner), steps = found
+        batch_steps = _batches(sizes, batch, [_dense(sizes, order) for order in orders])
+    assert batch_steps is not None
+    (outer, inner), steps = batch_steps
     return _Arrangement(
         swapped, batch, rows, columns, orders[0] if copied_left else None,
         orders[1] if copied_right else None, in_place, outer, inner, steps,
@@ -177,9 +182,9 @@ def plan_einsum(planning: Planning, node: Node) -> Alternatives:
         return NoKernel(
             "the order of its sums is free: two inputs of float32 or float64, no label twice in one"
         )
-    kept = [label for label in output if sizes[label] > 1]
-    summed = [label for label in summed_labels(terms, kept) if sizes[label] > 1]
-    labels = _Labels(sizes, terms, output, kept, summed)
+    kept_labels = [label for label in output if sizes[label] > 1]
+    summed = [label for label in summed_labels(terms, kept_labels) if sizes[label] > 1]
+    labels = _Labels(sizes, terms, output, kept_labels, summed)
     if moves or not summed:
         return planning.refused(node, LoopSpec) or (Choice("loop over labels", detail=labels),)
     left, right = (labels.steps(term, type_) for term, type_ in zip(terms, types, strict=True))
@@ -211,10 +216,10 @@ def place_einsum(lowering: Lowering, group: Group, choice: Choice) -> None:
     )
     if labels.product is None:
         dtype = str(types[0].dtype)
-        _loop(lowering, labels.kept, labels.sizes, inputs, output, dtype, group.label)
+        _loop(lowering, labels.kept_labels, labels.sizes, inputs, output, dtype, group.label)
     else:
-        given = [lowering.graph.constants.get(v or "") for v in node.inputs]
-        _Product(lowering, labels, labels.product, group).emit(inputs, given, output)
+        constants = [lowering.graph.constants.get(v or "") for v in node.inputs]
+        _Product(lowering, labels, labels.product, group).emit(inputs, constants, output)
 
 
 def _loop(
@@ -224,7 +229,7 @@ def _loop(
     inputs: Sequence[_Tensor],
     output: _Tensor,
     dtype: str,
-    what: str,
+    text: str,
 ) -> None:
     """One element in each for one out: a copy, or a product added to +0."""
     accesses = [
@@ -235,7 +240,7 @@ def _loop(
         result = M.fma(result, Input(1, dtype), M.const(0.0, dtype))
     dims = tuple(sizes[label] for label in labels)
     spec = LoopSpec(dims, tuple(accesses[:-1]), (accesses[-1],), (result,))
-    lowering.call(spec, [*(t.at for t in inputs), output.at], what)
+    lowering.call(spec, [*(t.at for t in inputs), output.at], text)
 
 
 class _Product:
@@ -245,40 +250,49 @@ class _Product:
         self, lowering: Lowering, labels: _Labels, arrangement: _Arrangement, group: Group
     ) -> None:
         self.lowering, self.sizes, self.group = lowering, labels.sizes, group
-        self.what, self.kept, self.summed = group.label, labels.kept, labels.summed
+        self.label, self.kept_labels, self.summed = group.label, labels.kept_labels, labels.summed
         self.arrangement = arrangement
         types = lowering.graph.types
         self.kind = str(types[group.root.outputs[0]].dtype)
         self.stored = str(types[group.output].dtype)
 
     def emit(
-        self, inputs: Sequence[_Tensor], given: Sequence[np.ndarray | None], output: _Tensor
+        self, inputs: Sequence[_Tensor], constants: Sequence[np.ndarray | None], output: _Tensor
     ) -> None:
         """The calls. given: the inputs' values where they are constants."""
-        how = self.arrangement
-        rows, columns = how.rows, how.columns
-        left, right = inputs[::-1] if how.swapped else inputs
-        value = given[0] if how.swapped else given[1]
-        constant = None if how.batch else self._constant(right, value, [*self.summed, *columns])
-        y = output if how.in_place else self._dense([*how.batch, *rows, *columns])
-        left = left if how.left is None else self._copied(left, how.left)
-        right = right if how.right is None else self._copied(right, how.right)
+        arrangement = self.arrangement
+        rows, columns = arrangement.rows, arrangement.columns
+        left, right = inputs[::-1] if arrangement.swapped else inputs
+        value = constants[0] if arrangement.swapped else constants[1]
+        constant = (
+            None if arrangement.batch else self._constant(right, value, [*self.summed, *columns])
+        )
+        y = output if arrangement.in_place else self._dense([*arrangement.batch, *rows, *columns])
+        left = left if arrangement.left is None else self._copied(left, arrangement.left)
+        right = right if arrangement.right is None else self._copied(right, arrangement.right)
 
-        def matrix(t: _Tensor, down: Sequence[str], across: Sequence[str], which: int) -> Matrix:
+        def matrix(t: _Tensor, down: Sequence[str], across: Sequence[str], index: int) -> Matrix:
             row, col = (_stride(self.sizes, labels, t.steps) or 0 for labels in (down, across))
-            return Matrix(row, col, *how.steps[which])
+            return Matrix(row, col, *arrangement.steps[index])
 
-        stored = self.stored if how.in_place else self.kind
+        stored = self.stored if arrangement.in_place else self.kind
         written = dataclasses.replace(matrix(y, rows, columns, 2), col=1)
         m, n, k = (_size(self.sizes, labels) for labels in (rows, columns, self.summed))
         spec = GemmSpec(
-            m, n, k, matrix(left, rows, self.summed, 0), written, how.outer, how.inner,
+            m, n, k, matrix(left, rows, self.summed, 0), written,
+            arrangement.outer, arrangement.inner,
             constant_b=constant is not None, types=contraction(self.kind, self.kind, stored),
         )  # fmt: skip
         self._call(spec, left, right, matrix(right, self.summed, columns, 1), constant, y)
-        if not how.in_place:
+        if not arrangement.in_place:
             _loop(
-                self.lowering, self.kept, self.sizes, [y], output, self.kind, f"{self.what}: order"
+                self.lowering,
+                self.kept_labels,
+                self.sizes,
+                [y],
+                output,
+                self.kind,
+                f"{self.label}: order",
             )
 
     def _call(
@@ -300,8 +314,8 @@ class _Product:
         else:
             size = ELEMENT_SIZES[self.kind] * spec.outer * spec.inner * spec.packed_elements
             packed = lowering.scratch(known(size))
-            lowering.call(PackSpec(spec, b), [right.at, packed], f"{self.what}: pack", schedule)
-        lowering.call(spec, [left.at, packed, *values, y.at], self.what, schedule)
+            lowering.call(PackSpec(spec, b), [right.at, packed], f"{self.label}: pack", schedule)
+        lowering.call(spec, [left.at, packed, *values, y.at], self.label, schedule)
 
     def _dense(self, labels: Sequence[str]) -> _Tensor:
         """A new tensor with its axes in this order."""
@@ -310,9 +324,9 @@ class _Product:
         return _Tensor(placed, _dense(self.sizes, labels))
 
     def _copied(self, t: _Tensor, labels: Sequence[str]) -> _Tensor:
-        made = self._dense(labels)
-        _loop(self.lowering, labels, self.sizes, [t], made, self.kind, f"{self.what}: order")
-        return made
+        copy = self._dense(labels)
+        _loop(self.lowering, labels, self.sizes, [t], copy, self.kind, f"{self.label}: order")
+        return copy
 
     def _constant(
         self, t: _Tensor, value: np.ndarray | None, labels: Sequence[str]

@@ -27,8 +27,8 @@ from verax.compiler.kernels.products.gemm import (
 )
 from verax.compiler.kernels.products.stored import MOST_ROWS
 from verax.compiler.kernels.sizes import known
-from verax.compiler.lower.halves import product_inputs, reads_pairs
-from verax.compiler.lower.integer.bytes import starting_sums, subtracted
+from verax.compiler.lower.bf16_inputs import product_inputs, reads_pairs
+from verax.compiler.lower.integer.uint8_storage import starting_sums, subtracted
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.products.stored_weights import few_rows, stored_factor, widened
 from verax.compiler.lower.storage import Placed, Pointer
@@ -46,8 +46,8 @@ def is_compiled(graph: Graph, node: Node) -> bool:
     """Whether the kernels can run this node."""
     types = [t for t in (*product_inputs(graph, node), *graph.output_types(node)) if t is not None]
     floats = DType.float32, DType.float64
-    known = (*floats, *INTEGERS) if isinstance(node.op, MatMul) else floats
-    if any(t.dtype not in known or not t.is_static or 0 in t.shape for t in types):
+    supported = (*floats, *INTEGERS) if isinstance(node.op, MatMul) else floats
+    if any(t.dtype not in supported or not t.is_static or 0 in t.shape for t in types):
         return False
     return _product(graph, node) is not None
 
@@ -90,7 +90,9 @@ class _Product:
         return self.outer == self.inner == 1
 
 
-def _types(graph: Graph, node: Node, stored: DType, fixed: bool, dots: bool) -> ContractionTypes:
+def _types(
+    graph: Graph, node: Node, stored: DType, fixed: bool, has_int8_dot: bool
+) -> ContractionTypes:
     """Element types of the product. Integers that fit into 16 bits are multiplied in pairs where
     the right factor is packed ahead, bytes where the machine has VNNI (dots); sums of 32 bits wrap
     around as the operator's own."""
@@ -103,7 +105,7 @@ def _types(graph: Graph, node: Node, stored: DType, fixed: bool, dots: bool) -> 
     short = all(low >= -(2**15) and high < 2**15 for low, high in ranges)
     if fixed and short and a == "int32":
         signed = ranges[1][0] >= -128 and ranges[1][1] < 128
-        if dots and signed and subtracted(ranges[0], 0) is not None:
+        if has_int8_dot and signed and subtracted(ranges[0], 0) is not None:
             return ContractionTypes("uint8", "int8", a, str(stored))
         return ContractionTypes("int16", "int16", a, str(stored))
     return ContractionTypes(a, b, a, str(stored))
@@ -139,8 +141,8 @@ def _product(graph: Graph, node: Node) -> _Product | None:
 
 def sizes_of(graph: Graph, node: Node) -> tuple[int, int] | None:
     """Rows and terms of a product of one right factor; None of several."""
-    found = _product(graph, node)
-    return None if found is None or not found.one_b else (found.m, found.k)
+    product = _product(graph, node)
+    return None if product is None or not product.one_b else (product.m, product.k)
 
 
 def _batch_steps(batch: tuple[int, ...], own: tuple[int, ...], matrix: int) -> list[int]:
@@ -158,15 +160,15 @@ def _fold_batch(
 ) -> tuple[tuple[int, int], tuple[tuple[int, int], tuple[int, int]]] | None:
     """Batch axes joined where both factors walk through them in one stride; None if over two."""
     axes = [(n, x, y) for n, x, y in zip(batch, a, b) if n > 1]
-    joined: list[tuple[int, int, int]] = []
+    folded: list[tuple[int, int, int]] = []
     for n, x, y in axes:
-        if joined and joined[-1][1] == n * x and joined[-1][2] == n * y:
-            joined[-1] = (joined[-1][0] * n, x, y)
+        if folded and folded[-1][1] == n * x and folded[-1][2] == n * y:
+            folded[-1] = (folded[-1][0] * n, x, y)
         else:
-            joined.append((n, x, y))
-    if len(joined) > 2:
+            folded.append((n, x, y))
+    if len(folded) > 2:
         return None
-    (p, q, r), (s, t, u) = ([(1, 0, 0)] * 2 + joined)[-2:]
+    (p, q, r), (s, t, u) = ([(1, 0, 0)] * 2 + folded)[-2:]
     return (p, s), ((q, t), (r, u))
 
 
@@ -194,13 +196,13 @@ def place_product(lowering: Lowering, group: Group, choice: Choice) -> None:
     graph, node = lowering.graph, group.root
     product: _Product = choice.detail
     constant = graph.constants.get(node.inputs[1] or "")
-    turned = isinstance(node.op, Gemm) and node.op.trans_b
+    transposed = isinstance(node.op, Gemm) and node.op.trans_b
     stored = None
     if product.one_b:
-        stored = stored_factor(lowering, node.inputs[1] or "", turned, product.m)
+        stored = stored_factor(lowering, node.inputs[1] or "", transposed, product.m)
     fixed = (constant is not None or stored is not None) and product.one_b
-    dots = lowering.target.dots and constant is not None and isinstance(node.op, MatMul)
-    types = _types(graph, node, graph.types[group.output].dtype, fixed, dots)
+    has_int8_dot = lowering.target.dots and constant is not None and isinstance(node.op, MatMul)
+    types = _types(graph, node, graph.types[group.output].dtype, fixed, has_int8_dot)
     spec = GemmSpec(product.m, product.n, product.k, product.a, product.y, product.outer,
                     product.inner, fixed, types=types)  # fmt: skip
     short = types.x != str(graph.types[node.inputs[0] or ""].dtype)
@@ -235,7 +237,7 @@ def place_product(lowering: Lowering, group: Group, choice: Choice) -> None:
         right = widened(lowering, spec, stored, schedule, group.label)
     elif fixed:
         assert constant is not None
-        right = packed_factor(lowering, constant, spec, schedule, turned)
+        right = packed_factor(lowering, constant, spec, schedule, transposed)
     else:
         b = lowering.read_contiguous(node.inputs[1] or "")
         size = spec.outer * spec.inner * spec.packed_elements * ELEMENT_SIZES[types.weights]
@@ -251,16 +253,16 @@ def packed_factor(
     constant: np.ndarray,
     spec: GemmSpec,
     schedule: ConvSchedule,
-    turned: bool = False,
+    transposed: bool = False,
 ) -> Pointer:
     """A constant right factor in panels. turned: its rows are the columns of the factor."""
     conv = spec.convolution()
     nbytes = direct_elements(conv, schedule) * ELEMENT_SIZES[spec.types.weights]
 
     def pack() -> np.ndarray:
-        return pack_b(constant.T if turned else constant, spec, schedule)
+        return pack_b(constant.T if transposed else constant, spec, schedule)
 
-    return lowering.packed_later(constant, (turned, direct_order(conv, schedule)), nbytes, pack)
+    return lowering.packed_later(constant, (transposed, direct_order(conv, schedule)), nbytes, pack)
 
 
 def _shortened(
@@ -318,16 +320,16 @@ def product_epilogue(
     if not group.fused:
         return (None if extra is None else Epilogue(extra)), []
     chain = chain_expr(lowering.graph, group.fused, [group.root.outputs[0]])
-    made: list[Operand] = []
+    epilogue_operands: list[Operand] = []
     values: list[Pointer | Placed] = []
     for operand in chain.operands[1:]:
         if isinstance(operand, str):
             dtype = str(lowering.graph.types[operand].dtype)
-            made.append(tensor_operand(spec, spec.y, dtype))
+            epilogue_operands.append(tensor_operand(spec, spec.y, dtype))
             values.append(lowering.read_contiguous(operand))
         else:
             columns = np.broadcast_to(operand.reshape(-1), (known(spec.n),))
-            made.append(Operand("channel", dtype=columns.dtype.name))
+            epilogue_operands.append(Operand("channel", dtype=columns.dtype.name))
             values.append(lowering.packed(pack_channels(columns)))
     expr = chain.expr if extra is None else compose(chain.expr, {0: extra})
-    return Epilogue(expr, tuple(made)), values
+    return Epilogue(expr, tuple(epilogue_operands)), values

@@ -55,7 +55,7 @@ class Spot:
     row: int
     dtype: str
 
-    def moved(self, elements: int) -> Spot:
+    def at_offset(self, elements: int) -> Spot:
         offset = self.pointer.byte_offset + ELEMENT_SIZES[self.dtype] * elements
         return dataclasses.replace(
             self, pointer=dataclasses.replace(self.pointer, byte_offset=offset)
@@ -109,21 +109,21 @@ class Emitting(StepOps[Any]):
             self.scratch[key] = self.lowering.scratch(size)
         return Spot(self.scratch[key], columns, self.dtype)
 
-    def _once(self, array: np.ndarray, key: Sequence[Any], made: Any) -> Pointer:
+    def _once(self, array: np.ndarray, key: Sequence[Any], pack: Any) -> Pointer:
         """Packed weights, made once for all steps."""
-        whole = (array.__array_interface__["data"][0], array.shape, *key)
-        if whole not in self.packed:
-            self.packed[whole] = self.lowering.packed(made())
-        return self.packed[whole]
+        full_key = (array.__array_interface__["data"][0], array.shape, *key)
+        if full_key not in self.packed:
+            self.packed[full_key] = self.lowering.packed(pack())
+        return self.packed[full_key]
 
-    def store(self, *pairs: tuple[Value, Spot]) -> None:
+    def store(self, *targets_of_values: tuple[Value, Spot]) -> None:
         """Compute values of the same size into memory, in one loop."""
-        exprs, spots = _merged([value for value, _ in pairs])
-        columns = pairs[0][0].columns
+        exprs, spots = _merged([value for value, _ in targets_of_values])
+        columns = targets_of_values[0][0].columns
         inputs = tuple(Access(s.dtype, (s.row, 1)) for s in spots)
-        outputs = tuple(Access(target.dtype, (target.row, 1)) for _, target in pairs)
+        outputs = tuple(Access(target.dtype, (target.row, 1)) for _, target in targets_of_values)
         spec = LoopSpec((self.batch, columns), inputs, outputs, tuple(exprs))
-        pointers = [s.pointer for s in (*spots, *(target for _, target in pairs))]
+        pointers = [s.pointer for s in (*spots, *(target for _, target in targets_of_values))]
         self.lowering.call(spec, pointers, self.label)
 
     def exact_input(self, x: Any) -> Any:
@@ -135,8 +135,8 @@ class Emitting(StepOps[Any]):
     def take(self, x: Value, index: Any) -> Value:
         """Columns alone; steps are taken by whoever runs them."""
         columns = index[-1]
-        moved = tuple(s.moved(columns.start) for s in x.spots)
-        return Value(x.expr, moved, columns.stop - columns.start)
+        shifted_spots = tuple(s.at_offset(columns.start) for s in x.spots)
+        return Value(x.expr, shifted_spots, columns.stop - columns.start)
 
     def product(self, x: Value, matrix: np.ndarray, start: Any) -> Value:
         if x.spot is None:
@@ -255,9 +255,9 @@ def place_recurrent(lowering: Lowering, group: Group, choice: Choice) -> None:
         work = Emitting(lowering, batch, dtype, group.label)
         rows = len(own.w)
         size = ELEMENT_SIZES[dtype] * steps * batch * rows
-        told = Spot(lowering.scratch(size), rows, dtype)
+        input_gates = Spot(lowering.scratch(size), rows, dtype)
         start = work.bias(own.b, op.joined_bias(own))
-        work.multiply(Spot(x.pointer, shape[2], dtype), steps * batch, own.w, start, told)
+        work.multiply(Spot(x.pointer, shape[2], dtype), steps * batch, own.w, start, input_gates)
         sizes = [graph.types[v].shape[-1] for v in node.outputs[1:]]
         ends = [_state(op, placed, d, batch, n) for placed, n in zip(outputs[1:], sizes)]
         state = tuple(
@@ -267,19 +267,19 @@ def place_recurrent(lowering: Lowering, group: Group, choice: Choice) -> None:
         for t in order:
             work.next_step()
             if op.layout:
-                part = dataclasses.replace(told.moved(t * rows), row=steps * rows)
+                gates = dataclasses.replace(input_gates.at_offset(t * rows), row=steps * rows)
             else:
-                part = told.moved(t * batch * rows)
-            made = op.step(work, own, Value.at(part, rows), state)
+                gates = input_gates.at_offset(t * batch * rows)
+            new_state = op.step(work, own, Value.at(gates, rows), state)
             y = _step(op, outputs[0], t, d, steps, batch, sizes[0])
             # The output depends on the cell's new value, and may have another size (a projection).
             targets = [y, *ends[1:]]
-            if len({v.columns for v in made}) == 1:
-                work.store(*zip(made, targets))
+            if len({v.columns for v in new_state}) == 1:
+                work.store(*zip(new_state, targets))
             else:
-                for value, target in zip(made[::-1], targets[::-1]):
+                for value, target in zip(new_state[::-1], targets[::-1]):
                     work.store((value, target))
-            state = tuple(Value.at(s, v.columns) for v, s in zip(made, targets))
+            state = tuple(Value.at(s, v.columns) for v, s in zip(new_state, targets))
         work.store((state[0], ends[0]))
 
 
@@ -294,13 +294,13 @@ def _state(op: Recurrent, placed: Placed, d: int, batch: int, size: int) -> Spot
     """One direction of states [D, N, size], or of [N, D, size]."""
     dtype = str(placed.physical.type.dtype)
     if op.layout:
-        return Spot(placed.pointer, op.directions * size, dtype).moved(d * size)
-    return Spot(placed.pointer, size, dtype).moved(d * batch * size)
+        return Spot(placed.pointer, op.directions * size, dtype).at_offset(d * size)
+    return Spot(placed.pointer, size, dtype).at_offset(d * batch * size)
 
 
 def _step(op: Recurrent, y: Placed, t: int, d: int, steps: int, batch: int, size: int) -> Spot:
     """One step of one direction of [T, D, N, size], or of [N, T, D, size]."""
     at, dtype = t * op.directions + d, str(y.physical.type.dtype)
     if op.layout:
-        return Spot(y.pointer, steps * op.directions * size, dtype).moved(at * size)
-    return Spot(y.pointer, size, dtype).moved(at * batch * size)
+        return Spot(y.pointer, steps * op.directions * size, dtype).at_offset(at * size)
+    return Spot(y.pointer, size, dtype).at_offset(at * batch * size)

@@ -44,12 +44,12 @@ class Factor:
     tables: tuple[np.ndarray, ...] = ()
 
 
-def stored_factor(lowering: Lowering, value: str, turned: bool, rows: int) -> Factor | None:
+def stored_factor(lowering: Lowering, value: str, transposed: bool, rows: int) -> Factor | None:
     """The right factor `value` (turned: its rows are columns) of a product of so many rows, where
     it is kept in fewer bits; else None."""
     node = lowering.late.get(value)
     if node is not None:
-        return _integers(lowering.graph, node, turned)
+        return _integers(lowering.graph, node, transposed)
     constant = lowering.graph.constants.get(value)
     if constant is None or constant.dtype != np.float32 or constant.ndim != 2:
         return None
@@ -59,35 +59,40 @@ def stored_factor(lowering: Lowering, value: str, turned: bool, rows: int) -> Fa
         with np.errstate(all="ignore"):
             half = constant.astype(kind)
         if np.array_equal(half.astype(np.float32).view(np.uint32), constant.view(np.uint32)):
-            return Factor(Stored(kind.name), half.T if turned else half)
+            return Factor(Stored(kind.name), half.T if transposed else half)
     return None
 
 
-def _integers(graph: Graph, node: Node, turned: bool) -> Factor | None:
+def _integers(graph: Graph, node: Node, transposed: bool) -> Factor | None:
     """A DequantizeLinear whose scales belong to columns, or to groups of their rows."""
     op = node.op
     assert isinstance(op, DequantizeLinear)
-    whole, scale, zero = (*(graph.constants.get(v or "") for v in node.inputs), None)[:3]
-    if whole is None or scale is None or DType.of(whole) not in BYTES or whole.ndim != 2:
+    quantized, scale, zero = (*(graph.constants.get(v or "") for v in node.inputs), None)[:3]
+    if (
+        quantized is None
+        or scale is None
+        or DType.of(quantized) not in BYTES
+        or quantized.ndim != 2
+    ):
         return None
     if scale.dtype != np.float32 or graph.types[node.outputs[0]].dtype is not DType.float32:
         return None
-    group = op.rows_by_scale(whole.shape, scale, 0 if turned else 1)
+    group = op.rows_by_scale(quantized.shape, scale, 0 if transposed else 1)
     if not group:
         return None
 
     def spread(parameter: np.ndarray) -> np.ndarray:
-        found = np.broadcast_to(op.spread(parameter, whole.shape), whole.shape)
-        return (found.T if turned else found)[::group]
+        full = np.broadcast_to(op.spread(parameter, quantized.shape), quantized.shape)
+        return (full.T if transposed else full)[::group]
 
-    numbers = whole.T if turned else whole
+    numbers = quantized.T if transposed else quantized
     points = np.zeros((1, 1), np.int32) if zero is None else spread(zero).astype(np.int32)
-    kind = whole.dtype.name
+    kind = quantized.dtype.name
     centred = numbers.reshape(-1, group, numbers.shape[1]) - points[:, None]
     low, high = centred.min(initial=0), centred.max(initial=0)
-    if whole.dtype == np.int8 and numbers.min(initial=0) >= -8 and numbers.max(initial=0) < 8:
+    if quantized.dtype == np.int8 and numbers.min(initial=0) >= -8 and numbers.max(initial=0) < 8:
         numbers, points, kind = (numbers + 8).astype(np.uint8), points + 8, "uint4"
-    elif whole.dtype == np.uint8 and numbers.max(initial=0) < 16:
+    elif quantized.dtype == np.uint8 and numbers.max(initial=0) < 16:
         kind = "uint4"
     elif low >= -128 and high < 128:
         numbers, kind = centred.reshape(numbers.shape).astype(np.int8), "int8"
@@ -124,13 +129,13 @@ def _pointers(
     conv = spec.convolution()
     size = np.dtype(np.uint16).itemsize if factor.stored.kind in HALVES else 1
     nbytes = direct_elements(conv, schedule) // LANES * factor.stored.width * size
-    how = factor.stored, direct_order(conv, schedule)
+    packing = factor.stored, direct_order(conv, schedule)
 
     def pack() -> np.ndarray:
         return pack_stored(factor.numbers, factor.stored, spec, schedule)
 
-    found = [lowering.packed_later(factor.numbers, how, nbytes, pack)]
+    pointers = [lowering.packed_later(factor.numbers, packing, nbytes, pack)]
     for table in factor.tables:
         spare = -table.shape[1] % LANES
-        found.append(lowering.packed(np.pad(table.astype(np.float32), ((0, 0), (0, spare)))))
-    return found
+        pointers.append(lowering.packed(np.pad(table.astype(np.float32), ((0, 0), (0, spare)))))
+    return pointers

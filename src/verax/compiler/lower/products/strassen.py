@@ -81,7 +81,7 @@ def multiply(
     lowering: Lowering,
     spec: StrassenSpec,
     weights: np.ndarray,
-    turned: bool,
+    transposed: bool,
     pieces: Iterable[Piece],
 ) -> None:
     """For each of `pieces` what scales and adds up quarters of its factor, then the kernel.
@@ -93,35 +93,35 @@ def multiply(
 
     def matrix() -> np.ndarray:
         flat = weights.reshape(weights.shape[:2])
-        return flat.T if turned else flat
+        return flat.T if transposed else flat
 
     def signs() -> np.ndarray:
         return np.sign(matrix()).astype(np.int8).reshape(-1)
 
     sums = lowering.scratch(4 * spec.sum_elements)
     rows = lowering.scratch(4 * 2 * spec.upper)
-    how = "strassen", turned, direct_order(spec.half, schedule)
+    packing = "strassen", transposed, direct_order(spec.half, schedule)
     packed = lowering.packed_later(
         weights,
-        how,
+        packing,
         4 * right_elements(spec, schedule),
         lambda: pack_right(matrix(), spec, schedule),
     )
     columns = lowering.packed(scaled_right(matrix())[1])
-    marked = lowering.packed_later(weights, ("signs", turned), spec.k * spec.n, signs)
+    marked = lowering.packed_later(weights, ("signs", transposed), spec.k * spec.n, signs)
     room = lowering.scratch(4 * room_elements(spec, schedule))
     for piece in pieces:
         for kernel in left_sums(spec):
-            quarters, halves = len(kernel.inputs), len(kernel.row_outputs)
-            made = [rows] * halves + [sums] * len(kernel.element_outputs)
+            quarters, row_results = len(kernel.inputs), len(kernel.row_outputs)
+            results = [rows] * row_results + [sums] * len(kernel.element_outputs)
             label = f"{piece.label}: sums of quarters"
-            lowering.call(kernel, [piece.factor] * quarters + made, label)
+            lowering.call(kernel, [piece.factor] * quarters + results, label)
         arguments = [piece.factor, sums, rows, packed, columns, marked, room]
         lowering.call(spec, [*arguments, *piece.operands, piece.result], piece.label, schedule)
 
 
-def _item(whole: Placed, items: int, item: int) -> Pointer:
+def _item(placed: Placed, items: int, item: int) -> Pointer:
     """Where an item of a batch begins in a dense tensor of all."""
-    start, kind = whole.pointer, whole.physical.type
+    start, kind = placed.pointer, placed.physical.type
     size = math.prod(kind.shape) // items * kind.dtype.itemsize
     return Pointer(start.buffer, start.byte_offset + item * size, start.step)

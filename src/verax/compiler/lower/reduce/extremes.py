@@ -77,17 +77,17 @@ def place_arg(lowering: Lowering, group: Group, choice: Choice) -> None:
     x = lowering.read(node.inputs[0] or "")
     shape, strides, dtype = x.physical.shape, x.physical.strides, str(x.physical.type.dtype)
     axis = op.axis % len(shape)
-    kept = [a for a in range(len(shape)) if a != axis]
+    kept_axes = [a for a in range(len(shape)) if a != axis]
     table = lowering.constant(_positions((axis,), shape))
     y = lowering.write(node.outputs[0])
     to = y.physical.strides
-    to = tuple(to[a] for a in kept) if op.keepdims else to
+    to = tuple(to[a] for a in kept_axes) if op.keepdims else to
     spec = ReduceSpec(
-        tuple(shape[a] for a in kept),
+        tuple(shape[a] for a in kept_axes),
         (shape[axis],),
         (
-            Access(dtype, tuple(strides[a] for a in (*kept, axis))),
-            Access(INDEX, (*(0 for _ in kept), 1)),
+            Access(dtype, tuple(strides[a] for a in (*kept_axes, axis))),
+            Access(INDEX, (*(0 for _ in kept_axes), 1)),
         ),
         extreme_stages(dtype, op.largest, op.select_last_index),
         ((Access("int64", to), M.convert(Input(3, INDEX), "int64")),),
@@ -114,15 +114,15 @@ def place_hardmax(lowering: Lowering, group: Group, choice: Choice) -> None:
     axes = op.axes(len(shape))
     table = lowering.constant(_positions(axes, shape))
     order = [*(a for a in range(len(shape)) if a not in axes), *axes]
-    kept = len(order) - len(axes)
-    along, step = [0] * kept, table.physical.shape[0]
+    kept_count = len(order) - len(axes)
+    along, step = [0] * kept_count, table.physical.shape[0]
     for a in axes:
         step //= shape[a]
         along.append(step)
-    found = M.eq(Input(1, INDEX), Input(3, INDEX))
-    result = M.select(found, M.const(1, dtype), M.const(0, dtype))
+    is_max = M.eq(Input(1, INDEX), Input(3, INDEX))
+    result = M.select(is_max, M.const(1, dtype), M.const(0, dtype))
     spec = ReduceSpec(
-        tuple(shape[a] for a in order[:kept]),
+        tuple(shape[a] for a in order[:kept_count]),
         tuple(shape[a] for a in axes),
         (
             Access(dtype, tuple(x.physical.strides[a] for a in order)),
@@ -155,14 +155,14 @@ def place_top(lowering: Lowering, group: Group, choice: Choice) -> None:
     values, indices = (lowering.write_contiguous(v) for v in node.outputs)
     shape = x.physical.shape
     axis = op.axis % len(shape)
-    kept = [a for a in range(len(shape)) if a != axis]
+    kept_axes = [a for a in range(len(shape)) if a != axis]
     steps, to = x.physical.strides, values.physical.strides
     spec = TopSpec(
-        tuple(shape[a] for a in kept),
+        tuple(shape[a] for a in kept_axes),
         shape[axis],
         values.physical.shape[axis],
-        tuple(steps[a] for a in kept),
-        tuple(to[a] for a in kept),
+        tuple(steps[a] for a in kept_axes),
+        tuple(to[a] for a in kept_axes),
         steps[axis],
         to[axis],
         op.largest,

@@ -104,14 +104,16 @@ def place_group_normalization(lowering: Lowering, group: Group, choice: Choice) 
         written = Access(dtype, y.physical.strides)
     else:
         dims = (shape[0], op.num_groups, per, *shape[2:])
-        rest = (0,) * (len(shape) - 2)
+        inner_zeros = (0,) * (len(shape) - 2)
 
         def split(strides: tuple[int, ...]) -> tuple[int, ...]:
             return strides[0], per * strides[1], *strides[1:]
 
-        own = (0, 1, 0, *rest) if op.per_group else (0, per, 1, *rest)
+        own = (0, 1, 0, *inner_zeros) if op.per_group else (0, per, 1, *inner_zeros)
         inputs = [Access(dtype, split(x.physical.strides))]
-        inputs += [Access(dtype, (op.num_groups, 1, 0, *rest))] * 3 + [Access(dtype, own)] * 2
+        inputs += [Access(dtype, (op.num_groups, 1, 0, *inner_zeros))] * 3 + [
+            Access(dtype, own)
+        ] * 2
         inputs += [Access(dtype, split(strides)) for _, strides in operands]
         written = Access(dtype, split(y.physical.strides))
     spec = LoopSpec(dims, tuple(inputs), (written,), (result,))
@@ -130,8 +132,8 @@ def _statistics(
     type_ = x.physical.type.with_dims((n, op.num_groups))
     results = [lowering.allocate(Physical(type_)) for _ in range(3)]
     dtype = str(x.physical.type.dtype)
-    found = moments(dtype, length, lambda variance: inverse_of(M, variance, op.epsilon))
-    made = (found.near, narrow(found.last, dtype), found.shift)
+    stages = moments(dtype, length, lambda variance: inverse_of(M, variance, op.epsilon))
+    statistics = (stages.near, narrow(stages.last, dtype), stages.shift)
     outer: tuple[int, ...]
     read: tuple[int, ...]
     written: tuple[int, ...]
@@ -146,8 +148,8 @@ def _statistics(
         outer,
         reduced,
         (Access(dtype, read),),
-        found.stages,
-        tuple((Access(dtype, written), expr) for expr in made),
+        stages.stages,
+        tuple((Access(dtype, written), expr) for expr in statistics),
     )
     lowering.call(spec, [x, *results], f"{group.label}: statistics")
     return results
@@ -159,14 +161,14 @@ def _per_channel(
     """[..., groups] or [..., channels] with one entry for each channel."""
     if shared == 1:
         return values
-    *lead, given = values.physical.shape
+    *lead, groups = values.physical.shape
     dtype = str(values.physical.type.dtype)
-    made = lowering.allocate(Physical(values.physical.type.with_dims((*lead, channels))))
+    expanded = lowering.allocate(Physical(values.physical.type.with_dims((*lead, channels))))
     rows = math.prod(lead)
-    read, written = Access(dtype, (given, 1, 0)), Access(dtype, (channels, shared, 1))
-    spec = LoopSpec((rows, given, shared), (read,), (written,), (Input(0, dtype),))
-    lowering.call(spec, [values, made], f"{label}: per channel")
-    return made
+    read, written = Access(dtype, (groups, 1, 0)), Access(dtype, (channels, shared, 1))
+    spec = LoopSpec((rows, groups, shared), (read,), (written,), (Input(0, dtype),))
+    lowering.call(spec, [values, expanded], f"{label}: per channel")
+    return expanded
 
 
 def _result(

@@ -53,8 +53,8 @@ M = TracingArith()
 
 def one_float(types: Iterable[TensorType | None]) -> str:
     """float32 or float64, where all these types have it; else ""."""
-    (first, *others) = {str(t.dtype) for t in types if t is not None}
-    return "" if others or first not in (F32, F64) else first
+    (first, *remaining) = {str(t.dtype) for t in types if t is not None}
+    return "" if remaining or first not in (F32, F64) else first
 
 
 def _line_float(graph: Graph, node: Node) -> str:
@@ -82,10 +82,12 @@ def _reduced_rows(graph: Graph, node: Node) -> _Rows | None:
     if 0 in shape or str(graph.types[node.outputs[0]].dtype) != dtype:
         return None
     if isinstance(op, Reduction):
-        given = node.inputs[1] if len(node.inputs) > 1 else None
-        if given is not None and given not in graph.constants:
+        axes_input = node.inputs[1] if len(node.inputs) > 1 else None
+        if axes_input is not None and axes_input not in graph.constants:
             return None
-        axes = op.reduced_axes(len(shape), None if given is None else graph.constants[given])
+        axes = op.reduced_axes(
+            len(shape), None if axes_input is None else graph.constants[axes_input]
+        )
         return _reduction(op, dtype, axes, math.prod(shape[a] for a in axes))
     if len(shape) < 3:
         return None
@@ -136,10 +138,10 @@ def _pairwise(graph: Graph, node: Node) -> PairwiseSpec | None:
         return None
     if 0 in shape or any(str(t.dtype) != F64 for t in types):
         return None
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    if given is not None and given not in graph.constants:
+    axes_input = node.inputs[1] if len(node.inputs) > 1 else None
+    if axes_input is not None and axes_input not in graph.constants:
         return None
-    axes = op.reduced_axes(len(shape), None if given is None else graph.constants[given])
+    axes = op.reduced_axes(len(shape), None if axes_input is None else graph.constants[axes_input])
     long = [a for a, n in enumerate(shape) if n > 1]
     count = math.prod(shape[a] for a in axes)
     return PairwiseSpec(
@@ -221,20 +223,20 @@ def place_reduction(lowering: Lowering, group: Group, choice: Choice) -> None:
     else:
         x, y = lowering.read(value), lowering.write(node.outputs[0])
         shape, strides = x.physical.shape, x.physical.strides
-        kept = [a for a in range(len(shape)) if a not in rows.axes]
+        kept_axes = [a for a in range(len(shape)) if a not in rows.axes]
         spec = ReduceSpec(
-            tuple(shape[a] for a in kept),
+            tuple(shape[a] for a in kept_axes),
             tuple(shape[a] for a in rows.axes),
-            (Access(dtype, tuple(strides[a] for a in (*kept, *rows.axes))),),
+            (Access(dtype, tuple(strides[a] for a in (*kept_axes, *rows.axes))),),
             rows.stages,
-            ((Access(dtype, _row_strides(y.physical, kept, len(shape))), rows.result),),
+            ((Access(dtype, _row_strides(y.physical, kept_axes, len(shape))), rows.result),),
         )
     lowering.call(spec, [x, y], group.label)
 
 
-def _row_strides(physical: Physical, kept: Sequence[int], rank: int) -> tuple[int, ...]:
+def _row_strides(physical: Physical, kept_axes: Sequence[int], rank: int) -> tuple[int, ...]:
     if len(physical.shape) == rank:
-        return tuple(physical.strides[a] for a in kept)
+        return tuple(physical.strides[a] for a in kept_axes)
     return physical.strides
 
 
@@ -265,15 +267,15 @@ def _emit_lines(
     def access(strides: Sequence[int]) -> Access:
         return Access(dtype, tuple(strides[a] for a in order))
 
-    kept = order[: len(shape) - len(axes)]
+    kept_axes = order[: len(shape) - len(axes)]
     rows = [lowering.write_contiguous(value) for value in node.outputs[1:]]
     spec = ReduceSpec(
-        tuple(shape[a] for a in kept),
+        tuple(shape[a] for a in kept_axes),
         tuple(shape[a] for a in axes),
         (access(x.physical.strides), *(access(s) for _, s in extra)),
         tuple(stages),
         tuple(
-            (Access(dtype, tuple(r.physical.strides[a] for a in kept)), e)
+            (Access(dtype, tuple(r.physical.strides[a] for a in kept_axes)), e)
             for r, e in zip(rows, per_row, strict=True)
         ),
         ((access(y.physical.strides), result),),
@@ -353,11 +355,17 @@ def place_normalization(lowering: Lowering, group: Group, choice: Choice) -> Non
         statistics: tuple[Expr, ...] = ()
         result = M.mul(M.mul(x, inverse), scale)
     else:
-        found = moments(dtype, count, lambda variance: inverse_of(M, variance, epsilon), inputs)
-        stages, inverse = found.stages, narrow(found.last, dtype)
-        unit = found.normalised
+        moment_stages = moments(
+            dtype, count, lambda variance: inverse_of(M, variance, epsilon), inputs
+        )
+        stages, inverse = moment_stages.stages, narrow(moment_stages.last, dtype)
+        unit = moment_stages.normalised
         result = M.fma(unit, scale, Input(2, dtype)) if len(extra) > 1 else M.mul(unit, scale)
-        statistics = (mean_of(M, found.near, found.rest), inverse) if len(node.outputs) > 1 else ()
+        statistics = (
+            (mean_of(M, moment_stages.near, moment_stages.mean_error), inverse)
+            if len(node.outputs) > 1
+            else ()
+        )
     _emit_lines(lowering, group, axes, stages, result, extra, statistics)
 
 
@@ -369,13 +377,13 @@ class MomentStages:
     stages: tuple[Stage, ...]
     x: Expr
     near: Expr
-    rest: Expr
+    mean_error: Expr
     last: Expr
 
     @property
     def shift(self) -> Expr:
         """rest * last, in the type of x."""
-        return narrow(M.mul(self.rest, self.last), self.x.dtype)
+        return narrow(M.mul(self.mean_error, self.last), self.x.dtype)
 
     @property
     def normalised(self) -> Expr:
@@ -388,16 +396,16 @@ def moments(
 ) -> MomentStages:
     """Over input 0 of `inputs`, which has rows of `count` elements. finish: of the variance."""
     x, total = Input(0, dtype), Input(inputs, dtype)
-    near, deviations, rest = total, Input(inputs + 1, dtype), Input(inputs + 1, F64)
+    near, deviations, mean_error = total, Input(inputs + 1, dtype), Input(inputs + 1, F64)
     squares, last = Input(inputs + 2, dtype), Input(inputs + 2, F64)
     deviation = M.sub(x, near)
-    variance = variance_of(M, wide_mean(M, squares, count), rest)
+    variance = variance_of(M, wide_mean(M, squares, count), mean_error)
     stages = (
         Stage("sum", x, near_of(M, total, count), NEAR),
         Stage("sum", deviation, wide_mean(M, deviations, count)),
         Stage("squares", deviation, finish(variance)),
     )
-    return MomentStages(stages, x, near, rest, last)
+    return MomentStages(stages, x, near, mean_error, last)
 
 
 def narrow(value: Expr, dtype: str) -> Expr:
@@ -429,10 +437,12 @@ def place_mean_variance(lowering: Lowering, group: Group, choice: Choice) -> Non
     dtype = _line_float(graph, node)
     count = math.prod(shape[a] for a in axes)
 
-    found = moments(dtype, count, lambda v: guarded_inverse_of(M, v, MVN_EPSILON))
-    centred = M.sub(M.sub(found.x, found.near), narrow(found.rest, dtype))
-    result = M.mul(centred, narrow(found.last, dtype))
-    _emit_lines(lowering, group, axes, found.stages, result)
+    moment_stages = moments(dtype, count, lambda v: guarded_inverse_of(M, v, MVN_EPSILON))
+    centred = M.sub(
+        M.sub(moment_stages.x, moment_stages.near), narrow(moment_stages.mean_error, dtype)
+    )
+    result = M.mul(centred, narrow(moment_stages.last, dtype))
+    _emit_lines(lowering, group, axes, moment_stages.stages, result)
 
 
 def plan_lp_normalization(planning: Planning, node: Node) -> Alternatives:

@@ -52,7 +52,9 @@ def place_response(lowering: Lowering, group: Group, choice: Choice) -> None:
     label = group.label
     nothing = np.zeros(1, type_.dtype.numpy)
     lowering.call(fill(padded.physical, nothing), [padded], f"{label}: zeros")
-    inside = view(padded).part((slice(0, batch), slice(before, before + channels), slice(0, space)))
+    inside = view(padded).subview(
+        (slice(0, batch), slice(before, before + channels), slice(0, space))
+    )
     source = dataclasses.replace(view(x), shape=inside.shape, strides=(channels * space, space, 1))
     copied = copy_view(source, inside)
     lowering.call(copied, [source.pointer, inside.pointer], f"{label}: channels")
@@ -61,8 +63,8 @@ def place_response(lowering: Lowering, group: Group, choice: Choice) -> None:
     for j in range(before + 1 + after):
         inputs.append(Access(dtype, (wide * space, space, 1), j * space))
         total = M.fma(Input(j, dtype), Input(j, dtype), total)
-    number = type_.dtype.numpy.type
-    share = float(number(op.alpha) / number(op.size))
+    scalar = type_.dtype.numpy.type
+    share = float(scalar(op.alpha) / scalar(op.size))
     base = M.fma(M.const(share, dtype), total, M.const(op.bias, dtype))
     result = M.div(Input(before, dtype), M.pow(base, M.const(op.beta, dtype)))
     y = lowering.write_contiguous(node.outputs[0])

@@ -81,16 +81,16 @@ def plan_non_max_suppression(planning: Planning, node: Node) -> Alternatives:
         None if v is None else graph.constants[v].reshape(-1)[0] for v in limits
     )
     batch, classes, boxes = graph.types[node.inputs[1] or ""].shape
-    most = 0 if limit is None else min(int(limit), boxes)
+    max_per_class = 0 if limit is None else min(int(limit), boxes)
     allowed = 0.0 if overlap is None else float(overlap)
-    if most < 1 or not 0 <= allowed <= 1 or not batch * classes * boxes:
+    if max_per_class < 1 or not 0 <= allowed <= 1 or not batch * classes * boxes:
         return NoKernel("none is kept, or the limits are refused")
-    if batch * classes * most > LIMIT:
+    if batch * classes * max_per_class > LIMIT:
         return NoKernel("more boxes than there is room for might be found")
     spec = SuppressSpec(
         problems=batch * classes,
         boxes=boxes,
-        most=most,
+        most=max_per_class,
         tried=boxes,
         shared=classes,
         box_step=boxes * 4,
@@ -115,18 +115,18 @@ def plan_non_max_suppression(planning: Planning, node: Node) -> Alternatives:
 def place_non_max_suppression(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Boxes, scores, scratch memory, numbers found, counts; then these, rows, how many."""
     node, (spec, classes) = group.root, choice.detail
-    most = spec.most
+    max_per_class = spec.most
 
     def table(*shape: int) -> Placed:
         return lowering.allocate(Physical(TensorType(DType.int64, shape)))
 
-    found, counts = table(spec.problems, most), table(spec.problems)
-    rows, count = table(spec.problems * most, 3), table(1)
+    selected, counts = table(spec.problems, max_per_class), table(spec.problems)
+    rows, count = table(spec.problems * max_per_class, 3), table(1)
     x, scores = (lowering.read_contiguous(v or "") for v in node.inputs[:2])
     scratch = lowering.scratch(spec.scratch_bytes)
-    lowering.call(spec, [x, scores, scratch, found, counts], group.label)
-    listed = TakenSpec(spec.problems, most, classes)
-    lowering.call(listed, [found, counts, rows, count], f"{group.label}: rows")
+    lowering.call(spec, [x, scores, scratch, selected, counts], group.label)
+    listed = TakenSpec(spec.problems, max_per_class, classes)
+    lowering.call(listed, [selected, counts, rows, count], f"{group.label}: rows")
     lowering.counted(node.outputs[0], rows, count, group.label)
 
 
@@ -147,8 +147,8 @@ def place_multi_box_detection(lowering: Lowering, group: Group, choice: Choice) 
     assert isinstance(op, MultiBoxDetection)
     scores = lowering.graph.types[node.inputs[0] or ""]
     images, classes, count = scores.shape
-    given = [Input(k, "float32") for k in range(8)]
-    wide = [M.convert(v, "float64") for v in given]
+    inputs = [Input(k, "float32") for k in range(8)]
+    wide = [M.convert(v, "float64") for v in inputs]
     boxes = lowering.allocate(Physical(TensorType(DType.float64, (images, 4, count))))
     read = (
         *(Access("float32", (4 * count, 4), k) for k in range(4)),
@@ -174,8 +174,8 @@ def place_multi_box_detection(lowering: Lowering, group: Group, choice: Choice) 
     lowering.call(spec, [x, boxes, scratch, y], group.label)
 
 
-def _column(placed: Placed, number: int) -> Pointer:
+def _column(placed: Placed, index: int) -> Pointer:
     """The first element of a column of rows."""
     pointer = placed.pointer
     step = placed.physical.type.dtype.itemsize
-    return Pointer(pointer.buffer, pointer.byte_offset + number * step)
+    return Pointer(pointer.buffer, pointer.byte_offset + index * step)

@@ -14,8 +14,8 @@ from collections.abc import Container, Mapping
 import numpy as np
 
 from verax.base.errors import GraphError
-from verax.compiler.chosen import run_chosen
 from verax.compiler.passes.base import Pass, PassClass
+from verax.compiler.selected_rewrites import run_selected
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.printer import print_graph
 from verax.ir.types import TensorType
@@ -81,26 +81,26 @@ class Bodies:
     ) -> tuple[Graph, list[Rewrite]]:
         inner, suffix = Bodies(None, self.opened), body_suffix(field, node.outputs[0])
         if self.steps is None:
-            made, change = step.apply(body, limit)
+            rewritten, change = step.apply(body, limit)
         else:
             ends = suffix, body_text(field, node.place)
             own = tuple(s.removesuffix(e) for s in self.steps for e in ends if s.endswith(e))
             inner.steps = own
-            made, change = run_chosen(step, body, limit, own)
+            rewritten, change = run_selected(step, body, limit, own)
         left = None if limit is None else limit - change.rewrites
-        made, more = inner.apply(step, made, left)
-        place, value = node.place, node.outputs[0]
-        return made, [one.in_body(field, value, place) for one in (*change.records, *more)]
+        rewritten, more = inner.apply(step, rewritten, left)
+        location, value = node.place, node.outputs[0]
+        return rewritten, [one.in_body(field, value, location) for one in (*change.records, *more)]
 
     def _opened(self, graph: Graph, node: Node, text: str) -> Graph | None:
         """A body as a graph; None where it does not fit these sizes."""
         if not text:
             return None
-        given = [v or "" for v in node.inputs]
+        inputs = [v or "" for v in node.inputs]
         key: Key = (
             text,
-            tuple(graph.types[v] if v else None for v in given),
-            tuple(id(graph.constants[v]) if v in graph.constants else v for v in given),
+            tuple(graph.types[v] if v else None for v in inputs),
+            tuple(id(graph.constants[v]) if v in graph.constants else v for v in inputs),
         )
         if key not in self.opened:
             self.opened[key] = _open(graph, node, text)
@@ -140,7 +140,7 @@ def _closed(
     op = node.op
     assert isinstance(op, Control)
     count = len(op.formal(graph.input_types(node)))
-    given = [v or "" for v in node.inputs[op.own_inputs :]]
+    outer_values = [v or "" for v in node.inputs[op.own_inputs :]]
     texts = {f: t for f in op.fields if (t := getattr(op, f))}
     names: dict[str, dict[int, str]] = {}  # by body: place in `given` -> name inside
     for field, text in texts.items():
@@ -149,35 +149,37 @@ def _closed(
             names[field] = slots
             continue
         used = {v for n in body.nodes for v in n.inputs if v is not None} | set(body.outputs)
-        kept = names[field] = {}
+        body_names = names[field] = {}
         for i, name in slots.items():
-            array = graph.constants.get(given[i])
+            array = graph.constants.get(outer_values[i])
             if name in used and (name in body.inputs or body.constants.get(name) is array):
-                kept[i] = name
+                body_names[i] = name
         for name, array in body.constants.items():
-            if name in used and name not in kept.values():
+            if name in used and name not in body_names.values():
                 value = _free(
                     f"{node.name or node.outputs[0]}/{name}", graph.types.keys() | new.keys()
                 )
                 new[value] = array
-                kept[len(given)] = name
-                given.append(value)
+                body_names[len(outer_values)] = name
+                outer_values.append(value)
     read = sorted(set().union(*names.values()))
-    types = {i: TensorType.of(new[v]) if v in new else graph.types[v] for i, v in enumerate(given)}
+    types = {
+        i: TensorType.of(new[v]) if v in new else graph.types[v] for i, v in enumerate(outer_values)
+    }
     changed = {}
     for field, text in texts.items():
         body = bodies.get(field) or body_of(text)
         changed[field] = _text(body, count, {i: types[i] for i in read}, names[field])
-    inputs = (*node.inputs[: op.own_inputs], *(given[i] for i in read))
+    inputs = (*node.inputs[: op.own_inputs], *(outer_values[i] for i in read))
     return dataclasses.replace(node, op=dataclasses.replace(op, **changed), inputs=inputs)
 
 
-def _free(hint: str, taken: Container[str]) -> str:
+def _free(hint: str, used_names: Container[str]) -> str:
     """A name that is not taken."""
-    name, number = hint, 0
-    while name in taken:
-        number += 1
-        name = f"{hint}_{number}"
+    name, counter = hint, 0
+    while name in used_names:
+        counter += 1
+        name = f"{hint}_{counter}"
     return name
 
 
@@ -185,9 +187,9 @@ def _text(
     body: Graph, formal: int, types: Mapping[int, TensorType], names: Mapping[int, str]
 ) -> str:
     """The text form of a body that is given so many values; what it does not read gets a name."""
-    made, inputs = dict(body.types), list(body.inputs[:formal])
+    types_by_name, inputs = dict(body.types), list(body.inputs[:formal])
     for i, type_ in types.items():
-        name = names.get(i) or _free(f"unused_{i}", made)
-        made[name] = type_
+        name = names.get(i) or _free(f"unused_{i}", types_by_name)
+        types_by_name[name] = type_
         inputs.append(name)
-    return print_graph(Graph(tuple(inputs), body.outputs, body.nodes, {}, made, body.name))
+    return print_graph(Graph(tuple(inputs), body.outputs, body.nodes, {}, types_by_name, body.name))

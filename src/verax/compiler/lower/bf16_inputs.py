@@ -21,6 +21,6 @@ def reads_pairs(graph: Graph, node: Node) -> bool:
 
 def product_inputs(graph: Graph, node: Node) -> tuple[TensorType | None, ...]:
     """Types of a product's inputs, as the network has them."""
-    x, *others = graph.input_types(node)
+    x, *remaining = graph.input_types(node)
     assert x is not None
-    return (x.widened() if reads_pairs(graph, node) else x, *others)
+    return (x.widened() if reads_pairs(graph, node) else x, *remaining)

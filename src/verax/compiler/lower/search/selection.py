@@ -59,11 +59,11 @@ def place_non_zero(lowering: Lowering, group: Group, choice: Choice) -> None:
     source = node.inputs[0] or ""
     shape = lowering.graph.types[source].shape
     x = lowering.read_contiguous(source)
-    places = _room(lowering, DType.int64, len(shape), math.prod(shape))
+    positions = _room(lowering, DType.int64, len(shape), math.prod(shape))
     count = _room(lowering, DType.int64, 1)
     spec = PlacesSpec(shape, _name(x.physical.type.dtype))
-    lowering.call(spec, [x, places, count], group.label)
-    lowering.counted(node.outputs[0], places, count, group.label, axis=1)
+    lowering.call(spec, [x, positions, count], group.label)
+    lowering.counted(node.outputs[0], positions, count, group.label, axis=1)
 
 
 def plan_compress(planning: Planning, node: Node) -> Alternatives:

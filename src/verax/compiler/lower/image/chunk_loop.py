@@ -10,8 +10,8 @@ from verax.compiler.kernels.llvm.thread_pool import i64
 from verax.runtime.image import CTX_ARRAYS
 
 
-def emit_parts(
-    module: ModuleBuilder, segments: Sequence[ir.Function], steps: Sequence[int], parts: int
+def emit_chunk_loop(
+    module: ModuleBuilder, segments: Sequence[ir.Function], steps: Sequence[int], chunk_count: int
 ) -> str:
     """Write the function that calls `segments`, in order, `parts` times; returns its name.
 
@@ -33,16 +33,16 @@ def emit_parts(
     before = b.block
     b.branch(head)
     b.position_at_end(head)
-    part = b.phi(I64)
-    part.add_incoming(i64(0), before)
-    b.cbranch(b.icmp_signed("<", part, i64(parts)), body, end)
+    chunk = b.phi(I64)
+    chunk.add_incoming(i64(0), before)
+    b.cbranch(b.icmp_signed("<", chunk, i64(chunk_count)), body, end)
     b.position_at_end(body)
     for i, (array, step) in enumerate(zip(arrays, steps, strict=True)):
-        address = b.gep(array, [b.mul(part, i64(step))], source_etype=I8)
+        address = b.gep(array, [b.mul(chunk, i64(step))], source_etype=I8)
         b.store(address, slot(table, CTX_ARRAYS + i))
     for segment in segments:
         b.call(segment, [table])
-    part.add_incoming(b.add(part, i64(1)), b.block)
+    chunk.add_incoming(b.add(chunk, i64(1)), b.block)
     b.branch(head)
     b.position_at_end(end)
     b.ret_void()

@@ -35,8 +35,8 @@ def calls_alone(
     names = [f"a{i}" for i in range(len(sizes))]
     types = {n: TensorType(DType.uint8, (size,)) for n, size in zip(names, sizes, strict=True)}
     lowering = Lowering(Graph(tuple(names), (), (), {}, types), target, Settings(threads=threads))
-    for places in calls:
-        pointers = [Pointer(lowering.io[array], offset) for array, offset in places]
+    for locations in calls:
+        pointers = [Pointer(lowering.io[array], offset) for array, offset in locations]
         lowering.call(spec, pointers, "alone", schedule)
     return build_image(lowering)[0]
 

@@ -32,8 +32,8 @@ def turns(graph: Graph, node: Node, channels_first: bool) -> bool:
     op, type_ = node.op, graph.types[node.outputs[0]]
     if not isinstance(op, Transpose) or op.perm is None or not type_.is_static:
         return False
-    wanted = (_to_channels_first if channels_first else _to_channels_last)(type_.rank)
-    return tuple(p % type_.rank for p in op.perm) == wanted and can_block(type_)
+    perm = (_to_channels_first if channels_first else _to_channels_last)(type_.rank)
+    return tuple(p % type_.rank for p in op.perm) == perm and can_block(type_)
 
 
 def turn_blocks(lowering: Lowering, node: Node) -> bool:
@@ -53,13 +53,13 @@ def turn_blocks(lowering: Lowering, node: Node) -> bool:
     elif (
         turns(graph, node, False)
         and lowering.find(source, Layout.plain) is None
-        and (found := lowering.find(source, Layout.blocked)) is not None
+        and (placed := lowering.find(source, Layout.blocked)) is not None
     ):
         target = lowering.write(value)
         along = [target.physical.strides[a] for a in _to_channels_first(rank)]
-        reads = _walks(found.physical.shape, found.physical.strides, True)
-        writes = _walks(found.physical.shape, along, False)
-        args = [found, target]
+        reads = _walks(placed.physical.shape, placed.physical.strides, True)
+        writes = _walks(placed.physical.shape, along, False)
+        args = [placed, target]
     else:
         return False
     dtype = str(graph.types[value].dtype)
@@ -94,7 +94,7 @@ def _walks(shape: Sequence[int], strides: Sequence[int], blocked: bool) -> Itera
 
     shape: [n, channels, ...]. strides: of a blocked tensor, or of the axes of `shape`."""
     n, channels, *space = shape
-    full, rest = divmod(channels, LANES)
+    full, partial_lanes = divmod(channels, LANES)
     batch, second, *steps = strides
     if blocked:
         lane, block, steps = 1, second, steps[:-1]
@@ -102,5 +102,5 @@ def _walks(shape: Sequence[int], strides: Sequence[int], blocked: bool) -> Itera
         lane, block = second, LANES * second
     if full:
         yield (n, full, *space, LANES), ((batch, block, *steps, lane), 0)
-    if rest:
-        yield (n, *space, rest), ((batch, *steps, lane), full * block)
+    if partial_lanes:
+        yield (n, *space, partial_lanes), ((batch, *steps, lane), full * block)

@@ -54,32 +54,32 @@ class Hidden(Operator):
         return self.op.canonical(ev, *inputs)
 
 
-def run_chosen(
+def run_selected(
     step: Pass,
     graph: Graph,
     limit: int | None,
-    chosen: Collection[str],
+    selected: Collection[str],
     keep_exact: tuple[str, ...] = (),
 ) -> tuple[Graph, Trace]:
     """Run a pass that does no rewrite but those whose ids are in `chosen`.
 
     Raises `UsageError` when one cannot be left out without others that are wanted.
     """
-    shown: set[str] = set()
+    added_outputs: set[str] = set()
     hidden: set[str] = set()
     for _ in range(ATTEMPTS):
-        new, trace = step.apply(_protected(graph, shown, hidden), limit, keep_exact)
-        unwanted = [one for one in trace.records if not one.is_in(chosen)]
+        new, trace = step.apply(_protected(graph, added_outputs, hidden), limit, keep_exact)
+        unwanted = [one for one in trace.records if not one.is_in(selected)]
         if not unwanted:
             return _uncovered(new, len(graph.outputs)), trace
         touched = {v for one in unwanted for v in _touched(graph, one)}
-        more = touched - shown - {*graph.outputs}
+        more = touched - added_outputs - {*graph.outputs}
         if not more:
             covered = touched & graph.producers.keys() - hidden
             hidden |= covered
             if not covered:
                 break
-        shown |= more
+        added_outputs |= more
     raise UsageError(
         f"{str(unwanted[0])!r} cannot be left out by itself",
         place=step.name,
@@ -95,11 +95,11 @@ def _touched(graph: Graph, rewrite: Rewrite) -> list[str]:
     return outputs or [v for v in rewrite.values if v in graph.types]
 
 
-def _protected(graph: Graph, shown: set[str], hidden: set[str]) -> Graph:
+def _protected(graph: Graph, added_outputs: set[str], hidden: set[str]) -> Graph:
     nodes = tuple(
         dataclasses.replace(n, op=Hidden(n.op)) if hidden & {*n.outputs} else n for n in graph.nodes
     )
-    outputs = (*graph.outputs, *sorted(shown))
+    outputs = (*graph.outputs, *sorted(added_outputs))
     return dataclasses.replace(graph, nodes=nodes, outputs=outputs)
 
 

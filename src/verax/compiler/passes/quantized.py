@@ -1,4 +1,4 @@
-"""What the passes on quantised networks share: factors that are integers with one scale."""
+"""What the passes on quantized networks share: factors that are integers with one scale."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ class Factor:
 
 
 def factor_of(graph: Graph, value: str | None) -> Factor | None:
-    """`value` as dequantised bytes with constant parameters; None for any other value."""
-    return None if value is None else dequantised_by(graph, graph.producers.get(value))
+    """`value` as dequantized bytes with constant parameters; None for any other value."""
+    return None if value is None else dequantized_by(graph, graph.producers.get(value))
 
 
-def dequantised_by(graph: Graph, node: Node | None) -> Factor | None:
-    """What a DequantizeLinear of bytes to float32 makes; None for any other node."""
+def dequantized_by(graph: Graph, node: Node | None) -> Factor | None:
+    """Bytes, scale, zero point and axis of a DequantizeLinear of int8 or uint8 to float32; None for
+    any other node."""
     if node is None or not isinstance(node.op, DequantizeLinear) or node.op.block_size:
         return None
     q, scale, zero = (*node.inputs, None)[:3]
     assert q is not None
-    known = graph.constants.get(scale or "")
-    if known is None or known.dtype != np.float32 or known.ndim > 1:
+    scales = graph.constants.get(scale or "")
+    if scales is None or scales.dtype != np.float32 or scales.ndim > 1:
         return None
     if graph.types[q].dtype not in BYTES or graph.types[node.outputs[0]].dtype != DType.float32:
         return None
-    if not np.isfinite(known).all() or (known < np.finfo(np.float32).tiny).any():
+    if not np.isfinite(scales).all() or (scales < np.finfo(np.float32).tiny).any():
         return None
     zeros = np.zeros((), np.int64)
     if zero is not None:
@@ -54,7 +55,7 @@ def dequantised_by(graph: Graph, node: Node | None) -> Factor | None:
             return None
         zeros = graph.constants[zero].astype(np.int64)
     rank = graph.types[q].rank
-    return Factor(q, known, zeros, node.op.axis % rank if rank else 0)
+    return Factor(q, scales, zeros, node.op.axis % rank if rank else 0)
 
 
 def swept(before: Graph, graph: Graph, trace: Trace) -> tuple[Graph, Trace]:

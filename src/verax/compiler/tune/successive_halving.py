@@ -73,10 +73,10 @@ def error(ratios: Sequence[float]) -> float:
     return 1.2533 * spread / math.sqrt(len(ratios))
 
 
-def race(
+def successive_halving(
     turn: Turn,
     best: Schedule,
-    others: Sequence[Schedule],
+    candidates: Sequence[Schedule],
     stop: Callable[[], bool] = lambda: False,
     samples: dict[Schedule, list[float]] | None = None,
 ) -> Schedule | None:
@@ -85,22 +85,22 @@ def race(
     samples: gets the seconds of all turns. stop: asked between turns.
     """
     samples = {} if samples is None else samples
-    ratios: dict[Schedule, list[float]] = {s: [] for s in others}
-    alive = list(others)
+    ratios: dict[Schedule, list[float]] = {s: [] for s in candidates}
+    alive = list(candidates)
 
     def take(schedule: Schedule) -> float:
         seconds = turn(schedule)
         samples.setdefault(schedule, []).append(seconds)
         return seconds
 
-    for number, turns in enumerate(ROUNDS):
+    for round_index, turns in enumerate(ROUNDS):
         for _ in range(turns):
             for schedule in list(alive):
                 if stop():
                     return _fastest(alive, ratios)
                 before = take(best)
                 ratios[schedule].append(take(schedule) / before)
-                early = number == 0 and len(ratios[schedule]) == 2
+                early = round_index == 0 and len(ratios[schedule]) == 2
                 if early and min(ratios[schedule]) > HOPELESS:
                     alive.remove(schedule)
         middle = {s: statistics.median(ratios[s]) for s in alive}
@@ -116,5 +116,5 @@ def _fastest(alive: Sequence[Schedule], ratios: dict[Schedule, list[float]]) -> 
     timed = [s for s in alive if ratios[s]]
     if not timed:
         return None
-    found = min(timed, key=lambda s: statistics.median(ratios[s]))
-    return found if statistics.median(ratios[found]) < 1 else None
+    fastest = min(timed, key=lambda s: statistics.median(ratios[s]))
+    return fastest if statistics.median(ratios[fastest]) < 1 else None

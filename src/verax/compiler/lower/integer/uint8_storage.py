@@ -43,7 +43,7 @@ def subtracted(data: Range, zero: int) -> int | None:
     return low if high - low <= BYTE else None
 
 
-def moved_into_bytes(lowering: Lowering, value: str, base: int, pads: Pads) -> Placed:
+def shifted_to_uint8(lowering: Lowering, value: str, base: int, pads: Pads) -> Placed:
     """`value` minus `base`, blocked, with a border of zeros."""
     type_ = lowering.graph.types[value]
     if type_.dtype is DType.uint8 and base == 0:
@@ -54,8 +54,8 @@ def moved_into_bytes(lowering: Lowering, value: str, base: int, pads: Pads) -> P
             return placed
     target = lowering.allocate(Physical(type_.with_dtype(DType.uint8), Layout.blocked, pads))
     source = lowering.find_any(value, Layout.blocked, Layout.pixels)
-    moved = bytes_minus(base, type_)
-    lowering.copy(source, target, f"{value}: minus {base} in bytes", moved)
+    shifted = bytes_minus(base, type_)
+    lowering.copy(source, target, f"{value}: minus {base} in bytes", shifted)
     lowering.centred.setdefault(key, []).append(target)
     return target
 
@@ -108,8 +108,8 @@ def store_in_bytes(
         else:
             ends = [graph.constants[v or ""].astype(np.uint8) for v in node.inputs[1:]]
             inputs = [inputs[0], *(rewriter.constant(end) for end in ends)]
-        made = rewriter.add(op, inputs, node.name, rewriter.names(node))
-        rewriter.replace(node, made, "in bytes")
+        output = rewriter.add(op, inputs, node.name, rewriter.names(node))
+        rewriter.replace(node, output, "in bytes")
     return rewriter.finish()[0]
 
 
@@ -148,14 +148,14 @@ def _makes_bytes(graph: Graph, node: Node) -> bool:
     if not isinstance(node.op, Clip) or len(node.inputs) != 3:
         return False
     value = node.inputs[0] or ""
-    made = graph.producers.get(value)
+    producer = graph.producers.get(value)
     if any(v not in graph.constants for v in node.inputs[1:]) or value in graph.outputs:
         return False
     ends = [int(graph.constants[v or ""].reshape(())) for v in node.inputs[1:]]
     return (
-        made is not None
-        and isinstance(made.op, QuantizeLinear)
-        and (len(made.inputs) < 3 or made.inputs[2] is None)
+        producer is not None
+        and isinstance(producer.op, QuantizeLinear)
+        and (len(producer.inputs) < 3 or producer.inputs[2] is None)
         and len(graph.consumers.get(value, ())) == 1
         and 0 <= ends[0] <= ends[1] <= BYTE
     )

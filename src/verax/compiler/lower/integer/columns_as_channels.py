@@ -77,5 +77,5 @@ def spec_beside(spec: ConvSpec, x: Placed) -> ConvSpec:
 def weights_beside(weights: np.ndarray) -> np.ndarray:
     """(filters, channels, rows, columns) as (filters, columns * channels, rows, 1)."""
     filters, channels, rows, columns = weights.shape
-    moved = weights.transpose(0, 3, 1, 2)
-    return np.ascontiguousarray(moved).reshape(filters, columns * channels, rows, 1)
+    transposed = weights.transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(transposed).reshape(filters, columns * channels, rows, 1)

@@ -1,4 +1,4 @@
-"""Which factors are kept in bfloat16, in pairs: see `lower.halves`.
+"""Which factors are kept in bfloat16, in pairs: see `lower.bf16_inputs`.
 
 An instruction takes pairs of neighbouring channels, so there must be an even number of them: where
 one is missing, the other half of its number in memory may be anything, even no number. A few rows
@@ -47,20 +47,21 @@ def store_in_bfloat16(graph: Graph, decisions: Decisions) -> Graph:
     """
     if not decisions.runs(STORE_BFLOAT16):
         return graph
-    kept = {
+    stored = {
         value
         for node in graph.nodes
         if _is_kept(graph, node)
         for value in node.outputs[:1]
         if decisions.allows(STORE_BFLOAT16, f"{value!r} in 16 bits", value, (value,))
     }
-    if not kept:
+    if not stored:
         return graph
-    halves = {v: graph.types[v].with_dtype(DType.bfloat16) for v in kept}
+    bf16_types = {v: graph.types[v].with_dtype(DType.bfloat16) for v in stored}
     nodes = [
-        dataclasses.replace(n, op=HalfFactor()) if n.outputs[0] in kept else n for n in graph.nodes
+        dataclasses.replace(n, op=HalfFactor()) if n.outputs[0] in stored else n
+        for n in graph.nodes
     ]
-    return dataclasses.replace(graph, nodes=tuple(nodes), types={**graph.types, **halves})
+    return dataclasses.replace(graph, nodes=tuple(nodes), types={**graph.types, **bf16_types})
 
 
 def _is_kept(graph: Graph, node: Node) -> bool:
@@ -94,8 +95,8 @@ def _convolves(graph: Graph, node: Node) -> bool:
         return False
     nothing = Strides(0, 0, 0, 0)
     spec = convolution.conv_spec(graph, node, nothing, nothing)
-    found = convolution.data_layout(graph, node)
-    blocked = found is not None and found[0] is Layout.blocked
+    layout_and_pads = convolution.data_layout(graph, node)
+    blocked = layout_and_pads is not None and layout_and_pads[0] is Layout.blocked
     even = isinstance(spec.group_channels, int) and spec.group_channels % 2 == 0
     return blocked and even and spec.aligned and spec.types.sum == "float32"
 

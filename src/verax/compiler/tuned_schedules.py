@@ -18,15 +18,15 @@ def default_history() -> str | None:
     return None if cache is None else os.fspath(cache.folder / NAME)
 
 
-def measured(asked: bool | str | os.PathLike[str], settings: Settings) -> Tuned | None:
+def tuned_schedules(request: bool | str | os.PathLike[str], settings: Settings) -> Tuned | None:
     """The history that a user asks for by name; with True the usual one, if it says anything; with
     False none. Raises `UsageError` for a named one that is not there or cannot be read."""
-    if asked is False:
+    if request is False:
         return None
-    history = default_history() if asked is True else os.fspath(asked)
-    if history is None or (asked is True and not os.path.exists(history)):
+    history = default_history() if request is True else os.fspath(request)
+    if history is None or (request is True and not os.path.exists(history)):
         return None
-    contents = read_history(history, named=asked is not True)
-    if asked is True and not contents.chosen:
+    contents = read_history(history, named=request is not True)
+    if request is True and not contents.schedules:
         return None
     return Tuned(contents, Target.named(settings.target), settings.thread_count)

@@ -36,7 +36,7 @@ class _Section:
     """A section of the result. number: its own; relocations: arrays of them, adjusted."""
 
     name: bytes
-    number: int
+    index: int
     header: np.void
     align: int = 1
     size: int = 0
@@ -63,11 +63,11 @@ class _Names:
     def add(self, name: bytes) -> int:
         if name in self._marks:
             return self._marks[name]
-        place = len(self.data)
+        offset = len(self.data)
         self.data += name + b"\0"
         if name.partition(b".")[0] in MARKS:
-            self._marks[name] = place
-        return place
+            self._marks[name] = offset
+        return offset
 
 
 class _Object:
@@ -101,49 +101,49 @@ class _Object:
         return self._renamed.get(name, name)
 
 
-def _name_at(names: bytes, place: int) -> bytes:
-    return names[place : names.index(b"\0", place)]
+def _name_at(names: bytes, offset: int) -> bytes:
+    return names[offset : names.index(b"\0", offset)]
 
 
-def joined(objects: Sequence[tuple[bytes, Mapping[str, str]]]) -> bytes:
+def link_objects(objects: Sequence[tuple[bytes, Mapping[str, str]]]) -> bytes:
     """One object file out of `objects`, each with new names for some of its functions.
 
     Raises `ObjectError` when two define the same name or are for different processors.
     """
-    parts = [_Object(data, renamed) for data, renamed in objects]
-    if len({(int(p.header["machine"]), int(p.header["flags"])) for p in parts}) != 1:
+    inputs = [_Object(data, renamed) for data, renamed in objects]
+    if len({(int(p.header["machine"]), int(p.header["flags"])) for p in inputs}) != 1:
         raise ObjectError("objects for different processors cannot be joined")
     sections: dict[tuple[object, ...], _Section] = {}
-    places = [_placed(part, sections) for part in parts]
-    symbols, moved, names, first_global = _symbols(parts, places, sections)
-    for part, where, (numbers, addends) in zip(parts, places, moved, strict=True):
-        for section in part.sections[part.sections["type"] == RELOCATIONS]:
-            found = part.table(section, RELOCATION).copy()
+    section_maps = [_placed(obj, sections) for obj in inputs]
+    symbols, symbol_maps, names, first_global = _symbols(inputs, section_maps, sections)
+    for obj, section_map, (numbers, addends) in zip(inputs, section_maps, symbol_maps, strict=True):
+        for section in obj.sections[obj.sections["type"] == RELOCATIONS]:
+            relocations = obj.table(section, RELOCATION).copy()
             target = int(section["info"])
-            if target not in where or not len(found):
+            if target not in section_map or not len(relocations):
                 continue
-            into, start = where[target]
-            found["addend"] += addends[found["symbol"]]
-            found["symbol"] = numbers[found["symbol"]]
-            found["offset"] += start
-            into.relocations.append(found)
-    return _written(parts[0].header, list(sections.values()), symbols, names, first_global)
+            into, start = section_map[target]
+            relocations["addend"] += addends[relocations["symbol"]]
+            relocations["symbol"] = numbers[relocations["symbol"]]
+            relocations["offset"] += start
+            into.relocations.append(relocations)
+    return _written(inputs[0].header, list(sections.values()), symbols, names, first_global)
 
 
 def _placed(
-    part: _Object, sections: dict[tuple[object, ...], _Section]
+    obj: _Object, sections: dict[tuple[object, ...], _Section]
 ) -> dict[int, tuple[_Section, int]]:
     """By number of a section of `part`, the section of the result and where its content begins."""
-    found: dict[int, tuple[_Section, int]] = {}
-    for number, header in enumerate(part.sections):
+    section_map: dict[int, tuple[_Section, int]] = {}
+    for index, header in enumerate(obj.sections):
         if header["type"] in _TABLES:
             continue
-        name = part.section_name(header)
+        name = obj.section_name(header)
         key = (name, *(int(header[k]) for k in ("type", "flags", "entry_size")))
         section = sections.setdefault(key, _Section(name, len(sections) + 1, header))
-        start = section.add(part.content(header), int(header["size"]), int(header["align"]))
-        found[number] = section, start
-    return found
+        start = section.add(obj.content(header), int(header["size"]), int(header["align"]))
+        section_map[index] = section, start
+    return section_map
 
 
 Moved = tuple[np.ndarray, np.ndarray]
@@ -151,57 +151,59 @@ Moved = tuple[np.ndarray, np.ndarray]
 
 
 def _symbols(
-    parts: Sequence[_Object],
-    places: Sequence[Mapping[int, tuple[_Section, int]]],
+    inputs: Sequence[_Object],
+    section_maps: Sequence[Mapping[int, tuple[_Section, int]]],
     sections: Mapping[tuple[object, ...], _Section],
 ) -> tuple[np.ndarray, list[Moved], _Names, int]:
     """The table of symbols, local ones first; each object's numbers in it; the names; and the
     number of the first that is not local."""
     names = _Names()
     table: list[tuple[int, int, int, int, int, int]] = [(0, 0, 0, 0, 0, 0)]
-    table += [(0, _OF_SECTION, 0, s.number, 0, 0) for s in sections.values()]
-    moved = [
-        (np.zeros(len(p.symbols), np.uint32), np.zeros(len(p.symbols), np.int64)) for p in parts
+    table += [(0, _OF_SECTION, 0, s.index, 0, 0) for s in sections.values()]
+    symbol_maps = [
+        (np.zeros(len(p.symbols), np.uint32), np.zeros(len(p.symbols), np.int64)) for p in inputs
     ]
     later: list[tuple[int, int, bytes]] = []
-    for i, (part, where, (numbers, addends)) in enumerate(zip(parts, places, moved, strict=True)):
-        for k, symbol in enumerate(part.symbols[1:], 1):
+    for i, (obj, section_map, (numbers, addends)) in enumerate(
+        zip(inputs, section_maps, symbol_maps, strict=True)
+    ):
+        for k, symbol in enumerate(obj.symbols[1:], 1):
             kind, section = int(symbol["info"]) & 15, int(symbol["section"])
             if kind == FILE:
                 continue
             if kind == _OF_SECTION:
-                into, start = where[section]
-                numbers[k], addends[k] = into.number, start
+                into, start = section_map[section]
+                numbers[k], addends[k] = into.index, start
             elif int(symbol["info"]) >> 4 < _GLOBAL:
                 numbers[k] = len(table)
-                place = names.add(part.symbol_name(symbol))
-                table.append(_entry(symbol, place, where))
+                name_offset = names.add(obj.symbol_name(symbol))
+                table.append(_entry(symbol, name_offset, section_map))
             else:
-                later.append((i, k, part.symbol_name(symbol)))
+                later.append((i, k, obj.symbol_name(symbol)))
     first = len(table)
-    known: dict[bytes, int] = {}
+    globals_by_name: dict[bytes, int] = {}
     for defined in (True, False):
         for i, k, name in later:
-            symbol = parts[i].symbols[k]
+            symbol = inputs[i].symbols[k]
             if (symbol["section"] > 0) != defined:
                 continue
-            if defined and name in known:
+            if defined and name in globals_by_name:
                 raise ObjectError(f"two objects define {name.decode('latin-1')!r}")
-            if name not in known:
-                known[name] = len(table)
-                table.append(_entry(symbol, names.add(name), places[i]))
-            moved[i][0][k] = known[name]
-    return np.array(table, SYMBOL), moved, names, first
+            if name not in globals_by_name:
+                globals_by_name[name] = len(table)
+                table.append(_entry(symbol, names.add(name), section_maps[i]))
+            symbol_maps[i][0][k] = globals_by_name[name]
+    return np.array(table, SYMBOL), symbol_maps, names, first
 
 
 def _entry(
-    symbol: np.void, name: int, where: Mapping[int, tuple[_Section, int]]
+    symbol: np.void, name: int, section_map: Mapping[int, tuple[_Section, int]]
 ) -> tuple[int, int, int, int, int, int]:
-    info, other, size = (int(symbol[k]) for k in ("info", "other", "size"))
+    info, visibility, size = (int(symbol[k]) for k in ("info", "other", "size"))
     if not symbol["section"]:
-        return name, info, other, 0, 0, size
-    into, start = where[int(symbol["section"])]
-    return name, info, other, into.number, int(symbol["value"]) + start, size
+        return name, info, visibility, 0, 0, size
+    into, start = section_map[int(symbol["section"])]
+    return name, info, visibility, into.index, int(symbol["value"]) + start, size
 
 
 def _written(
@@ -216,13 +218,15 @@ def _written(
     section_names = _Names()
     table = [np.zeros(1, SECTION)]
 
-    def append(name: bytes, content: bytes, align: int, like: np.void | None, **said: int) -> None:
+    def append(
+        name: bytes, content: bytes, align: int, like: np.void | None, **fields: int
+    ) -> None:
         data.extend(bytes(-len(data) % max(align, 1)))
         row = np.zeros(1, SECTION)
         if like is not None:
             row[0] = like
         row["name"], row["offset"], row["align"] = section_names.add(name), len(data), align
-        for key, value in {"size": len(content), **said}.items():
+        for key, value in {"size": len(content), **fields}.items():
             row[key] = value
         table.append(row)
         data.extend(content)
@@ -232,9 +236,14 @@ def _written(
     referring = [s for s in sections if s.relocations]
     at = len(sections) + len(referring) + 1
     for s in referring:
-        found = np.concatenate(s.relocations)
-        fields = {"type": RELOCATIONS, "link": at, "info": s.number, "entry_size": found.itemsize}
-        append(b".rela" + s.name, found.tobytes(), _TABLE_ALIGN, None, **fields)
+        relocations = np.concatenate(s.relocations)
+        fields = {
+            "type": RELOCATIONS,
+            "link": at,
+            "info": s.index,
+            "entry_size": relocations.itemsize,
+        }
+        append(b".rela" + s.name, relocations.tobytes(), _TABLE_ALIGN, None, **fields)
     fields = {"type": SYMBOLS, "link": at + 1, "info": first_global, "entry_size": SYMBOL.itemsize}
     append(b".symtab", symbols.tobytes(), _TABLE_ALIGN, None, **fields)
     append(b".strtab", bytes(names.data), 1, None, type=STRINGS)

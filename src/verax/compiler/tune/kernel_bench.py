@@ -17,7 +17,7 @@ import numpy as np
 
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.alone import Place, calls_alone, make_ahead
+from verax.compiler.lower.image.kernel_program import Place, calls_alone, make_ahead
 from verax.compiler.lower.lowering import KernelCall
 from verax.compiler.lower.memory import align
 from verax.compiler.lower.storage import MemorySpace
@@ -124,7 +124,7 @@ class _Built:
         return arrays
 
 
-class Stand:
+class KernelBench:
     """See the module's docstring. Threads as in the network; `close` when done."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Stand:
             if argument.packed is None and argument.scratch is None
         }
         self._calls, self._runs = 1, 1
-        self._settle()
+        self._choose_repeats()
 
     def prepare(self, schedules: Sequence[Schedule]) -> None:
         """See `Bench`."""
@@ -181,15 +181,15 @@ class Stand:
         for schedule in list(self._built):
             self.drop(schedule)
 
-    def _settle(self) -> None:
-        """How many calls a program makes, and how often it runs in a turn."""
+    def _choose_repeats(self) -> None:
+        """Set the number of calls per program and of program runs per turn."""
         rule = self.workload.schedule
         self.turn(rule)
         call = min(self.turn(rule) for _ in range(3))
         counts = [pool.count for pool in self._pools(rule).values() if pool.count > 1]
-        wanted = max(1, round(TURN_SECONDS / max(call, 1e-7)))
-        self._calls = min(wanted, MOST_CALLS, *counts)
-        self._runs = max(1, wanted // self._calls)
+        calls_per_turn = max(1, round(TURN_SECONDS / max(call, 1e-7)))
+        self._calls = min(calls_per_turn, MOST_CALLS, *counts)
+        self._runs = max(1, calls_per_turn // self._calls)
         if self._calls > 1:
             self.drop(rule)
 
@@ -199,11 +199,11 @@ class Stand:
 
     def _array(self, i: int, argument: Argument) -> np.ndarray:
         """The buffer of argument `i`, with numbers where it is read."""
-        made = aligned_zeros(align(self.workload.sizes[i]) + SLACK)
+        buffer = aligned_zeros(align(self.workload.sizes[i]) + SLACK)
         if not argument.written:
-            content = self._numbers(argument.dtype, len(made), i)
-            made[: content.nbytes] = content.view(np.uint8)
-        return made
+            content = self._numbers(argument.dtype, len(buffer), i)
+            buffer[: content.nbytes] = content.view(np.uint8)
+        return buffer
 
     def _numbers(self, dtype: str, nbytes: int, i: int) -> np.ndarray:
         item = drawn(dtype, 1, 0).itemsize

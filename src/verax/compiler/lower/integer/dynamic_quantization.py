@@ -73,28 +73,28 @@ def _symmetric(m: Arith[Any]) -> tuple[Expr, Expr]:
 def _asymmetric(m: Arith[Any]) -> tuple[Expr, Expr]:
     """Likewise; the zero point is that of the end that is nearer to zero, found in float64."""
 
-    def number(value: float) -> Expr:
+    def constant(value: float) -> Expr:
         return m.const(value, F64)
 
     width = m.convert(m.sub(SECOND, FIRST), F64)
-    step = m.div(width, number(HIGH - LOW))
+    step = m.div(width, constant(HIGH - LOW))
     below, above = (m.div(m.convert(end, F64), step) for end in (FIRST, SECOND))
-    nearer = m.lt(m.add(number(-LOW), m.abs(below)), m.add(number(HIGH), m.abs(above)))
-    zero = m.select(nearer, m.sub(number(LOW), below), m.sub(number(HIGH), above))
-    zero = m.trunc(m.add(zero, m.copysign(number(0.5), zero)))
-    zero = m.convert(m.min(m.max(zero, number(LOW)), number(HIGH)), "int32")
+    nearer = m.lt(m.add(constant(-LOW), m.abs(below)), m.add(constant(HIGH), m.abs(above)))
+    zero = m.select(nearer, m.sub(constant(LOW), below), m.sub(constant(HIGH), above))
+    zero = m.trunc(m.add(zero, m.copysign(constant(0.5), zero)))
+    zero = m.convert(m.min(m.max(zero, constant(LOW)), constant(HIGH)), "int32")
     scale = m.convert(step, F32)
     q = m.add(_rounded(m, m.mul(X, m.div(m.like(1.0, X), scale)), 1024.0), zero)
     q = m.min(m.max(q, m.const(LOW, "int32")), m.const(HIGH, "int32"))
     return m.sub(q, zero), scale
 
 
-def _rounded(m: Arith[Any], x: Expr, most: float) -> Expr:
+def _rounded(m: Arith[Any], x: Expr, limit: float) -> Expr:
     """The nearest int32, halves away from zero, of x between -most and most; NaN gives 0."""
     x = m.select(m.eq(x, x), x, m.like(0.0, x))
-    x = m.min(m.max(x, m.like(-most, x)), m.like(most, x))
-    found: Expr = halves_away(m, x)
-    return found
+    x = m.min(m.max(x, m.like(-limit, x)), m.like(limit, x))
+    nearest: Expr = halves_away(m, x)
+    return nearest
 
 
 def _emit(
