@@ -304,7 +304,7 @@ NEAR, FAR = 1 << 20, 16 << 20
 FROM_FAR, FROM_MEMORY, WEIGHTS = 200e9, 40e9, 150e9
 """Bytes a second of what does not fit: activations out of the cache of all cores, and out of
 memory; weights once more, which are fetched ahead. Fitted to twelve networks at batch 8 on Zen 5:
-what they gain or lose is in `docs/status.md`."""
+what they gain or lose is in `docs/development/notes.md`."""
 CALL = 1.5e-6
 """Seconds that a call of a kernel takes by itself."""
 LEAST_GAIN, MOST_LEFT = 1e-4, 0.78
