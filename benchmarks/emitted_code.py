@@ -65,7 +65,7 @@ def without_llvm() -> Iterator[None]:
 
     def text_digests(self: assembly.Assembly) -> bytes:
         own = digest_of(self.module.ir_text(), self.target)
-        parts = [(self._result(p, write), names) for p, write, names in self._parts]
+        parts = [(self._result(p, write), names) for p, write, names in self._entries]
         return repr([own, *parts]).encode()
 
     assembly.COMPILED_KERNELS.forget()

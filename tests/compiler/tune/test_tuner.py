@@ -302,11 +302,11 @@ def test_weights_are_read_from_as_far_as_in_the_network(graph: Graph) -> None:
     call = next(s for s in exe.specialised.lowered.steps if "20" in str(getattr(s, "spec", "")))
     workload = Workload.of(call, 10**7)  # type: ignore[arg-type]
     host = dataclasses.replace(tuner.Host.here(Target.host(), 1), caches=(1 << 15, 1 << 20))
-    stand = tuner.Stand(workload, Target.host(), host)
+    stand = tuner.KernelBench(workload, Target.host(), host)
     copies = copies_of(stand)
     assert copies * 36 * 32 * 4 >= 1 << 20
     assert len(stand.result(workload.schedule)) >= 2 * 20 * 12 * 11 * 4
-    warm = tuner.Stand(dataclasses.replace(workload, cold=False), Target.host(), host)
+    warm = tuner.KernelBench(dataclasses.replace(workload, cold=False), Target.host(), host)
     assert copies_of(warm) == 1
     assert warm.result(workload.schedule) == stand.result(workload.schedule)
     for one in (stand, warm):
