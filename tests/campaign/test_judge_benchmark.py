@@ -25,8 +25,8 @@ def test_a_small_campaign_prints_a_table_and_writes_every_outcome(tmp_path: Path
     assert "bias missing" in table
     outcomes = json.loads(record.read_text())["plants"]
     assert {o["case"] for o in outcomes} == {
-        "PlantCase(plant='bias missing', number=0, deep=False, in_file=False)",
-        "PlantCase(plant='bias missing', number=0, deep=False, in_file=True)",
+        "FaultCase(fault='bias missing', index=0, deep=False, in_file=False)",
+        "FaultCase(fault='bias missing', index=0, deep=False, in_file=True)",
     }
     assert all(o["located"] for o in outcomes)
 
