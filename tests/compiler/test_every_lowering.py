@@ -161,7 +161,7 @@ def test_calls_are_data_until_all_are_known(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(registry, "emit", None)
     plan = plan_graph(Planning(found[0], Target.host(), Decisions(frozenset())))
     for step in plan.steps:
-        RULES[step.group.root.op.kind].place(lowering, step.group, step.choice)
+        RULES[step.group.root.op.kind].place_node(lowering, step.group, step.choice)
     calls = [s for s in lowering.steps if isinstance(s, KernelCall)]
     assert [type(c.spec) for c in calls if isinstance(c.schedule, ConvSchedule)] == [ConvSpec]
     assert all("convolution" in str(c.spec) or "move" in str(c.spec) for c in calls)

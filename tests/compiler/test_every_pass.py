@@ -19,7 +19,7 @@ from tests.compiler.test_dtypes import call_of
 from tests.compiler.test_every_lowering import ELSEWHERE, USES, compiled
 from verax.base.settings import Settings
 from verax.compiler import levels
-from verax.compiler.decide import fusion, layouts, steps
+from verax.compiler.decide import fusion, graph_plan, steps
 from verax.compiler.driver import Executable, compile
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.products.attention import AttentionSchedule, AttentionSpec
@@ -430,7 +430,7 @@ def test_a_decision_that_is_not_counted_is_noticed(
 
 
 def test_the_rooms_of_decisions_make_those_that_are_listed() -> None:
-    assert fusion.FUSE in steps.STEPS and layouts.BLOCK in steps.STEPS
+    assert fusion.FUSE in steps.STEPS and graph_plan.BLOCK in steps.STEPS
 
 
 # --- schedules and emitters

@@ -176,7 +176,7 @@ def test_the_child_of_a_fork_makes_its_own(made):
 
 def test_no_more_is_kept_than_allowed(made, monkeypatch):
     compile(network(18), Settings())
-    held = sum(len(p.code.result()) for p in COMPILED_KERNELS._parts.values())
+    held = sum(len(p.code.result()) for p in COMPILED_KERNELS._entries.values())
     monkeypatch.setattr(assembly, "MOST_BYTES", held - 1)
     COMPILED_KERNELS.trim()
-    assert 0 < sum(len(p.code.result()) for p in COMPILED_KERNELS._parts.values()) < held
+    assert 0 < sum(len(p.code.result()) for p in COMPILED_KERNELS._entries.values()) < held

@@ -159,9 +159,9 @@ Fits = Callable[[Graph, str, Node], bool]
 class PlanRule:
     """How one operator is compiled.
 
-    plan(planning, node): its alternatives. place(lowering, group, choice): emits the calls of a
-    group whose root has this operator. fits(graph, value, node): whether elementwise `node` can be
-    computed behind the value that this node makes, by default a blocked one. counts: it makes
+    plan(planning, node): its alternatives. place_node(lowering, group, choice): emits the calls of
+    a group whose root has this operator. fits(graph, value, node): whether elementwise `node` can
+    be computed behind the value that this node makes, by default a blocked one. counts: it makes
     values whose size is known only when it runs (`Lowering.counted`).
     """
 

@@ -173,7 +173,7 @@ def plan_reduction(planning: Planning, node: Node) -> Alternatives:
     graph = planning.graph
     pairwise = _pairwise(graph, node)
     if pairwise is not None:
-        return planning.refused(node, PairwiseSpec) or (Choice(PAIRWISE, detail=pairwise),)
+        return (Choice(PAIRWISE, detail=pairwise),)
     rows = _reduced_rows(graph, node)
     if rows is None:
         return NoKernel("the axes are computed, or the element type is not reduced in its own")
