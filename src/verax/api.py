@@ -19,7 +19,7 @@ from verax.base.kept import keeping
 from verax.base.reading import stamp
 from verax.base.settings import DEFAULT_LEVEL, Settings
 from verax.base.tensors import is_module, named_inputs, tensors_in
-from verax.by_value import ByValueRunner, same_inputs, same_outputs
+from verax.by_value import by_value, same_inputs, same_outputs
 from verax.compiler.driver import Executable
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import Network, graph_of, model_of
@@ -132,10 +132,10 @@ def _aligned(subject: Subject, runner: Runner, model: Network | None) -> Runner:
     if isinstance(runner, NetworkRunner):
         first, second = graph_of(model), runner.subject
         alike = same_inputs(first, second) and same_outputs(first, second)
-        return runner if alike else ByValueRunner(runner, second)
+        return runner if alike else by_value(runner, second)
     kind, _, file = subject.partition(":") if isinstance(subject, str) else ("", "", "")
     other_file = kind in AT_FILES and subject not in RUNNERS and naming_of(runner) is Naming.hint
-    return ByValueRunner(runner, graph_of(file)) if other_file else runner
+    return by_value(runner, graph_of(file)) if other_file else runner
 
 
 def _runner_of(subject: Subject, model: Network | None, threads: int, timeout: float) -> Runner:
