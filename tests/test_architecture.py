@@ -115,7 +115,7 @@ ALLOWED: dict[str, set[str]] = {
         *("loading", "certified", "compiler", "frontends.model", "runners.torch_calls"),
         *("records", "ir", "base"),
     },
-    "by_value": {"judge", "ir", "base"},
+    "by_value": {"judge", "runners.passes", "records.bisection", "ir", "base"},
     "recording": {"api", "compiling", "loading", "runners", "ir", "base"},
     "tuning": {"api", "compiling", "compiler", "judge.inputs", "records", "ir", "base"},
     "exchanged": {"compiler", "judge", "runners", "reference", "records", "ir", "base"},

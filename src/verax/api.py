@@ -20,7 +20,7 @@ from verax.base.options import CHECKED_AS_USUAL, PassOptions, parted
 from verax.base.reading import stamp
 from verax.base.settings import DEFAULT_LEVEL, Settings
 from verax.base.tensors import is_module, named_inputs, tensors_in
-from verax.by_value import ByValueRunner, same_inputs, same_outputs
+from verax.by_value import by_value, same_inputs, same_outputs
 from verax.compiler.saved import SavedExecutable
 from verax.compiling import Network, graph_of, model_of
 from verax.evaluation import evaluate as evaluate_samples
@@ -158,10 +158,10 @@ def _aligned(subject: Resolved, runner: Runner, model: Network | None) -> Runner
         case LoadedNetwork(network):
             first, second = graph_of(model), graph_of(network)
             alike = same_inputs(first, second) and same_outputs(first, second)
-            return runner if alike else ByValueRunner(runner, second)
+            return runner if alike else by_value(runner, second)
         case RunnerOnFile(_, _, path) if subject.is_onnx:
             other = runner.capabilities.naming is Naming.hint
-            return ByValueRunner(runner, graph_of(path)) if other else runner
+            return by_value(runner, graph_of(path)) if other else runner
     return runner
 
 

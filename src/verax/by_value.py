@@ -15,7 +15,9 @@ import numpy as np
 from verax.base.printing import Named
 from verax.ir.graph import Graph
 from verax.judge.align.pairing import Pairing, pair
-from verax.judge.protocol import Capabilities, Naming, Runner, shape_fits, shape_of
+from verax.judge.protocol import Capabilities, Naming, Runner, Selective, shape_fits, shape_of
+from verax.records.bisection import Step
+from verax.runners.passes import PassOptions, with_passes
 
 
 def same_inputs(first: Graph, second: Graph) -> bool:
@@ -52,8 +54,13 @@ class ByValueRunner(Named):
     ) -> dict[str, np.ndarray]:
         pairing = self._paired(graph, inputs)
         asked = [pairing.inner[v][0] for v in keep or () if v in pairing.inner]
-        given = pairing.feed(self.second, {v: np.asarray(inputs[v]) for v in graph.inputs})
+        given = self._given(graph, inputs)
         return pairing.read(self.runner.run(self.second, given, asked or None))
+
+    def _given(self, graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Inputs of the second network."""
+        named = {v: np.asarray(inputs[v]) for v in graph.inputs}
+        return self._paired(graph, inputs).feed(self.second, named)
 
     def _paired(self, graph: Graph, inputs: Mapping[str, np.ndarray]) -> Pairing:
         """Made once for a network and its inputs' shapes."""
@@ -62,3 +69,46 @@ class ByValueRunner(Named):
         if self._pairing is None or self._pairing[0] != key:
             self._pairing = key, pair(graph, self.second, inputs)
         return self._pairing[1]
+
+
+class SelectiveByValueRunner(ByValueRunner):
+    """The same of a runner that can leave out single steps of its optimisation, and so can this.
+
+    What a step did it says of the nodes of the file that it runs.
+    """
+
+    @property
+    def _selective(self) -> Selective:
+        assert isinstance(self.runner, Selective)
+        return self.runner
+
+    def optimisations(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> list[tuple[str, Runner]]:
+        """As `judge.protocol.Optimising.optimisations`."""
+        found = self._selective.optimisations(self.second, self._given(graph, inputs))
+        return [(name, self._of(runner)) for name, runner in found]
+
+    def with_steps(self, names: Sequence[str]) -> SelectiveByValueRunner:
+        """As `judge.protocol.Selective.with_steps`."""
+        return self._of(self._selective.with_steps(names))
+
+    def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], number: int) -> Step:
+        """As `judge.protocol.Selective.step`."""
+        return self._selective.step(self.second, self._given(graph, inputs), number)
+
+    def with_passes(self, options: PassOptions) -> SelectiveByValueRunner:
+        """As `runners.passes.Configurable.with_passes`."""
+        return self._of(with_passes(self.runner, options))
+
+    def _of(self, runner: Any) -> SelectiveByValueRunner:
+        """Another runner on the same file, under the same names."""
+        found = SelectiveByValueRunner(runner, self.second)
+        found._pairing = self._pairing
+        return found
+
+
+def by_value(runner: Runner, second: Graph) -> ByValueRunner:
+    """`runner`, which runs `second`, for another network; with its steps, where it has some."""
+    selective = isinstance(runner, Selective)
+    return (SelectiveByValueRunner if selective else ByValueRunner)(runner, second)

@@ -116,6 +116,27 @@ def test_a_layer_norm_of_another_power(tmp_path: Path, exponent: float) -> None:
     assert Bisection.from_json(record.to_json()) == record
 
 
+def test_another_file_in_the_runtime_is_searched_too(tmp_path: Path) -> None:
+    """Of other names than the file that says what is right; what a step did is told of its own."""
+    path, other = layer_norm(tmp_path / "net.onnx", 4.0), tmp_path / "other.onnx"
+    proto = onnx.load(path)
+    for node in proto.graph.node:
+        node.name = f"their {node.name}"
+        node.input[:] = [f"t_{v}" for v in node.input]
+        node.output[:] = [f"t_{v}" for v in node.output]
+    for value in (*proto.graph.input, *proto.graph.output, *proto.graph.initializer):
+        value.name = f"t_{value.name}"
+    onnx.save(proto, other)
+    record = verax.bisect(path, f"onnxruntime:{other}", rows())
+    found = record.optimisations
+    assert record.exit_code == 1 and found is not None
+    assert (found.guilty, found.partners, found.cured) == ("LayerNormFusionL1 (basic)", (), True)
+    assert {"their power", "their variance", "their root"} <= {*found.steps[0].region}
+    disable = ["LayerNormFusionL1", "LayerNormFusionL2"]
+    assert verax.check(path, f"onnxruntime:{other}", rows(), disable=disable).exit_code == 0
+    assert Bisection.from_json(record.to_json()) == record
+
+
 def test_a_layer_norm_is_one_where_the_power_is_two(tmp_path: Path) -> None:
     record = verax.bisect(layer_norm(tmp_path / "net.onnx", 2.0), "onnxruntime")
     assert record.exit_code == 0

@@ -22,7 +22,6 @@ from verax.ir.types import TensorType
 from verax.judge.inputs import draw_inputs
 from verax.reference import promised
 
-
 EVERYWHERE = [s for s in STEPS if not s.by_target]
 """Decisions that every target makes; the others are in tests/compiler/test_target_rewrites.py."""
 
