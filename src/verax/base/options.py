@@ -162,6 +162,7 @@ class CheckOptions:
         _require(0 <= seed <= LARGEST_SEED, "seed", seed, "a whole number of 64 bits, 0 or more")
         _require(power is None or power >= 0, "require_power", power, "0 or more")
         _require(seconds is None or seconds > 0, "timeout", seconds, "seconds, above 0")
+        _require(self.steps is None or self.steps >= 1, "steps", self.steps, "1 or more")
 
 
 CHECKED_AS_USUAL = CheckOptions()
