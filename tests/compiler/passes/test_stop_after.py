@@ -10,7 +10,7 @@ from tests.compiler.graphs import networks
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
-from verax.compiler.decide.steps import STEPS, Step
+from verax.compiler.decide.steps import STEPS, DecisionKind
 from verax.compiler.driver import compile as compile_graph
 from verax.compiler.levels import PIPELINE, run_passes
 from verax.compiler.lower import program
@@ -21,7 +21,6 @@ from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.judge.inputs import draw_inputs
 from verax.reference import promised
-
 
 EVERYWHERE = [s for s in STEPS if not s.by_target]
 """Decisions that every target makes; the others are in tests/compiler/test_target_rewrites.py."""
@@ -145,7 +144,9 @@ def test_it_stops_between_two_decisions_as_well(image_by_image: None) -> None:
 
 
 @pytest.mark.parametrize("step", EVERYWHERE, ids=lambda s: s.name)
-def test_a_decision_is_disabled_and_required_by_name(step: Step, image_by_image: None) -> None:
+def test_a_decision_is_disabled_and_required_by_name(
+    step: DecisionKind, image_by_image: None
+) -> None:
     graph = everything()
     inputs = draw_inputs(graph, 7)[0]
     expected = promised(graph, inputs)
