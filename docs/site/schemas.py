@@ -32,7 +32,7 @@ RECORDS: Mapping[str, type] = {
     bisection.SCHEMA: bisection.Bisection,
     alignment.SCHEMA: alignment.Alignment,
     agreement.SCHEMA: agreement.Agreement,
-    evaluation.SCHEMA: evaluation.Evaluation,
+    evaluation.SCHEMA: evaluation.EvaluationRecord,
     benchmark.SCHEMA: benchmark.Benchmark,
     tuning.SCHEMA: tuning.TuningRecord,
     recipe.SCHEMA: recipe.Recipe,

@@ -39,7 +39,7 @@ from verax.judge.protocol import Naming, Runner
 from verax.loading import load
 from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection
-from verax.records.evaluation import Evaluation
+from verax.records.evaluation import EvaluationRecord
 from verax.records.verdict import Verdict
 from verax.reference.evaluate import evaluate as evaluate_graph
 from verax.repro.write import prepare, write_cases
@@ -309,7 +309,7 @@ def evaluate(
     disable: Sequence[str] = (),
     inject: Sequence[str] = (),
     **options: Any,
-) -> Evaluation:
+) -> EvaluationRecord:
     """How often a model, compiled by Verax, is right on labelled samples; with `against`, on which
     of them another implementation chooses differently, and whether rounding explains it.
 

@@ -73,7 +73,7 @@ def run_compiled(graph: Graph, inputs: Arrays, settings: Settings) -> dict[str, 
     return driver.compile(graph, settings).run(dict(inputs))
 
 
-class Prepared(backend.BackendRep):
+class PreparedModel(backend.BackendRep):
     """A model ready to run. `run` takes the inputs in order, or by name."""
 
     def __init__(self, proto: onnx.ModelProto, engine: Engine) -> None:
@@ -184,16 +184,16 @@ class VeraxBackend(backend.Backend):
         engine: str = "compiler",
         settings: Settings | None = None,
         **kwargs: Any,
-    ) -> Prepared:
+    ) -> PreparedModel:
         """Import a model. engine: "compiler", under `settings`, or "reference". Raises
         `RefusedError`, an `UnsupportedError`, naming what is missing."""
         if not cls.supports_device(device):
             raise UsageError(f"the device {device!r} is not supported", next_step="use 'CPU'")
         if engine == "reference":
-            return Prepared(model, run_reference)
+            return PreparedModel(model, run_reference)
         if engine == "compiler":
             chosen = settings or Settings()
-            return Prepared(model, lambda graph, arrays: run_compiled(graph, arrays, chosen))
+            return PreparedModel(model, lambda graph, arrays: run_compiled(graph, arrays, chosen))
         raise UsageError(f"there is no engine {engine!r}", next_step="reference or compiler")
 
     @classmethod

@@ -41,7 +41,7 @@ MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ReplayOptions:
     """How a record was made: options by name (as JSON has them; nobody has looked at them), hashes
     of the files by path as it was given, and the hash of the network."""
 
@@ -58,7 +58,7 @@ class Recipe:
         }
 
     @staticmethod
-    def from_text(text: Mapping[str, str], place: str) -> Recipe:
+    def from_text(text: Mapping[str, str], place: str) -> ReplayOptions:
         """Read `to_text`. Raises `UsageError` for a record that was made without a recipe."""
         try:
             options = read_plain(text[OPTIONS])
@@ -70,7 +70,7 @@ class Recipe:
                 "arrays that no file has",
             ) from error
         files = {k.removeprefix(FILE): v for k, v in text.items() if k.startswith(FILE)}
-        return Recipe(options, files, text.get(MEANING, ""))
+        return ReplayOptions(options, files, text.get(MEANING, ""))
 
     def located(self, folder: Path) -> dict[str, str]:
         """Where each file lies now, by its recorded path. folder: of the record.

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.cli.conftest import Cli
-from verax.records.evaluation import Evaluation
+from verax.records.evaluation import EvaluationRecord
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_folder_of_folders(cli: Cli, tiny: Path, data: Path, tmp_path: Path) -
     record = tmp_path / "r.json"
     done = cli("evaluate", tiny, "--data", data, "--against", "verax:O0", "--json", record)
     assert done.code == 0, done.err
-    found = Evaluation.from_json(record.read_text())
+    found = EvaluationRecord.from_json(record.read_text())
     assert found.samples == 12 and found.accuracy.k == 4 and found.comparison is not None
     assert f"{found.accuracy.top1.right} of 12" in done.out and "% (with 95 % conf" in done.out
     assert "the same choice on 12 of 12 samples" in done.out
@@ -68,7 +68,7 @@ def test_labels_in_every_form_mean_the_same(
         )
         assert done.code == 0, done.err
         assert ("alphabetical order" in done.out) == (name == "words.txt")
-        found = Evaluation.from_json(record.read_text())
+        found = EvaluationRecord.from_json(record.read_text())
         results.append((found.accuracy, found.hashes))
     assert all(result == results[0] for result in results)
 
@@ -87,7 +87,7 @@ def test_a_list_of_classes_says_what_names_mean(
         record = tmp_path / "r.json"
         options = ["--labels", tmp_path / labels, *more, "--json", record]
         assert cli("evaluate", tiny, "--data", loose, *options).code == 0
-        hashes.append(Evaluation.from_json(record.read_text()).hashes["labels"])
+        hashes.append(EvaluationRecord.from_json(record.read_text()).hashes["labels"])
     assert hashes[0] == hashes[1]
 
 
@@ -132,7 +132,7 @@ def test_a_metric_of_ones_own(cli: Cli, tiny: Path, data: Path, tmp_path: Path) 
         return done.code, done.err
 
     assert with_metric("both")[0] == 0
-    found = Evaluation.from_json(record.read_text())
+    found = EvaluationRecord.from_json(record.read_text())
     assert found.accuracy.metrics == {"right": found.accuracy.top1.right, "width": 4.0}
     assert found.comparison is not None
     assert set(found.comparison.accuracy.metrics) == {"right", "width"}

@@ -19,7 +19,7 @@ from tests.json_mutants import mutants
 from verax.base.errors import VeraxError
 from verax.cli.judging import Request
 from verax.cli.work.check import judge_again
-from verax.replay import Recipe, differences, read_record, same_answer
+from verax.replay import ReplayOptions, differences, read_record, same_answer
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def _prepared(text: str) -> None:
     path = Path("mutant.json")
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
     old = read_record(path)
-    replay = Recipe.from_text(old.replay, str(path))
+    replay = ReplayOptions.from_text(old.replay, str(path))
     request = Request.from_options(replay.options)
     assert isinstance(request.programs, tuple) and isinstance(request.files, tuple)
     request.moved(replay.located(path.absolute().parent))

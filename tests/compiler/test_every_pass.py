@@ -421,7 +421,7 @@ def test_a_decision_that_is_not_counted_is_noticed(
     """Made without being asked for: it could not be disabled, nor found by a search."""
     allows = steps.Decisions.allows
 
-    def silent(self: steps.Decisions, step: steps.Step, what: str, *about: Any) -> bool:
+    def silent(self: steps.Decisions, step: steps.DecisionKind, what: str, *about: Any) -> bool:
         return True if step.name == name else allows(self, step, what, *about)
 
     monkeypatch.setattr(steps.Decisions, "allows", silent)

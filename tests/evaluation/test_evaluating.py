@@ -14,7 +14,7 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.protocol import Capabilities
 from verax.ops.sums.linear import MatMul
-from verax.records.evaluation import Evaluation
+from verax.records.evaluation import EvaluationRecord
 from verax.reference.evaluate import evaluate
 
 Arrays = Mapping[str, np.ndarray]
@@ -26,7 +26,7 @@ def counted(scores: np.ndarray, labels: np.ndarray, k: int) -> int:
     return int((best == labels[:, None]).any(axis=1).sum())
 
 
-def require_same_figures(found: Evaluation, scores: np.ndarray, labels: np.ndarray) -> None:
+def require_same_figures(found: EvaluationRecord, scores: np.ndarray, labels: np.ndarray) -> None:
     top1, top5 = found.accuracy.top1, found.accuracy.topk
     assert (top1.right, top1.of) == (counted(scores, labels, 1), len(labels))
     assert (top5.right, top5.of) == (counted(scores, labels, 5), len(labels))
@@ -54,7 +54,7 @@ def test_accuracy_is_what_the_meaning_gives(digits: Path) -> None:
     scores = verax.reference(verax.load(digits), {"image": x})["probabilities"]
     found = verax.evaluate(digits, pictures, labels)
     require_same_figures(found, scores, labels)
-    assert found.comparison is None and Evaluation.from_json(found.to_json()) == found
+    assert found.comparison is None and EvaluationRecord.from_json(found.to_json()) == found
     assert verax.evaluate(digits, x, labels, batch=7).accuracy == found.accuracy
 
 
@@ -70,7 +70,7 @@ def test_a_spoilt_weight_flips_samples_beyond_rounding(digits: Path, spoilt: Pat
     assert comparison.agreeing == 33 - len(comparison.flips)
     right = [f.model == f.label for f in comparison.flips]
     assert sum(right) == comparison.only_model
-    assert Evaluation.from_json(found.to_json()) == found
+    assert EvaluationRecord.from_json(found.to_json()) == found
 
 
 def linear() -> Graph:

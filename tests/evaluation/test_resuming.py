@@ -20,7 +20,7 @@ from verax.base.errors import InputError, UsageError
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.ops.sums.linear import MatMul
-from verax.records.evaluation import Evaluation
+from verax.records.evaluation import EvaluationRecord
 
 COUNT, SAMPLES = "calls", 24
 SLOW = """
@@ -47,7 +47,7 @@ def spread(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 def evaluated(
     folder: Path, pause: float = 0.0, metric: bool = False, seed: int = 40, data: int = 41
-) -> Evaluation:
+) -> EvaluationRecord:
     """Three samples at a time, noting each in `folder`; the subject notes that it was called."""
     random = np.random.default_rng(data)
     x = random.standard_normal((SAMPLES, 6)).astype(np.float32)

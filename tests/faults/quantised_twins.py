@@ -14,7 +14,7 @@ from verax.compiler.passes import join_roundings as joining
 from verax.compiler.passes import move_dequantise as moving
 from verax.compiler.passes import scale_quantised as scaling
 from verax.compiler.passes import widen_halves as halves
-from verax.compiler.passes.quantized import Factor
+from verax.compiler.passes.quantized import DequantizedFactor
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.rewrite import Rewriter
@@ -57,7 +57,7 @@ class Sketch:
 def of_the_data_alone(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Forget the scales of the weights, but for the first."""
 
-    def first(x: Factor, w: Factor, axes: int) -> np.ndarray:
+    def first(x: DequantizedFactor, w: DequantizedFactor, axes: int) -> np.ndarray:
         return np.asarray(x.scale.reshape(()) * w.scale.reshape(-1)[0])
 
     with patch.object(products, "_scale", first):

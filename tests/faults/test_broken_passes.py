@@ -26,7 +26,7 @@ from verax.compiler.passes import reduce_strength as strength
 from verax.compiler.passes import share_constants as sharing
 from verax.compiler.passes import split_einsum as split
 from verax.compiler.passes import tokens_as_images as tokens
-from verax.compiler.passes.affine import Affine
+from verax.compiler.passes.affine import AffineMap
 from verax.compiler.passes.base import Pass
 from verax.compiler.passes.canonicalise import _Canonical
 from verax.compiler.passes.choose_bfloat16 import choose_bfloat16
@@ -285,7 +285,7 @@ def far_reaching() -> Graph:
 
 def any_sign(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Move negative scales through Relu and MaxPool, too."""
-    with patch.object(Affine, "keeps_order", True):
+    with patch.object(AffineMap, "keeps_order", True):
         return fold_scales(graph, limit)
 
 

@@ -5,11 +5,11 @@ import io
 from rich.console import Console
 
 from verax.records.alignment import (
+    AlignedNode,
     Alignment,
     AttributeDifference,
     Divergence,
     InputMatch,
-    Layer,
     Match,
     OutputMatch,
     Relation,
@@ -17,8 +17,8 @@ from verax.records.alignment import (
 from verax.report import render_alignment
 
 
-def layer(node: str, pads: str) -> Layer:
-    return Layer(node, "Conv", {"pads": pads, "groups": "1"}, f"{node}[0]", "float32[1, 3]")
+def layer(node: str, pads: str) -> AlignedNode:
+    return AlignedNode(node, "Conv", {"pads": pads, "groups": "1"}, f"{node}[0]", "float32[1, 3]")
 
 
 def alignment(relation: Relation, places: int = 1) -> Alignment:

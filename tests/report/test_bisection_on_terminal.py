@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.faults.planted import MISTAKES, Planted, small_network
 
 from verax.judge.bisect import bisect
-from verax.records.bisection import Bisection, Case, Optimisations, Tried
+from verax.records.bisection import Bisection, Optimisations, RecordedCase, Tried
 from verax.records.verdict import Kind
 from verax.report.bisection import render_bisection
 
@@ -45,7 +45,7 @@ def test_the_optimisation_and_the_case_are_said() -> None:
         4,
         (Tried("disabled", Kind.rounding, True), Tried("extended", Kind.mistake, False)),
     )
-    case = Case("cases/01_bn", ("bn",), ("show.py",), False, "recorded inside")
+    case = RecordedCase("cases/01_bn", ("bn",), ("show.py",), False, "recorded inside")
     record = dataclasses.replace(
         found("epsilon 1e-5 for 1e-3"),
         optimisations=steps,

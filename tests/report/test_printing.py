@@ -18,7 +18,7 @@ from verax.ops.pointwise.activation import Relu
 from verax.ops.sums.linear import MatMul
 from verax.records.benchmark import Benchmark, Timing
 from verax.records.bisection import Bisection
-from verax.records.verdict import Input, Kind
+from verax.records.verdict import InputRecord, Kind
 from verax.runners.command import CommandRunner
 from verax.runners.subjects.factory import runner_of
 
@@ -102,7 +102,7 @@ def test_the_report_of_a_large_record_is_bounded() -> None:
     found = dataclasses.replace(FOUND, kind=Kind.mistake)
     outputs = tuple(dataclasses.replace(found, value=f"out {i}") for i in range(many))
     blame = verdict(Kind.mistake).blame * many
-    inputs = tuple(Input(f"past.{i}", "float32[2]", "ab" * 32, "given") for i in range(many))
+    inputs = tuple(InputRecord(f"past.{i}", "float32[2]", "ab" * 32, "given") for i in range(many))
     notes = tuple(f"note {i}" for i in range(many))
     record = verdict(Kind.mistake, outputs=outputs, blame=blame, inputs=inputs, notes=notes)
     text = str(record)

@@ -13,7 +13,7 @@ from verax.records.verdict import (
     ErrorMetrics,
     Explanation,
     Finding,
-    Input,
+    InputRecord,
     Kind,
     Power,
     Precision,
@@ -41,7 +41,7 @@ def verdict(kind: Kind, **fields: object) -> Verdict:
         (found,),
         (found, dataclasses.replace(found, node="other", statistic=0.1)),
         (blame,) if kind is Kind.mistake else (),
-        inputs=(Input("x", "float32[2]", "ab" * 32, "given"),),
+        inputs=(InputRecord("x", "float32[2]", "ab" * 32, "given"),),
     )
     return dataclasses.replace(base, **fields)
 

@@ -15,9 +15,9 @@ from verax.base.settings import Settings
 from verax.compiler.recipe import follow
 from verax.compiler.saved import SavedExecutable
 from verax.compiler.saving import read_recipe
-from verax.records.certificate import Certificate, Draw, Layer, Output
+from verax.records.certificate import Certificate, CertifiedLayer, Draw, Output
 from verax.records.recipe import Recipe
-from verax.records.verdict import Input, Kind
+from verax.records.verdict import InputRecord, Kind
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +34,9 @@ def _certificate(recipe: Recipe) -> Certificate:
     """One with something in every part."""
     output = Output("y", "float32[2, 3]", Kind.rounding, "why", 0.5, 2.0, 0.25, 1.5, 0.75)
     draw = Draw(
-        (Input("x", "float32[3, 5]", "ab" * 32, "drawn"),),
+        (InputRecord("x", "float32[3, 5]", "ab" * 32, "drawn"),),
         {"rounding": 3},
-        (Layer("conv", "Winograd F(2x2, 3x3)", 0.25, Kind.rounding),),
+        (CertifiedLayer("conv", "Winograd F(2x2, 3x3)", 0.25, Kind.rounding),),
         (output,),
         {"n": "why not"},
     )

@@ -35,7 +35,7 @@ from verax.judge.agreement import agree
 from verax.judge.align.networks import align
 from verax.judge.protocol import Runner
 from verax.records.codec import from_plain, to_plain
-from verax.replay import Recipe, Record, hashes_of, network_hash
+from verax.replay import Record, ReplayOptions, hashes_of, network_hash
 from verax.runners.passes import with_passes
 from verax.runners.subjects.resolve import ModelFile, NamedRunner, resolve_text
 
@@ -184,7 +184,7 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
             f"--steps does not go with {what}",
             next_step="leave it out, or name a runner as the subject",
         )
-    recipe = Recipe(request.to_options(), hashes_of(request.files), found)
+    recipe = ReplayOptions(request.to_options(), hashes_of(request.files), found)
     if request.images is not None:
         record: Record = _agree(request, loaded, models, show)
     elif request.subject in models and request.other is None:

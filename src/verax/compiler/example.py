@@ -11,7 +11,7 @@ import numpy as np
 
 from verax import ops  # noqa: F401  (registers the operators that a text form names)
 from verax.base.settings import Settings
-from verax.compiler.decide.steps import DIVIDE, Step
+from verax.compiler.decide.steps import DIVIDE, DecisionKind
 from verax.compiler.driver import compile as compile_graph
 from verax.compiler.passes.base import Pass
 from verax.compiler.passes.remove_dead_code import remove_dead_code
@@ -31,9 +31,9 @@ class Example:
     notes: tuple[str, ...]
 
 
-def example_of(step: Pass | Step) -> Example | None:
+def example_of(step: Pass | DecisionKind) -> Example | None:
     """The example of a pass or a decision; None when the pass's file makes no graph for it."""
-    if isinstance(step, Step):
+    if isinstance(step, DecisionKind):
         return _decided(step)
     if step.example is None:
         return None
@@ -42,7 +42,7 @@ def example_of(step: Pass | Step) -> Example | None:
     return Example(str(graph), str(remove_dead_code(new)[0]), trace.notes)
 
 
-def _decided(step: Step) -> Example:
+def _decided(step: DecisionKind) -> Example:
     """Two convolutions and a Relu in kernels, without any decision and with those of one kind."""
     graph = two_convolutions(*((8, 200) if step is DIVIDE else ()))
     plain = compile_graph(graph, Settings(1, threads=1, passes=()))

@@ -29,7 +29,13 @@ from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
 from verax.judge.protocol import Runner
 from verax.records.environment import array_hash, environment
-from verax.records.evaluation import Accuracy, Comparison, Confusion, Evaluation, Flip
+from verax.records.evaluation import (
+    Accuracy,
+    ComparedImplementation,
+    Confusion,
+    EvaluationRecord,
+    Flip,
+)
 from verax.replay import network_hash
 
 TOP = 5
@@ -58,7 +64,7 @@ def evaluate(
     resume: str | os.PathLike[str] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Evaluation:
+) -> EvaluationRecord:
     """How often `model` is right on labeled samples, and where `against` chooses differently.
 
     data: a folder of images, an .npz file, an array [n, ...] or arrays by name. labels: a file, an
@@ -116,7 +122,7 @@ def evaluate(
             )
             comparison = _comparison(against, notes.rows, samples, flips, accuracies)
     steps = (*samples.load(0)[1], *samples.steps, *assumed)
-    return Evaluation(
+    return EvaluationRecord(
         {"name": model.name, **model.describe()},
         side.output,
         len(truth),
@@ -275,7 +281,7 @@ def _comparison(
     samples: Samples,
     flips: tuple[Flip, ...],
     accuracies: Sequence[Accuracy],
-) -> Comparison:
+) -> ComparedImplementation:
     confusions = Counter((f.model, f.subject) for f in flips)
     confusion = tuple(
         Confusion(a, b, n) for (a, b), n in sorted(confusions.items(), key=lambda w: (-w[1], w[0]))
@@ -283,7 +289,7 @@ def _comparison(
     worst = max(range(len(rows)), key=lambda i: rows[i].difference)
     only_model = sum(r.rank == 0 and r.other_rank != 0 for r in rows)
     only_subject = sum(r.rank != 0 and r.other_rank == 0 for r in rows)
-    return Comparison(
+    return ComparedImplementation(
         {"name": against.name, **against.describe()},
         accuracies[1],
         len(rows) - len(flips),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from verax.records.evaluation import Accuracy, Comparison, Share
+from verax.records.evaluation import Accuracy, ComparedImplementation, Share
 
 CHANCE = 0.05
 """McNemar's p-value below which a difference of accuracies is called more than chance."""
 
 
-def reasons(accuracy: Accuracy, comparison: Comparison | None, model: str) -> tuple[str, ...]:
+def reasons(
+    accuracy: Accuracy, comparison: ComparedImplementation | None, model: str
+) -> tuple[str, ...]:
     """The findings, the accuracy first."""
     sentences = [_accuracy(model, accuracy)]
     if comparison is not None:
@@ -43,7 +45,7 @@ def _ends(share: Share) -> str:
     return f"{100 * share.low:.1f} and {100 * share.high:.1f} %"
 
 
-def _choices(comparison: Comparison) -> str:
+def _choices(comparison: ComparedImplementation) -> str:
     total = len(comparison.flips)
     if not total:
         return "both choose the same class on every sample"
@@ -59,7 +61,7 @@ def _choices(comparison: Comparison) -> str:
     return text
 
 
-def _difference(comparison: Comparison, samples: int, model: str, subject: str) -> str:
+def _difference(comparison: ComparedImplementation, samples: int, model: str, subject: str) -> str:
     a, b = comparison.only_model, comparison.only_subject
     if a == b == 0:
         return "no sample is right with one and wrong with the other"

@@ -30,10 +30,10 @@ from verax.numerics.error_model import TINY
 from verax.numerics.formats import BFLOAT16
 from verax.numerics.winograd import NAMES
 from verax.ops.pointwise.factors import SMALLEST_FACTOR
-from verax.records.certificate import ILL_CONDITIONED, UNIT, Draw, Layer, Output
+from verax.records.certificate import ILL_CONDITIONED, UNIT, CertifiedLayer, Draw, Output
 from verax.records.environment import array_hash
 from verax.records.recipe import BFLOAT16_PRODUCTS
-from verax.records.verdict import Finding, Input, Kind
+from verax.records.verdict import Finding, InputRecord, Kind
 from verax.reference.evaluate import bind_symbols
 
 Arrays = Mapping[str, np.ndarray]
@@ -115,7 +115,7 @@ def examine(
             share = _share(fixed, finding, nodes, algorithms, values)
             size = root_mean_square(values[finding.value])
             cost = finding.error / size if size else 0.0
-            layers += [Layer(n, algorithms[n], share, finding.kind, cost) for n in names]
+            layers += [CertifiedLayer(n, algorithms[n], share, finding.kind, cost) for n in names]
             if not share <= 1:
                 rounds = any(n in bf16_products for n in names)
                 bound = "rounding both factors" if rounds else "direct summation around it"
@@ -128,7 +128,7 @@ def examine(
     problems += output_problems
     draw = Draw(
         tuple(
-            Input(v, str(fixed.types[v]), array_hash(inputs[v]), origins.get(v, "given"))
+            InputRecord(v, str(fixed.types[v]), array_hash(inputs[v]), origins.get(v, "given"))
             for v in graph.inputs
         ),
         {str(kind): n for kind, n in Counter(f.kind for f in result.findings).items()},

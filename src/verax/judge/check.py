@@ -51,7 +51,7 @@ from verax.records.verdict import (
     Comparison,
     Explanation,
     Finding,
-    Input,
+    InputRecord,
     Kind,
     Loss,
     Repeat,
@@ -324,7 +324,7 @@ def _verdict(
         blame=explained.blame,
         power=tuple(result.power),
         inputs=tuple(
-            Input(v, str(graph.types[v]), array_hash(seen.inputs[v]), seen.origins[v])
+            InputRecord(v, str(graph.types[v]), array_hash(seen.inputs[v]), seen.origins[v])
             for v in seen.graph.inputs
         ),
         environment=environment(),

@@ -29,7 +29,7 @@ from verax.numerics import statistics as st
 from verax.numerics.formats import BFLOAT16
 from verax.records.certificate import UNCHANGED, Draw, Output
 from verax.records.environment import array_hash
-from verax.records.verdict import Input, Kind
+from verax.records.verdict import InputRecord, Kind
 from verax.reference.evaluate import bind_symbols, evaluate
 
 Arrays = Mapping[str, np.ndarray]
@@ -128,7 +128,7 @@ class OutputTrial:
                 )
             )
         inputs = tuple(
-            Input(v, str(self.graph.types[v]), array_hash(a), self.origins.get(v, "given"))
+            InputRecord(v, str(self.graph.types[v]), array_hash(a), self.origins.get(v, "given"))
             for v, a in self.inputs.items()
         )
         return Draw(inputs, {}, (), tuple(outputs))

@@ -87,7 +87,7 @@ class OutputMatch:
 
 
 @dataclass(frozen=True)
-class Layer:
+class AlignedNode:
     """A node as a reader sees it: its attributes and small constant inputs as text, the value it
     makes and that value's type."""
 
@@ -136,8 +136,8 @@ class Divergence:
     value that differs, "" for all of it.
     """
 
-    first: tuple[Layer, ...]
-    second: tuple[Layer, ...]
+    first: tuple[AlignedNode, ...]
+    second: tuple[AlignedNode, ...]
     reason: str
     attributes: tuple[AttributeDifference, ...] = ()
     weights: tuple[WeightDifference, ...] = ()

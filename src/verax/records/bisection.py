@@ -66,7 +66,7 @@ class Optimisations:
 
 
 @dataclass(frozen=True)
-class Case:
+class RecordedCase:
     """A minimal case that was written: its folder, the nodes in it, and its files.
 
     alone: whether the subject shows the mistake on this case by itself; words: how it was made.
@@ -97,7 +97,7 @@ class Bisection(Reported):
     undecided: Mapping[str, str] = field(default_factory=dict)
     optimisations: Optimisations | None = None
     accuracy: Optimisations | None = None
-    cases: tuple[Case, ...] = ()
+    cases: tuple[RecordedCase, ...] = ()
 
     def _brief(self) -> str:
         steps = self.optimisations.words if self.optimisations is not None else ""

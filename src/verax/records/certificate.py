@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from verax.base.figures import times
 from verax.base.printing import OneLine
 from verax.records.codec import read_json, write_json
-from verax.records.verdict import Input, Kind
+from verax.records.verdict import InputRecord, Kind
 
 SCHEMA = "verax.certificate/2"
 UNIT = 2.0**-24
@@ -20,7 +20,7 @@ UNCHANGED = "as in the first input"
 
 
 @dataclass(frozen=True)
-class Layer:
+class CertifiedLayer:
     """A node that is computed by a fast algorithm.
 
     share: the largest error over what direct summation in the worst order may err in the tiles
@@ -67,9 +67,9 @@ class Output:
 class Draw:
     """What was judged on one set of inputs: `nodes` counts the nodes' verdicts by kind."""
 
-    inputs: tuple[Input, ...]
+    inputs: tuple[InputRecord, ...]
     nodes: Mapping[str, int]
-    layers: tuple[Layer, ...]
+    layers: tuple[CertifiedLayer, ...]
     outputs: tuple[Output, ...]
     unchecked: Mapping[str, str] = field(default_factory=dict)
 

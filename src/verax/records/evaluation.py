@@ -1,4 +1,4 @@
-"""`Evaluation`: how often a network is right on labeled samples, and where another one differs."""
+"""`EvaluationRecord`: how often a network is right on labeled samples, and where others differ."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Confusion:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedImplementation:
     """A second implementation on the same samples.
 
     subject: its description by name; agreeing: samples with the same choice; flips: the others,
@@ -111,7 +111,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(Reported):
+class EvaluationRecord(Reported):
     """The answer on a set of labeled samples.
 
     model: who ran it, by name; output: the value whose largest element along the last axis is the
@@ -123,7 +123,7 @@ class Evaluation(Reported):
     output: str
     samples: int
     accuracy: Accuracy
-    comparison: Comparison | None
+    comparison: ComparedImplementation | None
     reasons: tuple[str, ...]
     classes: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
@@ -151,6 +151,6 @@ class Evaluation(Reported):
         return write_json(self, SCHEMA)
 
     @staticmethod
-    def from_json(text: str) -> Evaluation:
+    def from_json(text: str) -> EvaluationRecord:
         """Read `to_json`'s text. Raises `UsageError` when it is something else."""
-        return read_json(Evaluation, text, SCHEMA)
+        return read_json(EvaluationRecord, text, SCHEMA)

@@ -246,7 +246,7 @@ class Coverage:
 
 
 @dataclass(frozen=True)
-class Input:
+class InputRecord:
     """One input: its type, SHA-256 of its bytes, and where it came from, in words."""
 
     name: str
@@ -292,7 +292,7 @@ class Verdict(Reported):
     blame: tuple[Blame, ...]
     power: tuple[Power, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
-    inputs: tuple[Input, ...] = ()
+    inputs: tuple[InputRecord, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     unchecked: Mapping[str, str] = field(default_factory=dict)

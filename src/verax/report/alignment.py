@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from verax.records.alignment import Alignment, Divergence, Layer, Relation
+from verax.records.alignment import AlignedNode, Alignment, Divergence, Relation
 from verax.report.tables import Column, FittingTable
 
 HEADLINES = {
@@ -63,7 +63,7 @@ class _AlignmentReport:
             yield Text(f"input {name}: {origin}", style="dim")
 
 
-def _nodes(layers: tuple[Layer, ...]) -> str:
+def _nodes(layers: tuple[AlignedNode, ...]) -> str:
     return ", ".join(layer.node for layer in layers) or "nothing"
 
 
@@ -88,7 +88,7 @@ def _side_by_side(divergence: Divergence, verbose: bool, relation: Relation) -> 
 
 
 def _layer_texts(
-    layers: tuple[Layer, ...], differing: set[tuple[str, str]], verbose: bool
+    layers: tuple[AlignedNode, ...], differing: set[tuple[str, str]], verbose: bool
 ) -> Iterator[str]:
     """Node, type and value, then the attributes that differ (all where none is known to)."""
     for layer in layers:

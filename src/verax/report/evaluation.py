@@ -1,4 +1,4 @@
-"""An `Evaluation` for the terminal: the accuracy, the second implementation's, and the flips."""
+"""An `EvaluationRecord` for the terminal: both accuracies, and the flips."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from verax.records.evaluation import Accuracy, Comparison, Evaluation, Share
+from verax.records.evaluation import Accuracy, ComparedImplementation, EvaluationRecord, Share
 from verax.report.tables import Column, FittingTable
 
 SHOWN = 10
@@ -15,7 +15,7 @@ SHOWN = 10
 NEAR = {True: "yes", False: "no", None: "undecided"}
 
 
-def render_evaluation(evaluation: Evaluation, *, verbose: bool = False) -> RenderableType:
+def render_evaluation(evaluation: EvaluationRecord, *, verbose: bool = False) -> RenderableType:
     """What `verax evaluate` prints. verbose: every flip."""
     return _EvaluationReport(evaluation, verbose)
 
@@ -23,7 +23,7 @@ def render_evaluation(evaluation: Evaluation, *, verbose: bool = False) -> Rende
 class _EvaluationReport:
     """An evaluation as a rich renderable."""
 
-    def __init__(self, evaluation: Evaluation, verbose: bool) -> None:
+    def __init__(self, evaluation: EvaluationRecord, verbose: bool) -> None:
         self.record, self.verbose = evaluation, verbose
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -35,7 +35,7 @@ class _EvaluationReport:
         yield Text(f"samples, such as {'; '.join(record.steps)}", style="dim")
 
 
-def _accuracies(record: Evaluation) -> FittingTable:
+def _accuracies(record: EvaluationRecord) -> FittingTable:
     sides: list[tuple[str, Accuracy]] = [(record.model["name"], record.accuracy)]
     if record.comparison is not None:
         sides.append((record.comparison.subject["name"], record.comparison.accuracy))
@@ -67,7 +67,9 @@ def _class(index: int | None, classes: Sequence[str]) -> str:
     return f"{index} {classes[index]}" if index < len(classes) else str(index)
 
 
-def _flips(comparison: Comparison, classes: Sequence[str], verbose: bool) -> RenderResult:
+def _flips(
+    comparison: ComparedImplementation, classes: Sequence[str], verbose: bool
+) -> RenderResult:
     yield Text(
         f"the same choice on {comparison.agreeing} of "
         f"{comparison.agreeing + len(comparison.flips)} samples; the largest difference of two "

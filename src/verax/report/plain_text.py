@@ -13,7 +13,7 @@ from verax.records.agreement import Agreement
 from verax.records.alignment import Alignment
 from verax.records.benchmark import Benchmark
 from verax.records.bisection import Bisection
-from verax.records.evaluation import Evaluation
+from verax.records.evaluation import EvaluationRecord
 from verax.records.verdict import Verdict
 from verax.report.agreement import render_agreement
 from verax.report.alignment import render_alignment
@@ -36,7 +36,7 @@ RENDERERS: Mapping[type, Callable[[Any], RenderableType]] = {
     Bisection: render_bisection,
     Alignment: render_alignment,
     Agreement: render_agreement,
-    Evaluation: render_evaluation,
+    EvaluationRecord: render_evaluation,
     Benchmark: _benchmark,
 }
 """What the command line prints of each kind of record."""

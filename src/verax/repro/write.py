@@ -24,7 +24,7 @@ from verax.judge.protocol import Capabilities, Runner
 from verax.judge.regions.network import Progress
 from verax.onnx_format.dtypes import CODES
 from verax.onnx_format.package import helper, onnx
-from verax.records.bisection import Bisection, Case
+from verax.records.bisection import Bisection, RecordedCase
 from verax.records.verdict import Blame, Verdict
 from verax.repro.case import MinimalCase, minimal_case
 from verax.repro.scripts import show_script
@@ -60,7 +60,7 @@ def prepare(folder: str | os.PathLike[str], *, force: bool = False) -> Path:
     return path
 
 
-def write_case(case: MinimalCase, subject: Runner, folder: Path, index: int = 1) -> Case:
+def write_case(case: MinimalCase, subject: Runner, folder: Path, index: int = 1) -> RecordedCase:
     """Write `case` into a sub-folder of `folder`; what was written.
 
     Raises `UsageError` when a file cannot be written.
@@ -96,7 +96,7 @@ def write_case(case: MinimalCase, subject: Runner, folder: Path, index: int = 1)
                 f"the case cannot be written: {error.strerror or error}", place=str(case_folder)
             ) from error
     nodes = tuple(n.name or n.outputs[0] for n in case.graph.nodes)
-    return Case(str(case_folder), nodes, tuple(files), case.alone, case.words)
+    return RecordedCase(str(case_folder), nodes, tuple(files), case.alone, case.words)
 
 
 def write_cases(

@@ -24,7 +24,7 @@ from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec, pack_b, tensor_operand
 from verax.compiler.kernels.registry import Schedule, Spec, emit, schedules
 from verax.compiler.kernels.sizes import (
-    Dim,
+    KernelSize,
     Size,
     ceil_div,
     entries,
@@ -318,7 +318,7 @@ TREES = st.recursive(
     lambda inner: st.tuples(st.sampled_from("+*/%-<>=^"), inner, inner),
     max_leaves=8,
 )
-Tree = int | Dim | tuple[str, "Tree", "Tree"]
+Tree = int | KernelSize | tuple[str, "Tree", "Tree"]
 OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
     "+": lambda a, b: a + b, "*": lambda a, b: a * b, "/": lambda a, b: a // (b * b + 1),
     "%": lambda a, b: a % (b * b + 1), "-": lambda a, b: a + b - b, "<": least, ">": greatest,

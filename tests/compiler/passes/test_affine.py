@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from verax.compiler.passes.affine import SMALLEST_NORMAL, Affine, rounded
+from verax.compiler.passes.affine import SMALLEST_NORMAL, AffineMap, rounded
 
 Numbers = Sequence[Fraction]
 F = Fraction
@@ -89,19 +89,19 @@ def test_clip_moves_its_bounds(x: F, low: F, high: F, a: F, b: F) -> None:
 
 @given(x=SIGNED, first=st.tuples(SIGNED, SIGNED), second=st.tuples(SIGNED, SIGNED))
 def test_two_maps_are_one(x: F, first: tuple[F, F], second: tuple[F, F]) -> None:
-    def of(pair: tuple[F, F]) -> Affine:
-        return Affine(1, *(np.array([v], object) for v in pair))
+    def of(pair: tuple[F, F]) -> AffineMap:
+        return AffineMap(1, *(np.array([v], object) for v in pair))
 
-    both = Affine(1, *(np.array([v], object) for v in second)).after(of(first))
+    both = AffineMap(1, *(np.array([v], object) for v in second)).after(of(first))
     assert both is not None
     one = x * first[0] + first[1]
     assert x * both.scale[0] + both.shift[0] == one * second[0] + second[1]
 
 
 def test_maps_along_different_axes_are_not_one() -> None:
-    one, other = (Affine(a, np.ones(3), np.zeros(3)) for a in (1, 2))
+    one, other = (AffineMap(a, np.ones(3), np.zeros(3)) for a in (1, 2))
     assert one.after(other) is None
-    scalar = Affine(None, np.array(2.0), np.array(1.0))
+    scalar = AffineMap(None, np.array(2.0), np.array(1.0))
     both = one.after(scalar)
     assert both is not None and both.axis == 1 and both.scale.tolist() == [2, 2, 2]
 

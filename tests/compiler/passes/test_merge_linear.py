@@ -16,8 +16,8 @@ from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 from verax.base.settings import Settings
 from verax.compiler.driver import compile as compile_graph
 from verax.compiler.passes import merge_linear as module
-from verax.compiler.passes.affine import Affine
-from verax.compiler.passes.base import Rewriting
+from verax.compiler.passes.affine import AffineMap
+from verax.compiler.passes.base import RewriteFunction
 from verax.compiler.passes.merge_linear import merge_linear
 from verax.ir.graph import Graph
 from verax.records.trace import Trace
@@ -223,7 +223,7 @@ def test_it_is_faster_by_the_work_that_is_saved() -> None:
 # --- broken twins
 
 
-def twin(**functions: Any) -> Rewriting:
+def twin(**functions: Any) -> RewriteFunction:
     """The pass with other functions in its file."""
 
     def broken(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
@@ -240,7 +240,7 @@ BROKEN = {
         {"_is_padded": lambda op: False}, (2, 6, 8, 8), MISSED["a bias before pads"][1]),
     "strides": ({"_strides": lambda op, linear: (1,)}, *MISSED["strides in the second 1x1"]),
     "the bias between": (
-        {"affine_of": lambda graph, node: (node.inputs[0], Affine(
+        {"affine_of": lambda graph, node: (node.inputs[0], AffineMap(
             None, np.ones(()), np.zeros(())))},
         *FOUND["a bias between"][:2]),
 }  # fmt: skip

@@ -10,7 +10,15 @@ from tests.compiler.passes import written_out
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
 from verax.compiler.passes import recognise_gelu as module
-from verax.compiler.passes.patterns import ONE, Apply, Number, Product, Rule, X, replace_matches
+from verax.compiler.passes.patterns import (
+    ONE,
+    NodePattern,
+    NumberPattern,
+    Product,
+    Rule,
+    X,
+    replace_matches,
+)
 from verax.compiler.passes.recognise_gelu import HALF, recognise_gelu
 from verax.ir.graph import Graph
 from verax.ops.pointwise.activation_smooth import Gelu
@@ -141,8 +149,8 @@ def test_what_is_read_elsewhere_keeps_its_parts() -> None:
 
 def any_argument(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """As Gelu whatever x is multiplied with inside."""
-    inner = Apply("Erf", Product(X, Number("any")))
-    pattern = Product(X, HALF, Apply("Add", inner, ONE))
+    inner = NodePattern("Erf", Product(X, NumberPattern("any")))
+    pattern = Product(X, HALF, NodePattern("Add", inner, ONE))
     rules = [Rule(pattern, lambda graph, match: module._gelu(match, "none"))]
     return replace_matches(graph, limit, "recognise_gelu", rules)
 

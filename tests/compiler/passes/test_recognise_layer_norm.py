@@ -11,8 +11,8 @@ from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
 from verax.compiler.passes import recognise_layer_norm as module
 from verax.compiler.passes.patterns import (
-    Apply,
-    Number,
+    NodePattern,
+    NumberPattern,
     OneOf,
     Product,
     Rule,
@@ -310,8 +310,8 @@ def test_any_order_of_operands_and_factors_is_found(data: st.DataObject) -> None
 
 def ignoring_the_exponent(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """As ONNX Runtime's LayerNormFusion did."""
-    square = Apply("Pow", module.DEVIATION, Number("exponent"))
-    inverse = over_root(Apply("Add", mean(square), Number("epsilon")))
+    square = NodePattern("Pow", module.DEVIATION, NumberPattern("exponent"))
+    inverse = over_root(NodePattern("Add", mean(square), NumberPattern("epsilon")))
     pattern = Product(module.DEVIATION, inverse)
     return replace_matches(
         graph, limit, "recognise_layer_norm", [Rule(pattern, module._layer_norm)]
@@ -319,15 +319,15 @@ def ignoring_the_exponent(graph: Graph, limit: int | None = None) -> tuple[Graph
 
 
 def epsilon_anywhere(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    outside = Apply("Add", root(module.VARIANCE), Number("epsilon"))
-    pattern = Apply("Div", module.DEVIATION, outside)
+    outside = NodePattern("Add", root(module.VARIANCE), NumberPattern("epsilon"))
+    pattern = NodePattern("Div", module.DEVIATION, outside)
     return replace_matches(
         graph, limit, "recognise_layer_norm", [Rule(pattern, module._layer_norm)]
     )
 
 
 def either_sign(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    turned = OneOf(module.DEVIATION, Apply("Sub", mean(X), X))
+    turned = OneOf(module.DEVIATION, NodePattern("Sub", mean(X), X))
     pattern = Product(turned, module.INVERSE)
     return replace_matches(
         graph, limit, "recognise_layer_norm", [Rule(pattern, module._layer_norm)]

@@ -10,7 +10,15 @@ from tests.compiler.passes import written_out
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
 from verax.compiler.passes import recognise_lp_norm as module
-from verax.compiler.passes.patterns import Apply, Number, Product, Rule, X, over, replace_matches
+from verax.compiler.passes.patterns import (
+    NodePattern,
+    NumberPattern,
+    Product,
+    Rule,
+    X,
+    over,
+    replace_matches,
+)
 from verax.compiler.passes.recognise_lp_norm import recognise_lp_norm
 from verax.ir.graph import Graph
 from verax.ops.sums.response_normalization import LpNormalization
@@ -136,7 +144,7 @@ def test_a_norm_that_is_read_elsewhere_keeps_its_parts() -> None:
 
 
 def epsilon_anywhere(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    pattern = Product(X, over(Apply("Add", module.LENGTH, Number("epsilon"))))
+    pattern = Product(X, over(NodePattern("Add", module.LENGTH, NumberPattern("epsilon"))))
     rules = [Rule(pattern, lambda graph, match: module._lp_norm(match, 2))]
     return replace_matches(graph, limit, "recognise_lp_norm", rules)
 

@@ -12,8 +12,8 @@ from verax.base.settings import Settings
 from verax.compiler.levels import run_passes
 from verax.compiler.passes import recognise_rms_norm as module
 from verax.compiler.passes.patterns import (
-    Apply,
-    Number,
+    NodePattern,
+    NumberPattern,
     Product,
     Reduce,
     Rule,
@@ -138,7 +138,7 @@ def test_what_is_read_elsewhere_keeps_its_parts() -> None:
 
 def with_squares(squares: object) -> object:
     def broken(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-        inverse = over_root(Apply("Add", squares, Number("epsilon")))
+        inverse = over_root(NodePattern("Add", squares, NumberPattern("epsilon")))
         rules = [Rule(Product(X, inverse), module._rms_norm)]
         return replace_matches(graph, limit, "recognise_rms_norm", rules)
 
@@ -147,7 +147,7 @@ def with_squares(squares: object) -> object:
 
 BROKEN = {
     "the exponent": (
-        Reduce("ReduceMean", Apply("Pow", X, Number("any"))), lambda n: llama(n, 3.0)),
+        Reduce("ReduceMean", NodePattern("Pow", X, NumberPattern("any"))), lambda n: llama(n, 3.0)),
     "sum for mean": (Reduce("ReduceSum", square(X)), MISSED["the sum of squares"]),
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ from tests.compiler.passes import written_out
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
 from verax.compiler.passes import recognise_softmax as module
-from verax.compiler.passes.patterns import Apply, Product, Reduce, Rule, replace_matches
+from verax.compiler.passes.patterns import NodePattern, Product, Reduce, Rule, replace_matches
 from verax.compiler.passes.recognise_softmax import recognise_softmax
 from verax.ir.graph import Graph
 from verax.ir.operator import Operator
@@ -157,14 +157,14 @@ def test_what_is_read_elsewhere_keeps_its_parts() -> None:
 
 def of_any_axis(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """The sum over whatever axis."""
-    e = Apply("Exp", module.BELOW)
+    e = NodePattern("Exp", module.BELOW)
     pattern = Product(e, module.over(Reduce("ReduceSum", e, "other")))
     rules = [Rule(pattern, lambda graph, match: module._along(graph, match, Softmax))]
     return replace_matches(graph, limit, "recognise_softmax", rules)
 
 
 def mean_for_sum(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    e = Apply("Exp", module.BELOW)
+    e = NodePattern("Exp", module.BELOW)
     pattern = Product(e, module.over(Reduce("ReduceMean", e)))
     rules = [Rule(pattern, lambda graph, match: module._along(graph, match, Softmax))]
     return replace_matches(graph, limit, "recognise_softmax", rules)

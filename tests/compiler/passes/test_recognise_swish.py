@@ -10,8 +10,8 @@ from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 from verax.compiler.passes import recognise_swish as module
 from verax.compiler.passes.patterns import (
     ONE,
-    Apply,
-    Number,
+    NodePattern,
+    NumberPattern,
     Product,
     Rule,
     X,
@@ -111,7 +111,9 @@ def test_why_the_clipped_form_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
     """HardSwish in its place is accused near -3, where x + 3 is exact."""
 
     def tempting(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-        gate = Apply("Clip", Apply("Add", X, module.Is(3.0)), module.Is(0.0), module.Is(6.0))
+        gate = NodePattern(
+            "Clip", NodePattern("Add", X, module.Is(3.0)), module.Is(0.0), module.Is(6.0)
+        )
         rules = [
             Rule(Product(X, gate, module.Is(1 / 6)), lambda g, m: (HardSwish(), (m.bound["x"],)))
         ]
@@ -138,13 +140,13 @@ def test_a_gate_that_is_read_elsewhere_keeps_its_parts() -> None:
 
 
 def without_alpha(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    pattern = Product(X, Apply("Sigmoid", Product(X, Number("alpha"))))
+    pattern = Product(X, NodePattern("Sigmoid", Product(X, NumberPattern("alpha"))))
     rules = [Rule(pattern, lambda graph, match: (Swish(), (match.bound["x"],)))]
     return replace_matches(graph, limit, "recognise_swish", rules)
 
 
 def without_a_sign(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
-    pattern = Product(X, over(Apply("Add", ONE, Apply("Exp", X))))
+    pattern = Product(X, over(NodePattern("Add", ONE, NodePattern("Exp", X))))
     return replace_matches(
         graph, limit, "recognise_swish", [Rule(pattern, lambda graph, match: module._swish(match))]
     )

@@ -10,7 +10,7 @@ from tests.compiler.graphs import networks
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
-from verax.compiler.decide.steps import STEPS, Step
+from verax.compiler.decide.steps import STEPS, DecisionKind
 from verax.compiler.driver import compile as compile_graph
 from verax.compiler.levels import PIPELINE, run_passes
 from verax.compiler.lower import program
@@ -144,7 +144,9 @@ def test_it_stops_between_two_decisions_as_well(image_by_image: None) -> None:
 
 
 @pytest.mark.parametrize("step", EVERYWHERE, ids=lambda s: s.name)
-def test_a_decision_is_disabled_and_required_by_name(step: Step, image_by_image: None) -> None:
+def test_a_decision_is_disabled_and_required_by_name(
+    step: DecisionKind, image_by_image: None
+) -> None:
     graph = everything()
     inputs = draw_inputs(graph, 7)[0]
     expected = promised(graph, inputs)

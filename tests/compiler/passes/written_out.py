@@ -15,7 +15,7 @@ import pytest
 import verax
 import verax.ops
 from verax.compiler import levels
-from verax.compiler.passes.base import Pass, Rewriting
+from verax.compiler.passes.base import Pass, RewriteFunction
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -87,7 +87,7 @@ def assert_rounding(
         assert verdict.kind in (Kind.identical, Kind.rounding), (shown, verdict.reasons)
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, name: str, broken: Rewriting) -> None:
+def plant(monkeypatch: pytest.MonkeyPatch, name: str, broken: RewriteFunction) -> None:
     """Put a broken twin in a pass's place in the pipeline."""
     broken.__name__ = name
     pipeline = tuple(

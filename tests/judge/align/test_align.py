@@ -22,7 +22,7 @@ from verax.ops.pointwise.arithmetic import Mul, Neg, Sqrt
 from verax.ops.pointwise.transcendental import Exp, Log
 from verax.ops.sums.softmax import Softmax
 from verax.ops.windows.convolution import Conv
-from verax.records.alignment import Alignment, Divergence, Layer, Relation
+from verax.records.alignment import AlignedNode, Alignment, Divergence, Relation
 
 MODELS = Path(__file__).parents[3].parent / "shared" / "models"
 
@@ -368,7 +368,7 @@ def test_what_one_way_round_proves_is_proved(blind: int, monkeypatch: pytest.Mon
         calls.append(found)
         if len(calls) > blind:
             return found
-        layer = Layer("conv", "Conv", {}, "y", "float32[2]")
+        layer = AlignedNode("conv", "Conv", {}, "y", "float32[2]")
         return OperatorJudgement(
             found.evidence, hidden=(Divergence((layer,), (layer,), "not paired"),)
         )

@@ -17,8 +17,8 @@ from verax.judge.regions.budget import Budget
 from verax.records.agreement import Agreement
 from verax.records.alignment import Alignment
 from verax.replay import (
-    Recipe,
     Record,
+    ReplayOptions,
     changed_versions,
     differences,
     read_record,
@@ -91,7 +91,7 @@ def judge_again(path: Path, allow_commands: bool, verbose: bool, json: Path | No
     """Judge again what a record says, and say what is not as it was; the exit code."""
     can_write(json)
     old = read_record(path)
-    recipe = Recipe.from_text(old.replay, str(path))
+    recipe = ReplayOptions.from_text(old.replay, str(path))
     request = Request.from_options(recipe.options)
     if request.programs and not allow_commands:
         raise UsageError(

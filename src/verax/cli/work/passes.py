@@ -13,7 +13,7 @@ from rich.text import Text
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
 from verax.cli.console import can_write, output, parse_shapes, write_json
-from verax.compiler.decide.steps import STEPS, Step
+from verax.compiler.decide.steps import STEPS, DecisionKind
 from verax.compiler.example import Example, example_of
 from verax.compiler.injected import with_injected
 from verax.compiler.levels import CLASSES, PIPELINE, run_passes
@@ -36,7 +36,7 @@ def perform(
     can_write(json)
     files = tuple(str(file) for file in inject or ())
     pipeline = with_injected(PIPELINE, files)
-    steps: dict[str, Pass | Step] = {p.name: p for p in pipeline}
+    steps: dict[str, Pass | DecisionKind] = {p.name: p for p in pipeline}
     steps |= {s.name: s for s in STEPS}
     if shape and model is None:
         raise UsageError("sizes are for a model", next_step="name it: --model MODEL")
@@ -61,7 +61,7 @@ def perform(
     write_json(json, "verax.passes/1", {"passes": facts})
 
 
-def _facts(step: Pass | Step) -> dict[str, Any]:
+def _facts(step: Pass | DecisionKind) -> dict[str, Any]:
     return {
         "name": step.name,
         "class": str(step.kind),
@@ -114,7 +114,7 @@ def _levels(facts: dict[str, Any]) -> str:
     return f"{found} with --allow {facts['allowance']}" if facts["allowance"] else found
 
 
-def _named(name: str, steps: dict[str, Pass | Step]) -> Pass | Step:
+def _named(name: str, steps: dict[str, Pass | DecisionKind]) -> Pass | DecisionKind:
     if name in steps:
         return steps[name]
     near = difflib.get_close_matches(name, steps, 3, 0.5)
@@ -126,7 +126,7 @@ def _named(name: str, steps: dict[str, Pass | Step]) -> Pass | Step:
     )
 
 
-def _show(step: Pass | Step, done: Trace | None, json: Any) -> None:
+def _show(step: Pass | DecisionKind, done: Trace | None, json: Any) -> None:
     facts, example = _facts(step) | _counts(step.name, done), example_of(step)
     output.print(Text.assemble((step.name, "bold"), f": {facts['class']}, at {_levels(facts)}"))
     if facts["after"]:

@@ -29,7 +29,7 @@ for its numbers."""
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStep:
     """A group and how it is computed."""
 
     group: Group
@@ -45,7 +45,7 @@ class Step:
 class GraphPlan:
     """The steps in the order in which they run, and the layouts. Its text is a line per step."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlannedStep, ...]
     layouts: Decided
 
     def __str__(self) -> str:
@@ -66,14 +66,16 @@ def plan_graph(planning: Planning) -> GraphPlan:
         return is_elementwise(graph, root) or RULES[root.op.kind].fits(graph, value, node)
 
     layouts = Decided(planning.graph)
-    steps: list[Step] = []
+    steps: list[PlannedStep] = []
     for group in group_nodes(planning.graph, takes_epilogue, joins, decisions):
         choice = _choose(planning, layouts, group)
         _record_layouts(layouts, group, choice, decisions)
         if isinstance(choice, NoKernel) and group.fused:  # some of the nodes may have one
-            steps += [Step(one, _choose(planning, layouts, one)) for one in map(Group, group.nodes)]
+            steps += [
+                PlannedStep(one, _choose(planning, layouts, one)) for one in map(Group, group.nodes)
+            ]
         else:
-            steps.append(Step(group, choice))
+            steps.append(PlannedStep(group, choice))
     return GraphPlan(tuple(steps), layouts)
 
 

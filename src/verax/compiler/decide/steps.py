@@ -14,7 +14,7 @@ from verax.records.trace import Rewrite
 
 
 @dataclass(frozen=True)
-class Step:
+class DecisionKind:
     """A kind of decision. kind: what it may do to numbers, as for passes; help: what it does;
     by_target: what the target multiplies decides whether there is anything to do."""
 
@@ -24,32 +24,32 @@ class Step:
     by_target: bool = False
 
 
-FUSE = Step(
+FUSE = DecisionKind(
     "fuse_elementwise",
     PassClass.exact,
     "An elementwise node is computed where the value that it reads is made, in one kernel; nothing "
     "is rounded that was not, and the value is not stored.",
 )
-BLOCK = Step(
+BLOCK = DecisionKind(
     "block_layouts",
     PassClass.exact,
     "A value stays in blocks of 16 channels between the kernels that make and read it so, instead "
     "of going back to rows. Numbers are moved, not changed.",
 )
-DIVIDE = Step(
+DIVIDE = DecisionKind(
     "divide_batch",
     PassClass.exact,
     "A large batch goes through the network a few images at a time, so that what lies in between "
     "stays in the cache, where no operator takes anything of one image to another.",
 )
-STORE_BYTES = Step(
+STORE_BYTES = DecisionKind(
     "store_in_bytes",
     PassClass.exact,
     "Integers of 16 bits that are bytes in value are stored as bytes, where everything that reads "
     "them multiplies bytes on the target.",
     by_target=True,
 )
-STORE_BFLOAT16 = Step(
+STORE_BFLOAT16 = DecisionKind(
     "store_in_bfloat16",
     PassClass.exact,
     "A factor that was rounded to bfloat16 is stored in 16 bits, where everything that reads it "
@@ -96,10 +96,12 @@ class Decisions:
         left = None if stop is None else max(0, stop - done)
         return Decisions(frozenset(names), left, selected=settings.steps)
 
-    def runs(self, step: Step) -> bool:
+    def runs(self, step: DecisionKind) -> bool:
         return step.name in self.names
 
-    def allows(self, step: Step, text: str, subject: str, values: tuple[str, ...] = ()) -> bool:
+    def allows(
+        self, step: DecisionKind, text: str, subject: str, values: tuple[str, ...] = ()
+    ) -> bool:
         """True if this one decision may be made; it is then recorded.
 
         text: a message; subject: what tells its id from the step's others, made of names in the

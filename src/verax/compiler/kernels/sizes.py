@@ -1,10 +1,10 @@
 """Sizes and strides of specs: numbers, or values that are read when a kernel runs.
 
-A `Size` is an int where it is known and a `Dim` where it is not: a polynomial over the entries of a
+A `Size` is an int where it is known, else a `KernelSize`: a polynomial over the entries of a
 table of dims, an i64 array that the kernel is handed (see `builder`). Arithmetic on numbers stays a
 number and costs nothing in the code, so one emitter serves programs made for one size and programs
 made for all. Equal polynomials are equal objects: dims of unknown extent still merge where strides
-fit. What cannot be known is refused, not guessed: a `Dim` is neither true nor false and has no
+fit. What cannot be known is refused, not guessed: a `KernelSize` is neither true nor false, with no
 order; emitters ask `isinstance(size, int)` where they decide.
 """
 
@@ -48,7 +48,7 @@ Monomial: TypeAlias = "tuple[Atom, ...]"
 
 
 @dataclasses.dataclass(frozen=True)
-class Dim:
+class KernelSize:
     """A size that is known when the kernel runs: the sum of coefficient * product of atoms."""
 
     terms: tuple[tuple[Monomial, int], ...]
@@ -109,12 +109,12 @@ class Dim:
         return sum(c * math.prod(a.value(table) for a in atoms) for atoms, c in self.terms)
 
 
-Size: TypeAlias = "int | Dim"
+Size: TypeAlias = "int | KernelSize"
 """A number, or what is read at run time."""
 
 
 def _terms(size: Size) -> Sequence[tuple[Monomial, int]]:
-    return size.terms if isinstance(size, Dim) else [((), size)]
+    return size.terms if isinstance(size, KernelSize) else [((), size)]
 
 
 def _polynomial(terms: Sequence[tuple[Monomial, int]]) -> Size:
@@ -125,14 +125,14 @@ def _polynomial(terms: Sequence[tuple[Monomial, int]]) -> Size:
     nonzero = sorted(((a, c) for a, c in sums.items() if c), key=str)
     if all(not atoms for atoms, _ in nonzero):
         return sum(c for _, c in nonzero)
-    return Dim(tuple(nonzero))
+    return KernelSize(tuple(nonzero))
 
 
-def _atom(kind: str, *args: Size) -> Dim:
-    return Dim((((Atom(kind, args),), 1),))
+def _atom(kind: str, *args: Size) -> KernelSize:
+    return KernelSize((((Atom(kind, args),), 1),))
 
 
-def entry(index: int) -> Dim:
+def entry(index: int) -> KernelSize:
     """The size that is read at run time from entry `index` of the table of dims."""
     return _atom("entry", index)
 
@@ -154,7 +154,7 @@ def greatest(*sizes: Size) -> Size:
 
 def _extreme(kind: str, sizes: Sequence[Size]) -> Size:
     numbers = [s for s in sizes if isinstance(s, int)]
-    read = list(dict.fromkeys(s for s in sizes if isinstance(s, Dim)))
+    read = list(dict.fromkeys(s for s in sizes if isinstance(s, KernelSize)))
     if numbers:
         constant = min(numbers) if kind == "least" else max(numbers)
         return _atom(kind, constant, *read) if read else constant
@@ -175,7 +175,7 @@ def value(size: Size, table: Sequence[int]) -> int:
 
 def known(size: Size) -> int:
     """A size of a kernel that is made for known sizes only. ValueError when it is not known."""
-    if isinstance(size, Dim):
+    if isinstance(size, KernelSize):
         raise ValueError(f"this kernel is made for known sizes, and {size} is read at run time")
     return size
 
@@ -187,7 +187,7 @@ def with_dims(data: Data, table: Sequence[int]) -> Data:
 
 
 def _with_dims(data: Any, table: Sequence[int]) -> Any:
-    if isinstance(data, Dim):
+    if isinstance(data, KernelSize):
         return data.value(table)
     if isinstance(data, tuple):
         return tuple(_with_dims(item, table) for item in data)
@@ -202,7 +202,7 @@ def _with_dims(data: Any, table: Sequence[int]) -> Any:
 
 def entries(data: Any) -> int:
     """How many entries of the table a spec reads: one more than the last; 0 when all is known."""
-    if isinstance(data, Dim):
+    if isinstance(data, KernelSize):
         return max(map(entries, (a for atoms, _ in data.terms for a in atoms)))
     if isinstance(data, Atom):
         return int(data.args[0]) + 1 if data.kind == "entry" else max(map(entries, data.args))  # type: ignore[arg-type]

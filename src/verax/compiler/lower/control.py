@@ -36,7 +36,7 @@ SIZE_LIMIT = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
-class _Body:
+class _PlannedBody:
     """A body of a node: the names of its inputs, its graph with the program's constants, and its
     plan."""
 
@@ -47,7 +47,7 @@ class _Body:
 
 def _plan_body(
     planning: Planning, text: str, inputs: Sequence[str | TensorType], location: str
-) -> _Body | NoKernel:
+) -> _PlannedBody | NoKernel:
     """A body whose inputs are values of the program, or are of these types. `NoKernel` where a part
     of it has none."""
     inner = planning.inside(_graph(planning.graph, text, inputs), location)
@@ -60,7 +60,7 @@ def _plan_body(
         if reason:
             del planning.decisions.records[before:]
             return NoKernel(f"inside of it, {step.group.root.place}: {reason}")
-    return _Body(body_of(text).inputs, inner.graph, plan)
+    return _PlannedBody(body_of(text).inputs, inner.graph, plan)
 
 
 def plan_if(planning: Planning, node: Node) -> Alternatives:
@@ -75,7 +75,7 @@ def plan_if(planning: Planning, node: Node) -> Alternatives:
         if not texts[0][1]:
             return NoKernel(MISFIT)
     before = len(planning.decisions.records)
-    branches: list[_Body | None] = []
+    branches: list[_PlannedBody | None] = []
     for location, text in texts:
         branch = _plan_body(planning, text, outer_values, location) if text else None
         if isinstance(branch, NoKernel):
@@ -164,7 +164,7 @@ def _copied(
 
 def _calls(
     lowering: Lowering,
-    body: _Body,
+    body: _PlannedBody,
     inputs: Sequence[str | Placed],
     outputs: Sequence[Placed],
 ) -> tuple[Native, ...]:

@@ -30,7 +30,7 @@ SMALLEST_NORMAL = 2.0**-126
 
 
 @dataclass(frozen=True)
-class Affine:
+class AffineMap:
     """y = x scale + shift. scale, shift: float64, [c] along `axis`, or of no axis when `axis` is
     None: one number for all."""
 
@@ -52,28 +52,28 @@ class Affine:
     def is_finite(self) -> bool:
         return bool(np.isfinite(self.scale).all() and np.isfinite(self.shift).all())
 
-    def scale_only(self) -> Affine:
-        return Affine(self.axis, self.scale, np.zeros_like(self.shift))
+    def scale_only(self) -> AffineMap:
+        return AffineMap(self.axis, self.scale, np.zeros_like(self.shift))
 
-    def after(self, first: Affine) -> Affine | None:
+    def after(self, first: AffineMap) -> AffineMap | None:
         """The map that is `first` and then this; None when they run along different axes."""
         if None not in (self.axis, first.axis) and self.axis != first.axis:
             return None
         axis = self.axis if first.axis is None else first.axis
         shift = first.shift * self.scale + self.shift
-        return Affine(axis, np.broadcast_to(first.scale * self.scale, shift.shape), shift)
+        return AffineMap(axis, np.broadcast_to(first.scale * self.scale, shift.shape), shift)
 
-    def along(self, axis: int | None) -> Affine:
-        return self if self.axis is None else Affine(axis, self.scale, self.shift)
+    def along(self, axis: int | None) -> AffineMap:
+        return self if self.axis is None else AffineMap(axis, self.scale, self.shift)
 
-    def of_channels(self, begin: int, end: int) -> Affine:
+    def of_channels(self, begin: int, end: int) -> AffineMap:
         """The same map restricted to channels [begin, end)."""
         if self.axis is None:
             return self
-        return Affine(self.axis, self.scale[begin:end], self.shift[begin:end])
+        return AffineMap(self.axis, self.scale[begin:end], self.shift[begin:end])
 
 
-def affine_of(graph: Graph, node: Node) -> tuple[str, Affine] | None:
+def affine_of(graph: Graph, node: Node) -> tuple[str, AffineMap] | None:
     """(input, map) if the node computes x scale + shift of one float32 input with constants;
     None for any other node."""
     if graph.types[node.outputs[0]].dtype is not DType.float32 or len(node.outputs) != 1:
@@ -94,18 +94,18 @@ def affine_of(graph: Graph, node: Node) -> tuple[str, Affine] | None:
         axis, values = axis_and_values
         one, zero = np.ones_like(values), np.zeros_like(values)
         if isinstance(node.op, Mul):
-            return x, Affine(axis, values, zero)
+            return x, AffineMap(axis, values, zero)
         if isinstance(node.op, Add):
-            return x, Affine(axis, one, values)
+            return x, AffineMap(axis, one, values)
         if isinstance(node.op, Sub):
-            return x, Affine(axis, -one if swapped else one, values if swapped else -values)
+            return x, AffineMap(axis, -one if swapped else one, values if swapped else -values)
         if swapped or not values.all():
             return None  # constant / x, or a division by zero
-        return x, Affine(axis, 1 / values, zero)
+        return x, AffineMap(axis, 1 / values, zero)
     return None
 
 
-def _of_batch_norm(graph: Graph, node: Node) -> tuple[str, Affine] | None:
+def _of_batch_norm(graph: Graph, node: Node) -> tuple[str, AffineMap] | None:
     op, x = node.op, node.inputs[0]
     assert isinstance(op, BatchNormalization) and x is not None
     parameters = [graph.constants.get(v or "") for v in node.inputs[1:]]
@@ -114,7 +114,7 @@ def _of_batch_norm(graph: Graph, node: Node) -> tuple[str, Affine] | None:
     scale, bias, mean, variance = (k.astype(np.float64) for k in parameters if k is not None)
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + op.epsilon)
-        return x, Affine(1, factor, bias - mean * factor)
+        return x, AffineMap(1, factor, bias - mean * factor)
 
 
 def _along(

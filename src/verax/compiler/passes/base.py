@@ -20,7 +20,7 @@ class PassClass(enum.StrEnum):
     approximates = "approximates"
 
 
-class Rewriting(Protocol):
+class RewriteFunction(Protocol):
     """A function that rewrites a graph, at most `limit` times (None: as often as it can).
 
     One that approximates also takes `keep`, the names of nodes that it must leave as they are.
@@ -39,7 +39,7 @@ class Pass:
     must allow (`Settings.allow`) or require the pass for it to run; "" for nothing.
     """
 
-    run: Rewriting
+    run: RewriteFunction
     kind: PassClass
     after: tuple[str, ...] = ()
     allowance: str = ""

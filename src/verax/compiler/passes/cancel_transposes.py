@@ -46,7 +46,7 @@ def cancel_transposes(graph: Graph, limit: int | None = None) -> tuple[Graph, Tr
     """
     if not any(isinstance(n.op, Transpose) for n in graph.nodes):
         return graph, Trace({v: v for v in graph.types})
-    return _Mover(graph, limit).run()
+    return _TransposeMover(graph, limit).run()
 
 
 def example() -> Graph:
@@ -65,7 +65,7 @@ def example() -> Graph:
     )
 
 
-class _Mover:
+class _TransposeMover:
     """`late` holds the transpositions not done yet: old value -> (NEW value, permutation).
 
     pads: NEW value -> the NEW Pad that makes it for a single reader.

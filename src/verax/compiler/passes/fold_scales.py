@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from verax.compiler.passes.affine import Affine, affine_of, rounded
+from verax.compiler.passes.affine import AffineMap, affine_of, rounded
 from verax.compiler.passes.base import until_done
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
@@ -67,7 +67,7 @@ Edit = tuple[Operator, tuple[str | np.ndarray | None, ...]]
 
 
 @dataclass
-class Plan:
+class FoldPlan:
     """What becomes of nodes when one map is folded. edits: first output -> what takes the node's
     place; gone: maps that are bypassed; changed: values that hold other numbers afterwards."""
 
@@ -78,7 +78,7 @@ class Plan:
 
 def _round(graph: Graph, limit: int | None) -> tuple[Graph, Trace]:
     """Fold every map whose nodes no other map of this round touches."""
-    total, notes = Plan(), list[Node]()
+    total, notes = FoldPlan(), list[Node]()
     for node in graph.nodes:
         if limit is not None and len(notes) >= limit:
             break
@@ -95,17 +95,17 @@ def _round(graph: Graph, limit: int | None) -> tuple[Graph, Trace]:
     return _applied(graph, total, notes)
 
 
-def _plan(graph: Graph, node: Node, x: str, affine: Affine) -> Plan | None:
+def _plan(graph: Graph, node: Node, x: str, affine: AffineMap) -> FoldPlan | None:
     """How to fold one map: whole into what is before it, its scale alone, or into what reads it."""
-    value, plan = node.outputs[0], Plan()
+    value, plan = node.outputs[0], FoldPlan()
     if _Backward(graph, plan).push(x, affine):
         plan.gone[value] = x
         return plan
-    plan = Plan()
+    plan = FoldPlan()
     if _forward(graph, plan, node, affine):
         plan.gone[value] = x
         return plan
-    plan, shift = Plan(), rounded(affine.shift)
+    plan, shift = FoldPlan(), rounded(affine.shift)
     if affine.is_scale or (affine.scale == 1).all() or shift is None:
         return None
     if not _Backward(graph, plan).push(x, affine.scale_only()):
@@ -116,7 +116,7 @@ def _plan(graph: Graph, node: Node, x: str, affine: Affine) -> Plan | None:
     return plan
 
 
-def _applied(graph: Graph, plan: Plan, notes: list[Node]) -> tuple[Graph, Trace]:
+def _applied(graph: Graph, plan: FoldPlan, notes: list[Node]) -> tuple[Graph, Trace]:
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         value = node.outputs[0]
@@ -141,10 +141,10 @@ def _applied(graph: Graph, plan: Plan, notes: list[Node]) -> tuple[Graph, Trace]
 class _Backward:
     """Carries a map from where it is applied back to the weights that make its operand."""
 
-    def __init__(self, graph: Graph, plan: Plan) -> None:
+    def __init__(self, graph: Graph, plan: FoldPlan) -> None:
         self.graph, self.plan = graph, plan
 
-    def push(self, value: str, affine: Affine) -> bool:
+    def push(self, value: str, affine: AffineMap) -> bool:
         """True if the nodes that make `value` can be changed so that it holds value scale + shift;
         their edits are then in the plan."""
         graph = self.graph
@@ -172,7 +172,7 @@ class _Backward:
             return composed is not None and composed.is_finite and self.push(inner[0], composed)
         return self._passes(node, affine)
 
-    def _passes(self, node: Node, affine: Affine) -> bool:
+    def _passes(self, node: Node, affine: AffineMap) -> bool:
         """Whether the map may be applied to the operands instead (the formulas of `affine`)."""
         op, first = node.op, node.inputs[0]
         assert first is not None
@@ -203,7 +203,7 @@ class _Backward:
             return affine.is_scale and self._pads_zeros(node) and self.push(first, affine)
         return False
 
-    def _clip(self, node: Node, affine: Affine) -> bool:
+    def _clip(self, node: Node, affine: AffineMap) -> bool:
         if affine.axis is not None or not affine.scale > 0:
             return False
         bounds: list[np.ndarray | None] = []
@@ -220,7 +220,7 @@ class _Backward:
         self.plan.edits[node.outputs[0]] = node.op, (node.inputs[0], *bounds)
         return self.push(node.inputs[0] or "", affine)
 
-    def _concat(self, node: Node, op: Concat, affine: Affine) -> bool:
+    def _concat(self, node: Node, op: Concat, affine: AffineMap) -> bool:
         rank = self.graph.types[node.outputs[0]].rank
         begin = 0
         for value in node.inputs:
@@ -236,7 +236,7 @@ class _Backward:
             begin += size
         return True
 
-    def _add(self, node: Node, affine: Affine) -> bool:
+    def _add(self, node: Node, affine: AffineMap) -> bool:
         first, second = node.inputs
         assert first is not None and second is not None
         dims = self.graph.types[node.outputs[0]].dims
@@ -253,7 +253,7 @@ class _Backward:
                                                            and not constant.any()))  # fmt: skip
 
 
-def folded_behind(graph: Graph, node: Node, affine: Affine) -> Edit | None:
+def folded_behind(graph: Graph, node: Node, affine: AffineMap) -> Edit | None:
     """A product with constant weights whose result is then mapped: its weights and bias."""
     op = node.op
     weights = graph.constants.get(node.inputs[1] or "")
@@ -318,7 +318,7 @@ def _with_bias(
     return op, (node.inputs[0], weights, *more)
 
 
-def _forward(graph: Graph, plan: Plan, node: Node, affine: Affine) -> bool:
+def _forward(graph: Graph, plan: FoldPlan, node: Node, affine: AffineMap) -> bool:
     """True if one convolution or product alone reads the map and its weights can absorb it."""
     value = node.outputs[0]
     readers = graph.consumers.get(value, ())
@@ -335,7 +335,7 @@ def _forward(graph: Graph, plan: Plan, node: Node, affine: Affine) -> bool:
     return True
 
 
-def folded_before(graph: Graph, node: Node, affine: Affine) -> Edit | None:
+def folded_before(graph: Graph, node: Node, affine: AffineMap) -> Edit | None:
     """A product with constant weights whose operand was mapped before: its weights and bias."""
     op = node.op
     weights = graph.constants.get(node.inputs[1] or "") if len(node.inputs) > 1 else None

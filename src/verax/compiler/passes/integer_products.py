@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.compiler.passes.quantized import Factor, factor_of, swept
+from verax.compiler.passes.quantized import DequantizedFactor, factor_of, swept
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
@@ -146,7 +146,7 @@ def _constant(graph: Graph, value: str) -> np.ndarray | None:
     return np.asarray(product.astype(np.float32))
 
 
-def _scale(x: Factor, w: Factor, axes: int) -> np.ndarray | None:
+def _scale(x: DequantizedFactor, w: DequantizedFactor, axes: int) -> np.ndarray | None:
     """Product of the scales, shaped as channels with `axes` behind them; None out of range."""
     product = x.scale.reshape(()).astype(np.float64) * w.scale.astype(np.float64).reshape(-1)
     if not (product.min(initial=1) >= TINY and product.max(initial=1) < 2.0**100):
@@ -155,13 +155,13 @@ def _scale(x: Factor, w: Factor, axes: int) -> np.ndarray | None:
     return rounded.reshape(()) if rounded.size == 1 else rounded.reshape(-1, *(1,) * axes)
 
 
-def _max_magnitude(graph: Graph, x: Factor) -> int:
+def _max_magnitude(graph: Graph, x: DequantizedFactor) -> int:
     """The largest |q - zero| that the element type of the data allows."""
     info, zero = np.iinfo(graph.types[x.q].dtype.numpy), int(x.zero.reshape(()))
     return max(int(info.max) - zero, zero - int(info.min))
 
 
-def _convolution(rewriter: Rewriter, node: Node, x: Factor, w: Factor) -> str:
+def _convolution(rewriter: Rewriter, node: Node, x: DequantizedFactor, w: DequantizedFactor) -> str:
     assert isinstance(node.op, Conv)
     op = ConvInteger(
         kernel_shape=node.op.kernel_shape,
@@ -181,7 +181,9 @@ def _convolution(rewriter: Rewriter, node: Node, x: Factor, w: Factor) -> str:
     return rewriter.add(op, [rewriter.map(x.q), rewriter.map(w.q), *zeros])
 
 
-def _matrix_product(rewriter: Rewriter, node: Node, x: Factor, matrix: np.ndarray) -> str:
+def _matrix_product(
+    rewriter: Rewriter, node: Node, x: DequantizedFactor, matrix: np.ndarray
+) -> str:
     rows = rewriter.add(Cast(to=DType.int32), [rewriter.map(x.q)])
     if x.zero.any():
         zero = rewriter.constant(x.zero.astype(np.int32).reshape(()))

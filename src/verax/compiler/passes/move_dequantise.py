@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from verax.compiler.passes.quantized import Factor, dequantized_by, swept
+from verax.compiler.passes.quantized import DequantizedFactor, dequantized_by, swept
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -32,7 +32,9 @@ def move_dequantise(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
     Numeric effect: none. Dequantizing by a positive scale keeps the order of bytes.
     """
     rewriter = Rewriter(graph, limit)
-    dequantized: dict[str, Factor] = {}  # new values that are dequantized bytes, of new names
+    dequantized: dict[
+        str, DequantizedFactor
+    ] = {}  # new values that are dequantized bytes, of new names
     for node in graph.nodes:
         output = None if rewriter.spent else _moved_bytes(rewriter, node, dequantized)
         if output is not None:
@@ -62,7 +64,9 @@ def example() -> Graph:
     )
 
 
-def _moved_bytes(rewriter: Rewriter, node: Node, dequantized: dict[str, Factor]) -> str | None:
+def _moved_bytes(
+    rewriter: Rewriter, node: Node, dequantized: dict[str, DequantizedFactor]
+) -> str | None:
     """The NEW value of the bytes that a QuantizeLinear restores, moved like the floats between;
     None for any other node."""
     graph, op = rewriter.old, node.op
@@ -107,7 +111,7 @@ def _may_be_empty(op: MaxPool) -> bool:
     return any(max(pair) >= size for pair, size in zip(op.pads, op.kernel_shape, strict=True))
 
 
-def _is_inverse(graph: Graph, node: Node, factor: Factor) -> bool:
+def _is_inverse(graph: Graph, node: Node, factor: DequantizedFactor) -> bool:
     """Whether the QuantizeLinear gives every byte back that `factor` dequantizes."""
     assert isinstance(node.op, QuantizeLinear)
     scale = graph.constants.get(node.inputs[1] or "")

@@ -35,21 +35,21 @@ COMMUTES = frozenset({"Add", "Mul", "Max", "Min"})
 
 
 @dataclass(frozen=True)
-class Match:
+class PatternMatch:
     """What was found. bound: by name the value of a leaf or a parameter, the float of a number, the
     axes of the reductions; nodes: all that matched, the last one included."""
 
     bound: Mapping[str, Any] = field(default_factory=dict)
     nodes: frozenset[str] = frozenset()
 
-    def bind(self, name: str, bound_value: Any) -> Iterator[Match]:
+    def bind(self, name: str, bound_value: Any) -> Iterator[PatternMatch]:
         """This match with `name` bound to `bound_value`; nothing where it is bound otherwise."""
         if name not in self.bound:
             yield dataclasses.replace(self, bound={**self.bound, name: bound_value})
         elif self.bound[name] == bound_value:
             yield self
 
-    def through(self, node: Node) -> Match:
+    def through(self, node: Node) -> PatternMatch:
         return dataclasses.replace(self, nodes=self.nodes | {node.outputs[0]})
 
 
@@ -59,7 +59,9 @@ class Pattern(Protocol):
     Two patterns are equal when they are one object: those are the factors that Pow may stand for.
     """
 
-    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]: ...
+    def match(
+        self, graph: Graph, value: str | None, prior: PatternMatch
+    ) -> Iterator[PatternMatch]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,7 @@ class Leaf:
 
     name: str
 
-    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
         if value is None or value in graph.constants:
             return
         if graph.types[value].dtype is DType.float32 and graph.types[value].is_static:
@@ -81,7 +83,7 @@ class Parameter:
 
     name: str
 
-    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
         constant = graph.constants.get(value or "")
         if constant is not None and constant.dtype == np.float32:
             yield from prior.bind(self.name, value)
@@ -91,18 +93,18 @@ class Parameter:
 class Anything:
     """An operand that does not matter, as a shape whose effect the types tell."""
 
-    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
         if value is not None:
             yield prior
 
 
 @dataclass(frozen=True, eq=False)
-class Number:
+class NumberPattern:
     """A finite number that the match tells."""
 
     name: str
 
-    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
         constant = _scalar_constant(graph, value)
         if constant is not None:
             yield from prior.bind(self.name, float(constant))
@@ -114,7 +116,7 @@ class Is:
 
     value: float
 
-    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
         constant = _scalar_constant(graph, value)
         if constant is None:
             return
@@ -133,7 +135,7 @@ def _scalar_constant(graph: Graph, value: str | None) -> np.ndarray | None:
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class Apply:
+class NodePattern:
     """A node of this kind with exactly these attributes, its operands in either order (C1). An
     operand that is None is not given."""
 
@@ -146,7 +148,7 @@ class Apply:
         object.__setattr__(self, "operands", operands)
         object.__setattr__(self, "attributes", tuple(attributes.items()))
 
-    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
         node = _float32_node(graph, value, self.kind)
         if node is None or node.op != REGISTRY[self.kind](**dict(self.attributes)):
             return
@@ -166,8 +168,11 @@ def _float32_node(graph: Graph, value: str | None, kind: str) -> Node | None:
 
 
 def _match_operands(
-    graph: Graph, patterns: Sequence[Pattern | None], actual: Sequence[str | None], prior: Match
-) -> Iterator[Match]:
+    graph: Graph,
+    patterns: Sequence[Pattern | None],
+    actual: Sequence[str | None],
+    prior: PatternMatch,
+) -> Iterator[PatternMatch]:
     """Matches in which every pattern matches its operand, in order."""
     if not patterns:
         yield prior
@@ -189,7 +194,7 @@ class Reduce:
     operand: Pattern
     axes: str = "axes"
 
-    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
         node = _float32_node(graph, value, self.kind)
         if node is None or not isinstance(node.op, Reduction) or not node.op.keepdims:
             return
@@ -211,7 +216,7 @@ class OneOf:
     def __init__(self, *patterns: Pattern) -> None:
         object.__setattr__(self, "patterns", patterns)
 
-    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
         for pattern in self.patterns:
             yield from pattern.match(graph, value, prior)
 
@@ -223,7 +228,7 @@ class Inverse:
     divisor: Pattern
     itself: Pattern
 
-    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
         yield from self.itself.match(graph, value, prior)
 
 
@@ -236,21 +241,23 @@ class Product:
     def __init__(self, *factors: Pattern) -> None:
         object.__setattr__(self, "factors", factors)
 
-    def match(self, graph: Graph, value: str | None, prior: Match) -> Iterator[Match]:
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
         if len(self.factors) == 1:
             yield from self.factors[0].match(graph, value, prior)
             return
         if _float32_node(graph, value, "Mul") is not None:
             for left, right in _bipartitions(self.factors):
-                yield from Apply("Mul", Product(*left), Product(*right)).match(graph, value, prior)
+                yield from NodePattern("Mul", Product(*left), Product(*right)).match(
+                    graph, value, prior
+                )
         elif _float32_node(graph, value, "Div") is not None:
             for i, factor in enumerate(self.factors):
                 divisor = _divisor(factor)
                 if divisor is not None:
                     remaining = Product(*self.factors[:i], *self.factors[i + 1 :])
-                    yield from Apply("Div", remaining, divisor).match(graph, value, prior)
+                    yield from NodePattern("Div", remaining, divisor).match(graph, value, prior)
         elif len(set(self.factors)) == 1:
-            power = Apply("Pow", self.factors[0], Is(len(self.factors)))
+            power = NodePattern("Pow", self.factors[0], Is(len(self.factors)))
             yield from power.match(graph, value, prior)
 
 
@@ -285,18 +292,18 @@ ONE = Is(1.0)
 
 def root(pattern: Pattern) -> Pattern:
     """A square root."""
-    return OneOf(Apply("Sqrt", pattern), Apply("Pow", pattern, Is(0.5)))
+    return OneOf(NodePattern("Sqrt", pattern), NodePattern("Pow", pattern, Is(0.5)))
 
 
 def over(pattern: Pattern) -> Inverse:
     """A reciprocal."""
-    itself = OneOf(Apply("Reciprocal", pattern), Apply("Div", ONE, pattern))
+    itself = OneOf(NodePattern("Reciprocal", pattern), NodePattern("Div", ONE, pattern))
     return Inverse(pattern, itself)
 
 
 def over_root(pattern: Pattern) -> Inverse:
     """A reciprocal square root."""
-    direct = OneOf(Apply("Rsqrt", pattern), Apply("Pow", pattern, Is(-0.5)))
+    direct = OneOf(NodePattern("Rsqrt", pattern), NodePattern("Pow", pattern, Is(-0.5)))
     return Inverse(root(pattern), OneOf(direct, over(root(pattern)), root(over(pattern))))
 
 
@@ -305,8 +312,8 @@ def mean(pattern: Pattern) -> Pattern:
     total = Reduce("ReduceSum", pattern)
     return OneOf(
         Reduce("ReduceMean", pattern),
-        Apply("Div", total, Number("count")),
-        Apply("Mul", total, Number("share")),
+        NodePattern("Div", total, NumberPattern("count")),
+        NodePattern("Mul", total, NumberPattern("share")),
     )
 
 
@@ -325,7 +332,7 @@ class Rule:
     """What to look for, and what a match is; None when it is not, after all."""
 
     pattern: Pattern
-    build: Callable[[Graph, Match], Made | None]
+    build: Callable[[Graph, PatternMatch], Made | None]
 
 
 def replace_matches(
@@ -367,7 +374,7 @@ def _rule_matches(
 ) -> Iterator[tuple[Made, frozenset[str]]]:
     value = node.outputs[0]
     for rule in rules:
-        for match in rule.pattern.match(graph, value, Match()):
+        for match in rule.pattern.match(graph, value, PatternMatch()):
             x = match.bound["x"]
             if graph.types[x] != graph.types[value] or not _is_private(graph, match, value):
                 continue
@@ -376,7 +383,7 @@ def _rule_matches(
                 yield replacement, match.nodes
 
 
-def _is_private(graph: Graph, match: Match, last: str) -> bool:
+def _is_private(graph: Graph, match: PatternMatch, last: str) -> bool:
     """C4."""
     inner = match.nodes - {last}
     return all(
@@ -386,7 +393,7 @@ def _is_private(graph: Graph, match: Match, last: str) -> bool:
     )
 
 
-def averages(graph: Graph, match: Match) -> bool:
+def averages(graph: Graph, match: PatternMatch) -> bool:
     """Whether what `mean` matched divides by the number of elements along the axes."""
     dims = graph.types[match.bound["x"]].shape
     count = int(np.prod([dims[a] for a in match.bound["axes"]]))
@@ -395,7 +402,7 @@ def averages(graph: Graph, match: Match) -> bool:
     ) == 1  # fmt: skip
 
 
-def trailing(graph: Graph, match: Match) -> int | None:
+def trailing(graph: Graph, match: PatternMatch) -> int | None:
     """The first of the axes when they are the last ones of x without a gap."""
     rank, axes = graph.types[match.bound["x"]].rank, match.bound["axes"]
     return axes[0] if axes == tuple(range(axes[0], rank)) else None

@@ -15,7 +15,7 @@ BYTES = (DType.int8, DType.uint8)
 
 
 @dataclasses.dataclass(frozen=True)
-class Factor:
+class DequantizedFactor:
     """A float32 value (q - zero) scale. q: the integers' value; scale: float32, one number or one
     per index of `axis`; zero: int64, likewise, 0 where there is none."""
 
@@ -30,12 +30,12 @@ class Factor:
         return self.scale.size == self.zero.size == 1
 
 
-def factor_of(graph: Graph, value: str | None) -> Factor | None:
+def factor_of(graph: Graph, value: str | None) -> DequantizedFactor | None:
     """`value` as dequantized bytes with constant parameters; None for any other value."""
     return None if value is None else dequantized_by(graph, graph.producers.get(value))
 
 
-def dequantized_by(graph: Graph, node: Node | None) -> Factor | None:
+def dequantized_by(graph: Graph, node: Node | None) -> DequantizedFactor | None:
     """Bytes, scale, zero point and axis of a DequantizeLinear of int8 or uint8 to float32; None for
     any other node."""
     if node is None or not isinstance(node.op, DequantizeLinear) or node.op.block_size:
@@ -55,7 +55,7 @@ def dequantized_by(graph: Graph, node: Node | None) -> Factor | None:
             return None
         zeros = graph.constants[zero].astype(np.int64)
     rank = graph.types[q].rank
-    return Factor(q, scales, zeros, node.op.axis % rank if rank else 0)
+    return DequantizedFactor(q, scales, zeros, node.op.axis % rank if rank else 0)
 
 
 def swept(before: Graph, graph: Graph, trace: Trace) -> tuple[Graph, Trace]:

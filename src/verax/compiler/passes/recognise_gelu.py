@@ -6,11 +6,11 @@ import math
 
 from verax.compiler.passes.patterns import (
     ONE,
-    Apply,
     Is,
     Made,
-    Match,
+    NodePattern,
     OneOf,
+    PatternMatch,
     Product,
     Rule,
     X,
@@ -23,14 +23,14 @@ from verax.records.trace import Trace
 
 HALF, CUBIC = Is(0.5), Is(0.044715)
 ARGUMENT = Product(X, Is(math.sqrt(0.5)))
-GELU = Product(X, HALF, Apply("Add", Apply("Erf", ARGUMENT), ONE))
+GELU = Product(X, HALF, NodePattern("Add", NodePattern("Erf", ARGUMENT), ONE))
 
 STRETCH = Is(math.sqrt(2 / math.pi))
 CURVE = OneOf(
-    Product(STRETCH, Apply("Add", X, Product(CUBIC, X, X, X))),
-    Product(STRETCH, X, Apply("Add", Product(CUBIC, X, X), ONE)),
+    Product(STRETCH, NodePattern("Add", X, Product(CUBIC, X, X, X))),
+    Product(STRETCH, X, NodePattern("Add", Product(CUBIC, X, X), ONE)),
 )
-GELU_TANH = Product(X, HALF, Apply("Add", Apply("Tanh", CURVE), ONE))
+GELU_TANH = Product(X, HALF, NodePattern("Add", NodePattern("Tanh", CURVE), ONE))
 
 
 def recognise_gelu(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
@@ -72,5 +72,5 @@ def example() -> Graph:
     )
 
 
-def _gelu(match: Match, approximate: str) -> Made:
+def _gelu(match: PatternMatch, approximate: str) -> Made:
     return Gelu(approximate=approximate), (match.bound["x"],)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from verax.compiler.passes.patterns import (
-    Apply,
     Made,
-    Match,
-    Number,
+    NodePattern,
+    NumberPattern,
     OneOf,
     Parameter,
     Pattern,
+    PatternMatch,
     Product,
     Rule,
     X,
@@ -27,21 +27,21 @@ from verax.ir.text import parse_graph
 from verax.ops.sums.layer_normalization import LayerNormalization
 from verax.records.trace import Trace
 
-DEVIATION = Apply("Sub", X, mean(X))
+DEVIATION = NodePattern("Sub", X, mean(X))
 VARIANCE = mean(square(DEVIATION))
-INVERSE = over_root(OneOf(Apply("Add", VARIANCE, Number("epsilon")), VARIANCE))
+INVERSE = over_root(OneOf(NodePattern("Add", VARIANCE, NumberPattern("epsilon")), VARIANCE))
 SCALE, BIAS = Parameter("scale"), Parameter("bias")
 
 
 def _multiplied_out(*factors: Pattern) -> Pattern:
     """x f + (bias - mean f), as Keras has it; f is the product of the factors."""
     scaled, mean_scaled = Product(X, *factors), Product(mean(X), *factors)
-    shift = Apply("Sub", BIAS, mean_scaled)
-    return OneOf(Apply("Add", scaled, shift), Apply("Sub", scaled, mean_scaled))
+    shift = NodePattern("Sub", BIAS, mean_scaled)
+    return OneOf(NodePattern("Add", scaled, shift), NodePattern("Sub", scaled, mean_scaled))
 
 
 def _with_bias(pattern: Pattern) -> Pattern:
-    return OneOf(Apply("Add", pattern, BIAS), pattern)
+    return OneOf(NodePattern("Add", pattern, BIAS), pattern)
 
 
 LAYER_NORM = OneOf(
@@ -96,7 +96,7 @@ def example() -> Graph:
     )
 
 
-def _layer_norm(graph: Graph, match: Match) -> Made | None:
+def _layer_norm(graph: Graph, match: PatternMatch) -> Made | None:
     axis, epsilon = trailing(graph, match), match.bound.get("epsilon", 0.0)
     if axis is None or epsilon < 0 or not averages(graph, match):
         return None

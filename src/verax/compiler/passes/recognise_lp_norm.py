@@ -8,13 +8,13 @@ import numpy as np
 
 from verax.compiler.passes.patterns import (
     Anything,
-    Apply,
     Inverse,
     Made,
-    Match,
-    Number,
+    NodePattern,
+    NumberPattern,
     OneOf,
     Pattern,
+    PatternMatch,
     Product,
     Reduce,
     Rule,
@@ -33,21 +33,24 @@ from verax.records.trace import Trace
 
 SQUARES = OneOf(Reduce("ReduceSumSquare", X), Reduce("ReduceSum", square(X)))
 LENGTH = OneOf(Reduce("ReduceL2", X), root(SQUARES))
-TOTAL = OneOf(Reduce("ReduceL1", X), Reduce("ReduceSum", Apply("Abs", X)))
+TOTAL = OneOf(Reduce("ReduceL1", X), Reduce("ReduceSum", NodePattern("Abs", X)))
 
 
 def _at_least(pattern: Pattern, name: str) -> Pattern:
-    return OneOf(Apply("Max", pattern, Number(name)), Apply("Clip", pattern, Number(name)))
+    return OneOf(
+        NodePattern("Max", pattern, NumberPattern(name)),
+        NodePattern("Clip", pattern, NumberPattern(name)),
+    )
 
 
 def _over_spread(norm: Pattern) -> Inverse:
     """Over a norm, also where it was given the shape of x before."""
-    return over(OneOf(norm, Apply("Expand", norm, Anything())))
+    return over(OneOf(norm, NodePattern("Expand", norm, Anything())))
 
 
 EUCLIDEAN = OneOf(
     Product(X, _over_spread(_at_least(LENGTH, "floor"))),
-    Product(X, over_root(Apply("Add", SQUARES, Number("epsilon")))),
+    Product(X, over_root(NodePattern("Add", SQUARES, NumberPattern("epsilon")))),
     Product(X, over_root(_at_least(SQUARES, "squared"))),
 )
 ABSOLUTE = Product(X, _over_spread(_at_least(TOTAL, "floor")))
@@ -90,7 +93,7 @@ def example() -> Graph:
     )
 
 
-def _lp_norm(match: Match, p: int) -> Made | None:
+def _lp_norm(match: PatternMatch, p: int) -> Made | None:
     bound, axes = match.bound, match.bound["axes"]
     epsilon, floor = bound.get("epsilon", 0.0), bound.get("floor", 0.0)
     if "squared" in bound:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from verax.compiler.passes.patterns import (
-    Apply,
     Made,
-    Match,
-    Number,
+    NodePattern,
+    NumberPattern,
     OneOf,
     Parameter,
+    PatternMatch,
     Product,
     Rule,
     X,
@@ -27,7 +27,7 @@ from verax.ops.sums.layer_normalization import RMSNormalization
 from verax.records.trace import Trace
 
 MEAN_SQUARE = mean(square(X))
-INVERSE = over_root(OneOf(Apply("Add", MEAN_SQUARE, Number("epsilon")), MEAN_SQUARE))
+INVERSE = over_root(OneOf(NodePattern("Add", MEAN_SQUARE, NumberPattern("epsilon")), MEAN_SQUARE))
 RMS_NORM = OneOf(Product(X, INVERSE, Parameter("scale")), Product(X, INVERSE))
 
 
@@ -69,7 +69,7 @@ def example() -> Graph:
     )
 
 
-def _rms_norm(graph: Graph, match: Match) -> Made | None:
+def _rms_norm(graph: Graph, match: PatternMatch) -> Made | None:
     axis, epsilon = trailing(graph, match), match.bound.get("epsilon", 0.0)
     if axis is None or epsilon < 0 or not averages(graph, match):
         return None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from verax.compiler.passes.patterns import (
-    Apply,
     Made,
-    Match,
+    NodePattern,
+    PatternMatch,
     Product,
     Reduce,
     Rule,
@@ -19,10 +19,10 @@ from verax.ir.text import parse_graph
 from verax.ops.sums.softmax import LogSoftmax, Softmax
 from verax.records.trace import Trace
 
-BELOW = Apply("Sub", X, Reduce("ReduceMax", X))
-TOTAL = Reduce("ReduceSum", Apply("Exp", BELOW))
-SOFTMAX = Product(Apply("Exp", BELOW), over(TOTAL))
-LOG_SOFTMAX = Apply("Sub", BELOW, Apply("Log", TOTAL))
+BELOW = NodePattern("Sub", X, Reduce("ReduceMax", X))
+TOTAL = Reduce("ReduceSum", NodePattern("Exp", BELOW))
+SOFTMAX = Product(NodePattern("Exp", BELOW), over(TOTAL))
+LOG_SOFTMAX = NodePattern("Sub", BELOW, NodePattern("Log", TOTAL))
 
 
 def recognise_softmax(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
@@ -63,7 +63,7 @@ def example() -> Graph:
     )
 
 
-def _along(graph: Graph, match: Match, op: type[Softmax] | type[LogSoftmax]) -> Made | None:
+def _along(graph: Graph, match: PatternMatch, op: type[Softmax] | type[LogSoftmax]) -> Made | None:
     axes = match.bound["axes"]
     if len(axes) == 1:
         return op(axis=axes[0]), (match.bound["x"],)

@@ -6,13 +6,13 @@ import numpy as np
 
 from verax.compiler.passes.patterns import (
     ONE,
-    Apply,
     Is,
     Made,
-    Match,
-    Number,
+    NodePattern,
+    NumberPattern,
     OneOf,
     Pattern,
+    PatternMatch,
     Product,
     Rule,
     X,
@@ -28,15 +28,15 @@ from verax.records.trace import Trace
 
 def _gated(argument: Pattern) -> Pattern:
     """x sigmoid(argument), also with the sigmoid as 1 / (1 + exp(-argument))."""
-    negative = OneOf(Apply("Neg", argument), Product(argument, Is(-1.0)))
-    written_out = over(Apply("Add", ONE, Apply("Exp", negative)))
-    return OneOf(Product(X, Apply("Sigmoid", argument)), Product(X, written_out))
+    negative = OneOf(NodePattern("Neg", argument), Product(argument, Is(-1.0)))
+    written_out = over(NodePattern("Add", ONE, NodePattern("Exp", negative)))
+    return OneOf(Product(X, NodePattern("Sigmoid", argument)), Product(X, written_out))
 
 
-SWISH = OneOf(_gated(X), _gated(Product(X, Number("alpha"))))
+SWISH = OneOf(_gated(X), _gated(Product(X, NumberPattern("alpha"))))
 SIXTHS = (1 / 6, float(np.float32(1 / 6)))
 HARD_SWISH = OneOf(
-    *(Product(X, Apply("HardSigmoid", X, alpha=sixth, beta=0.5)) for sixth in SIXTHS)
+    *(Product(X, NodePattern("HardSigmoid", X, alpha=sixth, beta=0.5)) for sixth in SIXTHS)
 )
 
 
@@ -73,5 +73,5 @@ def example() -> Graph:
     )
 
 
-def _swish(match: Match) -> Made:
+def _swish(match: PatternMatch) -> Made:
     return Swish(alpha=match.bound.get("alpha", 1.0)), (match.bound["x"],)

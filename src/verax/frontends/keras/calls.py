@@ -35,7 +35,7 @@ ARRAY_TYPES = ("float32", "int32", "int64", "bool")
 
 
 @dataclass(frozen=True)
-class LayerCall:
+class KerasCall:
     """One call of a layer: references and arrays it is given, and other arguments by name."""
 
     layer: Json
@@ -89,7 +89,7 @@ def _listed(value: Any) -> Reference | None:
     return None
 
 
-def calls_of(layer: Json) -> list[LayerCall]:
+def calls_of(layer: Json) -> list[KerasCall]:
     """The calls of a layer: Keras 2 lists tensors as [layer, call, output, arguments], Keras 3 has
     arguments that are tensors, numbers, or lists of them."""
     calls = []
@@ -97,7 +97,7 @@ def calls_of(layer: Json) -> list[LayerCall]:
         bound = _Binding(name_of(layer))
         arguments = bound.new(node, layer) if isinstance(node, dict) else bound.old(node)
         arguments = {k: v for k, v in arguments.items() if v is not None}
-        calls.append(LayerCall(layer, index, tuple(bound.operands), arguments))
+        calls.append(KerasCall(layer, index, tuple(bound.operands), arguments))
     return calls
 
 
@@ -204,8 +204,8 @@ def _index(item: Any) -> Any:
 
 
 def from_zero(
-    layers: Sequence[Json], calls: Sequence[LayerCall], outputs: Sequence[Reference]
-) -> tuple[list[LayerCall], list[Reference]]:
+    layers: Sequence[Json], calls: Sequence[KerasCall], outputs: Sequence[Reference]
+) -> tuple[list[KerasCall], list[Reference]]:
     """The calls of a model's layers and the references to its outputs, all calls counted from 0.
 
     A nested model has a call of its own, by which it was made and which is not written. Keras 2
@@ -237,7 +237,7 @@ def from_zero(
     ], [shifted(r, outside) for r in outputs]
 
 
-def in_order(calls: list[LayerCall], available: set[Reference]) -> list[LayerCall]:
+def in_order(calls: list[KerasCall], available: set[Reference]) -> list[KerasCall]:
     """Calls in an order in which every operand comes first. Raises `ModelError` for a circle."""
     waiting: dict[tuple[str, int], list[int]] = {}
     missing = []

@@ -24,7 +24,7 @@ from verax.frontends.keras.archive import KerasArchive, StoredWeights, damage_to
 from verax.frontends.keras.calls import (
     MODELS,
     Json,
-    LayerCall,
+    KerasCall,
     Operand,
     Reference,
     calls_of,
@@ -170,7 +170,7 @@ class _KerasReader:
         for layer, name in zip(layers, names):
             if layer["class_name"] == "InputLayer":
                 continue
-            call = LayerCall(layer, 0, (), {})
+            call = KerasCall(layer, 0, (), {})
             values = self.call(layer, call, values, path.step(name_of(layer), name), suffix)
         return values
 
@@ -199,7 +199,7 @@ class _KerasReader:
     def call(
         self,
         layer: Json,
-        call: LayerCall,
+        call: KerasCall,
         operands: Sequence[str],
         path: LayerPath,
         suffix: str,

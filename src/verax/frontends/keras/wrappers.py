@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.frontends.keras.calls import Json, LayerCall, config_of, name_of, plain
+from verax.frontends.keras.calls import Json, KerasCall, config_of, name_of, plain
 
 CELLS = {"LSTMCell": "LSTM", "GRUCell": "GRU", "SimpleRNNCell": "SimpleRNN"}
 STATES = {"LSTM": 2, "GRU": 1, "SimpleRNN": 1, "RNN": 1}
@@ -31,7 +31,7 @@ class Appender(Protocol):
     def call(
         self,
         layer: Json,
-        call: LayerCall,
+        call: KerasCall,
         operands: Sequence[str],
         path: Any,
         suffix: str,
@@ -54,7 +54,7 @@ class Around:
     """One call of a wrapper, of which `count` outputs are used."""
 
     layer: Json
-    call: LayerCall
+    call: KerasCall
     operands: tuple[str, ...]
     path: Extendable
     suffix: str
@@ -87,7 +87,7 @@ def time_distributed(reader: Appender, w: Around) -> list[str]:
         raise ModelError(f"it is called on {len(w.operands)} tensors", place=str(w.path))
     folds = w.path.step("folded", "")
     folded = reader.node("TimeDistributed.fold", w.operands, {}, folds, w.suffix, 1)
-    results = reader.call(layer, LayerCall(layer, 0, (), {}), folded, at, w.suffix, 1)
+    results = reader.call(layer, KerasCall(layer, 0, (), {}), folded, at, w.suffix, 1)
     if len(results) != 1:
         raise UnsupportedError("around a layer of several outputs", place=str(w.path))
     inputs = (*results, *w.operands)
@@ -114,7 +114,7 @@ def bidirectional(reader: Appender, w: Around) -> list[str]:
         own = f"{side}_{name}" if i == 0 or not w.inner("backward_layer") else name_of(layer)
         at = w.path.step(own, f".{side}_layer")
         renamed = {**layer, "name": own, "config": {**config_of(layer), "name": own}}
-        call = LayerCall(
+        call = KerasCall(
             renamed, 0, (), {"initial_state": "states"} if states_by_direction[i] else {}
         )
         results.append(
@@ -133,7 +133,7 @@ def spectral_normalization(reader: Appender, w: Around) -> list[str]:
     """Training has left the normalized weights in the layer."""
     layer = w.required()
     at = w.path.step(name_of(layer), ".layer")
-    results = reader.call(layer, LayerCall(layer, 0, (), {}), w.operands, at, w.suffix, 1)
+    results = reader.call(layer, KerasCall(layer, 0, (), {}), w.operands, at, w.suffix, 1)
     return reader.node("SpectralNormalization", results, w.attributes(), w.path, w.suffix, w.count)
 
 

@@ -27,7 +27,7 @@ from verax.judge.align.weights import (
 )
 from verax.numerics import statistics as st
 from verax.ops.control.control import Control
-from verax.records.alignment import AttributeDifference, Divergence, Layer, WeightDifference
+from verax.records.alignment import AlignedNode, AttributeDifference, Divergence, WeightDifference
 
 MOVES = frozenset(
     ("Transpose", "Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten", "Dropout", "Cast")
@@ -115,10 +115,10 @@ def _folded(divergence: Divergence, remedy: Remedy) -> Divergence:
     return dataclasses.replace(divergence, reason=reason, attributes=(d,), proved=True)
 
 
-def layers(side: Side, nodes: Nodes) -> tuple[Layer, ...]:
+def layers(side: Side, nodes: Nodes) -> tuple[AlignedNode, ...]:
     """Records of nodes for display."""
     return tuple(
-        Layer(
+        AlignedNode(
             n.name or n.outputs[0],
             n.op.kind,
             {k: attribute_text(n.op, k) for k in n.op.attributes()} | _settings(side, n),

@@ -18,7 +18,7 @@ from verax.compiler.kernels.convolution.schedule import ConvSchedule, for_sums
 from verax.compiler.kernels.convolution.spare import computed, widened_blocks
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.convolution.tiles import (
-    Tile,
+    OutputTile,
     Walk,
     choose_chunk,
     choose_tile,
@@ -143,7 +143,7 @@ def finishes_later(spec: ConvSpec, schedule: ConvSchedule, target: Target) -> bo
     return target.physical > 1 or row <= SHORT_ROW
 
 
-def _finish_row(f: FunctionBuilder, spec: ConvSpec, row: Tile) -> None:
+def _finish_row(f: FunctionBuilder, spec: ConvSpec, row: OutputTile) -> None:
     """The epilogue of a row of tiles."""
 
     def wheres(r: Index, c: Index) -> list[Where]:
@@ -156,7 +156,7 @@ def _finish_row(f: FunctionBuilder, spec: ConvSpec, row: Tile) -> None:
     finish_stored(f, spec, size, operands, 1, wheres, lambda block: None, store)
 
 
-def _emit_any(f: FunctionBuilder, spec: ConvSpec, spare: int, tile: Tile) -> None:
+def _emit_any(f: FunctionBuilder, spec: ConvSpec, spare: int, tile: OutputTile) -> None:
     """A tile of any block; of the last one without its `spare` lanes."""
     last = _blocks(spec) - 1
     if not spare or isinstance(tile.block, int):
@@ -169,7 +169,7 @@ def _emit_any(f: FunctionBuilder, spec: ConvSpec, spare: int, tile: Tile) -> Non
             _emit_tile(f, spec, tile, 0)
 
 
-def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: Tile, spare: int) -> None:
+def _emit_tile(f: FunctionBuilder, spec: ConvSpec, tile: OutputTile, spare: int) -> None:
     lanes = LANES - spare
     taps = math.prod(spec.kernel)
     first = sum(-p * s for p, s in zip(spec.pads, spec.x.space, strict=True))

@@ -51,10 +51,10 @@ def emit_direct(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -
     items: Size = 0
     weights: Size = 0
     phases = [r for r in spec.phases() if math.prod(r.count) != 0]
-    sections_emitted: list[Section] = []
+    sections_emitted: list[BlockPhase] = []
     for phase in phases:
         for first, count, blocks in sections(spec, schedule):
-            section = Section(f, spec, schedule, phase, first, count, blocks, items, weights)
+            section = BlockPhase(f, spec, schedule, phase, first, count, blocks, items, weights)
             sections_emitted.append(section)
             items += section.items
             weights += spec.groups * count * section.weights_per_item
@@ -70,7 +70,7 @@ def _tile(max_tile: int, extent: Size) -> int:
     return min(max_tile, extent) if isinstance(extent, int) else max_tile
 
 
-class Section:
+class BlockPhase:
     """One phase, for output channel blocks that are taken `blocks` at a time."""
 
     def __init__(

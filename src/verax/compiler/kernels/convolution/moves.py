@@ -45,7 +45,7 @@ class Moves:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Steps:
+class _WeightSteps:
     """How the weights lie: elements from a group, a filter, a channel, a kernel position (depth,
     row, column) to the next; and how many groups, filters and channels there are of each other."""
 
@@ -65,12 +65,14 @@ def weight_moves(spec: ConvSpec, schedule: ConvSchedule) -> Moves:
     regrouped = None
     if spec.aligned and not (spec.depthwise and spec.x.lane == 1):
         across = (taps, filters * taps) if spec.transposed else (channels * taps, taps)
-        steps = _Steps(
+        steps = _WeightSteps(
             (groups, group_elements), (filters, across[0]), (channels, across[1]), tap_strides
         )
         panel_sections = [(known(f), known(n), b) for f, n, b in sections(spec, schedule)]
     else:  # lanes go on from group to group
-        steps = _Steps((1, 0), (groups * filters, channels * taps), (channels, taps), tap_strides)
+        steps = _WeightSteps(
+            (1, 0), (groups * filters, channels * taps), (channels, taps), tap_strides
+        )
         panel_sections = [(0, -(-groups * filters // LANES), 1)]
         if spec.transposed:
             dims = (groups, filters, channels, taps)
@@ -93,7 +95,7 @@ def weight_moves(spec: ConvSpec, schedule: ConvSchedule) -> Moves:
 
 
 def _section(
-    steps: _Steps, phase: Phase, first: int, count: int, width: int, real: int, start: int
+    steps: _WeightSteps, phase: Phase, first: int, count: int, width: int, real: int, start: int
 ) -> list[Move]:
     """Panels of `width` filters from `first`, of which `real` exist, to `start`."""
     channels, counts = steps.channels[0], phase.tap_counts

@@ -15,7 +15,7 @@ from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index
 
 
 @dataclasses.dataclass(frozen=True)
-class Tile:
+class OutputTile:
     """Outputs computed together: `rows` x `cols` from (row, col), of one block of channels."""
 
     batch: Index
@@ -30,7 +30,7 @@ class Tile:
         return [(r, c) for r in range(self.rows) for c in range(self.cols)]
 
 
-EmitTile: TypeAlias = Callable[[Tile], None]
+EmitTile: TypeAlias = Callable[[OutputTile], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,9 +74,9 @@ class Walk:
                 trips = f.clamp(left, 0, self.chunk)
             with f.loop(trips) as t:
                 row = f.imul(f.iadd(f.imul(chunk, self.chunk), t.index), rows)
-                self._emit_row(f, tile, after, Tile(n, block, d, row, 0, rows, 0))
+                self._emit_row(f, tile, after, OutputTile(n, block, d, row, 0, rows, 0))
             if remainder:
-                last = Tile(n, block, d, self.full * rows, 0, remainder, 0)
+                last = OutputTile(n, block, d, self.full * rows, 0, remainder, 0)
                 if isinstance(chunk, int):
                     self._emit_row(f, tile, after, last)
                 else:
@@ -84,7 +84,7 @@ class Walk:
                         self._emit_row(f, tile, after, last)
 
     def _emit_row(
-        self, f: FunctionBuilder, tile: EmitTile, after: EmitTile | None, tile_start: Tile
+        self, f: FunctionBuilder, tile: EmitTile, after: EmitTile | None, tile_start: OutputTile
     ) -> None:
         across = self.count[2]
         cols = min(self.cols, across)

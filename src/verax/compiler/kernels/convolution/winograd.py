@@ -19,7 +19,7 @@ from verax.compiler.kernels.convolution.pack import direct_elements, pack_direct
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.convolution.tiles import (
-    Tile,
+    OutputTile,
     Walk,
     choose_chunk,
     item_position,
@@ -139,7 +139,7 @@ def emit_input(module: ModuleBuilder, spec: WinogradInput) -> Kernel:
     matrices, m, kind = tiling.matrices(spec.channels), LlvmArith(f), spec.dtype
     transform = (winograd_integers if is_integer else winograd).input_transform
 
-    def emit(tile: Tile) -> None:
+    def emit(tile: OutputTile) -> None:
         source = f.at(
             spec.x.at(f, f.args[0], tile.batch, tile.block, [0, tile.row, tile.col], dtype=kind),
             spec.first,
@@ -193,12 +193,12 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
     is_integer = spec.source is None
     transform = (winograd_integers if is_integer else winograd).output_transform
 
-    def bias_of(tile: Tile) -> ir.Value | None:
+    def bias_of(tile: OutputTile) -> ir.Value | None:
         if spec.bias:
             return f.load(f.at(f.args[1], (tile.block, LANES)))
         return None if is_integer else f.constant(0.0)
 
-    def store(tile: Tile, values: Sequence[ir.Value], offsets: Sequence[tuple[Index, Index]],
+    def store(tile: OutputTile, values: Sequence[ir.Value], offsets: Sequence[tuple[Index, Index]],
               fixed: Sequence[tuple[int, int]]) -> None:  # fmt: skip
         locations = [
             (tile.batch, tile.block, [0, f.iadd(tile.row, r), f.iadd(tile.col, c)], (0, *more))
@@ -208,7 +208,7 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
         for location, value in zip(locations, results, strict=True):
             f.store(value, spec.y.at(f, f.args[-1], *location, dtype=spec.stored))
 
-    def emit(tile: Tile) -> None:
+    def emit(tile: OutputTile) -> None:
         if spec.source is None:
             emit_ordinary(tile, None)
             return
@@ -219,7 +219,7 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
             factors = tables.factor_at(f, f.args[own - 1], image, tile.row, tile.col)
             emit_ordinary(tile, factors)
 
-    def emit_ordinary(tile: Tile, factors: ir.Value | None) -> None:
+    def emit_ordinary(tile: OutputTile, factors: ir.Value | None) -> None:
         source = place_of(f, tiling, matrices, f.args[0], tile, kind)
         sums: list[list[Typed]] = [
             [
@@ -258,7 +258,7 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
         stop = f.b.select(last, f.i64(tiling.down), f.i64(f.iadd(first, tile_walk.chunk)))
         with f.loop(stop, start=first) as r, f.loop(tiling.across) as c:
             row, col = f.imul(r.index, tiling.tile), f.imul(c.index, tiling.tile)
-            tile = Tile(batch, block, depth, row, col, tiling.tile, tiling.tile)
+            tile = OutputTile(batch, block, depth, row, col, tiling.tile, tiling.tile)
             image = tables.image(f, batch, block, blocks)
             with f.when(is_not_finite(f, tables.scale_at(f, f.args[own - 2], image, tile))):
                 sums = place_of(f, tiling, matrices, f.args[0], tile, kind)

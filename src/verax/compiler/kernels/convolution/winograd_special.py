@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from verax.compiler.kernels.convolution.tiles import Tile
+from verax.compiler.kernels.convolution.tiles import OutputTile
 from verax.compiler.kernels.convolution.winograd_tiles import WinogradInput
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
@@ -97,7 +97,7 @@ def emit_special_output(
     f: FunctionBuilder,
     source: WinogradInput,
     filters: int,
-    tile: Tile,
+    tile: OutputTile,
     sums: ir.Value,
     stride: int,
     bias: ir.Value,
@@ -140,7 +140,7 @@ def _add_not_finite(
     f: FunctionBuilder,
     source: WinogradInput,
     filters: int,
-    tile: Tile,
+    tile: OutputTile,
     row: Index,
     col: Index,
     x: ir.Value,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from verax.compiler.kernels.convolution.tiles import Tile
+from verax.compiler.kernels.convolution.tiles import OutputTile
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index
@@ -124,7 +124,9 @@ class Tables:
         group = f.idiv(block, blocks // self.groups) if self.groups > 1 else 0
         return f.iadd(f.imul(batch, self.groups), group)
 
-    def scale_at(self, f: FunctionBuilder, scales: ir.Value, image: Index, tile: Tile) -> ir.Value:
+    def scale_at(
+        self, f: FunctionBuilder, scales: ir.Value, image: Index, tile: OutputTile
+    ) -> ir.Value:
         """Where a tile's scale lies."""
         size = self.tiling.tile
         row = f.iadd(f.imul(image, self.tiling.down), f.idiv(tile.row, size))
@@ -138,7 +140,7 @@ class Tables:
         return f.at(factors, (down, self.width), col)
 
     def magnitude_at(
-        self, f: FunctionBuilder, magnitudes: ir.Value, image: Index, tile: Tile
+        self, f: FunctionBuilder, magnitudes: ir.Value, image: Index, tile: OutputTile
     ) -> ir.Value:
         """Pointer to the magnitude of the first input pixel under `tile`."""
         chunk, row = f.split(f.idiv(tile.row, self.tiling.tile), self.chunk)
@@ -186,7 +188,7 @@ def place_of(
     tiling: Tiling,
     matrices: Strides,
     pointer: ir.Value,
-    tile: Tile,
+    tile: OutputTile,
     dtype: str,
 ) -> ir.Value:
     """Where a tile's 16 channels lie in the first matrix."""

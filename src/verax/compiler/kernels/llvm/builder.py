@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TypeAlias
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.sizes import Atom, Dim, Size, greatest, least
+from verax.compiler.kernels.sizes import Atom, KernelSize, Size, greatest, least
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics.formats import NARROW
 
@@ -122,7 +122,7 @@ class ModuleBuilder:
         return str(self.module)
 
 
-class Loop:
+class EmittedLoop:
     """A counted loop, tested at the bottom; see `FunctionBuilder.loop`.
 
     Inside: `index`, `values` (carried); `next(values)` says what the next trip gets.
@@ -140,7 +140,7 @@ class Loop:
                 raise ValueError(f"a loop from {start} to {stop} never runs")
             self._once, self._guard = stop - start <= step, False
 
-    def __enter__(self) -> Loop:
+    def __enter__(self) -> EmittedLoop:
         fb, b = self._fb, self._fb.b
         if self._once:
             self.index: Index = self._start
@@ -212,7 +212,7 @@ class FunctionBuilder:
         self.finished = False
         self.kernel: Kernel | None = None
         self._table, self._n_args = table, n_args
-        self._sizes: dict[Dim | Atom, ir.Value] = {}
+        self._sizes: dict[KernelSize | Atom, ir.Value] = {}
         self._begun = len(self.fn.entry_basic_block.instructions)  # what comes before all else
 
     def finish(self, items: Size, flops: Size = 0, bytes: Size = 0) -> Kernel:
@@ -229,17 +229,17 @@ class FunctionBuilder:
 
     def loop(
         self, stop: Index, step: int = 1, carry: Sequence[ir.Value] = (), start: Index = 0
-    ) -> Loop:
+    ) -> EmittedLoop:
         """`for index in range(start, stop, step)`, carrying values from trip to trip.
 
         Bounds known here must give at least one trip (ValueError); one trip makes no loop at all,
         and `index` is then an int. Bounds known only at run time may give none.
         """
-        return Loop(self, start, stop, step, carry)
+        return EmittedLoop(self, start, stop, step, carry)
 
-    def items(self) -> Loop:
+    def items(self) -> EmittedLoop:
         """The loop over this call's work items; `index` is the item's number."""
-        return Loop(self, self.begin, self.end, 1, ())
+        return EmittedLoop(self, self.begin, self.end, 1, ())
 
     @contextmanager
     def when(self, condition: ir.Value) -> Iterator[None]:
@@ -249,7 +249,7 @@ class FunctionBuilder:
 
     # --- sizes, integers and addresses
 
-    def size(self, dim: Dim) -> ir.Value:
+    def size(self, dim: KernelSize) -> ir.Value:
         """A size of the table of dims, read and computed once."""
         if dim not in self._sizes:
             with self.beginning():
@@ -266,7 +266,7 @@ class FunctionBuilder:
         self._begun = len(entry.instructions) - remaining
         self.b.position_at_end(before)
 
-    def _read(self, dim: Dim) -> ir.Value:
+    def _read(self, dim: KernelSize) -> ir.Value:
         """Code for the polynomial, where the builder stands."""
         total: Index = 0
         for atoms, coefficient in dim.terms:
@@ -288,7 +288,7 @@ class FunctionBuilder:
             return self.b.load(
                 self.b.gep(dims, [self.i64(atom.args[0])], source_etype=I64), typ=I64
             )
-        args = [self._read(a) if isinstance(a, Dim) else self.i64(a) for a in atom.args]
+        args = [self._read(a) if isinstance(a, KernelSize) else self.i64(a) for a in atom.args]
         if atom.kind == "quotient":
             return self.b.udiv(*args)
         if atom.kind == "equal":
@@ -300,12 +300,12 @@ class FunctionBuilder:
         return result
 
     def i64(self, value: Index) -> ir.Value:
-        if isinstance(value, Dim):
+        if isinstance(value, KernelSize):
             return self.size(value)
         return _i64(value) if isinstance(value, int) else value
 
     def imul(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int | Dim) and isinstance(b, int | Dim):
+        if isinstance(a, int | KernelSize) and isinstance(b, int | KernelSize):
             return a * b
         for x, y in ((a, b), (b, a)):
             if isinstance(x, int) and x in (0, 1):
@@ -313,7 +313,7 @@ class FunctionBuilder:
         return self.b.mul(self.i64(a), self.i64(b), flags=("nsw",))
 
     def iadd(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int | Dim) and isinstance(b, int | Dim):
+        if isinstance(a, int | KernelSize) and isinstance(b, int | KernelSize):
             return a + b
         if isinstance(a, int) and a == 0:
             return b
@@ -323,13 +323,13 @@ class FunctionBuilder:
 
     def idiv(self, a: Index, b: Size) -> Index:
         """a / b rounded down, of what is not negative."""
-        if isinstance(a, int | Dim):
+        if isinstance(a, int | KernelSize):
             return a // b
         return self.b.udiv(a, self.i64(b))
 
     def clamp(self, index: Index, low: Size, high: Size) -> Index:
         """`index` brought into [low, high]."""
-        if isinstance(index, int | Dim) and isinstance(low, int | Dim):
+        if isinstance(index, int | KernelSize) and isinstance(low, int | KernelSize):
             return greatest(low, least(index, high))
         for bound, relation in ((low, "<"), (high, ">")):
             outside = self.b.icmp_signed(relation, index, self.i64(bound))
@@ -377,7 +377,7 @@ class FunctionBuilder:
         moving: Index | None = None
         for term in terms:
             offset = self.imul(*term) if isinstance(term, tuple) else term
-            if isinstance(offset, int | Dim):
+            if isinstance(offset, int | KernelSize):
                 fixed += offset
             else:
                 moving = offset if moving is None else self.iadd(moving, offset)

@@ -1,4 +1,4 @@
-"""Emits the code of a loop `Plan`: rows of vectors, or tiles transposed in registers."""
+"""Emits the code of a loop `LoopPlan`: rows of vectors, or tiles transposed in registers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, I1, I32, I64, FunctionBuilder, Index
 from verax.compiler.kernels.llvm.side_by_side import evaluate_each, in_step, is_chain
-from verax.compiler.kernels.loops.spec import Access, Lookup, LoopSpec, Plan
+from verax.compiler.kernels.loops.spec import Access, Lookup, LoopPlan, LoopSpec
 from verax.compiler.kernels.sizes import Size, known
 from verax.compiler.kernels.target import LANES
 
@@ -26,7 +26,7 @@ class Cursor:
     pending: list[Lookup] = field(default_factory=list)
 
 
-class Emitter:
+class LoopEmitter:
     """State of one loop kernel's emission. The last dim is the vector dim."""
 
     def __init__(self, fb: FunctionBuilder, spec: LoopSpec) -> None:
@@ -230,9 +230,9 @@ class Emitter:
             self.vector(full, remainder)
 
 
-def emit_rows(fb: FunctionBuilder, plan: Plan) -> None:
+def emit_rows(fb: FunctionBuilder, plan: LoopPlan) -> None:
     """Loops over the outer dims around rows of vectors."""
-    spec, emitter = plan.spec, Emitter(fb, plan.spec)
+    spec, emitter = plan.spec, LoopEmitter(fb, plan.spec)
     vector = len(spec.dims) - 1
     extent = spec.dims[vector]
     single = isinstance(extent, int) and extent <= LANES
@@ -266,9 +266,9 @@ def emit_rows(fb: FunctionBuilder, plan: Plan) -> None:
         nest(len(plan.item_dims))
 
 
-def emit_tiles(fb: FunctionBuilder, plan: Plan) -> None:
+def emit_tiles(fb: FunctionBuilder, plan: LoopPlan) -> None:
     """Tiles of 16 x 16 over the tile dim and the vector dim; see `transpose`."""
-    spec, emitter = plan.spec, Emitter(fb, plan.spec)
+    spec, emitter = plan.spec, LoopEmitter(fb, plan.spec)
     vector, tile = len(spec.dims) - 1, len(spec.dims) - 2
     extent = spec.dims[vector]
     emitter.bind(())
@@ -317,7 +317,7 @@ def emit_tiles(fb: FunctionBuilder, plan: Plan) -> None:
         _pieces(fb, plan, coordinates[-1], spec.dims[tile], LANES, strip)
 
 
-def _coordinates(fb: FunctionBuilder, plan: Plan, item: Index) -> list[Index]:
+def _coordinates(fb: FunctionBuilder, plan: LoopPlan, item: Index) -> list[Index]:
     """Indices of the item dims, then the number of the piece."""
     extents = [*plan.item_dims, plan.pieces]
     return fb.split(item, *extents[1:])
@@ -325,7 +325,7 @@ def _coordinates(fb: FunctionBuilder, plan: Plan, item: Index) -> list[Index]:
 
 def _pieces(
     fb: FunctionBuilder,
-    plan: Plan,
+    plan: LoopPlan,
     piece: Index,
     extent: Size,
     size: int,
@@ -354,7 +354,7 @@ def _pieces(
                 emit(piece, size)
 
 
-def _tile(emitter: Emitter, at: Index, rows: int, columns: Index) -> None:
+def _tile(emitter: LoopEmitter, at: Index, rows: int, columns: Index) -> None:
     """rows x columns results: positions 0.. of the tile dim, `at`.. of the vector dim."""
     fb, spec = emitter.fb, emitter.spec
     tile = len(spec.dims) - 2

@@ -18,9 +18,9 @@ from dataclasses import replace
 
 from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, Kernel, ModuleBuilder
 from verax.compiler.kernels.loops.emit import emit_rows, emit_tiles
-from verax.compiler.kernels.loops.spec import Access, Lookup, LoopSpec, Plan
+from verax.compiler.kernels.loops.spec import Access, Lookup, LoopPlan, LoopSpec
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import Dim, Size
+from verax.compiler.kernels.sizes import KernelSize, Size
 
 __all__ = ["Access", "Lookup", "LoopSpec", "emit_loop", "plan_loop"]
 
@@ -51,7 +51,7 @@ def emit_loop(module: ModuleBuilder, spec: LoopSpec) -> Kernel:
     return fb.finish(plan.items, flops, spec.bytes)
 
 
-def plan_loop(spec: LoopSpec) -> Plan:
+def plan_loop(spec: LoopSpec) -> LoopPlan:
     """How `spec` is executed: merged dims, vector dim, tile dim, work items."""
     spec = _merged(_sorted(_without_units(spec)))
     dims = spec.dims
@@ -60,17 +60,19 @@ def plan_loop(spec: LoopSpec) -> Plan:
     if tile is not None:
         spec = _move_dim(spec, tile, len(dims) - 2)
         outer = spec.dims[:-2]
-        return Plan(spec, tile=len(dims) - 2, item_dims=outer, inner_dims=(), chunk=0)
+        return LoopPlan(spec, tile=len(dims) - 2, item_dims=outer, inner_dims=(), chunk=0)
     outer, extent = dims[:-1], dims[-1]
     split, inner = len(outer), extent
     while split and _at_most(inner * outer[split - 1], _ITEM_ELEMENTS):
         split -= 1
         inner *= outer[split]
-    has_few_items = _at_most(math.prod(outer[:split]), _FEW_ITEMS - 1) or isinstance(extent, Dim)
+    has_few_items = _at_most(math.prod(outer[:split]), _FEW_ITEMS - 1) or isinstance(
+        extent, KernelSize
+    )
     chunk = (
         _CHUNK if has_few_items and split == len(outer) and not _at_most(extent, 2 * _CHUNK) else 0
     )
-    return Plan(spec, tile=None, item_dims=outer[:split], inner_dims=outer[split:], chunk=chunk)
+    return LoopPlan(spec, tile=None, item_dims=outer[:split], inner_dims=outer[split:], chunk=chunk)
 
 
 def _at_most(size: Size, limit: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a loop kernel computes, as data: `Access`, `Lookup`, `LoopSpec`; and its `Plan`."""
+"""What a loop kernel computes, as data: `Access`, `Lookup`, `LoopSpec`; and its `LoopPlan`."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class LoopSpec:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoopPlan:
     """How a spec is executed. The last dim of `spec` is vectorised.
 
     tile: the dim (the last but one) along which inputs are transposed, or None.

@@ -136,7 +136,7 @@ def emit_rows(module: ModuleBuilder, spec: RowsSpec, schedule: ConvSchedule) -> 
 
     def panel(block: Index, factor: ir.Value, blocks: int) -> None:
         tile = _Tile(f, spec, block, blocks)
-        row_walk = _Walk(f, spec.product, spec.stored, block, blocks, factor, f.args[2:])
+        row_walk = _PanelWalk(f, spec.product, spec.stored, block, blocks, factor, f.args[2:])
         tile.finish(row_walk.over(tile.start(), tile.multiply))
 
     items = _each_panel(f, product, spec.stored, schedule, f.args[1], panel)
@@ -165,7 +165,7 @@ def emit_widen(module: ModuleBuilder, spec: WidenSpec, schedule: ConvSchedule) -
                 f.store(weight, f.at(panels, (k, blocks * LANES), j * LANES))
             return state
 
-        _Walk(f, product, stored, block, blocks, factor, f.args[1:]).over([], keep)
+        _PanelWalk(f, product, stored, block, blocks, factor, f.args[1:]).over([], keep)
 
     items = _each_panel(f, product, stored, schedule, f.args[0], panel)
     return f.finish(items, 0, 5 * known(product.packed_elements))
@@ -194,7 +194,7 @@ def _each_panel(
     return items
 
 
-class _Walk:
+class _PanelWalk:
     """The rows of one panel in turn, widened. tables: scales, zero points."""
 
     def __init__(

@@ -17,7 +17,7 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from verax.compiler.kernels.convolution.direct import Section
+from verax.compiler.kernels.convolution.direct import BlockPhase
 from verax.compiler.kernels.convolution.pack import direct_elements, pack_direct_weights, sections
 from verax.compiler.kernels.convolution.schedule import (
     L2_BYTES,
@@ -55,7 +55,7 @@ COLUMNS = 2 * LANES
 
 
 @dataclasses.dataclass(frozen=True)
-class Image:
+class ImageRows:
     """Rows of a product that are the pixels of an image in blocks of 16 channels.
 
     block: elements from a block of a to the next one; its pixels lie side by side. y: strides of
@@ -82,7 +82,7 @@ class StrassenSpec:
     n: int
     k: int
     epilogue: Epilogue | None = None
-    image: Image | None = None
+    image: ImageRows | None = None
 
     def __str__(self) -> str:
         text = f"[{self.m}, {self.k}] @ [{self.k}, {self.n}]"
@@ -293,7 +293,7 @@ def emit_strassen(module: ModuleBuilder, spec: StrassenSpec, schedule: ConvSched
     return f.finish(items, multiplied, 4 * elements)
 
 
-def written_in_line(image: Image, epilogue: Epilogue | None) -> bool:
+def written_in_line(image: ImageRows, epilogue: Epilogue | None) -> bool:
     """Whether rows of an image follow one another in the result, and in what is added to it."""
     operands = epilogue.operands if epilogue else ()
     tensors = [image.y, *(o.strides for o in operands if o.strides)]
@@ -302,7 +302,7 @@ def written_in_line(image: Image, epilogue: Epilogue | None) -> bool:
     return dense and (depth == 1 or all(t.depth == rows * t.row for t in tensors))
 
 
-class _Columns(Section):
+class _Columns(BlockPhase):
     """Panels of `blocks` blocks of columns of the left half, and of the right half, of y."""
 
     def __init__(

@@ -42,7 +42,7 @@ of more, so many at a time: memory is read in order, which rows that lie apart a
 def along(strips: Sequence[Strip], stages: Sequence[Stage]) -> list[ir.Value | list[ir.Value]]:
     """What `stages`, which are walked together, reduce to: sums of floats as a value of a lane for
     each strip (of one a scalar), others by strip, in every lane of a vector."""
-    stage_walk = _Walk(strips, stages)
+    stage_walk = _StageWalk(strips, stages)
     if any(stage_walk.blocked):
         return stage_walk.in_blocks()
     return stage_walk.at_once()
@@ -273,7 +273,7 @@ def _registers(fb: FunctionBuilder) -> int:
 # --- rows along a vector
 
 
-class _Walk:
+class _StageWalk:
     """Rows that some stages go through together; `each` is a stage of a row."""
 
     def __init__(self, strips: Sequence[Strip], stages: Sequence[Stage]) -> None:

@@ -11,7 +11,7 @@ from verax.compiler.decide.epilogues import fits_any_type
 from verax.compiler.decide.fusion import Group
 from verax.compiler.decide.layouts import Layout, can_block
 from verax.compiler.kernels.loops.loop import LoopSpec
-from verax.compiler.kernels.products.strassen import COLUMNS, Image, StrassenSpec
+from verax.compiler.kernels.products.strassen import COLUMNS, ImageRows, StrassenSpec
 from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.convolution.epilogues import epilogue
 from verax.compiler.lower.lowering import Lowering, is_static
@@ -57,7 +57,7 @@ def place_strassen(lowering: Lowering, group: Group, choice: Choice) -> None:
     written = pixels[1] if pixels else kernel_strides(y.physical)
     images, channels, *space = x.physical.shape
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
-    image = Image(known(kernel_strides(x.physical).block), written, triple(space, 1))
+    image = ImageRows(known(kernel_strides(x.physical).block), written, triple(space, 1))
     spec = StrassenSpec(math.prod(space), weights.shape[0], channels, fused, image)
 
     def piece(index: int) -> Piece:

@@ -70,7 +70,7 @@ class _Names:
         return offset
 
 
-class _Object:
+class _LinkedObject:
     """One of the objects, its tables read."""
 
     def __init__(self, data: bytes, renamed: Mapping[str, str]) -> None:
@@ -110,7 +110,7 @@ def link_objects(objects: Sequence[tuple[bytes, Mapping[str, str]]]) -> bytes:
 
     Raises `ObjectError` when two define the same name or are for different processors.
     """
-    inputs = [_Object(data, renamed) for data, renamed in objects]
+    inputs = [_LinkedObject(data, renamed) for data, renamed in objects]
     if len({(int(p.header["machine"]), int(p.header["flags"])) for p in inputs}) != 1:
         raise ObjectError("objects for different processors cannot be joined")
     sections: dict[tuple[object, ...], _Section] = {}
@@ -131,7 +131,7 @@ def link_objects(objects: Sequence[tuple[bytes, Mapping[str, str]]]) -> bytes:
 
 
 def _placed(
-    obj: _Object, sections: dict[tuple[object, ...], _Section]
+    obj: _LinkedObject, sections: dict[tuple[object, ...], _Section]
 ) -> dict[int, tuple[_Section, int]]:
     """By number of a section of `part`, the section of the result and where its content begins."""
     section_map: dict[int, tuple[_Section, int]] = {}
@@ -151,7 +151,7 @@ Moved = tuple[np.ndarray, np.ndarray]
 
 
 def _symbols(
-    inputs: Sequence[_Object],
+    inputs: Sequence[_LinkedObject],
     section_maps: Sequence[Mapping[int, tuple[_Section, int]]],
     sections: Mapping[tuple[object, ...], _Section],
 ) -> tuple[np.ndarray, list[Moved], _Names, int]:

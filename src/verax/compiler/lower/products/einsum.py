@@ -219,7 +219,7 @@ def place_einsum(lowering: Lowering, group: Group, choice: Choice) -> None:
         _loop(lowering, labels.kept_labels, labels.sizes, inputs, output, dtype, group.label)
     else:
         constants = [lowering.graph.constants.get(v or "") for v in node.inputs]
-        _Product(lowering, labels, labels.product, group).emit(inputs, constants, output)
+        _EinsumProduct(lowering, labels, labels.product, group).emit(inputs, constants, output)
 
 
 def _loop(
@@ -243,7 +243,7 @@ def _loop(
     lowering.call(spec, [*(t.at for t in inputs), output.at], text)
 
 
-class _Product:
+class _EinsumProduct:
     """A sum of products, placed: labels in groups, each walked in one stride by who has it."""
 
     def __init__(

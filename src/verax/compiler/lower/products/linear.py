@@ -73,7 +73,7 @@ def _per_column(array: np.ndarray, columns: tuple[int, ...]) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Product:
+class _MatrixProduct:
     """A node as y[i, j] = a[i, j] @ b[i, j]: sizes, and how a, b and y step (dense row-major)."""
 
     outer: int
@@ -111,27 +111,27 @@ def _types(
     return ContractionTypes(a, b, a, str(stored))
 
 
-def _product(graph: Graph, node: Node) -> _Product | None:
+def _product(graph: Graph, node: Node) -> _MatrixProduct | None:
     a = graph.types[node.inputs[0] or ""].shape
     b = graph.types[node.inputs[1] or ""].shape
     if isinstance(node.op, Gemm):
         (m, k), n = (a[::-1] if node.op.trans_a else a), b[0 if node.op.trans_b else 1]
         left = Matrix(1, m) if node.op.trans_a else Matrix(k, 1)
         right = Matrix(1, k) if node.op.trans_b else Matrix(n, 1)
-        return _Product(1, 1, m, n, k, left, right, Matrix(n, 1))
+        return _MatrixProduct(1, 1, m, n, k, left, right, Matrix(n, 1))
     m, k = (a[-2], a[-1]) if len(a) > 1 else (1, a[0])
     n = b[-1] if len(b) > 1 else 1
     left_batch, right_batch = a[:-2], b[:-2]
     left, right, product = Matrix(k, 1), Matrix(n, 1), Matrix(n, 1)
     if math.prod(right_batch) == 1:  # one right factor: the left ones are one tall matrix
-        return _Product(1, 1, math.prod(left_batch) * m, n, k, left, right, product)
+        return _MatrixProduct(1, 1, math.prod(left_batch) * m, n, k, left, right, product)
     batch = np.broadcast_shapes(left_batch, right_batch)
     steps = _batch_steps(batch, left_batch, m * k), _batch_steps(batch, right_batch, k * n)
     folded = _fold_batch(batch, *steps)
     if folded is None:
         return None
     (outer, inner), (a_steps, b_steps) = folded
-    return _Product(
+    return _MatrixProduct(
         outer, inner, m, n, k,
         dataclasses.replace(left, outer=a_steps[0], inner=a_steps[1]),
         dataclasses.replace(right, outer=b_steps[0], inner=b_steps[1]),
@@ -194,7 +194,7 @@ def plan_product(planning: Planning, node: Node) -> Alternatives:
 def place_product(lowering: Lowering, group: Group, choice: Choice) -> None:
     """a, packed b, bias or start, operands, y."""
     graph, node = lowering.graph, group.root
-    product: _Product = choice.detail
+    product: _MatrixProduct = choice.detail
     constant = graph.constants.get(node.inputs[1] or "")
     transposed = isinstance(node.op, Gemm) and node.op.trans_b
     stored = None
@@ -269,7 +269,7 @@ def _shortened(
     lowering: Lowering,
     group: Group,
     a: Pointer | Placed,
-    product: _Product,
+    product: _MatrixProduct,
     spec: GemmSpec,
     base: int,
 ) -> Pointer:

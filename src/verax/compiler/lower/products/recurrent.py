@@ -63,7 +63,7 @@ class Spot:
 
 
 @dataclasses.dataclass(frozen=True)
-class Value:
+class StepValue:
     """`expr` over what lies at `spots` (input i at spot i), [batch, columns]."""
 
     expr: Expr
@@ -71,7 +71,7 @@ class Value:
     columns: int
 
     @classmethod
-    def at(cls, spot: Spot, columns: int) -> Value:
+    def at(cls, spot: Spot, columns: int) -> StepValue:
         return cls(Input(0, spot.dtype), (spot,), columns)
 
     @property
@@ -116,7 +116,7 @@ class Emitting(StepOps[Any]):
             self.packed[full_key] = self.lowering.packed(pack())
         return self.packed[full_key]
 
-    def store(self, *targets_of_values: tuple[Value, Spot]) -> None:
+    def store(self, *targets_of_values: tuple[StepValue, Spot]) -> None:
         """Compute values of the same size into memory, in one loop."""
         exprs, spots = _merged([value for value, _ in targets_of_values])
         columns = targets_of_values[0][0].columns
@@ -132,24 +132,24 @@ class Emitting(StepOps[Any]):
     def bias(self, first: Any, second: Any) -> Bias:
         return Bias(first + second)
 
-    def take(self, x: Value, index: Any) -> Value:
+    def take(self, x: StepValue, index: Any) -> StepValue:
         """Columns alone; steps are taken by whoever runs them."""
         columns = index[-1]
         shifted_spots = tuple(s.at_offset(columns.start) for s in x.spots)
-        return Value(x.expr, shifted_spots, columns.stop - columns.start)
+        return StepValue(x.expr, shifted_spots, columns.stop - columns.start)
 
-    def product(self, x: Value, matrix: np.ndarray, start: Any) -> Value:
+    def product(self, x: StepValue, matrix: np.ndarray, start: Any) -> StepValue:
         if x.spot is None:
             target = self._fresh(x.columns)
             self.store((x, target))
-            x = Value.at(target, x.columns)
+            x = StepValue.at(target, x.columns)
         y = self._fresh(len(matrix))
         assert x.spot is not None
         self.multiply(x.spot, self.batch, matrix, start, y)
-        return Value.at(y, len(matrix))
+        return StepValue.at(y, len(matrix))
 
     def multiply(
-        self, x: Spot, rows: int, matrix: np.ndarray, start: Value | Bias, y: Spot
+        self, x: Spot, rows: int, matrix: np.ndarray, start: StepValue | Bias, y: Spot
     ) -> None:
         """y = start + x @ matrix.T, `rows` rows."""
         n, k = matrix.shape
@@ -167,43 +167,43 @@ class Emitting(StepOps[Any]):
         right = self._once(matrix, (schedule,), lambda: pack_b(matrix.T, spec, schedule))
         self.lowering.call(spec, [x.pointer, right, begin, y.pointer], self.label, schedule)
 
-    def _apply(self, primitive: str, *values: Value) -> Value:
+    def _apply(self, primitive: str, *values: StepValue) -> StepValue:
         exprs, spots = _merged(values)
-        return Value(self.arith.primitive(primitive, tuple(exprs)), spots, values[0].columns)
+        return StepValue(self.arith.primitive(primitive, tuple(exprs)), spots, values[0].columns)
 
-    def along(self, total: Value, vector: np.ndarray, x: Value) -> Value:
+    def along(self, total: StepValue, vector: np.ndarray, x: StepValue) -> StepValue:
         pointer = self._once(vector, ("row",), lambda: np.asarray(vector))
-        return self._apply("fma", Value.at(Spot(pointer, 0, self.dtype), len(vector)), x, total)
+        return self._apply("fma", StepValue.at(Spot(pointer, 0, self.dtype), len(vector)), x, total)
 
-    def mul(self, a: Value, b: Value) -> Value:
+    def mul(self, a: StepValue, b: StepValue) -> StepValue:
         return self._apply("mul", a, b)
 
-    def add(self, a: Value, b: Value) -> Value:
+    def add(self, a: StepValue, b: StepValue) -> StepValue:
         return self._apply("add", a, b)
 
-    def complement(self, a: Value) -> Value:
+    def complement(self, a: StepValue) -> StepValue:
         one = self.arith.const(1, self.dtype)
         return dataclasses.replace(a, expr=self.arith.sub(one, a.expr))
 
-    def blend(self, z: Value, a: Value, b: Value) -> Value:
+    def blend(self, z: StepValue, a: StepValue, b: StepValue) -> StepValue:
         return self.add(self.mul(self.complement(z), a), self.mul(z, b))
 
-    def curve(self, op: Elementwise, x: Value) -> Value:
+    def curve(self, op: Elementwise, x: StepValue) -> StepValue:
         expression = op.expression([self.dtype])
         assert expression is not None
         return dataclasses.replace(x, expr=compose(expression, {0: x.expr}))
 
-    def clip(self, x: Value, limit: float | None) -> Value:
+    def clip(self, x: StepValue, limit: float | None) -> StepValue:
         if limit is None:
             return x
         low, high = (self.arith.const(v, self.dtype) for v in (-limit, limit))
         return dataclasses.replace(x, expr=self.arith.min(self.arith.max(x.expr, low), high))
 
-    def choose(self, mask: Any, a: Value, b: Value | None) -> Value:
+    def choose(self, mask: Any, a: StepValue, b: StepValue | None) -> StepValue:
         raise NotImplementedError
 
 
-def _merged(values: Sequence[Value]) -> tuple[list[Expr], tuple[Spot, ...]]:
+def _merged(values: Sequence[StepValue]) -> tuple[list[Expr], tuple[Spot, ...]]:
     """The values' expressions over one list of spots."""
     spots = tuple(dict.fromkeys(s for v in values for s in v.spots))
     exprs = []
@@ -261,7 +261,7 @@ def place_recurrent(lowering: Lowering, group: Group, choice: Choice) -> None:
         sizes = [graph.types[v].shape[-1] for v in node.outputs[1:]]
         ends = [_state(op, placed, d, batch, n) for placed, n in zip(outputs[1:], sizes)]
         state = tuple(
-            Value.at(_state(op, placed, d, batch, n), n) for placed, n in zip(initial, sizes)
+            StepValue.at(_state(op, placed, d, batch, n), n) for placed, n in zip(initial, sizes)
         )
         order = range(steps)[::-1] if backwards else range(steps)
         for t in order:
@@ -270,7 +270,7 @@ def place_recurrent(lowering: Lowering, group: Group, choice: Choice) -> None:
                 gates = dataclasses.replace(input_gates.at_offset(t * rows), row=steps * rows)
             else:
                 gates = input_gates.at_offset(t * batch * rows)
-            new_state = op.step(work, own, Value.at(gates, rows), state)
+            new_state = op.step(work, own, StepValue.at(gates, rows), state)
             y = _step(op, outputs[0], t, d, steps, batch, sizes[0])
             # The output depends on the cell's new value, and may have another size (a projection).
             targets = [y, *ends[1:]]
@@ -279,7 +279,7 @@ def place_recurrent(lowering: Lowering, group: Group, choice: Choice) -> None:
             else:
                 for value, target in zip(new_state[::-1], targets[::-1]):
                     work.store((value, target))
-            state = tuple(Value.at(s, v.columns) for v, s in zip(new_state, targets))
+            state = tuple(StepValue.at(s, v.columns) for v, s in zip(new_state, targets))
         work.store((state[0], ends[0]))
 
 

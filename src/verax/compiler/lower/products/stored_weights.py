@@ -36,7 +36,7 @@ BYTES = (DType.int8, DType.uint8)
 
 
 @dataclasses.dataclass(frozen=True)
-class Factor:
+class StoredFactor:
     """numbers: (k, n), of the stored kind. tables: scales and zero points, (groups, n) each."""
 
     stored: Stored
@@ -44,7 +44,9 @@ class Factor:
     tables: tuple[np.ndarray, ...] = ()
 
 
-def stored_factor(lowering: Lowering, value: str, transposed: bool, rows: int) -> Factor | None:
+def stored_factor(
+    lowering: Lowering, value: str, transposed: bool, rows: int
+) -> StoredFactor | None:
     """The right factor `value` (turned: its rows are columns) of a product of so many rows, where
     it is kept in fewer bits; else None."""
     node = lowering.late.get(value)
@@ -59,11 +61,11 @@ def stored_factor(lowering: Lowering, value: str, transposed: bool, rows: int) -
         with np.errstate(all="ignore"):
             half = constant.astype(kind)
         if np.array_equal(half.astype(np.float32).view(np.uint32), constant.view(np.uint32)):
-            return Factor(Stored(kind.name), half.T if transposed else half)
+            return StoredFactor(Stored(kind.name), half.T if transposed else half)
     return None
 
 
-def _integers(graph: Graph, node: Node, transposed: bool) -> Factor | None:
+def _integers(graph: Graph, node: Node, transposed: bool) -> StoredFactor | None:
     """A DequantizeLinear whose scales belong to columns, or to groups of their rows."""
     op = node.op
     assert isinstance(op, DequantizeLinear)
@@ -100,10 +102,12 @@ def _integers(graph: Graph, node: Node, transposed: bool) -> Factor | None:
     scales = spread(scale)
     zeros = bool(points.any())
     tables = (scales, np.broadcast_to(points, scales.shape)) if zeros else (scales,)
-    return Factor(Stored(kind, group, zeros), numbers, tables)
+    return StoredFactor(Stored(kind, group, zeros), numbers, tables)
 
 
-def few_rows(lowering: Lowering, spec: GemmSpec, factor: Factor) -> tuple[RowsSpec, list[Pointer]]:
+def few_rows(
+    lowering: Lowering, spec: GemmSpec, factor: StoredFactor
+) -> tuple[RowsSpec, list[Pointer]]:
     """The kernel that multiplies while it reads, and the pointers of the factor."""
     rows = RowsSpec(spec, factor.stored)
     schedule = lowering.schedule(rows)
@@ -112,7 +116,7 @@ def few_rows(lowering: Lowering, spec: GemmSpec, factor: Factor) -> tuple[RowsSp
 
 
 def widened(
-    lowering: Lowering, spec: GemmSpec, factor: Factor, schedule: ConvSchedule, label: str
+    lowering: Lowering, spec: GemmSpec, factor: StoredFactor, schedule: ConvSchedule, label: str
 ) -> Pointer:
     """Panels of float32 for the ordinary kernel, made when the program runs."""
     panels = lowering.scratch(4 * known(spec.packed_elements))
@@ -123,7 +127,7 @@ def widened(
 
 
 def _pointers(
-    lowering: Lowering, spec: GemmSpec, factor: Factor, schedule: ConvSchedule
+    lowering: Lowering, spec: GemmSpec, factor: StoredFactor, schedule: ConvSchedule
 ) -> list[Pointer]:
     """The packed factor, its scales and its zero points, in rows of whole blocks of columns."""
     conv = spec.convolution()
