@@ -314,6 +314,6 @@ def test_weights_are_read_from_as_far_as_in_the_network(graph: Graph) -> None:
         one.close()
 
 
-def copies_of(stand: tuner.Stand) -> int:
+def copies_of(stand: tuner.KernelBench) -> int:
     pools: Sequence[Any] = list(stand._pools(stand.workload.schedule).values())
     return min(pool.count for pool in pools)
