@@ -255,7 +255,7 @@ def packed_factor(
     schedule: ConvSchedule,
     transposed: bool = False,
 ) -> Pointer:
-    """A constant right factor in panels. turned: its rows are the columns of the factor."""
+    """A constant right factor in panels. transposed: its rows are the columns of the factor."""
     conv = spec.convolution()
     nbytes = direct_elements(conv, schedule) * ELEMENT_SIZES[spec.types.weights]
 

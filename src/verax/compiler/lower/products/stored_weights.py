@@ -45,8 +45,8 @@ class Factor:
 
 
 def stored_factor(lowering: Lowering, value: str, transposed: bool, rows: int) -> Factor | None:
-    """The right factor `value` (turned: its rows are columns) of a product of so many rows, where
-    it is kept in fewer bits; else None."""
+    """The right factor `value` (transposed: its rows are columns) of a product of so many rows,
+    where it is kept in fewer bits; else None."""
     node = lowering.late.get(value)
     if node is not None:
         return _integers(lowering.graph, node, transposed)
