@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Cli, cli  # noqa: F401
 from verax.base.settings import Settings
-from verax.compiler.decide.steps import DIVIDE, STEPS
+from verax.compiler.decide.steps import DIVIDE, STEPS, DecisionKind
 from verax.compiler.example import example_of
 from verax.compiler.levels import FIRST_LEVEL, PIPELINE
 from verax.compiler.passes.base import Pass
@@ -73,7 +73,15 @@ def test_the_example_keeps_the_promise_of_its_class(step: Pass) -> None:
     assert verdict.kind in HELD[step.kind], verdict.reasons
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda s: s.name)
+@pytest.mark.parametrize("step", [s for s in STEPS if s.by_target], ids=lambda s: s.name)
+def test_a_decision_of_a_target_is_shown_in_types(step: DecisionKind) -> None:
+    found = example_of(step)
+    assert found is not None and len(found.notes) >= 1
+    narrow = "uint8" if "bytes" in step.name else "bfloat16"
+    assert found.after.count(f": {narrow}[") > found.before.count(f": {narrow}[")
+
+
+@pytest.mark.parametrize("step", [s for s in STEPS if not s.by_target], ids=lambda s: s.name)
 def test_a_decision_is_shown_in_kernels(step: object) -> None:
     found = example_of(step)  # type: ignore[arg-type]
     assert found is not None

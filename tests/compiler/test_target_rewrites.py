@@ -6,54 +6,22 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
 import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.decide.steps import STEPS, Decisions
+from verax.compiler.example import two_integer_convolutions, two_products
 from verax.compiler.kernels.target import Target
 from verax.compiler.levels import run_passes
 from verax.compiler.lower.lowering import kernel_calls
 from verax.compiler.lower.program import LoweredProgram, lower
-from verax.ir.graph import Builder, Graph
-from verax.ir.operator import REGISTRY
-from verax.ir.types import DType, TensorType
 
 TARGETS = {"store_in_bytes": "avx512vnni", "store_in_bfloat16": "avx512bf16"}
 STORED = {"store_in_bytes": "uint8 by int8", "store_in_bfloat16": "bfloat16 by bfloat16"}
 """What the kernels of such values are called in plans."""
 
 
-def integers() -> Graph:
-    """Two convolutions of bytes, one behind the other, quantized in between."""
-    rng, b = np.random.default_rng(1723), Builder("bytes")
-    h = b.input("x", TensorType(DType.float32, (2, 32, 7, 9)))
-    for channels, filters in ((32, 48), (48, 16)):
-        scale, zero = b.constant(np.array(0.05, np.float32)), b.constant(np.array(0, np.uint8))
-        q = b.add(REGISTRY["QuantizeLinear"](), [h, scale, zero])
-        w = b.constant(rng.integers(-20, 21, (filters, channels, 1, 1)).astype(np.int8))
-        ones = b.constant(np.full(filters, 0.01, np.float32))
-        h = b.add(
-            REGISTRY["Conv"](),
-            [
-                b.add(REGISTRY["DequantizeLinear"](), [q, scale, zero]),
-                b.add(REGISTRY["DequantizeLinear"](axis=0), [w, ones]),
-            ],
-        )
-    return b.graph([h])
-
-
-def floats() -> Graph:
-    """Two products with an even number of terms, one behind the other."""
-    rng, b = np.random.default_rng(1741), Builder("pairs")
-    h = b.input("x", TensorType(DType.float32, (37, 64)))
-    for terms, columns in ((64, 48), (48, 26)):
-        w = b.constant(rng.standard_normal((terms, columns)).astype(np.float32))
-        h = b.add(REGISTRY["MatMul"](), [b.add(REGISTRY["Relu"](), [h]), w])
-    return b.graph([h])
-
-
-GRAPHS = {"store_in_bytes": integers, "store_in_bfloat16": floats}
+GRAPHS = {"store_in_bytes": two_integer_convolutions, "store_in_bfloat16": two_products}
 
 
 def lowered(name: str, limit: int | None = None, **more: Any) -> LoweredProgram:

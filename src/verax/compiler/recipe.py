@@ -87,7 +87,7 @@ def follow(recipe: Recipe, settings: Settings) -> Settings:
 
 
 def require_same(required: Recipe, recipe: Recipe) -> None:
-    """Raise `CompileError` unless a program of `found` has the bits that `wanted` promises."""
+    """Raise `CompileError` unless a program of `recipe` has the bits that `required` promises."""
     apart = required.differs(recipe)
     if apart:
         raise CompileError(

@@ -61,7 +61,7 @@ def run_selected(
     selected: Collection[str],
     keep_exact: tuple[str, ...] = (),
 ) -> tuple[Graph, Trace]:
-    """Run a pass that does no rewrite but those whose ids are in `chosen`.
+    """Run a pass that does no rewrite but those whose ids are in `selected`.
 
     Raises `UsageError` when one cannot be left out without others that are wanted.
     """

@@ -142,7 +142,7 @@ def _closed(
     count = len(op.formal(graph.input_types(node)))
     outer_values = [v or "" for v in node.inputs[op.own_inputs :]]
     texts = {f: t for f in op.fields if (t := getattr(op, f))}
-    names: dict[str, dict[int, str]] = {}  # by body: place in `given` -> name inside
+    names: dict[str, dict[int, str]] = {}  # by body: index in `outer_values` -> name inside
     for field, text in texts.items():
         body, slots = bodies.get(field), dict(enumerate(body_of(text).inputs[count:]))
         if body is None:

@@ -25,7 +25,7 @@ from verax.ops.sums.reduction import Reduction
 
 @dataclass(frozen=True)
 class _Inputs:
-    """The inputs of a node, some of which hold the whole batch. whole: its size; mine: which."""
+    """The inputs of a node, some of which hold the whole batch. batch: its size; mine: which."""
 
     graph: Graph
     node: Node

@@ -54,7 +54,7 @@ def _rewritten(expr: Expr, rule: Callable[[Apply], Expr]) -> Expr:
 
 
 class _Shortener:
-    """inputs: their bounds. known: what each expression can be, None where that is not known."""
+    """inputs: their bounds. computed: what each expression can be, None where that is not known."""
 
     def __init__(self, inputs: Mapping[int, Bounds]) -> None:
         self.inputs = inputs

@@ -27,7 +27,7 @@ class Decided:
     """Where the values of a graph shall lie.
 
     blocked: values that are made blocked and stay so; row_major: those that could and do not.
-    borders: zeros that readers of a value in a layout want around it. parts: values that are made
+    borders: zeros that readers of a value in a layout want around it. result_slices: values made
     in their place in a blocked concatenation: its result, and the first block there.
     """
 

@@ -168,7 +168,7 @@ def _calls(
     inputs: Sequence[str | Placed],
     outputs: Sequence[Placed],
 ) -> tuple[Native, ...]:
-    """The calls of a body on values of the program, or what lies in places, writing to `places`."""
+    """The calls of a body on `inputs` (values or what is placed), writing to `outputs`."""
     graph = body.graph
     inner = lowering.inside(graph, body.plan)
     at: dict[Buffer, Placed] = {}

@@ -69,7 +69,7 @@ class CountedCall:
 
 @dataclasses.dataclass(frozen=True)
 class BranchCall:
-    """One of two lists of calls, by a bool in memory. Where nothing may be done, `then` or `other`
+    """One of two lists of calls, by a bool in memory. Where nothing may be done, `then` or `orelse`
     is None and `flag` is set."""
 
     condition: Pointer
@@ -81,9 +81,9 @@ class BranchCall:
 
 @dataclasses.dataclass(frozen=True)
 class LoopCall:
-    """Calls that are repeated: at most `limit` (int64) and `most` times, as long as `going` (bool)
-    is true after a run and `first` before all. `number` (int64) counts. `flag` is set when it is
-    not done after `most` runs."""
+    """Calls that are repeated: at most `limit` (int64) and `max_trips` times, as long as `going`
+    (bool) is true after a run and `first` before all. `trip_index` (int64) counts the runs. `flag`
+    is set when the loop is not done after `max_trips` runs."""
 
     limit: Pointer | None
     first: Pointer | None
@@ -116,8 +116,8 @@ class Lowering:
         """tuned: the schedule that measuring found for a spec; None for those chosen by rule.
 
         place_plan(lowering, plan): gives every step of a plan its calls; set by `program`, as it
-        knows all rules. Where the graph is that of a part of a batch, `whole` is that of all of it,
-        and it is run `parts` times."""
+        knows all rules. Where the graph is that of a chunk of a batch, `full_graph` is that of
+        all of it, and the chunk's program is run `chunk_count` times."""
         self.graph, self.target, self.settings = graph, target, settings
         self.full_graph, self.chunk_count = graph, 1
         self._tuned = tuned
@@ -291,7 +291,7 @@ class Lowering:
         """What `pack` will make of `source`, `nbytes` of it, when the weights are laid out: then
         LLVM is at work beside it, and no second copy of all weights is held.
 
-        how: with `source` alone it decides what is made.
+        packing: decides the packed content together with `source`.
         """
         if nbytes < LATER_BYTES:
             return self.packed(pack())
@@ -345,7 +345,7 @@ class Lowering:
             self.call(spec, (source, target), label)
 
     def reference(self, node: Node, reason: str) -> None:
-        """Run `node` by its meaning, in Python, because of `why`."""
+        """Append a call of the node's reference in Python; `reason`: why it has no kernel."""
         inputs: list[Placed | Dynamic | None] = []
         for value in node.inputs:
             if value is None:

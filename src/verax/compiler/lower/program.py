@@ -74,8 +74,8 @@ from verax.runtime.image import Image
 @dataclasses.dataclass(frozen=True)
 class LoweredProgram:
     """The image of a program and what to tell people about it. graph: what was lowered, whose
-    nodes steps on the reference count, and which is run for `parts` parts of the batch. kernels: by
-    number of the step. trace: the decisions that were made (`decide.steps`)."""
+    nodes steps on the reference count, and which is run for `chunk_count` parts of the batch.
+    kernels: by index of the step. trace: the decisions that were made (`decide.steps`)."""
 
     graph: Graph
     image: Image

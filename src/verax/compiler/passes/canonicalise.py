@@ -67,7 +67,7 @@ def example() -> Graph:
 
 
 class _Canonical:
-    """`made`: the node that defines each NEW value."""
+    """`producers`: the node that defines each NEW value."""
 
     def __init__(self, graph: Graph, limit: int | None) -> None:
         self.graph = graph

@@ -54,7 +54,7 @@ class PatternMatch:
 
 
 class Pattern(Protocol):
-    """Something to look for. `match` gives every way in which `value` is that, given `found`.
+    """Something to look for. `match` yields every match at `value` that extends `prior`.
 
     Two patterns are equal when they are one object: those are the factors that Pow may stand for.
     """

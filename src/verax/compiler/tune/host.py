@@ -33,8 +33,8 @@ class Host:
         return Host(target_text, name, family, cache_sizes(), threads, code_digest())
 
     def unlike(self, measured_on: Host) -> str:
-        """In what a measurement of `other` is not one for this host though it is of its family, in
-        words; "another machine" if it is not, "" if it is exactly for this one."""
+        """How `measured_on` differs from this host of the same family, as a message; ANOTHER for
+        another family, "" for exactly this host."""
         if (self.target, self.family) != (measured_on.target, measured_on.family):
             return ANOTHER
         if (self.processor, self.caches) != (measured_on.processor, measured_on.caches):

@@ -59,7 +59,7 @@ def write_borders(
 
 
 def write_border(lowering: Lowering, placed: Placed, fill: int) -> None:
-    """Have the border of a value of integers hold `number`, in every run."""
+    """Append the steps that fill the border of an integer value with `fill` in every run."""
     kind = placed.physical.geometry
     assert kind is not None, "a value with a border"
     placed.buffer.geometry = None

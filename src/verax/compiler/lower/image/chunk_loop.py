@@ -13,9 +13,9 @@ from verax.runtime.image import CTX_ARRAYS
 def emit_chunk_loop(
     module: ModuleBuilder, segments: Sequence[ir.Function], steps: Sequence[int], chunk_count: int
 ) -> str:
-    """Write the function that calls `segments`, in order, `parts` times; returns its name.
+    """Write the function that calls `segments`, in order, `chunk_count` times; returns its name.
 
-    steps: bytes from a part to the next in each of the callers' arrays, whose addresses it hands
+    steps: bytes from a chunk to the next in each of the callers' arrays, whose addresses it hands
     on in a table of its own: that of whoever called it stays as it is.
     """
     name = f"segment_{len(segments)}"

@@ -133,7 +133,7 @@ def link_objects(objects: Sequence[tuple[bytes, Mapping[str, str]]]) -> bytes:
 def _placed(
     obj: _LinkedObject, sections: dict[tuple[object, ...], _Section]
 ) -> dict[int, tuple[_Section, int]]:
-    """By number of a section of `part`, the section of the result and where its content begins."""
+    """By index of a section of `obj`, the section of the result and where its content begins."""
     section_map: dict[int, tuple[_Section, int]] = {}
     for index, header in enumerate(obj.sections):
         if header["type"] in _TABLES:

@@ -18,9 +18,9 @@ def centred(weights: np.ndarray, zero: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class WeightFacts:
-    """lowest, highest: of the centred weights, 0 if there are none. most: the largest sum of a
-    filter's, in size. share: of neighbouring channels that are a safe pair (`safe_share`), 0 where
-    they do not fit into signed bytes or not into blocks."""
+    """lowest, highest: of the centered weights, 0 if there are none. max_sum: the largest sum of
+    a filter's magnitudes. share: of neighboring channels that are a safe pair (`safe_share`), 0
+    where they do not fit into signed bytes or not into blocks."""
 
     lowest: int
     highest: int

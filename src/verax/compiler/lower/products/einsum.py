@@ -259,7 +259,7 @@ class _EinsumProduct:
     def emit(
         self, inputs: Sequence[_Tensor], constants: Sequence[np.ndarray | None], output: _Tensor
     ) -> None:
-        """The calls. given: the inputs' values where they are constants."""
+        """Append the calls. constants: the inputs' values where they are constants."""
         arrangement = self.arrangement
         rows, columns = arrangement.rows, arrangement.columns
         left, right = inputs[::-1] if arrangement.swapped else inputs

@@ -30,7 +30,12 @@ from verax.compiler.kernels.sizes import known
 from verax.compiler.lower.bf16_inputs import product_inputs, reads_pairs
 from verax.compiler.lower.integer.uint8_storage import starting_sums, subtracted
 from verax.compiler.lower.lowering import Lowering
-from verax.compiler.lower.products.stored_weights import few_rows, stored_factor, widened
+from verax.compiler.lower.products.stored_weights import (
+    few_rows,
+    stored_factor,
+    stored_kernel,
+    widened,
+)
 from verax.compiler.lower.storage import Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
@@ -185,9 +190,12 @@ def plan_product(planning: Planning, node: Node) -> Alternatives:
         scaled = node.op.beta != 1 and third not in graph.constants
         if scaled or node.op.alpha != 1:
             return NoKernel("a third matrix with alpha, or with beta when it is computed")
-    return planning.refused(node, GemmSpec, PackSpec) or (
-        Choice("product", takes_epilogue=True, detail=_product(graph, node)),
-    )
+    product = _product(graph, node)
+    stored = None if product is None else stored_kernel(graph, node.inputs[1] or "", product.m)
+    refused = planning.refused(node, GemmSpec, PackSpec)
+    if refused is None and stored is not None:
+        refused = planning.refused_names([stored[0]], stored[1])
+    return refused or (Choice("product", takes_epilogue=True, detail=product),)
 
 
 @plans(MatMul, Gemm, plan=plan_product, fits=fits)
@@ -255,7 +263,7 @@ def packed_factor(
     schedule: ConvSchedule,
     transposed: bool = False,
 ) -> Pointer:
-    """A constant right factor in panels. turned: its rows are the columns of the factor."""
+    """A constant right factor in panels. transposed: its rows are the columns of the factor."""
     conv = spec.convolution()
     nbytes = direct_elements(conv, schedule) * ELEMENT_SIZES[spec.types.weights]
 

@@ -44,11 +44,23 @@ class StoredFactor:
     tables: tuple[np.ndarray, ...] = ()
 
 
+def stored_kernel(graph: Graph, value: str, rows: int) -> tuple[str, type] | None:
+    """The element type of a right factor that the network stores as dequantized integers, and the
+    type of spec that reads it in a product of so many rows; None for any other value."""
+    node = graph.producers.get(value)
+    if node is None or not isinstance(node.op, DequantizeLinear):
+        return None
+    whole = graph.constants.get(node.inputs[0] or "")
+    if whole is None or DType.of(whole) not in BYTES:
+        return None
+    return str(DType.of(whole)), RowsSpec if rows <= MOST_ROWS else WidenSpec
+
+
 def stored_factor(
     lowering: Lowering, value: str, transposed: bool, rows: int
 ) -> StoredFactor | None:
-    """The right factor `value` (turned: its rows are columns) of a product of so many rows, where
-    it is kept in fewer bits; else None."""
+    """The right factor `value` (transposed: its rows are columns) of a product of so many rows,
+    where it is kept in fewer bits; else None."""
     node = lowering.late.get(value)
     if node is not None:
         return _integers(lowering.graph, node, transposed)

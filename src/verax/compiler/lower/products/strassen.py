@@ -86,7 +86,7 @@ def multiply(
 ) -> None:
     """For each of `pieces` what scales and adds up quarters of its factor, then the kernel.
 
-    weights: the right factor [k, n], or where it is `turned` filters [n, k, ...] of one position.
+    weights: the right factor [k, n], or, where `transposed`, filters [n, k, ...] of one position.
     """
     schedule = lowering.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
