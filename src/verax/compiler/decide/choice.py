@@ -43,8 +43,9 @@ class Choice:
     inputs: (index, layout, zero borders) of inputs that the kernel wants in a certain layout; the
     others are read row-major. output: the layout of the first output, of all of them if
     `every_output`; None where either serves, then the operands decide. takes_epilogue: elementwise
-    nodes can be computed where the result is written. detail: what the rule worked out and placing
-    needs, such as a spec without strides; it follows from the graph.
+    nodes can be computed where the result is written. spec: the type of spec whose kernel does
+    that, which has to know the element types of their operands. detail: what the rule worked out
+    and placing needs, such as a spec without strides; it follows from the graph.
 
     An alternative is taken only if these hold: blocked_inputs, row_major_inputs: indices of inputs
     that are, or are not, made in blocks; blocked_readers: everything that reads the output wants
@@ -56,6 +57,7 @@ class Choice:
     output: Layout | None = None
     every_output: bool = False
     takes_epilogue: bool = False
+    spec: type | None = None
     blocked_inputs: tuple[int, ...] = ()
     row_major_inputs: tuple[int, ...] = ()
     blocked_readers: bool = False

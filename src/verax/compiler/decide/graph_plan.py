@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from verax.compiler.decide.choice import MOVING, RULES, Choice, NoKernel, Planning
 from verax.compiler.decide.epilogues import is_per_channel
-from verax.compiler.decide.expressions import Operand, is_elementwise, operands
+from verax.compiler.decide.expressions import Operand, chain_expr, is_elementwise, operands
 from verax.compiler.decide.fusion import Group, group_nodes
 from verax.compiler.decide.layouts import Decided, Layout, can_block, widest
 from verax.compiler.decide.steps import BLOCK, Decisions
@@ -70,13 +70,26 @@ def plan_graph(planning: Planning) -> GraphPlan:
     for group in group_nodes(planning.graph, takes_epilogue, joins, decisions):
         choice = _choose(planning, layouts, group)
         _record_layouts(layouts, group, choice, decisions)
-        if isinstance(choice, NoKernel) and group.fused:  # some of the nodes may have one
+        split = isinstance(choice, NoKernel) or _is_epilogue_refused(planning, group, choice)
+        if split and group.fused:  # some of the nodes may have a kernel
             steps += [
                 PlannedStep(one, _choose(planning, layouts, one)) for one in map(Group, group.nodes)
             ]
         else:
             steps.append(PlannedStep(group, choice))
     return GraphPlan(tuple(steps), layouts)
+
+
+def _is_epilogue_refused(planning: Planning, group: Group, choice: Choice) -> bool:
+    """True if the kernel does not know the element type of an operand of the fused nodes."""
+    if not group.fused or choice.spec is None:
+        return False
+    chain = chain_expr(planning.graph, group.fused, [group.root.outputs[0]])
+    types = planning.graph.types
+    names = [
+        str(types[o].dtype) if isinstance(o, str) else o.dtype.name for o in chain.operands[1:]
+    ]
+    return planning.refused_names([*names, chain.expr.dtype], choice.spec) is not None
 
 
 def _choose(planning: Planning, layouts: Decided, group: Group) -> Choice | NoKernel:

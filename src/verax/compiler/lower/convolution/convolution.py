@@ -90,7 +90,13 @@ def plan_convolution(planning: Planning, node: Node) -> Alternatives:
             "larger than what they surround"
         )
     return planning.refused(node, ConvSpec) or (
-        Choice("convolution", ((0, *layout_and_pads),), output=Layout.blocked, takes_epilogue=True),
+        Choice(
+            "convolution",
+            ((0, *layout_and_pads),),
+            output=Layout.blocked,
+            takes_epilogue=True,
+            spec=ConvSpec,
+        ),
     )
 
 

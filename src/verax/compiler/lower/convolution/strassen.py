@@ -41,7 +41,7 @@ def plan_strassen(planning: Planning, node: Node) -> Alternatives:
     no_border = ((0, 0),) * (planning.graph.types[node.inputs[0] or ""].rank - 2)
     data = (0, Layout.blocked, no_border)
     return planning.refused(node, StrassenSpec, LoopSpec) or (
-        Choice("Strassen", (data,), output=Layout.blocked, takes_epilogue=True),
+        Choice("Strassen", (data,), output=Layout.blocked, takes_epilogue=True, spec=StrassenSpec),
     )
 
 

@@ -83,7 +83,9 @@ def plan_winograd(planning: Planning, node: Node) -> Alternatives:
     data = (0, Layout.blocked, pads)
     kernels = WinogradScales, WinogradInput, ConvSpec, WinogradOutput
     return planning.refused(node, *kernels) or (
-        Choice("Winograd", (data,), output=Layout.blocked, takes_epilogue=True),
+        Choice(
+            "Winograd", (data,), output=Layout.blocked, takes_epilogue=True, spec=WinogradOutput
+        ),
     )
 
 

@@ -266,7 +266,11 @@ def plan_integer_convolution(planning: Planning, node: Node) -> Alternatives:
         inputs = ((0, Layout.pixels, ((0, 0),) * len(pads)),)
     scheme = _Scheme(tile, pads, beside_in, in_bytes, base)
     name = "integer Winograd" if tile else "integer convolution"
-    return (Choice(name, inputs, output=Layout.blocked, takes_epilogue=True, detail=scheme),)
+    return (
+        Choice(
+            name, inputs, output=Layout.blocked, takes_epilogue=True, spec=ConvSpec, detail=scheme
+        ),
+    )
 
 
 def _is_ready(graph: Graph, node: Node) -> bool:

@@ -196,7 +196,10 @@ def plan_einsum(planning: Planning, node: Node) -> Alternatives:
     fuses = product.in_place and len(product.columns) == 1
     return (
         Choice(
-            "product", takes_epilogue=fuses, detail=dataclasses.replace(labels, product=product)
+            "product",
+            takes_epilogue=fuses,
+            spec=GemmSpec,
+            detail=dataclasses.replace(labels, product=product),
         ),
     )
 

@@ -195,7 +195,7 @@ def plan_product(planning: Planning, node: Node) -> Alternatives:
     refused = planning.refused(node, GemmSpec, PackSpec)
     if refused is None and stored is not None:
         refused = planning.refused_names([stored[0]], stored[1])
-    return refused or (Choice("product", takes_epilogue=True, detail=product),)
+    return refused or (Choice("product", takes_epilogue=True, spec=GemmSpec, detail=product),)
 
 
 @plans(MatMul, Gemm, plan=plan_product, fits=fits)

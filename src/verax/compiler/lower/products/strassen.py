@@ -42,7 +42,7 @@ def plan_strassen(planning: Planning, node: Node) -> Alternatives:
     if not is_compiled(planning.graph, node):
         return NoKernel("it needs known sizes and constant weights of a multiple of 32 columns")
     return planning.refused(node, StrassenSpec, LoopSpec) or (
-        Choice("Strassen", takes_epilogue=True),
+        Choice("Strassen", takes_epilogue=True, spec=StrassenSpec),
     )
 
 
