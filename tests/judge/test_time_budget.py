@@ -13,7 +13,7 @@ from tests.faults.planted import Planted, on_output, small_network
 from verax.base import deadline
 from verax.base.deadline import OutOfTime, clock, clocked, require_time
 from verax.judge import check
-from verax.judge.regions import region
+from verax.judge.regions import power, region
 from verax.records.verdict import Kind
 
 
@@ -79,7 +79,7 @@ def test_power_that_was_not_measured_proves_nothing(monkeypatch: pytest.MonkeyPa
         raise OutOfTime("the 5 s that judging may take were over (--timeout)")
 
     assert check(small_network(), Planted(), seed=4, watch=False).kind is Kind.rounding
-    monkeypatch.setattr(region, "reaches", late)
+    monkeypatch.setattr(power, "reaches", late)
     found = check(small_network(), Planted(), seed=4, watch=False)
     assert found.kind is Kind.undecided, found.reasons
     assert any("whether the check is blind" in r for r in found.reasons)
