@@ -49,7 +49,16 @@ BLOCKS = (
     Block(
         "Subjects",
         "implementations that are judged, ours among them",
-        ("runners", "bench", "campaign", "repro", "certified", "exchanged", "verified_conversion"),
+        (
+            "runners",
+            "by_value",
+            "bench",
+            "campaign",
+            "repro",
+            "certified",
+            "exchanged",
+            "verified_conversion",
+        ),
         "#e4e0f5",
     ),
     Block("Files", "formats, in and out", ("frontends", "export", "onnx_format"), "#f6efc9"),
@@ -70,7 +79,7 @@ BLOCKS = (
     Block(
         "Judge",
         "verdicts, by meaning alone",
-        ("judge", "evaluation", "by_value", "images", "replay"),
+        ("judge", "evaluation", "images", "replay"),
         "#dcefdc",
     ),
     Block(

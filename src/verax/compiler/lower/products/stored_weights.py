@@ -50,10 +50,10 @@ def stored_kernel(graph: Graph, value: str, rows: int) -> tuple[str, type] | Non
     node = graph.producers.get(value)
     if node is None or not isinstance(node.op, DequantizeLinear):
         return None
-    whole = graph.constants.get(node.inputs[0] or "")
-    if whole is None or DType.of(whole) not in BYTES:
+    integers = graph.constants.get(node.inputs[0] or "")
+    if integers is None or DType.of(integers) not in BYTES:
         return None
-    return str(DType.of(whole)), RowsSpec if rows <= MOST_ROWS else WidenSpec
+    return str(DType.of(integers)), RowsSpec if rows <= MOST_ROWS else WidenSpec
 
 
 def stored_factor(
