@@ -52,15 +52,17 @@ class ByValueRunner(Named):
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        pairing = self._paired(graph, inputs)
+        pairing, arrays = self._fed(graph, inputs)
         asked = [pairing.inner[v][0] for v in keep or () if v in pairing.inner]
-        given = self._given(graph, inputs)
-        return pairing.read(self.runner.run(self.second, given, asked or None))
+        return pairing.read(self.runner.run(self.second, arrays, asked or None))
 
-    def _given(self, graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Inputs of the second network."""
+    def _fed(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray]
+    ) -> tuple[Pairing, dict[str, np.ndarray]]:
+        """How the two networks correspond, and the inputs of the second."""
+        pairing = self._paired(graph, inputs)
         named = {v: np.asarray(inputs[v]) for v in graph.inputs}
-        return self._paired(graph, inputs).feed(self.second, named)
+        return pairing, pairing.feed(self.second, named)
 
     def _paired(self, graph: Graph, inputs: Mapping[str, np.ndarray]) -> Pairing:
         """Made once for a network and its inputs' shapes."""
@@ -86,7 +88,7 @@ class SelectiveByValueRunner(ByValueRunner):
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, Runner]]:
         """As `judge.protocol.Optimising.optimisations`."""
-        found = self._selective.optimisations(self.second, self._given(graph, inputs))
+        found = self._selective.optimisations(self.second, self._fed(graph, inputs)[1])
         return [(name, self._of(runner)) for name, runner in found]
 
     def with_steps(self, names: Sequence[str]) -> SelectiveByValueRunner:
@@ -95,7 +97,7 @@ class SelectiveByValueRunner(ByValueRunner):
 
     def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], number: int) -> Step:
         """As `judge.protocol.Selective.step`."""
-        return self._selective.step(self.second, self._given(graph, inputs), number)
+        return self._selective.step(self.second, self._fed(graph, inputs)[1], number)
 
     def with_passes(self, options: PassOptions) -> SelectiveByValueRunner:
         """As `runners.passes.Configurable.with_passes`."""

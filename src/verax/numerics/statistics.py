@@ -170,6 +170,9 @@ ORDERS_WORTH = 16.0
 """T under a rival meaning up to which real orders of summation are tried for it."""
 RECOVERED = 5.0
 """Multiple of its own standard error above which a correction of a parameter is believed."""
+SHARED_ERROR = 2.0**-10
+"""Share of the largest correction, in standard errors, below which another is believed no more:
+what all elements share (the error of a sum before them) is no noise."""
 
 
 @dataclass(frozen=True)

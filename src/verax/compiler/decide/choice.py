@@ -83,8 +83,8 @@ class Planning:
     """The graph that is planned, the target, what may be decided, and the alternatives of every
     node that was asked for, each computed once.
 
-    rewrite(graph, decisions): what becomes of a graph for the target before it is planned. `graph`
-    is given as it is and rewritten here, and so are bodies of branches and loops.
+    rewrite(graph, target, decisions): what becomes of a graph before it is planned. `graph` is
+    given as it is and rewritten here, and so are bodies of branches and loops.
     """
 
     def __init__(
@@ -92,9 +92,11 @@ class Planning:
         graph: Graph,
         target: Target,
         decisions: Decisions,
-        rewrite: Callable[[Graph, Decisions], Graph] = lambda graph, decisions: graph,
+        rewrite: Callable[[Graph, Target, Decisions], Graph] = lambda graph, *_: graph,
     ) -> None:
-        self.graph, self.target, self.decisions = rewrite(graph, decisions), target, decisions
+        self.graph, self.target, self.decisions = (
+            rewrite(graph, target, decisions), target, decisions,
+        )  # fmt: skip
         self._rewrite = rewrite
         self._alternatives: dict[int, Alternatives] = {}
 

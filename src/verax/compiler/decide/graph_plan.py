@@ -96,15 +96,8 @@ def _choose(planning: Planning, layouts: Decided, group: Group) -> Choice | NoKe
     """The first alternative that the layouts decided so far admit."""
     graph, root = planning.graph, group.root
     if not is_elementwise(graph, root):
-        alternatives = planning.alternatives(root)
-        if isinstance(alternatives, NoKernel):
-            return alternatives
-        return next(
-            c
-            for c in alternatives
-            if _is_possible(planning, layouts, root, c) and not (c.alone and group.fused)
-        )
-    types = [t for n in group.nodes for t in (*graph.input_types(n), *graph.output_types(n)) if t]
+        return _first_possible(planning, layouts, root, has_epilogue=bool(group.fused))
+    types = _types(graph, group)
     if not all(t.is_static for t in types):
         return NoKernel(MOVING)
     if any(0 in graph.types[v].shape for n in group.nodes for v in n.outputs):
@@ -116,6 +109,26 @@ def _choose(planning: Planning, layouts: Decided, group: Group) -> Choice | NoKe
     if isinstance(root.op, DequantizeLinear) and fixed and not group.fused:
         return LOOP if group.output in graph.outputs else STORED
     return LOOP
+
+
+def _types(graph: Graph, group: Group) -> list[TensorType]:
+    """Types of all that the nodes of a group read and compute."""
+    types = (t for n in group.nodes for t in (*graph.input_types(n), *graph.output_types(n)))
+    return [t for t in types if t is not None]
+
+
+def _first_possible(
+    planning: Planning, layouts: Decided, node: Node, has_epilogue: bool = False
+) -> Choice | NoKernel:
+    """The first alternative of a node whose conditions hold now."""
+    alternatives = planning.alternatives(node)
+    if isinstance(alternatives, NoKernel):
+        return alternatives
+    return next(
+        c
+        for c in alternatives
+        if not (c.alone and has_epilogue) and _is_possible(planning, layouts, node, c)
+    )
 
 
 def _is_possible(planning: Planning, layouts: Decided, node: Node, choice: Choice) -> bool:
@@ -132,8 +145,9 @@ def _readers_want_blocks(planning: Planning, layouts: Decided, node: Node) -> bo
     """True if everything that reads a node's output wants it in blocks, and something does."""
     graph, value = planning.graph, node.outputs[0]
     readers = graph.consumers.get(value, ())
-    all_want_blocks = all(_wants_blocks(planning, layouts, reader, value) for reader in readers)
-    return bool(readers) and value not in graph.outputs and all_want_blocks
+    if not readers or value in graph.outputs:
+        return False
+    return all(_wants_blocks(planning, layouts, reader, value) for reader in readers)
 
 
 def _wants_blocks(planning: Planning, layouts: Decided, reader: Node, value: str) -> bool:
@@ -146,9 +160,11 @@ def _wants_blocks(planning: Planning, layouts: Decided, reader: Node, value: str
             graph.types[v].dims == shape and _is_made_in_blocks(planning, layouts, v)
             for v in operands
         )
-    choice = _expected(planning, layouts, reader)
+    choice = _first_possible(planning, layouts, reader)
     indices = [i for i, v in enumerate(reader.inputs) if v == value]
-    return choice is not None and all(choice.layout_of(i) is Layout.blocked for i in indices)
+    return isinstance(choice, Choice) and all(
+        choice.layout_of(i) is Layout.blocked for i in indices
+    )
 
 
 def _is_made_in_blocks(planning: Planning, layouts: Decided, value: str) -> bool:
@@ -156,20 +172,10 @@ def _is_made_in_blocks(planning: Planning, layouts: Decided, value: str) -> bool
     if value in layouts.blocked:
         return True
     node = planning.graph.producers.get(value)
-    if node is None or isinstance(node.op, Transpose):
+    if node is None or isinstance(node.op, Transpose) or is_elementwise(planning.graph, node):
         return False
-    choice = _expected(planning, layouts, node)
-    return choice is not None and choice.output is Layout.blocked
-
-
-def _expected(planning: Planning, layouts: Decided, node: Node) -> Choice | None:
-    """What a node that is not planned yet would choose now."""
-    if is_elementwise(planning.graph, node):
-        return None
-    alternatives = planning.alternatives(node)
-    if isinstance(alternatives, NoKernel):
-        return None
-    return next((c for c in alternatives if _is_possible(planning, layouts, node, c)), None)
+    choice = _first_possible(planning, layouts, node)
+    return isinstance(choice, Choice) and choice.output is Layout.blocked
 
 
 def _record_layouts(
@@ -202,9 +208,8 @@ def _prefers_blocked(layouts: Decided, group: Group) -> bool:
     """True if a chain is better computed in the blocked layout: one operand comes blocked already
     and the others can be read so."""
     graph = layouts.graph
-    types = [t for n in group.nodes for t in (*graph.input_types(n), *graph.output_types(n)) if t]
     output = graph.types[group.output]
-    if not all(t.is_static for t in types) or not can_block(output):
+    if not all(t.is_static for t in _types(graph, group)) or not can_block(output):
         return False
     inner = {v for n in group.nodes for v in n.outputs}
     read = [

@@ -103,7 +103,7 @@ def lower(
     """
     decisions = decisions or Decisions()
     of_part = _lowered_for_part(graph, target, settings, decisions, tuned)
-    own, lowering = of_part or _lowered(graph, target, settings, decisions, tuned)
+    lowering = of_part or _lowered(graph, target, settings, decisions, tuned)
     image, kernels = build_image(lowering, separate)
     steps = tuple(lowering.steps)
     lines = tuple(_line(i, step, kernels.get(i)) for i, step in enumerate(steps))
@@ -114,7 +114,7 @@ def lower(
     on_reference = tuple(s.label for s in steps if isinstance(s, ReferenceCall))
     trace = Trace({v: v for v in walk_values(graph)}, numbered(decisions.records))
     return LoweredProgram(
-        own, image, lines, on_reference, steps, kernels, trace, lowering.chunk_count
+        lowering.graph, image, lines, on_reference, steps, kernels, trace, lowering.chunk_count
     )
 
 
@@ -124,7 +124,7 @@ def _lowered_for_part(
     settings: Settings,
     decisions: Decisions,
     tuned: ScheduleOf | None,
-) -> tuple[Graph, Lowering] | None:
+) -> Lowering | None:
     """A part of the batch, where that is faster and kernels take all of it."""
     if not decisions.runs(DIVIDE):
         return None
@@ -134,12 +134,12 @@ def _lowered_for_part(
     smaller, words = divided(graph, images), f"{images} of {batch} images at a time"
     if smaller is None or not decisions.allows(DIVIDE, words, "batch", graph.inputs):
         return None
-    own, lowering = _lowered(smaller, target, settings, decisions, tuned)
+    lowering = _lowered(smaller, target, settings, decisions, tuned)
     if not all(isinstance(step, Native) for step in lowering.steps):
         del decisions.records[before:]
         return None
     lowering.full_graph, lowering.chunk_count = graph, batch // images
-    return own, lowering
+    return lowering
 
 
 def _lowered(
@@ -148,16 +148,13 @@ def _lowered(
     settings: Settings,
     decisions: Decisions,
     tuned: ScheduleOf | None,
-) -> tuple[Graph, Lowering]:
-    def rewrite(graph: Graph, decisions: Decisions) -> Graph:
-        return rewrite_for_target(graph, target, decisions)
-
-    planning = Planning(graph, target, decisions, rewrite)
+) -> Lowering:
+    planning = Planning(graph, target, decisions, rewrite_for_target)
     plan = plan_graph(planning)
     lowering = Lowering(planning.graph, target, settings, tuned)
     lowering.place_plan = _place_plan
     _place_plan(lowering, plan)
-    return planning.graph, lowering
+    return lowering
 
 
 def _place_plan(lowering: Lowering, plan: GraphPlan) -> None:

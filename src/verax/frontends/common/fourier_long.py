@@ -7,6 +7,8 @@ a convolution with a chirp (Bluestein), which transforms of a power of two compu
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from verax.frontends.common.context import Conversion
@@ -16,7 +18,6 @@ from verax.frontends.common.fourier_matrix import (
     is_one_product,
     product,
     put_back,
-    split,
 )
 
 
@@ -81,6 +82,12 @@ def _mirrored(c: Conversion, x: tuple[str, str], axis: int, size: int) -> tuple[
     )
 
 
+def _split(size: int) -> tuple[int, int] | None:
+    """The factors of a size that are nearest to each other; None for a prime."""
+    small = next(d for d in range(math.isqrt(size), 0, -1) if size % d == 0)
+    return None if small == 1 else (small, size // small)
+
+
 def _of_rows(c: Conversion, x: Parts, size: int, sign: int) -> tuple[str, str]:
     """Along the last axis, of `size` elements."""
     rank = c.rank(x[0])
@@ -88,7 +95,7 @@ def _of_rows(c: Conversion, x: Parts, size: int, sign: int) -> tuple[str, str]:
         re, im = product(c, x, rank - 1, size, size, size, sign)
         assert im is not None
         return re, im
-    factors = split(size)
+    factors = _split(size)
     if factors is None:
         return _by_chirps(c, x, size, sign)
     first, second = factors

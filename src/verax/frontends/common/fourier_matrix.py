@@ -6,8 +6,6 @@ numbers that are transformed.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from verax.frontends.common.context import Conversion
@@ -18,12 +16,6 @@ faster from 256 on and err less; but what errs less is also what other implement
 by, and sums over up to so many elements, as runtimes and people write them, are honest."""
 Parts = tuple[str, str | None]
 """Real and imaginary part; None where all numbers are real."""
-
-
-def split(size: int) -> tuple[int, int] | None:
-    """The factors of a size that are nearest to each other; None for a prime."""
-    small = next(d for d in range(math.isqrt(size), 0, -1) if size % d == 0)
-    return None if small == 1 else (small, size // small)
 
 
 def is_one_product(size: int) -> bool:

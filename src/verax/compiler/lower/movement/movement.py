@@ -34,8 +34,6 @@ from verax.ops.movement.reshaping import Transpose
 
 LIMIT = 1 << 26
 """Larger tensors are not mapped element by element while compiling."""
-FILLING = ("Pad", "CenterCropPad")
-"""Operators whose output has elements that the input has not."""
 MOST_PARTS = 256
 """Inputs of a concatenation, and outputs of a split, that are copied by code of their own each."""
 
@@ -96,10 +94,6 @@ def plan_movement(planning: Planning, node: Node) -> NoKernel | tuple[Choice]:
         return refused
     if not _is_mapped(planning.graph, node):
         return NoKernel("what moves where is computed, or too large to be listed while compiling")
-    if node.op.kind in FILLING:
-        source_positions = _positions(planning.graph, node)
-        if any((p < 0).any() and (p >= 0).any() and _box(p >= 0) is None for p in source_positions):
-            return NoKernel("what is filled is no box")
     return (Choice("movement"),)
 
 
@@ -175,9 +169,10 @@ def _move(lowering: Lowering, node: Node, value: str, positions: np.ndarray) -> 
     if holes.any():
         filled = _fill_value(lowering.graph, node)
         lowering.call(fill(written.physical, filled), [written], label)
-        box = _box(~holes)
-        if box is None:
+        if holes.all():
             return
+        box = _box(~holes)
+        assert box is not None, "pads and crops keep an interval of every axis"
         target, positions = target.subview(box), positions[box]
     strided = strided_map(positions)
     if strided is not None:

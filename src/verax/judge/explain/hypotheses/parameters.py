@@ -32,9 +32,6 @@ STEPS = 8
 """Gauss-Newton steps at most; a linear parameter needs one."""
 STEP = 2.0**-20
 """Relative step of a difference quotient."""
-BESIDE = 2.0**-10
-"""Share of the largest change, in standard errors, below which another element's is rounding: what
-all elements share (the error of a sum before them) is no noise."""
 LISTED = 4
 """Elements that a sentence lists."""
 WEIGHTED = {"Conv": 0, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1}
@@ -160,7 +157,7 @@ def _fitted(
             return None
         expected, slope = again[0], again[1] - again[0]
     apart = np.where(count >= LEAST_EACH, np.abs(values - old) / error, 0.0)
-    differing = apart > max(st.RECOVERED, BESIDE * float(np.max(apart)))
+    differing = apart > max(st.RECOVERED, st.SHARED_ERROR * float(np.max(apart)))
     if not differing.any():
         return None
     return np.where(differing, values, old), differing
@@ -184,7 +181,7 @@ def _named(
         return
     if old.size == 1:
         words = f"the constant {label} is {values[0]:.6g}, not {old[0]:.6g}"
-        if np.isclose(values[0], -old[0], rtol=BESIDE, atol=0):
+        if abs(values[0] + old[0]) <= st.SHARED_ERROR * abs(old[0]):
             # no number is fitted here: where the whole result changes its sign, this is why
             words += ": the sign of the result was changed"
             yield Hypothesis(
