@@ -35,7 +35,7 @@ import numpy as np
 
 import verax
 from verax.base.settings import LEVELS, Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.kernels.target import Target
 from verax.judge.inputs import draw_inputs
 

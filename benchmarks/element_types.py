@@ -22,7 +22,7 @@ import numpy as np
 
 import verax
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.frontends.model import Model
 from verax.ir.graph import Builder, Graph, specialise
 from verax.ir.operator import REGISTRY

@@ -34,8 +34,8 @@ import verax
 from panel_files import NAMES, SHAPES, Skipped, source_of
 from verax.base.errors import VeraxError
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
-from verax.compiler.lower.image import assembly
+from verax.compiler.compile import compile
+from verax.compiler.place.image import assembly
 from verax.frontends.model import Model
 from verax.ir.graph import Builder, Graph, specialise
 from verax.ir.operator import REGISTRY
@@ -73,7 +73,7 @@ def without_llvm() -> Iterator[None]:
         with (
             mock.patch.object(assembly, "code_of", digest_of),
             mock.patch.object(assembly.Assembly, "object_code", text_digests),
-            mock.patch("verax.compiler.driver.loaded"),
+            mock.patch("verax.compiler.specialize.loaded"),
         ):
             yield
     finally:

@@ -250,7 +250,7 @@ def booted_runs(case: Case, targets: Sequence[str], timeout: float) -> Iterator[
     import verax
     from verax.base.errors import UnsupportedError
     from verax.base.settings import Settings
-    from verax.compiler.driver import compile
+    from verax.compiler.compile import compile
 
     graph = verax.load(f"{case.stem}.onnx").graph
     with np.load(case.inputs) as stored:

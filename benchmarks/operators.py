@@ -34,7 +34,8 @@ import verax.ops
 from verax.base.errors import VeraxError
 from verax.base.processor import processor_name
 from verax.base.settings import Settings
-from verax.compiler.driver import Executable, compile
+from verax.compiler.compile import compile
+from verax.compiler.executable import Executable
 from verax.compiler.kernels.target import Target
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph

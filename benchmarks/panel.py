@@ -38,8 +38,8 @@ from provenance import stamped
 from verax.base.errors import VeraxError
 from verax.base.files import atomic_write
 from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
+from verax.compiler.describe.machine_peak import peak_gflops, round_trip_ns
 from verax.compiler.kernels.target import Target
-from verax.compiler.peak import peak_gflops, round_trip_ns
 from verax.records.benchmark import Benchmark, Timing
 
 UNTIMED = "there was no time for it in the runs that this page was made from"

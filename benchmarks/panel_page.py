@@ -64,7 +64,7 @@ class Row:
     """One network at one batch size. peaks: GFLOP/s by thread count; operations: of one call;
     target: what Verax's kernels were made for; host: the widest that the processor runs; date: on
     which it was measured; round_trips: nanoseconds in which a number comes back from the other core
-    (`verax.compiler.peak`), before the network was measured and after."""
+    (`verax.compiler.describe.machine_peak`), before the network was measured and after."""
 
     batch: int
     operations: float

@@ -22,8 +22,8 @@ import numpy as np
 
 import verax
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
-from verax.compiler.levels import run_passes
+from verax.compiler.compile import compile
+from verax.compiler.pipeline.levels import run_passes
 from verax.frontends.model import Model
 from verax.ir.graph import specialise
 from verax.judge.inputs import draw_inputs

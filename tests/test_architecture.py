@@ -53,21 +53,21 @@ ALLOWED: dict[str, set[str]] = {
     },
     "compiler.passes": {"reference", "ops", "ir", "records", "numerics", "base"},
     "compiler.kernels": {"numerics", "base"},
-    "compiler.decide": {
+    "compiler.plan": {
         *("compiler.kernels", "compiler.passes.base"),
         *("ops", "ir", "records", "numerics", "base"),
     },
-    "compiler.lower": {
-        *("compiler.decide", "records"),
+    "compiler.place": {
+        *("compiler.plan", "records"),
         *("compiler.kernels", "runtime.image", "runtime.elf", "ops", "ir", "numerics", "base"),
     },
-    "compiler.tune": {"compiler.kernels", "compiler.lower", "runtime", "records", "base"},
+    "compiler.tune": {"compiler.kernels", "compiler.place", "runtime", "records", "base"},
     "compiler": {
         *(
             "compiler.passes",
-            "compiler.decide",
+            "compiler.plan",
             "compiler.kernels",
-            "compiler.lower",
+            "compiler.place",
             "compiler.tune",
             "runtime",
         ),
@@ -102,7 +102,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"records", "base"},
     "bench": {"runners.registry", "runners.engines", "records", "base"},
     "images": {"ir", "base"},
-    "formats": {"frontends", "compiler.saved", "base"},  # readers, by texts
+    "formats": {"frontends", "compiler.artifacts.saved_program", "base"},  # readers, by texts
     "replay": {"ir", "records", "base"},
     "evaluation": {
         *("images", "replay", "judge", "reference", "ir", "numerics", "records", "base"),
@@ -124,7 +124,12 @@ ALLOWED: dict[str, set[str]] = {
         *("records", "ops", "ir", "numerics", "base"),
     },
     "onnx_backend": {"compiler", "frontends", "onnx_format", "reference", "ir", "base"},
-    "loading": {"formats", "frontends.model", "compiler.saved", "base"},  # two in name only
+    "loading": {
+        "formats",
+        "frontends.model",
+        "compiler.artifacts.saved_program",
+        "base",
+    },  # two in name only
     "api": {
         *(
             "loading",

@@ -10,8 +10,8 @@ import pytest
 import verax
 from tests.compiler.test_recipe import PADS, data, network
 from verax.base.errors import CompileError, InputError
-from verax.compiler import levels
 from verax.compiler.passes import choose_winograd
+from verax.compiler.pipeline import levels
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.regions.sampler import Sampler

@@ -25,7 +25,7 @@ from benchmarks.emulated import machine
 import verax
 from verax.base.errors import UnsupportedError
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.judge.inputs import draw_inputs
 
 

@@ -21,7 +21,7 @@ from verax.base.reading import stamp
 from verax.base.settings import DEFAULT_LEVEL, Settings
 from verax.base.tensors import is_module, named_inputs, tensors_in
 from verax.by_value import by_value, same_inputs, same_outputs
-from verax.compiler.saved import SavedExecutable
+from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiling import Network, graph_of, model_of
 from verax.evaluation import evaluate as evaluate_samples
 from verax.evaluation.accuracy_drop import find_accuracy_drop

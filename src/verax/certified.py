@@ -23,10 +23,10 @@ import numpy as np
 from verax.base.cores import deciding
 from verax.base.errors import InputError
 from verax.base.settings import Settings
-from verax.compiler.cache import ProgramCache, is_cached
-from verax.compiler.driver import Executable
+from verax.compiler.artifacts.cache import ProgramCache, is_cached
+from verax.compiler.executable import Executable
 from verax.compiler.kernels.target import Target
-from verax.compiler.recipe import network_hash
+from verax.compiler.pipeline.recipe import network_hash
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
 from verax.judge.certify import Examined, examine, outputs_ahead

@@ -14,12 +14,13 @@ from verax.base.errors import UsageError
 from verax.base.memory import parse_bytes
 from verax.base.settings import DEFAULT_LEVEL, Settings
 from verax.base.tensors import is_tensor, placed
-from verax.compiler.cache import default_cache
-from verax.compiler.driver import Executable
-from verax.compiler.recipe import follow, require_same
-from verax.compiler.saved import SavedExecutable
-from verax.compiler.saving import read_recipe, save
-from verax.compiler.tuned_schedules import tuned_schedules
+from verax.compiler.artifacts.cache import default_cache
+from verax.compiler.artifacts.default_history import tuned_schedules
+from verax.compiler.artifacts.save import read_recipe, save
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.compile import compile_as
+from verax.compiler.executable import Executable
+from verax.compiler.pipeline.recipe import follow, require_same
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.loading import load
@@ -135,9 +136,10 @@ def compile(
     does not stand go back to direct summation. `exe.certificate` says what was found, and whether
     it holds. samples: inputs for that, one set or several; by default `draws` sets are drawn from
     `seed`. cache: keep program and certificate on disk, and take them from there if they were made
-    before; `verax.compiler.cache` says where and when. tuned: take the schedules that `tune` found
-    for exactly these kernels on this machine, from the history beside the kept programs or from a
-    file; False for none. They change no bit, and `exe.plan` says which were found.
+    before; `verax.compiler.artifacts.cache` says where and when. tuned: take the schedules that
+    `tune` found for exactly these kernels on this machine, from the history beside the kept
+    programs or from a file; False for none. They change no bit, and `exe.plan` says which were
+    found.
     """
     if recipe is not None and (opt_level is not None or disable or require or allow):
         raise UsageError(
@@ -161,13 +163,13 @@ def compile(
     program = network.program if isinstance(network, Model) else None
     kept, found = default_cache() if cache else None, tuned_schedules(tuned, settings)
     if not certify:
-        exe = Compiled(graph, settings, followed, kept, found)
+        exe = compile_as(Compiled, graph, settings, followed, kept, found)
         exe.program = program
         return exe
     settings = settings if followed is None else follow(followed, settings)
     pixels = network.pixels if isinstance(network, Model) else None
     exe, certificate = import_module(CERTIFIED).compile_certified(
-        lambda asked: Compiled(graph, asked, cache=kept, tuned=found),
+        lambda asked: compile_as(Compiled, graph, asked, cache=kept, tuned=found),
         graph,
         settings,
         samples=samples,

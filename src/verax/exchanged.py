@@ -21,7 +21,8 @@ from verax.base.errors import UsageError
 from verax.base.printing import OneLine, first_few
 from verax.base.settings import Settings
 from verax.base.tensors import named_inputs
-from verax.compiler.driver import Executable, compile
+from verax.compiler.compile import compile
+from verax.compiler.executable import Executable
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, Node
 from verax.judge.check import check

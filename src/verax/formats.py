@@ -36,7 +36,10 @@ class Format:
 
 ONNX = Format("ONNX", (".onnx",), "a model, opsets 6 to 28", "verax.frontends.onnx:load_onnx")
 VX = Format(
-    "Verax", (".vx",), "a compiled program for one machine", "verax.compiler.saved:SavedExecutable"
+    "Verax",
+    (".vx",),
+    "a compiled program for one machine",
+    "verax.compiler.artifacts.saved_program:SavedExecutable",
 )
 TFLITE = Format(
     "TensorFlow Lite",

@@ -16,7 +16,7 @@ from verax.base.reading import stamp
 from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
 
 if TYPE_CHECKING:
-    from verax.compiler.saved import SavedExecutable
+    from verax.compiler.artifacts.saved_program import SavedExecutable
     from verax.frontends.model import Model
 
 

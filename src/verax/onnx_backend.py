@@ -69,8 +69,8 @@ def run_reference(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
 def run_compiled(graph: Graph, inputs: Arrays, settings: Settings) -> dict[str, np.ndarray]:
     """Outputs of compiled code."""
     # The reference must be usable without loading LLVM.
-    driver = importlib.import_module("verax.compiler.driver")
-    return driver.compile(graph, settings).run(dict(inputs))
+    compiling = importlib.import_module("verax.compiler.compile")
+    return compiling.compile(graph, settings).run(dict(inputs))
 
 
 class PreparedModel(backend.BackendRep):

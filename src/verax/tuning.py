@@ -10,8 +10,8 @@ from verax.api import Network, graph_of, with_examples
 from verax.base.arrays import as_arrays
 from verax.base.errors import UsageError
 from verax.base.settings import DEFAULT_LEVEL, Settings
+from verax.compiler.artifacts.default_history import default_history
 from verax.compiler.tune.history import History
-from verax.compiler.tuned_schedules import default_history
 from verax.compiler.tuner import BUDGET
 from verax.compiler.tuner import tune as tune_graph
 from verax.judge.inputs import draw_inputs

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
-from verax.compiler.example import two_convolutions
+from verax.compiler.compile import compile
+from verax.compiler.describe.pass_example import two_convolutions
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from tests.compiler.test_byte_products import convolution
 
 from verax.base.errors import UnsupportedError
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.reference import promised
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from benchmarks import operators as speed
 
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.ir.operator import REGISTRY
 
 

@@ -8,9 +8,9 @@ import pytest
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.cores import available_cores
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
+from verax.compiler.describe.machine_peak import peak_gflops, round_trip_ns
 from verax.compiler.kernels.target import Target
-from verax.compiler.peak import peak_gflops, round_trip_ns
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

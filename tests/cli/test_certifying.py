@@ -6,7 +6,7 @@ from pathlib import Path
 
 import verax
 from tests.compiler.test_recipe import network
-from verax.compiler.saved import SavedExecutable
+from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.export.onnx.writer import write_onnx
 
 from .conftest import Cli

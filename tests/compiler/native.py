@@ -12,7 +12,7 @@ import verax.ops  # noqa: F401  (registers the operators)
 from tests.compiler.test_bits import bits
 from tests.compiler.test_operators import graph_of
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.kernels.target import Target
 from verax.ir.operator import Case, Operator
 from verax.reference import promised

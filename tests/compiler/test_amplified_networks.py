@@ -34,8 +34,8 @@ from tests.compiler.amplifying import (
     unit_norm,
 )
 from verax.base.settings import Settings
-from verax.compiler.levels import run_passes
 from verax.compiler.passes import choose_strassen, choose_winograd
+from verax.compiler.pipeline.levels import run_passes
 from verax.ir.graph import Graph
 from verax.numerics import strassen, winograd
 from verax.numerics.error_model import U

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.compiler.graphs import networks
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.kernels.target import Target
 from verax.ir.graph import Graph
 from verax.reference import promised

@@ -15,12 +15,12 @@ import pytest
 import verax
 from verax.base.errors import CompileError
 from verax.base.settings import Settings
-from verax.compiler import cache as caching
-from verax.compiler import driver
-from verax.compiler.cache import DEFAULT_SIZE, ProgramCache, default_cache, is_cached
-from verax.compiler.driver import compile as compile_graph
-from verax.compiler.saved import SavedExecutable
-from verax.compiler.saving import save
+from verax.compiler import specialize
+from verax.compiler.artifacts import cache as caching
+from verax.compiler.artifacts.cache import DEFAULT_SIZE, ProgramCache, default_cache, is_cached
+from verax.compiler.artifacts.save import save
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.compile import compile as compile_graph
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -51,8 +51,8 @@ def test_the_second_time_nothing_is_compiled(
 ) -> None:
     first = compile_graph(graph, ONE, cache=cache)
     wanted = first.run(IMAGE)
-    monkeypatch.setattr(driver, "lower", never)
-    monkeypatch.setattr(driver, "run_passes", never)
+    monkeypatch.setattr(specialize, "lower", never)
+    monkeypatch.setattr(specialize, "run_passes", never)
     again = compile_graph(graph, ONE, cache=cache)
     assert again.specialised.cached_notes is not None
     assert again.recipe == first.recipe

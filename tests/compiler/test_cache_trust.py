@@ -19,12 +19,12 @@ import pytest
 from verax.base.errors import UsageError
 from verax.base.private import why_not_private
 from verax.base.settings import Settings
-from verax.compiler import cache as caching
-from verax.compiler.cache import CERTIFICATE, PROGRAM, ProgramCache
-from verax.compiler.driver import Executable
-from verax.compiler.driver import compile as compile_graph
-from verax.compiler.injected import passes_of
-from verax.compiler.saving import read_recipe, save
+from verax.compiler.artifacts import cache as caching
+from verax.compiler.artifacts.cache import CERTIFICATE, PROGRAM, ProgramCache
+from verax.compiler.artifacts.save import read_recipe, save
+from verax.compiler.compile import compile as compile_graph
+from verax.compiler.executable import Executable
+from verax.compiler.pipeline.user_passes import passes_of
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

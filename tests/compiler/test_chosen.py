@@ -11,11 +11,11 @@ from tests.compiler.test_bits import bits
 from tests.compiler.test_every_pass import ALLOW, LEVEL, SHOWN, network
 from verax.base.errors import UsageError
 from verax.base.settings import LEVELS, Settings
-from verax.compiler import levels
-from verax.compiler.driver import compile
-from verax.compiler.levels import run_passes
+from verax.compiler.compile import compile
 from verax.compiler.passes.base import Pass, PassClass
-from verax.compiler.recipe import network_hash
+from verax.compiler.pipeline import levels
+from verax.compiler.pipeline.levels import run_passes
+from verax.compiler.pipeline.recipe import network_hash
 from verax.ir.cut import cut
 from verax.ir.graph import Builder, Graph
 from verax.ir.rewrite import Rewriter

@@ -19,12 +19,13 @@ from tests.compiler.test_bits import bits
 from tests.compiler.test_operators import graph_of
 from verax.base.errors import VeraxError
 from verax.base.settings import Settings
-from verax.compiler.decide.batch import batch_of, best_part, divided
-from verax.compiler.driver import Executable, compile
-from verax.compiler.lower import program
-from verax.compiler.lower.image import emit
-from verax.compiler.saved import SavedExecutable
-from verax.compiler.saving import save
+from verax.compiler.artifacts.save import save
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.compile import compile
+from verax.compiler.executable import Executable
+from verax.compiler.place import program
+from verax.compiler.place.image import emit
+from verax.compiler.plan.batch import batch_of, best_part, divided
 from verax.ir.graph import Builder, Graph, reinfer
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

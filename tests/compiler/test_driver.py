@@ -13,11 +13,11 @@ import pytest
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import InputError, ModelError, UsageError, VeraxError
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.artifacts.save import save
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.compile import compile
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.program import lower
-from verax.compiler.saved import SavedExecutable
-from verax.compiler.saving import save
+from verax.compiler.place.program import lower
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -190,7 +190,7 @@ def test_a_saved_program_runs_in_a_process_without_the_model(tmp_path: Path) -> 
     np.save(tmp_path / "x.npy", x)
     code = (
         "import sys, numpy as np, verax.ops\n"
-        "from verax.compiler.saved import SavedExecutable\n"
+        "from verax.compiler.artifacts.saved_program import SavedExecutable\n"
         "exe = SavedExecutable('net.vx', threads=1)\n"
         "np.savez('out.npz', **exe.run({'x': np.load('x.npy')}))\n"
         "print('Conv' in exe.graph_text, 'onnx' in sys.modules)\n"

@@ -8,17 +8,17 @@ import dataclasses
 import numpy as np
 import pytest
 
-import verax.compiler.lower.program  # noqa: F401  (registers the rules)
+import verax.compiler.place.program  # noqa: F401  (registers the rules)
 from tests.compiler.test_bits import bits
 from tests.compiler.test_every_pass import add, as_bytes, byte_weights, calls, network, random
 from verax.base.settings import Settings
-from verax.compiler.decide import graph_plan
-from verax.compiler.decide.choice import RULES, Alternatives, Choice, NoKernel, Planning
-from verax.compiler.decide.epilogues import fits_epilogue
-from verax.compiler.decide.fusion import Group
-from verax.compiler.decide.layouts import Decided
-from verax.compiler.decide.steps import Decisions
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
+from verax.compiler.plan import graph_plan
+from verax.compiler.plan.choice import RULES, Alternatives, Choice, NoKernel, Planning
+from verax.compiler.plan.epilogues import fits_epilogue
+from verax.compiler.plan.fusion import Group
+from verax.compiler.plan.layouts import Decided
+from verax.compiler.plan.steps import Decisions
 from verax.ir.graph import Builder, Node
 from verax.ir.operator import REGISTRY
 from verax.judge.inputs import draw_inputs

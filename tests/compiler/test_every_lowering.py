@@ -18,10 +18,8 @@ from tests.compiler.test_bits import bits
 from tests.compiler.test_operators import graph_of
 from verax.base.errors import UnsupportedError
 from verax.base.settings import Settings
-from verax.compiler.decide.choice import MOVING, RULES, Planning
-from verax.compiler.decide.graph_plan import plan_graph
-from verax.compiler.decide.steps import Decisions
-from verax.compiler.driver import Executable, compile
+from verax.compiler.compile import compile
+from verax.compiler.executable import Executable
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.convolution.planar_pooling import PlanarMaxSpec
 from verax.compiler.kernels.convolution.pooling import PoolSpec
@@ -46,7 +44,10 @@ from verax.compiler.kernels.search.scatter import ScatterSpec
 from verax.compiler.kernels.search.suppress import SuppressSpec, TakenSpec
 from verax.compiler.kernels.search.top import TopSpec
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.lowering import KernelCall, Lowering
+from verax.compiler.place.lowering import KernelCall, Lowering
+from verax.compiler.plan.choice import MOVING, RULES, Planning
+from verax.compiler.plan.graph_plan import plan_graph
+from verax.compiler.plan.steps import Decisions
 from verax.ir.graph import Graph
 from verax.ir.operator import REGISTRY, Case
 from verax.reference import promised
@@ -67,7 +68,7 @@ USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "Ave
 """By type of spec, an operator whose network calls for it."""
 ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec, PairwiseSpec)
 """Kernels of large weights: tests/compiler/test_stored_weights.py; of computed conditions:
-tests/compiler/lower/test_chosen.py; of sums of float64: tests/compiler/kernels/test_pairwise.py."""
+tests/compiler/place/test_chosen.py; of sums of float64: tests/compiler/kernels/test_pairwise.py."""
 
 
 def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:

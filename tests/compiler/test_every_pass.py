@@ -18,15 +18,16 @@ from tests.compiler.test_bits import bits
 from tests.compiler.test_dtypes import call_of
 from tests.compiler.test_every_lowering import ELSEWHERE, USES, compiled
 from verax.base.settings import Settings
-from verax.compiler import levels
-from verax.compiler.decide import fusion, graph_plan, steps
-from verax.compiler.driver import Executable, compile
+from verax.compiler.compile import compile
+from verax.compiler.executable import Executable
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.products.attention import AttentionSchedule, AttentionSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS, Emitter
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.lowering import KernelCall
 from verax.compiler.passes.base import Pass, PassClass
+from verax.compiler.pipeline import levels
+from verax.compiler.place.lowering import KernelCall
+from verax.compiler.plan import fusion, graph_plan, steps
 from verax.ir.graph import Builder, Graph, walk_values
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

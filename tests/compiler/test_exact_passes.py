@@ -10,11 +10,11 @@ import verax.ops  # noqa: F401  (registers the operators)
 from tests.compiler.salted import random_case, same_promised_bits
 from tests.compiler.test_bits import bits
 from verax.base.settings import Settings
-from verax.compiler import levels
-from verax.compiler.driver import compile
-from verax.compiler.levels import run_passes
+from verax.compiler.compile import compile
 from verax.compiler.passes import canonicalise as canonical
 from verax.compiler.passes import reduce_strength as strength
+from verax.compiler.pipeline import levels
+from verax.compiler.pipeline.levels import run_passes
 from verax.ir.graph import Node
 from verax.ir.rewrite import Rewriter
 from verax.ops.movement.slicing import Concat

@@ -16,7 +16,7 @@ from tests.compiler.test_operators import WEIGHTED, graph_of
 from tests.numerics.test_arithmetic_version import in_type
 from verax.base.errors import VeraxError
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.kernels.target import Target
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Case

@@ -10,9 +10,9 @@ import pytest
 from tests.compiler.test_every_pass import network, turned
 from verax.base.errors import UsageError
 from verax.base.settings import LEVELS, Settings
-from verax.compiler.driver import compile
-from verax.compiler.injected import passes_of
-from verax.compiler.levels import PIPELINE, passes_for
+from verax.compiler.compile import compile
+from verax.compiler.pipeline.levels import PIPELINE, passes_for
+from verax.compiler.pipeline.user_passes import passes_of
 
 HEAD = """
 from __future__ import annotations
@@ -103,7 +103,12 @@ def test_only_chosen_passes_and_decisions_run() -> None:
         (GOOD.replace("'''Turn Relu into a maximum.'''", ""), None, "has no docstring", ""),
         (GOOD, "P = Pass(own, PassClass.exact, after=('fold_pad',))", "no such pass", ""),
         (GOOD, "P = Pass(own, PassClass.reassociates)", "does not run at O1", ""),
-        ("from verax.compiler.levels import PIPELINE as P\nq = P[0]", "", "defines no Pass", ""),
+        (
+            "from verax.compiler.pipeline.levels import PIPELINE as P\nq = P[0]",
+            "",
+            "defines no Pass",
+            "",
+        ),
     ],
 )
 def test_a_file_that_is_no_pass_is_refused_in_words(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.compiler.test_bits import bits, runnable
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.kernels.products import steps as products
 from verax.compiler.kernels.target import Target
 from verax.ir.graph import Builder, Graph

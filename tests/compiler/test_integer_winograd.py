@@ -14,10 +14,10 @@ from tests.compiler.test_bits import runnable
 from tests.compiler.test_integer_kernels import CHOICES, Network, _behind, holds, integers
 from verax.base.processor import runs_here
 from verax.base.settings import Settings
-from verax.compiler.decide.ranges import range_of
-from verax.compiler.driver import compile
-from verax.compiler.lower.integer import convolution as lowering
-from verax.compiler.lower.integer.winograd import tile_of
+from verax.compiler.compile import compile
+from verax.compiler.place.integer import convolution as lowering
+from verax.compiler.place.integer.winograd import tile_of
+from verax.compiler.plan.ranges import range_of
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -257,7 +257,7 @@ def test_a_planted_fault_is_noticed(fault: Any, monkeypatch: pytest.MonkeyPatch)
     case = wide(32, 12, zeros=(np.array(113, np.uint8),), seed=6)
     settings_ = Settings(opt_level=0, threads=1)
     holds(case, settings_)
-    from verax.compiler.lower.image.assembly import COMPILED_KERNELS
+    from verax.compiler.place.image.assembly import COMPILED_KERNELS
 
     COMPILED_KERNELS.forget()
     with fault(), pytest.raises(AssertionError):

@@ -15,9 +15,9 @@ from onnx import TensorProto, helper
 import verax
 from verax.base.errors import InputError
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
-from verax.compiler.lower.memory import MANY, Lifetime, align, plan_arena
-from verax.compiler.lower.storage import ALIGNMENT, Buffer, MemorySpace
+from verax.compiler.compile import compile
+from verax.compiler.place.memory import MANY, Lifetime, align, plan_arena
+from verax.compiler.place.storage import ALIGNMENT, Buffer, MemorySpace
 from verax.frontends.model import Model
 from verax.ir.graph import MAX_RANK, Builder, Graph
 from verax.ir.operator import REGISTRY

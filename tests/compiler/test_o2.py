@@ -11,8 +11,8 @@ from tests.compiler.test_bits import bits
 from tests.compiler.test_every_lowering import TARGETS
 from verax.base.settings import Settings
 from verax.campaign.deep_networks import deep_network
-from verax.compiler.driver import compile as compile_graph
-from verax.compiler.levels import run_passes
+from verax.compiler.compile import compile as compile_graph
+from verax.compiler.pipeline.levels import run_passes
 from verax.records.verdict import Kind
 from verax.reference import promised
 

@@ -11,7 +11,7 @@ import pytest
 import verax
 from verax.base.settings import Settings
 from verax.campaign.network_sketch import Sketch, op
-from verax.compiler.levels import run_passes
+from verax.compiler.pipeline.levels import run_passes
 from verax.ir.graph import Graph
 from verax.records.verdict import Kind
 

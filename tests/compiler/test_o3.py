@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.certify import examine

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
-from verax.compiler.lower.image import emit
+from verax.compiler.compile import compile
+from verax.compiler.place.image import emit
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.ops.pointwise.activation import Relu

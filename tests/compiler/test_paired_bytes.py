@@ -15,7 +15,7 @@ from tests.compiler.test_bits import bits, runnable
 from tests.compiler.test_integer_kernels import Network, holds
 from tests.compiler.test_integer_winograd import network
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.layout import blocked_strides
@@ -31,11 +31,11 @@ from verax.compiler.kernels.products.paired_bytes import (
     safe_share,
 )
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.assembly import COMPILED_KERNELS
-from verax.compiler.lower.integer import convolution as lowering
-from verax.compiler.lower.integer import weights
-from verax.compiler.lower.integer.weights import facts_of
-from verax.compiler.lower.program import lower
+from verax.compiler.place.image.assembly import COMPILED_KERNELS
+from verax.compiler.place.integer import convolution as lowering
+from verax.compiler.place.integer import weights
+from verax.compiler.place.integer.weights import facts_of
+from verax.compiler.place.program import lower
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -10,11 +10,11 @@ import pytest
 
 from tests.cli.conftest import Cli, cli  # noqa: F401
 from verax.base.settings import Settings
-from verax.compiler.decide.steps import DIVIDE, STEPS, DecisionKind
-from verax.compiler.example import example_of
-from verax.compiler.levels import FIRST_LEVEL, PIPELINE
+from verax.compiler.describe.pass_example import example_of
 from verax.compiler.passes.base import Pass
 from verax.compiler.passes.remove_dead_code import remove_dead_code
+from verax.compiler.pipeline.levels import FIRST_LEVEL, PIPELINE
+from verax.compiler.plan.steps import DIVIDE, STEPS, DecisionKind
 from verax.ir import checker
 from verax.ir.text import parse_graph
 from verax.judge.check import check

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import verax.compiler.lower.program  # noqa: F401  (registers the rules)
+import verax.compiler.place.program  # noqa: F401  (registers the rules)
 from tests.compiler.test_bits import bits
 from verax.base.settings import Settings
-from verax.compiler.decide.choice import Planning
-from verax.compiler.decide.graph_plan import GraphPlan, plan_graph
-from verax.compiler.decide.steps import Decisions
-from verax.compiler.driver import compile
-from verax.compiler.example import two_convolutions
+from verax.compiler.compile import compile
+from verax.compiler.describe.pass_example import two_convolutions
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.movement import movement
+from verax.compiler.place.movement import movement
+from verax.compiler.plan.choice import Planning
+from verax.compiler.plan.graph_plan import GraphPlan, plan_graph
+from verax.compiler.plan.steps import Decisions
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.kernels.target import Target
 from verax.frontends.onnx import load_onnx
 from verax.numerics.error_model import U

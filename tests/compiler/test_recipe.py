@@ -12,8 +12,8 @@ import pytest
 import verax
 from verax.base.errors import CompileError, ModelError, UsageError, VeraxError
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
-from verax.compiler.saved import SavedExecutable
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.compile import compile
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.ops.pointwise.activation import Relu

@@ -13,9 +13,10 @@ import pytest
 
 from verax.base.errors import InputError, UnsupportedError
 from verax.base.settings import Settings
-from verax.compiler.driver import Executable, compile
-from verax.compiler.saved import SavedExecutable
-from verax.compiler.saving import save
+from verax.compiler.artifacts.save import save
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.compile import compile
+from verax.compiler.executable import Executable
 from verax.ir.graph import Graph
 from verax.ir.printer import content_hash
 from verax.ir.text import parse_graph

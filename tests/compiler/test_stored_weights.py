@@ -13,16 +13,17 @@ from hypothesis import strategies as st
 
 from tests.compiler.test_bits import bits
 from verax.base.settings import Settings
-from verax.compiler.driver import Executable, compile
+from verax.compiler.compile import compile
+from verax.compiler.executable import Executable
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.products import stored as stored_product
 from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.assembly import COMPILED_KERNELS
-from verax.compiler.lower.lowering import KernelCall
-from verax.compiler.lower.products import stored_weights
 from verax.compiler.passes import fold_constants
+from verax.compiler.place.image.assembly import COMPILED_KERNELS
+from verax.compiler.place.lowering import KernelCall
+from verax.compiler.place.products import stored_weights
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -12,8 +12,9 @@ import pytest
 import verax
 from verax.base.errors import InputError
 from verax.base.settings import Settings
-from verax.compiler.driver import Executable, compile
-from verax.compiler.saving import save
+from verax.compiler.artifacts.save import save
+from verax.compiler.compile import compile
+from verax.compiler.executable import Executable
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from verax.base.settings import Settings
-from verax.compiler.decide.steps import STEPS, Decisions
-from verax.compiler.example import two_integer_convolutions, two_products
+from verax.compiler.describe.pass_example import two_integer_convolutions, two_products
 from verax.compiler.kernels.target import Target
-from verax.compiler.levels import run_passes
-from verax.compiler.lower.lowering import kernel_calls
-from verax.compiler.lower.program import LoweredProgram, lower
+from verax.compiler.pipeline.levels import run_passes
+from verax.compiler.place.lowering import kernel_calls
+from verax.compiler.place.program import LoweredProgram, lower
+from verax.compiler.plan.steps import STEPS, Decisions
 
 TARGETS = {"store_in_bytes": "avx512vnni", "store_in_bfloat16": "avx512bf16"}
 STORED = {"store_in_bytes": "uint8 by int8", "store_in_bfloat16": "bfloat16 by bfloat16"}

@@ -185,7 +185,7 @@ class TestTheDrawing:
         assert rooms <= edges.keys()
         drawn = drawing.svg(ROOT / "src" / "verax")
         assert all(f">{room}</text>" in drawn for room in edges)
-        assert "compiler.lower" in edges["compiler"]
+        assert "compiler.place" in edges["compiler"]
         assert "compiler" not in {t.partition(".")[0] for t in edges["judge"]}
 
     def test_it_is_made_from_imports(self, tmp_path: Path) -> None:

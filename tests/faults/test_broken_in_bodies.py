@@ -9,8 +9,8 @@ from unittest.mock import patch
 from tests.compiler.passes.test_inside_bodies import network
 
 from verax.base.settings import Settings
-from verax.compiler import levels
 from verax.compiler.passes.fold_constants import fold_constants
+from verax.compiler.pipeline import levels
 from verax.ir.graph import Graph
 from verax.judge.bisect import bisect
 from verax.records.bisection import Bisection

@@ -18,7 +18,6 @@ import pytest
 from tests.faults import quantised_twins
 
 from verax.base.settings import Settings
-from verax.compiler import levels
 from verax.compiler.passes import fold_constants as constants
 from verax.compiler.passes import fold_pads as pads
 from verax.compiler.passes import recognise_attention as attention
@@ -34,6 +33,7 @@ from verax.compiler.passes.choose_strassen import choose_strassen
 from verax.compiler.passes.choose_winograd import choose_winograd
 from verax.compiler.passes.fold_scales import _Backward, fold_scales
 from verax.compiler.passes.trim_kernels import trim_kernels
+from verax.compiler.pipeline import levels
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.rewrite import Rewriter

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from verax.base.settings import Settings
-from verax.compiler.decide import batch
-from verax.compiler.lower import program
-from verax.compiler.lower.image import emit
+from verax.compiler.place import program
+from verax.compiler.place.image import emit
+from verax.compiler.plan import batch
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

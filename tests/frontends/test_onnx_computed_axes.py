@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import verax
 from verax.base.errors import InputError, ModelError, VeraxError
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.reference.evaluate import evaluate
 
 X = np.random.default_rng(61).standard_normal((2, 1, 3, 1)).astype(np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.compiler.lower.test_recurrent_lowering import network
+from tests.compiler.place.test_recurrent_lowering import network
 
 import verax
 from verax.base.errors import UnsupportedError

@@ -23,7 +23,7 @@ from tests.frontends.onnx_models import model as onnx_model
 
 import verax
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.frontends.model import Model
 from verax.reference.evaluate import evaluate
 

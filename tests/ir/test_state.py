@@ -9,7 +9,7 @@ import pytest
 
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import GraphError
-from verax.compiler.levels import PIPELINE
+from verax.compiler.pipeline.levels import PIPELINE
 from verax.ir import checker
 from verax.ir.cut import cut, with_known_constants
 from verax.ir.graph import Graph, reinfer, specialise

@@ -11,8 +11,8 @@ from tests.faults.planted import MISTAKES, Planted, small_network
 
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
-from verax.compiler import levels
 from verax.compiler.passes.base import Pass, PassClass
+from verax.compiler.pipeline import levels
 from verax.ir.graph import Builder, Graph
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import TensorType

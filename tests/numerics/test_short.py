@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.kernels.llvm import arith
-from verax.compiler.lower.image.assembly import COMPILED_KERNELS
+from verax.compiler.place.image.assembly import COMPILED_KERNELS
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -19,7 +19,7 @@ import verax
 from verax.base import memory
 from verax.base.errors import InputError
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import DType, TensorType

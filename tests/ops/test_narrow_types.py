@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.ir.graph import Graph, Node, infer_node
 from verax.ir.operator import Operator
 from verax.ir.types import NARROW, NARROW_FLOATS, NARROW_INTEGERS, DType, TensorType

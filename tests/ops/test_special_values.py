@@ -21,7 +21,7 @@ from tests.ops.test_every_operator import CASES, SUPPORTED, infer, run, types_of
 
 from verax.base.errors import InputError
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.export.onnx import to_onnx
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Case, Evaluation

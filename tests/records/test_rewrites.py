@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
-from verax.compiler.levels import run_passes
+from verax.compiler.compile import compile
+from verax.compiler.pipeline.levels import run_passes
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.ops.pointwise.arithmetic import Add, Neg

@@ -9,7 +9,7 @@ import sys
 import pytest
 from tests.test_every_registration import CHILDREN
 
-HEAVY = ("verax.judge.check", "verax.compiler.driver", "verax.ops", "verax.cli")
+HEAVY = ("verax.judge.check", "verax.compiler.compile", "verax.ops", "verax.cli")
 START = """
 import json, sys
 from verax.runners import worker

@@ -11,8 +11,8 @@ from tests.runtime.vx_mutations import SOUND
 import verax
 from verax.base.settings import Settings
 from verax.compiler.kernels.target import Target
-from verax.compiler.levels import run_passes
-from verax.compiler.lower.program import lower
+from verax.compiler.pipeline.levels import run_passes
+from verax.compiler.place.program import lower
 from verax.runtime.elf import HEADER, RELOCATION, SECTION, SYMBOL, ObjectError, check_object
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples/digits/digits.onnx"

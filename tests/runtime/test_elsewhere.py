@@ -16,10 +16,10 @@ from verax.base import processor
 from verax.base.errors import CompileError
 from verax.base.processor import AVX2, NAMES, require_runs_here, runs_here
 from verax.base.settings import Settings
-from verax.compiler.cache import ProgramCache
-from verax.compiler.driver import compile as compile_graph
-from verax.compiler.saved import SavedExecutable
-from verax.compiler.saving import save
+from verax.compiler.artifacts.cache import ProgramCache
+from verax.compiler.artifacts.save import save
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.compile import compile as compile_graph
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -12,9 +12,9 @@ from tests.runtime.vx_mutations import Parts, in_python
 import verax
 from verax.base.errors import VeraxError
 from verax.base.settings import Settings
-from verax.compiler.recipe import follow
-from verax.compiler.saved import SavedExecutable
-from verax.compiler.saving import read_recipe
+from verax.compiler.artifacts.save import read_recipe
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.pipeline.recipe import follow
 from verax.records.certificate import Certificate, CertifiedLayer, Draw, Output
 from verax.records.recipe import Recipe
 from verax.records.verdict import InputRecord, Kind

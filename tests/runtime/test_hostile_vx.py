@@ -16,8 +16,8 @@ import pytest
 from tests.runtime.vx_mutations import SOUND, mutants, texts
 
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
-from verax.compiler.saving import save
+from verax.compiler.artifacts.save import save
+from verax.compiler.compile import compile
 
 ROOT = Path(__file__).parents[2]
 FEW, MANY = 40, 4000

@@ -11,7 +11,7 @@ SCRIPT = """
 import sys, threading, time
 import numpy as np
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
 from verax.ops.sums.linear import MatMul

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from verax.base.settings import Settings
-from verax.compiler.driver import Executable, compile
-from verax.compiler.saved import SavedExecutable
-from verax.compiler.saving import save
+from verax.compiler.artifacts.save import save
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.compile import compile
+from verax.compiler.executable import Executable
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
 from verax.ops.sums.linear import MatMul

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from verax.base.settings import Settings
-from verax.compiler.driver import Executable, compile
+from verax.compiler.compile import compile
+from verax.compiler.executable import Executable
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -16,9 +16,9 @@ import pytest
 
 import verax
 from verax.base.errors import MissingPackageError, ModelError, TrustError, UsageError
-from verax.compiler.driver import compile
-from verax.compiler.saved import SavedExecutable
-from verax.compiler.saving import save, signer
+from verax.compiler.artifacts.save import save, signer
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.compile import compile
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import DType, TensorType

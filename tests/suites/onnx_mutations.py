@@ -24,7 +24,7 @@ from onnx import AttributeProto
 
 from verax.base.errors import VeraxError
 from verax.base.settings import Settings
-from verax.compiler.driver import compile as compile_graph
+from verax.compiler.compile import compile as compile_graph
 from verax.frontends.onnx import load_onnx
 from verax.ir.graph import Graph
 from verax.reference.evaluate import promised

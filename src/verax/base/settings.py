@@ -11,7 +11,7 @@ from verax.base.cores import deciding
 from verax.base.errors import UsageError
 
 LEVELS = (0, 1, 2, 3)
-"""Optimisation levels; `compiler.levels` says what each admits."""
+"""Optimisation levels; `compiler.pipeline.levels` says what each admits."""
 ALLOWANCES = ("bf16",)
 """Approximations that O3 makes only where a user allows them: products in bfloat16."""
 DEFAULT_LEVEL = 3
@@ -31,7 +31,7 @@ class Settings:
     passes may do together, None for all; a search for a faulty one uses it. memory: bytes that one
     value and the program's buffers may take, 0 for what `base.memory` finds free. require_native: a
     node that no kernel takes is an error. passes: names of the only passes and decisions that run,
-    None for the level's. inject: files of further passes (`compiler.injected`); they are Python
+    None for the level's. inject: files of further passes (`compiler.pipeline.user_passes`): Python
     code, which is run. steps: ids of the only rewrites and decisions that are made
     (`records.trace.Rewrite`), None for all. quick: code is generated with little effort, for a few
     runs; the same bits. allow: of ALLOWANCES, at the highest level.

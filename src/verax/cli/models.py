@@ -10,7 +10,7 @@ from verax.api import load
 from verax.base.errors import UnknownNameError, UsageError
 from verax.base.options import ModelOptions
 from verax.cli.console import parse_shapes, parse_values
-from verax.compiler.saved import SavedExecutable
+from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.frontends.model import Model
 
 Sizes: TypeAlias = Mapping[str, Sequence[int | None] | int]

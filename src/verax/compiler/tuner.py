@@ -21,12 +21,13 @@ import numpy as np
 
 from verax.base.errors import UnsupportedError
 from verax.base.settings import Settings
-from verax.compiler.driver import Executable, Specialized, reference_call
+from verax.compiler.compile import compile as compile_graph
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec, admits, stages
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.lowering import KernelCall
-from verax.compiler.lower.program import LoweredProgram
+from verax.compiler.place.lowering import KernelCall
+from verax.compiler.place.program import LoweredProgram
+from verax.compiler.specialize import Specialized, reference_call
 from verax.compiler.tune.history import ChosenSchedule, History, chosen_line
 from verax.compiler.tune.host import Host
 from verax.compiler.tune.kernel_bench import Bench, KernelBench, Workload, nanoseconds
@@ -109,7 +110,7 @@ class _Tuner:
         self.host = Host.here(self.target, settings.thread_count)
         self.history_lookup = Tuned(history.read(), self.target, settings.thread_count)
         history.append([])  # an unwritable one is told of before the work
-        self.exe = Executable(graph, settings)
+        self.exe = compile_graph(graph, settings)
         self.exe.run(inputs)
         self.specialized: Specialized = self.exe.specialised
         state = {v: graph.initial[v] for v in graph.state}
@@ -311,11 +312,11 @@ class _Tuner:
         return calls
 
     def _steps(self, schedules: Mapping[Spec, Schedule]) -> _Steps:
-        lowered = self.exe.lowered_again(self.specialized, schedules.get, separate=True)
+        lowered = self.exe.specializer.lower_with(self.specialized, schedules.get, separate=True)
         return _Steps(lowered, self._loaded(lowered), self.arrays, self.host.threads)
 
     def _program(self, schedules: Mapping[Spec, Schedule]) -> Program:
-        return self._loaded(self.exe.lowered_again(self.specialized, schedules.get))
+        return self._loaded(self.exe.specializer.lower_with(self.specialized, schedules.get))
 
     def _loaded(self, lowered: LoweredProgram) -> Program:
         call = reference_call(lowered.graph)

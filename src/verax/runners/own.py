@@ -11,10 +11,10 @@ import numpy as np
 from verax.base.options import PassOptions
 from verax.base.printing import Named
 from verax.base.settings import DEFAULT_LEVEL, LEVELS, Settings
-from verax.compiler.driver import Executable
-from verax.compiler.driver import compile as compile_graph
-from verax.compiler.levels import decisions_only, passes_for, run_passes
-from verax.compiler.step import step_between
+from verax.compiler.compile import compile as compile_graph
+from verax.compiler.describe.step_text import step_between
+from verax.compiler.executable import Executable
+from verax.compiler.pipeline.levels import decisions_only, passes_for, run_passes
 from verax.ir.graph import Graph, specialise
 from verax.judge.protocol import Capabilities
 from verax.records.bisection import Step

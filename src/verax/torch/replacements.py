@@ -19,8 +19,8 @@ import numpy as np
 from verax.base.arrays import as_array
 from verax.base.errors import UsageError
 from verax.base.optional import optional
-from verax.compiler.driver import Executable
-from verax.compiler.saved import SavedExecutable
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.executable import Executable
 from verax.ir.types import TensorType
 from verax.judge.decide.local import meaning as meaning_of_node
 from verax.reference.evaluate import evaluate, promised, to_work

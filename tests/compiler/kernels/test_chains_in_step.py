@@ -10,7 +10,7 @@ from native import TARGETS, Native, assert_same_bits
 from tests.compiler.test_bits import bits
 
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.kernels.llvm import side_by_side
 from verax.compiler.kernels.llvm.builder import ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import object_code

@@ -10,7 +10,7 @@ from tests.compiler.native import agree, seeds
 
 import verax.ops
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.kernels.reduce.pairwise import PairwiseSpec, blocks
 from verax.compiler.kernels.registry import EMITTERS
 from verax.ir.graph import Builder

@@ -13,7 +13,7 @@ from tests.compiler.native import agree
 
 import verax.ops
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.kernels.convolution.planar_pooling import (
     KEYS,
     PlanarMaxSpec,

@@ -13,7 +13,8 @@ from tests.compiler.test_bits import bits
 
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.settings import Settings
-from verax.compiler.driver import Executable
+from verax.compiler.compile import compile as compile_graph
+from verax.compiler.executable import Executable
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.space import NEAR, UNROLLS
@@ -22,7 +23,7 @@ from verax.compiler.kernels.products.attention import AttentionSchedule, Attenti
 from verax.compiler.kernels.products.gemm import GemmSpec
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.lowering import KernelCall
+from verax.compiler.place.lowering import KernelCall
 from verax.compiler.tune.host import Host
 from verax.compiler.tune.kernel_bench import KernelBench, Workload
 from verax.ir.graph import Builder, Graph
@@ -164,7 +165,7 @@ def test_no_schedule_changes_a_bit(name: str) -> None:
     graph, feeds = NETWORKS[name]()
     rng = random.Random(f"schedules of {name}")
     for threads in (1, 3):
-        exe = Executable(graph, choice(name, threads, quick=True))
+        exe = compile_graph(graph, choice(name, threads, quick=True))
         wanted = exe.run(feeds)
         target = Target.named("host")
         assert not exe.plan.on_reference
@@ -180,7 +181,7 @@ def test_no_schedule_changes_a_bit(name: str) -> None:
             return found
 
         for _ in range(4):
-            again = exe.lowered_again(exe.specialised, Once(chosen))
+            again = exe.specializer.lower_with(exe.specialised, Once(chosen))
             got = run(again.image, threads, feeds)
             for value, array in zip(graph.outputs, got, strict=True):
                 assert bits(array) == bits(wanted[value]), (name, seen)
@@ -192,7 +193,7 @@ def test_a_kernel_by_itself_gives_the_same_bits_with_every_schedule(name: str) -
     """As they are compared before a candidate is timed: each is given the same numbers."""
     graph, _ = NETWORKS[name]()
     target, rng = Target.host(), random.Random(f"alone: {name}")
-    exe = Executable(graph, choice(name, 1))
+    exe = compile_graph(graph, choice(name, 1))
     weight_bytes = exe.specialised.image.weights.nbytes
     for call in calls(exe):
         if registry.stages(call.spec, target):
@@ -231,7 +232,7 @@ def calls(exe: Executable) -> list[KernelCall]:
 def test_what_rules_choose_and_what_is_tried_is_admitted(name: str, target: str) -> None:
     graph, _ = NETWORKS[name]()
     made = Target.named(target)
-    for call in calls(Executable(graph, choice(name, 1))):
+    for call in calls(compile_graph(graph, choice(name, 1))):
         if not registry.stages(call.spec, made):
             continue
         rule = registry.schedules(call.spec, made)[0]
@@ -247,7 +248,7 @@ def test_nonsense_is_not_admitted(field: str, value: Any) -> None:
     graph, _ = NETWORKS["direct"]()
     spec = next(
         c.spec
-        for c in calls(Executable(graph, Settings(opt_level=1, threads=1)))
+        for c in calls(compile_graph(graph, Settings(opt_level=1, threads=1)))
         if isinstance(c.spec, ConvSpec | GemmSpec | AttentionSpec)
     )
     target = Target.avx2()

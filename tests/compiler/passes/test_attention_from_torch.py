@@ -12,7 +12,7 @@ from tests.compiler.test_bits import bits
 
 import verax
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.ops.sums.attention import Attention
 from verax.reference import promised
 

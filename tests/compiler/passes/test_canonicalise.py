@@ -11,7 +11,7 @@ from tests.compiler.test_bits import bits
 
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.settings import Settings
-from verax.compiler.driver import compile as compile_graph
+from verax.compiler.compile import compile as compile_graph
 from verax.compiler.passes.canonicalise import canonicalise
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.ir import checker

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.passes.choose_winograd import best_tile, choose_winograd
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY

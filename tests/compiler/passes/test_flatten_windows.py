@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.passes.flatten_windows import flatten_windows
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY

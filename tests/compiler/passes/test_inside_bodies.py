@@ -10,8 +10,8 @@ import pytest
 
 from verax.base.errors import CompileError
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
-from verax.compiler.levels import run_passes
+from verax.compiler.compile import compile
+from verax.compiler.pipeline.levels import run_passes
 from verax.ir import checker
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType

@@ -8,13 +8,13 @@ import pytest
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
-from verax.compiler.levels import PIPELINE, passes_for, run_passes
 from verax.compiler.passes.base import PassClass
 from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
 from verax.compiler.passes.merge_common import merge_common
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.compiler.passes.remove_identity import remove_identity
+from verax.compiler.pipeline.levels import PIPELINE, passes_for, run_passes
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -10,13 +10,13 @@ from tests.compiler.test_bits import bits
 
 import verax
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
-from verax.compiler.levels import run_passes
+from verax.compiler.compile import compile
 from verax.compiler.passes.centre_integers import centre_integers
 from verax.compiler.passes.fold_pads import fold_pads
 from verax.compiler.passes.integer_products import integer_products
 from verax.compiler.passes.move_dequantise import move_dequantise
 from verax.compiler.passes.scale_quantised import scale_quantised
+from verax.compiler.pipeline.levels import run_passes
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

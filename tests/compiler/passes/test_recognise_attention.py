@@ -14,7 +14,7 @@ from tests.compiler.passes.written_out import kinds
 from tests.compiler.test_bits import bits
 
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.passes import recognise_attention as module
 from verax.compiler.passes.recognise_attention import recognise_attention
 from verax.ir.graph import Builder, Graph, Node

@@ -9,7 +9,6 @@ from tests.compiler.passes.test_recognise_layer_norm import as_onnx as layer_nor
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
 from verax.base.settings import Settings
-from verax.compiler.levels import run_passes
 from verax.compiler.passes import recognise_rms_norm as module
 from verax.compiler.passes.patterns import (
     NodePattern,
@@ -23,6 +22,7 @@ from verax.compiler.passes.patterns import (
     square,
 )
 from verax.compiler.passes.recognise_rms_norm import recognise_rms_norm
+from verax.compiler.pipeline.levels import run_passes
 from verax.ir.graph import Graph
 from verax.ops.sums.layer_normalization import RMSNormalization
 from verax.records.trace import Trace

@@ -10,11 +10,11 @@ from tests.compiler.graphs import networks
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
-from verax.compiler.decide.steps import STEPS, DecisionKind
-from verax.compiler.driver import compile as compile_graph
-from verax.compiler.levels import PIPELINE, run_passes
-from verax.compiler.lower import program
+from verax.compiler.compile import compile as compile_graph
 from verax.compiler.passes.base import PassClass
+from verax.compiler.pipeline.levels import PIPELINE, run_passes
+from verax.compiler.place import program
+from verax.compiler.plan.steps import STEPS, DecisionKind
 from verax.ir import checker
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY

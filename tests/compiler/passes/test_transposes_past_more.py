@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.settings import Settings
-from verax.compiler.driver import compile as compile_graph
-from verax.compiler.levels import run_passes
+from verax.compiler.compile import compile as compile_graph
 from verax.compiler.passes.cancel_transposes import cancel_transposes
 from verax.compiler.passes.remove_dead_code import remove_dead_code
+from verax.compiler.pipeline.levels import run_passes
 from verax.ir import checker
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY

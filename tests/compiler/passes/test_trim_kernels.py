@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verax.base.settings import Settings
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.compiler.passes.trim_kernels import _reached, trim_kernels
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType

@@ -13,10 +13,10 @@ from tests.compiler.test_bits import bits
 import verax
 from verax.base.errors import GraphError
 from verax.base.settings import Settings
-from verax.compiler.decide.expressions import without_spare_roundings
-from verax.compiler.driver import compile
-from verax.compiler.levels import run_passes
+from verax.compiler.compile import compile
 from verax.compiler.passes.widen_halves import WIDENED, widen_halves
+from verax.compiler.pipeline.levels import run_passes
+from verax.compiler.plan.expressions import without_spare_roundings
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import DType, TensorType

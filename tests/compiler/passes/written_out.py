@@ -14,8 +14,8 @@ import pytest
 
 import verax
 import verax.ops
-from verax.compiler import levels
 from verax.compiler.passes.base import Pass, RewriteFunction
+from verax.compiler.pipeline import levels
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -15,9 +15,9 @@ from tests.compiler.tune.test_tuning_search import Fake
 import verax
 from verax.base.errors import InputError, UnsupportedError, UsageError
 from verax.base.settings import Settings
-from verax.compiler import driver, tuner
-from verax.compiler.cache import ProgramCache
-from verax.compiler.driver import Executable
+from verax.compiler import specialize, tuner
+from verax.compiler.artifacts.cache import ProgramCache
+from verax.compiler.compile import compile as compile_graph
 from verax.compiler.kernels.target import Target
 from verax.compiler.tune.history import History
 from verax.compiler.tune.kernel_bench import Workload
@@ -91,7 +91,7 @@ def lookup(history: History) -> Tuned:
 def test_what_wins_is_kept_and_compiled_with_from_then_on(
     graph: Graph, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = Executable(graph, SETTINGS)
+    before = compile_graph(graph, SETTINGS)
     wanted = before.run(FEEDS)
     record = tuned(graph, history, monkeypatch)
     assert [k.outcome for k in record.kernels] == [TUNED, TUNED]
@@ -100,7 +100,7 @@ def test_what_wins_is_kept_and_compiled_with_from_then_on(
     assert not record.faults
     assert record.speedup == pytest.approx(1 / 0.9)
     assert 0.2 < sum(k.share for k in record.kernels) <= 1
-    after = Executable(graph, SETTINGS, tuned=lookup(history))
+    after = compile_graph(graph, SETTINGS, tuned=lookup(history))
     assert "unroll=8" not in str(before.plan)
     assert str(after.plan).count("unroll=8") == 2
     assert "schedules: 2 of 2 kernels tuned exactly here" in str(after.plan)
@@ -151,7 +151,7 @@ def test_an_earlier_choice_that_lost_is_taken_back(
     slower = lambda *a: Fake(lambda s: 5e-3 if s.unroll == 8 else 2e-3)  # noqa: E731
     record = tuned(graph, history, monkeypatch, bench=slower)
     assert {k.outcome for k in record.kernels} == {BY_RULE}
-    assert "unroll=8" not in str(Executable(graph, SETTINGS, tuned=lookup(history)).plan)
+    assert "unroll=8" not in str(compile_graph(graph, SETTINGS, tuned=lookup(history)).plan)
     assert len(lines(history, "chosen")) == 4, "nothing is rewritten"
 
 
@@ -170,7 +170,7 @@ def test_an_interruption_leaves_what_was_won(
         tuned(graph, history, monkeypatch, bench=bench)
     assert lines(history, "measured")
     assert len(lines(history, "chosen")) == 1
-    plan = str(Executable(graph, SETTINGS, tuned=lookup(history)).plan)
+    plan = str(compile_graph(graph, SETTINGS, tuned=lookup(history)).plan)
     assert "1 of 2 kernels tuned exactly here; 1 none" in plan
 
 
@@ -227,7 +227,7 @@ def test_real_kernels_on_the_real_machine(graph: Graph, history: History, thread
     assert len(lines(history, "measured")) == 6
     assert TuningRecord.from_json(record.to_json()) == record
     assert record.threads == threads
-    again = Executable(graph, Settings(opt_level=3, threads=threads), tuned=lookup(history))
+    again = compile_graph(graph, Settings(opt_level=3, threads=threads), tuned=lookup(history))
     assert again.run(FEEDS).keys() == {graph.outputs[0]}
 
 
@@ -235,20 +235,20 @@ def test_a_kept_program_is_one_with_the_schedules_that_hold_now(
     graph: Graph, history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = ProgramCache(tmp_path / "programs")
-    Executable(graph, SETTINGS, cache=cache)
+    compile_graph(graph, SETTINGS, cache=cache)
     tuned(graph, history, monkeypatch)
-    first = Executable(graph, SETTINGS, cache=cache, tuned=lookup(history))
+    first = compile_graph(graph, SETTINGS, cache=cache, tuned=lookup(history))
     assert first.specialised.cached_notes is None, "the program without them is another one"
     assert "unroll=8" in str(first.plan)
 
     def never(*arguments: object, **named: object) -> object:
         raise AssertionError("it was compiled again")
 
-    monkeypatch.setattr(driver, "lower", never)
-    again = Executable(graph, SETTINGS, cache=cache, tuned=lookup(history))
+    monkeypatch.setattr(specialize, "lower", never)
+    again = compile_graph(graph, SETTINGS, cache=cache, tuned=lookup(history))
     assert again.plan == first.plan
     assert "tuned exactly" in again.plan.tuning
-    assert "unroll=8" not in str(Executable(graph, SETTINGS, cache=cache).plan)
+    assert "unroll=8" not in str(compile_graph(graph, SETTINGS, cache=cache).plan)
 
 
 def test_the_search_for_faults_takes_no_measured_schedules(
@@ -256,7 +256,7 @@ def test_the_search_for_faults_takes_no_measured_schedules(
 ) -> None:
     tuned(graph, history, monkeypatch)
     settings = dataclasses.replace(SETTINGS, stop_after=0)
-    assert "unroll=8" not in str(Executable(graph, settings, tuned=lookup(history)).plan)
+    assert "unroll=8" not in str(compile_graph(graph, settings, tuned=lookup(history)).plan)
 
 
 def test_what_cannot_be_is_told_of_before_the_work(graph: Graph, tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_the_interface(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_weights_are_read_from_as_far_as_in_the_network(graph: Graph) -> None:
-    exe = Executable(graph, SETTINGS)
+    exe = compile_graph(graph, SETTINGS)
     call = next(s for s in exe.specialised.lowered.steps if "20" in str(getattr(s, "spec", "")))
     workload = Workload.of(call, 10**7)  # type: ignore[arg-type]
     host = dataclasses.replace(tuner.Host.here(Target.host(), 1), caches=(1 << 15, 1 << 20))

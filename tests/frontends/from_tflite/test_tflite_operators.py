@@ -10,7 +10,7 @@ from tests.frontends.from_tflite.tflite_writer import Op, T, const, model, one
 
 import verax
 from verax.base.errors import ModelError, UnsupportedError
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.frontends.tflite import load_tflite
 from verax.records.verdict import Kind
 

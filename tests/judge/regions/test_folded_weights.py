@@ -10,7 +10,7 @@ import pytest
 
 import verax
 from verax.base.settings import Settings
-from verax.compiler.levels import run_passes
+from verax.compiler.pipeline.levels import run_passes
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

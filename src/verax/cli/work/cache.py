@@ -8,7 +8,7 @@ from rich.text import Text
 
 from verax.base.memory import shown_bytes
 from verax.cli.console import can_write, output, write_json
-from verax.compiler.cache import FOLDER, PROGRAM, SIZE, default_cache
+from verax.compiler.artifacts.cache import FOLDER, PROGRAM, SIZE, default_cache
 
 
 def perform(

@@ -14,7 +14,7 @@ from verax.cli.console import can_write, output, write_json, write_text
 from verax.cli.groups import split_names
 from verax.cli.inputs import read_inputs
 from verax.cli.models import load_file, require_model
-from verax.compiler.saving import signer
+from verax.compiler.artifacts.save import signer
 from verax.compiling import compile
 from verax.images import ImageOptions
 from verax.records.codec import to_plain

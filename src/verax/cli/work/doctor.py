@@ -16,7 +16,7 @@ from verax.base.optional import EXTRAS, installed_version, pip_name, require
 from verax.base.processor import best_target
 from verax.base.settings import Settings
 from verax.cli.console import can_write, output, write_json
-from verax.compiler.driver import compile
+from verax.compiler.compile import compile
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check

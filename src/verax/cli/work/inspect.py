@@ -11,7 +11,7 @@ from rich.text import Text
 from verax.base.options import ModelOptions
 from verax.cli.console import can_write, output, write_json
 from verax.cli.models import load_file
-from verax.compiler.saved import SavedExecutable
+from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.frontends.model import Model as Loaded
 from verax.ir.types import TensorType
 from verax.ops.control.control import kinds_inside

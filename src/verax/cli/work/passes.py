@@ -13,12 +13,12 @@ from rich.text import Text
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
 from verax.cli.console import can_write, output, parse_shapes, write_json
-from verax.compiler.decide.steps import STEPS, DecisionKind
-from verax.compiler.example import Example, example_of
-from verax.compiler.injected import with_injected
-from verax.compiler.levels import CLASSES, PIPELINE, run_passes
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.describe.pass_example import Example, example_of
 from verax.compiler.passes.base import Pass
-from verax.compiler.saved import SavedExecutable
+from verax.compiler.pipeline.levels import CLASSES, PIPELINE, run_passes
+from verax.compiler.pipeline.user_passes import with_injected
+from verax.compiler.plan.steps import STEPS, DecisionKind
 from verax.loading import load
 from verax.records.trace import Trace
 from verax.report.tables import Column, FittingTable

@@ -21,7 +21,7 @@ from verax.cli.console import can_write, output, write_json
 from verax.cli.groups import split_names
 from verax.cli.inputs import image_options, read_inputs
 from verax.cli.models import load_file
-from verax.compiler.saved import SavedExecutable
+from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiling import compile
 from verax.ir.graph import Builder, Graph
 from verax.ir.stored import storable

@@ -34,7 +34,7 @@ def choose_bfloat16(
     whose result reaches an operator that amplifies errors without bound, before it is added to
     something of its own size, stays in float32 (`ir.amplification`). Weights take half of the
     memory where they are read to be multiplied once; on processors with AVX512_BF16 both factors
-    do, and kernels add two products at a time (`lower.products.bf16_storage`).
+    do, and kernels add two products at a time (`place.products.bf16_storage`).
 
     Numeric effect: every factor errs by up to 2^-8 of its size, and counts as 0 below 2^-56; a sum
     by up to 2^-7 of the sum of its products' sizes. The sums are those of float32, one FMA per

@@ -17,10 +17,10 @@ import numpy as np
 
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.kernel_program import Place, calls_alone, make_ahead
-from verax.compiler.lower.lowering import KernelCall
-from verax.compiler.lower.memory import align
-from verax.compiler.lower.storage import MemorySpace
+from verax.compiler.place.image.kernel_program import Place, calls_alone, make_ahead
+from verax.compiler.place.lowering import KernelCall
+from verax.compiler.place.memory import align
+from verax.compiler.place.storage import MemorySpace
 from verax.compiler.tune.arguments import Argument, arguments, drawn, packing_of, seed_of
 from verax.compiler.tune.host import Host
 from verax.runtime.program import Program, aligned_zeros

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from verax.base.errors import UsageError
-from verax.compiler.driver import Executable
-from verax.compiler.saved import SavedExecutable
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.executable import Executable
 from verax.formats import ONNX, VX
 from verax.frontends.model import Model
 from verax.ir.graph import Graph

@@ -1,0 +1,260 @@
+"""Compiled programs and their certificates on disk, so that what was compiled once starts at once.
+
+An entry's name is the SHA-256 of everything that decides its code: the network with its sizes and
+weights, the settings, the target, Verax's own source and the versions of LLVM and NumPy. So an
+entry is never out of date, and entries of other versions are merely unused until they are dropped,
+the longest unused first. An entry is a .vx file, written whole or not at all, and is checked as
+one when it is read; a damaged one is dropped. Several processes may read and write at once.
+
+Programs are machine code: nobody but its user may be able to put one there. The folder and those
+above it are looked at (`base.private`), and each file once it is open: no link is followed. What is
+checksummed names the entry, so that a sound program under another's name is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import stat
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import platformdirs
+
+from verax.base.errors import ModelError, UsageError, VeraxError
+from verax.base.files import atomic_write
+from verax.base.memory import parse_bytes
+from verax.base.private import why_not_private
+from verax.base.reading import plain_bytes
+from verax.base.settings import Settings
+from verax.compiler.kernels.llvm.library import llvmlite
+from verax.compiler.kernels.target import Target
+from verax.runtime.image import Image
+from verax.runtime.vx import load_image, save_image
+
+FOLDER, SIZE = "VERAX_CACHE", "VERAX_CACHE_SIZE"
+"""Environment variables: the folder, or "off"; the most bytes that it may hold, such as 8G."""
+DEFAULT_SIZE = 4 << 30
+OFF = ("off", "0", "no", "false")
+PROGRAM, CERTIFICATE = ".vx", ".json"
+PRIVATE = 0o600
+"""Rights of an entry, whatever the user's usual ones are."""
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def is_cached(settings: Settings) -> bool:
+    """Whether programs of these settings are kept: not those made while looking for a fault."""
+    return not (
+        settings.checked
+        or settings.inject
+        or settings.quick
+        or settings.stop_after is not None
+        or settings.steps is not None
+    )
+
+
+@dataclass(frozen=True)
+class ProgramCache:
+    """A folder of programs. limit: bytes that it holds at most, the newest entry aside."""
+
+    folder: Path
+    limit: int = DEFAULT_SIZE
+
+    def key(
+        self,
+        network: str,
+        values: Mapping[str, bytes],
+        target: Target,
+        settings: Settings,
+        schedules: str = "",
+    ) -> str:
+        """The name of the program's entry.
+
+        network: `compiler.pipeline.recipe.network_hash` of the graph with its sizes; values: of the
+        inputs that decide sizes; schedules: digest of measured ones that may be taken.
+        """
+        decides = {
+            "made by": build_digest(),
+            "network": network,
+            "values": {name: value.hex() for name, value in values.items()},
+            "target": [target.name, target.triple, target.cpu, target.features],
+            "level": settings.opt_level,
+            "threads": settings.thread_count,
+            "passes": [settings.disable, settings.require, settings.passes, settings.keep_exact],
+            "allowed": settings.allow,
+            "native": settings.require_native,
+            "schedules": schedules,
+        }
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+    def program(self, key: str) -> tuple[Image, dict[str, Any]] | None:
+        """The program of that name with its notes, or None."""
+        path = self.folder / f"{key}{PROGRAM}"
+        if not self._has(path):
+            return None
+        try:
+            loaded = load_image(path, entry=key)
+        except (ModelError, UsageError):
+            _remove(path)
+            return None
+        _touch(path)
+        return loaded
+
+    def keep_program(self, key: str, image: Image, notes: dict[str, Any]) -> None:
+        """Keep a program; a cache that cannot be written warns and does nothing."""
+        path = self.folder / f"{key}{PROGRAM}"
+        self._write(path, lambda: save_image(path, image, notes, durable=False, entry=key))
+
+    def text(self, key: str) -> str | None:
+        """What `keep_text` kept under that name, or None."""
+        path = self.folder / f"{key}{CERTIFICATE}"
+        if not self._has(path):
+            return None
+        try:
+            digest, _, named = plain_bytes(path, own=True).partition(b"\n")
+        except VeraxError:
+            _remove(path)
+            return None
+        entry, _, text = named.partition(b"\n")
+        if hashlib.sha256(named).hexdigest().encode() != digest or entry != key.encode():
+            _remove(path)
+            return None
+        _touch(path)
+        return text.decode()
+
+    def keep_text(self, key: str, text: str) -> None:
+        """Keep a text, with its entry's name and a checksum of both."""
+        path, named = self.folder / f"{key}{CERTIFICATE}", f"{key}\n{text}".encode()
+
+        def write() -> None:
+            with atomic_write(path, durable=False, mode=PRIVATE) as stream:
+                stream.write(hashlib.sha256(named).hexdigest().encode() + b"\n" + named)
+
+        self._write(path, write)
+
+    def entries(self) -> list[tuple[Path, int, float]]:
+        """(file, bytes, time of the last use) of every entry, the longest unused first."""
+        entries = []
+        with contextlib.suppress(OSError):
+            for path in self.folder.iterdir():
+                with contextlib.suppress(OSError):
+                    if path.suffix in (PROGRAM, CERTIFICATE):
+                        state = path.stat()
+                        entries.append((path, state.st_size, state.st_mtime))
+        return sorted(entries, key=lambda entry: entry[2])
+
+    def clear(self) -> int:
+        """Remove every entry; how many there were."""
+        return self._remove(self.entries())
+
+    def _remove(self, entries: list[tuple[Path, int, float]]) -> int:
+        return sum(_remove(path) for path, _, _ in entries)
+
+    def _write(self, path: Path, write: Callable[[], None]) -> None:
+        """Make the folder, write, and drop what is too much. A failure is a warning."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._is_private():
+                with contextlib.suppress(FileNotFoundError):
+                    if not stat.S_ISREG(os.lstat(path).st_mode):  # a pipe would be waited for
+                        path.unlink()
+                write()
+                self._shrink()
+        except (OSError, VeraxError) as error:
+            message = error.cause if isinstance(error, VeraxError) else error.strerror or str(error)
+            self._warn(f"it cannot keep compiled programs ({message})")
+
+    def _shrink(self) -> None:
+        entries = self.entries()
+        over = sum(size for _, size, _ in entries) - self.limit
+        for entry in entries[:-1]:
+            if over <= 0:
+                break
+            self._remove([entry])
+            over -= entry[1]
+
+    def _has(self, path: Path) -> bool:
+        """Whether there is something that may be looked at."""
+        return os.path.lexists(path) and self._is_private()
+
+    def _is_private(self) -> bool:
+        """Whether nobody else could have put code there."""
+        try:
+            reason = why_not_private(self.folder)
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if reason:
+            self._warn(reason)
+        return not reason
+
+    def _warn(self, reason: str) -> None:
+        """Say once for a folder that it is not used."""
+        if self.folder not in _warned:
+            _warned.add(self.folder)
+            text = f"the cache {self.folder} is not used: {reason}"
+            warnings.warn(f"{text}; set {FOLDER} to a folder of yours, or to off", stacklevel=4)
+
+
+_warned: set[Path] = set()
+
+
+def default_cache() -> ProgramCache | None:
+    """The cache that the environment asks for; None when it is off.
+
+    VERAX_CACHE names a folder or is "off"; without it the user's folder for caches is taken.
+    VERAX_CACHE_SIZE limits it. Raises `UsageError` when that is no size.
+    """
+    folder = os.environ.get(FOLDER, "")
+    if folder.lower() in OFF:
+        return None
+    size_text = os.environ.get(SIZE, "")
+    limit = parse_bytes(size_text) if size_text else DEFAULT_SIZE
+    path = Path(folder) if folder else Path(platformdirs.user_cache_dir("verax")) / "programs"
+    cache = ProgramCache(path, limit)
+    if not folder and not path.is_absolute():
+        cache._warn("this user has no home folder")
+        return None
+    return cache
+
+
+@cache
+def build_digest() -> str:
+    """SHA-256 of what makes and judges programs: Verax's source, LLVM, NumPy, the system.
+
+    The source counts by its content: its times say nothing where an installer sets them all alike.
+    """
+    digest = hashlib.sha256()
+    for package in (llvmlite, np, ml_dtypes):
+        digest.update(f"{package.__name__} {package.__version__}\n".encode())
+    digest.update(f"{platform.system()} {platform.machine()}\n".encode())
+    for folder, _, names in sorted(os.walk(ROOT)):
+        for name in sorted(names):
+            if name.endswith(".py"):
+                content = Path(folder, name).read_bytes()
+                relative_folder = os.path.relpath(folder, ROOT)
+                digest.update(f"{relative_folder}/{name} {len(content)}\n".encode())
+                digest.update(content)
+    return digest.hexdigest()
+
+
+def _remove(path: Path) -> bool:
+    """Whether it is gone."""
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _touch(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.utime(path)

@@ -1,0 +1,73 @@
+"""Saving an executable's program as a .vx file, and reading the recipe that such a file holds.
+
+A .vx file is machine code, and as trustworthy as its sender: a signature says who that is.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from verax.base.errors import UnsupportedError, UsageError
+from verax.base.reading import plain_bytes
+from verax.compiler.executable import Executable
+from verax.records.recipe import Recipe
+from verax.runtime.signature import fingerprint, signing_key
+from verax.runtime.vx import load_image, save_image
+
+
+def save(
+    executable: Executable,
+    path: str | os.PathLike[str],
+    sign: str | os.PathLike[str] | None = None,
+) -> None:
+    """Write the program that `executable` used last to `path` (.vx).
+
+    sign: a PEM file with the Ed25519 private key to sign it with. The program's state begins with
+    the initial values again. Raises `InputError` when shapes are symbolic and nothing was run yet,
+    `UnsupportedError` when the program holds for one value of its state only, `UsageError` when the
+    file cannot be written or there is no such key.
+    """
+    key = None if sign is None else signing_key(sign)
+    specialized = executable.specialised
+    fixed = [v for v in executable.graph.state if v not in specialized.inputs]
+    if fixed:
+        raise UnsupportedError(
+            "its value decides the sizes of other tensors, so every value needs a program of its "
+            "own, and a .vx file holds one",
+            place=f"state {fixed[0]!r}",
+            next_step="keep the model, and compile it where it is run",
+        )
+    notes = dict(specialized.notes(executable.settings))
+    if executable.certificate is not None:
+        notes["certificate"] = executable.certificate.to_json()
+    save_image(path, specialized.image, notes, key)
+
+
+def read_recipe(source: Recipe | str | os.PathLike[str] | None) -> Recipe | None:
+    """The recipe in a JSON file or in a .vx file, whose code is not run; a recipe is handed on.
+
+    Raises `UsageError` when the file cannot be read or holds none, `ModelError` for a damaged .vx.
+    """
+    if source is None or isinstance(source, Recipe):
+        return source
+    path = Path(source)
+    try:
+        if path.suffix == ".vx":
+            text = load_image(path)[1].get("recipe")
+        else:
+            text = plain_bytes(path, "recipe").decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"cannot read the recipe: {error}", place=str(path)) from error
+    if text is None:
+        raise UsageError(
+            "the program does not say its recipe",
+            place=str(path),
+            next_step="compile the model with this version",
+        )
+    return Recipe.from_json(str(text))
+
+
+def signer(sign: str | os.PathLike[str]) -> str:
+    """How a file that is signed with this private key names its signer. Raises as `save` does."""
+    return fingerprint(signing_key(sign).public)

@@ -1,0 +1,143 @@
+"""Running a .vx file without the model.
+
+Nothing is imported here that makes code or knows operators, unless the program has nodes that run
+on the reference: a program starts quickly.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from verax.base.printing import first_few
+from verax.base.processor import require_runs_here
+from verax.base.settings import Settings
+from verax.ir.types import DType, TensorType
+from verax.runtime.arguments import check_inputs, types_of
+from verax.runtime.carried import Arrays, Remembers
+from verax.runtime.continuing import continuation_of
+from verax.runtime.image import Image, PythonStep, Signature
+from verax.runtime.program import Program
+from verax.runtime.signature import trusted_key
+from verax.runtime.vx import load_image
+
+if TYPE_CHECKING:
+    from verax.records.certificate import Certificate
+    from verax.records.recipe import Recipe
+
+
+def calls_of(
+    image: Image, notes: Mapping[str, Any], location: str
+) -> Callable[[int, Sequence[np.ndarray | None]], Sequence[np.ndarray]] | None:
+    """call(node index, arrays) -> arrays, for nodes without a kernel; None when there are none.
+
+    Raises `ModelError` when the notes do not say what they are.
+    """
+    if not any(isinstance(step, PythonStep) for step in image.schedule):
+        return None
+    recorded = import_module("verax.compiler.artifacts.reference_nodes")  # knows every operator
+    calls = recorded.calls_of(image, notes.get("nodes", {}), location)
+    return lambda index, arrays: calls[index](arrays)
+
+
+class SavedExecutable(Remembers):
+    """A program read from a .vx file, which is machine code: load it only if you trust its sender.
+
+    trust_key: a PEM file with the Ed25519 public key that must have signed it. threads: 0 is all
+    cores of this process.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        threads: int = 0,
+        *,
+        trust_key: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Raises `ModelError` for damaged files, `CompileError` for another processor's code,
+        `TrustError` when it is not signed by the key that is asked for, `UsageError` when there is
+        no such key."""
+        image, notes = load_image(path, None if trust_key is None else trusted_key(trust_key))
+        state = {s.input: s.output for s in image.state}
+        super().__init__(state, {s.input: s.initial for s in image.state})
+        self.notes, self.image = notes, image
+        if image.object_code:
+            require_runs_here(image.target, os.fspath(path))
+        self._call = calls_of(image, notes, os.fspath(path))
+        self.use_threads(threads)
+        self._names = [s.name for s in image.outputs]
+        self._input_types = types_of(image.inputs)
+
+    def _brief(self) -> str:
+        inputs = first_few(f"{v} {t}" for v, t in self.inputs.items()) or "no input"
+        outputs = first_few(f"{v} {t}" for v, t in self.outputs.items()) or "no output"
+        return f"{len(self.plan)} steps for {self.image.target}; {inputs} -> {outputs}"
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self), *self.plan])
+
+    def use_threads(self, threads: int) -> None:
+        """Run on so many threads from now on; 0 is all cores of this process."""
+        count = Settings(threads=threads).thread_count
+        self._program = Program(self.image, count, self._call)
+        self._continuation = continuation_of(self._program)
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        return _types(self.image.inputs, {s.input for s in self.image.state})
+
+    @property
+    def outputs(self) -> dict[str, TensorType]:
+        return _types(self.image.outputs, {s.output for s in self.image.state})
+
+    @property
+    def graph_text(self) -> str:
+        """The text form of the graph that was compiled."""
+        return str(self.notes.get("graph", ""))
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """What decides the program's numbers; None in files of versions that did not write it.
+
+        Raises `UsageError` when it cannot be read.
+        """
+        text = self.notes.get("recipe")
+        if text is None:
+            return None
+        recipe: Recipe = import_module("verax.records.recipe").Recipe.from_json(str(text))
+        return recipe
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What was found when the program was judged, if it was. It is the sender's word.
+
+        Raises `UsageError` when it cannot be read.
+        """
+        text = self.notes.get("certificate")
+        if text is None:
+            return None
+        record = import_module("verax.records.certificate").Certificate
+        certificate: Certificate = record.from_json(str(text))
+        return certificate
+
+    @property
+    def plan(self) -> tuple[str, ...]:
+        return tuple(self.notes.get("plan", ()))
+
+    def _continued(self, inputs: Arrays, state: Arrays) -> tuple[list[np.ndarray], Arrays] | None:
+        return self._continuation.run(inputs, state) if self._continuation else None
+
+    def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        outputs = self._program.run_if_taken(inputs)
+        if outputs is None:
+            outputs = self._program.run(check_inputs(self._input_types, inputs))
+        return dict(zip(self._names, outputs))
+
+
+def _types(signatures: Sequence[Signature], without: set[str]) -> dict[str, TensorType]:
+    signatures_left = (s for s in signatures if s.name not in without)
+    return {s.name: TensorType(DType(s.dtype), s.shape) for s in signatures_left}

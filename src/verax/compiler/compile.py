@@ -1,0 +1,45 @@
+"""compile(graph, settings): an `Executable`, with its first program where all sizes are known."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from verax.base.settings import Settings
+from verax.compiler.artifacts.cache import ProgramCache
+from verax.compiler.executable import Executable
+from verax.compiler.specialize import Specializer
+from verax.compiler.tune.lookup import Tuned
+from verax.ir.graph import Graph
+from verax.records.recipe import Recipe
+
+E = TypeVar("E", bound=Executable)
+
+
+def compile(
+    graph: Graph,
+    settings: Settings | None = None,
+    recipe: Recipe | None = None,
+    cache: ProgramCache | None = None,
+    tuned: Tuned | None = None,
+) -> Executable:
+    """Compile `graph`. Static shapes are compiled at once, symbolic ones at the first run.
+
+    recipe: followed instead of the settings' level and passes. cache, tuned: see `Specializer`.
+    Raises `VeraxError`s that name the node when something cannot be compiled, or say why the recipe
+    cannot be followed.
+    """
+    return compile_as(Executable, graph, settings, recipe, cache, tuned)
+
+
+def compile_as(
+    kind: type[E],
+    graph: Graph,
+    settings: Settings | None = None,
+    recipe: Recipe | None = None,
+    cache: ProgramCache | None = None,
+    tuned: Tuned | None = None,
+) -> E:
+    """The same with a class of `Executable` of the caller's own."""
+    executable = kind(graph, Specializer(settings or Settings(), recipe, cache, tuned))
+    executable.specialize_for_static_sizes()
+    return executable

@@ -1,0 +1,232 @@
+"""`Executable`: a compiled network that runs.
+
+It has a program for each set of input shapes that it was run with (and, where a tensor's value sets
+a shape, for each such value), and keeps the last ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from verax.base import memory
+from verax.base.arrays import as_arrays
+from verax.base.errors import InputError
+from verax.base.notebooks import of_text
+from verax.base.tensors import named_inputs
+from verax.compiler.describe.step_times import profile_of
+from verax.compiler.specialize import Specialized, Specializer, reference_call
+from verax.ir.graph import Graph, reinfer
+from verax.ir.types import DType, TensorType
+from verax.records.certificate import Certificate
+from verax.records.plan import Plan
+from verax.records.profile import Profile
+from verax.records.recipe import Recipe
+from verax.records.trace import Trace
+from verax.reference.evaluate import bind_symbols
+from verax.runtime.carried import Arrays, Remembers
+from verax.runtime.program import Program
+
+MAX_PROGRAMS = 16
+"""Specialized programs an executable keeps; the least recently used is dropped."""
+
+
+class Executable(Remembers):
+    """A compiled network. `run` takes and gives dictionaries of arrays; calls positional ones."""
+
+    def __init__(self, graph: Graph, specializer: Specializer) -> None:
+        """specializer: makes the program for each set of sizes. `certificate` is for whoever judges
+        the program to set."""
+        super().__init__(graph.state, graph.initial)
+        self.graph = graph
+        self._output_names = graph.outputs
+        self.specializer = specializer
+        self.settings = specializer.settings
+        self.certificate: Certificate | None = None
+        self._by_value = shape_defining_inputs(graph)
+        self._by_types_alone = not self._by_value and not self.settings.memory
+        self._programs: OrderedDict[tuple[Any, ...], Specialized] = OrderedDict()
+        self._lock = threading.Lock()
+        self._last: tuple[tuple[Any, ...], Specialized] | None = None
+
+    def specialize_for_static_sizes(self) -> None:
+        """Make the program where the graph states all sizes; else the first run makes one."""
+        if all(self.graph.types[v].is_static for v in self.graph.inputs) and not self._by_value:
+            self._specialize({v: self.graph.types[v].shape for v in self.graph.inputs}, {})
+
+    def renew_in_child(self) -> None:
+        """See `base.forks`: a program that another thread was making is made again."""
+        super().renew_in_child()
+        self._lock = threading.Lock()
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        return {v: self.graph.types[v] for v in self.graph.arguments}
+
+    @property
+    def outputs(self) -> dict[str, TensorType]:
+        return {v: self.graph.types[v] for v in self.graph.results}
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the program used last; raises `InputError` before shapes are known."""
+        return self._current().plan
+
+    def _brief(self) -> str:
+        return f"O{self.settings.opt_level}; {self.graph._brief()}"
+
+    def _plan_text(self) -> str:
+        """The plan of the program used last, or what is compiled for the first run."""
+        try:
+            return str(self.plan)
+        except InputError as error:
+            return str(error)
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{self._plan_text()}"
+
+    def _repr_html_(self) -> str:
+        title = f"{self.graph.name or 'network'}, compiled at O{self.settings.opt_level}"
+        return of_text(title, self._plan_text())
+
+    @property
+    def trace(self) -> Trace:
+        """What the passes did to the program used last: how many rewrites, and each in words.
+
+        Raises `InputError` before shapes are known.
+        """
+        return self._current().trace
+
+    @property
+    def recipe(self) -> Recipe:
+        """What decides the numbers of the program used last.
+
+        Raises `InputError` before shapes are known.
+        """
+        return self._current().recipe(self.settings)
+
+    def _current(self) -> Specialized:
+        if self._last is None:
+            raise InputError(
+                "no program has been made yet: shapes are symbolic",
+                next_step="run once, or give the shapes when loading",
+            )
+        return self._last[1]
+
+    @property
+    def specialised(self) -> Specialized:
+        """The program used last."""
+        return self._current()
+
+    def _continued(self, inputs: Arrays, state: Arrays) -> tuple[list[np.ndarray], Arrays] | None:
+        if self._last is None or not self._by_types_alone:
+            return None
+        continuation = self._last[1].continuation
+        return continuation.run(inputs, state) if continuation else None
+
+    def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        last = self._last
+        if last is not None and self._by_types_alone:
+            outputs = last[1].program.run_if_taken(inputs)
+            if outputs is not None:
+                names = self._output_names
+                return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
+        inputs = as_arrays(inputs)
+        program = self._lookup(inputs)
+        arrays = [inputs[v] for v in program.inputs]
+        with memory.limited(self.settings.memory or None):
+            return dict(zip(self.graph.outputs, program.program.run(arrays)))
+
+    def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
+        """Time every step by itself: median of `runs` after two more to warm up; beside it the
+        machine's peak of multiply-adds.
+
+        State is read as it is and stays so. Raises `InputError` when inputs do not fit.
+        """
+        inputs = {**as_arrays(named_inputs(inputs, self.inputs)), **self.state}
+        specialized = self._lookup(inputs)
+        lowered = self.specializer.lower(specialized, separate=True)
+        threads = self.settings.thread_count
+        program = Program(lowered.image, threads, reference_call(lowered.graph))
+        arrays = [inputs[v] for v in specialized.inputs]
+        step_times = program.time_steps(arrays, runs + 2, parts=lowered.chunk_count)
+        times = np.median(step_times[2:], axis=0) / 1e3
+        program.close()
+        return profile_of(lowered, times.tolist(), runs, self.settings, self.specializer.target)
+
+    def _lookup(self, inputs: Mapping[str, np.ndarray]) -> Specialized:
+        last = self._last
+        if last is not None and len(inputs) == len(self.graph.inputs):
+            try:
+                key = self._key(inputs)
+            except (KeyError, AttributeError):
+                key = ()
+            if key == last[0]:
+                return last[1]
+        bind_symbols(self.graph, inputs)
+        return self._specialize(
+            {v: inputs[v].shape for v in self.graph.inputs},
+            {v: inputs[v] for v in self._by_value},
+        )
+
+    def _key(self, inputs: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
+        arrays = [inputs[v] for v in self.graph.inputs]
+        return tuple((a.shape, a.dtype) for a in arrays) + tuple(
+            inputs[v].tobytes() for v in self._by_value
+        )
+
+    def _specialize(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
+    ) -> Specialized:
+        key = tuple((s, self.graph.types[v].dtype.numpy) for v, s in shapes.items()) + tuple(
+            a.tobytes() for a in values.values()
+        )
+        with self._lock:
+            if key in self._programs:
+                self._programs.move_to_end(key)
+            else:
+                types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
+                self._programs[key] = self.specializer.specialize(
+                    reinfer(self.graph, types, values), values
+                )
+                if len(self._programs) > MAX_PROGRAMS:
+                    self._programs.popitem(last=False)
+            specialized = self._programs[key]
+            self._last = (key, specialized)
+        return specialized
+
+
+def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
+    """Graph inputs whose values set shapes: small integer tensors that type rules ask for.
+
+    A program is specialised for their values, as it is for shapes.
+    """
+    from_input: dict[str, frozenset[str]] = {v: frozenset([v]) for v in graph.inputs}
+    defining: set[str] = set()
+    for node in graph.nodes:
+        sources = frozenset().union(
+            *(from_input.get(v, frozenset()) for v in node.inputs if v is not None)
+        )
+        dynamic = any(not t.is_static for t in graph.output_types(node))
+        if dynamic:
+            data = None if node.op.kind in ("Range", "ConstantOfShape") else node.inputs[0]
+            defining |= {
+                v
+                for v in node.inputs
+                if v in graph.inputs and _sets_shapes(graph.types[v]) and v != data
+            }
+            if len(node.inputs) and not any(v in defining for v in node.inputs):
+                defining |= {v for v in sources if _sets_shapes(graph.types[v])}
+        for output in node.outputs:
+            from_input[output] = sources if _sets_shapes(graph.types[output]) else frozenset()
+    return tuple(v for v in graph.inputs if v in defining)
+
+
+def _sets_shapes(type_: TensorType) -> bool:
+    if not type_.is_static or type_.rank > 1 or int(type_.size) > 64:
+        return False
+    return type_.dtype in (DType.int64, DType.int32) or type_.dtype.is_float

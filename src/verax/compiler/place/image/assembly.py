@@ -1,0 +1,247 @@
+"""The object code of one network: its kernels, and a module of its own that calls them.
+
+A kernel is an object by itself, made from (spec, schedule, target) alone, so a process makes each
+one once, for all networks (up to MOST_BYTES of the ones used last). LLVM works on a thread of its
+own while the next kernel is being written in Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from types import TracebackType
+
+from verax.base.cores import deciding
+from verax.base.forks import on_fork
+from verax.base.memory import give_back
+from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.object_code import AT_A_TIME, code_of
+from verax.compiler.kernels.registry import Schedule, Spec, emit, emitter
+from verax.compiler.kernels.target import Target
+from verax.compiler.place.image.object_linker import link_objects
+
+MOST_BYTES = 64 << 20
+"""Of object code that a process keeps for further networks."""
+SWITCH_SECONDS = 1e-4
+"""How long a thread may be kept waiting for the interpreter meanwhile: LLVM's comes back a dozen
+times for each kernel, and would wait the usual 5 ms each time."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _CompiledKernel:
+    """An object, or the promise of one. kernel: what it holds, under its name there; None when it
+    keeps all its names."""
+
+    kernel: Kernel | None
+    code: Future[bytes]
+
+
+_Write = Callable[[ModuleBuilder], "Kernel | None"]
+"""Writes a part into an empty module."""
+
+
+class _ObjectCodeCache:
+    """The parts that this process has made; the least recently used are dropped."""
+
+    def __init__(self) -> None:
+        self.renew()
+        on_fork(self.renew)
+
+    def renew(self) -> None:
+        """In the child of a fork: the thread that would make a promised one is gone."""
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, _CompiledKernel] = OrderedDict()
+        self._uncounted: dict[
+            Hashable, _CompiledKernel
+        ] = {}  # since the last `trim`, or not yet made then
+        self._bytes = 0  # of the others
+
+    def find(self, key: Hashable) -> _CompiledKernel | None:
+        """A part that did not fail."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+        if entry is None or entry.code.cancelled():
+            return None
+        return None if entry.code.done() and entry.code.exception() else entry
+
+    def keep(self, key: Hashable, entry: _CompiledKernel) -> None:
+        with self._lock:
+            self._drop(key)
+            self._entries[key] = self._uncounted[key] = entry
+
+    def trim(self) -> None:
+        """Drop what failed, and the oldest that are too many. Looks at what is new alone: there
+        are thousands in a process that compiles many networks."""
+        with self._lock:
+            for key, entry in list(self._uncounted.items()):
+                if not entry.code.done():
+                    continue
+                if entry.code.cancelled() or entry.code.exception() is not None:
+                    self._drop(key)
+                    continue
+                del self._uncounted[key]
+                self._bytes += len(entry.code.result())
+            if self._bytes <= MOST_BYTES:
+                return
+            for key in [k for k in self._entries if k not in self._uncounted]:
+                self._drop(key)
+                if self._bytes <= MOST_BYTES:
+                    break
+
+    def _drop(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None and self._uncounted.pop(key, None) is None:
+            self._bytes -= len(entry.code.result())
+
+    def forget(self) -> None:
+        """Drop all."""
+        with self._lock:
+            self._entries.clear()
+            self._uncounted.clear()
+            self._bytes = 0
+
+
+COMPILED_KERNELS = _ObjectCodeCache()
+
+
+class Assembly:
+    """The code of one network being made. Use it in a `with` block, and take `object_code` there.
+
+    module: for what is the network's own.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.module = ModuleBuilder("verax", target)
+        self._kernels: dict[Hashable, Kernel] = {}
+        self._entries: list[tuple[_CompiledKernel, _Write, dict[str, str]]] = []
+        self._stack = contextlib.ExitStack()
+        self._worker: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Assembly:
+        threads = deciding().threads
+        if threads > 1:
+            self._stack.enter_context(_switching_often())
+            self._worker = ThreadPoolExecutor(min(threads, AT_A_TIME), "verax-llvm")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        if self._worker is not None:
+            self._worker.shutdown(cancel_futures=True)
+        self._stack.close()
+        COMPILED_KERNELS.trim()
+        give_back()
+
+    def kernel(self, spec: Spec, schedule: Schedule) -> Kernel:
+        """The kernel of `spec`; its name is the network's.
+
+        NotImplementedError for a dtype that its emitter does not know.
+        """
+        if not self.target.makes_elf:  # only ELF objects can be joined
+            return emit(self.module, spec, schedule)
+        key = (spec, schedule, self.target, emitter(spec, self.target).emit)
+        if key not in self._kernels:
+
+            def write(module: ModuleBuilder) -> Kernel:
+                return emit(module, spec, schedule)
+
+            compiled = self._compiled_kernel(key, write)
+            assert compiled.kernel is not None
+            hint = compiled.kernel.name.rpartition("_")[0]
+            named = dataclasses.replace(compiled.kernel, name=f"{hint}_{len(self._kernels)}")
+            self._entries.append((compiled, write, {compiled.kernel.name: named.name}))
+            self._kernels[key] = named
+        return self._kernels[key]
+
+    def common(self, define: Callable[[ModuleBuilder], object]) -> None:
+        """Functions that are the same in every network, as `define` writes them into a module."""
+        if not self.target.makes_elf:
+            define(self.module)
+            return
+
+        def write(module: ModuleBuilder) -> None:
+            define(module)
+
+        self._entries.append((self._compiled_kernel((define, self.target), write), write, {}))
+
+    def wait(self) -> None:
+        """Until every part is made, and kept for further networks of this process."""
+        for compiled, write, _ in self._entries:
+            self._result(compiled, write)
+
+    def object_code(self) -> bytes:
+        """The relocatable object file of all of it. CompileError: LLVM refuses the code."""
+        own = code_of(self.module.ir_text(), self.target)
+        if not self._entries:
+            return own
+        objects = [
+            (self._result(compiled, write), renamed) for compiled, write, renamed in self._entries
+        ]
+        return link_objects([(own, {}), *objects])
+
+    def _compiled_kernel(self, key: Hashable, write: _Write) -> _CompiledKernel:
+        """The part that this process has, or a new one."""
+        cached = COMPILED_KERNELS.find(key)
+        if cached is not None:
+            return cached
+        module = ModuleBuilder("verax", self.target)
+        kernel, code = write(module), Future[bytes]()
+        if self._worker is not None:
+            code = self._worker.submit(code_of, module.ir_text(), self.target)
+        else:
+            code.set_result(code_of(module.ir_text(), self.target))
+        compiled = _CompiledKernel(kernel, code)
+        COMPILED_KERNELS.keep(key, compiled)
+        return compiled
+
+    def _result(self, compiled: _CompiledKernel, write: _Write) -> bytes:
+        try:
+            return compiled.code.result()
+        except CancelledError:  # another thread promised it, and was interrupted
+            module = ModuleBuilder("verax", self.target)
+            write(module)
+            return code_of(module.ir_text(), self.target)
+
+
+_switching = 0
+_usual = 0.0
+_counting = threading.Lock()
+
+
+@contextlib.contextmanager
+def _switching_often() -> Iterator[None]:
+    """While a thread waits for LLVM: let it have the interpreter soon."""
+    global _switching, _usual
+    with _counting:
+        if _switching == 0:
+            _usual = sys.getswitchinterval()
+            sys.setswitchinterval(min(_usual, SWITCH_SECONDS))
+        _switching += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            _switching -= 1
+            if _switching == 0:
+                sys.setswitchinterval(_usual)
+
+
+def _end_switching() -> None:
+    """In a forked child: the threads that would end it do not exist."""
+    global _switching, _counting
+    _counting = threading.Lock()
+    if _switching:
+        _switching = 0
+        sys.setswitchinterval(_usual)
+
+
+on_fork(_end_switching)

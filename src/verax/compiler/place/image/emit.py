@@ -1,0 +1,419 @@
+"""From steps to an image: plan memory, write one native function per run of kernel calls, assemble
+the weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from verax.base.memory import give_back
+from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.builder import (
+    I8,
+    I32,
+    I64,
+    KERNEL_TYPE,
+    PTR,
+    VOID,
+    Kernel,
+    ModuleBuilder,
+)
+from verax.compiler.kernels.llvm.float_mode import enter_default_mode, leave_default_mode
+from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool, i64
+from verax.compiler.kernels.sizes import known
+from verax.compiler.place.convolution.borders import write_borders
+from verax.compiler.place.image.assembly import Assembly
+from verax.compiler.place.image.chunk_loop import emit_chunk_loop
+from verax.compiler.place.lowering import (
+    BranchCall,
+    CountedCall,
+    Dynamic,
+    KernelCall,
+    LoopCall,
+    Lowering,
+    Native,
+    ReferenceCall,
+    Step,
+    kernel_calls,
+)
+from verax.compiler.place.memory import Lifetime, align, kept_bytes, plan_arena
+from verax.compiler.place.storage import Buffer, MemorySpace, Placed, Pointer
+from verax.ir.types import TensorType
+from verax.runtime.image import (
+    CONTRACT,
+    CTX_ARENA,
+    CTX_ARRAYS,
+    CTX_POOL,
+    CTX_WEIGHTS,
+    CountedStep,
+    Image,
+    PythonStep,
+    Scheduled,
+    Segment,
+    Signature,
+    State,
+    Tensor,
+    contract,
+)
+
+SERIAL_FLOPS = 40_000
+SERIAL_BYTES = 64_000
+"""Below both, waking another thread costs more than it gains (about 2 microseconds)."""
+
+SMALL_WEIGHTS = 1 << 20
+"""Bytes of weights whose packing leaves nothing that is worth giving back."""
+MAX_RUN = 512
+"""Kernel calls in one native function: LLVM takes more than linear time over longer ones."""
+
+
+def runs_alone(kernel: Kernel) -> bool:
+    """Whether the caller's thread does all of it, however many there are."""
+    small = known(kernel.flops) < SERIAL_FLOPS and known(kernel.bytes) < SERIAL_BYTES
+    return known(kernel.items) < 2 or small
+
+
+def build_image(lowering: Lowering, separate: bool = False) -> tuple[Image, dict[int, Kernel]]:
+    """The finished program of a lowered graph, and the kernel of each step that has one.
+
+    separate: a native function for every kernel call, so that each can be timed.
+    """
+    with Assembly(lowering.target) as assembly:
+        return _built(lowering, assembly, separate)
+
+
+def _built(
+    lowering: Lowering, assembly: Assembly, separate: bool
+) -> tuple[Image, dict[int, Kernel]]:
+    write_borders(lowering, _lifetimes(lowering.steps), _times(lowering.steps))
+    steps = lowering.steps
+    kernels = {
+        i: assembly.kernel(step.spec, step.schedule)
+        for i, step in enumerate(steps)
+        if isinstance(step, KernelCall)
+    }
+    inner = {
+        id(call): assembly.kernel(call.spec, call.schedule)
+        for step in steps
+        if isinstance(step, BranchCall | LoopCall)
+        for call in kernel_calls([step])
+    }
+    inner |= {id(steps[i]): kernel for i, kernel in kernels.items()}
+    lifetimes = _lifetimes(steps)
+    arena_bytes = plan_arena(lifetimes, start=lowering.status_bytes)
+    weights = _room_for_weights(lowering)
+    threads = lowering.settings.thread_count
+    schedule: list[Scheduled] = []
+    functions: list[ir.Function] = []
+    run: list[Native] = []
+    module, pool = assembly.module, None
+    if threads > 1:
+        assembly.common(emit_thread_pool)
+        pool = module.intrinsic(POOL_RUN, VOID, POOL_RUN_ARGS)
+
+    def close_run() -> None:
+        if run:
+            name = f"segment_{len(schedule)}"
+            functions.append(_Segment(module, name, run, inner, pool).emit())
+            schedule.append(Segment(name))
+            run.clear()
+
+    for step in steps:
+        if isinstance(step, Native):
+            run.append(step)
+            if separate or len(run) == MAX_RUN:
+                close_run()
+            continue
+        close_run()
+        if isinstance(step, CountedCall):
+            schedule.append(_counted_step(step))
+        else:
+            schedule.append(_python_step(step))
+    close_run()
+    if lowering.chunk_count > 1 and not separate:
+        steps_of_arrays = [buffer.nbytes for buffer in lowering.io]
+        schedule = [
+            Segment(emit_chunk_loop(module, functions, steps_of_arrays, lowering.chunk_count))
+        ]
+    native = any(isinstance(s, Segment) for s in schedule)
+    graph = lowering.full_graph
+    image = Image(
+        target=lowering.target.name,
+        object_code=b"",
+        weights=weights,
+        arena_bytes=arena_bytes,
+        kept_bytes=kept_bytes(lifetimes, start=lowering.status_bytes),
+        inputs=tuple(_signature(v, graph.types[v]) for v in graph.inputs),
+        outputs=tuple(_signature(v, graph.types[v]) for v in graph.outputs),
+        schedule=tuple(schedule),
+        python_outputs=graph.outputs if any(v in lowering.dynamic for v in graph.outputs) else (),
+        checks=tuple(lowering.checks),
+        pool=pool is not None and native,
+        state=tuple(State(v, new, graph.initial[v]) for v, new in graph.state.items()),
+    )
+    _pack_weights(lowering, weights)  # while LLVM is at work
+    if native:
+        module.exported(CONTRACT, contract(image))  # of the weights as they are laid out
+        image = dataclasses.replace(image, object_code=assembly.object_code())
+    return image, kernels
+
+
+def _signature(name: str, type_: TensorType) -> Signature:
+    """A dynamic output is declared empty; its shape is known when it was computed."""
+    shape = type_.shape if type_.is_static else (0,) * type_.rank
+    return Signature(name, str(type_.dtype), shape)
+
+
+def _lifetimes(steps: Sequence[Step]) -> dict[Buffer, Lifetime]:
+    """First and last time that each arena buffer is touched; calls inside of branches and loops
+    have times of their own."""
+    lifetimes: dict[Buffer, Lifetime] = {}
+    now = 0
+
+    def touch(buffers: Iterable[Buffer]) -> None:
+        for buffer in buffers:
+            if buffer.space is MemorySpace.arena and buffer.nbytes:
+                lifetimes[buffer] = (lifetimes.get(buffer, (now, now))[0], now)
+
+    def visit(steps: Iterable[Step]) -> None:
+        nonlocal now
+        for step in steps:
+            touch(_buffers(step))
+            start = now
+            now += 1
+            if isinstance(step, BranchCall):
+                visit(step.then or ())
+                visit(step.orelse or ())
+            elif isinstance(step, LoopCall):
+                visit(step.body)
+                touch(_buffers(step))
+                # What comes from before the loop is read again by the next run, and rows that were
+                # stacked have to outlive it.
+                stacked = {p.buffer for c in kernel_calls([step]) for p in c.args if p.step}
+                lifetimes.update({b: (start, lifetimes[b][1]) for b in stacked & lifetimes.keys()})
+                touch([b for b, (first, last) in lifetimes.items() if first <= start <= last])
+                now += 1
+
+    visit(steps)
+    return lifetimes
+
+
+def _times(steps: Sequence[Step]) -> dict[int, int]:
+    """The number of each step by its time, as `_lifetimes` counts; not of those inside others."""
+    ends = itertools.accumulate(map(_duration, steps), initial=0)
+    return {time: i for i, time in zip(range(len(steps)), ends)}
+
+
+def _duration(step: Step) -> int:
+    if isinstance(step, BranchCall):
+        return 1 + sum(map(_duration, (*(step.then or ()), *(step.orelse or ()))))
+    if isinstance(step, LoopCall):
+        return 2 + sum(map(_duration, step.body))
+    return 1
+
+
+def _buffers(step: Step) -> list[Buffer]:
+    """What a step itself touches."""
+    if isinstance(step, KernelCall):
+        return [p.buffer for p in step.args]
+    if isinstance(step, BranchCall):
+        return [step.condition.buffer]
+    if isinstance(step, LoopCall):
+        pointers = (step.limit, step.first, step.trip_index, step.going)
+        return [p.buffer for p in pointers if p is not None]
+    if isinstance(step, CountedCall):
+        return [step.rows.buffer, step.count.buffer]
+    return [v.buffer for v in (*step.inputs, *step.outputs) if isinstance(v, Placed)]
+
+
+def _room_for_weights(lowering: Lowering) -> np.ndarray:
+    """Offsets for the weights that steps read, and an array of zeros that will hold them."""
+    used = {p.buffer for call in kernel_calls(lowering.steps) for p in call.args}
+    used |= {buffer for step in lowering.steps for buffer in _touched(step)}
+    end = 0
+    lowering.weights = [(b, content) for b, content in lowering.weights if b in used]
+    for buffer, _ in lowering.weights:
+        buffer.offset = end
+        end += align(buffer.nbytes) + 64
+    raw = np.zeros(end + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + end]
+
+
+def _touched(step: Step) -> Iterator[Buffer]:
+    """What a step and those inside of it touch, kernel calls aside."""
+    yield from _buffers(step)
+    inside: Iterable[Step] = ()
+    if isinstance(step, BranchCall):
+        inside = (*(step.then or ()), *(step.orelse or ()))
+    elif isinstance(step, LoopCall):
+        inside = step.body
+    for inner in inside:
+        yield from _touched(inner)
+
+
+def _pack_weights(lowering: Lowering, weights: np.ndarray) -> None:
+    """Pack them where `_room_for_weights` said; none is held twice.
+
+    The largest come first: what packing them takes besides, up to three times their size, is given
+    back before the room of the others is touched.
+    """
+    waiting = sorted(lowering.weights, key=lambda pair: pair[0].nbytes)
+    lowering.weights = []
+    largest = waiting[-1][0].nbytes if waiting else 0
+    while waiting:
+        buffer, content_or_pack = waiting.pop()
+        if buffer.nbytes < largest / 2 and largest > SMALL_WEIGHTS:
+            give_back()
+            largest = buffer.nbytes
+        packed = content_or_pack() if callable(content_or_pack) else content_or_pack
+        assert packed.nbytes == buffer.nbytes, "packed into the room that was asked for"
+        content = np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
+        weights[buffer.offset : buffer.offset + buffer.nbytes] = content
+        del content_or_pack, packed, content
+
+
+def _tensor(value: Placed | Dynamic) -> Tensor:
+    if isinstance(value, Dynamic):
+        return Tensor(value.name, "python", 0, str(value.type.dtype), ())
+    physical, buffer = value.physical, value.buffer
+    offset = buffer.slot if buffer.space is MemorySpace.io else buffer.offset + value.byte_offset
+    return Tensor("", str(buffer.space), offset, str(physical.type.dtype), physical.type.shape)
+
+
+def _python_step(step: ReferenceCall) -> PythonStep:
+    inputs = tuple(None if v is None else _tensor(v) for v in step.inputs)
+    return PythonStep(step.node, inputs, tuple(map(_tensor, step.outputs)))
+
+
+def _counted_step(step: CountedCall) -> CountedStep:
+    return CountedStep(_tensor(step.rows), _tensor(step.count), _tensor(step.output), step.axis)
+
+
+class _Segment:
+    """`void name(ptr ctx)`: calls one after the other, chosen and repeated as they say."""
+
+    def __init__(
+        self,
+        module: ModuleBuilder,
+        name: str,
+        steps: Sequence[Native],
+        kernels: Mapping[int, Kernel],
+        pool: ir.Function | None,
+    ) -> None:
+        self.module, self.steps, self.kernels, self.pool = module, steps, kernels, pool
+        self.fn = module.function(name, VOID, [PTR])
+        self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
+        self.bases: dict[int, ir.Value] = {}
+        self.runs: list[ir.Value] = []  # of the loops around, how often they ran
+
+    def emit(self) -> ir.Function:
+        calls = list(kernel_calls(self.steps))
+        max_args = max((len(c.args) for c in calls), default=1)
+        self.table = self.b.alloca(PTR, size=i64(max_args))
+        for buffer in (b for step in self.steps for b in _touched(step)):
+            self._base(buffer)
+        for flag in _flags(self.steps):
+            self._base(flag.buffer)
+        self.workers = self._slot(CTX_POOL) if self.pool else None
+        mode = enter_default_mode(self.module, self.b)
+        for step in self.steps:
+            self._step(step)
+        leave_default_mode(self.module, self.b, mode)
+        self.b.ret_void()
+        return self.fn
+
+    def _slot(self, slot: int) -> ir.Value:
+        address = self.b.gep(self.fn.args[0], [i64(slot)], source_etype=PTR)
+        return self.b.load(address, typ=PTR)
+
+    def _base(self, buffer: Buffer) -> ir.Value:
+        slot = {MemorySpace.arena: CTX_ARENA, MemorySpace.weights: CTX_WEIGHTS}.get(
+            buffer.space, CTX_ARRAYS + buffer.slot
+        )
+        if slot not in self.bases:
+            self.bases[slot] = self._slot(slot)
+        return self.bases[slot]
+
+    def _address(self, pointer: Pointer) -> ir.Value:
+        offset: ir.Value = i64(max(pointer.buffer.offset, 0) + pointer.byte_offset)
+        if pointer.step:
+            offset = self.b.add(offset, self.b.mul(self.runs[-1], i64(pointer.step)))
+        return self.b.gep(self._base(pointer.buffer), [offset], source_etype=I8)
+
+    def _step(self, step: Native) -> None:
+        if isinstance(step, BranchCall):
+            self._branch(step)
+        elif isinstance(step, LoopCall):
+            self._loop(step)
+        else:
+            self._call(step, self.kernels[id(step)])
+
+    def _call(self, call: KernelCall, kernel: Kernel) -> None:
+        b = self.b
+        for i, pointer in enumerate(call.args):
+            slot = b.gep(self.table, [i64(i)], source_etype=PTR)
+            b.store(self._address(pointer), slot)
+        target = self.module.intrinsic(kernel.name, VOID, KERNEL_TYPE.args)
+        items = known(kernel.items)
+        if self.pool is None or self.workers is None or runs_alone(kernel):
+            b.call(target, [self.table, i64(0), i64(items)])
+        else:
+            b.call(self.pool, [self.workers, target, self.table, i64(items)])
+
+    def _truth(self, pointer: Pointer) -> ir.Value:
+        byte = self.b.load(self._address(pointer), typ=I8)
+        return self.b.icmp_unsigned("!=", byte, ir.Constant(I8, 0))
+
+    def _fail(self, flag: Pointer) -> None:
+        self.b.store(ir.Constant(I32, 1), self._address(flag))
+
+    def _branch(self, step: BranchCall) -> None:
+        with self.b.if_else(self._truth(step.condition)) as sides:
+            for side, calls in zip(sides, (step.then, step.orelse)):
+                with side:
+                    if calls is None:
+                        self._fail(step.flag)
+                    for call in calls or ():
+                        self._step(call)
+
+    def _loop(self, step: LoopCall) -> None:
+        b, max_trips = self.b, i64(step.max_trips)
+        requested = b.load(self._address(step.limit), typ=I64) if step.limit else max_trips
+        first = self._truth(step.first) if step.first else ir.Constant(ir.IntType(1), 1)
+        limit = b.select(b.icmp_signed("<", requested, max_trips), requested, max_trips)
+        head, body, end = (self.fn.append_basic_block(f"loop_{n}") for n in ("head", "body", "end"))
+        before = b.block
+        b.branch(head)
+        b.position_at_end(head)
+        run, going = b.phi(I64), b.phi(ir.IntType(1))
+        run.add_incoming(i64(0), before)
+        going.add_incoming(first, before)
+        b.cbranch(b.and_(going, b.icmp_signed("<", run, limit)), body, end)
+        b.position_at_end(body)
+        b.store(run, self._address(step.trip_index))
+        self.runs.append(run)
+        for call in step.body:
+            self._step(call)
+        self.runs.pop()
+        again = self._truth(step.going)
+        run.add_incoming(b.add(run, i64(1)), b.block)
+        going.add_incoming(again, b.block)
+        b.branch(head)
+        b.position_at_end(end)
+        left = b.icmp_signed("<", run, requested) if step.limit else ir.Constant(ir.IntType(1), 1)
+        endless = b.and_(going, b.and_(left, b.icmp_signed(">=", run, max_trips)))
+        with b.if_then(endless):
+            self._fail(step.flag)
+
+
+def _flags(steps: Iterable[Native]) -> Iterator[Pointer]:
+    for step in steps:
+        if isinstance(step, BranchCall):
+            yield step.flag
+            yield from _flags((*(step.then or ()), *(step.orelse or ())))
+        elif isinstance(step, LoopCall):
+            yield step.flag
+            yield from _flags(step.body)

@@ -1,0 +1,158 @@
+"""Attention: keys and values are packed, then every group of queries meets all keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from verax.compiler.kernels.dtypes import contraction
+from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
+from verax.compiler.kernels.products.attention import (
+    AttentionSchedule,
+    AttentionSpec,
+    Mask,
+    Shared,
+    panels,
+)
+from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
+from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.target import LANES
+from verax.compiler.place.copies import broadcast_strides
+from verax.compiler.place.lowering import Lowering
+from verax.compiler.place.reduce.reduction import one_float
+from verax.compiler.place.storage import Placed, Pointer
+from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning, plans
+from verax.compiler.plan.fusion import Group
+from verax.ir.graph import Node
+from verax.numerics.expr import Input
+from verax.ops.sums.attention import PARTS, Attention
+
+
+@dataclasses.dataclass(frozen=True)
+class _Operand:
+    """A tensor as [outer, heads, rows, columns]; at: where these lie. outer is 1 where all batches
+    share it."""
+
+    outer: int
+    heads: int
+    rows: int
+    columns: int
+    at: Matrix
+
+
+def _operand(shape: tuple[int, ...], inside: bool) -> _Operand:
+    """A dense tensor, its rows outside its heads if `inside`."""
+    *batch, first, second, columns = (1,) * (3 - len(shape)) + shape
+    heads, rows = (second, first) if inside else (first, second)
+    steps = (columns, second * columns) if inside else (second * columns, columns)
+    outer, size = math.prod(batch), first * second * columns
+    at = Matrix(steps[1], 1, size if outer > 1 else 0, steps[0] if heads > 1 else 0)
+    return _Operand(outer, heads, rows, columns, at)
+
+
+def plan_attention(planning: Planning, node: Node) -> Alternatives:
+    """One alternative; its detail: queries, keys, values and output by their axes."""
+    graph, op = planning.graph, node.op
+    assert isinstance(op, Attention)
+    types = [graph.types[v or ""] for v in node.inputs[:3]]
+    if not one_float([*types, graph.types[node.outputs[0]]]) or any(0 in t.shape for t in types):
+        return NoKernel("attention takes float32 or float64, at least one query and one key")
+    shapes = [t.shape for t in types] + [graph.types[node.outputs[0]].shape]
+    layouts = tuple(_operand(s, name in op.heads_inside) for s, name in zip(shapes, PARTS))
+    batches = 1, layouts[-1].outer
+    if any(p.outer not in batches for p in layouts):
+        return NoKernel("attention takes batches that are whole or one for all")
+    mask = node.inputs[3] if len(node.inputs) > 3 else None
+    if mask is not None and math.prod(graph.types[mask].shape[:-3]) not in batches:
+        return NoKernel("attention takes masks that are for each batch or one for all")
+    masks = [] if mask is None else [graph.types[mask]]
+    refused = planning.refused_types([*types, *masks], AttentionSpec)
+    return (
+        refused or planning.refused_types(types, PackSpec) or (Choice("attention", detail=layouts),)
+    )
+
+
+@plans(Attention, plan=plan_attention)
+def place_attention(lowering: Lowering, group: Group, choice: Choice) -> None:
+    """Two packings, and the kernel on q, keys, values, the mask, scratch memory, y."""
+    graph, node, op = lowering.graph, group.root, group.root.op
+    assert isinstance(op, Attention)
+    types = [graph.types[v or ""] for v in node.inputs[:3]]
+    dtype = str(types[0].dtype)
+    q, k, v, y = choice.detail
+    mask, masks = _mask(lowering, group, y, k.rows)
+    scalar = types[0].dtype.numpy.type
+    spec = AttentionSpec(
+        outer=y.outer, inner=y.heads, n=q.rows, m=k.rows, d=q.columns, e=v.columns,
+        q=q.at, y=y.at, keys=_shared(k, y), values=_shared(v, y),
+        scale=float(scalar(op.scale)), divisor=float(scalar(op.divisor)), mask=mask,
+        hidden=op.hidden, causal=op.causal, masked_to_zero=op.masked_to_zero,
+        nan_to_zero=op.nan_to_zero, dtype=dtype,
+    )  # fmt: skip
+    schedule = lowering.schedule(spec)
+    assert isinstance(schedule, AttentionSchedule)
+    transposed = dataclasses.replace(k.at, row=1, col=k.at.row)
+    packed = [
+        _packed(lowering, group, i, operand, schedule, *sizes)
+        for i, operand, *sizes in (
+            (1, dataclasses.replace(k, at=transposed), k.rows, k.columns),
+            (2, v, v.columns, v.rows),
+        )
+    ]
+    scratch = lowering.scratch(schedule.scratch_bytes(spec))
+    queries = lowering.read_contiguous(node.inputs[0] or "")
+    result = lowering.write_contiguous(node.outputs[0])
+    arguments = [queries, *packed, *masks, scratch, result]
+    lowering.call(spec, arguments, group.label, schedule)
+
+
+def _shared(operand: _Operand, y: _Operand) -> Shared:
+    return Shared(operand.heads if operand.outer > 1 else 0, y.heads // operand.heads)
+
+
+def _packed(
+    lowering: Lowering,
+    group: Group,
+    index: int,
+    operand: _Operand,
+    schedule: AttentionSchedule,
+    columns: int,
+    depth: int,
+) -> Pointer:
+    """Input `index` as right factors [depth, columns], in panels."""
+    source = lowering.read_contiguous(group.root.inputs[index] or "")
+    dtype = str(source.physical.type.dtype)
+    product = GemmSpec(
+        1, columns, depth, Matrix(depth, 1), Matrix(columns, 1), operand.outer, operand.heads,
+        constant_b=False, types=contraction(dtype, dtype, dtype),
+    )  # fmt: skip
+    elements = product.outer * product.inner * product.packed_elements
+    packed = lowering.scratch(known(elements) * ELEMENT_SIZES[dtype])
+    label = f"{group.label}: pack {('keys', 'values')[index - 1]}"
+    lowering.call(PackSpec(product, operand.at), [source, packed], label, panels(schedule))
+    return packed
+
+
+def _mask(
+    lowering: Lowering, group: Group, y: _Operand, keys: int
+) -> tuple[Mask | None, list[Pointer | Placed]]:
+    """The mask, rows of whole vectors; and the argument that it is."""
+    value = group.root.inputs[3] if len(group.root.inputs) > 3 else None
+    if value is None:
+        return None, []
+    placed = lowering.read_contiguous(value)
+    shape, dtype = placed.physical.shape, str(placed.physical.type.dtype)
+    *batch, heads, rows, columns = (1,) * (3 - len(shape)) + shape
+    dims, pitch = (math.prod(batch), heads, rows, columns), columns
+    argument: Pointer | Placed = placed
+    if columns > 1 and columns % LANES:
+        pitch = -(-keys // LANES) * LANES
+        argument = lowering.scratch(math.prod(dims[:3]) * pitch * ELEMENT_SIZES[dtype])
+        count, copied = math.prod(dims[:3]), Input(0, dtype)
+        copy = LoopSpec((count, columns), (Access(dtype, (columns, 1)),),
+                        (Access(dtype, (pitch, 1)),), (copied,))  # fmt: skip
+        lowering.call(copy, [placed, argument], f"{group.label}: mask")
+    steps = (heads * rows * pitch, rows * pitch, pitch, 1)
+    outer, head, row, column = broadcast_strides(dims, steps, (y.outer, y.heads, y.rows, keys))
+    return Mask(Matrix(row, column, outer, head), dtype), [argument]

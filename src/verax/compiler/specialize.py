@@ -1,0 +1,290 @@
+"""From a network with given sizes to a program: passes, plan, placed calls, object code.
+
+This is the only place that assembles them. A program that was made before comes from the cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from verax.base import memory
+from verax.base.errors import UnsupportedError
+from verax.base.forks import on_fork
+from verax.base.printing import OneLine
+from verax.base.settings import Settings
+from verax.compiler.artifacts.cache import ProgramCache, is_cached
+from verax.compiler.artifacts.notes import notes_of
+from verax.compiler.artifacts.saved_program import calls_of
+from verax.compiler.kernels.target import Target
+from verax.compiler.pipeline.levels import CLASSES, Change, run_passes
+from verax.compiler.pipeline.recipe import follow, network_hash, recipe_of, require_same
+from verax.compiler.place.lowering import ReferenceCall, ScheduleOf
+from verax.compiler.place.program import LoweredProgram, lower
+from verax.compiler.plan.steps import Decisions
+from verax.compiler.tune.lookup import ScheduleLookup, Tuned
+from verax.ir.graph import Graph
+from verax.ir.types import TensorType
+from verax.records.plan import Plan
+from verax.records.recipe import Recipe
+from verax.records.trace import Trace
+from verax.reference.evaluate import evaluate_node
+from verax.reference.sizes import output_bytes
+from verax.runtime.continuing import Continuation, continuation_of
+from verax.runtime.elsewhere import loaded
+from verax.runtime.image import Image
+from verax.runtime.program import Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """What the passes and the lowering made. changes: what passes did that may change numbers.
+    tuning: see `Plan`."""
+
+    graph: Graph
+    lowered: LoweredProgram
+    trace: Trace
+    changes: tuple[Change, ...]
+    tuning: str = ""
+
+
+class Specialized(OneLine):
+    """One program with the graph that it was made from.
+
+    given: the graph before the passes; network: its hash, "" if it was not needed; kept: the notes
+    of a program that was not made but found in the cache. How such a one came about is found out by
+    making it again when somebody asks.
+    """
+
+    def __init__(
+        self,
+        source: Graph,
+        image: Image,
+        program: Program,
+        plan: Plan,
+        translate: Callable[[], Translation],
+        network: str = "",
+        cached_notes: dict[str, Any] | None = None,
+    ) -> None:
+        self.source, self.image, self.program, self.plan = source, image, program, plan
+        self.inputs = tuple(s.name for s in image.inputs)
+        self.network, self.cached_notes, self._translate = network, cached_notes, translate
+
+    def _brief(self) -> str:
+        return f"{self.source.name}; {self.plan._brief()}"
+
+    @cached_property
+    def continuation(self) -> Continuation | None:
+        """Runs that go on from one another, if the network remembers anything."""
+        return continuation_of(self.program)
+
+    @cached_property
+    def translation(self) -> Translation:
+        return self._translate()
+
+    @property
+    def graph(self) -> Graph:
+        """After the passes."""
+        return self.translation.graph
+
+    @property
+    def lowered(self) -> LoweredProgram:
+        return self.translation.lowered
+
+    @property
+    def lowered_graph(self) -> Graph:
+        """What `graph` became for the target; steps on the reference count its nodes."""
+        return self.lowered.graph
+
+    @property
+    def trace(self) -> Trace:
+        return self.translation.trace
+
+    def recipe(self, settings: Settings) -> Recipe:
+        """What decides its numbers, given the settings that it was made with."""
+        if self.cached_notes is not None:
+            return Recipe.from_json(self.cached_notes["recipe"])
+        translation = self.translation
+        return recipe_of(
+            self.source, translation.graph, translation.changes, settings, self.network
+        )
+
+    def notes(self, settings: Settings) -> dict[str, Any]:
+        """What is written beside it in a file."""
+        return self.cached_notes or notes_of(self, settings.opt_level, self.recipe(settings))
+
+
+class Specializer:
+    """Makes the programs of one network, one for each set of input sizes.
+
+    settings: those of the recipe where one is followed; target: the machine that they name.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        recipe: Recipe | None = None,
+        cache: ProgramCache | None = None,
+        tuned: Tuned | None = None,
+    ) -> None:
+        """recipe: what every program must promise; its options take the place of the settings'.
+        cache: where programs are looked for before they are made, and kept. tuned: schedules that
+        measuring found; they change no bit."""
+        self.settings = settings if recipe is None else follow(recipe, settings)
+        self._required_recipe = recipe
+        self._cache = cache if is_cached(self.settings) else None
+        self._tuned = tuned if is_cached(self.settings) else None
+        self.target = Target.named(settings.target)
+        if settings.quick:
+            self.target = dataclasses.replace(self.target, effort=0)
+
+    def specialize(self, graph: Graph, values: Mapping[str, np.ndarray]) -> Specialized:
+        """The program of `graph`, whose inputs have static shapes; from the cache if it is there.
+
+        values: inputs whose values set shapes; they are part of what the program depends on.
+        Raises `UnsupportedError` where settings want kernels for all nodes and one has none, and
+        `CompileError` where the recipe cannot be followed.
+        """
+        with memory.limited(self.settings.memory or None):
+            for node in graph.nodes:
+                size = output_bytes(graph.output_types(node))
+                memory.require(size, "what this node gives", node.place)
+            if self._cache is None:
+                return self._compile(graph)
+            network = network_hash(graph)
+            decisive = {name: value.tobytes() for name, value in values.items()}
+            schedules = "" if self._tuned is None else self._tuned.digest
+            key = self._cache.key(network, decisive, self.target, self.settings, schedules)
+            specialized = self._from_cache_entry(self._cache.program(key), graph, network)
+            if specialized is None:
+                specialized = self._compile(graph, network)
+                self._cache.keep_program(key, specialized.image, specialized.notes(self.settings))
+        return specialized
+
+    def lower(self, specialized: Specialized, *, separate: bool = False) -> LoweredProgram:
+        """The same program made again with measured schedules. separate: one native function per
+        kernel call, for profiling."""
+        return self.lower_with(specialized, self._schedule_lookup(), separate=separate)
+
+    def lower_with(
+        self, specialized: Specialized, schedules: ScheduleOf | None, *, separate: bool = False
+    ) -> LoweredProgram:
+        """The same program made again with these schedules."""
+        passed = specialized.trace.rewrites - specialized.lowered.trace.rewrites
+        decisions = self._decisions(passed)
+        return lower(specialized.graph, self.target, self.settings, separate, decisions, schedules)
+
+    def _schedule_lookup(self) -> ScheduleLookup | None:
+        return None if self._tuned is None else self._tuned.lookup()
+
+    def _decisions(self, done: int) -> Decisions:
+        """What may still be decided after so many rewrites."""
+        return Decisions.of(self.settings, CLASSES[self.settings.opt_level], done)
+
+    def _from_cache_entry(
+        self, entry: tuple[Image, dict[str, Any]] | None, graph: Graph, network: str
+    ) -> Specialized | None:
+        """The specialized program of a cache entry; None without an entry."""
+        if entry is None:
+            return None
+        image, notes = entry
+        if self._required_recipe is not None:
+            require_same(self._required_recipe, Recipe.from_json(notes["recipe"]))
+        program = loaded(image, self.settings.thread_count, calls_of(image, notes, "the cache"))
+        plan = Plan(
+            tuple(notes["plan"]), image.arena_bytes, image.weights.nbytes,
+            tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
+        )  # fmt: skip
+        return Specialized(
+            graph, image, program, plan, lambda: self._translate(graph), network, notes
+        )
+
+    def _compile(self, graph: Graph, network: str = "") -> Specialized:
+        settings = self.settings
+        translation = self._translate(graph)
+        if settings.require_native:
+            _require_native(translation.lowered)
+        image = translation.lowered.image
+        program = loaded(image, settings.thread_count, reference_call(translation.lowered.graph))
+        plan = Plan(
+            translation.lowered.lines,
+            image.arena_bytes,
+            image.weights.nbytes,
+            translation.lowered.on_reference,
+            translation.tuning,
+            translation.trace.refused,
+        )
+        return Specialized(graph, image, program, plan, lambda: translation, network)
+
+    def _translate(self, graph: Graph) -> Translation:
+        settings = self.settings
+        with _collector_paused():
+            changes: list[Change] = []
+            optimized, trace = run_passes(graph, settings, changes)
+            if self._required_recipe is not None:
+                require_same(self._required_recipe, recipe_of(graph, optimized, changes, settings))
+            decisions, lookup = self._decisions(trace.rewrites), self._schedule_lookup()
+            lowered = lower(optimized, self.target, settings, decisions=decisions, tuned=lookup)
+        tuning = "" if lookup is None else lookup.summary
+        return Translation(optimized, lowered, trace.then(lowered.trace), tuple(changes), tuning)
+
+
+def _require_native(lowered: LoweredProgram) -> None:
+    slow = [f"{s.label}: {s.reason}" for s in lowered.steps if isinstance(s, ReferenceCall)]
+    if slow:
+        more = f"; and {len(slow) - 1} more" if len(slow) > 1 else ""
+        raise UnsupportedError(
+            f"no kernel takes {slow[0]}{more}",
+            next_step="compile without require_native, and see exe.plan for all of them",
+        )
+
+
+_pauses = 0
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Without the cycle collector: an IR of a million live objects costs it a fifth of the time."""
+    global _pauses
+    was_on = gc.isenabled()
+    gc.disable()
+    _pauses += was_on
+    try:
+        yield
+    finally:
+        if was_on:
+            _pauses -= 1
+            gc.enable()
+
+
+def _end_pauses() -> None:
+    """In a forked child: the thread that would end the pause does not exist."""
+    global _pauses
+    if _pauses:
+        gc.enable()
+    _pauses = 0
+
+
+on_fork(_end_pauses)
+
+
+def reference_call(graph: Graph) -> Any:
+    """call(node index, arrays) -> arrays: promised bits of a node by its meaning."""
+
+    def call(index: int, arrays: Sequence[np.ndarray | None]) -> Sequence[np.ndarray]:
+        node = graph.nodes[index]
+        types = tuple(
+            None if a is None or v is None else TensorType(graph.types[v].dtype, a.shape)
+            for v, a in zip(node.inputs, arrays)
+        )
+        return evaluate_node(
+            node, arrays, types, graph.output_types(node), np.float32, promised_bits=True
+        )
+
+    return call

@@ -1,0 +1,38 @@
+"""The plan of a compiled program in words: its kernel calls, memory, and what was left exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verax.base.notebooks import of_text
+from verax.base.printing import OneLine
+
+
+@dataclass(frozen=True, repr=False)
+class Plan(OneLine):
+    """What one specialized program does: a line per kernel call or reference step.
+
+    tuning: what the history of measured schedules said of its kernels; "" where there is none.
+    refused: which layers approximating passes left exact, and why.
+    """
+
+    lines: tuple[str, ...]
+    arena_bytes: int
+    weight_bytes: int
+    on_reference: tuple[str, ...]
+    tuning: str = ""
+    refused: tuple[str, ...] = ()
+
+    def _brief(self) -> str:
+        return f"{len(self.lines)} steps, arena {self.arena_bytes / 1e6:.2f} MB"
+
+    def __str__(self) -> str:
+        head = f"arena {self.arena_bytes / 1e6:.2f} MB, weights {self.weight_bytes / 1e6:.2f} MB"
+        if self.on_reference:
+            head += f"; {len(self.on_reference)} nodes run on the reference (no kernel)"
+        if self.tuning:
+            head += f"\nschedules: {self.tuning}"
+        return "\n".join([head, *self.lines, *(f"kept exact, {note}" for note in self.refused)])
+
+    def _repr_html_(self) -> str:
+        return of_text(f"plan of {len(self.lines)} steps", str(self))
