@@ -24,7 +24,7 @@ from verax.compiler.kernels.search.regions_of_interest import AlignSpec
 from verax.compiler.kernels.search.scatter import ScatterSpec
 from verax.compiler.kernels.search.suppress import TakenSpec
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.lowering import KernelCall
+from verax.compiler.place.calls import KernelCall
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.numerics.expr import trace

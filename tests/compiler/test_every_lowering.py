@@ -44,7 +44,8 @@ from verax.compiler.kernels.search.scatter import ScatterSpec
 from verax.compiler.kernels.search.suppress import SuppressSpec, TakenSpec
 from verax.compiler.kernels.search.top import TopSpec
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.lowering import KernelCall, Lowering
+from verax.compiler.place.calls import KernelCall
+from verax.compiler.place.lowering import Lowering
 from verax.compiler.plan.choice import MOVING, RULES, Planning
 from verax.compiler.plan.graph_plan import plan_graph
 from verax.compiler.plan.steps import Decisions
@@ -163,6 +164,6 @@ def test_calls_are_data_until_all_are_known(monkeypatch: pytest.MonkeyPatch) -> 
     plan = plan_graph(Planning(found[0], Target.host(), Decisions(frozenset())))
     for step in plan.steps:
         RULES[step.group.root.op.kind].place_node(lowering, step.group, step.choice)
-    calls = [s for s in lowering.steps if isinstance(s, KernelCall)]
+    calls = [s for s in lowering.calls.steps if isinstance(s, KernelCall)]
     assert [type(c.spec) for c in calls if isinstance(c.schedule, ConvSchedule)] == [ConvSpec]
     assert all("convolution" in str(c.spec) or "move" in str(c.spec) for c in calls)

@@ -26,7 +26,7 @@ from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS, Emitter
 from verax.compiler.kernels.target import Target
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.pipeline import levels
-from verax.compiler.place.lowering import KernelCall
+from verax.compiler.place.calls import KernelCall
 from verax.compiler.plan import fusion, graph_plan, steps
 from verax.ir.graph import Builder, Graph, walk_values
 from verax.ir.operator import REGISTRY

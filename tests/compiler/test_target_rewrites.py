@@ -12,7 +12,7 @@ from verax.base.settings import Settings
 from verax.compiler.describe.pass_example import two_integer_convolutions, two_products
 from verax.compiler.kernels.target import Target
 from verax.compiler.pipeline.levels import run_passes
-from verax.compiler.place.lowering import kernel_calls
+from verax.compiler.place.calls import kernel_calls
 from verax.compiler.place.program import LoweredProgram, lower
 from verax.compiler.plan.steps import STEPS, Decisions
 

@@ -25,7 +25,7 @@ from verax.compiler.artifacts.saved_program import calls_of
 from verax.compiler.kernels.target import Target
 from verax.compiler.pipeline.levels import CLASSES, Change, run_passes
 from verax.compiler.pipeline.recipe import follow, network_hash, recipe_of, require_same
-from verax.compiler.place.lowering import ReferenceCall, ScheduleOf
+from verax.compiler.place.calls import ReferenceCall, ScheduleOf
 from verax.compiler.place.program import LoweredProgram, lower
 from verax.compiler.plan.steps import Decisions
 from verax.compiler.tune.lookup import ScheduleLookup, Tuned

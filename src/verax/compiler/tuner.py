@@ -25,7 +25,7 @@ from verax.compiler.compile import compile as compile_graph
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec, admits, stages
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.lowering import KernelCall
+from verax.compiler.place.calls import KernelCall
 from verax.compiler.place.program import LoweredProgram
 from verax.compiler.specialize import Specialized, reference_call
 from verax.compiler.tune.history import ChosenSchedule, History, chosen_line

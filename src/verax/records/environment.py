@@ -36,6 +36,12 @@ def environment() -> dict[str, str]:
 
 
 @cache
+def verax_version() -> str:
+    """The installed version of Verax, read once."""
+    return metadata.version("verax")
+
+
+@cache
 def _versions() -> dict[str, str]:
     versions = {}
     for package in PACKAGES:

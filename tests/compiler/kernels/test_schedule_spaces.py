@@ -23,7 +23,7 @@ from verax.compiler.kernels.products.attention import AttentionSchedule, Attenti
 from verax.compiler.kernels.products.gemm import GemmSpec
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.lowering import KernelCall
+from verax.compiler.place.calls import KernelCall
 from verax.compiler.tune.host import Host
 from verax.compiler.tune.kernel_bench import KernelBench, Workload
 from verax.ir.graph import Builder, Graph

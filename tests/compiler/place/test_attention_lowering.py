@@ -20,7 +20,7 @@ from verax.compiler.kernels.products.attention import (
     attention_schedule,
 )
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.lowering import KernelCall
+from verax.compiler.place.calls import KernelCall
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
 from verax.ops.sums.attention import Attention

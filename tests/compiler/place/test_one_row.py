@@ -8,7 +8,7 @@ import pytest
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.convolution.spec import ConvSpec
-from verax.compiler.place.lowering import KernelCall
+from verax.compiler.place.calls import KernelCall
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -19,6 +19,7 @@ from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.loops.loop import plan_loop
 from verax.compiler.kernels.target import Target
+from verax.compiler.place.calls import Calls
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.movement import pixels
 from verax.compiler.place.program import lower
@@ -210,9 +211,11 @@ def test_a_wrong_place_is_seen(wrong: str, monkeypatch: pytest.MonkeyPatch) -> N
 
         def view(lowering: Lowering, node: Any) -> bool:
             if real_view(lowering, node):
-                (seen,) = lowering.placed[node.outputs[0]]
+                (seen,) = lowering.values.placed[node.outputs[0]]
                 plain = dataclasses.replace(seen.physical, layout=Layout.plain)
-                lowering.placed[node.outputs[0]] = [dataclasses.replace(seen, physical=plain)]
+                lowering.values.placed[node.outputs[0]] = [
+                    dataclasses.replace(seen, physical=plain)
+                ]
                 return True
             return False
 
@@ -229,7 +232,7 @@ def test_a_wrong_place_is_seen(wrong: str, monkeypatch: pytest.MonkeyPatch) -> N
     else:
 
         def placed(lowering: Any, constant: np.ndarray, shape: Any, steps: Any) -> Any:
-            return lowering.constant(constant if constant.ndim == 0 else constant[::-1])
+            return lowering.weights.constant(constant if constant.ndim == 0 else constant[::-1])
 
         monkeypatch.setattr("verax.compiler.place.elementwise.place_along_rows", placed)
     with pytest.raises(AssertionError):
@@ -241,12 +244,12 @@ def test_a_constant_by_channel_is_repeated_along_a_row(monkeypatch: pytest.Monke
     s = Image("uint8", (9, 8), 3)
     image = s.first(s.normalised(s.x, (3,)))
     called: list[Any] = []
-    real = Lowering.call
+    real = Calls.call
 
-    def call(lowering: Lowering, spec: Any, *given: Any) -> None:
+    def call(calls: Calls, spec: Any, *given: Any) -> None:
         called.append(spec)
-        real(lowering, spec, *given)
+        real(calls, spec, *given)
 
-    monkeypatch.setattr(Lowering, "call", call)
+    monkeypatch.setattr(Calls, "call", call)
     compile(s.graph(s.conv(image, pads=((0, 0), (0, 1)))), Settings(opt_level=1, threads=1))
     assert plan_loop(called[0]).spec.dims[-1] == 24

@@ -10,7 +10,7 @@ from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.convolution import direct as conv_direct
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
-from verax.compiler.place.lowering import KernelCall
+from verax.compiler.place.calls import KernelCall
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -10,7 +10,7 @@ from verax.compiler.compile import compile
 from verax.compiler.kernels.products import strassen as kernels
 from verax.compiler.kernels.products.strassen import StrassenSpec
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.lowering import KernelCall
+from verax.compiler.place.calls import KernelCall
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

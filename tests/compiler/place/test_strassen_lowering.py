@@ -11,7 +11,7 @@ from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.products.strassen import StrassenSpec, left_sums
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.lowering import KernelCall
+from verax.compiler.place.calls import KernelCall
 from verax.compiler.place.products import strassen as lowering
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.metadata
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,7 +22,7 @@ from verax.ops.sums.strassen import StrassenMatMul
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.strassen import StrassenConv
 from verax.ops.windows.winograd import WinogradConv
-from verax.records.environment import array_hash
+from verax.records.environment import array_hash, verax_version
 from verax.records.recipe import BFLOAT16_PRODUCTS, Recipe, Rewriting
 
 
@@ -56,7 +55,7 @@ def recipe_of(
         steps=settings.steps,
         allow=settings.allow,
         inputs={v: str(graph.types[v]) for v in graph.inputs},
-        verax=importlib.metadata.version("verax"),
+        verax=verax_version(),
     )
 
 

@@ -11,14 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from verax.compiler.place.calls import BranchCall, KernelCall, LoopCall, Native
 from verax.compiler.place.copies import copies
-from verax.compiler.place.lowering import (
-    BranchCall,
-    KernelCall,
-    LoopCall,
-    Lowering,
-    Native,
-)
+from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.storage import Buffer, MemorySpace, Physical, Placed, Pointer
 from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.plan.fusion import Group
@@ -90,16 +85,16 @@ def place_if(lowering: Lowering, group: Group, choice: Choice) -> None:
     """The branches write to the same places."""
     node = group.root
     condition, *outer_values = (v or "" for v in node.inputs)
-    outputs = [lowering.write_contiguous(v) for v in node.outputs]
+    outputs = [lowering.values.write_contiguous(v) for v in node.outputs]
     sides = [
         _calls(lowering, body, outer_values, outputs) if body else None for body in choice.detail
     ]
     if len(sides) == 1:
-        lowering.steps += sides[0] or ()
+        lowering.calls.steps += sides[0] or ()
         return
-    flag = lowering.flag(f"{MISFIT}\n{node.place}")
-    truth = lowering.read_contiguous(condition).pointer
-    lowering.steps.append(BranchCall(truth, sides[0], sides[1], flag, group.label))
+    flag = lowering.calls.flag(f"{MISFIT}\n{node.place}")
+    truth = lowering.values.read_contiguous(condition).pointer
+    lowering.calls.steps.append(BranchCall(truth, sides[0], sides[1], flag, group.label))
 
 
 def plan_loop(planning: Planning, node: Node) -> Alternatives:
@@ -118,17 +113,21 @@ def place_loop(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Carried values are read in one place and written in another, and copied back after a run."""
     node, op, types = group.root, group.root.op, lowering.graph.types
     assert isinstance(op, Loop)
-    limit, first = (v and lowering.read_contiguous(v).pointer for v in node.inputs[:2])
+    limit, first = (v and lowering.values.read_contiguous(v).pointer for v in node.inputs[:2])
     start = [v or "" for v in node.inputs[2 : 2 + op.carried]]
     outside = [v or "" for v in node.inputs[2 + op.carried :]]
-    trip_index = lowering.allocate(Physical(TensorType(DType.int64, ())))
-    going = lowering.allocate(Physical(TensorType(DType.bool_, ())))
-    results = [lowering.write_contiguous(v) for v in node.outputs]
-    row_outputs = [lowering.allocate(Physical(_row(types[v]))) for v in node.outputs[op.carried :]]
+    trip_index = lowering.values.allocate(Physical(TensorType(DType.int64, ())))
+    going = lowering.values.allocate(Physical(TensorType(DType.bool_, ())))
+    results = [lowering.values.write_contiguous(v) for v in node.outputs]
+    row_outputs = [
+        lowering.values.allocate(Physical(_row(types[v]))) for v in node.outputs[op.carried :]
+    ]
     carried, stacked = results[: op.carried], results[op.carried :]
     for value, target in zip(start, carried):
-        lowering.copy(lowering.read_contiguous(value), target, f"{group.label}: {value}")
-    after = [lowering.allocate(target.physical) for target in carried]
+        lowering.calls.copy(
+            lowering.values.read_contiguous(value), target, f"{group.label}: {value}"
+        )
+    after = [lowering.values.allocate(target.physical) for target in carried]
     inputs: list[str | Placed] = [trip_index, *carried, *outside]
     calls = list(_calls(lowering, choice.detail, inputs, [going, *after, *row_outputs]))
     for source, target in zip(after, carried):
@@ -138,8 +137,8 @@ def place_loop(lowering: Lowering, group: Group, choice: Choice) -> None:
         moving = Pointer(target.buffer, target.byte_offset, step)
         calls += _copied(lowering, source, source, moving, group.label)
     max_trips = control.MOST_RUNS
-    flag = lowering.flag(f"{ENDLESS.format(max_trips)}\n{node.place}")
-    lowering.steps.append(
+    flag = lowering.calls.flag(f"{ENDLESS.format(max_trips)}\n{node.place}")
+    lowering.calls.steps.append(
         LoopCall(
             limit or None, first or None, max_trips, trip_index.pointer, going.pointer,
             tuple(calls), flag,
@@ -157,7 +156,7 @@ def _copied(
 ) -> list[KernelCall]:
     """Calls that copy a value to an address where it lies as `like`."""
     return [
-        KernelCall(spec, lowering.schedule(spec), (source.pointer, to), f"{label}: next")
+        KernelCall(spec, lowering.calls.schedule(spec), (source.pointer, to), f"{label}: next")
         for spec in copies(source.physical, like.physical)
     ]
 
@@ -172,12 +171,14 @@ def _calls(
     graph = body.graph
     inner = lowering.inside(graph, body.plan)
     at: dict[Buffer, Placed] = {}
-    slots = dict(zip(graph.inputs, inner.io))
+    slots = dict(zip(graph.inputs, inner.values.io))
     for name, value in zip(body.inputs, inputs):
         if name in graph.inputs:
-            at[slots[name]] = lowering.read_contiguous(value) if isinstance(value, str) else value
-    at |= dict(zip(inner.io[len(graph.inputs) :], outputs, strict=True))
-    return tuple(_relocated(step, at) for step in inner.steps if isinstance(step, Native))
+            at[slots[name]] = (
+                lowering.values.read_contiguous(value) if isinstance(value, str) else value
+            )
+    at |= dict(zip(inner.values.io[len(graph.inputs) :], outputs, strict=True))
+    return tuple(_relocated(step, at) for step in inner.calls.steps if isinstance(step, Native))
 
 
 def _graph(outer: Graph, text: str, inputs: Sequence[str | TensorType]) -> Graph:

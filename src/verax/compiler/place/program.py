@@ -9,13 +9,23 @@ from verax.base.settings import Settings
 from verax.compiler.kernels.llvm.builder import Kernel
 from verax.compiler.kernels.target import Target
 from verax.compiler.place import control  # noqa: F401  (each of these registers its operators)
+from verax.compiler.place.calls import (
+    BranchCall,
+    Calls,
+    CountedCall,
+    LoopCall,
+    Native,
+    ReferenceCall,
+    ScheduleOf,
+    Step,
+    kernel_calls,
+)
 from verax.compiler.place.convolution import (  # noqa: F401
     convolution,
     pooling,
     winograd,
 )
 from verax.compiler.place.convolution import strassen as strassen_convolution  # noqa: F401
-from verax.compiler.place.convolution.pieces import result_slices_of
 from verax.compiler.place.elementwise import place_elementwise
 from verax.compiler.place.image.emit import build_image
 from verax.compiler.place.integer import convolution as integer_convolution  # noqa: F401
@@ -24,17 +34,7 @@ from verax.compiler.place.integer import (  # noqa: F401
     length,
     softmax,
 )
-from verax.compiler.place.lowering import (
-    BranchCall,
-    CountedCall,
-    LoopCall,
-    Lowering,
-    Native,
-    ReferenceCall,
-    ScheduleOf,
-    Step,
-    kernel_calls,
-)
+from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.movement import (  # noqa: F401
     indexing,
     movement,
@@ -105,7 +105,7 @@ def lower(
     of_part = _lowered_for_part(graph, target, settings, decisions, tuned)
     lowering = of_part or _lowered(graph, target, settings, decisions, tuned)
     image, kernels = build_image(lowering, separate)
-    steps = tuple(lowering.steps)
+    steps = tuple(lowering.calls.steps)
     lines = tuple(_line(i, step, kernels.get(i)) for i, step in enumerate(steps))
     if lowering.chunk_count > 1:
         batch = lowering.full_graph.types[graph.inputs[0]].shape[0]
@@ -135,7 +135,7 @@ def _lowered_for_part(
     if smaller is None or not decisions.allows(DIVIDE, words, "batch", graph.inputs):
         return None
     lowering = _lowered(smaller, target, settings, decisions, tuned)
-    if not all(isinstance(step, Native) for step in lowering.steps):
+    if not all(isinstance(step, Native) for step in lowering.calls.steps):
         del decisions.records[before:]
         return None
     lowering.full_graph, lowering.chunk_count = graph, batch // images
@@ -151,7 +151,7 @@ def _lowered(
 ) -> Lowering:
     planning = Planning(graph, target, decisions, rewrite_for_target)
     plan = plan_graph(planning)
-    lowering = Lowering(planning.graph, target, settings, tuned)
+    lowering = Lowering(planning.graph, target, settings, Calls(target, tuned))
     lowering.place_plan = _place_plan
     _place_plan(lowering, plan)
     return lowering
@@ -159,26 +159,27 @@ def _lowered(
 
 def _place_plan(lowering: Lowering, plan: GraphPlan) -> None:
     """Give every step of a plan its calls."""
-    plan.layouts.result_slices = result_slices_of(lowering.graph, plan.layouts)
-    lowering.follow(plan.layouts)
+    lowering.values.layouts = plan.layouts
     for step in plan.steps:
         _place_step(lowering, step.group, step.choice)
-    lowering.finish_outputs()
+    lowering.values.finish_outputs()
 
 
 def _place_step(lowering: Lowering, group: Group, choice: Choice | NoKernel) -> None:
     """The calls of one group."""
     if choice is STORED:
-        lowering.late[group.output] = group.root
+        lowering.values.late[group.output] = group.root
     elif isinstance(choice, NoKernel):
         lowering.reference(group.root, choice.reason)
     elif choice is LOOP:
         place_elementwise(lowering, group)
     else:
         RULES[group.root.op.kind].place_node(lowering, group, choice)
-    for value in lowering.decided.row_major.intersection(v for n in group.nodes for v in n.outputs):
-        if value in lowering.placed:
-            lowering.placed[value] = [lowering.read_contiguous(value)]
+    for value in lowering.values.layouts.row_major.intersection(
+        v for n in group.nodes for v in n.outputs
+    ):
+        if value in lowering.values.placed:
+            lowering.values.placed[value] = [lowering.values.read_contiguous(value)]
 
 
 def _line(index: int, step: Step, kernel: Kernel | None) -> str:

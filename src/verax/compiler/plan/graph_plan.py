@@ -15,6 +15,7 @@ from verax.compiler.plan.epilogues import is_per_channel
 from verax.compiler.plan.expressions import Operand, chain_expr, is_elementwise, operands
 from verax.compiler.plan.fusion import Group, group_nodes
 from verax.compiler.plan.layouts import Decided, Layout, can_block, widest
+from verax.compiler.plan.shared_blocks import result_slices_of
 from verax.compiler.plan.steps import BLOCK, Decisions
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
@@ -77,6 +78,7 @@ def plan_graph(planning: Planning) -> GraphPlan:
             ]
         else:
             steps.append(PlannedStep(group, choice))
+    layouts.result_slices = result_slices_of(planning.graph, layouts)
     return GraphPlan(tuple(steps), layouts)
 
 

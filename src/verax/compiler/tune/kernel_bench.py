@@ -17,8 +17,8 @@ import numpy as np
 
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
+from verax.compiler.place.calls import KernelCall
 from verax.compiler.place.image.kernel_program import Place, calls_alone, make_ahead
-from verax.compiler.place.lowering import KernelCall
 from verax.compiler.place.memory import align
 from verax.compiler.place.storage import MemorySpace
 from verax.compiler.tune.arguments import Argument, arguments, drawn, packing_of, seed_of

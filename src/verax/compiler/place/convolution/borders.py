@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
-from verax.compiler.place.lowering import KernelCall, Lowering, Step
+from verax.compiler.place.calls import KernelCall, Step
+from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.memory import Lifetime, bordered_bytes, most_alive
 from verax.compiler.place.storage import Buffer, Geometry, Placed, Pointer
 from verax.numerics.expr import Const
@@ -53,8 +54,8 @@ def write_borders(
                     _filling(lowering, buffer, kind, 0, _ZEROS[kind.itemsize])
                 )
                 buffer.geometry = None
-    lowering.steps = [
-        one for i, step in enumerate(lowering.steps) for one in (*before.get(i, ()), step)
+    lowering.calls.steps = [
+        one for i, step in enumerate(lowering.calls.steps) for one in (*before.get(i, ()), step)
     ]
 
 
@@ -64,7 +65,7 @@ def write_border(lowering: Lowering, placed: Placed, fill: int) -> None:
     assert kind is not None, "a value with a border"
     placed.buffer.geometry = None
     dtype = str(placed.physical.type.dtype)
-    lowering.steps += _filling(lowering, placed.buffer, kind, fill, dtype)
+    lowering.calls.steps += _filling(lowering, placed.buffer, kind, fill, dtype)
 
 
 def _filling(
@@ -76,7 +77,7 @@ def _filling(
     for offset, dims, steps in _sides(kind, strides):
         spec = LoopSpec(dims, (), (Access(dtype, steps),), (Const(fill, dtype),))
         target = Pointer(buffer, offset * kind.itemsize)
-        yield KernelCall(spec, lowering.schedule(spec), (target,), label)
+        yield KernelCall(spec, lowering.calls.schedule(spec), (target,), label)
 
 
 Box = tuple[int, tuple[int, ...], tuple[int, ...]]

@@ -26,10 +26,10 @@ def concatenates_blocks(graph: Graph, node: Node) -> bool:
 def concatenate_blocks(lowering: Lowering, node: Node) -> None:
     """A copy of each input that is not in its place already."""
     result, first = node.outputs[0], 0
-    target = lowering.write(result, Layout.blocked)
+    target = lowering.values.write(result, Layout.blocked)
     for value in node.inputs:
         assert value is not None
-        source = lowering.read(value, Layout.blocked)
+        source = lowering.values.read(value, Layout.blocked)
         slot = target.blocks(source.physical.type, first)
         first += source.physical.blocks
         if (source.buffer, source.byte_offset) == (slot.buffer, slot.byte_offset):
@@ -40,4 +40,4 @@ def concatenate_blocks(lowering: Lowering, node: Node) -> None:
                 out, strides=(target.physical.strides[0], *out.strides[1:])
             )
             spec = dataclasses.replace(spec, outputs=(output,))
-            lowering.call(spec, (source, slot), node.name or result)
+            lowering.calls.call(spec, (source, slot), node.name or result)

@@ -145,18 +145,18 @@ def place_convolution(lowering: Lowering, group: Group, choice: Choice) -> None:
     """x, weights, bias, operands, y."""
     graph, node = lowering.graph, group.root
     ((_, layout, pads),) = choice.inputs
-    x = lowering.read(node.inputs[0] or "", layout, pads)
+    x = lowering.values.read(node.inputs[0] or "", layout, pads)
     fused, operands = epilogue(lowering, group)
     pixels = pixels_of(lowering, group.output)
-    y = pixels[0] if pixels else lowering.write(group.output, Layout.blocked)
+    y = pixels[0] if pixels else lowering.values.write(group.output, Layout.blocked)
     written = pixels[1] if pixels else kernel_strides(y.physical)
     stored = graph.types[group.output].dtype
     spec = conv_spec(graph, node, kernel_strides(x.physical), written, stored)
     spec = dataclasses.replace(spec, epilogue=fused).upright()
-    schedule = lowering.schedule(spec)
+    schedule = lowering.calls.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
     weights = packed_weights(lowering, node.inputs[1] or "", spec, schedule, group.label)
     arguments: list[Pointer | Placed] = [x, weights]
     if spec.bias:
         arguments.append(packed_bias(lowering, node.inputs[2] or "", group.label))
-    lowering.call(spec, [*arguments, *operands, y], group.label, schedule)
+    lowering.calls.call(spec, [*arguments, *operands, y], group.label, schedule)

@@ -37,7 +37,7 @@ def epilogue(
     arguments: list[Pointer | Placed] = []
     for operand in chain.operands[1:]:
         if isinstance(operand, str):
-            placed = lowering.read(operand, Layout.blocked)
+            placed = lowering.values.read(operand, Layout.blocked)
             dtype = str(placed.physical.type.dtype)
             epilogue_operands.append(
                 EpilogueOperand("tensor", kernel_strides(placed.physical), dtype=dtype)
@@ -49,7 +49,7 @@ def epilogue(
             channels = graph.types[accumulator].shape[1]
             full = np.broadcast_to(operand.reshape(-1), (channels,))
             epilogue_operands.append(EpilogueOperand("channel", dtype=full.dtype.name))
-            arguments.append(lowering.packed(pack_channels(full)))
+            arguments.append(lowering.weights.packed(pack_channels(full)))
             if full.size and np.isfinite(full).all():  # lanes without a channel hold zeros
                 zero = full.dtype.type(0)
                 bounds[len(epilogue_operands)] = min(full.min(), zero), max(full.max(), zero)

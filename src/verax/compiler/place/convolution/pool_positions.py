@@ -65,10 +65,10 @@ def place_with_positions(lowering: Lowering, group: Group, choice: Choice) -> No
     batch, channels, *space = x_type.shape
     windows, size = op.spatial(x_type), math.prod(space)
     inner = np.arange(size, dtype=np.int32).reshape(space)
-    table = lowering.constant(np.pad(inner, pads, constant_values=FARTHEST))
-    planes = lowering.constant(np.arange(batch * channels, dtype=np.int64) * size)
+    table = lowering.weights.constant(np.pad(inner, pads, constant_values=FARTHEST))
+    planes = lowering.weights.constant(np.arange(batch * channels, dtype=np.int64) * size)
     seen = _padded(lowering, node.inputs[0] or "", pads, group.label)
-    y, positions = (lowering.write_contiguous(v) for v in node.outputs)
+    y, positions = (lowering.values.write_contiguous(v) for v in node.outputs)
     dtype, rank = str(x_type.dtype), len(space)
     inputs = (
         Access(dtype, _window_strides(seen.physical.strides, windows)),
@@ -89,23 +89,25 @@ def place_with_positions(lowering: Lowering, group: Group, choice: Choice) -> No
             (Access("int64", positions.physical.strides), plane_position),
         ),
     )  # fmt: skip
-    lowering.call(spec, [seen, table, planes, y, positions], group.label)
+    lowering.calls.call(spec, [seen, table, planes, y, positions], group.label)
 
 
 def _padded(lowering: Lowering, value: str, pads: list[tuple[int, int]], label: str) -> Placed:
     """The input, row-major, with the least number around it as far as windows reach."""
-    x = lowering.read_contiguous(value)
+    x = lowering.values.read_contiguous(value)
     if not any(map(any, pads)):
         return x
     type_ = x.physical.type
     shape = (*type_.shape[:2], *(n + a + b for n, (a, b) in zip(type_.shape[2:], pads)))
-    wide = lowering.allocate(Physical(TensorType(type_.dtype, shape)))
+    wide = lowering.values.allocate(Physical(TensorType(type_.dtype, shape)))
     lowest_value = np.asarray(lowest(type_.dtype.numpy), type_.dtype.numpy)
-    lowering.call(fill(wide.physical, lowest_value), [wide], f"{label}: around the input")
+    lowering.calls.call(fill(wide.physical, lowest_value), [wide], f"{label}: around the input")
     box = [slice(0, n) for n in type_.shape[:2]]
     box += [slice(a, a + n) for n, (a, _) in zip(type_.shape[2:], pads)]
     interior = view(wide).subview(box)
-    lowering.call(copy_view(view(x), interior), [x, interior.pointer], f"{label}: with padding")
+    lowering.calls.call(
+        copy_view(view(x), interior), [x, interior.pointer], f"{label}: with padding"
+    )
     return wide
 
 

@@ -118,14 +118,14 @@ def place_pool(lowering: Lowering, group: Group, choice: Choice) -> None:
     if choice.kernel == PLANAR:
         _place_planar(lowering, group, choice.detail)
         return
-    x = lowering.read(node.inputs[0] or "", Layout.blocked)
+    x = lowering.values.read(node.inputs[0] or "", Layout.blocked)
     fused, operands = epilogue(lowering, group)
     if isinstance(node.op, AveragePoolInteger):
         fused = _clipped(node.op, str(graph.types[group.output].dtype))
-    y = lowering.write(group.output, Layout.blocked)
+    y = lowering.values.write(group.output, Layout.blocked)
     spec = pool_spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical))
     spec = dataclasses.replace(spec, epilogue=fused)
-    lowering.call(spec, [x, *operands, y], group.label)
+    lowering.calls.call(spec, [x, *operands, y], group.label)
 
 
 def _planar_spec(graph: Graph, node: Node) -> PlanarMaxSpec | None:
@@ -146,9 +146,11 @@ def _planar_spec(graph: Graph, node: Node) -> PlanarMaxSpec | None:
 
 def _place_planar(lowering: Lowering, group: Group, spec: PlanarMaxSpec) -> None:
     """x, scratch memory, y."""
-    x = lowering.read_contiguous(group.root.inputs[0] or "")
-    scratch = lowering.scratch(spec.scratch_bytes)
-    lowering.call(spec, [x, scratch, lowering.write_contiguous(group.output)], group.label)
+    x = lowering.values.read_contiguous(group.root.inputs[0] or "")
+    scratch = lowering.values.scratch(spec.scratch_bytes)
+    lowering.calls.call(
+        spec, [x, scratch, lowering.values.write_contiguous(group.output)], group.label
+    )
 
 
 def _clipped(op: AveragePoolInteger, dtype: str) -> Epilogue:

@@ -50,10 +50,10 @@ def place_strassen(lowering: Lowering, group: Group, choice: Choice) -> None:
     """For each image loops that add up quarters of its pixels and channels, then one kernel."""
     graph, node = lowering.graph, group.root
     ((_, layout, pads),) = choice.inputs
-    x = _dense(lowering, lowering.read(node.inputs[0] or "", layout, pads), group.label)
+    x = _dense(lowering, lowering.values.read(node.inputs[0] or "", layout, pads), group.label)
     fused, operands = epilogue(lowering, group)
     pixels = pixels_of(lowering, group.output)
-    y = pixels[0] if pixels else lowering.write(group.output, Layout.blocked)
+    y = pixels[0] if pixels else lowering.values.write(group.output, Layout.blocked)
     written = pixels[1] if pixels else kernel_strides(y.physical)
     images, channels, *space = x.physical.shape
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
@@ -73,8 +73,8 @@ def _dense(lowering: Lowering, x: Placed, label: str) -> Placed:
     if not x.physical.has_border:
         return x
     inside = Physical(x.physical.type, Layout.blocked)
-    copy = Placed(inside, lowering.scratch(inside.nbytes).buffer)
-    lowering.copy(x, copy, f"{label}: without border")
+    copy = Placed(inside, lowering.values.scratch(inside.nbytes).buffer)
+    lowering.calls.copy(x, copy, f"{label}: without border")
     return copy
 
 

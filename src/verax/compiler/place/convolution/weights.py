@@ -25,20 +25,20 @@ def packed_weights(
     if constant is not None:
         weights = np.asarray(constant)
         if not is_direct(spec):
-            return lowering.packed(pack_conv_weights(weights, spec, schedule))
+            return lowering.weights.packed(pack_conv_weights(weights, spec, schedule))
         nbytes = direct_elements(spec, schedule) * ELEMENT_SIZES[spec.types.weights]
 
         def pack() -> np.ndarray:
             return pack_conv_weights(weights, spec, schedule)
 
-        return lowering.packed_later(weights, direct_order(spec, schedule), nbytes, pack)
+        return lowering.weights.packed_later(weights, direct_order(spec, schedule), nbytes, pack)
     layout_moves, kind = weight_moves(spec, schedule), str(lowering.graph.types[value].dtype)
-    source: Pointer | Placed = lowering.read_contiguous(value)
+    source: Pointer | Placed = lowering.values.read_contiguous(value)
     if layout_moves.regrouped is not None:
-        grouped = lowering.scratch(Physical(lowering.graph.types[value]).nbytes)
+        grouped = lowering.values.scratch(Physical(lowering.graph.types[value]).nbytes)
         _move(lowering, layout_moves.regrouped, source, grouped, kind, f"{label}: filters by group")
         source = grouped
-    target = lowering.scratch(ELEMENT_SIZES[kind] * layout_moves.elements)
+    target = lowering.values.scratch(ELEMENT_SIZES[kind] * layout_moves.elements)
     if layout_moves.gaps:
         _zeros(lowering, target, layout_moves.elements, kind, label)
     for move in layout_moves.moves:
@@ -50,14 +50,14 @@ def packed_bias(lowering: Lowering, value: str, label: str) -> Pointer:
     """One number per filter, with zeros up to a whole block."""
     constant = lowering.graph.constants.get(value)
     if constant is not None:
-        return lowering.packed(pack_channels(constant))
+        return lowering.weights.packed(pack_channels(constant))
     (count,) = lowering.graph.types[value].shape
     padded_count = -(-count // LANES) * LANES
     kind = str(lowering.graph.types[value].dtype)
-    target = lowering.scratch(ELEMENT_SIZES[kind] * padded_count)
+    target = lowering.values.scratch(ELEMENT_SIZES[kind] * padded_count)
     if padded_count != count:
         _zeros(lowering, target, padded_count, kind, label)
-    source = lowering.read_contiguous(value)
+    source = lowering.values.read_contiguous(value)
     _move(lowering, Move((count,), (1,), 0, (1,), 0), source, target, kind, f"{label}: pack bias")
     return target
 
@@ -73,9 +73,9 @@ def _move(
     read = Access(kind, move.read, move.first)
     written = Access(kind, move.written, move.start)
     loop = LoopSpec(move.dims, (read,), (written,), (Input(0, kind),))
-    lowering.call(loop, [source, target], label)
+    lowering.calls.call(loop, [source, target], label)
 
 
 def _zeros(lowering: Lowering, target: Pointer, elements: int, kind: str, label: str) -> None:
     loop = LoopSpec((elements,), (), (Access(kind, (1,)),), (Const(0.0, kind),))
-    lowering.call(loop, [target], f"{label}: zeros around what is packed")
+    lowering.calls.call(loop, [target], f"{label}: zeros around what is packed")

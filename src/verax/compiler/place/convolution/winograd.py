@@ -115,10 +115,10 @@ def place_winograd(lowering: Lowering, group: Group, choice: Choice) -> None:
     assert isinstance(node.op, WinogradConv)
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
     ((_, layout, pads),) = choice.inputs
-    x = lowering.read(node.inputs[0] or "", layout, pads)
+    x = lowering.values.read(node.inputs[0] or "", layout, pads)
     windows = node.op.spatial(graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""])
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    packed = None if bias is None else lowering.packed(pack_channels(graph.constants[bias]))
+    packed = None if bias is None else lowering.weights.packed(pack_channels(graph.constants[bias]))
     lower_in_bands(lowering, group, x, windows, weights, node.op.groups, node.op.tile, bias=packed)
 
 
@@ -181,7 +181,7 @@ def lower_in_bands(
     filters, channels = weights.shape[0], weights.shape[1] * groups
     tiling = tiling_of(graph, group.root, tile)
     fused, operands = epilogue(lowering, group, declared, within)
-    y = lowering.write(group.output, Layout.blocked)
+    y = lowering.values.write(group.output, Layout.blocked)
     stored, width = str(graph.types[group.output].dtype), ELEMENT_SIZES[types.x]
     tile_bytes = tiling.positions * (width * channels + ELEMENT_SIZES[types.sum] * filters)
     weight_bytes = tiling.positions * weights[..., 0, 0].size * ELEMENT_SIZES[types.weights]
@@ -208,7 +208,9 @@ def lower_in_bands(
         if tables:
             _, scales, factors = tables
             read += [band.pointer_in(x), _signs(lowering, weights), scales, factors]
-        lowering.call(back, [*read, *map(band.pointer_in, operands), band.pointer_in(y)], label)
+        lowering.calls.call(
+            back, [*read, *map(band.pointer_in, operands), band.pointer_in(y)], label
+        )
 
 
 def _scales_of_tiles(
@@ -217,14 +219,14 @@ def _scales_of_tiles(
     """The first call of a band: magnitudes, scales and factors (`Tables`). Integers need none."""
     if source.dtype != FLOAT32.x:
         return []
-    tables = [lowering.scratch(4 * count) for count in source.tables.elements]
-    lowering.call(WinogradScales(source), [x, *tables], f"{label}: scales")
+    tables = [lowering.values.scratch(4 * count) for count in source.tables.elements]
+    lowering.calls.call(WinogradScales(source), [x, *tables], f"{label}: scales")
     return tables
 
 
 def _signs(lowering: Lowering, weights: np.ndarray) -> Pointer:
     """The signs of the weights, packed."""
-    return lowering.packed_later(
+    return lowering.weights.packed_later(
         weights, "signs", signs_bytes(weights), lambda: pack_signs(weights)
     )
 
@@ -240,10 +242,10 @@ def _sums_of_tiles(
 ) -> Pointer:
     """The two calls of a band that make what the output transform reads."""
     tiling, channels, filters = source.tiling, source.channels, weights.shape[0]
-    seen = lowering.scratch(ELEMENT_SIZES[types.x] * tiling.elements(channels))
-    lowering.call(source, [x, *tables[:2], seen], f"{label}: input transform")
+    seen = lowering.values.scratch(ELEMENT_SIZES[types.x] * tiling.elements(channels))
+    lowering.calls.call(source, [x, *tables[:2], seen], f"{label}: input transform")
     spec = product(tiling, channels, filters, source.groups, types)
-    schedule = lowering.schedule(spec)
+    schedule = lowering.calls.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
     size = tiling.positions * direct_elements(spec, schedule)
 
@@ -251,7 +253,9 @@ def _sums_of_tiles(
         return pack_filters(weights, tiling, spec, schedule)
 
     packing = tiling.tile, direct_order(spec, schedule)
-    packed = lowering.packed_later(weights, packing, size * ELEMENT_SIZES[types.weights], pack)
-    sums = lowering.scratch(4 * tiling.elements(filters))
-    lowering.call(spec, [seen, packed, sums], f"{label}: products", schedule)
+    packed = lowering.weights.packed_later(
+        weights, packing, size * ELEMENT_SIZES[types.weights], pack
+    )
+    sums = lowering.values.scratch(4 * tiling.elements(filters))
+    lowering.calls.call(spec, [seen, packed, sums], f"{label}: products", schedule)
     return sums

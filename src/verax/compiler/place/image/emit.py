@@ -24,21 +24,21 @@ from verax.compiler.kernels.llvm.builder import (
 from verax.compiler.kernels.llvm.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool, i64
 from verax.compiler.kernels.sizes import known
-from verax.compiler.place.convolution.borders import write_borders
-from verax.compiler.place.image.assembly import Assembly
-from verax.compiler.place.image.chunk_loop import emit_chunk_loop
-from verax.compiler.place.lowering import (
+from verax.compiler.place.calls import (
     BranchCall,
     CountedCall,
     Dynamic,
     KernelCall,
     LoopCall,
-    Lowering,
     Native,
     ReferenceCall,
     Step,
     kernel_calls,
 )
+from verax.compiler.place.convolution.borders import write_borders
+from verax.compiler.place.image.assembly import Assembly
+from verax.compiler.place.image.chunk_loop import emit_chunk_loop
+from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.memory import Lifetime, align, kept_bytes, plan_arena
 from verax.compiler.place.storage import Buffer, MemorySpace, Placed, Pointer
 from verax.ir.types import TensorType
@@ -87,8 +87,8 @@ def build_image(lowering: Lowering, separate: bool = False) -> tuple[Image, dict
 def _built(
     lowering: Lowering, assembly: Assembly, separate: bool
 ) -> tuple[Image, dict[int, Kernel]]:
-    write_borders(lowering, _lifetimes(lowering.steps), _times(lowering.steps))
-    steps = lowering.steps
+    write_borders(lowering, _lifetimes(lowering.calls.steps), _times(lowering.calls.steps))
+    steps = lowering.calls.steps
     kernels = {
         i: assembly.kernel(step.spec, step.schedule)
         for i, step in enumerate(steps)
@@ -102,7 +102,7 @@ def _built(
     }
     inner |= {id(steps[i]): kernel for i, kernel in kernels.items()}
     lifetimes = _lifetimes(steps)
-    arena_bytes = plan_arena(lifetimes, start=lowering.status_bytes)
+    arena_bytes = plan_arena(lifetimes, start=lowering.calls.status_bytes)
     weights = _room_for_weights(lowering)
     threads = lowering.settings.thread_count
     schedule: list[Scheduled] = []
@@ -133,7 +133,7 @@ def _built(
             schedule.append(_python_step(step))
     close_run()
     if lowering.chunk_count > 1 and not separate:
-        steps_of_arrays = [buffer.nbytes for buffer in lowering.io]
+        steps_of_arrays = [buffer.nbytes for buffer in lowering.values.io]
         schedule = [
             Segment(emit_chunk_loop(module, functions, steps_of_arrays, lowering.chunk_count))
         ]
@@ -144,12 +144,14 @@ def _built(
         object_code=b"",
         weights=weights,
         arena_bytes=arena_bytes,
-        kept_bytes=kept_bytes(lifetimes, start=lowering.status_bytes),
+        kept_bytes=kept_bytes(lifetimes, start=lowering.calls.status_bytes),
         inputs=tuple(_signature(v, graph.types[v]) for v in graph.inputs),
         outputs=tuple(_signature(v, graph.types[v]) for v in graph.outputs),
         schedule=tuple(schedule),
-        python_outputs=graph.outputs if any(v in lowering.dynamic for v in graph.outputs) else (),
-        checks=tuple(lowering.checks),
+        python_outputs=graph.outputs
+        if any(v in lowering.values.dynamic for v in graph.outputs)
+        else (),
+        checks=tuple(lowering.calls.checks),
         pool=pool is not None and native,
         state=tuple(State(v, new, graph.initial[v]) for v, new in graph.state.items()),
     )
@@ -230,11 +232,13 @@ def _buffers(step: Step) -> list[Buffer]:
 
 def _room_for_weights(lowering: Lowering) -> np.ndarray:
     """Offsets for the weights that steps read, and an array of zeros that will hold them."""
-    used = {p.buffer for call in kernel_calls(lowering.steps) for p in call.args}
-    used |= {buffer for step in lowering.steps for buffer in _touched(step)}
+    used = {p.buffer for call in kernel_calls(lowering.calls.steps) for p in call.args}
+    used |= {buffer for step in lowering.calls.steps for buffer in _touched(step)}
     end = 0
-    lowering.weights = [(b, content) for b, content in lowering.weights if b in used]
-    for buffer, _ in lowering.weights:
+    lowering.weights.buffers = [
+        (b, content) for b, content in lowering.weights.buffers if b in used
+    ]
+    for buffer, _ in lowering.weights.buffers:
         buffer.offset = end
         end += align(buffer.nbytes) + 64
     raw = np.zeros(end + 64, np.uint8)
@@ -260,8 +264,8 @@ def _pack_weights(lowering: Lowering, weights: np.ndarray) -> None:
     The largest come first: what packing them takes besides, up to three times their size, is given
     back before the room of the others is touched.
     """
-    waiting = sorted(lowering.weights, key=lambda pair: pair[0].nbytes)
-    lowering.weights = []
+    waiting = sorted(lowering.weights.buffers, key=lambda pair: pair[0].nbytes)
+    lowering.weights.buffers = []
     largest = waiting[-1][0].nbytes if waiting else 0
     while waiting:
         buffer, content_or_pack = waiting.pop()

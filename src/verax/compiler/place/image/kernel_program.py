@@ -36,8 +36,8 @@ def calls_alone(
     types = {n: TensorType(DType.uint8, (size,)) for n, size in zip(names, sizes, strict=True)}
     lowering = Lowering(Graph(tuple(names), (), (), {}, types), target, Settings(threads=threads))
     for locations in calls:
-        pointers = [Pointer(lowering.io[array], offset) for array, offset in locations]
-        lowering.call(spec, pointers, "alone", schedule)
+        pointers = [Pointer(lowering.values.io[array], offset) for array, offset in locations]
+        lowering.calls.call(spec, pointers, "alone", schedule)
     return build_image(lowering)[0]
 
 

@@ -51,7 +51,7 @@ def beside(
     above, (left, right) = pads
     type_ = TensorType(DType(centre.dtype), (n, 1, rows, cols * channels))
     spare = right * channels + 4 // type_.dtype.itemsize - 1  # a window's last step may end there
-    target = lowering.allocate(Physical(type_, pads=(above, (left * channels, spare))))
+    target = lowering.values.allocate(Physical(type_, pads=(above, (left * channels, spare))))
     if zero:
         write_border(lowering, target, zero)
     batch, lane, row, col = source.physical.axis_strides
@@ -62,7 +62,7 @@ def beside(
         (Access(centre.dtype, (to_batch, to_row, channels, 1)),),
         (centre,),
     )
-    lowering.call(move, (source, target), label)
+    lowering.calls.call(move, (source, target), label)
     return target
 
 

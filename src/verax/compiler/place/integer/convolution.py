@@ -294,7 +294,7 @@ def place_integer_convolution(lowering: Lowering, group: Group, choice: Choice) 
     zero = 0 if base is None else int(_zero(graph, node, 2)) - base
     if beside_in is not None:
         value = node.inputs[0] or ""
-        source = lowering.find_any(value, Layout.pixels)
+        source = lowering.values.find_any(value, Layout.pixels)
         label = f"{value}: pixels side by side"
         centre = _centre(graph, node) if base is None else bytes_minus(base, graph.types[value])
         x = beside(lowering, source, pads, centre, label, zero)
@@ -302,7 +302,7 @@ def place_integer_convolution(lowering: Lowering, group: Group, choice: Choice) 
         x = _centred_data(lowering, node, pads)
     else:
         x = shifted_to_uint8(lowering, node.inputs[0] or "", base, pads)
-    y = lowering.write(group.output, Layout.blocked)
+    y = lowering.values.write(group.output, Layout.blocked)
     stored = graph.types[group.output].dtype
     spec = _spec(graph, node, kernel_strides(x.physical), kernel_strides(y.physical), stored)
     if beside_in is not None:
@@ -315,20 +315,20 @@ def place_integer_convolution(lowering: Lowering, group: Group, choice: Choice) 
     declared = _as_declared(graph, node, total)
     fused, operands = epilogue(lowering, group, declared, _sums(graph, node, total))
     spec = dataclasses.replace(spec, epilogue=fused)
-    schedule = lowering.schedule(spec)
+    schedule = lowering.calls.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
     arguments: list[Pointer | Placed] = [x]
     further: list[Pointer | Placed] = []
     if spec.paired:
         packed = pack_paired(weights, spec)
-        arguments.append(lowering.packed(packed.main))
-        further.append(lowering.packed(packed.further))
+        arguments.append(lowering.weights.packed(packed.main))
+        further.append(lowering.weights.packed(packed.further))
     else:
-        arguments.append(lowering.packed(pack_conv_weights(weights, spec, schedule)))
+        arguments.append(lowering.weights.packed(pack_conv_weights(weights, spec, schedule)))
     if spec.bias:
-        arguments.append(lowering.packed(pack_channels(starting_sums(weights, zero))))
+        arguments.append(lowering.weights.packed(pack_channels(starting_sums(weights, zero))))
     arguments += further
-    lowering.call(spec, [*arguments, *operands, y], group.label, schedule)
+    lowering.calls.call(spec, [*arguments, *operands, y], group.label, schedule)
 
 
 def _beside_in(graph: Graph, node: Node, byte_products: str) -> DType | None:
@@ -380,15 +380,15 @@ def _centred_data(lowering: Lowering, node: Node, pads: Pads) -> Placed:
     """The data minus its zero point, blocked, with a border of zeros."""
     graph, value = lowering.graph, node.inputs[0] or ""
     if _is_ready(graph, node):
-        return lowering.read(value, Layout.blocked, pads)
+        return lowering.values.read(value, Layout.blocked, pads)
     zero, carried = int(_zero(graph, node, 2)), _carried(graph, node)
     key = (value, f"minus {zero}")
-    for placed in lowering.centred.get(key, ()):
+    for placed in lowering.values.centred.get(key, ()):
         if widest(placed.physical.borders, pads) == placed.physical.borders:
             return placed
     type_ = graph.types[value]
-    target = lowering.allocate(Physical(type_.with_dtype(carried), Layout.blocked, pads))
-    source = lowering.find_any(value, Layout.blocked, Layout.pixels)
-    lowering.copy(source, target, f"{value}: minus {zero}", _centre(graph, node))
-    lowering.centred.setdefault(key, []).append(target)
+    target = lowering.values.allocate(Physical(type_.with_dtype(carried), Layout.blocked, pads))
+    source = lowering.values.find_any(value, Layout.blocked, Layout.pixels)
+    lowering.calls.copy(source, target, f"{value}: minus {zero}", _centre(graph, node))
+    lowering.values.centred.setdefault(key, []).append(target)
     return target

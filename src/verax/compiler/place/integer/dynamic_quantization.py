@@ -109,11 +109,11 @@ def _emit(
     node = group.root
     shape = lowering.graph.types[node.inputs[0] or ""].shape
     x, out = (
-        lowering.read_contiguous(node.inputs[0] or ""),
-        lowering.write_contiguous(node.outputs[0]),
+        lowering.values.read_contiguous(node.inputs[0] or ""),
+        lowering.values.write_contiguous(node.outputs[0]),
     )
     rows, length = math.prod(shape[:axis]), math.prod(shape[axis:])
-    placed = {i: lowering.write_contiguous(node.outputs[i]) for i in per_row}
+    placed = {i: lowering.values.write_contiguous(node.outputs[i]) for i in per_row}
     spec = ReduceSpec(
         (rows,),
         (length,),
@@ -122,4 +122,4 @@ def _emit(
         tuple((Access(e.dtype, (1,)), e) for e in per_row.values()),
         ((Access(y.dtype, (length, 1)), y),),
     )
-    lowering.call(spec, [x, *placed.values(), out], group.label)
+    lowering.calls.call(spec, [x, *placed.values(), out], group.label)

@@ -46,5 +46,5 @@ def place_length(lowering: Lowering, group: Group, choice: Choice) -> None:
         (),
         ((Access(dtype, (length, 1)), m.convert(steps.result(x, Input(1, "int64")), dtype)),),
     )
-    source = lowering.read_contiguous(node.inputs[0] or "")
-    lowering.call(spec, [source, lowering.write_contiguous(group.output)], group.label)
+    source = lowering.values.read_contiguous(node.inputs[0] or "")
+    lowering.calls.call(spec, [source, lowering.values.write_contiguous(group.output)], group.label)

@@ -58,8 +58,8 @@ def place_softmax(lowering: Lowering, group: Group, choice: Choice) -> None:
         (),
         ((Access(str(to), (length, 1)), y),),
     )
-    source = lowering.read_contiguous(node.inputs[0] or "")
-    lowering.call(spec, [source, lowering.write_contiguous(group.output)], group.label)
+    source = lowering.values.read_contiguous(node.inputs[0] or "")
+    lowering.calls.call(spec, [source, lowering.values.write_contiguous(group.output)], group.label)
 
 
 def _place_tables(lowering: Lowering, group: Group, rows: int, length: int) -> None:
@@ -70,10 +70,10 @@ def _place_tables(lowering: Lowering, group: Group, rows: int, length: int) -> N
     steps = TableSoftmax(TracingArith(), node.op.factor)
 
     def table(*shape: int) -> Placed:
-        return lowering.allocate(Physical(TensorType(DType.int32, shape)))
+        return lowering.values.allocate(Physical(TensorType(DType.int32, shape)))
 
-    source = lowering.read_contiguous(node.inputs[0] or "")
-    share = lowering.write_contiguous(group.output)
+    source = lowering.values.read_contiguous(node.inputs[0] or "")
+    share = lowering.values.write_contiguous(group.output)
     indices, fractions, terms = (table(rows, length) for _ in range(3))
     row_where, row_rest, shifts, reciprocals = (table(rows) for _ in range(4))
     per_element, one = Access(I32, (length, 1)), Access(I32, (1,))
@@ -87,7 +87,7 @@ def _place_tables(lowering: Lowering, group: Group, rows: int, length: int) -> N
         (),
         ((per_element, index), (per_element, fraction)),
     )
-    lowering.call(placing, [source, indices, fractions], f"{label}: places")
+    lowering.calls.call(placing, [source, indices, fractions], f"{label}: places")
     _interpolate(lowering, exp_table(), indices, fractions, terms, f"{label}: exponentials")
     index, fraction, shift = steps.row(Input(1, I32))
     summing = ReduceSpec(
@@ -97,7 +97,7 @@ def _place_tables(lowering: Lowering, group: Group, rows: int, length: int) -> N
         (Stage("sum", Input(0, I32)),),
         ((one, index), (one, fraction), (one, shift)),
     )
-    lowering.call(summing, [terms, row_where, row_rest, shifts], f"{label}: sums")
+    lowering.calls.call(summing, [terms, row_where, row_rest, shifts], f"{label}: sums")
     row_operands = (row_where, row_rest, reciprocals)
     _interpolate(lowering, reciprocal_table(), *row_operands, f"{label}: reciprocals")
     wide = Access(I32, (1, 0))
@@ -107,7 +107,7 @@ def _place_tables(lowering: Lowering, group: Group, rows: int, length: int) -> N
         (Access("int16", (length, 1)),),
         (steps.share(*(Input(i, I32) for i in range(3))),),
     )
-    lowering.call(sharing, [terms, reciprocals, shifts, share], label)
+    lowering.calls.call(sharing, [terms, reciprocals, shifts, share], label)
 
 
 def _interpolate(
@@ -120,7 +120,7 @@ def _interpolate(
 ) -> None:
     """`fixed_point.interpolated`, given the index and how far it is to the next entry."""
     shape, strides = indices.physical.shape, indices.physical.strides
-    table = lowering.constant(entries.astype(np.int32))
+    table = lowering.weights.constant(entries.astype(np.int32))
     lookups = (Lookup(0, len(entries) - 1, 1, checked=False),)
     still = (0,) * len(shape)
     inputs = (
@@ -129,4 +129,4 @@ def _interpolate(
     )
     value = between(TracingArith(), Input(2, I32), Input(3, I32), Input(1, I32))
     spec = LoopSpec(shape, inputs, (Access(I32, to.physical.strides),), (value,))
-    lowering.call(spec, [indices, fractions, table, table, to], label)
+    lowering.calls.call(spec, [indices, fractions, table, table, to], label)

@@ -47,16 +47,16 @@ def shifted_to_uint8(lowering: Lowering, value: str, base: int, pads: Pads) -> P
     """`value` minus `base`, blocked, with a border of zeros."""
     type_ = lowering.graph.types[value]
     if type_.dtype is DType.uint8 and base == 0:
-        return lowering.read(value, Layout.blocked, pads)
+        return lowering.values.read(value, Layout.blocked, pads)
     key = (value, f"bytes, minus {base}")
-    for placed in lowering.centred.get(key, ()):
+    for placed in lowering.values.centred.get(key, ()):
         if widest(placed.physical.borders, pads) == placed.physical.borders:
             return placed
-    target = lowering.allocate(Physical(type_.with_dtype(DType.uint8), Layout.blocked, pads))
-    source = lowering.find_any(value, Layout.blocked, Layout.pixels)
+    target = lowering.values.allocate(Physical(type_.with_dtype(DType.uint8), Layout.blocked, pads))
+    source = lowering.values.find_any(value, Layout.blocked, Layout.pixels)
     shifted = bytes_minus(base, type_)
-    lowering.copy(source, target, f"{value}: minus {base} in bytes", shifted)
-    lowering.centred.setdefault(key, []).append(target)
+    lowering.calls.copy(source, target, f"{value}: minus {base} in bytes", shifted)
+    lowering.values.centred.setdefault(key, []).append(target)
     return target
 
 

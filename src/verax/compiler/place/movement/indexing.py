@@ -38,8 +38,8 @@ def place_gather_elements(lowering: Lowering, group: Group, choice: Choice) -> N
     """Indices, data, output, and the flag that a bad index sets."""
     node, op = group.root, group.root.op
     assert isinstance(op, GatherElements)
-    data, indices = (lowering.read(v or "") for v in node.inputs)
-    y = lowering.write(node.outputs[0])
+    data, indices = (lowering.values.read(v or "") for v in node.inputs)
+    y = lowering.values.write(node.outputs[0])
     shape, steps = data.physical.shape, list(data.physical.strides)
     axis = op.axis % len(shape)
     lookup = Lookup(0, shape[axis], steps[axis])
@@ -54,7 +54,7 @@ def place_gather_elements(lowering: Lowering, group: Group, choice: Choice) -> N
         (Access(dtype, y.physical.strides),),
         (Input(1, dtype),),
     )
-    lowering.call(spec, [indices, data, y, lowering.flag(node.place)], group.label)
+    lowering.calls.call(spec, [indices, data, y, lowering.calls.flag(node.place)], group.label)
 
 
 @plans(GatherND, plan=plan_gather)
@@ -62,8 +62,8 @@ def place_gather_nd(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Indices once for each axis that they point into, data, output, flag."""
     node, op = group.root, group.root.op
     assert isinstance(op, GatherND)
-    data, indices = (lowering.read(v or "") for v in node.inputs)
-    y = lowering.write(node.outputs[0])
+    data, indices = (lowering.values.read(v or "") for v in node.inputs)
+    y = lowering.values.write(node.outputs[0])
     shape, steps = data.physical.shape, data.physical.strides
     *index_strides, coordinate_stride = indices.physical.strides
     depth, b = indices.physical.shape[-1], op.batch_dims
@@ -81,8 +81,8 @@ def place_gather_nd(lowering: Lowering, group: Group, choice: Choice) -> None:
         (Access(dtype, y.physical.strides),),
         (Input(depth, dtype),),
     )
-    flag = lowering.flag(node.place)
-    lowering.call(spec, [*([indices] * depth), data, y, flag], group.label)
+    flag = lowering.calls.flag(node.place)
+    lowering.calls.call(spec, [*([indices] * depth), data, y, flag], group.label)
 
 
 def plan_scatter(planning: Planning, node: Node) -> Alternatives:
@@ -104,10 +104,10 @@ def plan_scatter(planning: Planning, node: Node) -> Alternatives:
 def _started(lowering: Lowering, group: Group) -> tuple[Placed, Placed, Placed]:
     """Indices, updates, and the output with the data in it."""
     node = group.root
-    data = lowering.read(node.inputs[0] or "")
-    indices, updates = (lowering.read_contiguous(v or "") for v in node.inputs[1:])
-    y = lowering.write_contiguous(node.outputs[0])
-    lowering.copy(data, y, f"{group.label}: data")
+    data = lowering.values.read(node.inputs[0] or "")
+    indices, updates = (lowering.values.read_contiguous(v or "") for v in node.inputs[1:])
+    y = lowering.values.write_contiguous(node.outputs[0])
+    lowering.calls.copy(data, y, f"{group.label}: data")
     return indices, updates, y
 
 
@@ -142,7 +142,7 @@ def place_scatter_elements(lowering: Lowering, group: Group, choice: Choice) -> 
         str(indices.physical.type.dtype),
         str(y.physical.type.dtype),
     )
-    lowering.call(spec, [indices, updates, y, lowering.flag(node.place)], group.label)
+    lowering.calls.call(spec, [indices, updates, y, lowering.calls.flag(node.place)], group.label)
 
 
 @plans(ScatterND, plan=plan_scatter)
@@ -169,7 +169,7 @@ def place_scatter_nd(lowering: Lowering, group: Group, choice: Choice) -> None:
         str(indices.physical.type.dtype),
         str(y.physical.type.dtype),
     )
-    lowering.call(spec, [indices, updates, y, lowering.flag(node.place)], group.label)
+    lowering.calls.call(spec, [indices, updates, y, lowering.calls.flag(node.place)], group.label)
 
 
 def plan_unpool(planning: Planning, node: Node) -> Alternatives:
@@ -188,25 +188,25 @@ def place_unpool(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Zeros; then indices, updates, output, flag; the output in its place where it is larger."""
     node, op = group.root, group.root.op
     assert isinstance(op, MaxUnpool)
-    x, indices = (lowering.read_contiguous(v or "") for v in node.inputs[:2])
+    x, indices = (lowering.values.read_contiguous(v or "") for v in node.inputs[:2])
     type_ = x.physical.type
     inner = TensorType(type_.dtype, op.unpooled_dims(type_.shape))
-    y = lowering.write_contiguous(node.outputs[0])
+    y = lowering.values.write_contiguous(node.outputs[0])
     same = inner.shape == y.physical.shape
-    unpooled = y if same else lowering.allocate(Physical(inner))
+    unpooled = y if same else lowering.values.allocate(Physical(inner))
     dtype, zero = str(type_.dtype), np.zeros(1, type_.dtype.numpy)
-    lowering.call(fill(unpooled.physical, zero), [unpooled], f"{group.label}: zeros")
+    lowering.calls.call(fill(unpooled.physical, zero), [unpooled], f"{group.label}: zeros")
     count = math.prod(type_.shape)
     spec = ScatterSpec(
         (), (count,), 1, (1, 0), (1, 0), (0, 0), ((math.prod(inner.shape), 1),), 0, "none",
         "int64", dtype, wraps=False,
     )  # fmt: skip
-    lowering.call(spec, [indices, x, unpooled, lowering.flag(node.place)], group.label)
+    lowering.calls.call(spec, [indices, x, unpooled, lowering.calls.flag(node.place)], group.label)
     if not same:
-        lowering.call(fill(y.physical, zero), [y], f"{group.label}: more zeros")
+        lowering.calls.call(fill(y.physical, zero), [y], f"{group.label}: more zeros")
         interior = view(y).subview([slice(0, n) for n in inner.shape])
         copied = copy_view(view(unpooled), interior)
-        lowering.call(copied, [unpooled, interior.pointer], f"{group.label}: into its place")
+        lowering.calls.call(copied, [unpooled, interior.pointer], f"{group.label}: into its place")
 
 
 def plan_one_hot(planning: Planning, node: Node) -> Alternatives:
@@ -226,14 +226,14 @@ def place_one_hot(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Indices, positions along the new axis, off, on, output."""
     node, op = group.root, group.root.op
     assert isinstance(op, OneHot)
-    indices, values = (lowering.read(node.inputs[i] or "") for i in (0, 2))
-    y = lowering.write(node.outputs[0])
+    indices, values = (lowering.values.read(node.inputs[i] or "") for i in (0, 2))
+    y = lowering.values.write(node.outputs[0])
     shape = y.physical.shape
     axis, kind = op.axis % len(shape), indices.physical.type.dtype
     depth, dtype = shape[axis], str(y.physical.type.dtype)
     steps = list(indices.physical.strides)
     steps.insert(axis, 0)
-    table = lowering.constant(np.arange(depth, dtype=np.int64))
+    table = lowering.weights.constant(np.arange(depth, dtype=np.int64))
     along = tuple(int(a == axis) for a in range(len(shape)))
     index: Expr = Input(0, str(kind))
     signed = kind.is_float or kind.numpy.kind == "i"
@@ -254,4 +254,4 @@ def place_one_hot(lowering: Lowering, group: Group, choice: Choice) -> None:
         (Access(dtype, y.physical.strides),),
         (M.select(hot, Input(3, dtype), Input(2, dtype)),),
     )
-    lowering.call(spec, [indices, table, values, values, y], group.label)
+    lowering.calls.call(spec, [indices, table, values, values, y], group.label)

@@ -41,21 +41,21 @@ def turn_blocks(lowering: Lowering, node: Node) -> bool:
     graph, source, value = lowering.graph, node.inputs[0] or "", node.outputs[0]
     if source in graph.constants:
         return False
-    if lowering.find(value, Layout.plain) is not None:  # `pixels_of` has made them
+    if lowering.values.find(value, Layout.plain) is not None:  # `pixels_of` has made them
         return True
     rank, label = graph.types[value].rank, node.name or value
-    if value in lowering.blocked and turns(graph, node, True):
-        pixels, image = lowering.read(source), lowering.write(value, Layout.blocked)
+    if value in lowering.values.layouts.blocked and turns(graph, node, True):
+        pixels, image = lowering.values.read(source), lowering.values.write(value, Layout.blocked)
         along = [pixels.physical.strides[a] for a in _to_channels_first(rank)]
         reads = _walks(image.physical.shape, along, False)
         writes = _walks(image.physical.shape, image.physical.strides, True)
         args = [pixels, image]
     elif (
         turns(graph, node, False)
-        and lowering.find(source, Layout.plain) is None
-        and (placed := lowering.find(source, Layout.blocked)) is not None
+        and lowering.values.find(source, Layout.plain) is None
+        and (placed := lowering.values.find(source, Layout.blocked)) is not None
     ):
-        target = lowering.write(value)
+        target = lowering.values.write(value)
         along = [target.physical.strides[a] for a in _to_channels_first(rank)]
         reads = _walks(placed.physical.shape, placed.physical.strides, True)
         writes = _walks(placed.physical.shape, along, False)
@@ -67,7 +67,7 @@ def turn_blocks(lowering: Lowering, node: Node) -> bool:
         spec = LoopSpec(
             dims, (Access(dtype, *read),), (Access(dtype, *written),), (Input(0, dtype),)
         )
-        lowering.call(spec, args, label)
+        lowering.calls.call(spec, args, label)
     return True
 
 
@@ -76,12 +76,12 @@ def pixels_of(lowering: Lowering, image: str) -> tuple[Placed, Strides] | None:
     for it: if a Transpose to channels last is all that reads it. None where there is no such."""
     graph = lowering.graph
     type_, readers = graph.types[image], graph.consumers.get(image, ())
-    if image not in lowering.blocked or image in graph.outputs or len(readers) != 1:
+    if image not in lowering.values.layouts.blocked or image in graph.outputs or len(readers) != 1:
         return None
     (reader,) = readers
     if not turns(graph, reader, False) or type_.shape[1] % LANES or reader.inputs[0] != image:
         return None
-    placed = lowering.write(reader.outputs[0])
+    placed = lowering.values.write(reader.outputs[0])
     batch, *space, _ = placed.physical.strides
     return placed, Strides(batch, LANES, *triple(space, 0))
 

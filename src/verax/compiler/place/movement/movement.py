@@ -15,7 +15,7 @@ import numpy as np
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
 from verax.compiler.place.convolution.concatenation import concatenate_blocks, concatenates_blocks
-from verax.compiler.place.convolution.pieces import cut_blocks, cuts_whole_blocks
+from verax.compiler.place.convolution.pieces import cut_blocks
 from verax.compiler.place.copies import View, copy_view, fill, view
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.movement.index_maps import StridedMap, beginnings, strided_map
@@ -25,6 +25,7 @@ from verax.compiler.place.storage import MemorySpace, Physical, Placed, Pointer
 from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.plan.fusion import Group
 from verax.compiler.plan.layouts import Layout
+from verax.compiler.plan.shared_blocks import cuts_whole_blocks
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, Inference, as_tuple
 from verax.ir.types import DType
@@ -48,7 +49,7 @@ def place_view(lowering: Lowering, group: Group, choice: Choice) -> None:
     """The same bytes under another shape."""
     source = group.root.inputs[0]
     assert source is not None
-    lowering.alias(group.output, source)
+    lowering.values.alias(group.output, source)
 
 
 def plan_transpose(planning: Planning, node: Node) -> Alternatives:
@@ -113,13 +114,16 @@ def place_movement(lowering: Lowering, group: Group, choice: Choice) -> None:
 
 def _permute(lowering: Lowering, node: Node, op: Transpose) -> None:
     """A transposition of a tensor that is too large for a list of positions: source, output."""
-    x, y = lowering.read_contiguous(node.inputs[0] or ""), lowering.write(node.outputs[0])
+    x, y = (
+        lowering.values.read_contiguous(node.inputs[0] or ""),
+        lowering.values.write(node.outputs[0]),
+    )
     rank, dtype = len(x.physical.shape), str(x.physical.type.dtype)
     order = tuple(range(rank))[::-1] if op.perm is None else op.perm
     read = Access(dtype, tuple(x.physical.strides[axis] for axis in order))
     written = Access(dtype, y.physical.strides)
     spec = LoopSpec(y.physical.shape, (read,), (written,), (Input(0, dtype),))
-    lowering.call(spec, [x, y], node.name or node.outputs[0])
+    lowering.calls.call(spec, [x, y], node.name or node.outputs[0])
 
 
 def _is_mapped(graph: Graph, node: Node) -> bool:
@@ -156,19 +160,21 @@ def _positions(graph: Graph, node: Node) -> tuple[np.ndarray, ...]:
 
 
 def _move(lowering: Lowering, node: Node, value: str, positions: np.ndarray) -> None:
-    source = lowering.read_contiguous(node.inputs[0] or "")
+    source = lowering.values.read_contiguous(node.inputs[0] or "")
     if _is_piece(source, positions):
         offset = int(positions.reshape(-1)[0]) * source.physical.type.dtype.itemsize
         physical = Physical(lowering.graph.types[value])
-        lowering.placed[value] = [Placed(physical, source.buffer, source.byte_offset + offset)]
+        lowering.values.placed[value] = [
+            Placed(physical, source.buffer, source.byte_offset + offset)
+        ]
         return
-    written = lowering.write(value)
+    written = lowering.values.write(value)
     target = view(written)
     label = node.name or value
     holes = positions < 0
     if holes.any():
         filled = _fill_value(lowering.graph, node)
-        lowering.call(fill(written.physical, filled), [written], label)
+        lowering.calls.call(fill(written.physical, filled), [written], label)
         if holes.all():
             return
         box = _box(~holes)
@@ -221,7 +227,7 @@ def _copy(
         (Access(dtype, strided.target_strides(target.strides)),),
         (Input(0, dtype),),
     )
-    lowering.call(spec, [Pointer(first.buffer, begin), target.pointer], label)
+    lowering.calls.call(spec, [Pointer(first.buffer, begin), target.pointer], label)
 
 
 def _table(
@@ -231,7 +237,7 @@ def _table(
     elements lie alike behind each beginning."""
     dtype, dims = str(source.physical.type.dtype), positions.shape
     begins, steps = beginnings(positions)
-    table = lowering.constant(begins.astype(np.int32))
+    table = lowering.weights.constant(begins.astype(np.int32))
     size = math.prod(source.physical.shape)
     still = (0,) * len(steps)
     spec = LoopSpec(
@@ -243,7 +249,7 @@ def _table(
         (Access(dtype, target.strides),),
         (Input(1, dtype),),
     )
-    lowering.call(spec, [table, source, target.pointer], label)
+    lowering.calls.call(spec, [table, source, target.pointer], label)
 
 
 def plan_triangle(planning: Planning, node: Node) -> Alternatives:
@@ -260,7 +266,7 @@ def place_triangle(lowering: Lowering, group: Group, choice: Choice) -> None:
     node, op = group.root, group.root.op
     assert isinstance(op, Trilu)
     k = node.inputs[1] if len(node.inputs) > 1 else None
-    x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
+    x, y = lowering.values.read(node.inputs[0] or ""), lowering.values.write(node.outputs[0])
     shape, dtype = x.physical.shape, str(x.physical.type.dtype)
     rows, columns = shape[-2:]
     requested = 0 if k is None else int(lowering.graph.constants[k].reshape(-1)[0])
@@ -274,7 +280,7 @@ def place_triangle(lowering: Lowering, group: Group, choice: Choice) -> None:
         (Access(dtype, y.physical.strides),),
         (m.select(keep, Input(2, dtype), m.const(0, dtype)),),
     )
-    lowering.call(spec, [*tables, x, y], group.label)
+    lowering.calls.call(spec, [*tables, x, y], group.label)
 
 
 def plan_eye(planning: Planning, node: Node) -> Alternatives:
@@ -289,7 +295,7 @@ def place_eye(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Row numbers, column numbers, output; of the input its shape alone matters."""
     node, op = group.root, group.root.op
     assert isinstance(op, EyeLike)
-    y = lowering.write(node.outputs[0])
+    y = lowering.values.write(node.outputs[0])
     shape, dtype = y.physical.shape, str(y.physical.type.dtype)
     k = min(max(op.k, -shape[0]), shape[1])  # beyond there is no such diagonal
     tables, accesses, diagonal_index = _diagonals(lowering, shape)
@@ -298,7 +304,7 @@ def place_eye(lowering: Lowering, group: Group, choice: Choice) -> None:
         m.eq(diagonal_index, m.const(k, "int32")), m.const(1, dtype), m.const(0, dtype)
     )
     spec = LoopSpec(shape, accesses, (Access(dtype, y.physical.strides),), (result,))
-    lowering.call(spec, [*tables, y], group.label)
+    lowering.calls.call(spec, [*tables, y], group.label)
 
 
 def _diagonals(
@@ -306,7 +312,7 @@ def _diagonals(
 ) -> tuple[list[Placed], tuple[Access, Access], Expr]:
     """Tables of rows and columns, as inputs 0 and 1 of a loop, and the number of the diagonal: how
     far the column is beyond the row."""
-    tables = [lowering.constant(np.arange(n, dtype=np.int32)) for n in shape[-2:]]
+    tables = [lowering.weights.constant(np.arange(n, dtype=np.int32)) for n in shape[-2:]]
     rows, columns = (
         Access("int32", tuple(int(a == axis) for a in range(len(shape))))
         for axis in (len(shape) - 2, len(shape) - 1)
@@ -330,7 +336,7 @@ def plan_shape(planning: Planning, node: Node) -> Alternatives:
 @plans("Shape", "Size", plan=plan_shape)
 def place_shape(lowering: Lowering, group: Group, choice: Choice) -> None:
     """No call."""
-    lowering.placed[group.output] = [lowering.constant(choice.detail)]
+    lowering.values.placed[group.output] = [lowering.weights.constant(choice.detail)]
 
 
 def plan_constant_of_shape(planning: Planning, node: Node) -> Alternatives:
@@ -346,9 +352,9 @@ def place_constant_of_shape(lowering: Lowering, group: Group, choice: Choice) ->
     """Output."""
     node, op = group.root, group.root.op
     assert isinstance(op, ConstantOfShape)
-    y = lowering.write(node.outputs[0])
+    y = lowering.values.write(node.outputs[0])
     value = np.array(op.value).astype(y.physical.type.dtype.numpy)
-    lowering.call(fill(y.physical, value), [y], group.label)
+    lowering.calls.call(fill(y.physical, value), [y], group.label)
 
 
 def plan_range(planning: Planning, node: Node) -> Alternatives:
@@ -362,9 +368,9 @@ def plan_range(planning: Planning, node: Node) -> Alternatives:
 def place_range(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Start, delta, numbers from 0 on, output: start + round(i * delta); how many is known."""
     node = group.root
-    start, _, delta = (lowering.read(v or "") for v in node.inputs)
-    y = lowering.write(node.outputs[0])
-    numbers = lowering.constant(np.arange(y.physical.shape[0], dtype=np.int32))
+    start, _, delta = (lowering.values.read(v or "") for v in node.inputs)
+    y = lowering.values.write(node.outputs[0])
+    numbers = lowering.weights.constant(np.arange(y.physical.shape[0], dtype=np.int32))
     dtype = str(y.physical.type.dtype)
     wide = "float32" if dtype in ("float16", "bfloat16") else dtype
     m = TracingArith()
@@ -375,7 +381,7 @@ def place_range(lowering: Lowering, group: Group, choice: Choice) -> None:
         (Access(dtype, (1,)),),
         (m.convert(m.add(first, m.mul(i, step)), dtype),),
     )
-    lowering.call(spec, [start, delta, numbers, y], group.label)
+    lowering.calls.call(spec, [start, delta, numbers, y], group.label)
 
 
 def plan_concat(planning: Planning, node: Node) -> Alternatives:
@@ -402,12 +408,12 @@ def plan_concat(planning: Planning, node: Node) -> Alternatives:
 def place_concat(lowering: Lowering, group: Group, choice: Choice) -> None:
     """One copy per input, into its part of the output."""
     graph, node = lowering.graph, group.root
-    if node.outputs[0] in lowering.blocked:
+    if node.outputs[0] in lowering.values.layouts.blocked:
         concatenate_blocks(lowering, node)
         return
     output = graph.types[node.outputs[0]]
     axis = node.op.attributes()["axis"] % output.rank
-    target = view(lowering.write(node.outputs[0]))
+    target = view(lowering.values.write(node.outputs[0]))
     start = 0
     for value in node.inputs:
         assert value is not None
@@ -417,9 +423,9 @@ def place_concat(lowering: Lowering, group: Group, choice: Choice) -> None:
         start += shape[axis]
         if 0 in shape:
             continue
-        source, slot = view(lowering.read(value)), target.subview(tuple(box))
+        source, slot = view(lowering.values.read(value)), target.subview(tuple(box))
         label = node.name or node.outputs[0]
-        lowering.call(copy_view(source, slot), [source.pointer, slot.pointer], label)
+        lowering.calls.call(copy_view(source, slot), [source.pointer, slot.pointer], label)
 
 
 def plan_gather(planning: Planning, node: Node) -> Alternatives:
@@ -433,9 +439,9 @@ def place_gather(lowering: Lowering, group: Group, choice: Choice) -> None:
     graph, node = lowering.graph, group.root
     data, index = (graph.types[v or ""] for v in node.inputs)
     axis = node.op.attributes()["axis"] % data.rank
-    source = lowering.read(node.inputs[0] or "")
-    indices = lowering.read(node.inputs[1] or "")
-    target = lowering.write(node.outputs[0])
+    source = lowering.values.read(node.inputs[0] or "")
+    indices = lowering.values.read(node.inputs[1] or "")
+    target = lowering.values.write(node.outputs[0])
     steps = source.physical.strides
     dims = (*data.shape[:axis], *index.shape, *data.shape[axis + 1 :])
     inner = len(data.shape) - axis - 1
@@ -453,4 +459,4 @@ def place_gather(lowering: Lowering, group: Group, choice: Choice) -> None:
         (Input(1, dtype),),
     )
     label = node.name or node.outputs[0]
-    lowering.call(spec, [indices, source, target, lowering.flag(node.place)], label)
+    lowering.calls.call(spec, [indices, source, target, lowering.calls.flag(node.place)], label)

@@ -43,12 +43,12 @@ def come_as_pixels(graph: Graph, value: str) -> bool:
 def view_pixels(lowering: Lowering, node: Node) -> bool:
     """Leave pixels where they are, if `node` is a Transpose whose result is read as pixels."""
     value = node.outputs[0]
-    if not isinstance(node.op, Transpose) or not _read_as_pixels(lowering.decided, value):
+    if not isinstance(node.op, Transpose) or not _read_as_pixels(lowering.values.layouts, value):
         return False
-    if lowering.find(value, Layout.pixels) is None:  # else `write_pixels` has made them
-        source = lowering.read_contiguous(node.inputs[0] or "")
+    if lowering.values.find(value, Layout.pixels) is None:  # else `write_pixels` has made them
+        source = lowering.values.read_contiguous(node.inputs[0] or "")
         physical = Physical(lowering.graph.types[value], Layout.pixels)
-        lowering.placed[value] = [dataclasses.replace(source, physical=physical)]
+        lowering.values.placed[value] = [dataclasses.replace(source, physical=physical)]
     return True
 
 
@@ -68,9 +68,9 @@ def _read_as_pixels(decided: Decided, value: str) -> bool:
 def write_pixels(lowering: Lowering, value: str) -> tuple[Placed, tuple[int, ...]] | None:
     """Where a chain may write pixels instead of `value` in rows, and the strides for its axes: if
     they are wanted of it, or of the Transpose that alone reads it. None where neither is so."""
-    graph, requested = lowering.graph, lowering.decided.borders
+    graph, requested = lowering.graph, lowering.values.layouts.borders
     if (value, Layout.pixels) in requested:
-        placed = lowering.write(value, Layout.pixels)
+        placed = lowering.values.write(value, Layout.pixels)
         return placed, placed.physical.axis_strides
     readers = graph.consumers.get(value, ())
     if len(readers) != 1 or value in graph.outputs or not isinstance(readers[0].op, Transpose):
@@ -78,7 +78,7 @@ def write_pixels(lowering: Lowering, value: str) -> tuple[Placed, tuple[int, ...
     image = readers[0].outputs[0]
     if (image, Layout.pixels) not in requested:
         return None
-    placed = lowering.write(image, Layout.pixels)
+    placed = lowering.values.write(image, Layout.pixels)
     batch, channel, *space = placed.physical.axis_strides
     return placed, (batch, *space, channel)
 
@@ -95,10 +95,10 @@ def place_along_rows(
     aligned = constant.reshape((1,) * (len(shape) - constant.ndim) + constant.shape)
     column, channel = sorted(range(len(shape)), key=lambda axis: -steps[axis])[-2:]
     if [axis for axis, size in enumerate(aligned.shape) if size > 1] != [channel]:
-        return lowering.constant(constant)
+        return lowering.weights.constant(constant)
     row = tuple(n if axis in (column, channel) else 1 for axis, n in enumerate(shape))
     type_ = TensorType(DType(constant.dtype.name), row)
     layout = Layout.pixels if channel == 1 else Layout.plain
     repeated = np.broadcast_to(aligned, row)
     lie = np.moveaxis(repeated, 1, -1) if layout is Layout.pixels else repeated
-    return lowering.constant(lie, Physical(type_, layout))
+    return lowering.weights.constant(lie, Physical(type_, layout))

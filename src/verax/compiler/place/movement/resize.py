@@ -44,7 +44,7 @@ class _Outside:
         for axis, table in self.tables:
             if table.outside.any():
                 inputs.append(_along("bool", axis, 1, rank))
-                arguments.append(lowering.constant(table.outside))
+                arguments.append(lowering.weights.constant(table.outside))
                 is_outside = Input(len(inputs) - 1, "bool")
                 result = M.select(is_outside, M.const(self.value, result.dtype), result)
         return result
@@ -101,8 +101,8 @@ def place_resize(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Tables, source, output."""
     node, tables = group.root, choice.detail
     layout = choice.layout_of(0) or Layout.plain
-    source = lowering.read(node.inputs[0] or "", layout)
-    target = lowering.write(node.outputs[0], layout)
+    source = lowering.values.read(node.inputs[0] or "", layout)
+    target = lowering.values.write(node.outputs[0], layout)
     assert isinstance(node.op, Resize)
     outside = _Outside(tables, float(node.op.extrapolation_value))
     if node.op.mode == "nearest" or not tables:
@@ -111,7 +111,7 @@ def place_resize(lowering: Lowering, group: Group, choice: Choice) -> None:
     for i, (axis, table) in enumerate(tables):
         last = i == len(tables) - 1
         after = _resized(source.physical, axis, table)
-        step = target if last else lowering.allocate(after)
+        step = target if last else lowering.values.allocate(after)
         step_outside = outside if last else _Outside([], 0.0)
         _weighted(lowering, source, step, axis, table, step_outside, f"{group.label}: axis {axis}")
         source = step
@@ -144,7 +144,7 @@ def _nearest(
     lookups = []
     for axis, table in outside.tables:
         inputs.append(_along("int32", axis, 1, len(dims)))
-        arguments.append(lowering.constant(table.positions[:, 0].astype(np.int32)))
+        arguments.append(lowering.weights.constant(table.positions[:, 0].astype(np.int32)))
         lookups.append(
             Lookup(len(inputs) - 1, source.physical.shape[axis], steps[axis], checked=False)
         )
@@ -153,7 +153,7 @@ def _nearest(
     arguments.append(source)
     result = outside.with_outside(Input(len(inputs) - 1, dtype), lowering, inputs, arguments)
     spec = LoopSpec(dims, tuple(inputs), (Access(dtype, written),), (result,))
-    lowering.call(spec, [*arguments, target], label)
+    lowering.calls.call(spec, [*arguments, target], label)
 
 
 def _weighted(
@@ -185,8 +185,8 @@ def _weighted(
             Access(source_dtype, tuple(steps), 0, (look,)),
         ]
         arguments += [
-            lowering.constant(table.positions[:, tap].astype(np.int32)),
-            lowering.constant(table.weights[:, tap].copy()),
+            lowering.weights.constant(table.positions[:, tap].astype(np.int32)),
+            lowering.weights.constant(table.weights[:, tap].copy()),
             source,
         ]
         terms.append((converted(Input(at + 2, source_dtype), computed), Input(at + 1, computed)))
@@ -197,7 +197,7 @@ def _weighted(
         result = M.convert(M.min(M.max(M.rint(result), low), high), stored)
     result = outside.with_outside(result, lowering, inputs, arguments)
     spec = LoopSpec(dims, tuple(inputs), (Access(stored, written),), (result,))
-    lowering.call(spec, [*arguments, target], label)
+    lowering.calls.call(spec, [*arguments, target], label)
 
 
 def _along(dtype: str, axis: int, stride: int, rank: int) -> Access:
@@ -228,7 +228,7 @@ def place_resize_integer(lowering: Lowering, group: Group, choice: Choice) -> No
     node = group.root
     axis_tables, wide = choice.detail
     axes, tables = zip(*axis_tables) if axis_tables else ((), ())
-    x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
+    x, y = lowering.values.read(node.inputs[0] or ""), lowering.values.write(node.outputs[0])
     rank, dtype = len(x.physical.shape), str(x.physical.type.dtype)
     steps = [0 if a in axes else s for a, s in enumerate(x.physical.strides)]
     inputs: list[Access] = []
@@ -236,7 +236,7 @@ def place_resize_integer(lowering: Lowering, group: Group, choice: Choice) -> No
     for axis, (low, high, weight) in zip(axes, tables, strict=True):
         for table, kind in ((low, "int32"), (high, "int32"), (weight, wide)):
             inputs.append(_along(kind, axis, 1, rank))
-            arguments.append(lowering.constant(table.astype(kind)))
+            arguments.append(lowering.weights.constant(table.astype(kind)))
     terms: list[Expr] = []
     for corner in itertools.product((0, 1), repeat=len(axes)):
         lookups = tuple(
@@ -260,4 +260,4 @@ def place_resize_integer(lowering: Lowering, group: Group, choice: Choice) -> No
         y.physical.shape, tuple(inputs), (Access(dtype, y.physical.strides),),
         (M.convert(result, dtype),),
     )  # fmt: skip
-    lowering.call(spec, [*arguments, y], group.label)
+    lowering.calls.call(spec, [*arguments, y], group.label)

@@ -132,8 +132,8 @@ def place_grid_sample(lowering: Lowering, group: Group, choice: Choice) -> None:
     dtypes = [str(t.dtype) for t in types]
     stored, dtype = dtypes[0], F64 if F64 in dtypes else F32
     taps = [_taps(op, n, dtypes[1], dtype) for n in sizes]
-    x, grid = (lowering.read(v or "") for v in node.inputs)
-    y = lowering.write(node.outputs[0])
+    x, grid = (lowering.values.read(v or "") for v in node.inputs)
+    y = lowering.values.write(node.outputs[0])
     tap_tables = [
         _tables(lowering, grid, own, rank - 1 - axis, f"{group.label}: axis {axis}")
         for axis, own in enumerate(taps)
@@ -173,7 +173,7 @@ def place_grid_sample(lowering: Lowering, group: Group, choice: Choice) -> None:
         (Access(stored, y.physical.strides),),
         (converted(_weighted(op, numbers, reads, (), dtype), stored),),
     )
-    lowering.call(spec, [*arguments, y], group.label)
+    lowering.calls.call(spec, [*arguments, y], group.label)
 
 
 def _tables(
@@ -185,7 +185,7 @@ def _tables(
     written: list[tuple[Placed, Expr]] = []
 
     def keep(expr: Expr) -> Placed:
-        placed = lowering.allocate(Physical(TensorType(DType(expr.dtype), tuple(dims))))
+        placed = lowering.values.allocate(Physical(TensorType(DType(expr.dtype), tuple(dims))))
         written.append((placed, expr))
         return placed
 
@@ -199,7 +199,7 @@ def _tables(
         tuple(Access(e.dtype, p.physical.strides) for p, e in written),
         tuple(e for _, e in written),
     )
-    lowering.call(spec, [grid, *(p for p, _ in written)], label)
+    lowering.calls.call(spec, [grid, *(p for p, _ in written)], label)
     return placed_taps
 
 
@@ -235,8 +235,8 @@ def place_affine_grid(lowering: Lowering, group: Group, choice: Choice) -> None:
     coordinate."""
     node, op = group.root, group.root.op
     assert isinstance(op, AffineGrid)
-    theta = lowering.read_contiguous(node.inputs[0] or "")
-    y = lowering.write_contiguous(node.outputs[0])
+    theta = lowering.values.read_contiguous(node.inputs[0] or "")
+    y = lowering.values.write_contiguous(node.outputs[0])
     dtype = str(theta.physical.type.dtype)
     batch, *space, rank = y.physical.shape
     steps, axes = y.physical.strides, [1 + rank - 1 - k for k in range(rank)]
@@ -245,7 +245,7 @@ def place_affine_grid(lowering: Lowering, group: Group, choice: Choice) -> None:
     exprs: list[Expr] = []
     outputs: list[Access] = []
     for axis in axes:  # the innermost comes first, as in a row of theta
-        table = lowering.constant(op.axis_positions(space[axis - 1]))
+        table = lowering.weights.constant(op.axis_positions(space[axis - 1]))
         inputs.append(Access(F64, tuple(int(d == axis) for d in range(rank + 1))))
         arguments.append(table)
     for j in range(rank):
@@ -269,4 +269,4 @@ def place_affine_grid(lowering: Lowering, group: Group, choice: Choice) -> None:
         exprs.append(converted(total, dtype))
         outputs.append(Access(dtype, steps[:-1], j))
     spec = LoopSpec((batch, *space), tuple(inputs), tuple(outputs), tuple(exprs))
-    lowering.call(spec, [*arguments, *[y] * rank], group.label)
+    lowering.calls.call(spec, [*arguments, *[y] * rank], group.label)

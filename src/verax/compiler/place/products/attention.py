@@ -90,7 +90,7 @@ def place_attention(lowering: Lowering, group: Group, choice: Choice) -> None:
         hidden=op.hidden, causal=op.causal, masked_to_zero=op.masked_to_zero,
         nan_to_zero=op.nan_to_zero, dtype=dtype,
     )  # fmt: skip
-    schedule = lowering.schedule(spec)
+    schedule = lowering.calls.schedule(spec)
     assert isinstance(schedule, AttentionSchedule)
     transposed = dataclasses.replace(k.at, row=1, col=k.at.row)
     packed = [
@@ -100,11 +100,11 @@ def place_attention(lowering: Lowering, group: Group, choice: Choice) -> None:
             (2, v, v.columns, v.rows),
         )
     ]
-    scratch = lowering.scratch(schedule.scratch_bytes(spec))
-    queries = lowering.read_contiguous(node.inputs[0] or "")
-    result = lowering.write_contiguous(node.outputs[0])
+    scratch = lowering.values.scratch(schedule.scratch_bytes(spec))
+    queries = lowering.values.read_contiguous(node.inputs[0] or "")
+    result = lowering.values.write_contiguous(node.outputs[0])
     arguments = [queries, *packed, *masks, scratch, result]
-    lowering.call(spec, arguments, group.label, schedule)
+    lowering.calls.call(spec, arguments, group.label, schedule)
 
 
 def _shared(operand: _Operand, y: _Operand) -> Shared:
@@ -121,16 +121,16 @@ def _packed(
     depth: int,
 ) -> Pointer:
     """Input `index` as right factors [depth, columns], in panels."""
-    source = lowering.read_contiguous(group.root.inputs[index] or "")
+    source = lowering.values.read_contiguous(group.root.inputs[index] or "")
     dtype = str(source.physical.type.dtype)
     product = GemmSpec(
         1, columns, depth, Matrix(depth, 1), Matrix(columns, 1), operand.outer, operand.heads,
         constant_b=False, types=contraction(dtype, dtype, dtype),
     )  # fmt: skip
     elements = product.outer * product.inner * product.packed_elements
-    packed = lowering.scratch(known(elements) * ELEMENT_SIZES[dtype])
+    packed = lowering.values.scratch(known(elements) * ELEMENT_SIZES[dtype])
     label = f"{group.label}: pack {('keys', 'values')[index - 1]}"
-    lowering.call(PackSpec(product, operand.at), [source, packed], label, panels(schedule))
+    lowering.calls.call(PackSpec(product, operand.at), [source, packed], label, panels(schedule))
     return packed
 
 
@@ -141,18 +141,18 @@ def _mask(
     value = group.root.inputs[3] if len(group.root.inputs) > 3 else None
     if value is None:
         return None, []
-    placed = lowering.read_contiguous(value)
+    placed = lowering.values.read_contiguous(value)
     shape, dtype = placed.physical.shape, str(placed.physical.type.dtype)
     *batch, heads, rows, columns = (1,) * (3 - len(shape)) + shape
     dims, pitch = (math.prod(batch), heads, rows, columns), columns
     argument: Pointer | Placed = placed
     if columns > 1 and columns % LANES:
         pitch = -(-keys // LANES) * LANES
-        argument = lowering.scratch(math.prod(dims[:3]) * pitch * ELEMENT_SIZES[dtype])
+        argument = lowering.values.scratch(math.prod(dims[:3]) * pitch * ELEMENT_SIZES[dtype])
         count, copied = math.prod(dims[:3]), Input(0, dtype)
         copy = LoopSpec((count, columns), (Access(dtype, (columns, 1)),),
                         (Access(dtype, (pitch, 1)),), (copied,))  # fmt: skip
-        lowering.call(copy, [placed, argument], f"{group.label}: mask")
+        lowering.calls.call(copy, [placed, argument], f"{group.label}: mask")
     steps = (heads * rows * pitch, rows * pitch, pitch, 1)
     outer, head, row, column = broadcast_strides(dims, steps, (y.outer, y.heads, y.rows, keys))
     return Mask(Matrix(row, column, outer, head), dtype), [argument]

@@ -210,12 +210,12 @@ def place_einsum(lowering: Lowering, group: Group, choice: Choice) -> None:
     node, labels = group.root, choice.detail
     types = [lowering.graph.types[v or ""] for v in node.inputs]
     inputs = [
-        _Tensor(lowering.read_contiguous(v or ""), labels.steps(term, type_))
+        _Tensor(lowering.values.read_contiguous(v or ""), labels.steps(term, type_))
         for v, term, type_ in zip(node.inputs, labels.terms, types, strict=True)
     ]
     output_type = lowering.graph.types[group.output]
     output = _Tensor(
-        lowering.write_contiguous(group.output), labels.steps(labels.output, output_type)
+        lowering.values.write_contiguous(group.output), labels.steps(labels.output, output_type)
     )
     if labels.product is None:
         dtype = str(types[0].dtype)
@@ -243,7 +243,7 @@ def _loop(
         result = M.fma(result, Input(1, dtype), M.const(0.0, dtype))
     dims = tuple(sizes[label] for label in labels)
     spec = LoopSpec(dims, tuple(accesses[:-1]), (accesses[-1],), (result,))
-    lowering.call(spec, [*(t.at for t in inputs), output.at], text)
+    lowering.calls.call(spec, [*(t.at for t in inputs), output.at], text)
 
 
 class _EinsumProduct:
@@ -310,20 +310,22 @@ class _EinsumProduct:
         lowering = self.lowering
         epilogue, values = product_epilogue(lowering, self.group, spec)
         spec = dataclasses.replace(spec, epilogue=epilogue)
-        schedule = lowering.schedule(spec)
+        schedule = lowering.calls.schedule(spec)
         assert isinstance(schedule, ConvSchedule)
         if constant is not None and spec.constant_b:
             packed = packed_factor(lowering, constant, spec, schedule)
         else:
             size = ELEMENT_SIZES[self.kind] * spec.outer * spec.inner * spec.packed_elements
-            packed = lowering.scratch(known(size))
-            lowering.call(PackSpec(spec, b), [right.at, packed], f"{self.label}: pack", schedule)
-        lowering.call(spec, [left.at, packed, *values, y.at], self.label, schedule)
+            packed = lowering.values.scratch(known(size))
+            lowering.calls.call(
+                PackSpec(spec, b), [right.at, packed], f"{self.label}: pack", schedule
+            )
+        lowering.calls.call(spec, [left.at, packed, *values, y.at], self.label, schedule)
 
     def _dense(self, labels: Sequence[str]) -> _Tensor:
         """A new tensor with its axes in this order."""
         shape = tuple(self.sizes[n] for n in labels)
-        placed = self.lowering.allocate(Physical(TensorType(DType(self.kind), shape)))
+        placed = self.lowering.values.allocate(Physical(TensorType(DType(self.kind), shape)))
         return _Tensor(placed, _dense(self.sizes, labels))
 
     def _copied(self, t: _Tensor, labels: Sequence[str]) -> _Tensor:

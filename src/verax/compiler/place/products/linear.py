@@ -224,22 +224,22 @@ def place_product(lowering: Lowering, group: Group, choice: Choice) -> None:
     if base:
         assert constant is not None
         start = starting_sums(constant.reshape(product.k, product.n).T.astype(np.int64), -base)
-        arguments.append(lowering.packed(pack_channels(start)))
+        arguments.append(lowering.weights.packed(pack_channels(start)))
         spec = dataclasses.replace(spec, bias="column")
     extra: Expr | None = None
     if isinstance(node.op, Gemm):
         spec, extra = _gemm_terms(lowering, node, spec, arguments)
     epilogue, values = product_epilogue(lowering, group, spec, extra)
     spec = dataclasses.replace(spec, epilogue=epilogue)
-    schedule = lowering.schedule(spec)
+    schedule = lowering.calls.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
-    a: Pointer | Placed = lowering.read_contiguous(node.inputs[0] or "")
+    a: Pointer | Placed = lowering.values.read_contiguous(node.inputs[0] or "")
     if short:
         a = _shortened(lowering, group, a, product, spec, base)
     if stored is not None and product.m <= MOST_ROWS:
         rows, factor = few_rows(lowering, spec, stored)
-        y = lowering.write(group.output)
-        lowering.call(rows, [a, *factor, *arguments, *values, y], group.label)
+        y = lowering.values.write(group.output)
+        lowering.calls.call(rows, [a, *factor, *arguments, *values, y], group.label)
         return
     if stored is not None:
         right = widened(lowering, spec, stored, schedule, group.label)
@@ -247,13 +247,13 @@ def place_product(lowering: Lowering, group: Group, choice: Choice) -> None:
         assert constant is not None
         right = packed_factor(lowering, constant, spec, schedule, transposed)
     else:
-        b = lowering.read_contiguous(node.inputs[1] or "")
+        b = lowering.values.read_contiguous(node.inputs[1] or "")
         size = spec.outer * spec.inner * spec.packed_elements * ELEMENT_SIZES[types.weights]
-        right = lowering.scratch(known(size))
+        right = lowering.values.scratch(known(size))
         pack = PackSpec(spec, product.b)
-        lowering.call(pack, [b, right], f"{group.label}: pack", schedule)
-    y = lowering.write(group.output)
-    lowering.call(spec, [a, right, *arguments, *values, y], group.label, schedule)
+        lowering.calls.call(pack, [b, right], f"{group.label}: pack", schedule)
+    y = lowering.values.write(group.output)
+    lowering.calls.call(spec, [a, right, *arguments, *values, y], group.label, schedule)
 
 
 def packed_factor(
@@ -270,7 +270,9 @@ def packed_factor(
     def pack() -> np.ndarray:
         return pack_b(constant.T if transposed else constant, spec, schedule)
 
-    return lowering.packed_later(constant, (transposed, direct_order(conv, schedule)), nbytes, pack)
+    return lowering.weights.packed_later(
+        constant, (transposed, direct_order(conv, schedule)), nbytes, pack
+    )
 
 
 def _shortened(
@@ -284,11 +286,11 @@ def _shortened(
     """The left factor minus `base` in fewer bits, each row of a length that is multiplied whole."""
     wide, kind = str(lowering.graph.types[group.root.inputs[0] or ""].dtype), spec.types.x
     row = known(spec.a.row)
-    rows = lowering.scratch(ELEMENT_SIZES[kind] * product.m * row)
+    rows = lowering.values.scratch(ELEMENT_SIZES[kind] * product.m * row)
     narrow = trace(lambda m, x: m.convert(m.sub(x, m.const(base, wide)), kind), [wide])
     read = Access(wide, (product.a.row, product.a.col))
     loop = LoopSpec((product.m, product.k), (read,), (Access(kind, (row, 1)),), (narrow,))
-    lowering.call(loop, [a, rows], f"{group.label}: to {kind}")
+    lowering.calls.call(loop, [a, rows], f"{group.label}: to {kind}")
     return rows
 
 
@@ -310,11 +312,11 @@ def _gemm_terms(
         n = known(spec.n)
         if _per_column(c, (n,)):
             columns = np.broadcast_to(c.reshape(-1), (n,))
-            arguments.append(lowering.packed(pack_channels(columns)))
+            arguments.append(lowering.weights.packed(pack_channels(columns)))
             return dataclasses.replace(spec, bias="column"), None
-        placed = lowering.constant(c)
+        placed = lowering.weights.constant(c)
     else:
-        placed = lowering.read_contiguous(value)
+        placed = lowering.values.read_contiguous(value)
     shape = (1,) * (2 - len(placed.physical.shape)) + placed.physical.shape
     start = Matrix(0 if shape[0] == 1 else shape[1], 0 if shape[1] == 1 else 1)
     arguments.append(placed)
@@ -334,10 +336,10 @@ def product_epilogue(
         if isinstance(operand, str):
             dtype = str(lowering.graph.types[operand].dtype)
             epilogue_operands.append(tensor_operand(spec, spec.y, dtype))
-            values.append(lowering.read_contiguous(operand))
+            values.append(lowering.values.read_contiguous(operand))
         else:
             columns = np.broadcast_to(operand.reshape(-1), (known(spec.n),))
             epilogue_operands.append(Operand("channel", dtype=columns.dtype.name))
-            values.append(lowering.packed(pack_channels(columns)))
+            values.append(lowering.weights.packed(pack_channels(columns)))
     expr = chain.expr if extra is None else compose(chain.expr, {0: extra})
     return Epilogue(expr, tuple(epilogue_operands)), values

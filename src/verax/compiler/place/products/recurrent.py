@@ -106,14 +106,14 @@ class Emitting(StepOps[Any]):
         self.used += 1
         if key not in self.scratch:
             size = ELEMENT_SIZES[self.dtype] * self.batch * columns
-            self.scratch[key] = self.lowering.scratch(size)
+            self.scratch[key] = self.lowering.values.scratch(size)
         return Spot(self.scratch[key], columns, self.dtype)
 
     def _once(self, array: np.ndarray, key: Sequence[Any], pack: Any) -> Pointer:
         """Packed weights, made once for all steps."""
         full_key = (array.__array_interface__["data"][0], array.shape, *key)
         if full_key not in self.packed:
-            self.packed[full_key] = self.lowering.packed(pack())
+            self.packed[full_key] = self.lowering.weights.packed(pack())
         return self.packed[full_key]
 
     def store(self, *targets_of_values: tuple[StepValue, Spot]) -> None:
@@ -124,7 +124,7 @@ class Emitting(StepOps[Any]):
         outputs = tuple(Access(target.dtype, (target.row, 1)) for _, target in targets_of_values)
         spec = LoopSpec((self.batch, columns), inputs, outputs, tuple(exprs))
         pointers = [s.pointer for s in (*spots, *(target for _, target in targets_of_values))]
-        self.lowering.call(spec, pointers, self.label)
+        self.lowering.calls.call(spec, pointers, self.label)
 
     def exact_input(self, x: Any) -> Any:
         return x
@@ -157,15 +157,15 @@ class Emitting(StepOps[Any]):
         spec = GemmSpec(rows, n, k, Matrix(x.row, 1), Matrix(y.row, 1), types=types)
         if isinstance(start, Bias):
             spec = dataclasses.replace(spec, bias="column")
-            begin = self.lowering.packed(pack_channels(np.ascontiguousarray(start.array)))
+            begin = self.lowering.weights.packed(pack_channels(np.ascontiguousarray(start.array)))
         else:
             assert start.spot is not None
             spec = dataclasses.replace(spec, bias="matrix", start=Matrix(start.spot.row, 1))
             begin = start.spot.pointer
-        schedule = self.lowering.schedule(spec)
+        schedule = self.lowering.calls.schedule(spec)
         assert isinstance(schedule, ConvSchedule)
         right = self._once(matrix, (schedule,), lambda: pack_b(matrix.T, spec, schedule))
-        self.lowering.call(spec, [x.pointer, right, begin, y.pointer], self.label, schedule)
+        self.lowering.calls.call(spec, [x.pointer, right, begin, y.pointer], self.label, schedule)
 
     def _apply(self, primitive: str, *values: StepValue) -> StepValue:
         exprs, spots = _merged(values)
@@ -246,16 +246,16 @@ def place_recurrent(lowering: Lowering, group: Group, choice: Choice) -> None:
     dtype = str(graph.types[node.outputs[0]].dtype)
     shape = graph.types[str(names[X])].shape
     batch, steps = shape[:2] if op.layout else shape[1::-1]
-    x = lowering.read_contiguous(str(names[X]))
+    x = lowering.values.read_contiguous(str(names[X]))
     initial = [_initial(lowering, names[i], graph.types[node.outputs[s + 1]])
                for s, i in enumerate((HIDDEN, CELL)[: op.states])]  # fmt: skip
-    outputs = [lowering.write_contiguous(v) for v in node.outputs]
+    outputs = [lowering.values.write_contiguous(v) for v in node.outputs]
     for d, (backwards, curves) in enumerate(zip(op.backwards, op.curves())):
         own = op._weights(d, curves, *(constants[i] for i in WEIGHTS))
         work = Emitting(lowering, batch, dtype, group.label)
         rows = len(own.w)
         size = ELEMENT_SIZES[dtype] * steps * batch * rows
-        input_gates = Spot(lowering.scratch(size), rows, dtype)
+        input_gates = Spot(lowering.values.scratch(size), rows, dtype)
         start = work.bias(own.b, op.joined_bias(own))
         work.multiply(Spot(x.pointer, shape[2], dtype), steps * batch, own.w, start, input_gates)
         sizes = [graph.types[v].shape[-1] for v in node.outputs[1:]]
@@ -286,8 +286,8 @@ def place_recurrent(lowering: Lowering, group: Group, choice: Choice) -> None:
 def _initial(lowering: Lowering, name: str | None, type_: TensorType) -> Placed:
     """An initial state as it is given, zeros where it is not."""
     if name is not None:
-        return lowering.read_contiguous(name)
-    return lowering.constant(np.zeros(type_.shape, type_.dtype.numpy))
+        return lowering.values.read_contiguous(name)
+    return lowering.weights.constant(np.zeros(type_.shape, type_.dtype.numpy))
 
 
 def _state(op: Recurrent, placed: Placed, d: int, batch: int, size: int) -> Spot:

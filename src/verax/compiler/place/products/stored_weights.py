@@ -1,7 +1,7 @@
 """Right factors of products that stay in the 16, 8 or 4 bits in which the network has them.
 
 A network whose weights are integers with scales says DequantizeLinear of a constant; its value is
-not made, but the factor read as it is (`Lowering.late`). Weights whose float32 numbers 16 bits hold
+not made, but the factor read as it is (`Values.late`). Weights whose float32 numbers 16 bits hold
 exactly are kept in these where few rows are multiplied, for then reading them is all the time.
 """
 
@@ -61,7 +61,7 @@ def stored_factor(
 ) -> StoredFactor | None:
     """The right factor `value` (transposed: its rows are columns) of a product of so many rows,
     where it is kept in fewer bits; else None."""
-    node = lowering.late.get(value)
+    node = lowering.values.late.get(value)
     if node is not None:
         return _integers(lowering.graph, node, transposed)
     constant = lowering.graph.constants.get(value)
@@ -122,7 +122,7 @@ def few_rows(
 ) -> tuple[RowsSpec, list[Pointer]]:
     """The kernel that multiplies while it reads, and the pointers of the factor."""
     rows = RowsSpec(spec, factor.stored)
-    schedule = lowering.schedule(rows)
+    schedule = lowering.calls.schedule(rows)
     assert isinstance(schedule, ConvSchedule)
     return rows, _pointers(lowering, spec, factor, schedule)
 
@@ -131,10 +131,10 @@ def widened(
     lowering: Lowering, spec: GemmSpec, factor: StoredFactor, schedule: ConvSchedule, label: str
 ) -> Pointer:
     """Panels of float32 for the ordinary kernel, made when the program runs."""
-    panels = lowering.scratch(4 * known(spec.packed_elements))
+    panels = lowering.values.scratch(4 * known(spec.packed_elements))
     arguments: list[Pointer | Placed] = [*_pointers(lowering, spec, factor, schedule), panels]
     widen = WidenSpec(dataclasses.replace(spec, epilogue=None, bias="", start=None), factor.stored)
-    lowering.call(widen, arguments, f"{label}: weights to float32", schedule)
+    lowering.calls.call(widen, arguments, f"{label}: weights to float32", schedule)
     return panels
 
 
@@ -150,8 +150,10 @@ def _pointers(
     def pack() -> np.ndarray:
         return pack_stored(factor.numbers, factor.stored, spec, schedule)
 
-    pointers = [lowering.packed_later(factor.numbers, packing, nbytes, pack)]
+    pointers = [lowering.weights.packed_later(factor.numbers, packing, nbytes, pack)]
     for table in factor.tables:
         spare = -table.shape[1] % LANES
-        pointers.append(lowering.packed(np.pad(table.astype(np.float32), ((0, 0), (0, spare)))))
+        pointers.append(
+            lowering.weights.packed(np.pad(table.astype(np.float32), ((0, 0), (0, spare))))
+        )
     return pointers

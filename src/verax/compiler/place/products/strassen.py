@@ -56,8 +56,8 @@ def place_strassen(lowering: Lowering, group: Group, choice: Choice) -> None:
     spec = StrassenSpec(rows, weights.shape[1], weights.shape[0])
     epilogue, values = linear.product_epilogue(lowering, group, spec.whole)
     spec = dataclasses.replace(spec, epilogue=epilogue)
-    a = lowering.read_contiguous(node.inputs[0] or "")
-    y = lowering.write(group.output)
+    a = lowering.values.read_contiguous(node.inputs[0] or "")
+    y = lowering.values.write(group.output)
 
     def piece(item: int) -> Piece:
         label = f"{group.label}, item {item + 1} of {items}" if item else group.label
@@ -88,7 +88,7 @@ def multiply(
 
     weights: the right factor [k, n], or, where `transposed`, filters [n, k, ...] of one position.
     """
-    schedule = lowering.schedule(spec)
+    schedule = lowering.calls.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
 
     def matrix() -> np.ndarray:
@@ -98,26 +98,28 @@ def multiply(
     def signs() -> np.ndarray:
         return np.sign(matrix()).astype(np.int8).reshape(-1)
 
-    sums = lowering.scratch(4 * spec.sum_elements)
-    rows = lowering.scratch(4 * 2 * spec.upper)
+    sums = lowering.values.scratch(4 * spec.sum_elements)
+    rows = lowering.values.scratch(4 * 2 * spec.upper)
     packing = "strassen", transposed, direct_order(spec.half, schedule)
-    packed = lowering.packed_later(
+    packed = lowering.weights.packed_later(
         weights,
         packing,
         4 * right_elements(spec, schedule),
         lambda: pack_right(matrix(), spec, schedule),
     )
-    columns = lowering.packed(scaled_right(matrix())[1])
-    marked = lowering.packed_later(weights, ("signs", transposed), spec.k * spec.n, signs)
-    room = lowering.scratch(4 * room_elements(spec, schedule))
+    columns = lowering.weights.packed(scaled_right(matrix())[1])
+    marked = lowering.weights.packed_later(weights, ("signs", transposed), spec.k * spec.n, signs)
+    room = lowering.values.scratch(4 * room_elements(spec, schedule))
     for piece in pieces:
         for kernel in left_sums(spec):
             quarters, row_results = len(kernel.inputs), len(kernel.row_outputs)
             results = [rows] * row_results + [sums] * len(kernel.element_outputs)
             label = f"{piece.label}: sums of quarters"
-            lowering.call(kernel, [piece.factor] * quarters + results, label)
+            lowering.calls.call(kernel, [piece.factor] * quarters + results, label)
         arguments = [piece.factor, sums, rows, packed, columns, marked, room]
-        lowering.call(spec, [*arguments, *piece.operands, piece.result], piece.label, schedule)
+        lowering.calls.call(
+            spec, [*arguments, *piece.operands, piece.result], piece.label, schedule
+        )
 
 
 def _item(placed: Placed, items: int, item: int) -> Pointer:

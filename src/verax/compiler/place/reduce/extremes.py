@@ -74,12 +74,12 @@ def place_arg(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, positions, output."""
     node, op = group.root, group.root.op
     assert isinstance(op, ArgExtremum)
-    x = lowering.read(node.inputs[0] or "")
+    x = lowering.values.read(node.inputs[0] or "")
     shape, strides, dtype = x.physical.shape, x.physical.strides, str(x.physical.type.dtype)
     axis = op.axis % len(shape)
     kept_axes = [a for a in range(len(shape)) if a != axis]
-    table = lowering.constant(_positions((axis,), shape))
-    y = lowering.write(node.outputs[0])
+    table = lowering.weights.constant(_positions((axis,), shape))
+    y = lowering.values.write(node.outputs[0])
     to = y.physical.strides
     to = tuple(to[a] for a in kept_axes) if op.keepdims else to
     spec = ReduceSpec(
@@ -92,7 +92,7 @@ def place_arg(lowering: Lowering, group: Group, choice: Choice) -> None:
         extreme_stages(dtype, op.largest, op.select_last_index),
         ((Access("int64", to), M.convert(Input(3, INDEX), "int64")),),
     )
-    lowering.call(spec, [x, table, y], group.label)
+    lowering.calls.call(spec, [x, table, y], group.label)
 
 
 def plan_hardmax(planning: Planning, node: Node) -> Alternatives:
@@ -109,10 +109,10 @@ def place_hardmax(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, positions, output."""
     node, op = group.root, group.root.op
     assert isinstance(op, AlongAxis)
-    x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
+    x, y = lowering.values.read(node.inputs[0] or ""), lowering.values.write(node.outputs[0])
     shape, dtype = x.physical.shape, str(x.physical.type.dtype)
     axes = op.axes(len(shape))
-    table = lowering.constant(_positions(axes, shape))
+    table = lowering.weights.constant(_positions(axes, shape))
     order = [*(a for a in range(len(shape)) if a not in axes), *axes]
     kept_count = len(order) - len(axes)
     along, step = [0] * kept_count, table.physical.shape[0]
@@ -132,7 +132,7 @@ def place_hardmax(lowering: Lowering, group: Group, choice: Choice) -> None:
         (),
         ((Access(dtype, tuple(y.physical.strides[a] for a in order)), result),),
     )
-    lowering.call(spec, [x, table, y], group.label)
+    lowering.calls.call(spec, [x, table, y], group.label)
 
 
 def plan_top(planning: Planning, node: Node) -> Alternatives:
@@ -151,8 +151,8 @@ def place_top(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, scratch memory, values, positions."""
     node, op = group.root, group.root.op
     assert isinstance(op, TopK)
-    x = lowering.read(node.inputs[0] or "")
-    values, indices = (lowering.write_contiguous(v) for v in node.outputs)
+    x = lowering.values.read(node.inputs[0] or "")
+    values, indices = (lowering.values.write_contiguous(v) for v in node.outputs)
     shape = x.physical.shape
     axis = op.axis % len(shape)
     kept_axes = [a for a in range(len(shape)) if a != axis]
@@ -168,5 +168,5 @@ def place_top(lowering: Lowering, group: Group, choice: Choice) -> None:
         op.largest,
         str(x.physical.type.dtype),
     )
-    scratch = lowering.scratch(spec.scratch_bytes)
-    lowering.call(spec, [x, scratch, values, indices], group.label)
+    scratch = lowering.values.scratch(spec.scratch_bytes)
+    lowering.calls.call(spec, [x, scratch, values, indices], group.label)

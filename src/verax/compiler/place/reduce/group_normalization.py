@@ -60,7 +60,7 @@ def plan_group_normalization(planning: Planning, node: Node) -> Alternatives:
 @plans(InstanceNormalization, plan=plan_group_normalization)
 def place_instance_normalization(lowering: Lowering, group: Group, choice: Choice) -> None:
     """In rows and alone: one kernel, which meets each row while it is in cache."""
-    if group.fused or group.output in lowering.blocked:
+    if group.fused or group.output in lowering.values.layouts.blocked:
         place_group_normalization(lowering, group, choice)
     else:
         place_normalization(lowering, group, choice)
@@ -77,11 +77,11 @@ def place_group_normalization(lowering: Lowering, group: Group, choice: Choice) 
         op = GroupNormalization(num_groups=shape[1], epsilon=op.epsilon)
     assert isinstance(op, GroupNormalization)
     per = shape[1] // op.num_groups
-    blocked = group.output in lowering.blocked
+    blocked = group.output in lowering.values.layouts.blocked
     statistics = _statistics(lowering, group, op, per, blocked and per == 1)
     layout = Layout.blocked if blocked else Layout.plain
-    x = lowering.read(node.inputs[0] or "", layout)
-    scale, bias = (lowering.read(v or "") for v in node.inputs[1:])
+    x = lowering.values.read(node.inputs[0] or "", layout)
+    scale, bias = (lowering.values.read(v or "") for v in node.inputs[1:])
     steps = per if op.per_group else 1  # channels that share a scale
     arguments = [x, *statistics, scale, bias]
     shared = [*[(op.num_groups, 0, per)] * 3, (0, steps), (0, steps)]
@@ -91,7 +91,7 @@ def place_group_normalization(lowering: Lowering, group: Group, choice: Choice) 
             for a, s in zip(arguments[1:], shared, strict=True)
         ]
     result, operands = _result(lowering, group, layout)
-    y = lowering.write(group.output, layout)
+    y = lowering.values.write(group.output, layout)
     if blocked:
         dims = (y.physical.shape[0], y.physical.blocks, *y.physical.spatial, LANES)
         space = (0,) * len(y.physical.spatial)
@@ -117,7 +117,7 @@ def place_group_normalization(lowering: Lowering, group: Group, choice: Choice) 
         inputs += [Access(dtype, split(strides)) for _, strides in operands]
         written = Access(dtype, split(y.physical.strides))
     spec = LoopSpec(dims, tuple(inputs), (written,), (result,))
-    lowering.call(spec, [*arguments, *(o for o, _ in operands), y], group.label)
+    lowering.calls.call(spec, [*arguments, *(o for o, _ in operands), y], group.label)
 
 
 def _statistics(
@@ -126,11 +126,15 @@ def _statistics(
     """A number near the mean, inverse = 1 / sqrt(variance + epsilon), and what the first lacks of
     the mean, times inverse; each [n, groups]. blocked: x is read so."""
     value = group.root.inputs[0] or ""
-    x = lowering.read(value, Layout.blocked) if blocked else lowering.read_contiguous(value)
+    x = (
+        lowering.values.read(value, Layout.blocked)
+        if blocked
+        else lowering.values.read_contiguous(value)
+    )
     n, _, *space = x.physical.shape
     length = per * math.prod(space)
     type_ = x.physical.type.with_dims((n, op.num_groups))
-    results = [lowering.allocate(Physical(type_)) for _ in range(3)]
+    results = [lowering.values.allocate(Physical(type_)) for _ in range(3)]
     dtype = str(x.physical.type.dtype)
     stages = moments(dtype, length, lambda variance: inverse_of(M, variance, op.epsilon))
     statistics = (stages.near, narrow(stages.last, dtype), stages.shift)
@@ -151,7 +155,7 @@ def _statistics(
         stages.stages,
         tuple((Access(dtype, written), expr) for expr in statistics),
     )
-    lowering.call(spec, [x, *results], f"{group.label}: statistics")
+    lowering.calls.call(spec, [x, *results], f"{group.label}: statistics")
     return results
 
 
@@ -163,11 +167,11 @@ def _per_channel(
         return values
     *lead, groups = values.physical.shape
     dtype = str(values.physical.type.dtype)
-    expanded = lowering.allocate(Physical(values.physical.type.with_dims((*lead, channels))))
+    expanded = lowering.values.allocate(Physical(values.physical.type.with_dims((*lead, channels))))
     rows = math.prod(lead)
     read, written = Access(dtype, (groups, 1, 0)), Access(dtype, (channels, shared, 1))
     spec = LoopSpec((rows, groups, shared), (read,), (written,), (Input(0, dtype),))
-    lowering.call(spec, [values, expanded], f"{label}: per channel")
+    lowering.calls.call(spec, [values, expanded], f"{label}: per channel")
     return expanded
 
 
@@ -187,13 +191,13 @@ def _result(
     operands: list[tuple[Placed, tuple[int, ...]]] = []
     for operand in chain.operands[1:]:
         if isinstance(operand, str):
-            placed = lowering.read(operand, layout)
+            placed = lowering.values.read(operand, layout)
             operands.append((placed, placed.physical.strides))
         elif layout is Layout.blocked:
-            placed = lowering.constant(operand.reshape(-1))
+            placed = lowering.weights.constant(operand.reshape(-1))
             operands.append((placed, (0, LANES, *(0 for _ in shape[2:]), 1)))
         else:
-            placed = lowering.constant(operand)
+            placed = lowering.weights.constant(operand)
             strides = broadcast_strides(placed.physical.shape, placed.physical.strides, shape)
             operands.append((placed, strides))
     renumbered = {i: Input(5 + i, dtype) for i in range(1, len(chain.operands))}

@@ -200,17 +200,20 @@ def place_reduction(lowering: Lowering, group: Group, choice: Choice) -> None:
     if choice.kernel == PAIRWISE:
         pairwise = choice.detail
         x, y = (
-            lowering.read_contiguous(node.inputs[0] or ""),
-            lowering.write_contiguous(node.outputs[0]),
+            lowering.values.read_contiguous(node.inputs[0] or ""),
+            lowering.values.write_contiguous(node.outputs[0]),
         )
-        table, scratch = lowering.constant(pairwise.table), lowering.scratch(pairwise.scratch_bytes)
-        lowering.call(pairwise, [x, table, scratch, y], group.label)
+        table, scratch = (
+            lowering.weights.constant(pairwise.table),
+            lowering.values.scratch(pairwise.scratch_bytes),
+        )
+        lowering.calls.call(pairwise, [x, table, scratch, y], group.label)
         return
     rows = choice.detail
     value, dtype = node.inputs[0] or "", rows.dtype
     if choice.kernel == IN_BLOCKS:
-        x = lowering.read(value, Layout.blocked)
-        y = lowering.write(node.outputs[0], Layout.blocked)
+        x = lowering.values.read(value, Layout.blocked)
+        y = lowering.values.write(node.outputs[0], Layout.blocked)
         batch, block, *space, lane = x.physical.strides
         to = y.physical.strides
         spec = ReduceSpec(
@@ -221,7 +224,7 @@ def place_reduction(lowering: Lowering, group: Group, choice: Choice) -> None:
             ((Access(dtype, (to[0], to[1], to[-1])), rows.result),),
         )
     else:
-        x, y = lowering.read(value), lowering.write(node.outputs[0])
+        x, y = lowering.values.read(value), lowering.values.write(node.outputs[0])
         shape, strides = x.physical.shape, x.physical.strides
         kept_axes = [a for a in range(len(shape)) if a not in rows.axes]
         spec = ReduceSpec(
@@ -231,7 +234,7 @@ def place_reduction(lowering: Lowering, group: Group, choice: Choice) -> None:
             rows.stages,
             ((Access(dtype, _row_strides(y.physical, kept_axes, len(shape))), rows.result),),
         )
-    lowering.call(spec, [x, y], group.label)
+    lowering.calls.call(spec, [x, y], group.label)
 
 
 def _row_strides(physical: Physical, kept_axes: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -258,7 +261,7 @@ def _emit_lines(
     outputs, in which `axes` are kept as 1, hold.
     """
     node = group.root
-    x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
+    x, y = lowering.values.read(node.inputs[0] or ""), lowering.values.write(node.outputs[0])
     shape = x.physical.shape
     order = [*(a for a in range(len(shape)) if a not in axes), *axes]
 
@@ -268,7 +271,7 @@ def _emit_lines(
         return Access(dtype, tuple(strides[a] for a in order))
 
     kept_axes = order[: len(shape) - len(axes)]
-    rows = [lowering.write_contiguous(value) for value in node.outputs[1:]]
+    rows = [lowering.values.write_contiguous(value) for value in node.outputs[1:]]
     spec = ReduceSpec(
         tuple(shape[a] for a in kept_axes),
         tuple(shape[a] for a in axes),
@@ -281,7 +284,7 @@ def _emit_lines(
         ((access(y.physical.strides), result),),
     )
     arguments = [x, *(p for p, _ in extra), *rows, y]
-    lowering.call(spec, arguments, group.label)
+    lowering.calls.call(spec, arguments, group.label)
 
 
 def plan_softmax(planning: Planning, node: Node) -> Alternatives:
@@ -479,7 +482,7 @@ def _along(
     lowering: Lowering, value: str, shape: tuple[int, ...], channels: bool
 ) -> tuple[Placed, tuple[int, ...]]:
     """A scale or bias and its strides per axis of the input: per channel, or broadcast."""
-    placed = lowering.read(value)
+    placed = lowering.values.read(value)
     physical = placed.physical
     if channels:
         return placed, (0, physical.strides[0], *(0,) * (len(shape) - 2))

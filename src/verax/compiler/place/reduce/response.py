@@ -41,23 +41,23 @@ def place_response(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Zeros, a copy among them, then one loop over its channels and their neighbours."""
     node, op = group.root, group.root.op
     assert isinstance(op, LRN)
-    x = lowering.read_contiguous(node.inputs[0] or "")
+    x = lowering.values.read_contiguous(node.inputs[0] or "")
     shape = x.physical.shape
     before, after = (min(n, shape[1] - 1) for n in op.reach)
     type_ = x.physical.type
     dtype = str(type_.dtype)
     batch, channels, space = shape[0], shape[1], math.prod(shape[2:])
     wide = channels + before + after
-    padded = lowering.allocate(Physical(type_.with_dims((batch, wide, space))))
+    padded = lowering.values.allocate(Physical(type_.with_dims((batch, wide, space))))
     label = group.label
     nothing = np.zeros(1, type_.dtype.numpy)
-    lowering.call(fill(padded.physical, nothing), [padded], f"{label}: zeros")
+    lowering.calls.call(fill(padded.physical, nothing), [padded], f"{label}: zeros")
     inside = view(padded).subview(
         (slice(0, batch), slice(before, before + channels), slice(0, space))
     )
     source = dataclasses.replace(view(x), shape=inside.shape, strides=(channels * space, space, 1))
     copied = copy_view(source, inside)
-    lowering.call(copied, [source.pointer, inside.pointer], f"{label}: channels")
+    lowering.calls.call(copied, [source.pointer, inside.pointer], f"{label}: channels")
     total: Expr = M.const(0.0, dtype)
     inputs = []
     for j in range(before + 1 + after):
@@ -67,7 +67,7 @@ def place_response(lowering: Lowering, group: Group, choice: Choice) -> None:
     share = float(scalar(op.alpha) / scalar(op.size))
     base = M.fma(M.const(share, dtype), total, M.const(op.bias, dtype))
     result = M.div(Input(before, dtype), M.pow(base, M.const(op.beta, dtype)))
-    y = lowering.write_contiguous(node.outputs[0])
+    y = lowering.values.write_contiguous(node.outputs[0])
     written = Access(dtype, (channels * space, space, 1))
     spec = LoopSpec((batch, channels, space), tuple(inputs), (written,), (result,))
-    lowering.call(spec, [*([padded] * len(inputs)), y], label)
+    lowering.calls.call(spec, [*([padded] * len(inputs)), y], label)

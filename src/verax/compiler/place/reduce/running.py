@@ -28,7 +28,7 @@ def place_running(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, output; backwards by a negative stride."""
     node, op = group.root, group.root.op
     assert isinstance(op, Cumulative)
-    x, y = lowering.read(node.inputs[0] or ""), lowering.write(node.outputs[0])
+    x, y = lowering.values.read(node.inputs[0] or ""), lowering.values.write(node.outputs[0])
     shape = x.physical.shape
     axis = choice.detail % len(shape)
     order = [*(a for a in range(len(shape)) if a != axis), axis]
@@ -45,4 +45,4 @@ def place_running(lowering: Lowering, group: Group, choice: Choice) -> None:
     spec = RunningSpec(
         outer, shape[axis], access(x.physical), access(y.physical), kind, op.exclusive
     )
-    lowering.call(spec, [x, y], group.label)
+    lowering.calls.call(spec, [x, y], group.label)

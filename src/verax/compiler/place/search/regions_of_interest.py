@@ -46,11 +46,11 @@ def place_roi_align(lowering: Lowering, group: Group, choice: Choice) -> None:
         str(types[2].dtype),
         *dtypes,
     )
-    x, rois, images = (lowering.read_contiguous(v or "") for v in node.inputs)
-    y = lowering.write_contiguous(node.outputs[0])
-    scratch = lowering.scratch(spec.scratch_bytes)
-    flag = lowering.flag(node.place)
-    lowering.call(spec, [x, rois, images, scratch, y, flag], group.label)
+    x, rois, images = (lowering.values.read_contiguous(v or "") for v in node.inputs)
+    y = lowering.values.write_contiguous(node.outputs[0])
+    scratch = lowering.values.scratch(spec.scratch_bytes)
+    flag = lowering.calls.flag(node.place)
+    lowering.calls.call(spec, [x, rois, images, scratch, y, flag], group.label)
 
 
 def plan_max_roi_pool(planning: Planning, node: Node) -> Alternatives:
@@ -71,9 +71,9 @@ def place_max_roi_pool(lowering: Lowering, group: Group, choice: Choice) -> None
     scale, regions = float(np.float32(op.spatial_scale)), types[1].shape[0]
     bins = op.pooled_shape[0], op.pooled_shape[1]
     spec = RoiPoolSpec(batch, channels, (height, width), regions, bins, scale, *dtypes)
-    x, rois = (lowering.read_contiguous(v or "") for v in node.inputs)
-    y = lowering.write_contiguous(node.outputs[0])
-    lowering.call(spec, [x, rois, y, lowering.flag(node.place)], group.label)
+    x, rois = (lowering.values.read_contiguous(v or "") for v in node.inputs)
+    y = lowering.values.write_contiguous(node.outputs[0])
+    lowering.calls.call(spec, [x, rois, y, lowering.calls.flag(node.place)], group.label)
 
 
 def _not_floats(types: Sequence[TensorType]) -> NoKernel | None:

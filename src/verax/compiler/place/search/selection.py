@@ -26,7 +26,7 @@ FARTHEST = (1 << 31) - 1
 
 
 def _room(lowering: Lowering, dtype: DType, *shape: int) -> Placed:
-    return lowering.allocate(Physical(TensorType(dtype, shape)))
+    return lowering.values.allocate(Physical(TensorType(dtype, shape)))
 
 
 def _name(dtype: DType) -> str:
@@ -58,11 +58,11 @@ def place_non_zero(lowering: Lowering, group: Group, choice: Choice) -> None:
     node = group.root
     source = node.inputs[0] or ""
     shape = lowering.graph.types[source].shape
-    x = lowering.read_contiguous(source)
+    x = lowering.values.read_contiguous(source)
     positions = _room(lowering, DType.int64, len(shape), math.prod(shape))
     count = _room(lowering, DType.int64, 1)
     spec = PlacesSpec(shape, _name(x.physical.type.dtype))
-    lowering.call(spec, [x, positions, count], group.label)
+    lowering.calls.call(spec, [x, positions, count], group.label)
     lowering.counted(node.outputs[0], positions, count, group.label, axis=1)
 
 
@@ -97,13 +97,13 @@ def place_compress(lowering: Lowering, group: Group, choice: Choice) -> None:
         return
     shape, axis = choice.detail
     (conditions,) = lowering.graph.types[condition].shape
-    x, holds = lowering.read_contiguous(source), lowering.read_contiguous(condition)
+    x, holds = lowering.values.read_contiguous(source), lowering.values.read_contiguous(condition)
     dtype = x.physical.type.dtype
     rows = _room(lowering, dtype, *shape[:axis], conditions, *shape[axis + 1 :])
     count = _room(lowering, DType.int64, 1)
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     spec = KeptSpec(outer, shape[axis], conditions, inner, _name(dtype))
-    lowering.call(spec, [x, holds, rows, count], group.label)
+    lowering.calls.call(spec, [x, holds, rows, count], group.label)
     lowering.counted(node.outputs[0], rows, count, group.label, axis=axis)
 
 
@@ -124,13 +124,16 @@ def place_unique(lowering: Lowering, group: Group, choice: Choice) -> None:
     assert isinstance(op, Unique)
     source = node.inputs[0] or ""
     shape = lowering.graph.types[source].shape
-    x = lowering.read_contiguous(source)
+    x = lowering.values.read_contiguous(source)
     size, dtype = math.prod(shape), x.physical.type.dtype
     spec = UniqueSpec(size, op.sorted, _name(dtype))
     values = _room(lowering, dtype, size)
     first, counts = (_room(lowering, DType.int64, size) for _ in range(2))
-    numbers, count = lowering.write_contiguous(node.outputs[2]), _room(lowering, DType.int64, 1)
-    scratch = lowering.scratch(spec.scratch_bytes)
-    lowering.call(spec, [x, scratch, values, first, numbers, counts, count], group.label)
+    numbers, count = (
+        lowering.values.write_contiguous(node.outputs[2]),
+        _room(lowering, DType.int64, 1),
+    )
+    scratch = lowering.values.scratch(spec.scratch_bytes)
+    lowering.calls.call(spec, [x, scratch, values, first, numbers, counts, count], group.label)
     for value, rows in zip((*node.outputs[:2], node.outputs[3]), (values, first, counts)):
         lowering.counted(value, rows, count, group.label)

@@ -42,8 +42,8 @@ def place_box_nms(lowering: Lowering, group: Group, choice: Choice) -> None:
     assert isinstance(op, BoxNMS)
     type_ = lowering.graph.types[node.inputs[0] or ""]
     *outer, boxes, width = type_.shape
-    x = lowering.read_contiguous(node.inputs[0] or "")
-    y = lowering.write_contiguous(node.outputs[0])
+    x = lowering.values.read_contiguous(node.inputs[0] or "")
+    y = lowering.values.write_contiguous(node.outputs[0])
     has_classes = op.id_index >= 0
     spec = SuppressSpec(
         problems=math.prod(outer),
@@ -65,9 +65,9 @@ def place_box_nms(lowering: Lowering, group: Group, choice: Choice) -> None:
         apart=has_classes and not op.force_suppress,
         row=width,
     )
-    scratch = lowering.scratch(spec.scratch_bytes)
+    scratch = lowering.values.scratch(spec.scratch_bytes)
     columns = (_column(x, op.coord_start), _column(x, op.score_index))
-    lowering.call(spec, [*columns, scratch, x, y], group.label)
+    lowering.calls.call(spec, [*columns, scratch, x, y], group.label)
 
 
 def plan_non_max_suppression(planning: Planning, node: Node) -> Alternatives:
@@ -118,15 +118,15 @@ def place_non_max_suppression(lowering: Lowering, group: Group, choice: Choice) 
     max_per_class = spec.most
 
     def table(*shape: int) -> Placed:
-        return lowering.allocate(Physical(TensorType(DType.int64, shape)))
+        return lowering.values.allocate(Physical(TensorType(DType.int64, shape)))
 
     selected, counts = table(spec.problems, max_per_class), table(spec.problems)
     rows, count = table(spec.problems * max_per_class, 3), table(1)
-    x, scores = (lowering.read_contiguous(v or "") for v in node.inputs[:2])
-    scratch = lowering.scratch(spec.scratch_bytes)
-    lowering.call(spec, [x, scores, scratch, selected, counts], group.label)
+    x, scores = (lowering.values.read_contiguous(v or "") for v in node.inputs[:2])
+    scratch = lowering.values.scratch(spec.scratch_bytes)
+    lowering.calls.call(spec, [x, scores, scratch, selected, counts], group.label)
     listed = TakenSpec(spec.problems, max_per_class, classes)
-    lowering.call(listed, [selected, counts, rows, count], f"{group.label}: rows")
+    lowering.calls.call(listed, [selected, counts, rows, count], f"{group.label}: rows")
     lowering.counted(node.outputs[0], rows, count, group.label)
 
 
@@ -149,16 +149,16 @@ def place_multi_box_detection(lowering: Lowering, group: Group, choice: Choice) 
     images, classes, count = scores.shape
     inputs = [Input(k, "float32") for k in range(8)]
     wide = [M.convert(v, "float64") for v in inputs]
-    boxes = lowering.allocate(Physical(TensorType(DType.float64, (images, 4, count))))
+    boxes = lowering.values.allocate(Physical(TensorType(DType.float64, (images, 4, count))))
     read = (
         *(Access("float32", (4 * count, 4), k) for k in range(4)),
         *(Access("float32", (0, 4), k) for k in range(4)),
     )
     written = tuple(Access("float64", (4 * count, 1), k * count) for k in range(4))
     loop = LoopSpec((images, count), read, written, tuple(op.decoded(M, wide[:4], wide[4:])))
-    x, shifts, corners = (lowering.read_contiguous(v or "") for v in node.inputs)
+    x, shifts, corners = (lowering.values.read_contiguous(v or "") for v in node.inputs)
     args = [*(shifts,) * 4, *(corners,) * 4, *(boxes,) * 4]
-    lowering.call(loop, args, f"{group.label}: boxes")
+    lowering.calls.call(loop, args, f"{group.label}: boxes")
     suppresses = 0 < op.nms_threshold <= 1
     spec = DetectSpec(
         images=images,
@@ -169,9 +169,9 @@ def place_multi_box_detection(lowering: Lowering, group: Group, choice: Choice) 
         topk=max(0, op.nms_topk),
         apart=not op.force_suppress,
     )
-    scratch = lowering.scratch(spec.scratch_bytes)
-    y = lowering.write_contiguous(node.outputs[0])
-    lowering.call(spec, [x, boxes, scratch, y], group.label)
+    scratch = lowering.values.scratch(spec.scratch_bytes)
+    y = lowering.values.write_contiguous(node.outputs[0])
+    lowering.calls.call(spec, [x, boxes, scratch, y], group.label)
 
 
 def _column(placed: Placed, index: int) -> Pointer:

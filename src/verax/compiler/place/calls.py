@@ -1,0 +1,157 @@
+"""Kernel calls as data, and `Calls`, which records them in order.
+
+What is computed how is the plan's; a call that was planned has a kernel, so recording cannot fail.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+
+from verax.compiler.kernels.registry import Schedule, Spec, refusal, schedules
+from verax.compiler.kernels.target import Target
+from verax.compiler.place.copies import copies
+from verax.compiler.place.memory import align
+from verax.compiler.place.storage import Buffer, MemorySpace, Placed, Pointer
+from verax.ir.types import TensorType
+from verax.numerics.expr import Expr
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelCall:
+    """One call of a kernel, as data: what it computes, how, and its pointers in the order that the
+    spec documents. The kernel is written when all calls are known."""
+
+    spec: Spec
+    schedule: Schedule
+    args: tuple[Pointer, ...]
+    label: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Dynamic:
+    """A value whose shape only running can tell; it lives in Python."""
+
+    name: str
+    type: TensorType
+
+
+@dataclasses.dataclass(frozen=True)
+class ReferenceCall:
+    """A node evaluated by its meaning, in Python."""
+
+    node: int
+    inputs: tuple[Placed | Dynamic | None, ...]
+    outputs: tuple[Placed | Dynamic, ...]
+    label: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class CountedCall:
+    """The first rows along an axis of an array that kernels wrote, as many as they counted, as a
+    value in Python."""
+
+    rows: Placed
+    count: Placed
+    output: Dynamic
+    label: str
+    axis: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class BranchCall:
+    """One of two lists of calls, by a bool in memory. Where nothing may be done, `then` or `orelse`
+    is None and `flag` is set."""
+
+    condition: Pointer
+    then: tuple[Native, ...] | None
+    orelse: tuple[Native, ...] | None
+    flag: Pointer
+    label: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopCall:
+    """Calls that are repeated: at most `limit` (int64) and `max_trips` times, as long as `going`
+    (bool) is true after a run and `first` before all. `trip_index` (int64) counts the runs. `flag`
+    is set when the loop is not done after `max_trips` runs."""
+
+    limit: Pointer | None
+    first: Pointer | None
+    max_trips: int
+    trip_index: Pointer
+    going: Pointer
+    body: tuple[Native, ...]
+    flag: Pointer
+    label: str
+
+
+Native = KernelCall | BranchCall | LoopCall
+Step = Native | ReferenceCall | CountedCall
+ScheduleOf = Callable[[Spec], Schedule | None]
+
+
+class Calls:
+    """The steps of a program in the order in which they run, and what its kernels check."""
+
+    def __init__(self, target: Target, tuned: ScheduleOf | None = None) -> None:
+        """tuned: the schedule that measuring found for a spec; None for those chosen by rule."""
+        self.target, self._tuned = target, tuned
+        self.steps: list[Step] = []
+        self.checks: list[str] = []
+        self._status = Buffer(MemorySpace.arena, 0, offset=0)
+
+    def inside(self) -> Calls:
+        """Calls of a body, whose checks are this program's."""
+        inner = Calls(self.target, self._tuned)
+        inner.checks, inner._status = self.checks, self._status
+        return inner
+
+    def schedule(self, spec: Spec) -> Schedule:
+        """The schedule that a call of `spec` gets."""
+        tuned = None if self._tuned is None else self._tuned(spec)
+        return schedules(spec, self.target)[0] if tuned is None else tuned
+
+    def call(
+        self,
+        spec: Spec,
+        args: Iterable[Pointer | Placed],
+        label: str,
+        schedule: Schedule = None,
+    ) -> None:
+        """Append a kernel call; a Placed argument means its first logical element.
+
+        schedule: by default the one that rules choose.
+        """
+        reason = refusal(spec, self.target)
+        assert not reason, f"{label} was planned: {reason}"
+        pointers = tuple(a.pointer if isinstance(a, Placed) else a for a in args)
+        selected = self.schedule(spec) if schedule is None else schedule
+        self.steps.append(KernelCall(spec, selected, pointers, label))
+
+    def copy(self, source: Placed, target: Placed, label: str, expr: Expr | None = None) -> None:
+        """Copy a value from one layout to another. expr: what becomes of an element (input 0)."""
+        for spec in copies(source.physical, target.physical, expr):
+            self.call(spec, (source, target), label)
+
+    def flag(self, label: str) -> Pointer:
+        """Where a kernel reports a bad index: an int32 of the status block, read after each run."""
+        self.checks.append(label)
+        return Pointer(self._status, 4 * (len(self.checks) - 1))
+
+    @property
+    def status_bytes(self) -> int:
+        """Size of the status block at the start of the arena."""
+        return align(4 * len(self.checks))
+
+
+def kernel_calls(steps: Iterable[Step]) -> Iterator[KernelCall]:
+    """Every kernel call, those inside of branches and loops too, in order."""
+    for step in steps:
+        if isinstance(step, KernelCall):
+            yield step
+        elif isinstance(step, BranchCall):
+            yield from kernel_calls((*(step.then or ()), *(step.orelse or ())))
+        elif isinstance(step, LoopCall):
+            yield from kernel_calls(step.body)

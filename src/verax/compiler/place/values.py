@@ -1,0 +1,183 @@
+"""`Values`: where the values of a graph lie, in which layouts, and what brings them from one to
+another."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from verax.compiler.place.calls import Calls, Dynamic
+from verax.compiler.place.storage import LANES, Buffer, MemorySpace, Physical, Placed, Pointer
+from verax.compiler.place.weights import Weights
+from verax.compiler.plan.layouts import Decided, Layout, Pads, can_block, widest
+from verax.ir.graph import Graph, Node
+from verax.ir.operator import Evaluation, as_tuple
+from verax.ir.types import TensorType
+
+
+class Values:
+    """Placements of a graph's values. Reading one in a layout in which it does not lie converts it,
+    once.
+
+    layouts: those that the plan decided. placed: by value, all its placements. dynamic: values
+    whose sizes are known only when they run. centred: as integer kernels read them, by value and
+    shift. late: dequantized constants, by value, computed if somebody reads them. io: the caller's
+    arrays, inputs and then outputs.
+    """
+
+    def __init__(self, graph: Graph, calls: Calls, weights: Weights) -> None:
+        self.graph, self._calls, self._weights = graph, calls, weights
+        self.layouts = Decided(graph)
+        self.placed: dict[str, list[Placed]] = {}
+        self.dynamic: dict[str, Dynamic] = {}
+        self.centred: dict[tuple[str, str], list[Placed]] = {}
+        self.late: dict[str, Node] = {}
+        self.io: list[Buffer] = []
+        self._concatenated: dict[str, Placed] = {}  # results whose parts are made in their place
+        self._output_buffers: dict[str, Buffer] = {}
+        for value in (*graph.inputs, *graph.outputs):
+            type_ = graph.types[value]
+            nbytes = Physical(type_).nbytes if type_.is_static else 0
+            self.io.append(Buffer(MemorySpace.io, nbytes, slot=len(self.io)))
+        for value, buffer in zip(graph.inputs, self.io):
+            self.placed[value] = [Placed(Physical(graph.types[value]), buffer)]
+        for value, buffer in zip(graph.outputs, self.io[len(graph.inputs) :]):
+            self._output_buffers[value] = buffer
+
+    def find(self, value: str, layout: Layout, pads: Pads = ()) -> Placed | None:
+        """A placement of `value` in `layout` whose borders are at least `pads`."""
+        for placed in self.placed.get(value, ()):
+            have = placed.physical.borders
+            enough = all(
+                a >= c and b >= d for (a, b), (c, d) in zip(have, pads or ((0, 0),) * len(have))
+            )
+            if placed.physical.layout is layout and enough:
+                return placed
+        return None
+
+    def read(self, value: str, layout: Layout = Layout.plain, pads: Pads = ()) -> Placed:
+        """`value` in `layout` with zero borders of at least `pads`, converted if need be."""
+        placed = self.find(value, layout, pads)
+        return placed or self._convert(value, layout, pads)
+
+    def find_any(self, value: str, *layouts: Layout) -> Placed:
+        """Where `value` lies in the first of `layouts` that there is; plain where there is none."""
+        candidates = (self.find(value, layout) for layout in layouts)
+        return next(filter(None, candidates), None) or self.read(value)
+
+    def read_contiguous(self, value: str) -> Placed:
+        """`value` row-major without borders, as NumPy and reshapes want it."""
+        for placed in self.placed.get(value, ()):
+            if placed.physical.layout is Layout.plain and not placed.physical.has_border:
+                return placed
+        return self._convert(value, Layout.plain, (), bordered=False)
+
+    def _convert(self, value: str, layout: Layout, pads: Pads, bordered: bool = True) -> Placed:
+        constant = self.graph.constants.get(value)
+        if constant is None and value in self.late and value not in self.placed:
+            constant = self._computed(self.late[value])
+        if constant is not None and value not in self.placed:
+            self.placed[value] = [self._weights.constant(constant)]
+            return self.read(value, layout, pads) if bordered else self.read_contiguous(value)
+        sources = self.placed[value]
+        type_ = self.graph.types[value]
+        same = _same_bytes(sources, type_, layout) if not pads else None
+        if same is not None and not self._wants_border(value, layout):
+            self.placed[value].append(same)
+            return same
+        borders = widest(pads, self.layouts.borders.get((value, layout), ())) if bordered else ()
+        target = self.allocate(Physical(type_, layout, borders))
+        self._calls.copy(
+            sources[0], target, f"{value}: to {layout}{' with border' if borders else ''}"
+        )
+        self.placed[value].append(target)
+        return target
+
+    def _computed(self, node: Node) -> np.ndarray:
+        """What a node makes of constants."""
+        types = self.graph.input_types(node), self.graph.output_types(node)
+        arrays = [None if v is None else self.graph.constants[v] for v in node.inputs]
+        return np.asarray(as_tuple(node.op.canonical(Evaluation(*types), *arrays))[0])
+
+    def _wants_border(self, value: str, layout: Layout) -> bool:
+        return any(a or b for a, b in self.layouts.borders.get((value, layout), ()))
+
+    def write(self, value: str, layout: Layout = Layout.plain) -> Placed:
+        """Where the kernel that makes `value` is to write it: a new placement."""
+        physical = Physical(
+            self.graph.types[value], layout, self.layouts.borders.get((value, layout), ())
+        )
+        if layout is Layout.blocked and (
+            value in self.layouts.result_slices or value in self._concatenated
+        ):
+            placed = self._place_in_result(value)
+        elif layout is Layout.plain and not physical.has_border and value in self._output_buffers:
+            placed = Placed(physical, self._output_buffers[value])
+        else:
+            placed = self.allocate(physical)
+        self.placed.setdefault(value, []).append(placed)
+        return placed
+
+    def _place_in_result(self, value: str) -> Placed:
+        """A blocked value that is part of a concatenation, or the result of one."""
+        if value in self.layouts.result_slices:
+            result, first = self.layouts.result_slices[value]
+            return self._place_in_result(result).blocks(self.graph.types[value], first)
+        if value not in self._concatenated:
+            pads = self.layouts.borders.get((value, Layout.blocked), ())
+            self._concatenated[value] = self.allocate(
+                Physical(self.graph.types[value], Layout.blocked, pads)
+            )
+        return self._concatenated[value]
+
+    def alias(self, value: str, source: str) -> None:
+        """`value` is `source` with other dimensions: the same bytes, row-major."""
+        placed = self.read_contiguous(source)
+        self.placed[value] = [
+            dataclasses.replace(placed, physical=Physical(self.graph.types[value]))
+        ]
+
+    def allocate(self, physical: Physical) -> Placed:
+        """A new arena buffer for `physical`."""
+        buffer = Buffer(MemorySpace.arena, physical.nbytes, geometry=physical.geometry)
+        return Placed(physical, buffer)
+
+    def scratch(self, nbytes: int) -> Pointer:
+        """Arena memory for one step."""
+        return Pointer(Buffer(MemorySpace.arena, nbytes))
+
+    def write_contiguous(self, value: str) -> Placed:
+        """Where `value` is to be written row-major without borders: a new placement."""
+        physical = Physical(self.graph.types[value])
+        buffer = self._output_buffers.get(value)
+        placed = Placed(physical, buffer) if buffer else self.allocate(physical)
+        self.placed.setdefault(value, []).append(placed)
+        return placed
+
+    def finish_outputs(self) -> None:
+        """Bring every static graph output into the caller's array."""
+        for value, buffer in self._output_buffers.items():
+            if value in self.dynamic:
+                continue
+            if not any(p.buffer is buffer for p in self.placed.get(value, ())):
+                target = Placed(Physical(self.graph.types[value]), buffer)
+                source = self.placed.get(value) or [
+                    self._weights.constant(self.graph.constants[value])
+                ]
+                self._calls.copy(source[0], target, f"{value}: output")
+
+
+def _same_bytes(sources: Sequence[Placed], type_: TensorType, layout: Layout) -> Placed | None:
+    """A placement that is also one in `layout`: channels fill whole blocks, one pixel."""
+    for placed in sources:
+        physical = placed.physical
+        if (
+            can_block(type_)
+            and type_.shape[1] % LANES == 0
+            and all(n == 1 for n in type_.shape[2:])
+            and not physical.has_border
+        ):
+            return dataclasses.replace(placed, physical=Physical(type_, layout))
+    return None
