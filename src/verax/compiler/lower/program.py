@@ -27,6 +27,7 @@ from verax.compiler.lower.integer import convolution as integer_convolution  # n
 from verax.compiler.lower.integer import (  # noqa: F401
     dynamic_quantization,
     length,
+    lookup,
     softmax,
 )
 from verax.compiler.lower.lowering import (
