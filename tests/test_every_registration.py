@@ -31,7 +31,8 @@ NO_DERIVATIVE = """
 AffineGrid And ArgMax ArgMin AveragePoolInteger BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
 BoxNMS Ceil ConstantOfShape ConvInteger ConvTransposeInteger CumProd CumSum DequantizeLinear
 DynamicQuantizeGroups DynamicQuantizeLinear Einsum Equal EyeLike Floor FloorDiv GlobalLpPool Greater
-GreaterOrEqual GridSample Hardmax If IsInf IsNaN L2NormalizeInteger Less LessOrEqual Loop LpPool
+GreaterOrEqual GridSample Hardmax If IsInf IsNaN L2NormalizeInteger Less LessOrEqual LookupTable
+Loop LpPool
 MaxRoiPool Mod MultiBoxDetection NonMaxSuppression NonZero Not OneHot Or QuantizeLinear Range
 ReduceProd Requantize ResizeInteger RoiAlign Round ScatterElements ScatterND Shape Shrink Sign Size
 SoftmaxInteger StrassenConv StrassenMatMul ThresholdedRelu TopK Unique WeightedSumInteger

@@ -181,6 +181,7 @@ def test_every_row_has_its_operator_and_every_operator_its_row():
         *("DynamicQuantizeGroups", "L2NormalizeInteger", "MultiBoxDetection"),
         *("BoxNMS", "Rsqrt", "ResizeInteger", "WinogradConv", "Bfloat16Factor"),
         *("WeightedSumInteger", "FloorDiv", "Atan2", "Hypot", "Expm1", "Log1p", "ErfInv"),
+        "LookupTable",
         *("StrassenConv", "StrassenMatMul"),
         *("If", "Loop"),  # read by a place of their own: `frontends.common.control`
         "Attention",  # ONNX's own is read as the parts that its definition says

@@ -24,6 +24,7 @@ WRITTEN_OTHERWISE = {
     "WinogradConv",  # ONNX leaves the algorithm to whoever runs it
     *("EyeLike", "Softmax", "LogSoftmax", "Hardmax", "GroupNormalization", "Dropout"),
     *("AveragePoolInteger", "ConvTransposeInteger", "ConvInteger", "Requantize", "SoftmaxInteger"),
+    "LookupTable",
     *("QuantizeLinear", "DynamicQuantizeGroups", "L2NormalizeInteger", "ResizeInteger"),
     *("WeightedSumInteger", "FloorDiv", "Atan2", "Hypot", "Expm1", "Log1p", "ErfInv"),
     *("MultiBoxDetection", "BoxNMS", "RNN", "GRU", "LSTM"),

@@ -99,6 +99,15 @@ def test_softmax(seed, kind, to, factor) -> None:
     assert_same(network("SoftmaxInteger", x, factor=factor, output_dtype=to), x)
 
 
+@pytest.mark.parametrize(("kind", "to"), [("int8", "uint8"), ("uint8", "int16"), ("int16", "int8")])
+def test_a_table(kind, to) -> None:
+    random = np.random.default_rng(41)
+    info, results = np.iinfo(kind), np.iinfo(to)
+    x = random.integers(info.min, info.max, (3, 11), kind, endpoint=True)
+    table = random.integers(results.min, results.max, 1 << info.bits, to, endpoint=True)
+    assert_same(network("LookupTable", x, table), x)
+
+
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-5, 7e-4, 0.02]), st.sampled_from([1, 13]))
 def test_softmax_of_16_bits(seed, factor, size) -> None:

@@ -26,7 +26,7 @@ HANDED_ON = frozenset(
 """What may be done to positions before they index something, and to bytes before they are read."""
 QUANTITIES = frozenset(
     ("ConvInteger", "ConvTransposeInteger", "DequantizeLinear", "MaxPool", "AveragePool", "Resize",
-     "Conv", "MatMul", "Gemm", "Add", "Sub", "Mul", "Div")
+     "Conv", "MatMul", "Gemm", "Add", "Sub", "Mul", "Div", "LookupTable")
 )  # fmt: skip
 """Operators whose first inputs are amounts: pixels, samples, quantized values."""
 MASK = re.compile(r"(^|[^a-z])mask($|[^a-z])", re.IGNORECASE)

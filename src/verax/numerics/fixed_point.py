@@ -188,24 +188,35 @@ Ends = tuple[float | np.floating, float | np.floating]
 
 
 def interpolation_table(
-    function: Function, ends: Ends, output_ends: Ends, work: type
+    function: Function,
+    ends: Ends,
+    output_ends: Ends,
+    work: type,
+    error: Callable[[np.ndarray], np.ndarray] | None = None,
+    signs: tuple[int, int, int] = (0, 0, 0),
 ) -> np.ndarray:
     """Table [513], int64: `function` at even steps over `ends`, in units of the output.
 
     ends: what -2^15 and 2^15 - 1 mean. output_ends: likewise of the result. work: float32 or
-    float64, the arithmetic that every step is rounded to. Source: LUTPopulate of TFLite's
-    internal/common.
+    float64, the arithmetic that every step is rounded to. error: how far rounding may move the
+    function at x, in units of the output; signs: which way it does at each interval's start, middle
+    and end. Source: LUTPopulate of TFLite's internal/common.
     """
     low, high, out_low, out_high = (work(v) for v in (*ends, *output_ends))
     step = (high - low) / work(STEPS)
     unit = work(2**16) / (out_high - out_low)
+
+    def at(x: np.ndarray, sign: int) -> np.ndarray:
+        y = function(x) * unit
+        return y if error is None or not sign else y.astype(np.float64) + sign * error(x)
+
     starts = low + np.arange(STEPS, dtype=work) * step
     following = low + np.arange(1, STEPS + 1, dtype=work) * step
-    at_start, at_next = function(starts) * unit, function(following) * unit
-    middle = nearest(function(starts + step / work(2)) * unit)
-    between = nearest((at_next + nearest(at_start).astype(work)) / work(2))
-    entries = nearest(at_start) - nearest((between - middle) / 2)
-    last = nearest(function(np.asarray(high))[None] * unit)
+    at_start, at_next = nearest(at(starts, signs[0])), at(following, signs[2])
+    middle = nearest(at(starts + step / work(2), signs[1]))
+    between = nearest((at_next + at_start.astype(work)) / work(2))
+    entries = at_start - nearest((between - middle) / 2)
+    last = nearest(at(np.asarray(high)[None], signs[2]))
     return np.clip(np.concatenate([entries, last]), INT16.min, INT16.max).astype(np.int64)
 
 

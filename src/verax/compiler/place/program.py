@@ -32,6 +32,7 @@ from verax.compiler.place.integer import convolution as integer_convolution  # n
 from verax.compiler.place.integer import (  # noqa: F401
     dynamic_quantization,
     length,
+    lookup,
     softmax,
 )
 from verax.compiler.place.lowering import Lowering

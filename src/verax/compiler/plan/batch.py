@@ -92,7 +92,7 @@ def _behind_first(axis: int, rank: int) -> bool:
     *("Conv", "ConvTranspose", "ConvInteger", "ConvTransposeInteger", "WinogradConv"),
     *("StrassenConv", "AveragePool", "AveragePoolInteger", "LpPool", "GlobalAveragePool"),
     *("GlobalMaxPool", "GlobalLpPool", "InstanceNormalization", "GroupNormalization", "LRN"),
-    *("DepthToSpace", "SpaceToDepth"),
+    *("DepthToSpace", "SpaceToDepth", "LookupTable"),
 )
 def _images(inputs: _Inputs) -> bool:
     """The first axis is the batch by definition."""

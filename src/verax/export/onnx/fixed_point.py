@@ -74,6 +74,16 @@ def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.cast(scaled, op.output_dtype))
 
 
+def lookup_table(node: Node, graph: Graph, version: int) -> OnnxEmission:
+    """A Gather; what rounding may make of an entry is not written."""
+    g = NodeGroup(node, graph)
+    index = g.cast(g.input(0), DType.int64)
+    lowest = int(np.iinfo(g.type(0).dtype.numpy).min)
+    if lowest:
+        index = g.add("Sub", index, g.constant(lowest))
+    return g.finish(g.add("Gather", g.input(1), index))
+
+
 def weighted_sum(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The sum and the shift in int64."""
     op, g = node.op, NodeGroup(node, graph)

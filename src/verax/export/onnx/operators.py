@@ -22,6 +22,7 @@ from verax.export.onnx.emission import (
 from verax.export.onnx.fixed_point import (
     dynamic_quantize_groups,
     l2_normalize_integer,
+    lookup_table,
     quantize_linear,
     requantize,
     resize_integer,
@@ -380,5 +381,6 @@ SPECIAL: dict[str, Maker] = {
     "Requantize": requantize,
     "AveragePoolInteger": average_pool_integer,
     "SoftmaxInteger": softmax_integer,
+    "LookupTable": lookup_table,
     "WeightedSumInteger": weighted_sum,
 }

@@ -12,6 +12,7 @@ from verax.frontends.common.channels_last import (
     pads,
 )
 from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tflite.lookup import looked_up, rounded_once
 from verax.frontends.tflite.quantization import (
     activation_range,
     centered,
@@ -132,8 +133,7 @@ def _converted(c: Conversion, index: int, target: tuple[np.float32, int]) -> str
         c.refuse("its operands are quantised differently, and LiteRT would not convert")
     factor = x_scale * (np.float32(1) / scale)
     results = nearest(np.arange(256).astype(np.float32) * factor + np.float32(-x_zero) * factor)
-    table = c.constant(np.clip(results + zero, 0, 255).astype(np.uint8))
-    return c.add("Gather", [table, c.add("Cast", [value], to="int64")], axis=0)
+    return c.append(looked_up(c, results + zero, rounded_once(c, np.asarray, index), index))
 
 
 @row("RELU", *ACTIVATIONS, quantized=True)

@@ -1,17 +1,24 @@
-"""TFLite operators of one quantized operand: a table of every result, which a Gather looks up.
+"""TFLite operators of one quantized operand: a table of every result (`LookupTable`).
 
 LiteRT computes a table of 8-bit numbers when it prepares the operator, interpolates in a shorter
-one of 16-bit numbers, or computes each element by the same steps.
+one of 16-bit numbers, or computes each element by the same steps. Those are the entries. Beside
+them stands what other honest kernels give: the function itself, rounded once, and both integers
+where float32 arithmetic decides between two.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
 import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
+from verax.frontends.tflite.lookup import (
+    looked_up,
+    rounded_once,
+)
 from verax.frontends.tflite.quantization import of_tensor
 from verax.frontends.tflite.rows import row
 from verax.numerics.fixed_point import (
@@ -25,6 +32,7 @@ from verax.numerics.fixed_point import (
     sigmoid,
     tanh,
 )
+from verax.ops.quantized.lookup import Function, function_error
 
 INT16 = np.iinfo(np.int16)
 BYTES = ("int8", "uint8")
@@ -40,29 +48,18 @@ def _numbers(c: Conversion, *types: str) -> np.ndarray:
     return np.arange(info.min, info.max + 1)
 
 
-def _looked_up(c: Conversion, results: np.ndarray) -> Result:
-    """The layer as a table of `results`, clipped to the type."""
-    dtype = c.type(0).dtype.numpy
-    info = np.iinfo(dtype)
-    table = c.constant(np.clip(results, info.min, info.max).astype(dtype))
-    index = c.add("Cast", [c.required(0)], to="int64")
-    if info.min:
-        index = c.add("Sub", [index, c.constant(info.min, np.int64)])
-    return c.result("Gather", [table, index], axis=0)
-
-
 # Curves by tables of float32 results
 
-Curve = Callable[[np.ndarray, np.float32], np.ndarray]
-"""Results in float32 for x in float32 and the least number that the output can hold."""
+Curve = Callable[[np.ndarray, np.floating], np.ndarray]
+"""Results for x, float32 or float64, and the least number that the output can hold."""
 
 
 def _single(function: Callable[[np.ndarray], np.ndarray]) -> Curve:
-    """A function as float32 has it at best: computed in float64 and rounded once."""
+    """A function as its element type has it at best: computed in float64 and rounded once."""
 
-    def rounded(x: np.ndarray, lowest: np.float32) -> np.ndarray:
+    def rounded(x: np.ndarray, lowest: np.floating) -> np.ndarray:
         with np.errstate(all="ignore"):
-            return function(x.astype(np.float64)).astype(F)
+            return function(x.astype(np.float64)).astype(x.dtype)
 
     return rounded
 
@@ -70,25 +67,26 @@ def _single(function: Callable[[np.ndarray], np.ndarray]) -> Curve:
 _exp = _single(np.exp)
 _tanh = _single(np.tanh)
 _erfc = _single(np.vectorize(math.erfc, otypes=[np.float64]))
-ROOT = F(math.sqrt(2 / math.pi))
+ROOT = math.sqrt(2 / math.pi)
 
 
-def _gelu(x: np.ndarray, lowest: np.float32) -> np.ndarray:
-    return F(0.5) * x * _erfc(x * F(-math.sqrt(0.5)), lowest)
+def _gelu(x: np.ndarray, lowest: np.floating) -> np.ndarray:
+    return np.asarray(0.5 * x * _erfc(x * -math.sqrt(0.5), lowest))
 
 
-def _gelu_by_tanh(x: np.ndarray, lowest: np.float32) -> np.ndarray:
-    inner = ROOT * (x + F(0.044715) * x * x * x)
-    return F(0.5) * x * (F(1) + _tanh(inner, lowest))
+def _gelu_by_tanh(x: np.ndarray, lowest: np.floating) -> np.ndarray:
+    inner = ROOT * (x + 0.044715 * x * x * x)
+    return np.asarray(0.5 * x * (1 + _tanh(inner, lowest)))
 
 
-def _log(x: np.ndarray, lowest: np.float32) -> np.ndarray:
+def _log(x: np.ndarray, lowest: np.floating) -> np.ndarray:
     """The least number where there is no logarithm."""
-    return np.where(x > 0, np.log(np.maximum(x, F(2**-126)).astype(np.float64)).astype(F), lowest)
+    logarithm = np.log(np.maximum(x, 2**-126).astype(np.float64)).astype(x.dtype)
+    return np.where(x > 0, logarithm, lowest)
 
 
 CURVES: dict[str, tuple[Curve, tuple[str, ...]]] = {
-    "LOGISTIC": (lambda x, lowest: F(1) / (F(1) + _exp(-x, lowest)), BYTES),
+    "LOGISTIC": (lambda x, lowest: 1 / (1 + _exp(-x, lowest)), BYTES),
     "TANH": (_tanh, BYTES),
     "ELU": (lambda x, lowest: np.where(x < 0, _single(np.expm1)(x, lowest), x), ("int8",)),
     "EXP": (_exp, ("int8", "int16")),
@@ -105,21 +103,30 @@ def _curve(c: Conversion, name: str) -> Result:
     numbers = _numbers(c, *types)
     (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
     if c.type(0).dtype == "int16":
-        return _interpolated(c, lambda x: function(x, F(scale * INT16.min)))
+        return _interpolated(c, lambda x: function(x, x.dtype.type(F(scale * INT16.min))))
     lowest = F(scale * F(numbers[0] - zero))
     y = function(x_scale * (numbers - x_zero).astype(F), lowest)
-    return _looked_up(c, nearest(y * (F(1) / scale)).astype(np.int64) + zero)
+    baseline = rounded_once(c, lambda x: function(x, np.float64(lowest)))
+    return looked_up(c, nearest(y * (F(1) / scale)).astype(np.int64) + zero, baseline)
 
 
-def _interpolated(c: Conversion, function: Callable[[np.ndarray], np.ndarray]) -> Result:
+def _interpolated(c: Conversion, function: Function) -> Result:
+    """Of 16 bits; `function` takes float32 and float64."""
     numbers = _numbers(c, "int16")
     sides = [of_tensor(c, side) for side in ("input0", "output0")]
     if any(zero for _, zero in sides):
         c.refuse("LiteRT demands zero points of 0 for 16 bits")
     ends = [(F(scale * INT16.min), F(scale * INT16.max)) for scale, _ in sides]
+
+    def error(x: np.ndarray) -> np.ndarray:
+        return function_error(function, x, 1 / float(sides[1][0]), max(map(abs, ends[0])))
+
     with np.errstate(all="ignore"):
-        table = interpolation_table(function, ends[0], ends[1], F)
-    return _looked_up(c, interpolated(numbers, table))
+        results = [
+            interpolated(numbers, interpolation_table(function, ends[0], ends[1], F, error, signs))
+            for signs in ((0, 0, 0), *itertools.product((-1, 1), (-1, 1), (-1, 1)))
+        ]
+    return looked_up(c, results[0], [*results[1:], *rounded_once(c, function)])
 
 
 @row("ELU", "EXP", "LOG", quantized=True)
@@ -146,7 +153,9 @@ def saturating(c: Conversion) -> Result:
     multiplier, shift = _table_factor(scale, (0,) if name == "LOGISTIC" else (0, 1))
     half = (1 << shift) >> 1
     x = (_numbers(c, "int16") * multiplier + half) >> shift
-    return _looked_up(c, (sigmoid if name == "LOGISTIC" else tanh)(x))
+    function = CURVES[name][0]
+    baseline = rounded_once(c, lambda x: function(x, np.float64(-1)))
+    return looked_up(c, (sigmoid if name == "LOGISTIC" else tanh)(x), baseline)
 
 
 def _table_factor(scale: np.float32, exact: tuple[int, ...]) -> tuple[int, int]:
@@ -170,7 +179,7 @@ def absolute(c: Conversion) -> Result:
     value = np.abs(_numbers(c, "int8", "int16") - x_zero)
     if x_scale != scale:
         value = scaled(value, *quantised_factor(float(x_scale / scale)))
-    return _looked_up(c, value + zero)
+    return looked_up(c, value + zero, rounded_once(c, np.abs))
 
 
 @row("SQRT", quantized=True)
@@ -178,7 +187,8 @@ def root(c: Conversion) -> Result:
     """Cut off, not rounded. Below zero LiteRT stops; here zero stands there."""
     (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
     x = x_scale * np.maximum(_numbers(c, "int8", "int16") - x_zero, 0).astype(F)
-    return _looked_up(c, np.trunc(np.sqrt(x) / scale).astype(np.int64) + zero)
+    baseline = rounded_once(c, lambda x: np.sqrt(np.maximum(x, 0)))
+    return looked_up(c, np.trunc(np.sqrt(x) / scale).astype(np.int64) + zero, baseline)
 
 
 @row("RSQRT", quantized=True)
@@ -189,13 +199,18 @@ def inverse_square_root(c: Conversion) -> Result:
     """
     (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
     if c.type(0).dtype == "int16":
-        largest = F(INT16.max) * scale
-        return _interpolated(c, lambda x: np.where(x > 0, F(1) / np.sqrt(np.abs(x)), largest))
+        return _interpolated(c, lambda x: _inverse_root(x, float(F(INT16.max) * scale)))
     value = _numbers(c, "int8") - x_zero
     multiplier, shift = inverse_root(np.maximum(value, 0))
     data = scaled(np.ones_like(value), multiplier, shift + 20)
     factor, exponent = quantised_factor(float(1 / (np.float64(np.sqrt(x_scale)) * scale)))
-    return _looked_up(c, np.where(value > 0, scaled(data, factor, exponent - 20) + zero, 127))
+    results = np.where(value > 0, scaled(data, factor, exponent - 20) + zero, 127)
+    largest = float(scale) * (127 - zero)
+    return looked_up(c, results, rounded_once(c, lambda x: _inverse_root(x, largest)))
+
+
+def _inverse_root(x: np.ndarray, largest: float) -> np.ndarray:
+    return np.where(x > 0, 1 / np.sqrt(np.abs(x)), largest).astype(x.dtype)
 
 
 @row("HARD_SWISH", quantized=True)
@@ -217,7 +232,8 @@ def hard_swish(c: Conversion) -> Result:
     factor = (factor + 2**15) >> 1
     product = factor * _high_product(x, _short(out))
     truncated = np.where(product >= 0, product >> 15, -(-product >> 15))
-    return _looked_up(c, rounded_shift(truncated, -out_shift) + zero)
+    baseline = rounded_once(c, lambda x: x * np.clip(x + 3, 0, 6) / 6)
+    return looked_up(c, rounded_shift(truncated, -out_shift) + zero, baseline)
 
 
 def _short(multiplier: int) -> int:

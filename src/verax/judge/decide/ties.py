@@ -25,6 +25,7 @@ from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY, Quantity, U
 from verax.ops.images.detection import NonMaxSuppression
 from verax.ops.pointwise.cast import Cast
+from verax.ops.quantized.lookup import LookupTable
 from verax.ops.quantized.quantization import QuantizeLinear
 from verax.ops.sums.arg import TopK
 from verax.records.verdict import Kind
@@ -160,7 +161,9 @@ def _at_the_edge(
     differs = actual != expected
     if not bool(quantity.allows(actual)[differs].all()):
         return None
-    count = f"{int(differs.sum())} of {actual.size} integers differ by one"
+    largest = int(np.abs(actual.astype(np.int64) - expected.astype(np.int64)).max())
+    by = "one" if largest == 1 else f"at most {largest}"
+    count = f"{int(differs.sum())} of {actual.size} integers differ by {by}"
     if isinstance(op, QuantizeLinear) and op.halves == "even":
         # Where 1 / scale is a number of float32, nothing rounds before the quotient is exact.
         fraction = np.abs(quantity.real - np.floor(quantity.real) - 0.5)
@@ -180,6 +183,13 @@ def _at_the_edge(
                     "quantum",
                     np.inf,
                 )
+    if isinstance(op, LookupTable):
+        return Decision(
+            Kind.rounding,
+            f"{count}, each where the table's entry is a real number at the edge between two, or "
+            "where the function rounded once is another integer than the table's",
+            "quantum",
+        )
     return Decision(
         Kind.rounding,
         f"{count}, each where the real number lies within its own rounding of the edge between the "

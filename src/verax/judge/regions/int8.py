@@ -38,7 +38,7 @@ from verax.judge.regions.int8_kernels import (
     finely_resized,
     mean_apart,
     share_apart,
-    stepped_table,
+    stepped_lookup,
 )
 from verax.judge.regions.int8_products import (
     BY_POSITION,
@@ -154,9 +154,9 @@ class IntegerScheme:
                 return (exact[0] * factor,)
         if self.resize and isinstance(node.op, ResizeInteger) and arrays[0].dtype == np.int8:
             return (finely_resized(node.op, arrays[0]),)
-        table = stepped_table(graph, node) if self.steps else None
-        if table is not None:
-            return as_tuple(node.op.reference(_NOTHING, table, *arrays[1:]))
+        stepped = stepped_lookup(graph, node) if self.steps else None
+        if stepped is not None:
+            return as_tuple(node.op.reference(_NOTHING, *stepped(arrays)))
         share = share_apart(graph, node) if self.means else 0.0
         if share and isinstance(node.op, Requantize):
             return (mean_apart(node.op, arrays, share),)
@@ -196,7 +196,7 @@ def applicable_schemes(graph: Graph, nodes: Sequence[Node]) -> Iterator[IntegerS
     kinds = [False, True]
     means = kinds[: 1 + any(share_apart(graph, n) for n in nodes)]
     resize = kinds[: 1 + any(isinstance(n.op, ResizeInteger) for n in nodes)]
-    steps = kinds[: 1 + any(stepped_table(graph, n) is not None for n in nodes)]
+    steps = kinds[: 1 + any(stepped_lookup(graph, n) is not None for n in nodes)]
     for apart, fine, by_steps in itertools.product(means, resize, steps):
         if apart or fine or by_steps:
             yield IntegerScheme(means=apart, resize=fine, steps=by_steps)

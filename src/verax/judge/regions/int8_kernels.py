@@ -19,12 +19,12 @@ from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation
 from verax.numerics.fixed_point_words import stepped_sigmoid, stepped_tanh
 from verax.ops.images.resize_integer import ResizeInteger, weighted
-from verax.ops.movement.gather import Gather
 from verax.ops.pointwise.arithmetic import Sub
 from verax.ops.quantized.requantization import Requantize
 from verax.ops.sums.reduction import ReduceSum
 
 Curve = Callable[[np.ndarray], np.ndarray]
+Operands = Callable[[Sequence[Any]], list[Any]]
 FINE_BITS = 11
 WORDS = np.arange(-(2**15), 2**15)
 TABLE_ERROR = 16
@@ -94,15 +94,18 @@ def finely_resized(op: ResizeInteger, x: np.ndarray) -> np.ndarray:
     return ((total + (1 << 2 * FINE_BITS - 1)) >> 2 * FINE_BITS).astype(x.dtype)
 
 
-def stepped_table(graph: Graph, node: Node) -> np.ndarray | None:
+def stepped_lookup(graph: Graph, node: Node) -> Operands | None:
     """For a look-up in a table of tanh or sigmoid of 16-bit numbers, in units of 2^-12 (for tanh
-    also of 2^-11): the table that steps on 16 bits give."""
-    table = graph.constants.get(node.inputs[0] or "") if isinstance(node.op, Gather) else None
+    also of 2^-11): the node's operands with the table that steps on 16 bits give, as a function of
+    its own."""
+    index = {"Gather": 0, "LookupTable": 1}.get(node.op.kind)
+    table = None if index is None else graph.constants.get(node.inputs[index] or "")
     if table is None or table.shape != WORDS.shape or table.dtype != np.int16:
         return None
     for shift, curve, steps in STEPPED:
         exact = curve(WORDS * 2.0 ** (shift - 12)) * 2**15
         if np.abs(table - exact).max() <= TABLE_ERROR:
             doubled = np.clip(WORDS << shift, -(2**15), 2**15 - 1)
-            return np.asarray(steps(doubled)).astype(np.int16)
+            stepped = np.asarray(steps(doubled)).astype(np.int16)
+            return lambda arrays: [stepped if i == index else a for i, a in enumerate(arrays)]
     return None

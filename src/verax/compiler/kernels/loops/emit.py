@@ -93,7 +93,7 @@ class LoopEmitter:
         fb, b = self.fb, self.fb.b
         dtype = index.access.dtype
         raw = fb.load(fb.at(index.pointer, index.offset, dtype=dtype), dtype, lanes=0)
-        position = raw if dtype == "int64" else b.sext(raw, I64)
+        position = raw if dtype == "int64" else (b.zext if dtype == "uint8" else b.sext)(raw, I64)
         if not look.checked:
             return position
         return self._checked(position, look.size, None)

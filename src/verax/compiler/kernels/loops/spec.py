@@ -14,12 +14,15 @@ from verax.numerics.arith import PRIMITIVES
 from verax.numerics.expr import Apply, Expr, input_dtypes, nodes
 from verax.numerics.functions_double import FUNCTIONS as IN_DOUBLE
 
+INDEXES = ("int32", "int64", "int8", "uint8", "int16")
+"""Element types of indices."""
+
 
 @dataclass(frozen=True)
 class Lookup:
     """An address part read from an index tensor: index * stride elements.
 
-    input: which input of the spec holds the index (int32 or int64, itself without lookups).
+    input: which input of the spec holds the index (one of INDEXES, itself without lookups).
     size: extent of the axis; indices in [-size, size) are valid, negative ones count from the end.
     checked: False for a table of ours, whose entries are known to be in [0, size).
     """
@@ -77,7 +80,7 @@ class LoopSpec:
                 raise ValueError(f"{access} does not fit the dims {self.dims}")
             for look in access.lookups:
                 index = self.inputs[look.input]
-                if index.dtype not in ("int32", "int64") or index.lookups:
+                if index.dtype not in INDEXES or index.lookups:
                     raise ValueError(f"{index} cannot serve as an index")
         for output, expr in zip(self.outputs, self.exprs, strict=True):
             if output.lookups:

@@ -30,6 +30,7 @@ from verax.judge.explain.hypotheses.parameters import parameters
 from verax.judge.explain.hypotheses.pooling import global_pool, pool
 from verax.judge.explain.hypotheses.quantization import (
     dequantize,
+    entries,
     quantize,
     quantize_dynamically,
 )
@@ -75,6 +76,7 @@ FAMILIES: dict[Family, str] = {
     quantize: "QuantizeLinear",
     dequantize: "DequantizeLinear",
     quantize_dynamically: "DynamicQuantizeGroups",
+    entries: "LookupTable",
 }
 """Family -> the operators that it speaks about."""
 MOST_EXCHANGED = 8

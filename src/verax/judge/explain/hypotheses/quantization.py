@@ -18,6 +18,7 @@ from verax.judge.explain.hypotheses.base import (
     with_attributes,
 )
 from verax.ops.quantized.dynamic_quantization import DynamicQuantizeGroups
+from verax.ops.quantized.lookup import positions
 from verax.ops.quantized.quantization import DequantizeLinear, QuantizeLinear
 
 
@@ -167,3 +168,35 @@ def _spread(arrays: Arrays, axis: int) -> tuple[np.ndarray, np.ndarray]:
         return scale, zero
     shape = [-1 if a == axis % x.ndim else 1 for a in range(x.ndim)]
     return scale.reshape(shape), zero.reshape(shape)
+
+
+MAX_NAMED = 3
+"""Entries of a table that are named one by one."""
+
+
+def entries(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Yield LookupTable with the entries that the numbers show, if they are a function of x."""
+    x, actual = suspect.x, suspect.actual
+    table = suspect.inputs[1]
+    if actual.shape != x.shape or actual.dtype != table.dtype:
+        return
+    at = positions(x).ravel()
+    seen = table.copy()
+    seen[at] = actual.ravel()
+    if not np.array_equal(seen[at], actual.ravel()):
+        return  # one number became two: no function of it
+    lowest, highest = (suspect.inputs[i] if suspect.has(i) else table for i in (2, 3))
+    wrong = np.flatnonzero((seen < lowest) | (seen > highest))
+    if not wrong.size:
+        return
+    first = int(np.iinfo(x.dtype).min)
+    named = [f"{seen[i]} for {i + first} instead of {table[i]}" for i in wrong[:MAX_NAMED]]
+    more = f" and {wrong.size - MAX_NAMED} others" if wrong.size > MAX_NAMED else ""
+    plural = "an entry is" if wrong.size == 1 else "entries are"
+    yield Hypothesis(
+        "entries of the table",
+        f"the table is another: of its {table.size} {plural} {', '.join(named)}{more}",
+        Prior.rare,
+        inputs=edited(1, lambda _: seen),
+        fitted=int(wrong.size),
+    )
