@@ -47,6 +47,29 @@ BYTES: list[np.ndarray] = [
 STEP = [  # the fourth of an optimizer: rate, updates so far, tensor, gradient, what is remembered
     np.float32(0.3), np.int64(3), *np.random.default_rng(7).random((3, 2, 5), dtype=np.float32)
 ]  # fmt: skip
+TREES = {  # two of them: a stump, and one of two levels whose missing values take the other branch
+    "nodes_treeids": [0, 0, 0, 1, 1, 1, 1, 1], "nodes_nodeids": [0, 1, 2, 2, 3, 4, 1, 0],
+    "nodes_featureids": [1, 0, 0, 0, 0, 0, 0, 2], "nodes_values": [0.25, 0, 0, 0, 0, 0, -0.5, 0.5],
+    "nodes_modes": ["BRANCH_LEQ", *["LEAF"] * 5, "BRANCH_LEQ", "BRANCH_GT"],
+    "nodes_truenodeids": [1, 0, 0, 0, 0, 0, 2, 1], "nodes_falsenodeids": [2, 0, 0, 0, 0, 0, 3, 4],
+    "nodes_missing_value_tracks_true": [0, 0, 0, 0, 0, 0, 0, 1],
+}  # fmt: skip
+NEWER = {  # of three nodes and five leaves
+    "tree_roots": [0, 1], "nodes_featureids": [1, 2, 0],
+    "nodes_splits": numpy_helper.from_array(np.float32([0.25, 0.5, -0.5])),
+    "nodes_modes": numpy_helper.from_array(np.uint8([0, 3, 0])),
+    "nodes_truenodeids": [0, 2, 2], "nodes_trueleafs": [1, 0, 1],
+    "nodes_falsenodeids": [1, 4, 3], "nodes_falseleafs": [1, 1, 1],
+    "leaf_targetids": [0, 1, 1, 0, 0],
+    "leaf_weights": numpy_helper.from_array(np.float32([0.5, -2.0, 1.5, 0.25, 3.0])),
+    "n_targets": 2, "aggregate_function": 2,
+}  # fmt: skip
+VOTES = {
+    "treeids": [0, 0, 0, 1, 1, 1, 1], "nodeids": [1, 1, 2, 2, 3, 3, 4],
+    "ids": [0, 2, 1, 0, 1, 2, 2], "weights": [0.5, 0.25, 2.0, -1.5, 1.0, 0.75, 3.0],
+}  # fmt: skip
+ROWS = np.random.default_rng(8).standard_normal((9, 3)).astype(np.float32)
+ROWS[4, 2] = np.nan
 OWN: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
     ("GlobalLpPool", {}, [IMAGE]),
     ("LpPool", {"kernel_shape": [2, 3], "strides": [2, 2]}, [IMAGE]),
@@ -67,6 +90,16 @@ OWN: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
     }, [np.array([[3, 0, 2, 1, 1, 3, 3], [0, 1, 2, 0, 1, 3, 2]])]),
     ("Adagrad", {"decay_factor": 0.2}, STEP),
     ("Momentum", {"alpha": 0.8, "beta": 0.6, "norm_coefficient": 0.3, "mode": "standard"}, STEP),
+    ("TreeEnsemble", NEWER, [ROWS]),
+    ("TreeEnsembleRegressor", {
+        **TREES, **{f"target_{name}": values for name, values in VOTES.items()}, "n_targets": 3,
+        "base_values": [0.5, 0.0, -1.0], "aggregate_function": "MAX", "post_transform": "SOFTMAX",
+    }, [ROWS]),
+    ("TreeEnsembleClassifier", {
+        **TREES, **{f"class_{name}": values for name, values in VOTES.items()},
+        "classlabels_int64s": [7, 3, 5], "base_values": [0.5, 0.0, -1.0],
+        "post_transform": "LOGISTIC",
+    }, [ROWS]),
     *(("Cast", {"to": onnx.TensorProto.FLOAT8E8M0, "round_mode": mode}, [IMAGE])
       for mode in ("down", "nearest")),
 ]  # fmt: skip
@@ -101,7 +134,8 @@ def cases() -> dict[str, list[tuple[onnx.ModelProto, Arrays]]]:
     for operator, attributes, arrays in OWN:
         named = {f"x{i}": a for i, a in enumerate(arrays)}
         domain = MINE[operator]
-        results = ["y", "z"] if arrays is STEP else ["y"]
+        two = arrays is STEP or operator == "TreeEnsembleClassifier"
+        results = ["y", "z"] if two else ["y"]
         node = helper.make_node(operator, list(named), results, domain=domain, **attributes)
         inputs = {k: a.shape for k, a in named.items()}
         imports = [helper.make_opsetid(domain, 1)] if domain else []

@@ -71,6 +71,19 @@ def load_onnx(
 BLOCKED = "com.microsoft.nchwc"
 """Domain of operators on channels in blocks, as wide as a vector of the machine that wrote them."""
 
+INSTEAD = {
+    ("ZipMap", "DictVectorizer", "CastMap"): "maps are no tensors: export scores as a tensor, with "
+    "scikit-learn's exporter by to_onnx(..., options={'zipmap': False})",
+    (
+        *("StringNormalizer", "StringSplit", "StringConcat", "RegexFullMatch", "CategoryMapper"),
+        "LabelEncoder",
+    ): "text is no number: export the network behind it, with numbers as input",
+    ("ImageDecoder",): "decode images before the network, and export it with pixels as input",
+    ("RandomNormal", "RandomNormalLike", "Multinomial"): "export the network with its random "
+    "numbers as an input: what it draws would be another at each run",
+}
+"""What to do about operators that have no meaning on tensors alone."""
+
 
 class _OnnxImporter(Importer):
     def __init__(
@@ -103,7 +116,9 @@ class _OnnxImporter(Importer):
             )
         if any(node.op_type in RANDOM for node in missing):
             return ADVICE
-        return super().advice(missing)
+        kinds = {node.op_type for node in missing}
+        advice = (text for named, text in INSTEAD.items() if kinds.intersection(named))
+        return next(advice, super().advice(missing))
 
     def overrules(self, declared: ForeignValue, inferred: TensorType) -> bool:
         """Recorded shapes bind nobody. Where a runtime would tell of an output's too, a warning

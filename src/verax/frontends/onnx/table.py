@@ -18,6 +18,7 @@ from verax.frontends.onnx import (  # noqa: F401  (each enters its rows)
     table_recurrent,
     table_reduction,
     table_signal,
+    table_trees,
     table_windows,
 )
 from verax.frontends.onnx.rows import TABLE
