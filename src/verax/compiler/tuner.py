@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.compile_options import BUDGET
 from verax.base.errors import UnsupportedError
 from verax.base.settings import Settings
 from verax.compiler.driver import Executable, Specialized, reference_call
@@ -47,7 +48,6 @@ from verax.runtime.program import Program
 
 Arrays = Mapping[str, np.ndarray]
 Progress = Callable[[str, float], None]
-BUDGET = 60.0
 SEARCHED = 0.85
 """Of the budget; the rest is for proving."""
 LEAST_SHARE = 0.004
