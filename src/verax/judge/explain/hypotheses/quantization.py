@@ -15,12 +15,14 @@ from verax.judge.explain.hypotheses.base import (
     Suspect,
     edited,
     from_inputs,
+    hypotheses_of,
     with_attributes,
 )
 from verax.ops.quantized.dynamic_quantization import DynamicQuantizeGroups
 from verax.ops.quantized.quantization import DequantizeLinear, QuantizeLinear
 
 
+@hypotheses_of("QuantizeLinear")
 def quantize(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on QuantizeLinear."""
     op = suspect.op
@@ -58,6 +60,7 @@ def quantize(suspect: Suspect) -> Iterator[Hypothesis]:
         )
 
 
+@hypotheses_of("DequantizeLinear")
 def dequantize(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on DequantizeLinear."""
     op = suspect.op
@@ -79,6 +82,7 @@ def dequantize(suspect: Suspect) -> Iterator[Hypothesis]:
         )
 
 
+@hypotheses_of("DynamicQuantizeGroups")
 def quantize_dynamically(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on DynamicQuantizeGroups."""
     op = suspect.op
