@@ -1,7 +1,8 @@
 """Any Graph as an ONNX model, so that every network and every random graph runs elsewhere.
 
-Operators carry ONNX's names and attributes; what little differs is stated by the modules beside this one. The
-oldest operator set that can say everything is chosen, so that most runtimes can read the result.
+Operators carry ONNX's names and attributes; what little differs is stated by the modules
+beside this one. The oldest operator set that can say everything is chosen, so that most runtimes
+can read the result.
 """
 
 from __future__ import annotations
