@@ -9,14 +9,23 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 
 from verax.base.arrays import as_arrays
 from verax.base.errors import UsageError
 from verax.base.kept import keeping
-from verax.base.options import CHECKED_AS_USUAL, PassOptions, parted
+from verax.base.keywords import with_options
+from verax.base.options import (
+    CHECKED_AS_USUAL,
+    CheckOptions,
+    JudgingKeywords,
+    PassKeywords,
+    PassOptions,
+    changed,
+    parted,
+)
 from verax.base.reading import stamp
 from verax.base.settings import DEFAULT_LEVEL, Settings
 from verax.base.tensors import is_module, named_inputs, tensors_in
@@ -25,6 +34,7 @@ from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiling import Network, graph_of, model_of
 from verax.evaluation import evaluate as evaluate_samples
 from verax.evaluation.accuracy_drop import find_accuracy_drop
+from verax.evaluation.metric import Metric
 from verax.exchanged import Exchanged, exchanged
 from verax.frontends.model import Model
 from verax.images import ImageOptions
@@ -36,6 +46,7 @@ from verax.judge.bisect import bisect as judge_bisect
 from verax.judge.bisect import with_accuracy
 from verax.judge.locate.consecutive import in_steps
 from verax.judge.protocol import Naming, Runner
+from verax.judge.regions.network import Progress
 from verax.loading import load
 from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection
@@ -65,6 +76,8 @@ from verax.verified_conversion import Converted
 from verax.verified_conversion import convert as convert_verified
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
+ShareProgress: TypeAlias = Callable[[str, float], None]
+"""Called with what is being done, and the share done."""
 Inputs: TypeAlias = Arrays | Sequence[Arrays]
 """Of one run; or, for a network that remembers, of several consecutive ones."""
 Subject: TypeAlias = Any
@@ -183,16 +196,18 @@ def _source(subject: Resolved, model: Network | None) -> str | os.PathLike[str] 
     return file
 
 
+@with_options(PassOptions, CheckOptions)
 def check(
     model: Network,
     subject: Subject = f"verax:O{DEFAULT_LEVEL}",
     inputs: Inputs | None = None,
     *,
     other: Subject | None = None,
-    passes: Sequence[str] | None = None,
-    disable: Sequence[str] = (),
-    inject: Sequence[str] = (),
-    **options: Any,
+    sizes: Mapping[str, int] | None = None,
+    pixels: Mapping[str, Pixels] | None = None,
+    progress: Progress | None = None,
+    options: CheckOptions = CHECKED_AS_USUAL,
+    **keywords: Unpack[JudgingKeywords],
 ) -> Verdict:
     """Judge what `subject` makes of `model`, value by value, against the float64 meaning.
 
@@ -202,20 +217,30 @@ def check(
     name, drawn (seeded) when not given; a list of them for consecutive runs of a model that
     remembers, which is judged over two runs or more; of a
     torch.nn.Module as `load` takes them. other: a second subject; the verdict's comparisons say
-    which of the two is nearer to the float64 meaning, by names that differ. passes,
-    disable, inject: of the subject's optimisations, as for `bisect`. options: those of
-    `verax.judge.check`.
+    which of the two is nearer to the float64 meaning, by names that differ. sizes, pixels: of
+    inputs that are drawn, by symbol and by input; the latter by default as the file says. progress:
+    called with (nodes judged, nodes in all, what is judged). options: how it is judged; keywords:
+    its fields, which come before it, and those of `PassOptions` for the subject's optimizations.
+    Raises what `verax.judge.check` raises.
     """
     given = inputs
     network, inputs = with_examples(model, inputs)
-    options.setdefault("pixels", _pixels_of(network))
-    chosen = PassOptions.of(passes, disable, inject)
-    runner = with_passes(_taking(given, subject_of(subject, network), network), chosen)
+    passes, judging_keywords = parted(PassOptions(), keywords)
+    runner = with_passes(_taking(given, subject_of(subject, network), network), passes)
     graph = graph_of(network)
     second = None if other is None else _taking(given, subject_of(other, network), network)
     if second is not None:
         name_apart(runner, second, (subject, other))
-    return judge_check(graph, runner, _of_runs(graph, inputs), other=second, **options)
+    return judge_check(
+        graph,
+        runner,
+        _of_runs(graph, inputs),
+        other=second,
+        sizes=sizes,
+        pixels=_pixels_of(network) if pixels is None else pixels,
+        progress=progress,
+        options=changed(options, judging_keywords),
+    )
 
 
 def name_apart(first: Runner, second: Runner, subjects: tuple[Subject, Subject]) -> None:
@@ -271,30 +296,59 @@ def _pixels_of(model: Network) -> dict[str, Pixels]:
 
 
 def align(
-    first: Network, second: Network, inputs: Arrays | None = None, **options: Any
+    first: Network,
+    second: Network,
+    inputs: Arrays | None = None,
+    *,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    names: tuple[str, str] = ("first", "second"),
+    timeout: float | None = None,
+    progress: ShareProgress | None = None,
 ) -> Alignment:
     """Whether two networks are one function, whatever their names and layouts; if not, where they
     part and by what.
 
-    inputs: by the first network's names; drawn (seeded) when not given. options: those of
-    `verax.judge.align.networks.align`.
+    inputs: by the first network's names; drawn (seeded) when not given. Other arguments and errors
+    are those of `verax.judge.align.networks.align`.
     """
     graph = graph_of(first)
-    return judge_align(graph, graph_of(second), _given(graph, inputs), **options)
+    return judge_align(
+        graph,
+        graph_of(second),
+        _given(graph, inputs),
+        seed=seed,
+        sizes=sizes,
+        names=names,
+        timeout=timeout,
+        progress=progress,
+    )
 
 
-def convert(model: Network, path: str | os.PathLike[str], **options: Any) -> Converted:
+def convert(
+    model: Network,
+    path: str | os.PathLike[str],
+    *,
+    opset: int | None = None,
+    verify: bool = True,
+    inputs: Arrays | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Converted:
     """Write a model of any format as ONNX, run the file with ONNX Runtime and judge the result.
 
-    The verdict is stored in the file, too. options: those of
-    `verax.verified_conversion.convert` (opset, verify, inputs, seed). Raises what it raises.
+    The verdict is stored in the file, too. Arguments and errors are those of
+    `verax.verified_conversion.convert`.
     """
     loaded = model if isinstance(model, Model) else load(model)
     if isinstance(loaded, SavedExecutable):
         raise UsageError("a compiled program cannot be turned back into a model", place=str(model))
-    return convert_verified(loaded, path, **options)
+    return convert_verified(
+        loaded, path, opset=opset, verify=verify, inputs=inputs, seed=seed, progress=progress
+    )
 
 
+@with_options(PassOptions)
 @keeping()
 def evaluate(
     model: Network,
@@ -305,28 +359,52 @@ def evaluate(
     opt_level: int | None = None,
     threads: int = 0,
     timeout: float | None = None,
-    passes: Sequence[str] | None = None,
-    disable: Sequence[str] = (),
-    inject: Sequence[str] = (),
-    **options: Any,
+    output: str | None = None,
+    classes: Sequence[str] | str | os.PathLike[str] = (),
+    arrays: tuple[str, str] | None = None,
+    image: ImageOptions | None = None,
+    pixels: Mapping[str, Pixels] | None = None,
+    metric: Metric | str | None = None,
+    batch: int = 0,
+    workers: int = 0,
+    resume: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    progress: ShareProgress | None = None,
+    **keywords: Unpack[PassKeywords],
 ) -> EvaluationRecord:
     """How often a model, compiled by Verax, is right on labelled samples; with `against`, on which
     of them another implementation chooses differently, and whether rounding explains it.
 
     data: a folder of images, an .npz file, an array [n, ...] or arrays by name. labels: a file, or
     an array [n] of class numbers or names; what the data state if not given. against: a subject as
-    `check` takes it. opt_level, threads, passes, disable, inject: of the compiled model, as for
-    `bisect`. timeout: seconds for one run of `against`. options, and what is raised: those of
-    `verax.evaluation.evaluate.evaluate`.
+    `check` takes it. opt_level, threads: of the compiled model. timeout: seconds for one run of
+    `against`. Other arguments, and what is raised: those of `verax.evaluation.evaluate.evaluate`;
+    keywords: fields of `PassOptions`, of the compiled model.
     """
     network = model_of(model)
     plain = Settings()
     level = DEFAULT_LEVEL if opt_level is None else opt_level
     own = VeraxRunner(dataclasses.replace(plain, opt_level=level, threads=threads))
-    own = own.with_passes(PassOptions.of(passes, disable, inject))
+    own = own.with_passes(changed(PassOptions(), keywords))
     subject = None if against is None else _network_or_subject(against, network, threads, timeout)
-    options.setdefault("pixels", _pixels_of(network))
-    return evaluate_samples(graph_of(network), own, data, labels, against=subject, **options)
+    return evaluate_samples(
+        graph_of(network),
+        own,
+        data,
+        labels,
+        against=subject,
+        output=output,
+        classes=classes,
+        arrays=arrays,
+        image=image,
+        pixels=_pixels_of(network) if pixels is None else pixels,
+        metric=metric,
+        batch=batch,
+        workers=workers,
+        resume=resume,
+        seed=seed,
+        progress=progress,
+    )
 
 
 def _network_or_subject(
@@ -339,6 +417,7 @@ def _network_or_subject(
     return subject_of(resolved, model, threads, timeout)
 
 
+@with_options(PassOptions, CheckOptions)
 @keeping()
 def bisect(
     model: Network,
@@ -347,35 +426,35 @@ def bisect(
     *,
     repro: str | os.PathLike[str] | None = None,
     force: bool = False,
-    passes: Sequence[str] | None = None,
-    disable: Sequence[str] = (),
-    inject: Sequence[str] = (),
     images: Any = None,
     labels: Any = None,
     image: ImageOptions | None = None,
-    **options: Any,
+    sizes: Mapping[str, int] | None = None,
+    pixels: Mapping[str, Pixels] | None = None,
+    progress: Progress | None = None,
+    options: CheckOptions = CHECKED_AS_USUAL,
+    **keywords: Unpack[JudgingKeywords],
 ) -> Bisection:
     """Judge as `check` does, then name the guilty nodes, what they computed instead, and the
-    optimisation that brought it.
+    optimization that brought it.
 
     repro: an empty folder for minimal cases, one for each guilty node; force: write into it though
-    it is not empty. passes: names of the only passes and decisions that the subject makes, None
-    for all; disable: those that it does not; inject: files that define further ones, which are
-    Python code that is run (docs/extend/pass.md). images, labels: labelled samples as `evaluate`
-    takes them: the step at which the accuracy falls is searched as well, and the inputs judged are
-    samples that become wrong. image: how pictures become inputs. Other options: those of
-    `verax.judge.bisect.bisect`.
+    it is not empty. images, labels: labelled samples as `evaluate` takes them: the step at which
+    the accuracy falls is searched as well, and the inputs judged are samples that become wrong.
+    image: how pictures become inputs. Other arguments and errors are those of `check`; its
+    `timeout` is for the verdict, the searches after that have no limit.
     """
     given = inputs
     network, inputs = with_examples(model, inputs)
     graph = graph_of(network)
     runner = _taking(given, subject_of(subject, network), network)
     inputs = _of_runs(graph, inputs)
-    runner = with_passes(runner, PassOptions.of(passes, disable, inject))
-    judging, options = parted(options.pop("options", CHECKED_AS_USUAL), options)
+    passes, judging_keywords = parted(PassOptions(), keywords)
+    runner = with_passes(runner, passes)
+    judging = changed(options, judging_keywords)
     graph, runner, inputs = in_steps(graph, runner, inputs, judging.steps)
     judging = dataclasses.replace(judging, steps=None)  # unrolled already
-    said = options.setdefault("pixels", _pixels_of(network))
+    pixels = _pixels_of(network) if pixels is None else pixels
     fall = None
     if images is not None:
         if inputs is not None:
@@ -383,17 +462,16 @@ def bisect(
                 "samples give the inputs, and inputs are given as well",
                 next_step="leave one of them out",
             )
-        show = options.get("progress")
         fall = find_accuracy_drop(
-            graph, runner, images, labels, image=image, pixels=said, progress=show
+            graph, runner, images, labels, image=image, pixels=pixels, progress=progress
         )
         inputs = fall.inputs
     folder = None if repro is None else prepare(repro, force=force)
-    found = judge_bisect(graph, runner, inputs, options=judging, **options)
+    found = judge_bisect(
+        graph, runner, inputs, sizes=sizes, pixels=pixels, progress=progress, options=judging
+    )
     if fall is not None:
         found = with_accuracy(found, fall.search, fall.names)
     if folder is None:
         return found.record
-    return write_cases(
-        graph, runner, found, folder, options=judging, progress=options.get("progress")
-    )
+    return write_cases(graph, runner, found, folder, options=judging, progress=progress)

@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 
+from verax.base.compile_options import COMPILED_AS_USUAL, CompilationKeywords, CompilationOptions
 from verax.base.errors import UsageError
-from verax.base.memory import parse_bytes
-from verax.base.settings import DEFAULT_LEVEL, Settings
+from verax.base.keywords import with_options
+from verax.base.options import changed
 from verax.base.tensors import is_tensor, placed
 from verax.compiler.artifacts.cache import default_cache
 from verax.compiler.artifacts.default_history import tuned_schedules
@@ -24,7 +25,6 @@ from verax.compiler.pipeline.recipe import follow, require_same
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.loading import load
-from verax.records.recipe import Recipe
 
 Network: TypeAlias = Any
 """A `Model`, a `Graph`, a path, or an object that `load` reads."""
@@ -38,10 +38,12 @@ CERTIFIED, TENSORS = "verax.certified", "verax.runners.torch_calls"
 class Compiled(Executable):
     """A compiled network: `run({"x": x})`, `exe(x)`, `plan`, `save("net.vx")`.
 
-    program: the PyTorch program that it was made from, if it was one.
+    program: the PyTorch program that it was made from, if it was one. options: of `compile`; a
+    file that it is saved to holds them.
     """
 
     program: Any = None
+    options: CompilationOptions = COMPILED_AS_USUAL
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         """`run` with inputs by position and by name; one array, or a tuple of several outputs.
@@ -72,7 +74,7 @@ class Compiled(Executable):
         Raises `InputError` when shapes are symbolic and nothing was run yet, `UsageError` when
         the file cannot be written or there is no such key.
         """
-        save(self, path, sign)
+        save(self, path, sign, self.options)
 
 
 def model_of(network: Network, inputs: Any = None) -> Model | Graph:
@@ -96,75 +98,42 @@ def graph_of(network: Network, inputs: Any = None) -> Graph:
     return found.graph if isinstance(found, Model) else found
 
 
+@with_options(CompilationOptions)
 def compile(
     model: Network,
     inputs: Any = None,
     *,
-    opt_level: int | None = None,
-    threads: int | None = None,
-    target: str = "host",
-    disable: Sequence[str] = (),
-    require: Sequence[str] = (),
-    allow: Sequence[str] = (),
-    checked: bool = False,
-    memory: int | str = 0,
-    require_native: bool = False,
-    recipe: Recipe | str | os.PathLike[str] | None = None,
-    certify: bool = False,
     samples: Arrays | Sequence[Arrays] | None = None,
-    draws: int = 1,
-    seed: int = 0,
     progress: Progress | None = None,
-    cache: bool = True,
-    tuned: bool | str | os.PathLike[str] = True,
+    options: CompilationOptions = COMPILED_AS_USUAL,
+    **keywords: Unpack[CompilationKeywords],
 ) -> Compiled:
     """Compile a model to native code: at once for fixed shapes, at the first run for open ones.
 
     model: a `Model`, a graph, or whatever `load` reads. inputs: what a `torch.nn.Module` is
-    exported with, as `load` takes them.
-    opt_level: 0 (every node by itself), 1 (fused; the same bits), 2 (scales folded into weights:
-    within rounding) or 3 (fast algorithms: approximate), which is the default. All give the
-    same bits on every machine. threads: None for as many as this process has cores, fewer under a
-    CPU quota or OMP_NUM_THREADS. disable, require: names of passes. allow: ("bf16",) lets O3 round
-    the factors of products to bfloat16; the certificate says what it costs. checked: verify the
-    graph around every pass. memory: bytes, or "8G", that one value and the program's buffers may
-    take; 0 for VERAX_MEMORY or most of what is free. Raises `InputError` before it would take more.
-    require_native: raise `UnsupportedError` for a node that would run on the reference, in Python.
-    recipe: of an earlier program of the same model (`exe.recipe`, its JSON file, or a .vx file):
-    the same bits, or `CompileError`. It says level and passes itself: `UsageError` with both.
-    certify: judge the program against float64 before it is handed over; layers whose approximation
-    does not stand go back to direct summation. `exe.certificate` says what was found, and whether
-    it holds. samples: inputs for that, one set or several; by default `draws` sets are drawn from
-    `seed`. cache: keep program and certificate on disk, and take them from there if they were made
-    before; `verax.compiler.artifacts.cache` says where and when. tuned: take the schedules that
-    `tune` found for exactly these kernels on this machine, from the history beside the kept
-    programs or from a file; False for none. They change no bit, and `exe.plan` says which were
-    found.
+    exported with, as `load` takes them. samples: inputs for a certificate, one set or several; by
+    default some are drawn. `exe.certificate` says what was found, and whether it holds. progress:
+    of judging. options: how it is compiled; keywords: fields of it, which come before `options`.
+
+    Raises `InputError` before it would take more memory than it may, `UnsupportedError` for what
+    `require_native` refuses, `CompileError` where a recipe cannot be followed, and `UsageError` for
+    a recipe beside a level or passes.
     """
-    if recipe is not None and (opt_level is not None or disable or require or allow):
+    options = changed(options, keywords)
+    if options.recipe is not None and options.selects_passes:
         raise UsageError(
             "a recipe says itself which passes run",
             next_step="leave opt_level, disable, require and allow out",
         )
-    most = parse_bytes(memory) if isinstance(memory, str) else memory
-    settings = Settings(
-        DEFAULT_LEVEL if opt_level is None else opt_level,
-        threads or 0,
-        target,
-        tuple(disable),
-        tuple(require),
-        checked,
-        memory=most,
-        require_native=require_native,
-        allow=(allow,) if isinstance(allow, str) else tuple(dict.fromkeys(allow)),
-    )
-    network, followed = model_of(model, inputs), read_recipe(recipe)
+    settings = options.settings
+    network, followed = model_of(model, inputs), read_recipe(options.recipe)
     graph = graph_of(network)
     program = network.program if isinstance(network, Model) else None
-    kept, found = default_cache() if cache else None, tuned_schedules(tuned, settings)
-    if not certify:
+    kept = default_cache() if options.cache else None
+    found = tuned_schedules(options.history or options.tuned if options.tuned else False, settings)
+    if not options.certify:
         exe = compile_as(Compiled, graph, settings, followed, kept, found)
-        exe.program = program
+        exe.program, exe.options = program, options
         return exe
     settings = settings if followed is None else follow(followed, settings)
     pixels = network.pixels if isinstance(network, Model) else None
@@ -173,8 +142,8 @@ def compile(
         graph,
         settings,
         samples=samples,
-        draws=draws,
-        seed=seed,
+        draws=options.draws,
+        seed=options.seed,
         pixels=pixels,
         progress=progress,
         cache=kept,
@@ -182,5 +151,5 @@ def compile(
     if followed is not None:
         require_same(followed, exe.recipe)  # a layer that went back is another recipe
     exe.certificate = certificate
-    exe.program = program
+    exe.program, exe.options = program, options
     return exe

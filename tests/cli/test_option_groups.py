@@ -6,24 +6,32 @@ import ast
 import dataclasses
 import inspect
 import json
+import re
+import types
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 
 import verax
-from verax.base import options
+from verax.base import compile_options, options
+from verax.base.compile_options import BenchOptions, CompilationOptions, TuneOptions
 from verax.base.errors import UsageError
 from verax.base.options import CheckOptions, PassOptions, flags_of
+from verax.base.settings import DEFAULT_LEVEL, Settings
 from verax.cli.app import COMMANDS
 from verax.cli.judging import GROUPS, Request
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
+from verax.judge.agreement import agree
 from verax.judge.bisect import bisect
 from verax.judge.check import check
 from verax.ops.pointwise.activation import Relu
+from verax.records.benchmark import Benchmark
+from verax.records.tuning import TuningRecord
 from verax.runners.arrays import ArraysRunner
 from verax.runners.own import ReferenceRunner
 
@@ -39,6 +47,31 @@ OLD = (
     '"subject": "verax:O1", "threads": 2, "timeout": 9.0, "watch": true, "winograd": false}'
 )
 """Options as records held them before there were groups."""
+
+
+GROUP_TYPES = [
+    one
+    for room in (options, compile_options)
+    for one in vars(room).values()
+    if dataclasses.is_dataclass(one) and isinstance(one, type) and flags_of(one)
+]
+KEYWORDS = {
+    CheckOptions: options.CheckKeywords,
+    PassOptions: options.PassKeywords,
+    CompilationOptions: compile_options.CompilationKeywords,
+    TuneOptions: compile_options.TuneKeywords,
+}
+TAKING: dict[Callable[..., object], tuple[type, ...]] = {
+    verax.check: (PassOptions, CheckOptions),
+    verax.bisect: (PassOptions, CheckOptions),
+    verax.evaluate: (PassOptions,),
+    verax.compile: (CompilationOptions,),
+    verax.tune: (TuneOptions,),
+    check: (CheckOptions,),
+    bisect: (CheckOptions,),
+    agree: (CheckOptions,),
+}
+"""Functions of Python, with the groups whose fields they take by name."""
 
 
 def relu() -> Graph:
@@ -76,10 +109,9 @@ def test_every_option_of_a_request_has_one_name() -> None:
 def test_an_option_is_declared_in_one_file() -> None:
     """No command names an option of a group that it takes whole, neither where it is declared nor
     where it is done."""
-    groups = [g for g in vars(options).values() if dataclasses.is_dataclass(g)]
     for command in COMMANDS:
         perform = import_module(f"verax.cli.work.{command}").perform
-        taken = [kind for kind in get_type_hints(perform).values() if kind in groups]
+        taken = [kind for kind in get_type_hints(perform).values() if kind in GROUP_TYPES]
         flags = {name for group in taken for name in flags_of(group)}
         for place in (f"cli/{command}.py", f"cli/work/{command}.py"):
             tree = ast.parse((SOURCE / place).read_text())
@@ -90,6 +122,84 @@ def test_an_option_is_declared_in_one_file() -> None:
                 for arg in (*node.args.args, *node.args.kwonlyargs)
             }
             assert not declared & flags, place
+
+
+@pytest.mark.parametrize("group", KEYWORDS, ids=lambda group: group.__name__)
+def test_keywords_are_the_fields_of_their_group(group: type) -> None:
+    """What a type checker accepts by name is what the group holds, and lists for tuples."""
+    declared, accepted = get_type_hints(group), get_type_hints(KEYWORDS[group])
+    assert list(declared) == list(accepted)
+    for name, hint in declared.items():
+        kinds = {Sequence[str] if kind == tuple[str, ...] else kind for kind in members(hint)}
+        assert kinds <= members(accepted[name]), name
+
+
+def members(hint: object) -> set[object]:
+    return set(get_args(hint)) if isinstance(hint, types.UnionType) else {hint}
+
+
+@pytest.mark.parametrize("function", TAKING, ids=lambda f: f"{f.__module__}.{f.__name__}")
+def test_help_lists_and_describes_every_keyword(function: Callable[..., object]) -> None:
+    parameters, text = inspect.signature(function).parameters, inspect.getdoc(function) or ""
+    assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for group in TAKING[function]:
+        for field in dataclasses.fields(group):
+            assert parameters[field.name].kind is inspect.Parameter.KEYWORD_ONLY
+            assert parameters[field.name].default == field.default
+            assert re.search(rf"\b{field.name}\b[^.]*:", text), field.name
+    hints = get_type_hints(function)  # what type checkers see is the same set of names
+    accepted = set(get_type_hints(get_args(hints["keywords"])[0]))
+    assert accepted == {f.name for group in TAKING[function] for f in dataclasses.fields(group)}
+
+
+def test_no_function_of_the_interface_hides_its_keywords() -> None:
+    for name in verax.__all__:
+        value = getattr(verax, name)
+        if inspect.isfunction(value):
+            kinds = [p.kind for p in inspect.signature(value).parameters.values()]
+            assert inspect.Parameter.VAR_KEYWORD not in kinds or name in FORMAT_DEPENDENT, name
+
+
+FORMAT_DEPENDENT = ("load",)
+"""Functions whose further keywords are those of a file's reader."""
+
+
+def test_settings_take_every_field_that_they_share_with_the_options() -> None:
+    asked = CompilationOptions(
+        opt_level=2, threads=3, target="avx2", disable=["fold_scales"], checked=True, memory="2G"
+    )
+    assert asked.settings == Settings(2, 3, "avx2", ("fold_scales",), checked=True, memory=2 << 30)
+    assert CompilationOptions().settings == Settings(DEFAULT_LEVEL)
+
+
+def test_a_program_carries_the_options_that_it_was_compiled_with(tmp_path: Path) -> None:
+    exe = verax.compile(relu(), opt_level=1, disable=["fold_scales"], cache=False, seed=5)
+    exe.save(tmp_path / "relu.vx")
+    loaded = verax.load(tmp_path / "relu.vx")
+    fields = {f.name for f in dataclasses.fields(CompilationOptions)}
+    assert loaded.options.keys() == fields - {"recipe", "history"}
+    assert (loaded.options["opt_level"], loaded.options["disable"]) == (1, ["fold_scales"])
+    assert (loaded.options["cache"], loaded.options["seed"]) == (False, 5)
+
+
+def test_records_of_tuning_and_timing_carry_their_options() -> None:
+    plain = {"model": "net", "opt_level": 1, "threads": 2, "kernels": [], "before": [2.0]}
+    plain |= {"after": [1.0], "ratio": 0.5, "noise": 0.1, "kept": True, "equal_bits": True}
+    plain |= {"seconds": 3.0, "budget": 5.0, "history": "h", "faults": [], "host": {}}
+    text = json.dumps({"schema": "verax.tuning-record/1", **plain, "environment": {}})
+    before = TuningRecord.from_json(text)
+    assert before.options is None
+    tuned = dataclasses.replace(before, options=TuneOptions(time_budget=5.0, trials=7))
+    assert TuningRecord.from_json(tuned.to_json()) == tuned
+    timed = Benchmark("net", {}, (), options=BenchOptions(against="mnn", shape=("n=3",)))
+    assert Benchmark.from_json(timed.to_json()) == timed
+    old = json.loads(dataclasses.replace(timed, options=None).to_json())
+    del old["options"]
+    assert Benchmark.from_json(json.dumps({**old, "schema": "verax.benchmark/2"})).options is None
+
+
+def test_a_file_of_tuned_schedules_is_the_history() -> None:
+    assert CompilationOptions(tuned="a.jsonl") == CompilationOptions(history="a.jsonl")  # type: ignore[arg-type]
 
 
 def test_python_takes_a_group_or_its_options() -> None:

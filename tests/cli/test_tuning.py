@@ -58,8 +58,8 @@ def _refuse(self: search._Search, schedule: object) -> bool:
     ("arguments", "said"),
     [
         ((), "VERAX_CACHE is off"),
-        (("--history", "H", "--time-budget", "0"), "time budget"),
-        (("--history", "H", "--time-budget", "nan"), "time budget"),
+        (("--history", "H", "--time-budget", "0"), "the option time_budget"),
+        (("--history", "H", "--time-budget", "nan"), "the option time_budget"),
         (("--history", "MODEL"), "another file"),
         (("--history", "MODEL/h"), "cannot be"),
     ],

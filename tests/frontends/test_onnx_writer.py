@@ -12,37 +12,16 @@ from written_cases import expected, graph_of, is_refused, is_right
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.export.onnx import to_onnx, write_onnx
+from verax.export.onnx.emission import SPECIAL
 from verax.frontends.onnx import load_onnx
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.onnx_backend import run_reference
 
-WRITTEN_OTHERWISE = {
-    "Bfloat16Factor",
-    *("StrassenConv", "StrassenMatMul"),
-    "WinogradConv",  # ONNX leaves the algorithm to whoever runs it
-    *("EyeLike", "Softmax", "LogSoftmax", "Hardmax", "GroupNormalization", "Dropout"),
-    *("AveragePoolInteger", "ConvTransposeInteger", "ConvInteger", "Requantize", "SoftmaxInteger"),
-    "LookupTable",
-    *("QuantizeLinear", "DynamicQuantizeGroups", "L2NormalizeInteger", "ResizeInteger"),
-    *("WeightedSumInteger", "FloorDiv", "Atan2", "Hypot", "Expm1", "Log1p", "ErfInv"),
-    *("MultiBoxDetection", "BoxNMS", "RNN", "GRU", "LSTM"),
-    *(
-        "Clip",
-        "Max",
-        "Min",
-        "ReduceMax",
-        "ReduceMin",
-        "OneHot",
-        "Pad",
-        "MaxPool",
-        "AveragePool",
-        "LpPool",
-    ),
-    *("Mod", "Rsqrt", "Where", "Conv", "SpaceToDepth", "LpNormalization", "Attention"),
-    *("If", "Loop"),  # values of bodies have other names
-}
+COMES_BACK = {"Cast", "ConstantOfShape", "GatherND", "MeanVarianceNormalization", "Resize", "Split"}
+"""Operators whose own spelling is read as the same node."""
+WRITTEN_OTHERWISE = {"EyeLike", "Dropout", *SPECIAL} - COMES_BACK
 """Operators with forms that are written as several nodes, or without inputs that do not matter."""
 
 

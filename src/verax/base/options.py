@@ -11,7 +11,7 @@ import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from verax.base.errors import UsageError
 
@@ -50,6 +50,12 @@ def option(default: Any, text: str, panel: str, *names: str, **details: Any) -> 
     return dataclasses.field(default=default, metadata={FLAG: Flag(text, panel, names, **details)})
 
 
+def same_option(group: type, field: str) -> Any:
+    """A field with the flag and the default of a field of another group."""
+    declared = next(f for f in dataclasses.fields(group) if f.name == field)
+    return dataclasses.field(default=declared.default, metadata=dict(declared.metadata))
+
+
 def flags_of(group: type | object) -> dict[str, Flag]:
     """The flags of a group by the name of the field."""
     fields: Sequence[Any] = dataclasses.fields(group)  # type: ignore[arg-type]
@@ -83,7 +89,13 @@ def parted(group: G, keywords: Mapping[str, Any]) -> tuple[G, dict[str, Any]]:
     return changed(group, own), {k: v for k, v in keywords.items() if k not in names}
 
 
-def _require(sound: bool, name: str, value: Any, expected: str) -> None:
+def as_texts(values: Sequence[str]) -> tuple[str, ...]:
+    """Texts of a caller as a group holds them; one text stands for one value."""
+    return (values,) if isinstance(values, str) else tuple(map(str, values))
+
+
+def require_sound(sound: bool, name: str, value: Any, expected: str) -> None:
+    """Raise `UsageError` unless `sound`: the option's value is not what is expected of it."""
     if not sound:
         flag = f"--{name.replace('_', '-')}"
         raise UsageError(f"the option {name} ({flag}) is {value}", next_step=f"give {expected}")
@@ -159,13 +171,30 @@ class CheckOptions:
         if isinstance(self.allow, str):
             object.__setattr__(self, "allow", (self.allow,))
         power, seconds, seed = self.require_power, self.timeout, self.seed
-        _require(0 <= seed <= LARGEST_SEED, "seed", seed, "a whole number of 64 bits, 0 or more")
-        _require(power is None or power >= 0, "require_power", power, "0 or more")
-        _require(seconds is None or seconds > 0, "timeout", seconds, "seconds, above 0")
-        _require(self.steps is None or self.steps >= 1, "steps", self.steps, "1 or more")
+        require_sound(
+            0 <= seed <= LARGEST_SEED, "seed", seed, "a whole number of 64 bits, 0 or more"
+        )
+        require_sound(power is None or power >= 0, "require_power", power, "0 or more")
+        require_sound(seconds is None or seconds > 0, "timeout", seconds, "seconds, above 0")
+        require_sound(self.steps is None or self.steps >= 1, "steps", self.steps, "1 or more")
 
 
 CHECKED_AS_USUAL = CheckOptions()
+
+
+class CheckKeywords(TypedDict, total=False):
+    """The fields of `CheckOptions` as keyword arguments."""
+
+    watch: bool
+    winograd: bool
+    explain: bool
+    twice: bool
+    require_power: float | None
+    allow: str | Sequence[str]
+    timeout: float | None
+    steps: int | None
+    memory: str | int | None
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -196,17 +225,22 @@ class PassOptions:
         files=True,
     )
 
-    @staticmethod
-    def of(
-        passes: Sequence[str] | None, disable: Sequence[str], inject: Sequence[str]
-    ) -> PassOptions:
-        """As given by a caller; one text stands for one name."""
-        names = None if passes is None else _texts(passes)
-        return PassOptions(names, _texts(disable), _texts(inject))
+    def __post_init__(self) -> None:
+        for name in ("passes", "disable", "inject"):
+            values = getattr(self, name)
+            object.__setattr__(self, name, None if values is None else as_texts(values))
 
 
-def _texts(values: Sequence[str]) -> tuple[str, ...]:
-    return (values,) if isinstance(values, str) else tuple(map(str, values))
+class PassKeywords(TypedDict, total=False):
+    """The fields of `PassOptions` as keyword arguments."""
+
+    passes: str | Sequence[str] | None
+    disable: str | Sequence[str]
+    inject: str | Sequence[str]
+
+
+class JudgingKeywords(CheckKeywords, PassKeywords, total=False):
+    """How a subject is judged, and with which of its optimizations."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.compile_options import TURN_TIMEOUT
 from verax.base.cores import available_cores
 from verax.base.files import scratch_folder
 from verax.base.processes import Ended, Guarded, SubjectError
@@ -36,8 +37,6 @@ so beside whoever is next."""
 SETTLED, NEAR = 1.02, 1.3
 """Times as long as the fastest that the fastest call of a second turn may take; and how far behind
 the fastest of as many threads an engine may be for its figure to matter."""
-TIMEOUT = 300.0
-"""Seconds that an engine may take to get ready, or for a turn."""
 LONGEST_WATCH = 1e6
 """Seconds; for whoever may take longer, nobody looks where it stands."""
 HELD_TO_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
@@ -162,7 +161,7 @@ def race(
     seconds: float = 0.3,
     calls: int = 3,
     seed: int = 0,
-    timeout: float = TIMEOUT,
+    timeout: float = TURN_TIMEOUT,
     patience: float = math.inf,
     behind: float = math.inf,
     further: int = 0,

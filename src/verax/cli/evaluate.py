@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from verax.base.options import ModelOptions, PassOptions, PhotoOptions
-from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.late import done_in
 from verax.cli.options import (
     Json,
@@ -85,7 +84,7 @@ def command(
             help="Note here what is done; the same command goes on where it was ended.",
         ),
     ] = None,
-    opt_level: Level = DEFAULT_LEVEL,
+    opt_level: Level = None,
     threads: Threads = 0,
     timeout: Timeout = None,
     seed: Seed = 0,

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
+from verax.base.compile_options import CompilationOptions
 from verax.base.options import (
-    COMPILING,
     RESULT,
     RUNNING,
     CheckOptions,
@@ -29,16 +29,7 @@ Json = Annotated[
         "--json", metavar="FILE", help="Write the result as JSON, too.", rich_help_panel=RESULT
     ),
 ]
-_LEVEL = typer.Option(
-    "-O",
-    "--opt-level",
-    help="0: every node by itself. 1: fused, same bits. 2: scales folded, within rounding. "
-    "3: Winograd's and Strassen's algorithms, approximate. By default 3.",
-    show_default=False,
-    rich_help_panel=COMPILING,
-)
-Level = Annotated[int, _LEVEL]
-OpenLevel = Annotated[int | None, _LEVEL]
+Level = Annotated[int | None, typer_option(CompilationOptions, "opt_level")]
 Threads = Annotated[
     int,
     typer.Option(

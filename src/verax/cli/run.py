@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 
 from verax.base.options import InputOptions, ModelOptions, PhotoOptions
-from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.late import done_in
 from verax.cli.options import (
     Disable,
@@ -30,7 +29,7 @@ def command(
     to: Annotated[
         Path | None, typer.Option("--output", "-o", help="An .npz file for the outputs.")
     ] = None,
-    opt_level: Level = DEFAULT_LEVEL,
+    opt_level: Level = None,
     disable: Disable = None,
     threads: Threads = 0,
     trust_key: Annotated[

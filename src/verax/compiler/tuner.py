@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.compile_options import BUDGET
 from verax.base.errors import UnsupportedError
 from verax.base.settings import Settings
 from verax.compiler.compile import compile as compile_graph
@@ -48,7 +49,6 @@ from verax.runtime.program import Program
 
 Arrays = Mapping[str, np.ndarray]
 Progress = Callable[[str, float], None]
-BUDGET = 60.0
 SEARCHED = 0.85
 """Of the budget; the rest is for proving."""
 LEAST_SHARE = 0.004

@@ -137,6 +137,10 @@ class Operator:
     takes_narrow: ClassVar[bool] = False  # also types that are stored but not computed in
     through_float32: ClassVar[bool] = True  # float16, bfloat16: as float32 promises, rounded once
     no_kernel: ClassVar[str] = ""  # why it never runs natively, but by its meaning, in Python
+    jumps: ClassVar[bool] = False  # between some neighboring inputs: a derivative says nothing
+    is_flat: ClassVar[bool] = False  # its result depends on no number that it reads
+    no_derivative: ClassVar[str] = ""  # why there is no rule that hands sensitivities back
+    no_hypotheses: ClassVar[str] = ""  # why no family lists the ways in which it goes wrong
     gains: ClassVar[tuple[Gain, ...]] = ()  # of each input; the last one is that of all behind it
 
     @property

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
 from verax.base.errors import InputError, UsageError
 from verax.base.kept import keeping
-from verax.base.options import CHECKED_AS_USUAL, CheckOptions, changed
+from verax.base.keywords import with_options
+from verax.base.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
 from verax.ir.graph import Graph, specialise
 from verax.judge.check import check
 from verax.judge.protocol import Runner
@@ -38,6 +39,7 @@ MEASURED = 12
 """Disagreements whose margin is measured by sampling; further ones borrow the largest sigma."""
 
 
+@with_options(CheckOptions)
 @keeping()
 def agree(
     graph: Graph,
@@ -47,7 +49,7 @@ def agree(
     output: str | None = None,
     progress: Progress | None = None,
     options: CheckOptions = CHECKED_AS_USUAL,
-    **keywords: Any,
+    **keywords: Unpack[CheckKeywords],
 ) -> Agreement:
     """Compare a subject's choices with the float64 meaning's over images.
 

@@ -11,12 +11,13 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.base.options import CHECKED_AS_USUAL, CheckOptions, changed
+from verax.base.keywords import with_options
+from verax.base.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, specialise
 from verax.ir.pixels import Pixels
@@ -45,6 +46,7 @@ class BisectionResult:
     inputs: Arrays
 
 
+@with_options(CheckOptions)
 def bisect(
     graph: Graph,
     subject: Runner,
@@ -54,7 +56,7 @@ def bisect(
     pixels: Mapping[str, Pixels] | None = None,
     progress: Progress | None = None,
     options: CheckOptions = CHECKED_AS_USUAL,
-    **keywords: Any,
+    **keywords: Unpack[CheckKeywords],
 ) -> BisectionResult:
     """Judge `subject` as `check` does, then find the cause of each mistake and its optimization.
 

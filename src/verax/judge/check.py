@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
 from verax.base.deadline import OutOfTime, clock, clocked, require_time
 from verax.base.errors import VeraxError
 from verax.base.kept import keeping
-from verax.base.options import CHECKED_AS_USUAL, CheckOptions, changed
+from verax.base.keywords import with_options
+from verax.base.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
 from verax.ir.graph import Graph, same_bits
 from verax.ir.pixels import Pixels
 from verax.judge.decide.local import plain, worst_elements
@@ -103,6 +104,7 @@ class ExplainedBlame:
     notes: tuple[str, ...] = ()
 
 
+@with_options(CheckOptions)
 def check(
     graph: Graph,
     subject: Runner,
@@ -113,7 +115,7 @@ def check(
     pixels: Mapping[str, Pixels] | None = None,
     progress: Progress | None = None,
     options: CheckOptions = CHECKED_AS_USUAL,
-    **keywords: Any,
+    **keywords: Unpack[CheckKeywords],
 ) -> Verdict:
     """Judge what `subject` makes of `graph` on `inputs`.
 

@@ -6,10 +6,13 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.base.compile_options import BenchOptions
 from verax.base.printing import Reported, first_few
 from verax.records.codec import read_json, write_json
 
-SCHEMA = "verax.benchmark/2"
+SCHEMA = "verax.benchmark/3"
+WITHOUT_OPTIONS = "verax.benchmark/2"
+"""The record of before, which had no options."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class Timing:
 
 @dataclass(frozen=True, repr=False)
 class Benchmark(Reported):
-    """All engines on one network. load: 1-minute load averages of the machine before and after."""
+    """All engines on one network. load: 1-minute load averages of the machine before and after.
+    options: of `bench`, where it made the record."""
 
     model: str
     inputs: Mapping[str, str]
@@ -68,6 +72,7 @@ class Benchmark(Reported):
     load: tuple[float, ...] = ()
     seed: int = 0
     notes: tuple[str, ...] = ()
+    options: BenchOptions | None = None
 
     def _brief(self) -> str:
         engines = first_few(dict.fromkeys(t.engine for t in self.timings))
@@ -104,4 +109,6 @@ class Benchmark(Reported):
     @staticmethod
     def from_json(text: str) -> Benchmark:
         """Read `to_json`'s text. Raises `UsageError` when it is something else."""
-        return read_json(Benchmark, text, SCHEMA)
+        return read_json(
+            Benchmark, text, SCHEMA, {WITHOUT_OPTIONS: lambda d: {**d, "options": None}}
+        )

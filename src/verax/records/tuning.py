@@ -6,10 +6,13 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.base.compile_options import TuneOptions
 from verax.base.printing import OneLine
 from verax.records.codec import read_json, write_json
 
-SCHEMA = "verax.tuning-record/1"
+SCHEMA = "verax.tuning-record/2"
+WITHOUT_OPTIONS = "verax.tuning-record/1"
+"""The record of before, which had no options."""
 TUNED, BY_RULE, ROLLED_BACK, NOT_REACHED = "tuned", "by rule", "rolled back", "not reached"
 """Outcomes: another schedule is faster; none is; one is by itself, but not in the network; there
 was no time, or too little to gain, to look."""
@@ -50,6 +53,7 @@ class TuningRecord(OneLine):
     median of their ratios. equal_bits: whether all outputs are the same before and after. faults:
     candidates with other bits, in words; there should be none. seconds: what it took; budget: what
     it was given. history: the file. host: what it holds for, as text by name.
+    options: of `tune`.
     """
 
     model: str
@@ -68,6 +72,7 @@ class TuningRecord(OneLine):
     faults: tuple[str, ...] = ()
     host: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    options: TuneOptions | None = None
 
     @property
     def speedup(self) -> float:
@@ -111,4 +116,6 @@ class TuningRecord(OneLine):
     @staticmethod
     def from_json(text: str) -> TuningRecord:
         """Read `to_json`'s text. Raises `UsageError` when it is something else."""
-        return read_json(TuningRecord, text, SCHEMA)
+        return read_json(
+            TuningRecord, text, SCHEMA, {WITHOUT_OPTIONS: lambda d: {**d, "options": None}}
+        )

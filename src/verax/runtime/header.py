@@ -281,7 +281,7 @@ def _image(value: object) -> dict[str, Any]:
 
 _NOTES = {
     *("verax", "graph", "plan", "on_reference", "tuning", "opt_level", "nodes", "recipe"),
-    *("refused", "certificate"),
+    *("refused", "certificate", "options"),
 }
 _NODE = {"op", "name", "inputs", "outputs", "input_types", "output_types"}
 
@@ -316,6 +316,7 @@ def _notes(value: object) -> dict[str, Any]:
         "nodes": _nodes,
         "recipe": lambda v, p: text(v, p, MAX_TEXT),
         "certificate": lambda v, p: text(v, p, MAX_TEXT),
+        "options": text,
     }
     return {name: read[name](value, f"notes.{name}") for name, value in found.items()}
 

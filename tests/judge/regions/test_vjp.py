@@ -6,14 +6,14 @@ import pytest
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY, Case, Evaluation, as_tuple
 from verax.ir.types import TensorType
-from verax.judge.regions.vjp import JUMPS, RULES, rule_of
+from verax.judge.regions.vjp import RULES, rule_of
 from verax.judge.regions.vjp_step import VjpStep
 from verax.ops.pointwise.elementwise import Elementwise
 
 RULED = sorted(
     name
     for name, op in REGISTRY.items()
-    if name in RULES or (issubclass(op, Elementwise) and name not in JUMPS)
+    if name in RULES or (issubclass(op, Elementwise) and not op.jumps)
 )
 """Operators with a rule; a region with another is judged by Monte Carlo arithmetic."""
 NO_FLOATS = ("Trilu",)

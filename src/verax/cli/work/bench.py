@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Mapping
 from json import dumps
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
+from verax.base.compile_options import BenchOptions
 from verax.base.errors import CompileError, UsageError
 from verax.base.options import InputOptions, ModelOptions
 from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
@@ -31,37 +33,27 @@ PROFILE = "verax.profile/1"
 def perform(
     *,
     model: Path,
-    against: str,
-    threads: str,
-    rounds: int,
-    timeout: float,
-    input: list[str] | None,
-    shape: list[str] | None,
-    opt_level: int | None,
-    target: str,
-    profile: bool,
-    trace: Path | None,
-    seed: int,
+    timing: BenchOptions,
+    inputs: InputOptions,
     json: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.bench`."""
     can_write(json)
+    trace = None if timing.trace is None else Path(timing.trace)
     can_write(trace)
-    checked_timeout(timeout)
-    if not Target.named(target).runs_here():
+    checked_timeout(timing.timeout)
+    if not Target.named(timing.target).runs_here():
         raise UsageError(
             "this machine cannot run code for that target",
-            place=f"--target {target}",
+            place=f"--target {timing.target}",
             next_step="choose one that it has, or run where it runs",
         )
-    settings: dict[str, Any] = {} if target == "host" else {"target": target}
-    if opt_level is not None:
-        settings["opt_level"] = opt_level
+    settings = timing.engine_settings
     loaded = require_model(
         load_file(model, ModelOptions()), model, "other engines cannot run a .vx file"
     )
-    profiled = profile or trace is not None
-    rivals = tuple(n.strip() for n in against.split(",") if n.strip() and not profiled)
+    profiled = timing.profile or trace is not None
+    rivals = tuple(n.strip() for n in timing.against.split(",") if n.strip() and not profiled)
     for name in rivals:
         if name not in ENGINES:
             near = difflib.get_close_matches(name, ENGINES, 1)
@@ -77,21 +69,21 @@ def perform(
                 next_step="`verax convert` writes ONNX; `benchmarks/panel.py` times every peer "
                 "on the networks it makes",
             )
-    counts = _integers("--threads", threads)
+    counts = _integers("--threads", timing.threads)
     sizes = {}
-    for text in shape or ():
+    for text in timing.shape:
         name, _, size = text.partition("=")
         sizes[name] = _integers("--shape", size)[0]
-    arrays = read_inputs(InputOptions(tuple(input or ())), loaded.inputs, ImageOptions()).arrays
+    arrays = read_inputs(inputs, loaded.inputs, ImageOptions()).arrays
     if not arrays:
         sizes = {s: 1 for s in loaded.graph.symbols()} | sizes
-        drawn, words = draw_inputs(loaded.graph, seed, sizes)
+        drawn, words = draw_inputs(loaded.graph, timing.seed, sizes)
         arrays = {name: drawn[name] for name in loaded.graph.arguments}  # engines keep the state
         for name in arrays:
             output.print(Text(f"input {name}: {words[name]}"), soft_wrap=True)
     arrays = {n: np.asarray(a, order="C") for n, a in arrays.items()}
     if profiled:
-        _profile(loaded, arrays, counts, settings, rounds, json, trace)
+        _profile(loaded, arrays, counts, settings, timing.rounds, json, trace)
         return
     engines = tuple(dict.fromkeys(("verax", *rivals)))
     who = [
@@ -100,7 +92,7 @@ def perform(
             str(model),
             count,
             settings if e == "verax" else {},
-            environment=HELD_TO_AVX2 if target == "avx2" else {},
+            environment=HELD_TO_AVX2 if timing.target == "avx2" else {},
         )
         for count in counts
         for e in engines
@@ -110,11 +102,12 @@ def perform(
             model.name,
             who,
             arrays,
-            rounds=rounds,
-            seed=seed,
-            timeout=timeout,
+            rounds=timing.rounds,
+            seed=timing.seed,
+            timeout=timing.timeout,
             progress=show,
         )
+    record = dataclasses.replace(record, options=timing)
     output.print(benchmark_table(record, "verax", rivals))
     write_text(json, record.to_json())
     failures = [t.failure for t in record.timings if t.engine == "verax" and t.failure]

@@ -8,10 +8,10 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
+from verax.base.compile_options import CompilationOptions
 from verax.base.errors import UsageError
 from verax.base.options import InputOptions, ModelOptions
 from verax.cli.console import can_write, output, write_json, write_text
-from verax.cli.groups import split_names
 from verax.cli.inputs import read_inputs
 from verax.cli.models import load_file, require_model
 from verax.compiler.artifacts.save import signer
@@ -24,31 +24,19 @@ def perform(
     *,
     model: Path,
     to: Path,
-    opt_level: int | None,
-    target: str,
+    compiling: CompilationOptions,
+    inputs: InputOptions,
     reading: ModelOptions,
-    disable: list[str] | None,
-    require: list[str] | None,
-    allow: list[str] | None,
-    checked: bool,
-    require_native: bool,
     sign: Path | None,
-    recipe: Path | None,
     write_recipe: Path | None,
-    certify: bool,
-    input: list[str] | None,
-    draws: int,
     certificate: Path | None,
-    seed: int,
-    cache: bool,
-    history: Path | None,
-    tuned: bool,
     plan: bool,
     json: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.compile`."""
     can_write(to, json, write_recipe, certificate)
-    if (input or certificate) and not certify:
+    is_fed = inputs != InputOptions()
+    if (is_fed or certificate) and not compiling.certify:
         raise UsageError("inputs are for a certificate", next_step="add --certify")
     if to.suffix != ".vx":
         raise UsageError("programs are .vx files", place=str(to), next_step="name it .vx")
@@ -67,27 +55,9 @@ def perform(
         )
     begin = time.perf_counter()
     given = (
-        read_inputs(InputOptions(tuple(input)), loaded.inputs, ImageOptions(), loaded.pixels).arrays
-        if input
-        else None
+        read_inputs(inputs, loaded.inputs, ImageOptions(), loaded.pixels).arrays if is_fed else None
     )
-    exe = compile(
-        loaded,
-        certify=certify,
-        samples=given or None,
-        draws=draws,
-        seed=seed,
-        opt_level=opt_level,
-        target=target,
-        disable=split_names("disable", disable),
-        require=require or (),
-        allow=split_names("allow", allow),
-        checked=checked,
-        require_native=require_native,
-        recipe=recipe,
-        cache=cache,
-        tuned=tuned if history is None or not tuned else history,
-    )
+    exe = compile(loaded, samples=given or None, options=compiling)
     seconds = time.perf_counter() - begin
     exe.save(to, sign=sign)
     found, made, kept = exe.plan, exe.recipe, exe.specialised.cached_notes is not None
@@ -103,7 +73,7 @@ def perform(
         )
     )
     output.print(Text(f"recipe {made.sha256}, O{made.opt_level}"), style="dim")
-    if made.algorithms and not certify:
+    if made.algorithms and not compiling.certify:
         output.print(
             f"{len(made.algorithms)} layers are approximate "
             f"({', '.join(sorted(set(made.algorithms.values())))}); --certify judges them against "
@@ -132,6 +102,7 @@ def perform(
         "refused": list(found.refused),
         "signed_by": signed_by,
         "plan": list(found.lines),
+        "options": compiling.to_notes(),
         "recipe": to_plain(made),
         "recipe_sha256": made.sha256,
     }

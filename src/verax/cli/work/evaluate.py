@@ -30,7 +30,7 @@ def perform(
     batch: int,
     workers: int,
     resume: Path | None,
-    opt_level: int,
+    opt_level: int | None,
     optimizations: PassOptions,
     threads: int,
     timeout: float | None,

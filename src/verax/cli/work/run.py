@@ -40,7 +40,7 @@ def perform(
     inputs: InputOptions,
     photo: PhotoOptions,
     to: Path | None,
-    opt_level: int,
+    opt_level: int | None,
     disable: list[str] | None,
     threads: int,
     reading: ModelOptions,

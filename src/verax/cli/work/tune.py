@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
+from verax.base.compile_options import TuneOptions
 from verax.base.options import InputOptions, ModelOptions
 from verax.cli.console import can_write, output, progress, write_text
 from verax.cli.inputs import read_inputs
@@ -19,35 +20,18 @@ from verax.tuning import tune
 def perform(
     *,
     model: Path,
-    time_budget: float,
-    trials: int | None,
-    threads: int,
-    history: Path | None,
-    opt_level: int | None,
-    input: list[str] | None,
+    tuning: TuneOptions,
+    inputs: InputOptions,
     reading: ModelOptions,
-    seed: int,
     json: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.tune`."""
     can_write(json)
     found = load_file(model, reading)
     loaded = require_model(found, model, "a compiled program has its schedules", "give the model")
-    given = read_inputs(
-        InputOptions(tuple(input or ())), loaded.inputs, ImageOptions(), loaded.pixels
-    ).arrays
+    given = read_inputs(inputs, loaded.inputs, ImageOptions(), loaded.pixels).arrays
     with progress(model.name) as show:
-        record = tune(
-            loaded,
-            given or None,
-            time_budget=time_budget,
-            trials=trials,
-            threads=threads,
-            opt_level=opt_level,
-            history=history,
-            seed=seed,
-            progress=show,
-        )
+        record = tune(loaded, given or None, progress=show, options=tuning)
     output.print(tuning_table(record))
     output.print(Text(str(record)), soft_wrap=True)
     output.print(Text(f"history: {record.history}"), style="dim", soft_wrap=True)

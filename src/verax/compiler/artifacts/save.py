@@ -5,9 +5,11 @@ A .vx file is machine code, and as trustworthy as its sender: a signature says w
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
+from verax.base.compile_options import CompilationOptions
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.reading import plain_bytes
 from verax.compiler.executable import Executable
@@ -20,13 +22,15 @@ def save(
     executable: Executable,
     path: str | os.PathLike[str],
     sign: str | os.PathLike[str] | None = None,
+    options: CompilationOptions | None = None,
 ) -> None:
     """Write the program that `executable` used last to `path` (.vx).
 
-    sign: a PEM file with the Ed25519 private key to sign it with. The program's state begins with
-    the initial values again. Raises `InputError` when shapes are symbolic and nothing was run yet,
-    `UnsupportedError` when the program holds for one value of its state only, `UsageError` when the
-    file cannot be written or there is no such key.
+    sign: a PEM file with the Ed25519 private key to sign it with. options: that it was compiled
+    with, for the notes. The program's state begins with the initial values again. Raises
+    `InputError` when shapes are symbolic and nothing was run yet, `UnsupportedError` when the
+    program holds for one value of its state only, `UsageError` when the file cannot be written or
+    there is no such key.
     """
     key = None if sign is None else signing_key(sign)
     specialized = executable.specialised
@@ -39,6 +43,8 @@ def save(
             next_step="keep the model, and compile it where it is run",
         )
     notes = dict(specialized.notes(executable.settings))
+    if options is not None:
+        notes["options"] = json.dumps(options.to_notes())
     if executable.certificate is not None:
         notes["certificate"] = executable.certificate.to_json()
     save_image(path, specialized.image, notes, key)

@@ -112,6 +112,14 @@ class SavedExecutable(Remembers):
         return recipe
 
     @property
+    def options(self) -> dict[str, Any]:
+        """The options of `compile` by name, without paths; none in files of versions that did not
+        write them. They are the sender's word. Raises `UsageError` when they cannot be read."""
+        from_text = import_module("verax.records.codec").read_plain
+        options = from_text(str(self.notes.get("options", "{}")))
+        return options if isinstance(options, dict) else {}
+
+    @property
     def certificate(self) -> Certificate | None:
         """What was found when the program was judged, if it was. It is the sender's word.
 

@@ -99,39 +99,86 @@ class Anything:
 
 
 @dataclass(frozen=True, eq=False)
-class NumberPattern:
-    """A finite number that the match tells."""
+class Value:
+    """Any value, constants and other element types too; the same one wherever the name occurs."""
 
     name: str
 
     def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
-        constant = _scalar_constant(graph, value)
+        if value is not None:
+            yield from prior.bind(self.name, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """A pattern whose own value is bound, too."""
+
+    name: str
+    pattern: Pattern
+
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
+        for head in prior.bind(self.name, value):
+            yield from self.pattern.match(graph, value, head)
+
+
+@dataclass(frozen=True, eq=False)
+class Tagged:
+    """A pattern that is told from its alternatives by `tag`, which is bound to True."""
+
+    tag: str
+    pattern: Pattern
+
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
+        for head in prior.bind(self.tag, True):
+            yield from self.pattern.match(graph, value, head)
+
+
+@dataclass(frozen=True, eq=False)
+class NumberPattern:
+    """A number that the match tells: a finite one, unless infinities are allowed."""
+
+    name: str
+    infinite: bool = False
+
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
+        constant = _scalar_constant(graph, value, self.infinite)
         if constant is not None:
             yield from prior.bind(self.name, float(constant))
 
 
 @dataclass(frozen=True, eq=False)
+class AllFalse:
+    """A constant of truth values that are all false."""
+
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
+        constant = graph.constants.get(value or "")
+        if constant is not None and not constant.any():
+            yield prior
+
+
+@dataclass(frozen=True, eq=False)
 class Is:
-    """The number `value`, as its constant's type has it (C2)."""
+    """The number `value`, as its constant's type has it (C2); 0 with its sign."""
 
     value: float
 
     def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
-        constant = _scalar_constant(graph, value)
-        if constant is None:
+        constant = _scalar_constant(graph, value, infinite=True)
+        if constant is None or (constant.dtype.kind != "f" and not np.isfinite(self.value)):
             return
         nearest = constant.dtype.type(self.value)
         exact = constant.dtype.kind == "f" or float(nearest) == self.value
-        if exact and constant == nearest:
+        if exact and constant == nearest and np.signbit(constant) == np.signbit(nearest):
             yield prior
 
 
-def _scalar_constant(graph: Graph, value: str | None) -> np.ndarray | None:
-    """A constant of one finite number as an array without axes; None for other values."""
+def _scalar_constant(graph: Graph, value: str | None, infinite: bool = False) -> np.ndarray | None:
+    """A constant of one number as an array without axes; None for other values."""
     constant = graph.constants.get(value or "")
     if constant is None or constant.size != 1 or constant.dtype.kind not in "fiu":
         return None
-    return constant.reshape(()) if np.isfinite(constant).all() else None
+    allowed = ~np.isnan(constant) if infinite else np.isfinite(constant)
+    return constant.reshape(()) if allowed.all() else None
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -157,6 +204,25 @@ class NodePattern:
         yield from _match_operands(graph, patterns, actual, prior.through(node))
         if self.kind in COMMUTES and len(actual) == 2 and actual[0] != actual[1]:
             yield from _match_operands(graph, patterns, actual[::-1], prior.through(node))
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class AnyNode:
+    """A node of this kind with any attributes, on any element types, in the order of its operands;
+    those behind the stated ones do not matter."""
+
+    kind: str
+    operands: tuple[Pattern, ...]
+
+    def __init__(self, kind: str, *operands: Pattern) -> None:
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "operands", operands)
+
+    def match(self, graph: Graph, value: str | None, prior: PatternMatch) -> Iterator[PatternMatch]:
+        node = graph.producers.get(value or "")
+        if node is None or node.op.kind != self.kind or len(node.inputs) < len(self.operands):
+            return
+        yield from _match_operands(graph, self.operands, node.inputs, prior.through(node))
 
 
 def _float32_node(graph: Graph, value: str | None, kind: str) -> Node | None:
@@ -376,14 +442,14 @@ def _rule_matches(
     for rule in rules:
         for match in rule.pattern.match(graph, value, PatternMatch()):
             x = match.bound["x"]
-            if graph.types[x] != graph.types[value] or not _is_private(graph, match, value):
+            if graph.types[x] != graph.types[value] or not is_private(graph, match, value):
                 continue
             replacement = rule.build(graph, match)
             if replacement is not None:
                 yield replacement, match.nodes
 
 
-def _is_private(graph: Graph, match: PatternMatch, last: str) -> bool:
+def is_private(graph: Graph, match: PatternMatch, last: str) -> bool:
     """C4."""
     inner = match.nodes - {last}
     return all(

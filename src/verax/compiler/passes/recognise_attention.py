@@ -15,10 +15,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from verax.compiler.passes.patterns import (
+    AllFalse,
+    AnyNode,
+    Anything,
+    Is,
+    Named,
+    NodePattern,
+    NumberPattern,
+    OneOf,
+    PatternMatch,
+    Reduce,
+    Tagged,
+    Value,
+    is_private,
+)
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -29,6 +45,57 @@ from verax.ops.pointwise.logic import Not
 from verax.ops.sums.attention import Attention
 from verax.ops.sums.softmax import Softmax
 from verax.records.trace import Trace
+
+ZERO, LOWEST = Is(0.0), Is(-math.inf)
+PRODUCT = Named("product", NodePattern("MatMul", Value("q"), Value("k")))
+SCALED = Named(
+    "scaled",
+    OneOf(
+        PRODUCT,
+        NodePattern("Mul", PRODUCT, NumberPattern("scale")),
+        NodePattern("Div", PRODUCT, NumberPattern("divisor", infinite=True)),
+    ),
+)
+MASK, HIDDEN = Value("mask"), NumberPattern("hidden", infinite=True)
+MASKED = Named(
+    "masked",
+    OneOf(
+        SCALED,
+        NodePattern("Add", SCALED, MASK),
+        NodePattern("Where", MASK, SCALED, HIDDEN),
+        Tagged("inverted", NodePattern("Where", MASK, HIDDEN, SCALED)),
+    ),
+)
+SHARES = Named("shares", AnyNode("Softmax", MASKED))
+HIGHEST = Reduce("ReduceMax", Value("masked"), axes="row")
+ZEROS = ("nan_to_zero", "masked_to_zero")
+"""Fields of Attention, and tags of what a Where puts 0 for: NaN, as PyTorch writes it; rows that
+are masked whole, as we write it, by their maximum."""
+FILLED = Named(
+    "filled",
+    OneOf(
+        SHARES,
+        NodePattern("Where", AllFalse(), Anything(), SHARES),  # as ONNX's Attention has it
+        Tagged(ZEROS[0], NodePattern("Where", AnyNode("IsNaN", Value("shares")), ZERO, SHARES)),
+        Tagged(
+            ZEROS[1],
+            NodePattern(
+                "Where",
+                OneOf(AnyNode("Equal", HIGHEST, LOWEST), AnyNode("Equal", LOWEST, HIGHEST)),
+                ZERO,
+                SHARES,
+            ),
+        ),
+    ),
+)
+ATTENTION = AnyNode("MatMul", FILLED, Value("v"))
+TRANSPOSED = AnyNode("Transpose", Value("source"))
+UNIT = OneOf(AnyNode("Reshape", Value("source")), AnyNode("Unsqueeze", Value("source")))
+REPEATED = OneOf(
+    AnyNode("Gather", Value("source"), Value("index")),
+    AnyNode("Reshape", Named("wide", AnyNode("Expand", Named("unit", UNIT)))),
+)
+"""Heads that several queries share, each written several times."""
 
 
 def recognise_attention(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
@@ -102,10 +169,10 @@ class _Match:
 
 @dataclasses.dataclass(frozen=True)
 class _Scores:
-    """How scores become what Softmax takes. product: the MatMul; inner: values on the way."""
+    """How scores become what Softmax takes. product: their value; inverted: the mask keeps where
+    it is false."""
 
-    product: Node
-    inner: frozenset[str]
+    product: str
     scale: float = 1.0
     divisor: float = 1.0
     mask: str | None = None
@@ -131,37 +198,19 @@ def _match(graph: Graph, node: Node, claimed: set[str]) -> _Match | None:
     """The attention whose last product is `node`; None where it is none."""
     if node.op.kind != "MatMul":
         return None
-    value, between, zeros = _filled(graph, node.inputs[0])
-    shares = _float32_node(graph, value, "Softmax")
-    if shares is None or not isinstance(shares.op, Softmax):
-        return None
-    rank = graph.types[shares.outputs[0]].rank
-    if rank < 2 or shares.op.axis % rank != rank - 1:
-        return None
-    for scores in _scores(graph, shares.inputs[0]):
-        inner = {shares.outputs[0], *scores.inner, scores.product.outputs[0], *between}
-        if not _is_private(graph, inner, node):
+    for match in ATTENTION.match(graph, node.outputs[0], PatternMatch()):
+        scores = _scores(graph, match.bound)
+        if scores is None or not is_private(graph, match, node.outputs[0]):
             continue
-        safe = {"masked_to_zero": True} if shares.op.masked_to_zero else {}
-        match = _operands(graph, node, scores, inner, claimed, {**zeros, **safe})
-        if match is not None and _is_valid(graph, match):
-            return match
+        inner = set(match.nodes - {node.outputs[0]})
+        if not all(graph.types[v].is_static for v in inner):
+            continue
+        safe = graph.producers[match.bound["shares"]].op.attributes()["masked_to_zero"]
+        zeros = {n: True for n in ZEROS if n in match.bound or (safe and n == "masked_to_zero")}
+        attention = _operands(graph, node, match.bound, scores, inner, claimed, zeros)
+        if attention is not None and _is_valid(graph, attention):
+            return attention
     return None
-
-
-def _float32_node(graph: Graph, value: str | None, kind: str) -> Node | None:
-    """The node of a kind that makes a float32 value of static shape (C1)."""
-    node = graph.producers.get(value or "")
-    if node is None or node.op.kind != kind:
-        return None
-    type_ = graph.types[node.outputs[0]]
-    return node if type_.dtype is DType.float32 and type_.is_static else None
-
-
-def _is_private(graph: Graph, inner: set[str], last: Node) -> bool:
-    """C5."""
-    readers = (r.outputs[0] for v in inner for r in graph.consumers.get(v, ()))
-    return not inner & {*graph.outputs} and {*readers} <= inner | {last.outputs[0]}
 
 
 def _read_once(graph: Graph, value: str) -> bool:
@@ -169,105 +218,22 @@ def _read_once(graph: Graph, value: str) -> bool:
     return value not in graph.outputs and len(graph.consumers.get(value, ())) == 1
 
 
-def _filled(graph: Graph, value: str | None) -> tuple[str | None, frozenset[str], dict[str, bool]]:
-    """(shares, values from there to `value`, which fields of Attention say what 0 stands for): of
-    NaN, as PyTorch writes it, by IsNaN; of masked rows, as we write it, by their maximum; ONNX's
-    Attention has a Where whose truths may all be known to be false."""
-    select = _float32_node(graph, value, "Where")
-    if select is None or value is None:
-        return value, frozenset(), {}
-    truths, fill, shares = select.inputs
-    zero, test = _scalar_constant(graph, fill), graph.producers.get(truths or "")
-    constant_truths = graph.constants.get(truths or "")
-    if graph.types[shares or ""] != graph.types[value]:
-        return value, frozenset(), {}
-    if constant_truths is not None and not constant_truths.any():
-        return shares, frozenset({value}), {}
-    is_zero = zero == 0 and math.copysign(1, zero) > 0
-    if test is None or not is_zero:
-        return value, frozenset(), {}
-    if test.op.kind == "IsNaN" and test.inputs[0] == shares:
-        return shares, frozenset({value, test.outputs[0]}), {"nan_to_zero": True}
-    top = _tested_maximum(graph, test, shares)
-    if top is not None:
-        return shares, frozenset({value, test.outputs[0], top}), {"masked_to_zero": True}
-    return value, frozenset(), {}
-
-
-def _tested_maximum(graph: Graph, test: Node, shares: str | None) -> str | None:
-    """The maximum of each row of scores, where `test` asks whether it is -inf; else None."""
-    softmax, numbers = (
-        _float32_node(graph, shares, "Softmax"),
-        [_scalar_constant(graph, v) for v in test.inputs],
-    )
-    if test.op.kind != "Equal" or softmax is None or -math.inf not in numbers:
+def _scores(graph: Graph, bound: Mapping[str, Any]) -> _Scores | None:
+    """How scores become shares; None where the types, axes or numbers are not those of attention
+    (C2 to C4)."""
+    types = {name: graph.types[bound[name]] for name in ("product", "scaled", "masked", "shares")}
+    shares, rank = graph.producers[bound["shares"]].op, types["shares"].rank
+    assert isinstance(shares, Softmax)
+    if rank < 2 or shares.axis % rank != rank - 1 or bound.get("row", (rank - 1,)) != (rank - 1,):
         return None
-    top = _float32_node(graph, test.inputs[1 - numbers.index(-math.inf)], "ReduceMax")
-    if top is None or top.inputs[0] != softmax.inputs[0]:
+    mask, scale, divisor = bound.get("mask"), bound.get("scale", 1.0), bound.get("divisor", 1.0)
+    is_widened = types["product"] != types["scaled"] or types["scaled"].dims != types["masked"].dims
+    if is_widened or graph.types[bound["filled"]] != types["shares"] or not divisor:
         return None
-    rank, axes = graph.types[softmax.outputs[0]].rank, graph.constants.get(top.inputs[1] or "")
-    last = axes is not None and [int(a) % rank for a in axes.reshape(-1)] == [rank - 1]
-    return top.outputs[0] if last and top.op.attributes()["keepdims"] else None
-
-
-def _scalar_constant(graph: Graph, value: str | None) -> float | None:
-    """A constant of one element that is no NaN."""
-    constant = graph.constants.get(value or "")
-    if constant is None or constant.size != 1 or constant.dtype != np.float32:
+    if mask is not None and not graph.types[mask].is_static:
         return None
-    scalar = float(constant.reshape(()))
-    return None if math.isnan(scalar) else scalar
-
-
-def _scores(graph: Graph, value: str | None) -> Iterator[_Scores]:
-    """Readings of the input of Softmax as masked scores (C4), one at a time."""
-    yield from _scaled(graph, value)
-    add, select = _float32_node(graph, value, "Add"), _float32_node(graph, value, "Where")
-    shape = graph.types[value or ""].dims
-    masked_scores: list[tuple[str | None, str | None, float, bool]] = []
-    if add is not None:
-        a, b = add.inputs
-        masked_scores += [(a, b, -math.inf, False), (b, a, -math.inf, False)]
-    if select is not None:
-        mask, chosen_scores, fill_scores = select.inputs
-        for scores, fill, inverted in (
-            (chosen_scores, fill_scores, False),
-            (fill_scores, chosen_scores, True),
-        ):
-            hidden = _scalar_constant(graph, fill)
-            if hidden is not None:
-                masked_scores.append((scores, mask, hidden, inverted))
-    for scores, mask, hidden, inverted in masked_scores:
-        if graph.types[scores or ""].dims != shape or not graph.types[mask or ""].is_static:
-            continue
-        for inside in _scaled(graph, scores):
-            yield dataclasses.replace(
-                inside,
-                inner=inside.inner | {value or ""},
-                mask=mask,
-                hidden=hidden,
-                inverted=inverted,
-            )
-
-
-def _scaled(graph: Graph, value: str | None) -> Iterator[_Scores]:
-    """Scores, times or by one number (C3)."""
-    product = _float32_node(graph, value, "MatMul")
-    if product is not None:
-        yield _Scores(product, frozenset())
-    mul, div = _float32_node(graph, value, "Mul"), _float32_node(graph, value, "Div")
-    products: list[tuple[str | None, float | None, float | None]] = []
-    if mul is not None:
-        a, b = mul.inputs
-        products += [(a, _scalar_constant(graph, b), 1.0), (b, _scalar_constant(graph, a), 1.0)]
-    if div is not None:
-        products.append((div.inputs[0], 1.0, _scalar_constant(graph, div.inputs[1])))
-    for scores, scale, divisor in products:
-        product = _float32_node(graph, scores, "MatMul")
-        if product is None or graph.types[scores or ""] != graph.types[value or ""]:
-            continue
-        if scale is not None and math.isfinite(scale) and divisor:
-            yield _Scores(product, frozenset({value or ""}), *_factors(scale, divisor))
+    hidden, inverted = bound.get("hidden", -math.inf), "inverted" in bound
+    return _Scores(bound["product"], *_factors(scale, divisor), mask, hidden, inverted)
 
 
 def _factors(scale: float, divisor: float) -> tuple[float, float]:
@@ -280,36 +246,33 @@ def _factors(scale: float, divisor: float) -> tuple[float, float]:
 def _operands(
     graph: Graph,
     node: Node,
+    bound: Mapping[str, Any],
     scores: _Scores,
     inner: set[str],
     claimed: set[str],
     zeros: dict[str, bool],
 ) -> _Match | None:
-    """Where queries, keys, values and the result lie (C2). zeros: the fields of `_filled`."""
-    named_values = [
-        ("q", scores.product.inputs[0]),
-        ("k", scores.product.inputs[1]),
-        ("v", node.inputs[1]),
-    ]
+    """Where queries, keys, values and the result lie (C2). zeros: fields that say what 0 stands
+    for."""
     rank, root = graph.types[node.outputs[0]].rank, node.outputs[0]
-    if any(v is None or graph.types[v].rank != rank for _, v in named_values):
+    named_values = [(name, bound[name]) for name in "qkv"]
+    if any(graph.types[v].rank != rank for _, v in named_values):
         return None
     swapped, inside, operands = _swapped(rank), "", []
     for name, value in named_values:
-        source, perm = str(value), tuple(range(rank))
-        transpose = None if value in claimed else _float32_node(graph, value, "Transpose")
-        if transpose is not None:
-            source, perm = str(transpose.inputs[0]), _perm(graph, transpose)
+        source, perm = value, tuple(range(rank))
+        for match in () if value in claimed else TRANSPOSED.match(graph, value, PatternMatch()):
+            source, perm = match.bound["source"], _perm(graph, graph.producers[value])
         if name == "k":  # its last two axes are exchanged besides
             perm = (*perm[:-2], perm[-1], perm[-2])
         if perm == swapped:
             inside += name
         elif name != "k":
-            source = str(value)
+            source = value
         elif perm != tuple(range(rank)):
             return None
-        if source != value and _read_once(graph, str(value)):
-            inner.add(str(value))
+        if source != value and _read_once(graph, value):
+            inner.add(value)
         operands.append(_unshared(graph, source, rank - (2 if name in inside else 3), inner))
     after = graph.consumers.get(root, ())
     last_transpose = after[0] if _read_once(graph, root) else node
@@ -351,7 +314,7 @@ def _is_triangle(graph: Graph, mask: str, scores: _Scores) -> bool:
     constant = graph.constants.get(mask)
     if constant is None or constant.dtype != np.bool_:
         return False
-    rows, columns = graph.types[scores.product.outputs[0]].shape[-2:]
+    rows, columns = graph.types[scores.product].shape[-2:]
     if constant.size != rows * columns or constant.ndim < 2:
         return False
     visible = np.logical_not(constant) if scores.inverted else constant
@@ -362,54 +325,42 @@ def _is_triangle(graph: Graph, mask: str, scores: _Scores) -> bool:
 
 def _unshared(graph: Graph, value: str, axis: int, inner: set[str]) -> str:
     """The heads of which `value` has each several times, side by side; else `value` (C6)."""
-    node = graph.producers.get(value)
-    if node is None or axis < 0:
+    if axis < 0:
         return value
-    source, between = None, {value}
-    if isinstance(node.op, Gather):
-        source = _gathered(graph, node, axis)
-    elif node.op.kind == "Reshape":
-        expand = graph.producers.get(node.inputs[0] or "")
-        if expand is not None and expand.op.kind == "Expand":
-            before = graph.producers.get(expand.inputs[0] or "")
-            if before is not None and before.op.kind in ("Reshape", "Unsqueeze"):
-                between |= {expand.outputs[0], before.outputs[0]}
-                source = _expanded(graph, before, expand, node, axis)
-    if source is None:
-        return value
-    if all(_read_once(graph, v) for v in between):
-        inner |= between
-    return source
+    for match in REPEATED.match(graph, value, PatternMatch()):
+        repeats = _gathers if "index" in match.bound else _expands
+        if repeats(graph, value, match.bound, axis):
+            if all(_read_once(graph, v) for v in match.nodes):
+                inner |= match.nodes
+            return str(match.bound["source"])
+    return value
 
 
-def _gathered(graph: Graph, node: Node, axis: int) -> str | None:
-    source, index = node.inputs[:2]
-    assert isinstance(node.op, Gather) and source is not None
-    indices, type_ = graph.constants.get(index or ""), graph.types[source]
-    if indices is None or indices.ndim != 1 or node.op.axis % type_.rank != axis:
-        return None
-    own = type_.dims[axis]
+def _gathers(graph: Graph, value: str, bound: Mapping[str, Any], axis: int) -> bool:
+    """True if a Gather takes each head several times, side by side."""
+    op, type_ = graph.producers[value].op, graph.types[bound["source"]]
+    indices, own = graph.constants.get(bound["index"]), type_.dims[axis]
+    assert isinstance(op, Gather)
+    if indices is None or indices.ndim != 1 or op.axis % type_.rank != axis:
+        return False
     if not isinstance(own, int) or not own or indices.size % own:
-        return None
-    return (
-        source if np.array_equal(indices, np.repeat(np.arange(own), indices.size // own)) else None
-    )
+        return False
+    return np.array_equal(indices, np.repeat(np.arange(own), indices.size // own))
 
 
-def _expanded(graph: Graph, before: Node, expand: Node, node: Node, axis: int) -> str | None:
-    """[.., h, m, d] as [.., h, 1, m, d], expanded to [.., h, r, m, d], as [.., h r, m, d]."""
-    source = before.inputs[0]
-    chain = [source, before.outputs[0], expand.outputs[0], node.outputs[0]]
-    types = [graph.types[v or ""] for v in chain]
-    if source is None or not all(t.is_static for t in types):
-        return None
+def _expands(graph: Graph, value: str, bound: Mapping[str, Any], axis: int) -> bool:
+    """True for [.., h, m, d] as [.., h, 1, m, d], expanded to [.., h, r, m, d], as
+    [.., h r, m, d]."""
+    types = [graph.types[v] for v in (bound["source"], bound["unit"], bound["wide"], value)]
+    if not all(t.is_static for t in types):
+        return False
     own, unit, wide, merged = (t.shape for t in types)
     if len(own) != len(merged) or len(wide) != len(own) + 1:
-        return None
+        return False
     head, tail = own[: axis + 1], own[axis + 1 :]
     times = wide[axis + 1]
     fits = unit == (*head, 1, *tail) and wide == (*head, times, *tail)
-    return source if fits and merged == (*own[:axis], own[axis] * times, *tail) else None
+    return fits and merged == (*own[:axis], own[axis] * times, *tail)
 
 
 def _is_valid(graph: Graph, match: _Match) -> bool:

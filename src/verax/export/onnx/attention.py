@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.export.onnx.emission import NodeGroup, OnnxEmission, reduced
+from verax.export.onnx.emission import (
+    NodeGroup,
+    OnnxEmission,
+    reduced,
+    written_for,
+)
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.sums.attention import PARTS, Attention
 
 
+@written_for("Attention")
 def attention(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """MatMul, Mul, Add or Where, Softmax, MatMul. Shared heads are gathered."""
     op, g = node.op, NodeGroup(node, graph)

@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from verax.export.onnx.emission import Maker, OnnxEmission, onnx_node_of
+from verax.export.onnx.emission import (
+    OnnxEmission,
+    emission_of,
+    onnx_node_of,
+    written_for,
+)
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.onnx_format.dtypes import CODES
@@ -15,48 +20,42 @@ from verax.ops.control.control import If, Loop
 from verax.ops.control.subgraphs import body_of
 
 
-def branches(emission_of: Maker) -> Maker:
-    """The spelling of If, given that of every node."""
-
-    def spell(node: Node, graph: Graph, version: int) -> OnnxEmission:
-        op = node.op
-        assert isinstance(op, If)
-        subgraphs = {}
-        for name, text in (("then_branch", op.then_branch), ("else_branch", op.else_branch)):
-            if not text:
-                return OnnxEmission(problem="If has a branch that does not fit its sizes")
-            operands = [v or "" for v in node.inputs[1:]]
-            subgraph = _body(node, graph, version, text, operands, {}, name, emission_of)
-            if isinstance(subgraph, str):
-                return OnnxEmission(problem=subgraph)
-            subgraphs[name] = subgraph
-        return OnnxEmission([onnx_node_of(node, "If", node.inputs[:1], node.outputs, **subgraphs)])
-
-    return spell
-
-
-def loops(emission_of: Maker) -> Maker:
-    """The spelling of Loop, given that of every node."""
-
-    def spell(node: Node, graph: Graph, version: int) -> OnnxEmission:
-        op = node.op
-        assert isinstance(op, Loop)
-        start, outside = node.inputs[2 : 2 + op.carried], node.inputs[2 + op.carried :]
-        names = [f"{node.outputs[0]}/loop/{suffix}" for suffix in ("run", "go")]
-        types = {names[0]: TensorType(DType.int64, ())}
-        carried = [f"{node.outputs[0]}/loop/carried{i}" for i in range(op.carried)]
-        types |= {name: graph.types[v or ""] for name, v in zip(carried, start)}
-        operands = [names[0], *carried, *(v or "" for v in outside)]
-        subgraph = _body(node, graph, version, op.body, operands, types, "body", emission_of)
+@written_for("If")
+def branches(node: Node, graph: Graph, version: int) -> OnnxEmission:
+    """If."""
+    op = node.op
+    assert isinstance(op, If)
+    subgraphs = {}
+    for name, text in (("then_branch", op.then_branch), ("else_branch", op.else_branch)):
+        if not text:
+            return OnnxEmission(problem="If has a branch that does not fit its sizes")
+        operands = [v or "" for v in node.inputs[1:]]
+        subgraph = _body(node, graph, version, text, operands, {}, name)
         if isinstance(subgraph, str):
             return OnnxEmission(problem=subgraph)
-        subgraph.input.insert(1, _declared(names[1], TensorType(DType.bool_, ())))
-        inputs = [v or "" for v in (*node.inputs[:2], *start)]
-        loop = helper.make_node("Loop", inputs, list(node.outputs), name=node.name)
-        loop.attribute.append(helper.make_attribute("body", subgraph))
-        return OnnxEmission([loop])
+        subgraphs[name] = subgraph
+    return OnnxEmission([onnx_node_of(node, "If", node.inputs[:1], node.outputs, **subgraphs)])
 
-    return spell
+
+@written_for("Loop")
+def loops(node: Node, graph: Graph, version: int) -> OnnxEmission:
+    """Loop."""
+    op = node.op
+    assert isinstance(op, Loop)
+    start, outside = node.inputs[2 : 2 + op.carried], node.inputs[2 + op.carried :]
+    names = [f"{node.outputs[0]}/loop/{suffix}" for suffix in ("run", "go")]
+    types = {names[0]: TensorType(DType.int64, ())}
+    carried = [f"{node.outputs[0]}/loop/carried{i}" for i in range(op.carried)]
+    types |= {name: graph.types[v or ""] for name, v in zip(carried, start)}
+    operands = [names[0], *carried, *(v or "" for v in outside)]
+    subgraph = _body(node, graph, version, op.body, operands, types, "body")
+    if isinstance(subgraph, str):
+        return OnnxEmission(problem=subgraph)
+    subgraph.input.insert(1, _declared(names[1], TensorType(DType.bool_, ())))
+    inputs = [v or "" for v in (*node.inputs[:2], *start)]
+    loop = helper.make_node("Loop", inputs, list(node.outputs), name=node.name)
+    loop.attribute.append(helper.make_attribute("body", subgraph))
+    return OnnxEmission([loop])
 
 
 def _body(
@@ -67,7 +66,6 @@ def _body(
     operands: Sequence[str],
     formal: Mapping[str, TensorType],
     attribute: str,
-    emission_of: Maker,
 ) -> onnx.GraphProto | str:
     """The ONNX graph of a body on outer values `operands` and its own `formal` inputs; a text with
     the reason where there is none."""

@@ -12,7 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from verax.export.onnx.emission import NodeGroup, OnnxEmission
+from verax.export.onnx.emission import (
+    NodeGroup,
+    OnnxEmission,
+    written_for,
+)
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.images.multibox import BoxNMS, MultiBoxDetection
@@ -21,6 +25,7 @@ NEVER = -np.inf
 FLOAT = np.float32
 
 
+@written_for("MultiBoxDetection")
 def multibox_detection(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Decoded boxes, the best class of each, sorted and suppressed class by class."""
     op, g = node.op, NodeGroup(node, graph)
@@ -95,6 +100,7 @@ def _decoded(g: NodeGroup, op: MultiBoxDetection) -> str:
     return g.add("Clip", boxes, _float32(g, 0), _float32(g, 1)) if op.clip else boxes
 
 
+@written_for("BoxNMS")
 def box_nms(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Rows that survive, moved to the front by falling score."""
     op, g = node.op, NodeGroup(node, graph)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,39 @@ class OnnxEmission:
 
 
 Maker = Callable[[Node, Graph, int], OnnxEmission]
+M = TypeVar("M", bound=Callable[..., OnnxEmission])
+SPECIAL: dict[str, Maker] = {}
+"""Kind of operator -> how it is spelled, where that is not `plain`; filled by `written_for`."""
+SINCE = {
+    "RoiAlign": 16,
+    "Resize": 11,
+    "Softmax": 13,
+    "LogSoftmax": 13,
+    "Hardmax": 13,
+    "Split": 13,
+    "GridSample": 20,
+}
+"""First operator set in which the same spelling has today's meaning (the rest shows by itself)."""
+
+
+def written_for(*kinds: str) -> Callable[[M], M]:
+    """Registers the spelling of kinds of operators; each has one."""
+
+    def register(maker: M) -> M:
+        for kind in kinds:
+            assert kind not in SPECIAL, f"{kind} is spelled already"
+            SPECIAL[kind] = maker
+        return maker
+
+    return register
+
+
+def emission_of(node: Node, graph: Graph, version: int) -> OnnxEmission:
+    """How `node` is spelled in operator set `version`."""
+    kind = node.op.kind
+    if version < SINCE.get(kind, 0):
+        return OnnxEmission(problem=f"{kind} means something else there")
+    return SPECIAL.get(kind, plain)(node, graph, version)
 
 
 def plain(node: Node, graph: Graph, version: int, **changed: Any) -> OnnxEmission:
@@ -184,6 +217,7 @@ def numbered_pads(op: Any, kernel: Sequence[DimLike], sizes: Sequence[DimLike]) 
     return window.resolved_pads([int(d) for d in sizes])
 
 
+@written_for("Clip", "Max", "Min", "ReduceMax", "ReduceMin")
 def widened(node: Node, graph: Graph, version: int, **changed: Any) -> OnnxEmission:
     """An operator that only chooses among 16-bit integers, between casts: ONNX or ONNX Runtime has
     it for other types only."""

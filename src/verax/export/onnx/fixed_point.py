@@ -9,7 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.export.onnx.emission import NodeGroup, OnnxEmission, plain, reduced
+from verax.export.onnx.emission import (
+    NodeGroup,
+    OnnxEmission,
+    plain,
+    reduced,
+    written_for,
+)
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.fixed_point import (
@@ -35,6 +41,7 @@ from verax.ops.quantized.requantization import (
 from verax.ops.quantized.weighted_sum import WeightedSumInteger
 
 
+@written_for("Requantize")
 def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The products and shifts in int64."""
     op, g = node.op, NodeGroup(node, graph)
@@ -74,6 +81,7 @@ def requantize(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.cast(scaled, op.output_dtype))
 
 
+@written_for("LookupTable")
 def lookup_table(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """A Gather; what rounding may make of an entry is not written."""
     g = NodeGroup(node, graph)
@@ -84,6 +92,7 @@ def lookup_table(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Gather", g.input(1), index))
 
 
+@written_for("WeightedSumInteger")
 def weighted_sum(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The sum and the shift in int64."""
     op, g = node.op, NodeGroup(node, graph)
@@ -137,6 +146,7 @@ def _wrap32(g: NodeGroup, value: str) -> str:
     return g.cast(g.cast(value, DType.int32), DType.int64)
 
 
+@written_for("SoftmaxInteger")
 def softmax_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Exponentials from a table of the 256 differences of two bytes, the rest in int64."""
     op, g = node.op, NodeGroup(node, graph)
@@ -232,6 +242,7 @@ def _saturating_product(g: NodeGroup, x: str, factor: int) -> str:
     return g.add("Clip", product, g.constant(INT32.min), g.constant(INT32.max))
 
 
+@written_for("QuantizeLinear")
 def quantize_linear(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX rounds halves to even; others by their steps, the quotient being rounded to float32."""
     op, g = node.op, NodeGroup(node, graph)
@@ -253,6 +264,7 @@ def quantize_linear(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.cast(g.add("Clip", rounded, *ends), to))
 
 
+@written_for("L2NormalizeInteger")
 def l2_normalize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The inverse root's steps in int64, with exponents from tables over the number of bits."""
     op, g = node.op, NodeGroup(node, graph)
@@ -277,6 +289,7 @@ def l2_normalize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission
     return g.finish(g.cast(product, g.type(0).dtype))
 
 
+@written_for("ResizeInteger")
 def resize_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Neighbors gathered along one axis after the other, and their weighted sums in int64."""
     op, g = node.op, NodeGroup(node, graph)
@@ -336,6 +349,7 @@ def _power(g: NodeGroup, exponent: str) -> str:
     return g.add("Gather", g.constant(2 ** np.arange(63)), exponent)
 
 
+@written_for("DynamicQuantizeGroups")
 def dynamic_quantize_groups(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The same steps in float32, and in float64 where the operator takes it."""
     op, g = node.op, NodeGroup(node, graph)

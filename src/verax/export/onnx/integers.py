@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from verax.export.onnx.emission import NodeGroup, OnnxEmission, numbered_pads, plain, spelled
+from verax.export.onnx.emission import (
+    NodeGroup,
+    OnnxEmission,
+    numbered_pads,
+    plain,
+    spelled,
+    written_for,
+)
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.onnx_format.package import numpy_helper
@@ -25,6 +32,7 @@ WINDOW = ("kernel_shape", "strides", "pads", "dilations", "groups", "output_padd
 """Attributes that say where a window lies."""
 
 
+@written_for("ConvInteger")
 def conv_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX's ConvInteger on unsigned bytes where it can be, else sums of floats.
 
@@ -46,6 +54,7 @@ def conv_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("ConvInteger", *inputs, **_window(node.op)))
 
 
+@written_for("ConvTransposeInteger")
 def conv_transpose_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Float sums: there is no such operator for integers."""
     assert isinstance(node.op, ConvTransposeInteger)
@@ -176,6 +185,7 @@ def _from_digits(g: NodeGroup, digits: list[str], bits: int) -> str:
     return total
 
 
+@written_for("AveragePoolInteger")
 def average_pool_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Sums from the float mean times the window's size, then the division of integers."""
     op, g = node.op, NodeGroup(node, graph)

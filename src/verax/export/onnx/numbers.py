@@ -7,7 +7,11 @@ import math
 
 import numpy as np
 
-from verax.export.onnx.emission import NodeGroup, OnnxEmission
+from verax.export.onnx.emission import (
+    NodeGroup,
+    OnnxEmission,
+    written_for,
+)
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.inverse_error import (
@@ -26,6 +30,7 @@ def _scalar(g: NodeGroup, value: float) -> str:
     return g.constant(value, g.type(0).dtype.numpy)
 
 
+@written_for("FloorDiv")
 def floor_div(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """By the remainder, of which ONNX has C's for all types; integers as int64."""
     g = NodeGroup(node, graph)
@@ -62,6 +67,7 @@ def _ratio(g: NodeGroup, a: str, b: str) -> tuple[str, str]:
     return large, g.add("Div", g.add("Min", a, b), divisor)
 
 
+@written_for("Atan2")
 def atan2(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The arc tangent of the smaller over the larger, turned into its octant."""
     g = NodeGroup(node, graph)
@@ -77,6 +83,7 @@ def atan2(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Where", _is_negative(g, a), g.add("Neg", angle), angle))
 
 
+@written_for("Hypot")
 def hypot(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The larger times the root of 1 + ratio^2."""
     g = NodeGroup(node, graph)
@@ -88,6 +95,7 @@ def hypot(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Where", endless, infinity, g.add("Mul", large, root)))
 
 
+@written_for("Log1p")
 def log1p(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """log(u) x / (u - 1) with u = 1 + x rounded: its error and that of the quotient cancel
     (W. Kahan)."""
@@ -102,6 +110,7 @@ def log1p(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Where", tiny, x, product))
 
 
+@written_for("Expm1")
 def expm1(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """2 t / (1 - t) with t = tanh(x / 2) near 0, exp(x) - 1 elsewhere."""
     g = NodeGroup(node, graph)
@@ -112,6 +121,7 @@ def expm1(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Where", g.add("Less", g.add("Abs", x), one), near, far))
 
 
+@written_for("ErfInv")
 def erfinv(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The polynomials of `numerics.inverse_error`, which have too few digits for float64."""
     g = NodeGroup(node, graph)

@@ -7,35 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from verax.export.onnx.attention import attention, safe_softmax
-from verax.export.onnx.control import branches, loops
-from verax.export.onnx.detection import box_nms, multibox_detection
+from verax.export.onnx.attention import safe_softmax
 from verax.export.onnx.emission import (
-    Maker,
     NodeGroup,
     OnnxEmission,
+    emission_of,
     numbered_pads,
     onnx_node_of,
     plain,
     widened,
+    written_for,
 )
-from verax.export.onnx.fixed_point import (
-    dynamic_quantize_groups,
-    l2_normalize_integer,
-    lookup_table,
-    quantize_linear,
-    requantize,
-    resize_integer,
-    softmax_integer,
-    weighted_sum,
-)
-from verax.export.onnx.integers import (
-    average_pool_integer,
-    conv_integer,
-    conv_transpose_integer,
-)
-from verax.export.onnx.numbers import atan2, erfinv, expm1, floor_div, hypot, log1p
-from verax.export.onnx.recurrent import recurrent
 from verax.ir.dim import ceildiv
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
@@ -48,26 +30,8 @@ from verax.ops.windows.convolution import Conv
 from verax.ops.windows.strassen import StrassenConv
 from verax.ops.windows.winograd import WinogradConv
 
-SINCE = {
-    "RoiAlign": 16,
-    "Resize": 11,
-    "Softmax": 13,
-    "LogSoftmax": 13,
-    "Hardmax": 13,
-    "Split": 13,
-    "GridSample": 20,
-}
-"""First operator set in which the same spelling has today's meaning (the rest shows by itself)."""
 
-
-def emission_of(node: Node, graph: Graph, version: int) -> OnnxEmission:
-    """How `node` is spelled in operator set `version`."""
-    kind = node.op.kind
-    if version < SINCE.get(kind, 0):
-        return OnnxEmission(problem=f"{kind} means something else there")
-    return SPECIAL.get(kind, plain)(node, graph, version)
-
-
+@written_for("ConstantOfShape")
 def _constant_of_shape(node: Node, graph: Graph, version: int) -> OnnxEmission:
     attributes = node.op.attributes()
     value = numpy_helper.from_array(np.array([attributes["value"]], attributes["dtype"].numpy))
@@ -76,6 +40,7 @@ def _constant_of_shape(node: Node, graph: Graph, version: int) -> OnnxEmission:
     )
 
 
+@written_for("Split")
 def _split(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Sizes are an input, or the number of parts is told: since opset 18 by an attribute."""
     op = node.op.attributes()
@@ -91,6 +56,7 @@ def _split(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return OnnxEmission([onnx_node_of(node, "Split", node.inputs, node.outputs, **axis)])
 
 
+@written_for("Softmax", "LogSoftmax", "Hardmax")
 def _flattening(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Softmax over all axes from `axis` on: flattened, and shaped back."""
     op = node.op.attributes()
@@ -123,6 +89,7 @@ def _safe_softmax(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Reshape", shares, g.add("Shape", x)))
 
 
+@written_for("GroupNormalization")
 def _group_normalization(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Scale and bias per group exist in opsets 18 to 20, per channel since 21."""
     if not node.op.attributes()["per_group"]:
@@ -148,6 +115,7 @@ def _group_normalization(node: Node, graph: Graph, version: int) -> OnnxEmission
     return OnnxEmission([*gathers, inner], {f"{y}/groups": index})
 
 
+@written_for("LpNormalization")
 def _lp_normalization(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """With epsilon or a floor, which the operator has not, in its parts; the norm is no 0 then."""
     op = node.op
@@ -169,12 +137,14 @@ def _lp_normalization(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Div", x, norm))
 
 
+@written_for("Pad")
 def _pad(node: Node, graph: Graph, version: int) -> OnnxEmission:
     if node.op.attributes()["mode"] == "wrap" and version < 19:
         return OnnxEmission(problem="Pad has no mode wrap")
     return widened(node, graph, version)
 
 
+@written_for("Resize")
 def _resize(node: Node, graph: Graph, version: int) -> OnnxEmission:
     rule = node.op.attributes()["coordinate_transformation_mode"]
     if rule == "half_pixel_symmetric" and version < 19:
@@ -206,6 +176,7 @@ def _resize_integers(node: Node, graph: Graph, version: int) -> OnnxEmission:
     )
 
 
+@written_for("GatherND")
 def _gather_nd(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX's indices are int64."""
     g = NodeGroup(node, graph)
@@ -218,6 +189,7 @@ def _gather_nd(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.emission
 
 
+@written_for("MaxPool", "AveragePool", "LpPool")
 def _pool(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ceil_mode kept a last window that sees only padding before opset 22."""
     op = node.op.attributes()
@@ -234,6 +206,7 @@ def _pool(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return widened(node, graph, version, pads=pads)
 
 
+@written_for("MeanVarianceNormalization")
 def _mean_variance(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX defines it by a function with a float32 constant in it."""
     if graph.types[node.outputs[0]].dtype is not DType.float32:
@@ -241,6 +214,7 @@ def _mean_variance(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return plain(node, graph, version)
 
 
+@written_for("Mod")
 def _mod(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX has the remainder with the sign of the divisor for integers only."""
     g = NodeGroup(node, graph)
@@ -253,12 +227,14 @@ def _mod(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Where", turns, g.add("Add", remainder, divisor), remainder))
 
 
+@written_for("Rsqrt")
 def _rsqrt(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX has the root and the reciprocal."""
     g = NodeGroup(node, graph)
     return g.finish(g.add("Reciprocal", g.add("Sqrt", g.input(0))))
 
 
+@written_for("Where")
 def _select(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX Runtime chooses between numbers only: between truths it is logic."""
     g = NodeGroup(node, graph)
@@ -268,24 +244,28 @@ def _select(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Or", both_true, g.add("And", g.add("Not", g.input(0)), g.input(2))))
 
 
+@written_for("Conv")
 def _conv(node: Node, graph: Graph, version: int) -> OnnxEmission:
     assert isinstance(node.op, Conv)
     x, w = graph.types[str(node.inputs[0])], graph.types[str(node.inputs[1])]
     return plain(node, graph, version, pads=numbered_pads(node.op, w.dims[2:], x.dims[2:]))
 
 
+@written_for("WinogradConv")
 def _winograd(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The convolution that it means: ONNX leaves the algorithm to whoever runs it."""
     assert isinstance(node.op, WinogradConv)
     return _conv(dataclasses.replace(node, op=node.op.plain), graph, version)
 
 
+@written_for("StrassenMatMul", "StrassenConv")
 def _strassen(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """The product, or convolution, that it means."""
     assert isinstance(node.op, StrassenMatMul | StrassenConv)
     return emission_of(dataclasses.replace(node, op=node.op.plain), graph, version)
 
 
+@written_for("Bfloat16Factor")
 def _bfloat16_factor(node: Node, graph: Graph, version: int) -> OnnxEmission:
     g = NodeGroup(node, graph)
     rounded = g.cast(g.cast(g.input(0), DType.bfloat16), DType.float32)
@@ -293,6 +273,7 @@ def _bfloat16_factor(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("Where", g.add("Less", g.add("Abs", rounded), smallest), zero, rounded))
 
 
+@written_for("Cast")
 def _cast(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """`saturate` and `round_mode` are said only where the target has a use for them: ONNX Runtime
     refuses them elsewhere."""
@@ -306,6 +287,7 @@ def _cast(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return plain(node, graph, version, **unused)
 
 
+@written_for("OneHot")
 def _one_hot(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """ONNX Runtime marks with float32 or int64 at int64 places."""
     g = NodeGroup(node, graph)
@@ -318,6 +300,7 @@ def _one_hot(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.cast(marked, to))
 
 
+@written_for("SpaceToDepth")
 def _space_to_depth(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Its mode is as young as opset 28: before, a reshaping."""
     op, g = node.op.attributes(), NodeGroup(node, graph)
@@ -331,56 +314,3 @@ def _space_to_depth(node: Node, graph: Graph, version: int) -> OnnxEmission:
     transposed = g.add("Transpose", g.add("Reshape", g.input(0), cut), perm=[0, 1, 3, 5, 2, 4])
     shape = g.constant([-1, int(channels) * b * b, rows, columns])  # type: ignore[arg-type]
     return g.finish(g.add("Reshape", transposed, shape))
-
-
-SPECIAL: dict[str, Maker] = {
-    "If": branches(emission_of),
-    "Loop": loops(emission_of),
-    "Attention": attention,
-    "MaxPool": _pool,
-    "AveragePool": _pool,
-    "LpPool": _pool,
-    "MeanVarianceNormalization": _mean_variance,
-    "ConstantOfShape": _constant_of_shape,
-    "Split": _split,
-    "LpNormalization": _lp_normalization,
-    "Softmax": _flattening,
-    "LogSoftmax": _flattening,
-    "Hardmax": _flattening,
-    "GroupNormalization": _group_normalization,
-    "Pad": _pad,
-    "Resize": _resize,
-    "GatherND": _gather_nd,
-    "MultiBoxDetection": multibox_detection,
-    "BoxNMS": box_nms,
-    **dict.fromkeys(("Clip", "Max", "Min", "ReduceMax", "ReduceMin"), widened),
-    "Cast": _cast,
-    "OneHot": _one_hot,
-    "Mod": _mod,
-    "FloorDiv": floor_div,
-    "Atan2": atan2,
-    "Hypot": hypot,
-    "Expm1": expm1,
-    "ErfInv": erfinv,
-    "Log1p": log1p,
-    "Rsqrt": _rsqrt,
-    "Where": _select,
-    "Conv": _conv,
-    "WinogradConv": _winograd,
-    "StrassenMatMul": _strassen,
-    "StrassenConv": _strassen,
-    "Bfloat16Factor": _bfloat16_factor,
-    "SpaceToDepth": _space_to_depth,
-    **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent),
-    "L2NormalizeInteger": l2_normalize_integer,
-    "ResizeInteger": resize_integer,
-    "DynamicQuantizeGroups": dynamic_quantize_groups,
-    "QuantizeLinear": quantize_linear,
-    "ConvInteger": conv_integer,
-    "ConvTransposeInteger": conv_transpose_integer,
-    "Requantize": requantize,
-    "AveragePoolInteger": average_pool_integer,
-    "SoftmaxInteger": softmax_integer,
-    "LookupTable": lookup_table,
-    "WeightedSumInteger": weighted_sum,
-}

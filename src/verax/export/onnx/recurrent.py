@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from verax.export.onnx.emission import NodeGroup, OnnxEmission, onnx_node_of, spelled
+from verax.export.onnx.emission import (
+    NodeGroup,
+    OnnxEmission,
+    onnx_node_of,
+    spelled,
+    written_for,
+)
 from verax.export.onnx.unrolled import step_by_step
 from verax.ir.graph import Graph, Node
 from verax.ops.recurrent.activations import ONNX_CURVES, takes
@@ -18,6 +24,7 @@ TURN, OUTPUT_TURN = (1, 0, 2), (2, 0, 1, 3)
 """Of the sequence and the states, both ways; of the outputs, from [T, D, N, H]."""
 
 
+@written_for("RNN", "GRU", "LSTM")
 def recurrent(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """RNN, GRU or LSTM."""
     op, g = node.op, NodeGroup(node, graph)

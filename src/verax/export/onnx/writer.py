@@ -1,7 +1,8 @@
 """Any Graph as an ONNX model, so that every network and every random graph runs elsewhere.
 
-Operators carry ONNX's names and attributes; what little differs is stated in `operators`. The
-oldest operator set that can say everything is chosen, so that most runtimes can read the result.
+Operators carry ONNX's names and attributes; what little differs is stated by the modules
+beside this one. The oldest operator set that can say everything is chosen, so that most runtimes
+can read the result.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.files import atomic_write
-from verax.export.onnx.emission import OnnxEmission
-from verax.export.onnx.operators import emission_of
+from verax.export.onnx.emission import OnnxEmission, emission_of
 from verax.ir.dim import DimLike, symbols
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common import formulas
+from verax.frontends.common import formulas, layers
 from verax.frontends.common.context import MAX_MADE, Result
 from verax.frontends.common.shapes import Pads, resolved, same_transposed
 from verax.frontends.common.table import Fields, integer, scalar
@@ -188,10 +188,8 @@ def attention(c: Mil) -> Result:
     root = c.add("Sqrt", [c.like(size, query)])
     scores = c.add("Div", [c.add("MatMul", [query, transposed_keys]), root])
     mask = c.maybe("attn_mask")
-    if mask is not None and c.type(mask).dtype == "bool":
-        scores = c.add("Where", [mask, scores, c.like(-np.inf, query)])
-    elif mask is not None:
-        scores = c.add("Add", [scores, mask])
+    if mask is not None:
+        scores = layers.masked_scores(c, scores, mask)
     return c.result("MatMul", [c.add("Softmax", [scores], axis=-1), value])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common import formulas
+from verax.frontends.common import formulas, layers
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.shapes import inverse
 from verax.frontends.keras.rows import (
@@ -36,15 +36,22 @@ def batch_normalization(c: Conversion) -> Result:
     gamma = parameters.pop(0) if scale else c.constant(np.ones(size, np.float32))
     beta = parameters.pop(0) if center else c.constant(np.zeros(size, np.float32))
     x = data_input(c, 2 + scale + center)
-    axis, rank = _one_axis(c), c.rank()
-    perm = (0, axis, *(i for i in range(1, rank) if i != axis))
-    channels_second = x if axis == 1 else c.add("Transpose", [x], perm=perm)
-    inputs = [channels_second, gamma, beta, mean, variance]
-    epsilon = a.scalar("epsilon", 1e-3)
-    y = c.add("BatchNormalization", inputs, epsilon=epsilon)
-    if axis == 1:
-        return c.same(y)
-    return c.result("Transpose", [y], perm=inverse(perm))
+    return _with_channels_second(
+        c,
+        "BatchNormalization",
+        x,
+        [gamma, beta, mean, variance],
+        _one_axis(c),
+        epsilon=a.scalar("epsilon", 1e-3),
+    )
+
+
+def _with_channels_second(
+    c: Conversion, kind: str, x: str, parameters: list[str], axis: int, **fields: Any
+) -> Result:
+    """As `layers.with_channels_second`; where nothing is moved, handed on as the layer's output."""
+    y = layers.with_channels_second(c, kind, x, parameters, axis, **fields)
+    return c.same(c.append(y)) if axis == 1 else y
 
 
 def _one_axis(c: Conversion) -> int:
@@ -176,13 +183,12 @@ def group_normalization(c: Conversion) -> Result:
     gamma = parameters.pop(0) if scale else c.constant(np.ones(size, np.float32))
     beta = parameters.pop(0) if center else c.constant(np.zeros(size, np.float32))
     groups = a.integer("groups", 32)
-    perm = (0, axis, *(i for i in range(1, c.rank()) if i != axis))
-    y = c.add(
+    return _with_channels_second(
+        c,
         "GroupNormalization",
-        [x if axis == 1 else c.add("Transpose", [x], perm=perm), gamma, beta],
+        x,
+        [gamma, beta],
+        axis,
         num_groups=size if groups == -1 else groups,
         epsilon=a.scalar("epsilon", 1e-3),
     )
-    if axis == 1:
-        return c.same(y)
-    return c.result("Transpose", [y], perm=inverse(perm))

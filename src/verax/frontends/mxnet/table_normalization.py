@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verax.base.errors import ModelError
-from verax.frontends.common import formulas
+from verax.frontends.common import formulas, layers
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.shapes import inverse
 from verax.frontends.mxnet.rows import count_inputs, row
@@ -47,14 +47,9 @@ def batch_norm(c: Conversion) -> Result:
         scale = c.type(1)
         gamma = c.constant(np.ones(scale.shape, scale.dtype.numpy))
     inputs = [gamma, *(c.required(i) for i in (2, 3, 4))]
-    epsilon, rank = a.scalar("eps", 1e-3), c.rank()
-    if axis % rank == 1:
-        return c.result("BatchNormalization", [c.required(0), *inputs], epsilon=epsilon)
-    perm = list(range(rank))
-    perm.insert(1, perm.pop(axis))
-    first = c.add("Transpose", [c.required(0)], perm=tuple(perm))
-    normal = c.add("BatchNormalization", [first, *inputs], epsilon=epsilon)
-    return c.result("Transpose", [normal], perm=inverse(perm))
+    return layers.with_channels_second(
+        c, "BatchNormalization", c.required(0), inputs, axis, epsilon=a.scalar("eps", 1e-3)
+    )
 
 
 @row("InstanceNorm")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
+from verax.frontends.common import layers
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.deformable import Taps, deformable_convolution
 from verax.frontends.common.table import Fields, flag, integer, integers
@@ -96,20 +95,18 @@ def col2im(c: Conversion) -> Result:
     if not isinstance(total, int) or total % size or windows != math.prod(counts) or min(room) < 0:
         c.refuse(f"{c.type(0)} is not what windows of {kernel} on an image of {image} give")
     c.check_count(total * size)
-    identity_kernel = np.tile(
-        np.eye(size).reshape(size, 1, *kernel), (total // size, *(1,) * (rank + 1))
-    )
     batch = c.add("Shape", [c.required(0)], end=1)
     shape = c.add("Concat", [batch, c.ints([total, *counts])], axis=0)
-    return c.result(
-        "ConvTranspose",
-        [
-            c.add("Reshape", [c.required(0), shape]),
-            c.like(identity_kernel),
-        ],
+    laid_out = c.add("Reshape", [c.required(0), shape])
+    weight, fields = layers.sums_of_windows(
+        c,
+        c.type(0).dtype,
+        total // size,
+        kernel,
+        image=image,
+        counts=counts,
         strides=strides,
-        pads=pads,
         dilations=dilations,
-        groups=total // size,
-        output_padding=tuple(r % s for r, s in zip(room, strides)),
+        pads=pads,
     )
+    return c.result("ConvTranspose", [laid_out, weight], **fields)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from verax.base.errors import ModelError
-from verax.frontends.common import formulas
+from verax.frontends.common import formulas, layers
 from verax.frontends.common.channels_last import constant_ints
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.common.fourier import PLAIN, WHOLE, on_parts
@@ -135,10 +135,8 @@ def conjugate(c: Conversion) -> Result:
 
 @row("Mul", "Square")
 def product(c: Conversion) -> Result:
-    (a, b), (p, q) = _pair(c), _pair(c, 0 if c.node.op_type == "Square" else 2)
-    real = c.add("Sub", [c.add("Mul", [a, p]), c.add("Mul", [b, q])])
-    imaginary = c.add("Add", [c.add("Mul", [a, q]), c.add("Mul", [b, p])])
-    return c.named([real, imaginary])
+    second = 0 if c.node.op_type == "Square" else 2
+    return c.named(layers.complex_product(c, _pair(c), _pair(c, second)))
 
 
 @row("RealDiv", "Div", "Reciprocal")

@@ -24,7 +24,7 @@ import numpy as np
 from verax.base.deadline import require_time
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation
-from verax.judge.regions.vjp import FLAT, JUMPS, rule_of
+from verax.judge.regions.vjp import rule_of
 from verax.judge.regions.vjp_step import VjpStep
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
@@ -81,13 +81,13 @@ class Tape:
         types = [*(t for t in ev.inputs if t is not None), *ev.outputs]
         integers_only = not any(t.dtype.is_float for t in types)
         no_nan = node.op.kind == "IsNaN" and not any(y.any() for y in outputs)
-        if node.op.kind in FLAT or no_nan or (fixed and (node.op.exact or still or integers_only)):
+        if node.op.is_flat or no_nan or (fixed and (node.op.exact or still or integers_only)):
             self.steady.update(node.outputs)
         else:
             discrete = [v for v, y in zip(node.outputs, outputs) if y.dtype.kind != "f"]
             self.choices.update(discrete)
             reads_noise = any(v in self.hidden and v not in self.steady for v in node.inputs)
-            if reads_noise and (discrete or node.op.kind in JUMPS):
+            if reads_noise and (discrete or node.op.jumps):
                 self.jumps.append(len(self.records) - 1)
 
     def pull_back(self, seeds: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:

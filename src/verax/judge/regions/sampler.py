@@ -20,7 +20,6 @@ from verax.judge.decide.local import ReferenceValues, meaning, stored
 from verax.judge.decide.ties import quantities, rounded_otherwise
 from verax.judge.regions.adjoint import Tape
 from verax.judge.regions.jumps import TIPPING, tips
-from verax.judge.regions.vjp import FLAT
 from verax.numerics import statistics as st
 from verax.numerics.error_model import FLUSHED, KAPPA, TINY, Rounding, U
 from verax.numerics.formats import FORMATS
@@ -177,7 +176,7 @@ class Sampler:
         evaluated = self._loosened(node, arrays, meaning(node, arrays, declared, outputs))
         if evaluated.problem:
             self.problems.append(f"{node.place}: {evaluated.problem}")
-        fixed = node.op.kind in FLAT or all(
+        fixed = node.op.is_flat or all(
             v is None or v in self.graph.constants or v in self.parameters for v in node.inputs
         )
         still = fixed and not evaluated.problem

@@ -5,34 +5,42 @@ needs a number good to a per cent, not a training gradient: at kinks (Relu at 0)
 elementwise operators are differentiated by central differences of their own float64 meaning, and
 operators that only select or move elements by applying that meaning to positions.
 
-An operator without a rule has none on purpose: it jumps (rounding, choices of indices), so that a
-derivative says nothing about it, or nobody needed it yet. `rule_of` answers None for both.
+A rule is registered where it is written (`derivative_of`), here and in every `vjp_*.py` of this
+folder. An operator without one says so in its declaration: its result jumps (`jumps`), or
+`no_derivative` has the reason. `rule_of` answers None for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from verax.base.discovery import import_modules
 from verax.ir.graph import Node
 from verax.ir.operator import as_tuple
-from verax.judge.regions import vjp_linear as linear
-from verax.judge.regions import vjp_normalization as normalization
-from verax.judge.regions.vjp_attention import attention
-from verax.judge.regions.vjp_recurrent import recurrent
-from verax.judge.regions.vjp_step import Array, Rule, VjpStep, unbroadcast
+from verax.judge.regions.vjp_step import (
+    RULES,
+    Array,
+    Rule,
+    VjpStep,
+    derivative_of,
+    unbroadcast,
+)
 from verax.numerics.statistics import DERIVATIVE_FLOOR, DERIVATIVE_STEP
 from verax.ops.pointwise.elementwise import Elementwise
 
 # Elementwise operators
 
 
+@derivative_of("Relu")
 def _relu(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     return [gradients[0] * (step.outputs[0] > 0)]
 
 
+@derivative_of("Add")
 def _add(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     return [
         unbroadcast(gradients[0], x.shape) if is_needed else None
@@ -40,6 +48,7 @@ def _add(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     ]
 
 
+@derivative_of("Mul")
 def _multiply(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     a, b = step.inputs
     return [
@@ -74,6 +83,12 @@ def _of_result(slope: Callable[[Array], Array]) -> Rule:
     return rule
 
 
+derivative_of("Sqrt")(_of_result(lambda y: 0.5 / y))
+derivative_of("Rsqrt")(_of_result(lambda y: -0.5 * y**3))
+derivative_of("Reciprocal")(_of_result(lambda y: -y * y))
+
+
+@derivative_of("Div")
 def _divide(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     over = _finite(1 / step.inputs[1])
     slopes = over, -step.outputs[0] * over
@@ -83,6 +98,7 @@ def _divide(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     ]
 
 
+@derivative_of("Max", "Min", "Clip")
 def _choose(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     """Hand the sensitivity to the operand that is the result."""
     y = step.outputs[0]
@@ -99,10 +115,16 @@ def _finite(slope: Array) -> Array:
 # Operators that move, repeat or select elements
 
 
+@derivative_of("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Cast", "Bfloat16Factor")
 def _reshape(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     return step.spread({0: gradients[0].reshape(step.inputs[0].shape)})
 
 
+@derivative_of(
+    *("Transpose", "Expand", "Tile", "Slice", "Split", "Concat", "Pad", "CenterCropPad"),
+    *("Gather", "GatherElements", "GatherND", "ReverseSequence", "Compress", "DepthToSpace"),
+    *("SpaceToDepth", "Trilu", "Where", "MaxUnpool", "Dropout"),
+)
 def _select(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     """Move sensitivities back to the sources of the output elements, which the reference applied to
     positions tells."""
@@ -125,78 +147,13 @@ def _select(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     )  # fmt: skip
 
 
-RULES: dict[str, Rule] = {
-    "Relu": _relu,
-    "Add": _add,
-    "Mul": _multiply,
-    "Div": _divide,
-    "Sqrt": _of_result(lambda y: 0.5 / y),
-    "Rsqrt": _of_result(lambda y: -0.5 * y**3),
-    "Reciprocal": _of_result(lambda y: -y * y),
-    **dict.fromkeys(("Max", "Min", "Clip"), _choose),
-    "Conv": linear.convolution,
-    "ConvTranspose": linear.transposed_convolution,
-    "Gemm": linear.gemm,
-    "MatMul": linear.matmul,
-    "AveragePool": linear.average_pool,
-    "MaxPool": linear.max_pool,
-    "GlobalAveragePool": linear.global_average,
-    "GlobalMaxPool": linear.global_maximum,
-    "Resize": linear.resize,
-    "BatchNormalization": normalization.batch_normalization,
-    "InstanceNormalization": normalization.normalization,
-    "GroupNormalization": normalization.normalization,
-    "LayerNormalization": normalization.normalization,
-    "MeanVarianceNormalization": normalization.normalization,
-    "RMSNormalization": normalization.rms_normalization,
-    "Softmax": normalization.softmax,
-    "LogSoftmax": normalization.softmax,
-    "LRN": normalization.response_normalization,
-    "LpNormalization": normalization.lp_normalization,
-    "Attention": attention,
-    **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent),
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Cast"), _reshape),
-    "Bfloat16Factor": _reshape,
-    **dict.fromkeys(
-        (
-            *("Transpose", "Expand", "Tile", "Slice", "Split", "Concat", "Pad", "CenterCropPad"),
-            *("Gather", "GatherElements", "GatherND", "ReverseSequence", "Compress"),
-            *("DepthToSpace", "SpaceToDepth", "Trilu", "Where", "MaxUnpool", "Dropout"),
-        ),
-        _select,
-    ),
-    **dict.fromkeys(linear.SLOPES, linear.reduction),
-}
-JUMPS = frozenset(
-    (
-        *(
-            "Ceil",
-            "Floor",
-            "FloorDiv",
-            "Round",
-            "Sign",
-            "Mod",
-            "Equal",
-            "Greater",
-            "GreaterOrEqual",
-        ),
-        *("Less", "LessOrEqual", "IsInf", "IsNaN", "And", "Or", "Xor", "Not", "BitShift"),
-        *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "Shrink", "ThresholdedRelu"),
-        "WeightedSumInteger",
-    )
-)
-"""Elementwise operators whose result jumps."""
-FLAT = frozenset(("Shape", "Size", "ConstantOfShape", "EyeLike"))
-"""Operators whose result does not depend on the numbers of their inputs."""
-
-
 def rule_of(node: Node, types: Sequence[Any], first: bool = False) -> Rule | None:
     """The rule of a node whose outputs are declared as `types`; None where there is none.
 
     first: True if only the first output has a sensitivity, not the statistics of a normalization.
     """
     op = node.op
-    if op.kind in FLAT:
+    if op.is_flat:
         return lambda step, gradients: step.spread({})
     if (
         not first
@@ -204,9 +161,12 @@ def rule_of(node: Node, types: Sequence[Any], first: bool = False) -> Rule | Non
         and op.kind in ("BatchNormalization", "LayerNormalization")
     ):
         return None
-    if not any(t.dtype.is_float for t in types) or op.kind in JUMPS:
+    if not any(t.dtype.is_float for t in types) or op.jumps:
         return None
     rule = RULES.get(op.kind)
     if rule is None and isinstance(op, Elementwise):
         return _elementwise
     return rule
+
+
+import_modules(__package__, [str(Path(__file__).parent)], "vjp_")

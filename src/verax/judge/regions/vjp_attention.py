@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.judge.regions.vjp_step import Array, VjpStep, unbroadcast
+from verax.judge.regions.vjp_step import Array, VjpStep, derivative_of, unbroadcast
 from verax.ops.common import constant
 from verax.ops.sums.attention import PARTS, Attention
 
 
+@derivative_of("Attention")
 def attention(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     """Sensitivities of queries, keys, values and an added mask."""
     op: Attention = step.op

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.judge.regions.vjp_step import Array, VjpStep, unbroadcast
+from verax.judge.regions.vjp_step import Array, VjpStep, derivative_of, unbroadcast
 from verax.ops.images.resize import Resize
 from verax.ops.sums.linear import Gemm
 from verax.ops.windows.pooling import AveragePool, MaxPool
@@ -16,6 +16,7 @@ from verax.ops.windows.windows import over_spatial
 # Convolutions and products
 
 
+@derivative_of("Conv")
 def convolution(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     """Through x: each tap's weights, transposed, spread every output back where the tap read."""
     x, w = step.inputs[:2]
@@ -52,6 +53,7 @@ def _mixed(tap: Array, gradient: Array, groups: int) -> Array:
     return mixed.reshape(n, groups * tap.shape[1], *spatial)
 
 
+@derivative_of("ConvTranspose")
 def transposed_convolution(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     """Through x: each input position gathers, tap by tap, what it was spread to."""
     x, w = step.inputs[:2]
@@ -83,6 +85,7 @@ def _over_channels(gradient: Array) -> Array:
     return gradient.sum(axis=tuple(a for a in range(gradient.ndim) if a != 1))
 
 
+@derivative_of("Gemm")
 def gemm(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     op: Gemm = step.op
     a, b, c = (*step.inputs, None)[:3]
@@ -99,6 +102,7 @@ def gemm(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     return step.spread(by_input)
 
 
+@derivative_of("MatMul")
 def matmul(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     a, b = step.inputs
     left = a[None, :] if a.ndim == 1 else a
@@ -118,6 +122,7 @@ def matmul(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
 # Pools, reductions, resampling
 
 
+@derivative_of("AveragePool")
 def average_pool(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     op: AveragePool = step.op
     windows = op.windows(step.inputs[0].shape)
@@ -128,6 +133,7 @@ def average_pool(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None
     return [total]
 
 
+@derivative_of("MaxPool")
 def max_pool(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     op: MaxPool = step.op
     x, y = step.inputs[0], step.outputs[0]
@@ -140,6 +146,7 @@ def max_pool(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     return [total]
 
 
+@derivative_of("GlobalAveragePool")
 def global_average(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     x = step.inputs[0]
     return [np.broadcast_to(gradients[0] / np.prod(x.shape[2:]), x.shape)]
@@ -151,6 +158,7 @@ def _extremum_mask(x: Array, extremum: Array, axes: tuple[int, ...]) -> Array:
     return hit / np.maximum(1, hit.sum(axis=axes, keepdims=True))
 
 
+@derivative_of("GlobalMaxPool")
 def global_maximum(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     x = step.inputs[0]
     return [gradients[0] * _extremum_mask(x, step.outputs[0], tuple(range(2, x.ndim)))]
@@ -170,6 +178,7 @@ SLOPES: dict[str, Callable[[Array, Array, tuple[int, ...], int], Any]] = {
 """Reductions -> derivative of y by each x, from x, y (axes kept), the axes and their count."""
 
 
+@derivative_of(*SLOPES)
 def reduction(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     x, *optional = step.inputs
     axes = step.op.reduced_axes(x.ndim, optional[0] if optional else None)
@@ -179,6 +188,7 @@ def reduction(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     return step.spread({0: np.broadcast_to(g * np.nan_to_num(slope), x.shape)})
 
 
+@derivative_of("Resize")
 def resize(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     """Axis by axis backwards: every tap spreads its weight back."""
     op: Resize = step.op

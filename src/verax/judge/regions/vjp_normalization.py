@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.ir.operator import Operator
-from verax.judge.regions.vjp_step import Array, VjpStep, unbroadcast
+from verax.judge.regions.vjp_step import Array, VjpStep, derivative_of, unbroadcast
 from verax.ops.sums.response_normalization import neighbor_sums
 
 
+@derivative_of("BatchNormalization")
 def batch_normalization(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     """Sensitivities of x, scale and bias; in training mode by the batch's own statistics, where the
     inputs mean and variance have none."""
@@ -50,6 +51,10 @@ def _standardised(x: Array, axes: tuple[int, ...], epsilon: float, g: Array) -> 
     return inverse * (g - mean_g - z * mean_gz)
 
 
+@derivative_of(
+    *("InstanceNormalization", "GroupNormalization"),
+    *("LayerNormalization", "MeanVarianceNormalization"),
+)
 def normalization(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     """Instance, layer and group normalization, and mean-variance normalization, through x, scale
     and bias."""
@@ -90,6 +95,7 @@ def _trailing(op: Operator, x: Array) -> tuple[int, ...]:
     return tuple(range(op.axis % x.ndim, x.ndim))  # type: ignore[attr-defined]
 
 
+@derivative_of("RMSNormalization")
 def rms_normalization(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     x, scale = step.inputs
     if step.needed[1]:
@@ -100,6 +106,7 @@ def rms_normalization(step: VjpStep, gradients: Sequence[Array]) -> list[Array |
     return step.spread({0: inverse * (g - z * (g * z).mean(axis=axes, keepdims=True))})
 
 
+@derivative_of("Softmax", "LogSoftmax")
 def softmax(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     y, g, axes = step.outputs[0], gradients[0], step.op.axes(step.outputs[0].ndim)
     if step.op.kind == "LogSoftmax":
@@ -107,6 +114,7 @@ def softmax(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     return [y * (g - (g * y).sum(axis=axes, keepdims=True))]
 
 
+@derivative_of("LRN")
 def response_normalization(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     op, x, g = step.op, step.inputs[0], gradients[0]
     before, after = op.reach
@@ -115,6 +123,7 @@ def response_normalization(step: VjpStep, gradients: Sequence[Array]) -> list[Ar
     return [g * base**-op.beta - 2 * op.alpha / op.size * op.beta * x * inner]
 
 
+@derivative_of("LpNormalization")
 def lp_normalization(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     op, x, g = step.op, step.inputs[0], gradients[0]
     total = np.sum(np.abs(x) ** op.p, axis=op.axis, keepdims=True) + op.epsilon

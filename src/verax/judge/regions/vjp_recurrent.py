@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.judge.regions.vjp_step import Array, VjpStep
+from verax.judge.regions.vjp_step import Array, VjpStep, derivative_of
 from verax.numerics.statistics import DERIVATIVE_FLOOR, DERIVATIVE_STEP
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.recurrent.recurrent import CELL, HIDDEN, Recurrent, X
@@ -133,6 +133,7 @@ class TapeArithmetic(StepOps[TapeValue]):
         return self._record(self.plain.choose(mask, a.array, b.array if b else None), back)
 
 
+@derivative_of("RNN", "GRU", "LSTM")
 def recurrent(step: VjpStep, gradients: Sequence[Array]) -> list[Array | None]:
     op: Recurrent = step.op
     if any(is_needed for i, is_needed in enumerate(step.needed) if i not in (X, HIDDEN, CELL)):

@@ -33,6 +33,20 @@ class VjpStep:
 
 Rule = Callable[[VjpStep, Sequence[Array]], list[Array | None]]
 """(step, one cotangent per output) -> one per input, None where it is not wanted."""
+RULES: dict[str, Rule] = {}
+"""Kind of operator -> its rule; filled by `derivative_of`."""
+
+
+def derivative_of(*kinds: str) -> Callable[[Rule], Rule]:
+    """Registers a rule for kinds of operators; each has one."""
+
+    def register(rule: Rule) -> Rule:
+        for kind in kinds:
+            assert kind not in RULES, f"{kind} has a derivative already"
+            RULES[kind] = rule
+        return rule
+
+    return register
 
 
 def unbroadcast(gradient: Array, shape: tuple[int, ...]) -> Array:

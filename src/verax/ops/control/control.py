@@ -48,6 +48,7 @@ class Control(Operator):
 
     fields: ClassVar[tuple[str, ...]] = ()
     """Attributes that are bodies."""
+    no_derivative = "its bodies are networks of their own"
 
     def run_bodies(self, runner: SubgraphEvaluator, inputs: Sequence[Any]) -> tuple[Any, ...]:
         raise NotImplementedError

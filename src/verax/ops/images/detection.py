@@ -39,6 +39,8 @@ class NonMaxSuppression(Operator):
     exact: ClassVar[bool] = True
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 5
+    no_derivative = "it chooses, so that its result jumps"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         boxes, scores = ctx.type(0), ctx.type(1)
@@ -186,6 +188,8 @@ class RoiAlign(Operator):
     spatial_scale: float = 1.0
     min_inputs: ClassVar[int] = 3
     max_inputs: ClassVar[int | None] = 3
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x, rois, batch = ctx.type(0), ctx.type(1), ctx.type(2)
@@ -318,6 +322,8 @@ class MaxRoiPool(Operator):
     exact: ClassVar[bool] = True
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
+    no_derivative = "it chooses, so that its result jumps"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x, rois = ctx.type(0), ctx.type(1)

@@ -47,6 +47,8 @@ class MultiBoxDetection(Operator):
     variances: tuple[float, ...] = (0.1, 0.1, 0.2, 0.2)
     min_inputs: ClassVar[int] = 3
     max_inputs: ClassVar[int | None] = 3
+    no_derivative = "it chooses, so that its result jumps"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_floats(ctx, 0, 1, 2)
@@ -220,6 +222,8 @@ class BoxNMS(Operator):
     exact: ClassVar[bool] = True
     min_inputs: ClassVar[int] = 1
     max_inputs: ClassVar[int | None] = 1
+    no_derivative = "it chooses, so that its result jumps"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_floats(ctx, 0)

@@ -36,6 +36,8 @@ class ResizeInteger(Operator):
     half_pixel_centers: bool = False
 
     exact = True
+    no_derivative = "its results are integers, which jump"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x = ctx.type(0)

@@ -38,6 +38,8 @@ class GridSample(Operator):
     padding_mode: str = "zeros"
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x, grid = ctx.type(0), ctx.type(1)
@@ -247,6 +249,8 @@ class AffineGrid(Operator):
     align_corners: bool = False
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         theta, size = ctx.type(0), ctx.type(1)

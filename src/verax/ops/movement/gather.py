@@ -62,6 +62,7 @@ class GatherElements(Movement):
     symbolic: ClassVar[bool] = False
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         data, indices = ctx.type(0), ctx.type(1)
@@ -108,6 +109,7 @@ class GatherND(Movement):
     batch_dims: int = 0
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         data, indices, b = ctx.type(0), ctx.type(1), self.batch_dims
@@ -159,6 +161,7 @@ class Compress(Movement):
     symbolic: ClassVar[bool] = False
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         data, condition = ctx.type(0), ctx.type(1)
@@ -199,6 +202,8 @@ class NonZero(Movement):
     takes_narrow: ClassVar[bool] = False
     gains = (Gain.unbounded,)
     symbolic: ClassVar[bool] = False
+    no_derivative = "it chooses, so that its result jumps"
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         return (TensorType(DType.int64, (ctx.type(0).rank, ctx.fresh("nonzero"))),)
@@ -227,6 +232,7 @@ class ReverseSequence(Movement):
     symbolic: ClassVar[bool] = False
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         data, lengths = ctx.type(0), ctx.type(1)
@@ -271,6 +277,8 @@ class Unique(Movement):
     axis: int | None = None
     sorted: bool = True
     symbolic: ClassVar[bool] = False
+    no_derivative = "it chooses, so that its result jumps"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     @property
     def output_count(self) -> int:

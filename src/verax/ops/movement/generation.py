@@ -41,6 +41,8 @@ class ConstantOfShape(Operator):
     value: float | int | bool = 0.0
     dtype: DType = DType.float32
     exact: ClassVar[bool] = True
+    is_flat = True
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
@@ -90,6 +92,8 @@ class Range(Operator):
     symbolic: ClassVar[bool] = True
     min_inputs: ClassVar[int] = 3
     max_inputs: ClassVar[int | None] = 3
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         first = ctx.type(0)
@@ -178,6 +182,8 @@ class EyeLike(Operator):
     dtype: DType | None = None
     k: int = 0
     exact: ClassVar[bool] = True
+    is_flat = True
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def __post_init__(self) -> None:
         if self.dtype is not None:
@@ -216,6 +222,8 @@ class OneHot(Movement):
     symbolic: ClassVar[bool] = False
     min_inputs: ClassVar[int] = 3
     max_inputs: ClassVar[int | None] = 3
+    no_derivative = "it chooses, so that its result jumps"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         indices, depth, values = ctx.type(0), ctx.type(1), ctx.type(2)
@@ -263,6 +271,7 @@ class Trilu(Movement):
 
     upper: bool = True
     max_inputs: ClassVar[int | None] = 2
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         data = ctx.type(0)

@@ -276,6 +276,7 @@ class Expand(Movement):
 
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         data = ctx.type(0)
@@ -318,6 +319,7 @@ class Tile(Movement):
 
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         data = ctx.type(0)

@@ -46,6 +46,8 @@ class _Scatter(Operator):
     takes_narrow: ClassVar[bool] = True
     min_inputs: ClassVar[int] = 3
     max_inputs: ClassVar[int | None] = 3
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def _positions(self, data: Array, indices: Array) -> tuple[Array, ...]:
         raise NotImplementedError

@@ -29,6 +29,8 @@ class Shape(Movement):
     gains = (Gain.none,)
     start: int = 0
     end: int | None = None
+    is_flat = True
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         return (TensorType(DType.int64, (len(ctx.type(0).dims[self.start : self.end]),)),)
@@ -53,6 +55,8 @@ class Size(Movement):
     """Number of elements, an int64 scalar."""
 
     gains = (Gain.none,)
+    is_flat = True
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         ctx.type(0)

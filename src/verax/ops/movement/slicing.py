@@ -247,6 +247,7 @@ class CenterCropPad(Movement):
     symbolic: ClassVar[bool] = False
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         data = ctx.type(0)

@@ -143,6 +143,7 @@ class ThresholdedRelu(Elementwise):
     alpha: float = 1.0
     exact = True
     dtypes = FLOATS
+    jumps = True
 
     def gain(self, ctx: Inference, index: int) -> InputGain:
         return InputGain(Gain.unbounded if self.alpha else Gain.bounded)  # else it jumps at alpha
@@ -254,6 +255,7 @@ class Shrink(Elementwise):
     lambd: float = 0.5
     dtypes = NUMERIC
     case_dtypes = ("float32", "int32", "uint8")
+    jumps = True
 
     def gain(self, ctx: Inference, index: int) -> InputGain:
         steady = self.bias == self.lambd  # else it jumps at lambd

@@ -143,6 +143,8 @@ class Mod(Binary):
     fmod: bool = False
     bound_units = 3.01
     case_dtypes = ("float32", "int32", "int8", "uint8")
+    jumps = True
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def reference(self, ev: Evaluation, a: Any, b: Any) -> Any:
         if ev.outputs[0].dtype.is_float:
@@ -331,6 +333,7 @@ class Reciprocal(Unary):
     gains = (Gain.unbounded,)
     dtypes = FLOATS
     case_range = (0.25, 4.0)
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         return 1 / x

@@ -24,6 +24,7 @@ class BitCast(Elementwise):
     gains = (Gain.unbounded,)
     exact = True
     dtypes = ANY
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "to", as_dtype(self.to))

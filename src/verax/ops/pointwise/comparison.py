@@ -34,6 +34,8 @@ class ComparisonOperator(Elementwise):
     case_range = (-2.0, 2.0)
     primitive: ClassVar[str]
     numpy: ClassVar[Any]
+    jumps = True
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def dims(self, a: Any, b: Any) -> bool:
         """The comparison of two sizes; `UndecidedError` when it depends on symbols."""
@@ -114,6 +116,7 @@ class FloatPredicate(Elementwise):
     exact = True
     result = DType.bool_
     dtypes = FLOATS
+    jumps = True
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -128,6 +131,8 @@ class FloatPredicate(Elementwise):
 class IsNaN(FloatPredicate):
     """Whether X is not a number."""
 
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
+
     def reference(self, ev: Evaluation, x: Any) -> Any:
         return np.isnan(x)
 
@@ -141,6 +146,7 @@ class IsInf(FloatPredicate):
 
     detect_negative: bool = True
     detect_positive: bool = True
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         positive = np.isposinf(x) & self.detect_positive

@@ -37,6 +37,7 @@ class Bfloat16Factor(Elementwise):
     gains = (Gain.proportional,)
     exact = True
     dtypes = (DType.float32,)
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         if ev.work.kind == "O":

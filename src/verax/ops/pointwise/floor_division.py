@@ -26,6 +26,8 @@ class FloorDiv(Binary):
 
     gains = (Gain.unbounded,)
     case_dtypes = ("float32", "float64", "float16", "int32", "int8", "uint8")
+    jumps = True
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def reference(self, ev: Evaluation, a: Any, b: Any) -> Any:
         if ev.outputs[0].dtype.is_float:

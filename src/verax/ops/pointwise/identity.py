@@ -51,6 +51,7 @@ class Dropout(Passing):
     min_inputs = 1
     max_inputs = 3
     symbolic = False
+    no_hypotheses = "its attributes at other values are what is tried"
 
     @property
     def output_count(self) -> int:

@@ -22,6 +22,8 @@ class Logical(Elementwise):
     exact = True
     primitive: ClassVar[str]
     numpy: ClassVar[Any]
+    jumps = True
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def reference(self, ev: Evaluation, *xs: Any) -> Any:
         return self.numpy(*xs)
@@ -131,6 +133,8 @@ class BitShift(Elementwise):
     max_inputs = 2
     exact = True
     dtypes = INTEGERS
+    jumps = True
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def __post_init__(self) -> None:
         if self.direction not in ("LEFT", "RIGHT"):

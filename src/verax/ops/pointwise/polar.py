@@ -27,6 +27,7 @@ class Polar(Elementwise):
     dtypes = FLOATS
     case_dtypes = ("float32", "float16", "float64")
     floor = 2.0**-126
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def in_float64(self, m: Arith[Any], a: Any, b: Any) -> Any:
         """The result of float64 operands, in float64."""

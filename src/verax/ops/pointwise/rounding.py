@@ -22,6 +22,8 @@ class RoundingTo(Elementwise):
     case_dtypes = ("float32", "float16", "float64")
     primitive: ClassVar[str]
     numpy: ClassVar[Any]
+    jumps = True
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         return self.numpy(x)
@@ -61,6 +63,8 @@ class Sign(Elementwise):
     gains = (Gain.unbounded,)
     exact = True
     case_dtypes = ("float32", "int8", "uint8", "float16")
+    jumps = True
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         return np.sign(x)

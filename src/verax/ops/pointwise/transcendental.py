@@ -70,6 +70,7 @@ class Expm1(ByExponentials):
 
     gains = (Gain.bounded,)
     function = "expm1"
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def magnitude(self, y: Any, *xs: Any) -> Any:
         """As for `Exp`."""
@@ -83,6 +84,7 @@ class Log1p(ByExponentials):
     gains = (Gain.unbounded,)
     function = "log1p"
     case_range = (-0.875, 9.0)
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
 
 @operator
@@ -91,6 +93,7 @@ class Sin(ElementaryFunction):
 
     gains = (Gain.bounded,)
     function = "sin"
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def magnitude(self, y: Any, *xs: Any) -> Any:
         """Reducing the angle costs an absolute error near multiples of pi."""
@@ -103,6 +106,7 @@ class Cos(ElementaryFunction):
 
     gains = (Gain.bounded,)
     function = "cos"
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def magnitude(self, y: Any, *xs: Any) -> Any:
         """As for `Sin`."""
@@ -116,6 +120,7 @@ class Tan(ElementaryFunction):
     gains = (Gain.unbounded,)
     function = "tan"
     case_range = (-1.5, 1.5)
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
 
 @operator
@@ -126,6 +131,7 @@ class Asin(ElementaryFunction):
     function = "asin"
     bound_units = 12.0
     case_range = (-1.0, 1.0)
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
 
 @operator
@@ -136,6 +142,7 @@ class Acos(ElementaryFunction):
     function = "acos"
     bound_units = 12.0
     case_range = (-1.0, 1.0)
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
 
 @operator
@@ -144,6 +151,7 @@ class Atan(ElementaryFunction):
 
     gains = (Gain.bounded,)
     function = "atan"
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
 
 @operator
@@ -152,6 +160,7 @@ class Sinh(ByExponentials):
 
     gains = (Gain.bounded,)
     function = "sinh"
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
 
 @operator
@@ -160,6 +169,7 @@ class Cosh(ElementaryFunction):
 
     gains = (Gain.bounded,)
     function = "cosh"
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
 
 @operator
@@ -176,6 +186,7 @@ class Asinh(ByExponentials):
 
     gains = (Gain.bounded,)
     function = "asinh"
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
 
 @operator
@@ -185,6 +196,7 @@ class Acosh(ElementaryFunction):
     gains = (Gain.unbounded,)
     function = "acosh"
     case_range = (1.0, 9.0)
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
 
 @operator
@@ -194,6 +206,7 @@ class Atanh(ByExponentials):
     gains = (Gain.unbounded,)
     function = "atanh"
     case_range = (-0.875, 0.875)
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
 
 @operator
@@ -222,6 +235,7 @@ class ErfInv(ElementaryFunction):
     gains = (Gain.unbounded,)
     function = "erfinv"
     case_range = (-0.99, 0.99)
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
 
 @operator

@@ -26,6 +26,7 @@ class Where(Elementwise):
     symbolic = True
     takes_narrow = True
     dtypes = STORED
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         if ctx.type(0).dtype is not DType.bool_:

@@ -34,6 +34,7 @@ class DynamicQuantizeGroups(Operator):
     symmetric: bool = False
 
     exact = True
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
 
     @property
     def output_count(self) -> int:

@@ -31,6 +31,7 @@ class LookupTable(Operator):
 
     zero_point: int = 0
 
+    no_derivative = "its results are integers, which jump"
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 4
     exact = True

@@ -161,6 +161,7 @@ class QuantizeLinear(Parametrized):
     max_inputs = 3
     takes_narrow = True
     exact = True
+    no_derivative = "its results are integers, which jump"
 
     def __post_init__(self) -> None:
         for name in ("output_dtype", "precision"):
@@ -316,6 +317,7 @@ class DequantizeLinear(Parametrized):
     min_inputs = 2
     max_inputs = 3
     takes_narrow = True
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
 
     def __post_init__(self) -> None:
         if self.output_dtype is not None:
@@ -409,6 +411,8 @@ class DynamicQuantizeLinear(Operator):
     """
 
     gains = (Gain.none,)
+    no_derivative = "its results are integers, which jump"
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     @property
     def output_count(self) -> int:

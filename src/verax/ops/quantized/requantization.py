@@ -64,6 +64,8 @@ class Requantize(Parametrized):
     min_inputs: ClassVar[int] = 3
     max_inputs: ClassVar[int | None] = 3
     exact = True
+    no_derivative = "its results are integers, which jump"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_dtype", as_dtype(self.output_dtype))
@@ -166,6 +168,8 @@ class AveragePoolInteger(Operator):
     high: int | None = None
 
     exact = True
+    no_derivative = "its results are integers, which jump"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def pool(self) -> AveragePool:
         """The pool over the same windows."""
@@ -215,6 +219,8 @@ class SoftmaxInteger(Operator):
     output_dtype: DType = DType.int8
 
     exact = True
+    no_derivative = "its results are integers, which jump"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_dtype", as_dtype(self.output_dtype))
@@ -287,6 +293,8 @@ class L2NormalizeInteger(Operator):
     zero_point: int = 0
 
     exact = True
+    no_derivative = "its results are integers, which jump"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x = ctx.type(0)

@@ -34,6 +34,8 @@ class WeightedSumInteger(Elementwise):
     min_inputs: ClassVar[int] = 1
     max_inputs: ClassVar[int | None] = None
     exact = True
+    jumps = True
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "factors", tuple(self.factors))

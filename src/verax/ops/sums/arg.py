@@ -25,6 +25,7 @@ class ArgExtremum(Operator):
     select_last_index: bool
     exact = True
     largest: ClassVar[bool]
+    no_derivative = "it chooses, so that its result jumps"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_dtype(ctx, (0,), NUMERIC)
@@ -92,6 +93,8 @@ class TopK(Operator):
     min_inputs = 2
     max_inputs = 2
     exact = True
+    no_derivative = "it chooses, so that its result jumps"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     @property
     def output_count(self) -> int:

@@ -30,6 +30,7 @@ class Cumulative(Operator):
     max_inputs = 2
     accumulate: ClassVar[np.ufunc]
     neutral: ClassVar[int]
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_dtype(ctx, (0,), NUMERIC)
@@ -107,6 +108,7 @@ class CumProd(Cumulative):
     reverse: bool = False
     accumulate = np.multiply
     neutral = 1
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]

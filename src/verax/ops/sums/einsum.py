@@ -32,6 +32,8 @@ class Einsum(Operator):
 
     min_inputs: ClassVar[int] = 1
     max_inputs: ClassVar[int | None] = None
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def terms(self) -> tuple[list[list[str]], list[str]]:
         """Labels of each input and of the output; "..." is one label."""

@@ -216,6 +216,7 @@ class MeanVarianceNormalization(Operator):
     """(x - mean) / (sqrt(variance) + 1e-9) over `axes`."""
 
     axes: Axes = (0, 2, 3)
+    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         same_floats(ctx, 0)

@@ -288,6 +288,7 @@ class ReduceProd(Reduction):
     combine = "prod"
     symbolic = True
     case_range = (-2.0, 2.0)
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
 
     def over(self, ev: Evaluation, x: Any, axis: Axes) -> Any:
         return np.prod(x, axis=axis, keepdims=True, dtype=x.dtype)

@@ -197,6 +197,7 @@ class Hardmax(AlongAxis):
     flatten: bool = False
     exact = True
     case_range = (-1.0, 1.0)
+    no_derivative = "it chooses, so that its result jumps"
 
     def along(self, rows: Any, m: NumpyArith = MEANING) -> Any:
         first = np.argmax(rows, axis=1)[:, None]

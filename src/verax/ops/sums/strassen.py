@@ -35,6 +35,8 @@ class StrassenMatMul(Operator):
 
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 2
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
+    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     @property
     def plain(self) -> MatMul:

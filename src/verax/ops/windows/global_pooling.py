@@ -90,6 +90,7 @@ class GlobalLpPool(GlobalPool):
 
     gains = (Gain.summed,)
     p: int = 2
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         ctx.require(self.p > 0, f"p must be positive, not {self.p}")

@@ -86,6 +86,7 @@ class ConvInteger(Operator):
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 4
     exact = True
+    no_derivative = "its results are integers, which jump"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_dtype", as_dtype(self.output_dtype))
@@ -145,6 +146,7 @@ class ConvTransposeInteger(Operator):
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 4
     exact = True
+    no_derivative = "its results are integers, which jump"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_dtype", as_dtype(self.output_dtype))

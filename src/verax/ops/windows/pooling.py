@@ -185,6 +185,7 @@ class LpPool(Pool):
     """The p-norm of each window, (sum |x|^p)^(1/p)."""
 
     p: int = 2
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         ctx.require(self.p > 0, f"p must be positive, not {self.p}")

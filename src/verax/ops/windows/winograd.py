@@ -41,6 +41,8 @@ class WinogradConv(Operator):
 
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 3
+    no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
+    no_hypotheses = "its attributes at other values are what is tried"
 
     @property
     def plain(self) -> Conv:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.frontends.common import layers
 from verax.frontends.common.context import Result
 from verax.frontends.torch.arguments import Ref
 from verax.frontends.torch.rows import Aten
@@ -193,10 +194,7 @@ def arithmetic(t: Aten) -> Result:
         if right and t.kind == "div":
             t.refuse("a division by complex numbers")
         return t.result("Mul" if t.kind == "mul" else "Div", [a, b])
-    (p, q), (r, s) = parts_of(t, a), parts_of(t, b)
-    real = t.add("Sub", [t.add("Mul", [p, r]), t.add("Mul", [q, s])])
-    imaginary = t.add("Add", [t.add("Mul", [p, s]), t.add("Mul", [q, r])])
-    return _paired(t, [real, imaginary])
+    return _paired(t, layers.complex_product(t, parts_of(t, a), parts_of(t, b)))
 
 
 @row("neg.default")

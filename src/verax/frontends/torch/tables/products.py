@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from verax.frontends.common import formulas
+from verax.frontends.common import formulas, layers
 from verax.frontends.common.context import Result
 from verax.frontends.torch.rows import Aten, row
 from verax.ir.types import DType
@@ -96,11 +96,8 @@ def attention(t: Aten) -> Result:
         queries, keys = (int(s) for s in sizes if isinstance(s, int))
         t.check_count(queries * keys)
         mask = t.constant(np.tri(queries, keys, dtype=np.bool_))
-    if mask is not None and t.type(mask).dtype is DType.bool_:
-        lowest = t.constant(-np.inf, dtype.numpy)
-        scores = t.add("Where", [mask, scores, lowest])
-    elif mask is not None:
-        scores = t.add("Add", [scores, t.cast(mask, dtype)])
+    if mask is not None:
+        scores = layers.masked_scores(t, scores, mask)
     safe = mask is not None and _may_hide_all(t, mask)
     weights = t.add("Softmax", [scores], axis=t.rank(scores) - 1, masked_to_zero=safe)
     return t.result("MatMul", [weights, v])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.frontends.common import shapes
+from verax.frontends.common import layers, shapes
 from verax.frontends.common.context import Result
 from verax.frontends.torch.rows import Aten, row
 
@@ -70,24 +70,19 @@ def col2im(t: Aten) -> Result:
         t.wrong("output_size", output, f"one that {t.type(x)} are the windows of")
     pads, strides = t.integers("padding", (0,), 2), t.integers("stride", (1,), 2)
     dilations = t.integers("dilation", (1,), 2)
-    channels = total // math.prod(kernel)
-    single = np.eye(math.prod(kernel)).reshape(math.prod(kernel), 1, *kernel)
-    weight = t.constant(np.tile(single, (channels, 1, 1, 1)), t.type(x).dtype.numpy)
-    images = t.add("Concat", [t.add("Shape", [x], end=2), t.ints(counts)], axis=0)
-    behind = [
-        n - ((c - 1) * s - 2 * p + d * (k - 1) + 1)
-        for n, c, s, p, d, k in zip(output, counts, strides, pads, dilations, kernel)
-    ]
-    return t.unbatched(
-        "ConvTranspose",
-        [t.add("Reshape", [x, images]), weight],
-        added,
+    weight, fields = layers.sums_of_windows(
+        t,
+        t.type(x).dtype,
+        total // math.prod(kernel),
+        kernel,
+        image=output,
+        counts=counts,
         strides=strides,
-        pads=tuple((p, p) for p in pads),
         dilations=dilations,
-        groups=channels,
-        output_padding=tuple(behind),
+        pads=tuple((p, p) for p in pads),
     )
+    images = t.add("Concat", [t.add("Shape", [x], end=2), t.ints(counts)], axis=0)
+    return t.unbatched("ConvTranspose", [t.add("Reshape", [x, images]), weight], added, **fields)
 
 
 def memory_indices(

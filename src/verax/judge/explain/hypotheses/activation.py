@@ -16,6 +16,7 @@ from verax.judge.explain.hypotheses.base import (
     Suspect,
     edited,
     from_inputs,
+    hypotheses_of,
     pointwise,
 )
 from verax.judge.explain.hypotheses.fitting import LEAST, factor
@@ -63,6 +64,11 @@ RELATED = (
 """Families within which confusion is usual."""
 
 
+@hypotheses_of(
+    *("Relu", "LeakyRelu", "PRelu", "Clip", "Elu", "Selu", "Celu", "Gelu", "Swish", "Mish"),
+    *("HardSwish", "HardSigmoid", "Sigmoid", "Tanh", "Softplus", "Softsign", "ThresholdedRelu"),
+    *("Shrink", "Abs", "Exp", "Log", "Sqrt", "Erf", "Neg", "Identity"),
+)
 def activation(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on any activation of one tensor."""
     op = suspect.op

@@ -9,10 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from verax.judge.explain.hypotheses.base import After, Arrays, Hypothesis, Prior, Suspect, edited
+from verax.judge.explain.hypotheses.base import (
+    After,
+    Arrays,
+    Hypothesis,
+    Prior,
+    Suspect,
+    edited,
+    hypotheses_of,
+)
 from verax.ops.sums.attention import Attention
 
 
+@hypotheses_of("Attention")
 def attention(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on attention."""
     op = suspect.op

@@ -133,6 +133,20 @@ class Suspect:
 
 
 Family = Callable[[Suspect], Iterator[Hypothesis]]
+BY_KIND: dict[str, Family] = {}
+"""Kind of operator -> its family; filled by `hypotheses_of`."""
+
+
+def hypotheses_of(*kinds: str) -> Callable[[Family], Family]:
+    """Registers a family of hypotheses for kinds of operators; each has one."""
+
+    def register(family: Family) -> Family:
+        for kind in kinds:
+            assert kind not in BY_KIND, f"{kind} has a family already"
+            BY_KIND[kind] = family
+        return family
+
+    return register
 
 
 def rearranged(change: Change) -> After:

@@ -15,6 +15,7 @@ from verax.judge.explain.hypotheses.base import (
     Prior,
     Suspect,
     edited,
+    hypotheses_of,
     with_attributes,
 )
 from verax.judge.explain.hypotheses.fitting import agreed, slopes_per_channel
@@ -27,6 +28,7 @@ SCALE, BIAS, MEAN, VARIANCE = 1, 2, 3, 4
 PARAMETERS = {SCALE: "gamma", BIAS: "beta", MEAN: "mean", VARIANCE: "variance"}
 
 
+@hypotheses_of("BatchNormalization")
 def batch_norm(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on BatchNormalization with given statistics."""
     op = suspect.op

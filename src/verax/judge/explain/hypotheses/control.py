@@ -12,7 +12,15 @@ import numpy as np
 from verax.ir.graph import Graph, Node
 from verax.ir.printer import print_graph
 from verax.ir.types import DType, TensorType
-from verax.judge.explain.hypotheses.base import Arrays, Edit, Hypothesis, Prior, Suspect, edited
+from verax.judge.explain.hypotheses.base import (
+    Arrays,
+    Edit,
+    Hypothesis,
+    Prior,
+    Suspect,
+    edited,
+    hypotheses_of,
+)
 from verax.ops.control.control import If, Loop
 from verax.ops.control.subgraphs import SubgraphEvaluator, body_of
 from verax.ops.pointwise.comparison import Equal
@@ -21,6 +29,7 @@ MOST_PAIRS = 12
 """Pairs of carried values that are tried as exchanged."""
 
 
+@hypotheses_of("If")
 def branch(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on If."""
     op = suspect.op
@@ -37,6 +46,7 @@ def branch(suspect: Suspect) -> Iterator[Hypothesis]:
         )
 
 
+@hypotheses_of("Loop")
 def loop(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Loop."""
     op = suspect.op

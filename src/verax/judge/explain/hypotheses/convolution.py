@@ -14,6 +14,7 @@ from verax.judge.explain.hypotheses.base import (
     Prior,
     Suspect,
     edited,
+    hypotheses_of,
 )
 from verax.judge.explain.hypotheses.filters import filters
 from verax.judge.explain.hypotheses.windows import begins, mixed_begins, padded_by_modes
@@ -22,6 +23,7 @@ from verax.ops.windows.deconvolution import ConvTranspose
 from verax.ops.windows.windows import Pads, Windows
 
 
+@hypotheses_of("Conv", "ConvTranspose")
 def convolution(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Conv and ConvTranspose."""
     yield from _pads(suspect)

@@ -14,6 +14,7 @@ from verax.judge.explain.hypotheses.base import (
     Suspect,
     edited,
     from_inputs,
+    hypotheses_of,
 )
 from verax.ops.pointwise.arithmetic import Add, Div, Max, Mean, Min, Mul, Sub, Sum
 
@@ -21,6 +22,7 @@ BINARY: dict[str, Operator] = {"Add": Add(), "Sub": Sub(), "Mul": Mul(), "Div": 
 VARIADIC: dict[str, Operator] = {"Sum": Sum(), "Mean": Mean(), "Max": Max(), "Min": Min()}
 
 
+@hypotheses_of("Add", "Sub", "Mul", "Div", "Pow")
 def binary(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Add, Sub, Mul, Div and Pow."""
     kind = suspect.op.kind
@@ -95,6 +97,7 @@ def _other_axis(suspect: Suspect, index: int, label: str) -> Iterator[Hypothesis
         )
 
 
+@hypotheses_of("Sum", "Mean", "Max", "Min")
 def variadic(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Sum, Mean, Max and Min."""
     count = len(suspect.inputs)

@@ -9,13 +9,22 @@ from typing import Any
 import numpy as np
 
 from verax.ir.operator import Operator
-from verax.judge.explain.hypotheses.base import Arrays, Edit, Hypothesis, Prior, Suspect, edited
+from verax.judge.explain.hypotheses.base import (
+    Arrays,
+    Edit,
+    Hypothesis,
+    Prior,
+    Suspect,
+    edited,
+    hypotheses_of,
+)
 from verax.judge.explain.hypotheses.convolution import convolution, windows_of
 from verax.ops.windows.integer_convolution import ConvInteger, ConvTransposeInteger
 
 DATA_ZERO, WEIGHT_ZERO = 2, 3
 
 
+@hypotheses_of("ConvInteger", "ConvTransposeInteger")
 def integer_convolution(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on ConvInteger and ConvTransposeInteger."""
     op = suspect.op

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from verax.judge.explain.hypotheses.base import Edit, Hypothesis, Prior, Suspect, edited, zeroed
+from verax.judge.explain.hypotheses.base import (
+    Edit,
+    Hypothesis,
+    Prior,
+    Suspect,
+    edited,
+    hypotheses_of,
+    zeroed,
+)
 from verax.judge.explain.hypotheses.filters import BLOCKS
 from verax.ops.sums.linear import Gemm, MatMul
 
@@ -18,6 +26,7 @@ FACTORIZATIONS = 24
 """Ways to split the features into channels and places that are tried, the smallest first."""
 
 
+@hypotheses_of("Gemm")
 def gemm(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Gemm."""
     op = suspect.op
@@ -63,6 +72,7 @@ def gemm(suspect: Suspect) -> Iterator[Hypothesis]:
     yield from _blocks_of_bytes(a, 0 if op.trans_a else 1)
 
 
+@hypotheses_of("MatMul")
 def matmul(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on MatMul."""
     assert isinstance(suspect.op, MatMul)

@@ -15,6 +15,7 @@ from verax.judge.explain.hypotheses.base import (
     Suspect,
     edited,
     from_inputs,
+    hypotheses_of,
     with_attributes,
 )
 from verax.ops.movement.gather import Gather
@@ -28,6 +29,7 @@ MANY_OPERANDS = 5
 """Operands up to which every order is tried."""
 
 
+@hypotheses_of("Concat")
 def concat(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Concat: another order of the operands, another axis, one of them
     twice."""
@@ -75,6 +77,7 @@ def concat(suspect: Suspect) -> Iterator[Hypothesis]:
             )
 
 
+@hypotheses_of("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def reordering(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Reshape, Flatten, Squeeze, Unsqueeze: the numbers in another order."""
     x, shape = suspect.x, suspect.expected.shape
@@ -107,6 +110,7 @@ def _permutations(rank: int) -> Iterator[tuple[int, ...]]:
     yield from (p for p in itertools.permutations(range(rank)) if p != tuple(range(rank)))
 
 
+@hypotheses_of("Transpose")
 def transpose(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Transpose: other permutations, whatever shape they have."""
     op, rank = suspect.op, suspect.x.ndim
@@ -129,6 +133,7 @@ def transpose(suspect: Suspect) -> Iterator[Hypothesis]:
         )
 
 
+@hypotheses_of("DepthToSpace", "SpaceToDepth")
 def blocks(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on DepthToSpace and SpaceToDepth."""
     op = suspect.op
@@ -154,6 +159,7 @@ def blocks(suspect: Suspect) -> Iterator[Hypothesis]:
         )
 
 
+@hypotheses_of("Pad")
 def pad(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Pad."""
     op = suspect.op
@@ -224,6 +230,7 @@ def _fill(suspect: Suspect) -> Iterator[Hypothesis]:
     )
 
 
+@hypotheses_of("Slice")
 def cut(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Slice: off by one, counted from the other end, without steps."""
     op = suspect.op
@@ -259,6 +266,7 @@ def cut(suspect: Suspect) -> Iterator[Hypothesis]:
     )
 
 
+@hypotheses_of("Split")
 def split(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Split: another part."""
     op = suspect.op
@@ -282,6 +290,7 @@ def _rows_off(indices: np.ndarray, *, by: int, size: int) -> np.ndarray:
     return shifted
 
 
+@hypotheses_of("Gather")
 def gather(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Gather: another axis, indices or rows off by one, negative ones taken as
     0."""

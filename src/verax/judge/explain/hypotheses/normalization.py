@@ -15,6 +15,7 @@ from verax.judge.explain.hypotheses.base import (
     Prior,
     Suspect,
     edited,
+    hypotheses_of,
     with_attributes,
 )
 from verax.judge.explain.hypotheses.batch_norm import epsilons
@@ -25,6 +26,9 @@ from verax.ops.sums.response_normalization import LRN, LpNormalization, neighbor
 Normalization = LayerNormalization | RMSNormalization | InstanceNormalization | GroupNormalization
 
 
+@hypotheses_of(
+    *("LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization"),
+)
 def normalization(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on normalizations by statistics of the input itself."""
     op = suspect.op
@@ -214,6 +218,7 @@ def _root_mean_square(op: LayerNormalization, inputs: Arrays) -> np.ndarray:
     return y if len(inputs) < 3 or inputs[2] is None else y + inputs[2]
 
 
+@hypotheses_of("LRN")
 def response(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on LRN."""
     op = suspect.op
@@ -289,6 +294,7 @@ def _along(op: LRN, x: np.ndarray, axis: int) -> np.ndarray:
     return np.moveaxis(wide / (op.bias + op.alpha / op.size * total) ** op.beta, 0, axis)
 
 
+@hypotheses_of("LpNormalization")
 def lp_normalization(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on LpNormalization."""
     op, rank = suspect.op, suspect.x.ndim

@@ -14,6 +14,7 @@ from verax.judge.explain.hypotheses.base import (
     Prior,
     Suspect,
     edited,
+    hypotheses_of,
     pointwise,
     with_attributes,
 )
@@ -23,6 +24,7 @@ from verax.ops.windows.pooling import AveragePool, LpPool, MaxPool, Pool
 from verax.ops.windows.windows import Ints, Windows
 
 
+@hypotheses_of("MaxPool", "AveragePool", "LpPool")
 def pool(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on MaxPool, AveragePool and LpPool."""
     op = suspect.op
@@ -210,6 +212,7 @@ def _divisors(op: AveragePool, windows: Windows) -> Iterator[Hypothesis]:
             )
 
 
+@hypotheses_of("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
 def global_pool(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on the global pools."""
     op = suspect.op

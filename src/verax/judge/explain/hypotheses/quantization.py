@@ -15,6 +15,7 @@ from verax.judge.explain.hypotheses.base import (
     Suspect,
     edited,
     from_inputs,
+    hypotheses_of,
     with_attributes,
 )
 from verax.ops.quantized.dynamic_quantization import DynamicQuantizeGroups
@@ -22,6 +23,7 @@ from verax.ops.quantized.lookup import positions
 from verax.ops.quantized.quantization import DequantizeLinear, QuantizeLinear
 
 
+@hypotheses_of("QuantizeLinear")
 def quantize(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on QuantizeLinear."""
     op = suspect.op
@@ -59,6 +61,7 @@ def quantize(suspect: Suspect) -> Iterator[Hypothesis]:
         )
 
 
+@hypotheses_of("DequantizeLinear")
 def dequantize(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on DequantizeLinear."""
     op = suspect.op
@@ -80,6 +83,7 @@ def dequantize(suspect: Suspect) -> Iterator[Hypothesis]:
         )
 
 
+@hypotheses_of("DynamicQuantizeGroups")
 def quantize_dynamically(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on DynamicQuantizeGroups."""
     op = suspect.op
@@ -174,6 +178,7 @@ MAX_NAMED = 3
 """Entries of a table that are named one by one."""
 
 
+@hypotheses_of("LookupTable")
 def entries(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield LookupTable with the entries that the numbers show, if they are a function of x."""
     x, actual = suspect.x, suspect.actual

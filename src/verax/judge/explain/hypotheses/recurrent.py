@@ -17,6 +17,7 @@ from verax.judge.explain.hypotheses.base import (
     Prior,
     Suspect,
     edited,
+    hypotheses_of,
     with_attributes,
 )
 from verax.ops.recurrent.recurrent import (
@@ -52,6 +53,7 @@ COUPLED = ("input_forget", "input_from_forget")
 """Which of LSTM's gates is made of the other; never both."""
 
 
+@hypotheses_of("RNN", "GRU", "LSTM")
 def recurrent(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on RNN, GRU and LSTM."""
     op: Any = suspect.op

@@ -15,6 +15,7 @@ from verax.judge.explain.hypotheses.base import (
     Hypothesis,
     Prior,
     Suspect,
+    hypotheses_of,
     rearranged,
     with_attributes,
 )
@@ -38,6 +39,10 @@ ALTERNATIVES: tuple[type[Reduction], ...] = (
 )  # fmt: skip
 
 
+@hypotheses_of(
+    *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare"),
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"),
+)
 def reduction(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on ReduceSum, ReduceMean and their like."""
     op = suspect.op
@@ -98,6 +103,7 @@ def _with_axes(axes: tuple[int, ...]) -> Edit:
     return edit
 
 
+@hypotheses_of("ArgMax", "ArgMin")
 def extremum_index(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on ArgMax and ArgMin."""
     op, rank = suspect.op, suspect.x.ndim
@@ -124,6 +130,7 @@ def extremum_index(suspect: Suspect) -> Iterator[Hypothesis]:
     )
 
 
+@hypotheses_of("CumSum")
 def running_sum(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on CumSum."""
     op = suspect.op

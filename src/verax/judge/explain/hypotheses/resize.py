@@ -16,6 +16,7 @@ from verax.judge.explain.hypotheses.base import (
     Prior,
     Suspect,
     from_inputs,
+    hypotheses_of,
     with_attributes,
 )
 from verax.numerics.error_model import U
@@ -37,6 +38,7 @@ MOST_TIED = 3
 """Axes with ties whose choices are read off the answer."""
 
 
+@hypotheses_of("Resize")
 def resize(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Resize."""
     op = suspect.op

@@ -9,12 +9,20 @@ from typing import Any
 import numpy as np
 
 from verax.ir.operator import Operator
-from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect, edited, from_inputs
+from verax.judge.explain.hypotheses.base import (
+    Hypothesis,
+    Prior,
+    Suspect,
+    edited,
+    from_inputs,
+    hypotheses_of,
+)
 from verax.judge.explain.hypotheses.fitting import line
 from verax.ops.pointwise.transcendental import Exp, Log, Sigmoid
 from verax.ops.sums.softmax import AlongAxis, Hardmax, LogSoftmax, Softmax
 
 
+@hypotheses_of("Softmax", "LogSoftmax", "Hardmax")
 def softmax(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on Softmax, LogSoftmax and Hardmax."""
     op = suspect.op
