@@ -246,7 +246,7 @@ def _taking(given: Any, runner: Runner, network: Model | Graph) -> Runner:
         return runner
     program = network.program if isinstance(network, Model) else None
     pairs = () if program is None else complex_inputs(program)
-    return FunctionRunner(runner.function, runner.name, tensors=True, pairs=pairs)
+    return FunctionRunner(runner.function, runner.name, tensors=True, complex_inputs=pairs)
 
 
 def inputs_of(graph: Graph, inputs: Any) -> Arrays:

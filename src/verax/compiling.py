@@ -59,7 +59,9 @@ class Compiled(Executable):
         found = self.run(placed(list(self.inputs), arrays, named))
         results = [found[v] for v in self.graph.returned]
         return (
-            calls.in_its_form(self.program, results) if self.program else calls.as_tensors(results)
+            calls.as_module_output(self.program, results)
+            if self.program
+            else calls.as_tensors(results)
         )
 
     def save(

@@ -94,5 +94,5 @@ def _run(folder: Path, task: str, name: str, timeout: float, fill: int | None) -
 
 def _environment(fill: int | None) -> dict[str, str]:
     """The child finds the same packages; `fill` is the byte that fresh memory holds."""
-    found = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **poisonable()}
-    return found if fill is None else {**found, **perturbing(fill)}
+    environment = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **poisonable()}
+    return environment if fill is None else {**environment, **perturbing(fill)}

@@ -45,7 +45,7 @@ class ExecutableRunner(FunctionRunner):
         *,
         fill: int | None = None,
     ) -> list[dict[str, np.ndarray]]:
-        exe, found = self.executable, []
+        exe, results = self.executable, []
         before = exe.state
         try:
             exe.reset()
@@ -55,7 +55,7 @@ class ExecutableRunner(FunctionRunner):
                     arrays = (inputs[v] for v in graph.arguments)
                     outputs = exe.run(dict(zip(exe.inputs, arrays)))
                     new = {graph.state[v]: a for v, a in exe.state.items() if v in graph.state}
-                    found.append({**named_results(graph, outputs, self.name), **new})
+                    results.append({**named_results(graph, outputs, self.name), **new})
         finally:
             exe.state = before
-        return found
+        return results
