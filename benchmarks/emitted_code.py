@@ -73,7 +73,7 @@ def without_llvm() -> Iterator[None]:
         with (
             mock.patch.object(assembly, "code_of", digest_of),
             mock.patch.object(assembly.Assembly, "object_code", text_digests),
-            mock.patch("verax.compiler.driver.loaded"),
+            mock.patch("verax.compiler.driver.load_program"),
         ):
             yield
     finally:

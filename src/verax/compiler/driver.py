@@ -45,11 +45,11 @@ from verax.records.recipe import Recipe
 from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols, evaluate_node
 from verax.reference.sizes import output_bytes
-from verax.runtime.carried import Arrays, Remembers
-from verax.runtime.continuing import Continuation, continuation_of
-from verax.runtime.elsewhere import loaded
+from verax.runtime.foreign_program import load_program
 from verax.runtime.image import Image
 from verax.runtime.program import Program
+from verax.runtime.state_buffers import StateBuffers, state_buffers_of
+from verax.runtime.stateful import Arrays, StatefulExecutable
 
 MAX_PROGRAMS = 16
 """Specialised programs an executable keeps; the least recently used is dropped."""
@@ -93,9 +93,9 @@ class Specialized(OneLine):
         return f"{self.source.name}; {self.plan._brief()}"
 
     @cached_property
-    def continuation(self) -> Continuation | None:
+    def state_buffers(self) -> StateBuffers | None:
         """Runs that go on from one another, if the network remembers anything."""
-        return continuation_of(self.program)
+        return state_buffers_of(self.program)
 
     @cached_property
     def translation(self) -> Translation:
@@ -133,7 +133,7 @@ class Specialized(OneLine):
         return self.cached_notes or notes_of(self, settings.opt_level, self.recipe(settings))
 
 
-class Executable(Remembers):
+class Executable(StatefulExecutable):
     """A compiled network. `run` takes and gives dictionaries of arrays; calls positional ones."""
 
     def __init__(
@@ -232,16 +232,18 @@ class Executable(Remembers):
         """The program used last."""
         return self._current()
 
-    def _continued(self, inputs: Arrays, state: Arrays) -> tuple[list[np.ndarray], Arrays] | None:
+    def _run_in_place(
+        self, inputs: Arrays, state: Arrays
+    ) -> tuple[list[np.ndarray], Arrays] | None:
         if self._last is None or not self._by_types_alone:
             return None
-        continuation = self._last[1].continuation
-        return continuation.run(inputs, state) if continuation else None
+        state_buffers = self._last[1].state_buffers
+        return state_buffers.run(inputs, state) if state_buffers else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         last = self._last
         if last is not None and self._by_types_alone:
-            outputs = last[1].program.run_if_taken(inputs)
+            outputs = last[1].program.run_if_exact(inputs)
             if outputs is not None:
                 names = self._output_names
                 return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
@@ -263,7 +265,7 @@ class Executable(Remembers):
         threads = self.settings.thread_count
         program = Program(lowered.image, threads, reference_call(lowered.graph))
         arrays = [inputs[v] for v in specialized.inputs]
-        step_times = program.time_steps(arrays, runs + 2, parts=lowered.chunk_count)
+        step_times = program.time_steps(arrays, runs + 2, chunk_count=lowered.chunk_count)
         times = np.median(step_times[2:], axis=0) / 1e3
         program.close()
         return profile_of(lowered, times.tolist(), runs, self.settings, self._target)
@@ -348,7 +350,9 @@ class Executable(Remembers):
         image, notes = entry
         if self._required_recipe is not None:
             require_same(self._required_recipe, Recipe.from_json(notes["recipe"]))
-        program = loaded(image, self.settings.thread_count, calls_of(image, notes, "the cache"))
+        program = load_program(
+            image, self.settings.thread_count, calls_of(image, notes, "the cache")
+        )
         plan = Plan(
             tuple(notes["plan"]), image.arena_bytes, image.weights.nbytes,
             tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
@@ -363,7 +367,9 @@ class Executable(Remembers):
         if settings.require_native:
             _require_native(translation.lowered)
         image = translation.lowered.image
-        program = loaded(image, settings.thread_count, reference_call(translation.lowered.graph))
+        program = load_program(
+            image, settings.thread_count, reference_call(translation.lowered.graph)
+        )
         plan = Plan(
             translation.lowered.lines,
             image.arena_bytes,

@@ -385,7 +385,7 @@ class _Steps:
     ) -> None:
         self.lowered, self._program, self._arrays = lowered, program, arrays
         self._clock = nanoseconds(threads)
-        program.time_steps(arrays, 1, parts=lowered.chunk_count)
+        program.time_steps(arrays, 1, chunk_count=lowered.chunk_count)
 
     def times(self, runs: int) -> dict[Spec, list[float]]:
         """Seconds of all calls of each kernel, per run."""

@@ -11,7 +11,7 @@ import numpy as np
 from verax.ir.graph import Graph
 from verax.runners.functions import FunctionRunner, named_results
 from verax.runners.memory import poisoned_memory
-from verax.runtime.carried import Remembers
+from verax.runtime.stateful import StatefulExecutable
 
 
 class ExecutableRunner(FunctionRunner):
@@ -23,7 +23,7 @@ class ExecutableRunner(FunctionRunner):
         fast_algorithms=frozenset({"Winograd", "Strassen"}),  # its level may be the highest
     )
 
-    def __init__(self, executable: Remembers, name: str) -> None:
+    def __init__(self, executable: StatefulExecutable, name: str) -> None:
         super().__init__(executable, name)
         self.executable = executable
 

@@ -95,7 +95,7 @@ def test_the_judge_says_so_too() -> None:
 
 REAL = """
 import sys, numpy as np, verax
-from tests.runtime.test_elsewhere import X, network
+from tests.runtime.test_foreign_programs import X, network
 from verax.base.errors import CompileError
 try:
     verax.compile(network(), target=sys.argv[1], threads=3, cache=False).run({"x": X})
