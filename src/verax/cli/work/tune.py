@@ -31,15 +31,17 @@ def perform(
 ) -> None:
     """Carry out the command with the options of `verax.cli.tune`."""
     can_write(json)
-    found = load_file(model, reading)
-    loaded = require_model(found, model, "a compiled program has its schedules", "give the model")
-    given = read_inputs(
+    loaded_file = load_file(model, reading)
+    loaded = require_model(
+        loaded_file, model, "a compiled program has its schedules", "give the model"
+    )
+    prepared = read_inputs(
         InputOptions(tuple(input or ())), loaded.inputs, ImageOptions(), loaded.pixels
     ).arrays
     with progress(model.name) as show:
         record = tune(
             loaded,
-            given or None,
+            prepared or None,
             time_budget=time_budget,
             trials=trials,
             threads=threads,
