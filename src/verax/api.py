@@ -15,7 +15,7 @@ import numpy as np
 
 from verax.base.arrays import as_arrays
 from verax.base.errors import UsageError
-from verax.base.kept import keeping
+from verax.base.helpers import helper_scope
 from verax.base.options import CHECKED_AS_USUAL, PassOptions, parted
 from verax.base.reading import stamp
 from verax.base.settings import DEFAULT_LEVEL, Settings
@@ -295,7 +295,7 @@ def convert(model: Network, path: str | os.PathLike[str], **options: Any) -> Con
     return convert_verified(loaded, path, **options)
 
 
-@keeping()
+@helper_scope()
 def evaluate(
     model: Network,
     data: Any,
@@ -339,7 +339,7 @@ def _network_or_subject(
     return subject_of(resolved, model, threads, timeout)
 
 
-@keeping()
+@helper_scope()
 def bisect(
     model: Network,
     subject: Subject = f"verax:O{DEFAULT_LEVEL}",

@@ -13,7 +13,7 @@ import numpy as np
 from verax.base.errors import UsageError
 from verax.base.memory import parse_bytes
 from verax.base.settings import DEFAULT_LEVEL, Settings
-from verax.base.tensors import is_tensor, placed
+from verax.base.tensors import inputs_by_name, is_tensor
 from verax.compiler.cache import default_cache
 from verax.compiler.driver import Executable
 from verax.compiler.recipe import follow, require_same
@@ -52,11 +52,11 @@ class Compiled(Executable):
             return super().__call__(*arrays)
         if not any(map(is_tensor, (*arrays, *named.values()))):
             if named:
-                by_name = placed(list(self.inputs), arrays, named)
+                by_name = inputs_by_name(list(self.inputs), arrays, named)
                 arrays = tuple(by_name[v] for v in self.inputs)
             return super().__call__(*arrays)
         calls = import_module(TENSORS)
-        found = self.run(placed(list(self.inputs), arrays, named))
+        found = self.run(inputs_by_name(list(self.inputs), arrays, named))
         results = [found[v] for v in self.graph.returned]
         return (
             calls.as_module_output(self.program, results)

@@ -122,7 +122,7 @@ class _Lane:
             where = _standing(self.standing)
             return {"failure": f"it gave no answer in {self.timeout:g} s and was stopped{where}"}
         try:
-            how = Ended(self.process.wait(self.timeout), "").how
+            how = Ended(self.process.wait(self.timeout), "").ending
         except SubjectError as error:
             how = error.cause
         return {"failure": f"its process died ({how})"}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import InputError, UsageError
-from verax.base.kept import keeping
+from verax.base.helpers import helper_scope
 from verax.base.options import CHECKED_AS_USUAL, CheckOptions, changed
 from verax.ir.graph import Graph, specialise
 from verax.judge.check import check
@@ -38,7 +38,7 @@ MEASURED = 12
 """Disagreements whose margin is measured by sampling; further ones borrow the largest sigma."""
 
 
-@keeping()
+@helper_scope()
 def agree(
     graph: Graph,
     subject: Runner,
