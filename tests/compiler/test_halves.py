@@ -39,7 +39,7 @@ real = pytest.mark.skipif(not HERE, reason="this processor has no AVX512_BF16")
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This machine's target takes pairs, multiplied by ordinary instructions."""
-    host = dataclasses.replace(Target.host(), pairs=True)
+    host = dataclasses.replace(Target.host(), has_bf16_dot=True)
     monkeypatch.setattr(Target, "named", staticmethod(lambda name: host))
     monkeypatch.setattr(Halves, "add", Halves._plainly)
     COMPILED_KERNELS.forget()
@@ -209,7 +209,7 @@ def test_registers_that_hold_half_a_vector_do_too(
     plain: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their last block of filters is computed whole: a step's weights are no vector of 16."""
-    half = dataclasses.replace(Target.avx2(), pairs=True)
+    half = dataclasses.replace(Target.avx2(), has_bf16_dot=True)
     if not half.runs_here():
         pytest.skip("no AVX2")
     monkeypatch.setattr(Target, "named", staticmethod(lambda name: half))

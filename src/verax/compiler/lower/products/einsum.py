@@ -22,7 +22,7 @@ from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.lower.lowering import Lowering
 from verax.compiler.lower.products.linear import fits, packed_factor, product_epilogue
 from verax.compiler.lower.storage import Physical, Placed
@@ -316,7 +316,7 @@ class _EinsumProduct:
             packed = packed_factor(lowering, constant, spec, schedule)
         else:
             size = ELEMENT_SIZES[self.kind] * spec.outer * spec.inner * spec.packed_elements
-            packed = lowering.scratch(known(size))
+            packed = lowering.scratch(static_size(size))
             lowering.call(PackSpec(spec, b), [right.at, packed], f"{self.label}: pack", schedule)
         lowering.call(spec, [left.at, packed, *values, y.at], self.label, schedule)
 
