@@ -79,7 +79,7 @@ def reference(
     state: Arrays | None = None,
     keep: str | Sequence[str] = "outputs",
 ) -> dict[str, np.ndarray]:
-    """Float64 values of a model by its operators' meaning.
+    """Float64 values of a model by its operators' reference semantics.
 
     inputs: by name; of a torch.nn.Module as `load` takes them.
     state: of a model that remembers, in its declared types; what is left out has its initial value.
@@ -88,8 +88,8 @@ def reference(
     """
     network, inputs = with_examples(model, inputs)
     graph = graph_of(network)
-    given = {**inputs_of(graph, inputs), **as_arrays(state or {})}
-    return evaluate_graph(graph, given, keep=keep)
+    values = {**inputs_of(graph, inputs), **as_arrays(state or {})}
+    return evaluate_graph(graph, values, keep=keep)
 
 
 def substitute(
@@ -160,8 +160,8 @@ def _aligned(subject: Resolved, runner: Runner, model: Network | None) -> Runner
             alike = same_inputs(first, second) and same_outputs(first, second)
             return runner if alike else by_value(runner, second)
         case RunnerOnFile(_, _, path) if subject.is_onnx:
-            other = runner.capabilities.naming is Naming.hint
-            return by_value(runner, graph_of(path)) if other else runner
+            runs_named_by_hint = runner.capabilities.naming is Naming.hint
+            return by_value(runner, graph_of(path)) if runs_named_by_hint else runner
     return runner
 
 
@@ -206,13 +206,17 @@ def check(
     disable, inject: of the subject's optimisations, as for `bisect`. options: those of
     `verax.judge.check`.
     """
-    given = inputs
+    inputs_as_given = inputs
     network, inputs = with_examples(model, inputs)
     options.setdefault("pixels", _pixels_of(network))
-    chosen = PassOptions.of(passes, disable, inject)
-    runner = with_passes(_taking(given, subject_of(subject, network), network), chosen)
+    pass_options = PassOptions.of(passes, disable, inject)
+    runner = with_passes(
+        _taking(inputs_as_given, subject_of(subject, network), network), pass_options
+    )
     graph = graph_of(network)
-    second = None if other is None else _taking(given, subject_of(other, network), network)
+    second = (
+        None if other is None else _taking(inputs_as_given, subject_of(other, network), network)
+    )
     if second is not None:
         name_apart(runner, second, (subject, other))
     return judge_check(graph, runner, _of_runs(graph, inputs), other=second, **options)
@@ -240,13 +244,13 @@ def with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:
     return network, named_examples(network.program, inputs)
 
 
-def _taking(given: Any, runner: Runner, network: Model | Graph) -> Runner:
+def _taking(inputs: Any, runner: Runner, network: Model | Graph) -> Runner:
     """The subject; a function that is judged on tensors is handed tensors."""
-    if type(runner) is not FunctionRunner or not tensors_in(given):
+    if type(runner) is not FunctionRunner or not tensors_in(inputs):
         return runner
     program = network.program if isinstance(network, Model) else None
-    pairs = () if program is None else complex_inputs(program)
-    return FunctionRunner(runner.function, runner.name, tensors=True, complex_inputs=pairs)
+    complex_names = () if program is None else complex_inputs(program)
+    return FunctionRunner(runner.function, runner.name, tensors=True, complex_inputs=complex_names)
 
 
 def inputs_of(graph: Graph, inputs: Any) -> Arrays:
@@ -254,14 +258,14 @@ def inputs_of(graph: Graph, inputs: Any) -> Arrays:
     return as_arrays(named_inputs(inputs, graph.arguments))
 
 
-def _given(graph: Graph, inputs: Any) -> Arrays | None:
+def _inputs_or_none(graph: Graph, inputs: Any) -> Arrays | None:
     return None if inputs is None else inputs_of(graph, inputs)
 
 
 def _of_runs(graph: Graph, inputs: Any) -> Inputs | None:
     """Inputs of one run or, listed, of several, as arrays by name. Raises `InputError`."""
     if not isinstance(inputs, list | tuple):
-        return _given(graph, inputs)
+        return _inputs_or_none(graph, inputs)
     return [inputs_of(graph, one) for one in inputs]
 
 
@@ -280,7 +284,7 @@ def align(
     `verax.judge.align.networks.align`.
     """
     graph = graph_of(first)
-    return judge_align(graph, graph_of(second), _given(graph, inputs), **options)
+    return judge_align(graph, graph_of(second), _inputs_or_none(graph, inputs), **options)
 
 
 def convert(model: Network, path: str | os.PathLike[str], **options: Any) -> Converted:
@@ -366,16 +370,16 @@ def bisect(
     samples that become wrong. image: how pictures become inputs. Other options: those of
     `verax.judge.bisect.bisect`.
     """
-    given = inputs
+    inputs_as_given = inputs
     network, inputs = with_examples(model, inputs)
     graph = graph_of(network)
-    runner = _taking(given, subject_of(subject, network), network)
+    runner = _taking(inputs_as_given, subject_of(subject, network), network)
     inputs = _of_runs(graph, inputs)
     runner = with_passes(runner, PassOptions.of(passes, disable, inject))
     judging, options = parted(options.pop("options", CHECKED_AS_USUAL), options)
     graph, runner, inputs = in_steps(graph, runner, inputs, judging.steps)
     judging = dataclasses.replace(judging, steps=None)  # unrolled already
-    said = options.setdefault("pixels", _pixels_of(network))
+    pixels = options.setdefault("pixels", _pixels_of(network))
     fall = None
     if images is not None:
         if inputs is not None:
@@ -385,15 +389,15 @@ def bisect(
             )
         show = options.get("progress")
         fall = find_accuracy_drop(
-            graph, runner, images, labels, image=image, pixels=said, progress=show
+            graph, runner, images, labels, image=image, pixels=pixels, progress=show
         )
         inputs = fall.inputs
     folder = None if repro is None else prepare(repro, force=force)
-    found = judge_bisect(graph, runner, inputs, options=judging, **options)
+    bisection = judge_bisect(graph, runner, inputs, options=judging, **options)
     if fall is not None:
-        found = with_accuracy(found, fall.search, fall.names)
+        bisection = with_accuracy(bisection, fall.search, fall.names)
     if folder is None:
-        return found.record
+        return bisection.record
     return write_cases(
-        graph, runner, found, folder, options=judging, progress=options.get("progress")
+        graph, runner, bisection, folder, options=judging, progress=options.get("progress")
     )

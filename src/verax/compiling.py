@@ -56,8 +56,8 @@ class Compiled(Executable):
                 arrays = tuple(by_name[v] for v in self.inputs)
             return super().__call__(*arrays)
         calls = import_module(TENSORS)
-        found = self.run(inputs_by_name(list(self.inputs), arrays, named))
-        results = [found[v] for v in self.graph.returned]
+        outputs = self.run(inputs_by_name(list(self.inputs), arrays, named))
+        results = [outputs[v] for v in self.graph.returned]
         return (
             calls.as_module_output(self.program, results)
             if self.program
@@ -80,8 +80,8 @@ def model_of(network: Network, inputs: Any = None) -> Model | Graph:
     """A model or a graph as it is, anything else as `load` reads it."""
     if isinstance(network, Graph):
         return network
-    known = isinstance(network, Model | SavedExecutable | Executable)
-    loaded = network if known else load(network, inputs=inputs)
+    is_loaded = isinstance(network, Model | SavedExecutable | Executable)
+    loaded = network if is_loaded else load(network, inputs=inputs)
     if isinstance(loaded, SavedExecutable | Executable):
         raise UsageError(
             "a compiled program does not say what is right",
@@ -93,8 +93,8 @@ def model_of(network: Network, inputs: Any = None) -> Model | Graph:
 
 def graph_of(network: Network, inputs: Any = None) -> Graph:
     """The graph of a model, of a graph, or of whatever `load` reads."""
-    found = model_of(network, inputs)
-    return found.graph if isinstance(found, Model) else found
+    model = model_of(network, inputs)
+    return model.graph if isinstance(model, Model) else model
 
 
 def compile(
@@ -146,7 +146,7 @@ def compile(
             "a recipe says itself which passes run",
             next_step="leave opt_level, disable, require and allow out",
         )
-    most = parse_bytes(memory) if isinstance(memory, str) else memory
+    max_bytes = parse_bytes(memory) if isinstance(memory, str) else memory
     settings = Settings(
         DEFAULT_LEVEL if opt_level is None else opt_level,
         threads or 0,
@@ -154,22 +154,24 @@ def compile(
         tuple(disable),
         tuple(require),
         checked,
-        memory=most,
+        memory=max_bytes,
         require_native=require_native,
         allow=(allow,) if isinstance(allow, str) else tuple(dict.fromkeys(allow)),
     )
     network, followed = model_of(model, inputs), read_recipe(recipe)
     graph = graph_of(network)
     program = network.program if isinstance(network, Model) else None
-    kept, found = default_cache() if cache else None, tuned_schedules(tuned, settings)
+    program_cache, schedules = default_cache() if cache else None, tuned_schedules(tuned, settings)
     if not certify:
-        exe = Compiled(graph, settings, followed, kept, found)
+        exe = Compiled(graph, settings, followed, program_cache, schedules)
         exe.program = program
         return exe
     settings = settings if followed is None else follow(followed, settings)
     pixels = network.pixels if isinstance(network, Model) else None
     exe, certificate = import_module(CERTIFIED).compile_certified(
-        lambda asked: Compiled(graph, asked, cache=kept, tuned=found),
+        lambda certified_settings: Compiled(
+            graph, certified_settings, cache=program_cache, tuned=schedules
+        ),
         graph,
         settings,
         samples=samples,
@@ -177,7 +179,7 @@ def compile(
         seed=seed,
         pixels=pixels,
         progress=progress,
-        cache=kept,
+        cache=program_cache,
     )
     if followed is not None:
         require_same(followed, exe.recipe)  # a layer that went back is another recipe

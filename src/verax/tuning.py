@@ -55,17 +55,17 @@ def tune(
         )
     if trials is not None and trials < 1:
         raise UsageError(f"trials is {trials}", next_step="give 1 or more, or leave it out")
-    network, given = with_examples(model, inputs)
+    network, arrays = with_examples(model, inputs)
     graph = graph_of(network)
-    if given is None:
+    if arrays is None:
         drawn, _ = draw_inputs(graph, seed, {s: 1 for s in graph.symbols()} | dict(sizes or {}))
-        given = {name: drawn[name] for name in graph.arguments}
+        arrays = {name: drawn[name] for name in graph.arguments}
     level = DEFAULT_LEVEL if opt_level is None else opt_level
     source = getattr(network, "source", None)
     return tune_graph(
         graph,
         Settings(level, threads or 0),
-        as_arrays(given),
+        as_arrays(arrays),
         History(path),
         budget=time_budget,
         trials=trials,
