@@ -183,9 +183,9 @@ def holds(graph: Graph, fed: dict[str, np.ndarray], choice: Settings, taken: boo
     """The program gives the promised bits, and multiplies pairs or does not."""
     exe = compile(graph, choice)
     assert (SAID in str(exe.plan)) is taken, exe.plan
-    (value,) = exe.specialised.graph.outputs
+    (value,) = exe.specialized.graph.outputs
     (got,) = exe.run(fed).values()
-    assert bits(got) == bits(promised(exe.specialised.graph, fed)[value])
+    assert bits(got) == bits(promised(exe.specialized.graph, fed)[value])
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_without_a_decision_the_bits_are_the_same(plain: None, step: str) -> Non
 def test_who_else_reads_a_factor_keeps_it_in_float32(plain: None) -> None:
     graph, _ = product(13, 38, 21)
     exe = compile(graph, ALLOWED)
-    made = exe.specialised.graph
+    made = exe.specialized.graph
     factor = next(n.outputs[0] for n in made.nodes if n.op.kind == "Bfloat16Factor")
     both = dataclasses.replace(made, outputs=(*made.outputs, factor))
     lowered = lower(both, Target.host(), ALLOWED)

@@ -218,7 +218,7 @@ def test_a_stream_goes_on_in_two_sets_of_memory() -> None:
     """No array of state is made between runs, and whatever comes in between is followed."""
     graph, given = cached(), rows(4)
     exe, wanted = compile(graph, ONE), stepped(graph, given)
-    program = exe.specialised.program
+    program = exe.specialized.program
     with patch.object(type(program), "run_if_exact", side_effect=AssertionError):
         (sums,) = exe.run({"k": given[0]}).values()
         first = exe._state["cache"].ctypes.data

@@ -59,7 +59,7 @@ def test_many_callers_get_the_bits_of_one(threads: int) -> None:
 def test_two_callers_are_inside_at_the_same_time() -> None:
     """Each waits within its run until the other is within its own: one by one would never end."""
     exe = network(1)
-    program = exe.specialised.program
+    program = exe.specialized.program
     together, seen = threading.Barrier(2, timeout=60), []
     context = type(program._contexts[0])
     plain = context._run
@@ -83,7 +83,7 @@ def test_two_callers_are_inside_at_the_same_time() -> None:
 
 def test_arenas_are_made_when_they_are_needed_and_are_few() -> None:
     exe = network(1)
-    program = exe.specialised.program
+    program = exe.specialized.program
     for seed in range(5):
         exe.run(given(seed))
     assert len(program._contexts) == 1
@@ -103,7 +103,7 @@ def test_arenas_are_made_when_they_are_needed_and_are_few() -> None:
 def test_an_arena_whose_taker_was_interrupted_is_found_again(threads: int) -> None:
     """Ctrl-C may come after the arena was taken and before anybody knows it."""
     exe = network(threads)
-    wanted, program = exe.run(given(1))["y"].tobytes(), exe.specialised.program
+    wanted, program = exe.run(given(1))["y"].tobytes(), exe.specialized.program
     for _ in range(MAX_CONTEXTS - 1):
         program._free.pop()
         assert exe.run(given(1))["y"].tobytes() == wanted
@@ -112,7 +112,7 @@ def test_an_arena_whose_taker_was_interrupted_is_found_again(threads: int) -> No
 
 def test_an_arena_that_somebody_uses_is_not_taken_for_lost() -> None:
     exe = network(1)
-    program = exe.specialised.program
+    program = exe.specialized.program
     held = [program.acquire() for _ in range(3)]
     exe.run(given(1))
     assert len({id(context) for context in held}) == 3
@@ -139,7 +139,7 @@ def test_closing_waits_for_those_who_run() -> None:
     for worker in workers:
         worker.start()
     for _ in range(5):
-        exe.specialised.program.close()
+        exe.specialized.program.close()
     for worker in workers:
         worker.join()
     assert set(found) == {wanted} and len(found) == 90
@@ -148,7 +148,7 @@ def test_closing_waits_for_those_who_run() -> None:
 def test_a_program_is_freed_as_soon_as_nobody_holds_it() -> None:
     exe = network(2)
     exe.run(given(3))
-    freed = weakref.ref(exe.specialised.program)
+    freed = weakref.ref(exe.specialized.program)
     gc.disable()
     try:
         del exe
@@ -173,7 +173,7 @@ def test_closing_waits_for_whoever_runs_and_lets_others_go_on() -> None:
     for worker in workers:
         worker.start()
     for _ in range(20):
-        exe.specialised.program.close()
+        exe.specialized.program.close()
     for worker in workers:
         worker.join()
     assert not wrong

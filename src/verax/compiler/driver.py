@@ -19,6 +19,7 @@ import numpy as np
 
 from verax.base import memory
 from verax.base.arrays import as_arrays
+from verax.base.deprecation import renamed_property
 from verax.base.errors import InputError, UnsupportedError
 from verax.base.forks import on_fork
 from verax.base.notebooks import of_text
@@ -228,9 +229,11 @@ class Executable(StatefulExecutable):
         return self._last[1]
 
     @property
-    def specialised(self) -> Specialized:
-        """The program used last."""
+    def specialized(self) -> Specialized:
+        """The program of the last shapes. Raises `InputError` before there is one."""
         return self._current()
+
+    specialised = renamed_property("specialised", "specialized")
 
     def _run_in_place(
         self, inputs: Arrays, state: Arrays

@@ -111,7 +111,7 @@ class _Tuner:
         history.append([])  # an unwritable one is told of before the work
         self.exe = Executable(graph, settings)
         self.exe.run(inputs)
-        self.specialized: Specialized = self.exe.specialised
+        self.specialized: Specialized = self.exe.specialized
         state = {v: graph.initial[v] for v in graph.state}
         arrays_by_name = {**inputs, **state}
         self.arrays = [np.asarray(arrays_by_name[v]) for v in self.specialized.inputs]
