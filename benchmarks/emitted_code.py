@@ -73,7 +73,7 @@ def without_llvm() -> Iterator[None]:
         with (
             mock.patch.object(assembly, "code_of", digest_of),
             mock.patch.object(assembly.Assembly, "object_code", text_digests),
-            mock.patch("verax.compiler.specialize.loaded"),
+            mock.patch("verax.compiler.specialize.load_program"),
         ):
             yield
     finally:
@@ -82,7 +82,7 @@ def without_llvm() -> Iterator[None]:
 
 def digests_of(graph: Graph, settings: Settings) -> Digests:
     """SHA-256 of all that a program is made of, by what it is. Call it in `without_llvm`."""
-    program = compile(graph, settings).specialised
+    program = compile(graph, settings).specialized
     image, recipe = program.image, program.recipe(settings)
     rest = dataclasses.replace(image, object_code=b"", weights=np.zeros(0, np.uint8))
     numbers = [(r.name, r.digest) for r in recipe.rewritings], dict(recipe.algorithms)

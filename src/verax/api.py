@@ -15,7 +15,7 @@ import numpy as np
 
 from verax.base.arrays import as_arrays
 from verax.base.errors import UsageError
-from verax.base.kept import keeping
+from verax.base.helpers import helper_scope
 from verax.base.keywords import with_options
 from verax.base.options import (
     CHECKED_AS_USUAL,
@@ -92,7 +92,7 @@ def reference(
     state: Arrays | None = None,
     keep: str | Sequence[str] = "outputs",
 ) -> dict[str, np.ndarray]:
-    """Float64 values of a model by its operators' meaning.
+    """Float64 values of a model by its operators' reference semantics.
 
     inputs: by name; of a torch.nn.Module as `load` takes them.
     state: of a model that remembers, in its declared types; what is left out has its initial value.
@@ -101,8 +101,8 @@ def reference(
     """
     network, inputs = with_examples(model, inputs)
     graph = graph_of(network)
-    given = {**inputs_of(graph, inputs), **as_arrays(state or {})}
-    return evaluate_graph(graph, given, keep=keep)
+    values = {**inputs_of(graph, inputs), **as_arrays(state or {})}
+    return evaluate_graph(graph, values, keep=keep)
 
 
 def substitute(
@@ -173,8 +173,8 @@ def _aligned(subject: Resolved, runner: Runner, model: Network | None) -> Runner
             alike = same_inputs(first, second) and same_outputs(first, second)
             return runner if alike else by_value(runner, second)
         case RunnerOnFile(_, _, path) if subject.is_onnx:
-            other = runner.capabilities.naming is Naming.hint
-            return by_value(runner, graph_of(path)) if other else runner
+            runs_named_by_hint = runner.capabilities.naming is Naming.hint
+            return by_value(runner, graph_of(path)) if runs_named_by_hint else runner
     return runner
 
 
@@ -223,12 +223,14 @@ def check(
     its fields, which come before it, and those of `PassOptions` for the subject's optimizations.
     Raises what `verax.judge.check` raises.
     """
-    given = inputs
+    inputs_as_given = inputs
     network, inputs = with_examples(model, inputs)
     passes, judging_keywords = parted(PassOptions(), keywords)
-    runner = with_passes(_taking(given, subject_of(subject, network), network), passes)
+    runner = with_passes(_taking(inputs_as_given, subject_of(subject, network), network), passes)
     graph = graph_of(network)
-    second = None if other is None else _taking(given, subject_of(other, network), network)
+    second = (
+        None if other is None else _taking(inputs_as_given, subject_of(other, network), network)
+    )
     if second is not None:
         name_apart(runner, second, (subject, other))
     return judge_check(
@@ -265,13 +267,13 @@ def with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:
     return network, named_examples(network.program, inputs)
 
 
-def _taking(given: Any, runner: Runner, network: Model | Graph) -> Runner:
+def _taking(inputs: Any, runner: Runner, network: Model | Graph) -> Runner:
     """The subject; a function that is judged on tensors is handed tensors."""
-    if type(runner) is not FunctionRunner or not tensors_in(given):
+    if type(runner) is not FunctionRunner or not tensors_in(inputs):
         return runner
     program = network.program if isinstance(network, Model) else None
-    pairs = () if program is None else complex_inputs(program)
-    return FunctionRunner(runner.function, runner.name, tensors=True, pairs=pairs)
+    complex_names = () if program is None else complex_inputs(program)
+    return FunctionRunner(runner.function, runner.name, tensors=True, complex_inputs=complex_names)
 
 
 def inputs_of(graph: Graph, inputs: Any) -> Arrays:
@@ -279,14 +281,14 @@ def inputs_of(graph: Graph, inputs: Any) -> Arrays:
     return as_arrays(named_inputs(inputs, graph.arguments))
 
 
-def _given(graph: Graph, inputs: Any) -> Arrays | None:
+def _inputs_or_none(graph: Graph, inputs: Any) -> Arrays | None:
     return None if inputs is None else inputs_of(graph, inputs)
 
 
 def _of_runs(graph: Graph, inputs: Any) -> Inputs | None:
     """Inputs of one run or, listed, of several, as arrays by name. Raises `InputError`."""
     if not isinstance(inputs, list | tuple):
-        return _given(graph, inputs)
+        return _inputs_or_none(graph, inputs)
     return [inputs_of(graph, one) for one in inputs]
 
 
@@ -316,7 +318,7 @@ def align(
     return judge_align(
         graph,
         graph_of(second),
-        _given(graph, inputs),
+        _inputs_or_none(graph, inputs),
         seed=seed,
         sizes=sizes,
         names=names,
@@ -349,7 +351,7 @@ def convert(
 
 
 @with_options(PassOptions)
-@keeping()
+@helper_scope()
 def evaluate(
     model: Network,
     data: Any,
@@ -418,7 +420,7 @@ def _network_or_subject(
 
 
 @with_options(PassOptions, CheckOptions)
-@keeping()
+@helper_scope()
 def bisect(
     model: Network,
     subject: Subject = f"verax:O{DEFAULT_LEVEL}",
@@ -444,10 +446,10 @@ def bisect(
     image: how pictures become inputs. Other arguments and errors are those of `check`; its
     `timeout` is for the verdict, the searches after that have no limit.
     """
-    given = inputs
+    inputs_as_given = inputs
     network, inputs = with_examples(model, inputs)
     graph = graph_of(network)
-    runner = _taking(given, subject_of(subject, network), network)
+    runner = _taking(inputs_as_given, subject_of(subject, network), network)
     inputs = _of_runs(graph, inputs)
     passes, judging_keywords = parted(PassOptions(), keywords)
     runner = with_passes(runner, passes)
@@ -467,11 +469,11 @@ def bisect(
         )
         inputs = fall.inputs
     folder = None if repro is None else prepare(repro, force=force)
-    found = judge_bisect(
+    bisection = judge_bisect(
         graph, runner, inputs, sizes=sizes, pixels=pixels, progress=progress, options=judging
     )
     if fall is not None:
-        found = with_accuracy(found, fall.search, fall.names)
+        bisection = with_accuracy(bisection, fall.search, fall.names)
     if folder is None:
-        return found.record
-    return write_cases(graph, runner, found, folder, options=judging, progress=progress)
+        return bisection.record
+    return write_cases(graph, runner, bisection, folder, options=judging, progress=progress)

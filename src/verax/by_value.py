@@ -25,8 +25,8 @@ def same_inputs(first: Graph, second: Graph) -> bool:
     if len(first.arguments) != len(second.arguments):
         return True  # nothing that layouts could mend
     named = set(first.arguments) == set(second.arguments)
-    pairs = zip(first.arguments, first.arguments if named else second.arguments)
-    return all(shape_fits(shape_of(first, v), shape_of(second, w)) for v, w in pairs)
+    corresponding = zip(first.arguments, first.arguments if named else second.arguments)
+    return all(shape_fits(shape_of(first, v), shape_of(second, w)) for v, w in corresponding)
 
 
 def same_outputs(first: Graph, second: Graph) -> bool:
@@ -46,15 +46,15 @@ class ByValueRunner(Named):
         self._pairing: tuple[Any, Pairing] | None = None
 
     def describe(self) -> dict[str, str]:
-        said = {} if self._pairing is None else self._pairing[1].notes
-        return {**self.runner.describe(), **said}
+        notes = {} if self._pairing is None else self._pairing[1].notes
+        return {**self.runner.describe(), **notes}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
         pairing, arrays = self._fed(graph, inputs)
-        asked = [pairing.inner[v][0] for v in keep or () if v in pairing.inner]
-        return pairing.read(self.runner.run(self.second, arrays, asked or None))
+        inner_names = [pairing.inner[v][0] for v in keep or () if v in pairing.inner]
+        return pairing.read(self.runner.run(self.second, arrays, inner_names or None))
 
     def _fed(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
@@ -88,16 +88,16 @@ class SelectiveByValueRunner(ByValueRunner):
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, Runner]]:
         """As `judge.protocol.Optimising.optimisations`."""
-        found = self._selective.optimisations(self.second, self._fed(graph, inputs)[1])
-        return [(name, self._of(runner)) for name, runner in found]
+        runners = self._selective.optimisations(self.second, self._fed(graph, inputs)[1])
+        return [(name, self._of(runner)) for name, runner in runners]
 
     def with_steps(self, names: Sequence[str]) -> SelectiveByValueRunner:
         """As `judge.protocol.Selective.with_steps`."""
         return self._of(self._selective.with_steps(names))
 
-    def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], number: int) -> Step:
+    def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], index: int) -> Step:
         """As `judge.protocol.Selective.step`."""
-        return self._selective.step(self.second, self._fed(graph, inputs)[1], number)
+        return self._selective.step(self.second, self._fed(graph, inputs)[1], index)
 
     def with_passes(self, options: PassOptions) -> SelectiveByValueRunner:
         """As `runners.passes.Configurable.with_passes`."""
@@ -105,9 +105,9 @@ class SelectiveByValueRunner(ByValueRunner):
 
     def _of(self, runner: Any) -> SelectiveByValueRunner:
         """Another runner on the same file, under the same names."""
-        found = SelectiveByValueRunner(runner, self.second)
-        found._pairing = self._pairing
-        return found
+        selective = SelectiveByValueRunner(runner, self.second)
+        selective._pairing = self._pairing
+        return selective
 
 
 def by_value(runner: Runner, second: Graph) -> ByValueRunner:

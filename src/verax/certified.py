@@ -69,8 +69,8 @@ def compile_certified(
             next_step=f"load the model with shapes={{{open_sizes[0]!r}: ...}}",
         )
     begin = time.perf_counter()
-    given = _samples(graph, samples, draws, seed, pixels)
-    key = _key(cache, graph, settings, given, seed) if cache and is_cached(settings) else ""
+    input_sets = _samples(graph, samples, draws, seed, pixels)
+    key = _key(cache, graph, settings, input_sets, seed) if cache and is_cached(settings) else ""
     if cache and key and (text := cache.text(key)) is not None:
         certificate = Certificate.from_json(text)
         exact = (*settings.keep_exact, *certificate.fallbacks)
@@ -80,30 +80,34 @@ def compile_certified(
     fallbacks: dict[str, str] = {}
     budget = Budget.of(None)
     trials: OutputTrials | None = None
-    ahead = _Ahead(graph, given[0][0], seed, budget)
+    ahead = _Ahead(graph, input_sets[0][0], seed, budget)
     while True:
-        asked = dataclasses.replace(settings, keep_exact=(*settings.keep_exact, *fallbacks))
-        exe = make(asked)
-        runner = VeraxRunner(asked, exe)
+        exact_settings = dataclasses.replace(
+            settings, keep_exact=(*settings.keep_exact, *fallbacks)
+        )
+        exe = make(exact_settings)
+        runner = VeraxRunner(exact_settings, exe)
         recipe = exe.recipe
         if trials is None and recipe.algorithms:
-            halves = BFLOAT16_PRODUCTS in recipe.algorithms.values()
+            has_bf16 = BFLOAT16_PRODUCTS in recipe.algorithms.values()
             trials = OutputTrials(
                 graph,
-                given,
+                input_sets,
                 partial(_without_approximations, make, settings),
                 seed=seed,
-                allows_bf16=halves,
+                allows_bf16=has_bf16,
             )
         if trials is not None:
-            own = [n for n, how in recipe.algorithms.items() if how != BFLOAT16_PRODUCTS]
+            own = [
+                n for n, algorithm in recipe.algorithms.items() if algorithm != BFLOAT16_PRODUCTS
+            ]
             with budget.as_current():
                 harmful = trials.failing(runner, own)
             if harmful:
                 fallbacks |= harmful
                 continue
-        found: list[Examined] = []
-        for i, (arrays, origins) in enumerate(given):
+        examinations: list[Examined] = []
+        for i, (arrays, origins) in enumerate(input_sets):
             with budget.as_current():
                 examined = examine(
                     graph,
@@ -115,29 +119,32 @@ def compile_certified(
                     progress=progress,
                     ahead=ahead.take() if i == 0 else None,
                 )
-            found.append(examined)
-            if found[-1].failing:
+            examinations.append(examined)
+            if examinations[-1].failing:
                 break
-        failing = {node: why for one in found for node, why in one.failing.items()}
+        failing = {node: reason for one in examinations for node, reason in one.failing.items()}
         fallbacks |= failing
         if not failing:
             break
     certificate = Certificate(
         recipe=recipe.sha256,
         network=recipe.network,
-        opt_level=asked.opt_level,
-        draws=_with_ratios([one.draw for one in found], trials),
+        opt_level=exact_settings.opt_level,
+        draws=_with_ratios([one.draw for one in examinations], trials),
         stressed=trials.stressed if trials else (),
         fallbacks=fallbacks,
-        power=max(one.power for one in found),
+        power=max(one.power for one in examinations),
         problems=tuple(
             dict.fromkeys(
-                [*(p for one in found for p in one.problems), *(trials.problems if trials else ())]
+                [
+                    *(p for one in examinations for p in one.problems),
+                    *(trials.problems if trials else ()),
+                ]
             )
         ),
         notes=tuple(
             dict.fromkeys(
-                [*(n for one in found for n in one.notes), *(trials.notes if trials else ())]
+                [*(n for one in examinations for n in one.notes), *(trials.notes if trials else ())]
             )
         ),
         seconds=time.perf_counter() - begin,
@@ -182,29 +189,29 @@ class _Ahead:
     meaning and what rounding may do to it need no program. With one core it would gain nothing."""
 
     def __init__(self, graph: Graph, inputs: Arrays, seed: int, budget: Budget) -> None:
-        self._found: Future[Ahead] | None = None
+        self._future: Future[Ahead] | None = None
         if deciding().threads > 1:
             pool = ThreadPoolExecutor(1, "verax-judge")
             with budget.as_current():
-                self._found = pool.submit(in_context(outputs_ahead), graph, inputs, seed)
+                self._future = pool.submit(in_context(outputs_ahead), graph, inputs, seed)
             pool.shutdown(wait=False)
 
     def take(self) -> Callable[[], Ahead] | None:
-        found, self._found = self._found, None
-        return None if found is None else found.result
+        future, self._future = self._future, None
+        return None if future is None else future.result
 
 
 def _key(
     cache: ProgramCache,
     graph: Graph,
     settings: Settings,
-    given: Sequence[tuple[Arrays, Mapping[str, str]]],
+    input_sets: Sequence[tuple[Arrays, Mapping[str, str]]],
     seed: int,
 ) -> str:
     """The name of a certificate's entry: what decides the program, and what it is judged on."""
     inputs = [
         [f"{v} {array_hash(a)} {origins.get(v)}" for v, a in arrays.items()]
-        for arrays, origins in given
+        for arrays, origins in input_sets
     ]
     program = cache.key(network_hash(graph), {}, Target.named(settings.target), settings)
     return hashlib.sha256(json.dumps(["certificate/2", program, inputs, seed]).encode()).hexdigest()
@@ -220,7 +227,7 @@ def _samples(
     """Sets of inputs, state included, and how each array came about."""
     if samples is None:
         return [draw_inputs(graph, seed + i, None, pixels) for i in range(max(1, draws))]
-    given = [samples] if isinstance(samples, Mapping) else list(samples)
-    if not given:
+    input_sets = [samples] if isinstance(samples, Mapping) else list(samples)
+    if not input_sets:
         raise InputError("no inputs were given to judge the program on")
-    return [({**graph.initial, **one}, dict.fromkeys(one, "given")) for one in given]
+    return [({**graph.initial, **one}, dict.fromkeys(one, "given")) for one in input_sets]

@@ -14,7 +14,7 @@ from verax.base.compile_options import COMPILED_AS_USUAL, CompilationKeywords, C
 from verax.base.errors import UsageError
 from verax.base.keywords import with_options
 from verax.base.options import changed
-from verax.base.tensors import is_tensor, placed
+from verax.base.tensors import inputs_by_name, is_tensor
 from verax.compiler.artifacts.cache import default_cache
 from verax.compiler.artifacts.default_history import tuned_schedules
 from verax.compiler.artifacts.save import read_recipe, save
@@ -55,14 +55,16 @@ class Compiled(Executable):
             return super().__call__(*arrays)
         if not any(map(is_tensor, (*arrays, *named.values()))):
             if named:
-                by_name = placed(list(self.inputs), arrays, named)
+                by_name = inputs_by_name(list(self.inputs), arrays, named)
                 arrays = tuple(by_name[v] for v in self.inputs)
             return super().__call__(*arrays)
         calls = import_module(TENSORS)
-        found = self.run(placed(list(self.inputs), arrays, named))
-        results = [found[v] for v in self.graph.returned]
+        outputs = self.run(inputs_by_name(list(self.inputs), arrays, named))
+        results = [outputs[v] for v in self.graph.returned]
         return (
-            calls.in_its_form(self.program, results) if self.program else calls.as_tensors(results)
+            calls.as_module_output(self.program, results)
+            if self.program
+            else calls.as_tensors(results)
         )
 
     def save(
@@ -81,8 +83,8 @@ def model_of(network: Network, inputs: Any = None) -> Model | Graph:
     """A model or a graph as it is, anything else as `load` reads it."""
     if isinstance(network, Graph):
         return network
-    known = isinstance(network, Model | SavedExecutable | Executable)
-    loaded = network if known else load(network, inputs=inputs)
+    is_loaded = isinstance(network, Model | SavedExecutable | Executable)
+    loaded = network if is_loaded else load(network, inputs=inputs)
     if isinstance(loaded, SavedExecutable | Executable):
         raise UsageError(
             "a compiled program does not say what is right",
@@ -94,8 +96,8 @@ def model_of(network: Network, inputs: Any = None) -> Model | Graph:
 
 def graph_of(network: Network, inputs: Any = None) -> Graph:
     """The graph of a model, of a graph, or of whatever `load` reads."""
-    found = model_of(network, inputs)
-    return found.graph if isinstance(found, Model) else found
+    model = model_of(network, inputs)
+    return model.graph if isinstance(model, Model) else model
 
 
 @with_options(CompilationOptions)
@@ -129,16 +131,18 @@ def compile(
     network, followed = model_of(model, inputs), read_recipe(options.recipe)
     graph = graph_of(network)
     program = network.program if isinstance(network, Model) else None
-    kept = default_cache() if options.cache else None
-    found = tuned_schedules(options.history or options.tuned if options.tuned else False, settings)
+    program_cache = default_cache() if options.cache else None
+    schedules = tuned_schedules(
+        options.history or options.tuned if options.tuned else False, settings
+    )
     if not options.certify:
-        exe = compile_as(Compiled, graph, settings, followed, kept, found)
+        exe = compile_as(Compiled, graph, settings, followed, program_cache, schedules)
         exe.program, exe.options = program, options
         return exe
     settings = settings if followed is None else follow(followed, settings)
     pixels = network.pixels if isinstance(network, Model) else None
     exe, certificate = import_module(CERTIFIED).compile_certified(
-        lambda asked: compile_as(Compiled, graph, asked, cache=kept, tuned=found),
+        lambda asked: compile_as(Compiled, graph, asked, cache=program_cache, tuned=schedules),
         graph,
         settings,
         samples=samples,
@@ -146,7 +150,7 @@ def compile(
         seed=options.seed,
         pixels=pixels,
         progress=progress,
-        cache=kept,
+        cache=program_cache,
     )
     if followed is not None:
         require_same(followed, exe.recipe)  # a layer that went back is another recipe

@@ -64,8 +64,8 @@ class Exchanged(OneLine):
                 f"{len(arrays)} arrays are given, the network takes {len(self.graph.inputs)}",
                 next_step=f"give {', '.join(self.graph.inputs)}",
             )
-        found = self.run(dict(zip(self.graph.inputs, arrays)))
-        results = tuple(found[v] for v in self.graph.returned)
+        outputs = self.run(dict(zip(self.graph.inputs, arrays)))
+        results = tuple(outputs[v] for v in self.graph.returned)
         return results[0] if len(results) == 1 else results
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -74,69 +74,69 @@ class Exchanged(OneLine):
         Raises `InputError` when inputs do not fit, `UsageError` that names the node and quotes its
         function when that fails or gives arrays of other shapes.
         """
-        given = as_arrays(named_inputs(inputs, self.graph.inputs))
-        bind_symbols(self.graph, given)
-        values: dict[str, np.ndarray] = {**self.graph.constants, **given}
+        arrays = as_arrays(named_inputs(inputs, self.graph.inputs))
+        bind_symbols(self.graph, arrays)
+        values: dict[str, np.ndarray] = {**self.graph.constants, **arrays}
         self.verdicts = {}
-        for number, stage in enumerate(self._stages):
+        for index, stage in enumerate(self._stages):
             if stage.node is not None:
                 self._exchanged(stage.node, values)
             elif stage.graph.nodes:
-                exe = self._compiled.get(number)
+                exe = self._compiled.get(index)
                 if exe is None:
-                    exe = self._compiled[number] = compile(stage.graph, Settings(opt_level=LEVEL))
+                    exe = self._compiled[index] = compile(stage.graph, Settings(opt_level=LEVEL))
                 values |= exe.run({v: values[v] for v in stage.graph.inputs})
         results = {v: np.asarray(values[v]) for v in self.graph.outputs}
         recorded = ArraysRunner(results, "the network with nodes exchanged")
-        self.verdict = check(self.graph, recorded, given, twice=False)
+        self.verdict = check(self.graph, recorded, arrays, twice=False)
         return results
 
     def _exchanged(self, index: int, values: dict[str, np.ndarray]) -> None:
         node, function = self.graph.nodes[index], self._functions[index]
         arrays = [None if v is None else np.array(values[v]) for v in node.inputs]
         words = f"{_name(function)} for {label(node)} ({node.op.kind})"
-        kept = [None if a is None else a.copy() for a in arrays]
+        input_copies = [None if a is None else a.copy() for a in arrays]
 
-        def asked() -> Any:
+        def call() -> Any:
             return function(*arrays, **_settings(function, node, len(arrays)))
 
-        found = called(asked, (), words)
-        listed = list(found) if isinstance(found, tuple | list) else [found]
+        returned = called(call, (), words)
+        listed = list(returned) if isinstance(returned, tuple | list) else [returned]
         if len(listed) != len(node.outputs):
             raise UsageError(
                 f"it gave {len(listed)} arrays, the node gives {len(node.outputs)}", place=words
             )
-        made = {}
+        node_outputs = {}
         for value, result in zip(node.outputs, listed):
             type_, array = self.graph.types[value], as_array(result)
-            wanted = tuple(d if isinstance(d, int) else None for d in type_.dims)
-            fits = len(wanted) == array.ndim and all(
-                w is None or w == n for w, n in zip(wanted, array.shape)
+            expected = tuple(d if isinstance(d, int) else None for d in type_.dims)
+            fits = len(expected) == array.ndim and all(
+                w is None or w == n for w, n in zip(expected, array.shape)
             )
             if not fits:
                 raise UsageError(
                     f"it gave the shape {array.shape}, the node gives {type_}", place=words
                 )
             with np.errstate(over="ignore"):
-                made[value] = array.astype(type_.dtype.numpy, copy=False)
-        values |= made
+                node_outputs[value] = array.astype(type_.dtype.numpy, copy=False)
+        values |= node_outputs
         alone = cut(self.graph, [v for v in node.inputs if v is not None], node.outputs)
-        given = {v: a for v, a in zip(node.inputs, kept) if v in alone.inputs}
-        subject = ArraysRunner(made, words)
-        self.verdicts[label(node)] = check(alone, subject, given, twice=False)  # type: ignore[arg-type]
+        node_inputs = {v: a for v, a in zip(node.inputs, input_copies) if v in alone.inputs}
+        subject = ArraysRunner(node_outputs, words)
+        self.verdicts[label(node)] = check(alone, subject, node_inputs, twice=False)  # type: ignore[arg-type]
 
     def _brief(self) -> str:
-        said = "not run yet" if self.verdict is None else _said(self.verdict)
-        return f"{self.graph.name}, {first_few(self.nodes)} exchanged; {said}"
+        answer = "not run yet" if self.verdict is None else _answer_text(self.verdict)
+        return f"{self.graph.name}, {first_few(self.nodes)} exchanged; {answer}"
 
     def __str__(self) -> str:
         lines = []
         for name, function in self.nodes.items():
             verdict = self.verdicts.get(name)
-            said = "not run yet" if verdict is None else _said(verdict)
-            lines.append(f"{name} by {function}: {said}")
+            answer = "not run yet" if verdict is None else _answer_text(verdict)
+            lines.append(f"{name} by {function}: {answer}")
         if self.verdict is not None:
-            lines.append(f"the network's outputs: {_said(self.verdict)}")
+            lines.append(f"the network's outputs: {_answer_text(self.verdict)}")
         return "\n".join(lines)
 
 
@@ -155,15 +155,15 @@ def exchanged(graph: Graph, replacements: Mapping[Any, Callable[..., Any]]) -> E
                 f"a {type(function).__name__} cannot stand in the place of a node",
                 next_step="give a function of arrays",
             )
-        found = [i for i, node in enumerate(graph.nodes) if _fits(key, node)]
-        if not found:
+        matched = [i for i, node in enumerate(graph.nodes) if _fits(key, node)]
+        if not matched:
             kinds = sorted({n.op.kind for n in graph.nodes})
             raise UsageError(
                 f"no node fits {key!r}",
                 place=graph.name,
                 next_step=f"its operators are {', '.join(kinds)}; `verax inspect` lists its nodes",
             )
-        for i in found:
+        for i in matched:
             functions.setdefault(i, function)
     return Exchanged(graph, functions)
 
@@ -181,7 +181,7 @@ class _Stage:
     graph: Graph
 
 
-def _stages(graph: Graph, chosen: set[int]) -> Iterator[_Stage]:
+def _stages(graph: Graph, selected: set[int]) -> Iterator[_Stage]:
     """In an order in which each finds what it needs. A node belongs to the stage after the last
     exchanged node that leads to it."""
     depth = dict.fromkeys(graph.inputs, 0)
@@ -189,19 +189,19 @@ def _stages(graph: Graph, chosen: set[int]) -> Iterator[_Stage]:
     for i, node in enumerate(graph.nodes):
         before = max((depth.get(v, 0) for v in node.inputs if v is not None), default=0)
         level.append(before)
-        depth |= dict.fromkeys(node.outputs, before + (i in chosen))
-    known = set(graph.inputs)
-    for number in range(max(level, default=0) + 1):
-        parts = [i for i, at in enumerate(level) if at == number and i not in chosen]
-        others = [n for i, n in enumerate(graph.nodes) if i in chosen or level[i] > number]
-        read = {v for n in others for v in n.inputs} | set(graph.outputs)
-        made = [v for i in parts for v in graph.nodes[i].outputs if v in read]
-        if made:
-            yield _Stage(None, cut(graph, known, made))
-            known |= set(made)
-        for i in (i for i in chosen if level[i] == number):
+        depth |= dict.fromkeys(node.outputs, before + (i in selected))
+    available = set(graph.inputs)
+    for stage in range(max(level, default=0) + 1):
+        members = [i for i, at in enumerate(level) if at == stage and i not in selected]
+        later = [n for i, n in enumerate(graph.nodes) if i in selected or level[i] > stage]
+        read = {v for n in later for v in n.inputs} | set(graph.outputs)
+        outputs = [v for i in members for v in graph.nodes[i].outputs if v in read]
+        if outputs:
+            yield _Stage(None, cut(graph, available, outputs))
+            available |= set(outputs)
+        for i in (i for i in selected if level[i] == stage):
             yield _Stage(i, graph)
-            known |= set(graph.nodes[i].outputs)
+            available |= set(graph.nodes[i].outputs)
 
 
 def _fits(key: Any, node: Node) -> bool:
@@ -217,7 +217,7 @@ def _fits(key: Any, node: Node) -> bool:
     )
 
 
-def _settings(function: Callable[..., Any], node: Node, given: int) -> dict[str, Any]:
+def _settings(function: Callable[..., Any], node: Node, input_count: int) -> dict[str, Any]:
     """Attributes of the operator that the function's signature names behind its arrays."""
     try:
         parameters: Sequence[inspect.Parameter] = list(
@@ -226,13 +226,13 @@ def _settings(function: Callable[..., Any], node: Node, given: int) -> dict[str,
     except (TypeError, ValueError):
         return {}
     op: Any = node.op
-    known = {f.name: getattr(op, f.name) for f in fields(op)} if is_dataclass(op) else {}
+    attributes = {f.name: getattr(op, f.name) for f in fields(op)} if is_dataclass(op) else {}
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    behind = [p for p in named if p.kind is p.KEYWORD_ONLY or named.index(p) >= given]
-    return {p.name: known[p.name] for p in behind if p.name in known}
+    behind = [p for p in named if p.kind is p.KEYWORD_ONLY or named.index(p) >= input_count]
+    return {p.name: attributes[p.name] for p in behind if p.name in attributes}
 
 
-def _said(verdict: Verdict) -> str:
+def _answer_text(verdict: Verdict) -> str:
     return f"{verdict.kind}: {verdict.reasons[0]}" if verdict.reasons else str(verdict.kind)
 
 

@@ -93,29 +93,29 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     cannot be read.
     """
     file = Path(path)
-    known = ", ".join(s for f in FORMATS for s in f.suffixes)
+    suffixes = ", ".join(s for f in FORMATS for s in f.suffixes)
     if not os.path.exists(file):  # Path's own raises where a name is too long
         raise UsageError("there is no such file", place=str(file), next_step=_similar(file))
     if not file.is_file() and not file.is_dir():
         raise UsageError("this is a pipe or a device, not a file", place=str(file))
     if (file / SAVED_MODEL).is_file():
         return TENSORFLOW
-    for found in FORMATS:
-        if file.suffix.lower() in found.suffixes:
-            if file.is_dir() and file.suffix.lower() not in found.folders:
+    for candidate in FORMATS:
+        if file.suffix.lower() in candidate.suffixes:
+            if file.is_dir() and file.suffix.lower() not in candidate.folders:
                 raise UsageError("this is a folder, not a model", place=str(file))
-            return found
+            return candidate
     if inside := _models_in(file):
         raise UsageError(
             "this is a folder, not a model",
             place=str(file),
             next_step=f"name one of its files: {', '.join(inside[:5])}",
         )
-    what = "folder holds no model" if file.is_dir() else "file's suffix is not known"
+    cause = "folder holds no model" if file.is_dir() else "file's suffix is not known"
     raise UnsupportedError(
-        f"the {what}",
+        f"the {cause}",
         place=str(file),
-        next_step=f"Verax reads {known} and SavedModel folders",
+        next_step=f"Verax reads {suffixes} and SavedModel folders",
     )
 
 

@@ -65,7 +65,7 @@ def read_image(
     path: str | os.PathLike[str],
     type_: TensorType,
     options: ImageOptions | None = None,
-    said: Pixels | None = None,
+    stated: Pixels | None = None,
 ) -> PreparedImage:
     """The image file (PNG or JPEG) as an input of type `type_`.
 
@@ -74,8 +74,8 @@ def read_image(
     Raises `InputError` when the file is no readable image or the input cannot hold one, and
     `UsageError` when the options do not fit the input.
     """
-    given = options or ImageOptions()
-    options, notes = _completed(given, said or Pixels(), type_)
+    requested = options or ImageOptions()
+    options, notes = _completed(requested, stated or Pixels(), type_)
     layout = options.layout or _layout(type_)
     _validate(options, layout, type_)
     picture, steps = _open(path)
@@ -86,7 +86,7 @@ def prepare_pixels(
     pixels: np.ndarray,
     type_: TensorType,
     options: ImageOptions | None = None,
-    said: Pixels | None = None,
+    stated: Pixels | None = None,
     name: str = "an array",
 ) -> PreparedImage:
     """Bytes [rows, columns] (grey) or [rows, columns, 3] (RGB) as `read_image` takes a file.
@@ -101,7 +101,7 @@ def prepare_pixels(
         )
     if 0 in pixels.shape:
         raise InputError(f"a picture of {list(pixels.shape)} has no pixels", place=name)
-    options, notes = _completed(options or ImageOptions(), said or Pixels(), type_)
+    options, notes = _completed(options or ImageOptions(), stated or Pixels(), type_)
     layout = options.layout or _layout(type_)
     _validate(options, layout, type_)
     picture = Image.fromarray(np.ascontiguousarray(pixels))
@@ -143,42 +143,47 @@ def _prepared(
 
 
 def _completed(
-    given: ImageOptions, said: Pixels, type_: TensorType
+    requested: ImageOptions, stated: Pixels, type_: TensorType
 ) -> tuple[ImageOptions, list[str]]:
     """The options with what the file says where they are silent; what came from where, in words.
 
     Range, mean and deviation belong together: whoever gives one of them gives all.
     """
     takes_bytes = type_.dtype in BYTES
-    own_numbers = given.low is not None or bool(given.mean) or bool(given.std)
-    values = {"layout": given.layout or said.layout, "order": given.order or said.order}
-    numbers = Pixels(low=said.low, high=said.high, mean=said.mean, std=said.std)
-    fitting = said.layout is None or len(said.layout) == type_.rank
-    if given.layout is None and not fitting:
+    own_numbers = requested.low is not None or bool(requested.mean) or bool(requested.std)
+    values = {"layout": requested.layout or stated.layout, "order": requested.order or stated.order}
+    numbers = Pixels(low=stated.low, high=stated.high, mean=stated.mean, std=stated.std)
+    fitting = stated.layout is None or len(stated.layout) == type_.rank
+    if requested.layout is None and not fitting:
         values["layout"] = None
-    taken = [
+    adopted = [
         f"{name} {value}"
         for name, value in values.items()
-        if getattr(given, name) is None and value is not None
+        if getattr(requested, name) is None and value is not None
     ]
-    if said.is_normalised and not own_numbers and not takes_bytes:
-        given = replace(given, low=said.low, high=said.high, mean=said.mean, std=said.std)
-        taken.append(f"numbers {numbers.to_text().removeprefix('pixels ')}")
-    notes = [f"as the file says: {', '.join(taken)}"] if taken else []
+    if stated.is_normalised and not own_numbers and not takes_bytes:
+        requested = replace(
+            requested, low=stated.low, high=stated.high, mean=stated.mean, std=stated.std
+        )
+        adopted.append(f"numbers {numbers.to_text().removeprefix('pixels ')}")
+    notes = [f"as the file says: {', '.join(adopted)}"] if adopted else []
     against = [
-        f"{name} {getattr(given, name)} was asked for, the file says {getattr(said, name)}"
+        f"{name} {getattr(requested, name)} was asked for, the file says {getattr(stated, name)}"
         for name in ("layout", "order")
-        if None not in (own := getattr(given, name), other := getattr(said, name)) and own != other
+        if None not in (own := getattr(requested, name), stated_value := getattr(stated, name))
+        and own != stated_value
     ]
-    if own_numbers and said.is_normalised and not takes_bytes:
-        asked = Pixels(low=given.low, high=given.high, mean=given.mean, std=given.std)
-        if asked != numbers:
+    if own_numbers and stated.is_normalised and not takes_bytes:
+        requested_numbers = Pixels(
+            low=requested.low, high=requested.high, mean=requested.mean, std=requested.std
+        )
+        if requested_numbers != numbers:
             against.append(
-                f"numbers {asked.to_text().removeprefix('pixels ')} were asked for, "
+                f"numbers {requested_numbers.to_text().removeprefix('pixels ')} were asked for, "
                 f"the file says {numbers.to_text().removeprefix('pixels ')}"
             )
     notes += [f"CONTRADICTION: {text}" for text in against]
-    options = replace(given, layout=values["layout"], order=values["order"])
+    options = replace(requested, layout=values["layout"], order=values["order"])
     return options, notes + _assumed(options, type_)
 
 
@@ -232,9 +237,11 @@ def _validate(options: ImageOptions, layout: str, type_: TensorType) -> None:
         )
     count = _channels(type_, layout)
     for name in ("mean", "std"):
-        given = getattr(options, name)
-        if given and len(given) not in (1, count):
-            raise UsageError(f"{len(given)} values of {name} given, the image has {count} channels")
+        numbers = getattr(options, name)
+        if numbers and len(numbers) not in (1, count):
+            raise UsageError(
+                f"{len(numbers)} values of {name} given, the image has {count} channels"
+            )
     if any(v == 0 for v in options.std):
         raise UsageError("a std of 0 divides by zero")
     if type_.dtype in BYTES and (options.mean or options.std or options.low is not None):
@@ -256,7 +263,7 @@ def _channels(type_: TensorType, layout: str) -> int:
 
 def _open(path: str | os.PathLike[str]) -> tuple[Image.Image, list[str]]:
     """The decoded image, upright, and the first steps in words."""
-    place = os.fspath(path)
+    location = os.fspath(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
@@ -265,22 +272,22 @@ def _open(path: str | os.PathLike[str]) -> tuple[Image.Image, list[str]]:
             if width * height > MAX_PIXELS:
                 raise InputError(
                     f"the image claims {width} x {height} pixels; at most {MAX_PIXELS} are decoded",
-                    place=place,
+                    place=location,
                     next_step="make it smaller, or give an .npy file",
                 )
             if picture.mode not in _READABLE:
                 raise InputError(
                     f"the image has pixels of kind {picture.mode!r}, not 8 bits a channel",
-                    place=place,
+                    place=location,
                     next_step="convert it to 8 bits, or give an .npy file",
                 )
             picture.load()
             upright = ImageOps.exif_transpose(picture)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(
-            f"this cannot be read as a PNG or JPEG image ({error})", place=place
+            f"this cannot be read as a PNG or JPEG image ({error})", place=location
         ) from error
-    steps = [f"{place}: {picture.format}, {height} rows x {width} columns, {picture.mode}"]
+    steps = [f"{location}: {picture.format}, {height} rows x {width} columns, {picture.mode}"]
     if picture.getexif().get(_ORIENTATION, 1) != 1:
         steps.append("turned upright as its EXIF data says")
     if "A" in upright.mode or "transparency" in upright.info:

@@ -62,34 +62,34 @@ def load(
         model: Model = ONNX.read(proto, shapes=shapes, evaluation=evaluation)
         return model
     _no_examples(inputs, os.fspath(source))
-    found = format_of(source)
-    if trust_key is not None and found is not VX:
-        raise _only_programs_are_signed(f"a model of {found.name}", os.fspath(source))
-    if params is not None and found is not MXNET:
+    file_format = format_of(source)
+    if trust_key is not None and file_format is not VX:
+        raise _only_programs_are_signed(f"a model of {file_format.name}", os.fspath(source))
+    if params is not None and file_format is not MXNET:
         raise UsageError(
-            f"a model of {found.name} has no second file with its arrays",
+            f"a model of {file_format.name} has no second file with its arrays",
             place=str(params),
             next_step="params belong to an MXNet symbol, NAME-symbol.json",
         )
-    if signature is not None and found is not TENSORFLOW:
+    if signature is not None and file_format is not TENSORFLOW:
         raise UsageError(
-            f"a model of {found.name} has no signatures",
+            f"a model of {file_format.name} has no signatures",
             place=str(source),
             next_step="signatures belong to SavedModel folders of TensorFlow",
         )
-    if values and found is not ONNX:
+    if values and file_format is not ONNX:
         raise UsageError(
-            f"inputs of a model of {found.name} cannot be made constants",
+            f"inputs of a model of {file_format.name} cannot be made constants",
             place=str(source),
             next_step="convert it to ONNX first",
         )
-    if evaluation and found is not ONNX:
+    if evaluation and file_format is not ONNX:
         raise UsageError(
-            f"a model of {found.name} is read as at inference anyway",
+            f"a model of {file_format.name} is read as at inference anyway",
             place=str(source),
             next_step="leave --eval (evaluation=True) out",
         )
-    if found is VX:
+    if file_format is VX:
         if shapes:
             raise UsageError(
                 "a compiled program has fixed shapes",
@@ -98,31 +98,31 @@ def load(
             )
         compiled: SavedExecutable = VX.read(source, trust_key=trust_key)
         return compiled
-    given: dict[str, Any] = {
+    named_options: dict[str, Any] = {
         "params": params,
         "signature": signature,
         "values": values or None,
         "evaluation": evaluation or None,
     }
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in named_options.items() if value is not None}
     before = stamp(source)
-    model = found.read(source, shapes=shapes, **options)
+    model = file_format.read(source, shapes=shapes, **options)
     if model.source and os.fspath(model.source) != os.fspath(source):
         before = stamp(model.source)  # the file that a runtime is given: a .params has a symbol
     if values:  # the file takes inputs that this network does not have
-        told = ", ".join(f"{name} = {value}" for name, value in values.items())
+        constants = ", ".join(f"{name} = {value}" for name, value in values.items())
         return dataclasses.replace(
-            model, source="", metadata={**model.metadata, "inputs made constants": told}
+            model, source="", metadata={**model.metadata, "inputs made constants": constants}
         )
     if "read as at inference" in model.metadata:
         return dataclasses.replace(model, source="")  # the file means another network
     return dataclasses.replace(model, stamp=before)
 
 
-def _only_programs_are_signed(what: str, place: str) -> UsageError:
+def _only_programs_are_signed(subject: str, location: str) -> UsageError:
     return UsageError(
-        f"{what} is not signed; compiled programs can be",
-        place=place,
+        f"{subject} is not signed; compiled programs can be",
+        place=location,
         next_step="leave the key out, or give the .vx file that was compiled with --sign",
     )
 
@@ -132,11 +132,11 @@ def is_from(source: object, package: str) -> bool:
     return any(f"{t.__module__}.".startswith(f"{package}.") for t in type(source).__mro__)
 
 
-def _no_examples(inputs: Any, place: str) -> None:
+def _no_examples(inputs: Any, location: str) -> None:
     if inputs is not None:
         raise UsageError(
             "example inputs are given for a model that tells its inputs itself",
-            place=place,
+            place=location,
             next_step="leave inputs out; they belong to a torch.nn.Module. Sizes that a model "
             "leaves open are given as shapes",
         )

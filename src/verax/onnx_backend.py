@@ -95,10 +95,10 @@ class PreparedModel(backend.BackendRep):
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Outputs in the model's order."""
         if not isinstance(inputs, Mapping):
-            given = list(inputs) if isinstance(inputs, Sequence) else [inputs]
-            if len(given) != len(self.names):
-                raise InputError(f"{len(given)} inputs given, the model takes {self.names}")
-            inputs = dict(zip(self.names, given))
+            positional = list(inputs) if isinstance(inputs, Sequence) else [inputs]
+            if len(positional) != len(self.names):
+                raise InputError(f"{len(positional)} inputs given, the model takes {self.names}")
+            inputs = dict(zip(self.names, positional))
         arrays, lengths = _spread(inputs, self.sequences)
         model = self._model(arrays, lengths)
         graph = model.graph
@@ -192,8 +192,10 @@ class VeraxBackend(backend.Backend):
         if engine == "reference":
             return PreparedModel(model, run_reference)
         if engine == "compiler":
-            chosen = settings or Settings()
-            return PreparedModel(model, lambda graph, arrays: run_compiled(graph, arrays, chosen))
+            compiler_settings = settings or Settings()
+            return PreparedModel(
+                model, lambda graph, arrays: run_compiled(graph, arrays, compiler_settings)
+            )
         raise UsageError(f"there is no engine {engine!r}", next_step="reference or compiler")
 
     @classmethod

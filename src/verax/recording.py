@@ -51,17 +51,18 @@ def record(
     network, named = with_examples(_network_of(subject, model), inputs)
     graph = graph_of(network)
     runner = subject_of(subject, network)
-    given = {**graph.initial, **inputs_of(graph, named)}
+    arrays_in = {**graph.initial, **inputs_of(graph, named)}
     keep = [v for v in graph.producers if v not in graph.outputs] if inner else []
-    found = runner.run(graph, given, keep if runner.capabilities.watches and keep else None)
-    values = {v: a for v, a in found.items() if v in graph.producers}
+    results = runner.run(graph, arrays_in, keep if runner.capabilities.watches and keep else None)
+    values = {v: a for v, a in results.items() if v in graph.producers}
     if not values:
         raise UsageError(
-            f"the subject gave no value of this network (it gave {', '.join(found) or 'nothing'})",
+            "the subject gave no value of this network "
+            f"(it gave {', '.join(results) or 'nothing'})",
             place=runner.name,
             next_step="give the network that it computes as model",
         )
-    arrays = {f"{INPUT_MARK}{v}": np.asarray(a) for v, a in given.items()}
+    arrays = {f"{INPUT_MARK}{v}": np.asarray(a) for v, a in arrays_in.items()}
     arrays |= {f"{OUTPUT_MARK}{v}": np.asarray(a) for v, a in _ordered(values, graph).items()}
     if path is not None:
         with atomic_write(Path(path)) as stream:
@@ -76,8 +77,8 @@ def _network_of(subject: Subject, model: Network | None) -> Network:
     match resolve(subject):
         case TorchModule(network) | TorchProgram(network):
             return network
-        case OnnxSession(session) if (known := model_of_session(session)) is not None:
-            return known
+        case OnnxSession(session) if (model_of_subject := model_of_session(session)) is not None:
+            return model_of_subject
     raise UsageError(
         f"a {type(subject).__name__} does not say which network it computes",
         next_step="give it: verax.record(subject, inputs, model='net.onnx')",

@@ -58,14 +58,14 @@ class ReplayOptions:
         }
 
     @staticmethod
-    def from_text(text: Mapping[str, str], place: str) -> ReplayOptions:
+    def from_text(text: Mapping[str, str], location: str) -> ReplayOptions:
         """Read `to_text`. Raises `UsageError` for a record that was made without a recipe."""
         try:
             options = read_plain(text[OPTIONS])
         except (KeyError, UsageError) as error:
             raise UsageError(
                 "the record does not say how it was made",
-                place=place,
+                place=location,
                 next_step="replay records of `verax check --json`; those made in Python hold "
                 "arrays that no file has",
             ) from error
@@ -77,26 +77,26 @@ class ReplayOptions:
 
         Raises `InputError` naming the file that is gone or has changed.
         """
-        found = {}
+        new_paths = {}
         for path, digest in self.files.items():
-            places = [p for p in (Path(path), folder / Path(path).name) if os.path.exists(p)]
-            if not places:
+            candidates = [p for p in (Path(path), folder / Path(path).name) if os.path.exists(p)]
+            if not candidates:
                 raise InputError(
                     "a file that the record was made from is gone",
                     place=path,
                     next_step="put it back where it was, or beside the record",
                 )
-            hashes = [_hash(p) for p in places]
-            same = [p for p, found_hash in zip(places, hashes) if found_hash == digest]
+            hashes = [_hash(p) for p in candidates]
+            same = [p for p, found_hash in zip(candidates, hashes) if found_hash == digest]
             if not same:
                 raise InputError(
                     "a file is not the one that the record was made from: its SHA-256 was "
                     f"{digest[:12]} and is {hashes[0][:12]}",
-                    place=str(places[0]),
+                    place=str(candidates[0]),
                     next_step="check it anew without --replay, or find the old file",
                 )
-            found[path] = str(same[0])
-        return found
+            new_paths[path] = str(same[0])
+        return new_paths
 
 
 def _hash(path: Path) -> str:
@@ -129,10 +129,10 @@ def read_record(path: Path) -> Record:
     """The record in a JSON file. Raises `UsageError` when it is none that can be replayed."""
     try:
         text = plain_bytes(path, "record", limit=MOST_BYTES).decode()
-        whole = read_plain(text)
+        content = read_plain(text)
     except UnicodeDecodeError as error:
         raise UsageError(f"this is not a record of Verax ({error})", place=str(path)) from error
-    schema = whole.get("schema") if isinstance(whole, dict) else None
+    schema = content.get("schema") if isinstance(content, dict) else None
     if not isinstance(schema, str) or schema not in READERS:
         raise UsageError(
             f"{schema!a:.80} is no record that can be replayed",
@@ -183,16 +183,16 @@ def changed_versions(old: Record, new: Record) -> list[str]:
 def differences(old: Record, new: Record) -> list[str]:
     """What the two records do not share, apart from where they were made, in words; empty for the
     same answer with the same figures."""
-    found = []
+    texts = []
     if _answer(old) != _answer(new):
-        found.append(f"the answer was {_answer(old)}, is {_answer(new)}")
+        texts.append(f"the answer was {_answer(old)}, is {_answer(new)}")
     skipped = ("environment", "replay", "kind", "relation")
     names = [f.name for f in dataclasses.fields(old) if f.name not in skipped]
     if type(old) is type(new):
         changed = [n for n in names if getattr(old, n) != getattr(new, n)]
         if changed:
-            found.append(f"other figures or words in {', '.join(changed)}")
-    return found
+            texts.append(f"other figures or words in {', '.join(changed)}")
+    return texts
 
 
 def _answer(record: Record) -> str:

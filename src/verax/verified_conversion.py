@@ -47,13 +47,13 @@ class Converted(OneLine):
     notes: tuple[str, ...] = ()
 
     def _brief(self) -> str:
-        said = f"not verified: {self.unverified}" if self.verdict is None else self.verdict.kind
-        return f"{first_few(map(str, self.files))}; {said}"
+        answer = f"not verified: {self.unverified}" if self.verdict is None else self.verdict.kind
+        return f"{first_few(map(str, self.files))}; {answer}"
 
     def __str__(self) -> str:
-        said = f"not verified: {self.unverified}" if self.verdict is None else str(self.verdict)
+        answer = f"not verified: {self.unverified}" if self.verdict is None else str(self.verdict)
         files = ", ".join(map(str, self.files))
-        return "\n".join([f"wrote {files}", said, *(f"note: {n}" for n in self.notes)])
+        return "\n".join([f"wrote {files}", answer, *(f"note: {n}" for n in self.notes)])
 
 
 def convert(
@@ -84,8 +84,8 @@ def convert(
             place=str(target),
             next_step="choose another name for the output",
         )
-    kept = {k: v for k, v in model.metadata.items() if k not in (STATE, WRITTEN, NOTE)}
-    metadata = {**kept, **_origin(model, source), **entries(model.graph)}
+    own_metadata = {k: v for k, v in model.metadata.items() if k not in (STATE, WRITTEN, NOTE)}
+    metadata = {**own_metadata, **_origin(model, source), **entries(model.graph)}
     notes = _notes(model.graph, target)
     verdict, unverified = None, "it was not asked for"
     if verify and not installed_version(WITNESS, "onnxruntime-gpu"):
@@ -125,9 +125,11 @@ def _notes(graph: Graph, target: Path) -> tuple[str, ...]:
         if v not in graph.state
     ]
     if graph.state:
-        pairs = (f"the output {new!r} is the next run's {v!r}" for v, new in graph.state.items())
+        hand_overs = (
+            f"the output {new!r} is the next run's {v!r}" for v, new in graph.state.items()
+        )
         notes.append(
-            f"ONNX remembers nothing, so state became inputs and outputs: {', '.join(pairs)}; "
+            f"ONNX remembers nothing, so state became inputs and outputs: {', '.join(hand_overs)}; "
             f"the inputs of the first run are in {state_file(target).name}, where "
             "Verax finds them again"
         )
@@ -136,21 +138,21 @@ def _notes(graph: Graph, target: Path) -> tuple[str, ...]:
 
 def _why_not(error: VeraxError, model: Model) -> str:
     """Why the written file was not judged. Open sizes are drawn, and may not fit together."""
-    what = f"{error.cause} (at {error.place})" if error.place else error.cause
+    text = f"{error.cause} (at {error.place})" if error.place else error.cause
     if not model.graph.symbols():
-        return what
+        return text
     inputs = ", ".join(f"{name} is {type_}" for name, type_ in model.inputs.items())
-    return f"{what}; sizes that the model leaves open were drawn, state them: {inputs}"
+    return f"{text}; sizes that the model leaves open were drawn, state them: {inputs}"
 
 
 def _origin(model: Model, source: Path | None) -> dict[str, str]:
     """What the file was made from."""
-    found = {f"{MARK}version": installed_version("verax"), f"{MARK}source_format": model.format}
+    entries_ = {f"{MARK}version": installed_version("verax"), f"{MARK}source_format": model.format}
     if source is not None and source.is_file():
-        found[f"{MARK}source"] = source.name
+        entries_[f"{MARK}source"] = source.name
         with open(source, "rb") as stream:
-            found[f"{MARK}source_sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return found
+            entries_[f"{MARK}source_sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return entries_
 
 
 def _summary(verdict: Verdict) -> dict[str, str]:

@@ -82,7 +82,7 @@ def until(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
 def test_how_a_program_ended_is_told(body: str, code: int, how: str, words: str) -> None:
     command = [sys.executable, "-c", f"import os, signal, sys, time; {body}"]
     ended = run_process(command, name="program", timeout=60)
-    assert (ended.code, ended.how, ended.last_words) == (code, how, words)
+    assert (ended.code, ended.ending, ended.last_words) == (code, how, words)
 
 
 def test_a_program_that_is_not_there_is_said() -> None:

@@ -62,7 +62,7 @@ def _prepared(text: str) -> None:
     replay = ReplayOptions.from_text(old.replay, str(path))
     request = Request.from_options(replay.options)
     assert isinstance(request.programs, tuple) and isinstance(request.files, tuple)
-    request.moved(replay.located(path.absolute().parent))
+    request.with_paths(replay.located(path.absolute().parent))
     assert differences(old, old) == [] and same_answer(old, old)
 
 

@@ -33,7 +33,7 @@ ONE = Settings(opt_level=1, threads=1)
 
 def as_if(patch: pytest.MonkeyPatch) -> None:
     """This machine's target takes bytes, multiplied by ordinary instructions."""
-    host = dataclasses.replace(Target.host(), dots=True)
+    host = dataclasses.replace(Target.host(), has_int8_dot=True)
     patch.setattr(Target, "named", staticmethod(lambda name: host))
     patch.setattr(_Quads, "add", _Quads._plainly)
     patch.setattr(winograd, "QUICK", 1e9)

@@ -54,7 +54,7 @@ def test_the_second_time_nothing_is_compiled(
     monkeypatch.setattr(specialize, "lower", never)
     monkeypatch.setattr(specialize, "run_passes", never)
     again = compile_graph(graph, ONE, cache=cache)
-    assert again.specialised.cached_notes is not None
+    assert again.specialized.cached_notes is not None
     assert again.recipe == first.recipe
     assert again.plan == first.plan
     found = again.run(IMAGE)
@@ -66,7 +66,7 @@ def test_a_kept_program_can_be_saved_profiled_and_traced(
 ) -> None:
     first = compile_graph(graph, ONE, cache=cache)
     again = compile_graph(graph, ONE, cache=cache)
-    assert again.specialised.cached_notes is not None
+    assert again.specialized.cached_notes is not None
     save(again, tmp_path / "again.vx")
     save(first, tmp_path / "first.vx")
     assert (tmp_path / "again.vx").read_bytes() == (tmp_path / "first.vx").read_bytes()
@@ -89,7 +89,7 @@ def test_other_settings_are_another_program(
     cache: ProgramCache, graph: Graph, other: Settings
 ) -> None:
     compile_graph(graph, ONE, cache=cache)
-    assert compile_graph(graph, other, cache=cache).specialised.cached_notes is None
+    assert compile_graph(graph, other, cache=cache).specialized.cached_notes is None
 
 
 def test_one_changed_weight_is_another_program(cache: ProgramCache, graph: Graph) -> None:
@@ -98,7 +98,7 @@ def test_one_changed_weight_is_another_program(cache: ProgramCache, graph: Graph
     changed = graph.constants[name].copy()
     changed.flat[-1] = np.nextafter(changed.flat[-1], np.float32(9))
     other = dataclasses.replace(graph, constants={**graph.constants, name: changed})
-    assert compile_graph(other, ONE, cache=cache).specialised.cached_notes is None
+    assert compile_graph(other, ONE, cache=cache).specialized.cached_notes is None
 
 
 def test_another_version_of_verax_is_another_program(
@@ -106,7 +106,7 @@ def test_another_version_of_verax_is_another_program(
 ) -> None:
     compile_graph(graph, ONE, cache=cache)
     monkeypatch.setattr(caching, "build_digest", lambda: "a later one")
-    assert compile_graph(graph, ONE, cache=cache).specialised.cached_notes is None
+    assert compile_graph(graph, ONE, cache=cache).specialized.cached_notes is None
 
 
 def test_the_digest_of_the_source_sees_every_change(
@@ -154,10 +154,10 @@ def test_a_damaged_entry_is_dropped_and_made_again(cache: ProgramCache, graph: G
     path.unlink()
     path.write_bytes(data)
     again = compile_graph(graph, ONE, cache=cache)
-    assert again.specialised.cached_notes is None
-    assert compile_graph(graph, ONE, cache=cache).specialised.cached_notes is not None
+    assert again.specialized.cached_notes is None
+    assert compile_graph(graph, ONE, cache=cache).specialized.cached_notes is not None
     path.write_bytes(b"")
-    assert compile_graph(graph, ONE, cache=cache).specialised.cached_notes is None
+    assert compile_graph(graph, ONE, cache=cache).specialized.cached_notes is None
 
 
 @pytest.mark.skipif(os.name == "nt", reason="rights of POSIX")
@@ -166,7 +166,7 @@ def test_a_folder_where_others_may_write_is_not_used(cache: ProgramCache, graph:
     cache.folder.chmod(0o777)
     with pytest.warns(UserWarning, match="others may write there"):
         again = compile_graph(graph, ONE, cache=cache)
-    assert again.specialised.cached_notes is None
+    assert again.specialized.cached_notes is None
 
 
 def test_a_cache_that_cannot_be_written_is_a_warning(graph: Graph, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_what_was_unused_for_longest_goes_first(cache: ProgramCache, graph: Grap
 
 def test_a_recipe_is_held_against_a_kept_program_too(cache: ProgramCache, graph: Graph) -> None:
     recipe = compile_graph(graph, ONE, cache=cache).recipe
-    assert compile_graph(graph, ONE, recipe, cache).specialised.cached_notes is not None
+    assert compile_graph(graph, ONE, recipe, cache).specialized.cached_notes is not None
     constant = max(graph.constants, key=lambda v: graph.constants[v].size)
     doubled = 2 * graph.constants[constant]
     other = dataclasses.replace(graph, constants={**graph.constants, constant: doubled})
@@ -219,7 +219,7 @@ def test_a_node_without_a_kernel_is_found_again(cache: ProgramCache) -> None:
     wide = b.graph([b.add(REGISTRY["Unique"](axis=1), [x])])
     x0 = np.random.default_rng(31).standard_normal((3, 7)).astype(np.float32)
     runs = [compile_graph(wide, ONE, cache=cache) for _ in range(2)]
-    assert runs[1].specialised.cached_notes is not None and runs[1].plan.on_reference
+    assert runs[1].specialized.cached_notes is not None and runs[1].plan.on_reference
     first, second = (next(iter(exe.run({"x": x0}).values())) for exe in runs)
     assert np.array_equal(first, second)
 
@@ -274,7 +274,7 @@ def test_another_process_finds_it(tmp_path: Path) -> None:
     code = (
         "import sys, verax\n"
         "exe = verax.compile(verax.load(sys.argv[1], shapes={'n': 1}), threads=1)\n"
-        "print(exe.specialised.cached_notes is not None)\n"
+        "print(exe.specialized.cached_notes is not None)\n"
     )
     env = {**os.environ, "VERAX_CACHE": "", "XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path)}
     told = [

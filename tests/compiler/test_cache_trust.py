@@ -54,7 +54,7 @@ def compiled(cache: ProgramCache, op: str = "Relu") -> Executable:
 
 
 def is_found(cache: ProgramCache, op: str = "Relu") -> bool:
-    return compiled(cache, op).specialised.cached_notes is not None
+    return compiled(cache, op).specialized.cached_notes is not None
 
 
 def entry(cache: ProgramCache) -> Path:

@@ -234,3 +234,10 @@ def test_a_folder_that_cannot_be_written_leaves_no_partial_file(tmp_path: Path) 
     with pytest.raises(UsageError, match="cannot write"):
         save(exe, tmp_path / "missing" / "net.vx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_old_name_of_the_last_program_warns() -> None:
+    exe = compile(network(), ONE_THREAD)
+    with pytest.deprecated_call(match="use Executable.specialized"):
+        program = exe.specialized
+    assert program is exe.specialized

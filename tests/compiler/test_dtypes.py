@@ -43,7 +43,7 @@ def call_of(kind: type) -> tuple[Graph, dict[str, np.ndarray], KernelCall]:
         values = [b.input("x", TensorType.of(x)), b.input("y", TensorType.of(y))]
         graph = b.graph([b.add(next(n.op for n in graph.nodes), values, ["z"], "product")])
         fed = {"x": x, "y": y}
-    steps = compiled(graph, fed).specialised.lowered.steps
+    steps = compiled(graph, fed).specialized.lowered.steps
     return graph, fed, next(s for s in steps if isinstance(s, KernelCall) and type(s.spec) is kind)
 
 

@@ -248,7 +248,7 @@ def scaled_bytes(b: Builder, x: str) -> list[str]:
 
 def divides(exe: Executable) -> bool:
     """Whether a QuantizeLinear has another scale than 1."""
-    graph = exe.specialised.graph
+    graph = exe.specialized.graph
     made = [n for n in graph.nodes if n.op.kind == "QuantizeLinear"]
     return any(graph.constants[n.inputs[1] or ""] != 1 for n in made)
 
@@ -265,11 +265,11 @@ def enlarged(b: Builder, x: str) -> list[str]:
 
 
 def kinds(exe: Executable) -> list[str]:
-    return [n.op.kind for n in exe.specialised.graph.nodes]
+    return [n.op.kind for n in exe.specialized.graph.nodes]
 
 
 def calls(exe: Executable) -> list[KernelCall]:
-    return [s for s in exe.specialised.lowered.steps if isinstance(s, KernelCall)]
+    return [s for s in exe.specialized.lowered.steps if isinstance(s, KernelCall)]
 
 
 Look = Callable[[Executable], bool]
@@ -277,14 +277,14 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "fold_constants": (scaled, lambda exe: kinds(exe) == ["Mul"]),
     "remove_identity": (lambda b, x: [add(b, "Relu", add(b, "Identity", x))],
                         lambda exe: kinds(exe) == ["Relu"]),
-    "share_constants": (tied, lambda exe: len(exe.specialised.graph.constants) == 1),
+    "share_constants": (tied, lambda exe: len(exe.specialized.graph.constants) == 1),
     "canonicalise": (reshaped, lambda exe: kinds(exe) == ["Reshape", "Relu"]),
     "reduce_strength": (halved, lambda exe: kinds(exe) == ["Mul"]),
     "tokens_as_images": (tokens, lambda exe: kinds(exe)[-4:] == ["Conv", "Relu", "Transpose",
                                                                  "Reshape"]),
     "cancel_transposes": (turned, lambda exe: "Transpose" not in kinds(exe)),
     "fold_pads": (padded, lambda exe: kinds(exe) == ["Conv"]),
-    "trim_kernels": (far_reaching, lambda exe: exe.specialised.graph.nodes[0].op.kernel_shape
+    "trim_kernels": (far_reaching, lambda exe: exe.specialized.graph.nodes[0].op.kernel_shape
                      == (1, 1)),
     "recognise_layer_norm": (layer_normed, lambda exe: kinds(exe) == ["LayerNormalization"]),
     "recognise_rms_norm": (lambda b, x: [over_root(b, x)],
@@ -340,7 +340,7 @@ def look(name: str, settings: Settings | None = None, names: str = "") -> None:
     inputs = draw_inputs(graph, 3)[0]
     exe = compile(graph, settings or asked(name))
     got = exe.run(inputs)
-    meant = exe.specialised.graph if name in CHANGING else graph
+    meant = exe.specialized.graph if name in CHANGING else graph
     wanted = promised(meant, inputs)
     for value, new in zip(graph.outputs, meant.outputs, strict=True):
         assert bits(got[value]) == bits(np.asarray(wanted[new]))

@@ -39,7 +39,7 @@ real = pytest.mark.skipif(not HERE, reason="this processor has no AVX512_BF16")
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This machine's target takes pairs, multiplied by ordinary instructions."""
-    host = dataclasses.replace(Target.host(), pairs=True)
+    host = dataclasses.replace(Target.host(), has_bf16_dot=True)
     monkeypatch.setattr(Target, "named", staticmethod(lambda name: host))
     monkeypatch.setattr(Halves, "add", Halves._plainly)
     COMPILED_KERNELS.forget()
@@ -183,9 +183,9 @@ def holds(graph: Graph, fed: dict[str, np.ndarray], choice: Settings, taken: boo
     """The program gives the promised bits, and multiplies pairs or does not."""
     exe = compile(graph, choice)
     assert (SAID in str(exe.plan)) is taken, exe.plan
-    (value,) = exe.specialised.graph.outputs
+    (value,) = exe.specialized.graph.outputs
     (got,) = exe.run(fed).values()
-    assert bits(got) == bits(promised(exe.specialised.graph, fed)[value])
+    assert bits(got) == bits(promised(exe.specialized.graph, fed)[value])
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_registers_that_hold_half_a_vector_do_too(
     plain: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their last block of filters is computed whole: a step's weights are no vector of 16."""
-    half = dataclasses.replace(Target.avx2(), pairs=True)
+    half = dataclasses.replace(Target.avx2(), has_bf16_dot=True)
     if not half.runs_here():
         pytest.skip("no AVX2")
     monkeypatch.setattr(Target, "named", staticmethod(lambda name: half))
@@ -237,7 +237,7 @@ def test_without_a_decision_the_bits_are_the_same(plain: None, step: str) -> Non
 def test_who_else_reads_a_factor_keeps_it_in_float32(plain: None) -> None:
     graph, _ = product(13, 38, 21)
     exe = compile(graph, ALLOWED)
-    made = exe.specialised.graph
+    made = exe.specialized.graph
     factor = next(n.outputs[0] for n in made.nodes if n.op.kind == "Bfloat16Factor")
     both = dataclasses.replace(made, outputs=(*made.outputs, factor))
     lowered = lower(both, Target.host(), ALLOWED)

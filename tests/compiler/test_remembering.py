@@ -219,21 +219,21 @@ def test_a_stream_goes_on_in_two_sets_of_memory() -> None:
     """No array of state is made between runs, and whatever comes in between is followed."""
     graph, given = cached(), rows(4)
     exe, wanted = compile(graph, ONE), stepped(graph, given)
-    program = exe.specialised.program
-    with patch.object(type(program), "run_if_taken", side_effect=AssertionError):
+    program = exe.specialized.program
+    with patch.object(type(program), "run_if_exact", side_effect=AssertionError):
         (sums,) = exe.run({"k": given[0]}).values()
-        first = exe._now["cache"].ctypes.data
+        first = exe._state["cache"].ctypes.data
         np.testing.assert_array_equal(sums, wanted[0])
         exe.run({"k": given[1]})
-        second = exe._now["cache"].ctypes.data
+        second = exe._state["cache"].ctypes.data
         exe.state = exe.state  # a copy, as a user keeps it
         np.testing.assert_array_equal(exe.run({"k": given[2]})["sums"], wanted[2])
-        assert exe._now["cache"].ctypes.data in {first, second} and first != second
+        assert exe._state["cache"].ctypes.data in {first, second} and first != second
     kept = exe.state
     np.testing.assert_array_equal(exe.step({"k": given[3]}, kept)[0]["sums"], wanted[3])
     np.testing.assert_array_equal(exe.run({"k": given[3]})["sums"], wanted[3])
     for v, array in kept.items():
-        assert not np.shares_memory(array, exe._now[v])
+        assert not np.shares_memory(array, exe._state[v])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")

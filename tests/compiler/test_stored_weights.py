@@ -40,7 +40,7 @@ def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def specs(exe: Executable) -> list[Any]:
-    return [s.spec for s in exe.specialised.lowered.steps if isinstance(s, KernelCall)]
+    return [s.spec for s in exe.specialized.lowered.steps if isinstance(s, KernelCall)]
 
 
 def product(

@@ -158,7 +158,7 @@ def test_a_file_cannot_say_that_something_else_was_counted(
     random = np.random.default_rng(9503)
     x, scores = boxes(random, 1, 21), scored(random, 1, 2, 21)
     graph = suppression(REGISTRY["NonMaxSuppression"](), x, scores, np.int64(3), F(0.5))
-    image = native(graph).specialised.image
+    image = native(graph).specialized.image
     *others, step = image.schedule
     assert isinstance(step, CountedStep)
     check_image(image)
@@ -173,7 +173,7 @@ def test_a_count_out_of_range_reads_no_more_than_the_rows() -> None:
     random = np.random.default_rng(9504)
     x, scores = boxes(random, 1, 21), scored(random, 1, 2, 21)
     graph = suppression(REGISTRY["NonMaxSuppression"](), x, scores, np.int64(3), F(0.5))
-    program = native(graph).specialised.program
+    program = native(graph).specialized.program
     counted = program._first._schedule[-1]
     for number, length in ((-5, 0), (1 << 40, 6)):
         counted.count[0] = number

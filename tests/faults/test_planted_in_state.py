@@ -210,7 +210,7 @@ def test_an_executable_keeps_its_own_state_while_it_is_judged() -> None:
 
 def test_an_executable_that_drops_its_state_is_named() -> None:
     exe = verax.compile(network(), threads=1)
-    exe._continued = lambda given, state: None  # type: ignore[method-assign]
+    exe._run_in_place = lambda given, state: None  # type: ignore[method-assign]
     exe._stepped = lambda given, state: type(exe)._stepped(exe, given, exe._initial)  # type: ignore[method-assign]
     accused(verax.check(network(), exe, inputs(2)), "state dropped", "was dropped")
 

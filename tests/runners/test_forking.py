@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verax.base.kept import keeping
+from verax.base.helpers import helper_scope
 from verax.base.processes import SubjectError
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
@@ -79,9 +79,9 @@ def until(condition: Callable[[], bool]) -> bool:
 
 def test_inside_keeping_runs_are_forks_of_one_child_which_ends_with_it(package: Write) -> None:
     package(WHO)
-    with keeping():
+    with helper_scope():
         (first, a), (second, b) = who(), who()
-        with keeping():
+        with helper_scope():
             assert who()[0] == first
         assert alive(first)
     assert first == second
@@ -97,7 +97,7 @@ def test_a_run_that_dies_is_named_and_the_next_one_goes_well(package: Write) -> 
         "    open(f'{here}/died', 'w').close()\n"
         "    os.write(2, b'the last words'); os.kill(os.getpid(), signal.SIGSEGV)\n" + WHO
     )
-    with keeping():
+    with helper_scope():
         cause = ask()
         assert "process died (signal SIGSEGV)" in cause
         assert cause.endswith("the last words")
@@ -115,7 +115,7 @@ def test_what_a_run_left_behind_is_ended_with_it(package: Write, tmp_path: Path)
         "while not os.path.exists(f'{here}/orphan') or not open(f'{here}/orphan').read():\n"
         "    time.sleep(0.01)\n" + WHO
     )
-    with keeping():
+    with helper_scope():
         child, _ = who()
         assert not alive(int((tmp_path / "orphan").read_text()))
         assert alive(child)
@@ -125,7 +125,7 @@ def test_a_run_that_takes_too_long_is_ended_and_the_next_one_goes_well(
     package: Write, tmp_path: Path
 ) -> None:
     package("if os.path.exists(f'{here}/hang'):\n    time.sleep(60)\n" + WHO)
-    with keeping():
+    with helper_scope():
         child, _ = who()
         (tmp_path / "hang").touch()
         assert "no answer in 0.5 s and was stopped" in ask(timeout=0.5)
@@ -152,7 +152,7 @@ def test_an_end_in_the_middle_of_a_run(package: Write, tmp_path: Path, how: str)
     thread = threading.Thread(target=end)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with keeping():
+        with helper_scope():
             thread.start()
             if how == "killed":
                 assert "process died (signal SIGKILL)" in ask()
@@ -171,7 +171,7 @@ def test_a_child_that_dies_before_a_run_is_started_once_more(
     package: Write, tmp_path: Path
 ) -> None:
     package(WHO)
-    with keeping():
+    with helper_scope():
         first, _ = who()
         os.kill(first, signal.SIGKILL)
         second, _ = who()
@@ -182,14 +182,14 @@ def test_a_child_that_dies_before_a_run_is_started_once_more(
         "os.write(1, b'cannot be loaded'); os.kill(os.getpid(), signal.SIGABRT)\n",
         "torch",
     )
-    with keeping():
+    with helper_scope():
         assert ask("torch_file").endswith("process died (signal SIGABRT): cannot be loaded")
         assert (tmp_path / "starts").read_text() == ".."
 
 
 def test_a_package_that_starts_threads_is_not_forked(package: Write) -> None:
     package("threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n" + WHO, "torch")
-    with keeping():
+    with helper_scope():
         first, second = who("torch_file"), who("torch_file")
         assert first[0] != second[0]
 
@@ -202,7 +202,7 @@ def test_forks_draw_other_random_numbers(package: Write) -> None:
         "        raise RuntimeError(f'[{os.getppid()}, {os.getpid() - drawn}]')\n",
         "torch",
     )
-    with keeping(), pytest.raises(SubjectError) as caught:
+    with helper_scope(), pytest.raises(SubjectError) as caught:
         run_in_child("torch_file", {"path": "", "threads": 0}, {}, name="fake", timeout=60)
     assert caught.value.cause.endswith(", 0]")
 
@@ -218,7 +218,7 @@ def test_small_pieces_of_memory_are_poisoned_in_the_fork_that_asks_for_it(packag
         "again = [ctypes.string_at(c.malloc(200), 200) for _ in range(9)]\n"
         "raise RuntimeError(all(p == bytes([0x7f]) * 200 for p in again))\n"
     )
-    with keeping():
+    with helper_scope():
         assert ask(fill=0x7F).endswith("RuntimeError: True")
         assert ask().endswith("RuntimeError: False")
         assert ask(fill=0x7F).endswith("RuntimeError: True")
@@ -228,7 +228,7 @@ def test_small_pieces_of_memory_are_poisoned_in_the_fork_that_asks_for_it(packag
 def test_another_thread_and_a_forked_process_do_without(package: Write) -> None:
     package("time.sleep(1)\n" + WHO)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(keeping())
+        stack.enter_context(helper_scope())
         mine, _ = who()
         other = os.fork()
         if other == 0:

@@ -154,20 +154,20 @@ def test_openvino_lists_what_a_release_can_switch(monkeypatch: pytest.MonkeyPatc
     whole = OpenVinoRunner(to_bytes(GRAPH))
     found = whole.optimisations(GRAPH, INPUTS)
     (pieces,) = ran
-    assert pieces.joined == []
+    assert pieces.closed_joints == []
     steps = [n.partition("=")[0] for n, _ in found]
     joints = [n for n in steps if n.startswith(JOINED)]
     assert len(joints) == len(GRAPH.nodes) - 1
     assert steps == ["each node in a model of its own", *joints, *SWITCHES]
     assert found[0][1].switches == {name: off for name, (off, _) in SWITCHES.items()}
     for i, (_, runner) in enumerate(found[1 : len(joints)], 1):
-        assert list(runner.joined or ()) == list(range(1, i + 1))
-    assert found[len(joints)][1].joined is None
+        assert list(runner.closed_joints or ()) == list(range(1, i + 1))
+    assert found[len(joints)][1].closed_joints is None
     assert found[-1][1] is whole
     some = whole.with_steps(["SNIPPETS_MODE=ENABLE", joints[2], joints[4]])
     assert "SNIPPETS_MODE" not in some.switches
     assert some.switches["LP_TRANSFORMS_MODE"] is False
-    assert some.joined == [3, 5]
+    assert some.closed_joints == [3, 5]
 
 
 def test_openvino_that_refuses_pieces_has_its_switches_alone(
@@ -182,8 +182,8 @@ def test_openvino_that_refuses_pieces_has_its_switches_alone(
     found = whole.optimisations(GRAPH, INPUTS)
     assert [n.partition("=")[0] for n, _ in found] == ["what cannot be switched off", *SWITCHES]
     assert found[0][1].switches == {name: off for name, (off, _) in SWITCHES.items()}
-    assert all(runner.joined is None for _, runner in found)
-    assert whole.with_steps(["SNIPPETS_MODE=ENABLE"]).joined is None
+    assert all(runner.closed_joints is None for _, runner in found)
+    assert whole.with_steps(["SNIPPETS_MODE=ENABLE"]).closed_joints is None
     bf16 = OpenVinoRunner(model, precision="bf16").optimisations(GRAPH, INPUTS)
     assert bf16[-1][0] == "precision bf16"
     assert bf16[-2][1].precision == "f32"

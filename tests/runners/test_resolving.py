@@ -78,7 +78,7 @@ def test_files_of_a_text_move_with_a_record() -> None:
     assert resolve_text("net.onnx", here=False).at(places) == "/there/net.onnx"
     request = Request("net.onnx", "torch:net.pt2", "verax:O1")
     moved = dataclasses.replace(request, model="/there/net.onnx", subject="torch:/there/net.pt2")
-    assert request.moved(places) == moved
+    assert request.with_paths(places) == moved
     assert request.programs == ("torch:net.pt2",)
     assert request.files == ("net.onnx", "net.pt2")
 

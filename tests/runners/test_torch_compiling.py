@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import verax
+from verax.api import subject_of
 from verax.judge.bisect import bisect
 from verax.judge.inputs import draw_inputs
 from verax.runners.torch_compiling import BACKENDS, Compiling, from_request, steps, to_request
@@ -25,10 +26,12 @@ def test_steps_are_backends_and_then_counted_applications() -> None:
         "inductor lowerings 1: relu",
         "inductor lowerings 2: mean",
     ]
-    assert [how.most for _, how in found[4:] if how is not None] == [0, 1, 2, 3]
+    assert [how.max_applications for _, how in found[4:] if how is not None] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("how", [None, Compiling(), Compiling("aot_eager"), Compiling(most=7)])
+@pytest.mark.parametrize(
+    "how", [None, Compiling(), Compiling("aot_eager"), Compiling(max_applications=7)]
+)
 def test_how_to_compile_is_told_to_a_child(how: Compiling | None) -> None:
     assert from_request({"compiled": to_request(how)}) == how
 
@@ -36,7 +39,7 @@ def test_how_to_compile_is_told_to_a_child(how: Compiling | None) -> None:
 def test_only_so_many_applications_are_allowed() -> None:
     bisector = pytest.importorskip("torch._inductor.compiler_bisector").CompilerBisector
     applied: list[str] = []
-    with Compiling(most=2).counted(applied):
+    with Compiling(max_applications=2).counted(applied):
         asked = [bisector.disable_subsystem("inductor", "lowerings", lambda n=n: n) for n in "abc"]
         assert bisector.disable_subsystem("aot_eager", "cse") is False
     assert asked == [False, False, True]
@@ -61,7 +64,7 @@ def test_a_broken_pass_of_inductor_is_named() -> None:
     pytest.importorskip("torch._inductor.compiler_bisector")
     program = torch.export.export(Small().eval(), (torch.randn(3, 5),))
     model = verax.load(program)
-    subject = verax.api.subject_of("torch-compiled", model)
+    subject = subject_of("torch-compiled", model)
     config = torch._inductor.config
     with config.patch(post_grad_custom_pre_pass=relu_becomes_abs):
         record = bisect(model.graph, subject, draw_inputs(model.graph, 6)[0]).record

@@ -103,7 +103,7 @@ def test_a_child_has_workers_of_its_own() -> None:
         before = threads_alive()
         exe.run(inputs)
         during = threads_alive()
-        exe.specialised.program.close()
+        exe.specialized.program.close()
         exe.run(inputs)
         return (before, during, threads_alive()) == (1, 3, 1)
 

@@ -32,7 +32,7 @@ def drawn() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_a_saved_program_runs_on_any_number_of_threads(tmp_path: Path, threads: int) -> None:
     exe = made_for_two()
-    assert exe.specialised.lowered.image.pool
+    assert exe.specialized.lowered.image.pool
     expected = exe.run(drawn())["y"]
     save(exe, tmp_path / "net.vx")
     saved = SavedExecutable(tmp_path / "net.vx", threads=threads)
@@ -43,5 +43,5 @@ def test_a_program_whose_workers_were_stopped_still_runs() -> None:
     exe = made_for_two()
     expected = exe.run(drawn())["y"]
     for _ in range(2):
-        exe.specialised.program.close()
+        exe.specialized.program.close()
         assert exe.run(drawn())["y"].tobytes() == expected.tobytes()

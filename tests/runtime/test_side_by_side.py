@@ -15,7 +15,7 @@ from verax.compiler.executable import Executable
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
-from verax.runtime.program import MOST_ARENAS
+from verax.runtime.program import MAX_CONTEXTS
 
 
 def network(threads: int) -> Executable:
@@ -60,17 +60,17 @@ def test_many_callers_get_the_bits_of_one(threads: int) -> None:
 def test_two_callers_are_inside_at_the_same_time() -> None:
     """Each waits within its run until the other is within its own: one by one would never end."""
     exe = network(1)
-    program = exe.specialised.program
+    program = exe.specialized.program
     together, seen = threading.Barrier(2, timeout=60), []
-    place = type(program._places[0])
-    plain = place._run
+    context = type(program._contexts[0])
+    plain = context._run
 
     def meeting(self: object, arrays: object) -> object:
         together.wait()
         seen.append(self)
         return plain(self, arrays)  # type: ignore[arg-type]
 
-    place._run = meeting  # type: ignore[method-assign]
+    context._run = meeting  # type: ignore[method-assign]
     try:
         workers = [threading.Thread(target=exe.run, args=(given(n),)) for n in range(2)]
         for worker in workers:
@@ -78,16 +78,16 @@ def test_two_callers_are_inside_at_the_same_time() -> None:
         for worker in workers:
             worker.join()
     finally:
-        place._run = plain  # type: ignore[method-assign]
+        context._run = plain  # type: ignore[method-assign]
     assert len({id(s) for s in seen}) == 2
 
 
 def test_arenas_are_made_when_they_are_needed_and_are_few() -> None:
     exe = network(1)
-    program = exe.specialised.program
+    program = exe.specialized.program
     for seed in range(5):
         exe.run(given(seed))
-    assert len(program._places) == 1
+    assert len(program._contexts) == 1
     workers = [
         threading.Thread(target=lambda: [exe.run(given(n)) for n in range(20)]) for _ in range(20)
     ]
@@ -95,37 +95,37 @@ def test_arenas_are_made_when_they_are_needed_and_are_few() -> None:
         worker.start()
     for worker in workers:
         worker.join()
-    assert len(program._places) <= MOST_ARENAS
-    assert len(program._free) == len(program._places)
-    assert program._free[-1] is program._places[0]  # the one with the worker threads is next
+    assert len(program._contexts) <= MAX_CONTEXTS
+    assert len(program._free) == len(program._contexts)
+    assert program._free[-1] is program._contexts[0]  # the one with the worker threads is next
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_arena_whose_taker_was_interrupted_is_found_again(threads: int) -> None:
     """Ctrl-C may come after the arena was taken and before anybody knows it."""
     exe = network(threads)
-    wanted, program = exe.run(given(1))["y"].tobytes(), exe.specialised.program
-    for _ in range(MOST_ARENAS - 1):
+    wanted, program = exe.run(given(1))["y"].tobytes(), exe.specialized.program
+    for _ in range(MAX_CONTEXTS - 1):
         program._free.pop()
         assert exe.run(given(1))["y"].tobytes() == wanted
-    assert len(program._places) == len(program._free) == 1
+    assert len(program._contexts) == len(program._free) == 1
 
 
 def test_an_arena_that_somebody_uses_is_not_taken_for_lost() -> None:
     exe = network(1)
-    program = exe.specialised.program
-    held = [program.take() for _ in range(3)]
+    program = exe.specialized.program
+    held = [program.acquire() for _ in range(3)]
     exe.run(given(1))
-    assert len({id(place) for place in held}) == 3
-    assert len(program._places) == 4
-    assert all(place not in program._free for place in held)
-    for place in held:
-        program.give_back(place)
-    del place, held
+    assert len({id(context) for context in held}) == 3
+    assert len(program._contexts) == 4
+    assert all(context not in program._free for context in held)
+    for context in held:
+        program.release(context)
+    del context, held
     program._free.clear()
     exe.run(given(1))
-    assert sorted(map(id, program._free)) == sorted(map(id, program._places))
-    assert program._free[-1] is program._places[0]
+    assert sorted(map(id, program._free)) == sorted(map(id, program._contexts))
+    assert program._free[-1] is program._contexts[0]
 
 
 def test_closing_waits_for_those_who_run() -> None:
@@ -140,7 +140,7 @@ def test_closing_waits_for_those_who_run() -> None:
     for worker in workers:
         worker.start()
     for _ in range(5):
-        exe.specialised.program.close()
+        exe.specialized.program.close()
     for worker in workers:
         worker.join()
     assert set(found) == {wanted} and len(found) == 90
@@ -149,7 +149,7 @@ def test_closing_waits_for_those_who_run() -> None:
 def test_a_program_is_freed_as_soon_as_nobody_holds_it() -> None:
     exe = network(2)
     exe.run(given(3))
-    freed = weakref.ref(exe.specialised.program)
+    freed = weakref.ref(exe.specialized.program)
     gc.disable()
     try:
         del exe
@@ -170,11 +170,11 @@ def test_closing_waits_for_whoever_runs_and_lets_others_go_on() -> None:
             if exe.run(given(seed))["y"].tobytes() != wanted[seed]:
                 wrong.append(seed)
 
-    workers = [threading.Thread(target=work, args=(n,)) for n in range(MOST_ARENAS + 2)]
+    workers = [threading.Thread(target=work, args=(n,)) for n in range(MAX_CONTEXTS + 2)]
     for worker in workers:
         worker.start()
     for _ in range(20):
-        exe.specialised.program.close()
+        exe.specialized.program.close()
     for worker in workers:
         worker.join()
     assert not wrong

@@ -23,7 +23,7 @@ IN_BITS = {
 """Types that go between NumPy and PyTorch as integers of the same bits."""
 
 
-def as_array(value: Any, place: str = "") -> np.ndarray:
+def as_array(value: Any, location: str = "") -> np.ndarray:
     """`value` as an array, in the tensor's own memory where that can be.
 
     Gradients are left behind; bfloat16 and floats of 8 bits keep their bits; a complex tensor
@@ -51,7 +51,7 @@ def as_array(value: Any, place: str = "") -> np.ndarray:
         reason = str(error).partition("\n")[0][:200]
         raise InputError(
             f"a {type(value).__name__} is given that cannot be read as an array ({reason})",
-            place=place,
+            place=location,
             next_step="give a NumPy array or a dense tensor",
         ) from error
 
@@ -91,30 +91,30 @@ _WORD = ctypes.sizeof(ctypes.c_size_t)
 _POINTER_WORD = _POINTER // _WORD
 
 
-def _known_layout() -> bool:
+def _has_known_layout() -> bool:
     probe = np.arange(3.0)
-    found = ctypes.c_size_t.from_address(id(probe) + _POINTER).value
+    stored_address = ctypes.c_size_t.from_address(id(probe) + _POINTER).value
     return (
         sys.implementation.name == "cpython"
         and not _POINTER % _WORD
-        and found == _by_interface(probe)
+        and stored_address == _by_interface(probe)
     )
 
 
-_KNOWN = _known_layout()
+_KNOWN = _has_known_layout()
 
 
-def address_writer(table: Any, places: Sequence[int]) -> Callable[[Sequence[np.ndarray]], None]:
-    """write(arrays): into table[places[0]], table[places[1]], ... where their first elements lie.
+def address_writer(table: Any, indices: Sequence[int]) -> Callable[[Sequence[np.ndarray]], None]:
+    """A function write(arrays) that stores the address of arrays[i] in table[indices[i]].
 
-    table: an array of ctypes with 8 bytes an entry. What is written with is made once, so `write`
-    is for one thread at a time. NumPy's own way to tell an address takes ten times as long.
+    table: a ctypes array with 8 bytes an entry. `write` reuses one buffer: it is for one thread at
+    a time. It takes a tenth of the time of `ndarray.ctypes.data`.
     """
     entries = memoryview(table).cast("B").cast("P")
     if not _KNOWN:
 
         def ask(arrays: Sequence[np.ndarray]) -> None:
-            for i, array in zip(places, arrays, strict=True):
+            for i, array in zip(indices, arrays, strict=True):
                 entries[i] = _by_interface(array)
 
         return ask
@@ -122,7 +122,7 @@ def address_writer(table: Any, places: Sequence[int]) -> Callable[[Sequence[np.n
     target = memoryview(words).cast("B").cast("P")  # the pointer itself, as a number
 
     def write(arrays: Sequence[np.ndarray]) -> None:
-        for i, array in zip(places, arrays, strict=True):
+        for i, array in zip(indices, arrays, strict=True):
             target[0] = id(array)
             entries[i] = words[_POINTER_WORD]
 

@@ -27,8 +27,8 @@ class Limit:
 
 def limits() -> list[Limit]:
     """The limits that hold, in the order of the module's docstring; there is at least the first."""
-    found = [_cores(), _quota(), _asked()]
-    return [limit for limit in found if limit is not None]
+    candidates = [_cores(), _quota(), _openmp_limit()]
+    return [limit for limit in candidates if limit is not None]
 
 
 def deciding() -> Limit:
@@ -47,7 +47,7 @@ def _cores() -> Limit:
     return Limit(os.cpu_count() or 1, "cores of this machine")
 
 
-def _asked() -> Limit | None:
+def _openmp_limit() -> Limit | None:
     """OMP_NUM_THREADS: the first of its numbers, one for each level of nesting. What is no number
     above 0 is no wish, as OpenMP says."""
     text = os.environ.get(VARIABLE, "").partition(",")[0].strip()
@@ -58,10 +58,10 @@ def _asked() -> Limit | None:
 
 def _quota() -> Limit | None:
     """Whole cores of the smallest CPU quota, at least 1."""
-    found = [cores for folder in _cgroups() if (cores := _share(folder)) is not None]
-    if not found:
+    shares = [cores for folder in _cgroups() if (cores := _share(folder)) is not None]
+    if not shares:
         return None
-    share = min(found)
+    share = min(shares)
     return Limit(max(1, int(share)), f"CPU quota of the cgroup: {share:g} cores")
 
 
@@ -87,7 +87,7 @@ def _cgroups() -> list[Path]:
         mounts = (PROC / "mountinfo").read_text().splitlines()
     except OSError:
         return []
-    found: list[Path] = []
+    folders: list[Path] = []
     for line in memberships:
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if controllers and "cpu" not in controllers.split(","):
@@ -100,11 +100,11 @@ def _cgroups() -> list[Path]:
             kind = "cgroup" if controllers else "cgroup2"
             if after[0] != kind or (controllers and "cpu" not in after[2].split(",")):
                 continue
-            root, place = before[3], Path(_unescaped(before[4]))
+            root, mount_point = before[3], Path(_unescaped(before[4]))
             inner = path.removeprefix(root) if root != "/" and path.startswith(root) else path
-            folder = place / inner.strip("/")
-            found += [f for f in (folder, *folder.parents) if f.is_relative_to(place)]
-    return list(dict.fromkeys(found))
+            folder = mount_point / inner.strip("/")
+            folders += [f for f in (folder, *folder.parents) if f.is_relative_to(mount_point)]
+    return list(dict.fromkeys(folders))
 
 
 def _unescaped(text: str) -> str:

@@ -55,10 +55,10 @@ def clock() -> Clock:
 @contextlib.contextmanager
 def clocked(seconds: float | None) -> Iterator[Clock]:
     """Work that may take `seconds`, once its clock is started."""
-    made = Clock(seconds)
-    token = _clock.set(made)
+    clock = Clock(seconds)
+    token = _clock.set(clock)
     try:
-        yield made
+        yield clock
     finally:
         _clock.reset(token)
 

@@ -52,8 +52,8 @@ class UsageError(VeraxError):
 class UnknownNameError(UsageError):
     """Sizes were given for inputs or dimensions, `names`, that a model does not have."""
 
-    def __init__(self, cause: str, names: tuple[str, ...] = (), **where: str) -> None:
-        super().__init__(cause, **where)
+    def __init__(self, cause: str, names: tuple[str, ...] = (), **context: str) -> None:
+        super().__init__(cause, **context)
         self.names = names
 
 

@@ -138,11 +138,11 @@ def _lock(descriptor: int, *, wait: bool = True) -> bool:
 def locked(descriptor: int) -> Iterator[None]:
     """Nobody else who asks for the lock of an open file has it inside. Where a file system or
     system has no locks there is none."""
-    held = _lock(descriptor)
+    is_locked = _lock(descriptor)
     try:
         yield
     finally:
-        if held:
+        if is_locked:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
@@ -162,12 +162,12 @@ def _remove_if_abandoned(path: str) -> None:
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     descriptor = os.open(path, flags)
     try:
-        found = os.fstat(descriptor)
-        if found.st_uid != os.geteuid() or not _lock(descriptor, wait=False):
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or not _lock(descriptor, wait=False):
             return
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             shutil.rmtree(path, ignore_errors=True)
-        elif stat.S_ISREG(found.st_mode):
+        elif stat.S_ISREG(status.st_mode):
             os.unlink(path)
     finally:
         os.close(descriptor)

@@ -41,7 +41,7 @@ def prctl(option: int, value: int) -> bool:
 
 def children() -> list[int]:
     """Processes whose parent this one is, orphans of its descendants included."""
-    me, found = os.getpid(), []
+    me, pids = os.getpid(), []
     try:
         with open(f"/proc/self/task/{me}/children") as stream:
             return [int(word) for word in stream.read().split()]
@@ -54,8 +54,8 @@ def children() -> list[int]:
     for pid in listed:
         with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat") as s:
             if int(s.read().rpartition(")")[2].split()[1]) == me:
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids
 
 
 def sweep() -> None:
@@ -85,14 +85,14 @@ def start(words: list[str], channel: int) -> int:
     try:
         os.setsid()
         prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-        for number in (
+        for signal_number in (
             signal.SIGTERM,
             signal.SIGHUP,
             signal.SIGINT,
             signal.SIGPIPE,
             signal.SIGXFSZ,
         ):
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal_number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
         os.set_inheritable(channel, False)
         os.execvp(words[0], words)
@@ -122,10 +122,10 @@ def main(arguments: list[str]) -> int:
         if channel in readable:  # nothing is ever sent here: the other end is closed
             break
         os.read(wake, 4096)
-        found = reap(child)
-        if found is not None:
+        code = reap(child)
+        if code is not None:
             with contextlib.suppress(OSError):
-                os.write(channel, f"ended {found}".encode())
+                os.write(channel, f"ended {code}".encode())
             break
     with contextlib.suppress(OSError):
         os.killpg(child, signal.SIGKILL)
@@ -136,15 +136,15 @@ def main(arguments: list[str]) -> int:
 
 def reap(child: int) -> int | None:
     """How `child` ended (negative: by which signal), if it has; other orphans are let go."""
-    found = None
+    code = None
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 break
             if pid == child:
-                found = os.waitstatus_to_exitcode(status)
-    return found
+                code = os.waitstatus_to_exitcode(status)
+    return code
 
 
 if __name__ == "__main__":

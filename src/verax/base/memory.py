@@ -32,8 +32,8 @@ _limit: contextvars.ContextVar[int | None] = contextvars.ContextVar("memory limi
 
 def parse_bytes(text: str) -> int:
     """`8G`, `512MiB` or `100000` as a number of bytes. Raises `UsageError`."""
-    found = _SIZE.fullmatch(text.strip().upper())
-    size = float(found[1]) * (1 << UNITS[found[2]]) if found is not None else 0
+    match = _SIZE.fullmatch(text.strip().upper())
+    size = float(match[1]) * (1 << UNITS[match[2]]) if match is not None else 0
     if not 1 <= size <= MOST:
         raise UsageError(f"{text!r} is no amount of memory", next_step="write it like 8G or 512M")
     return int(size)
@@ -53,8 +53,8 @@ def available_bytes() -> int:
 
     Where nothing can be found out, 2 GiB.
     """
-    found = [n for n in (_of_machine(), _of_group(), _of_process()) if n is not None]
-    return max(0, min(found, default=2 << 30))
+    amounts = [n for n in (_of_machine(), _of_group(), _of_process()) if n is not None]
+    return max(0, min(amounts, default=2 << 30))
 
 
 def give_back() -> None:
@@ -67,16 +67,16 @@ def give_back() -> None:
 
 def set_limit() -> int | None:
     """The limit that was set, by `limited` or by VERAX_MEMORY; None where none was."""
-    chosen = _limit.get()
-    if chosen is None and os.environ.get(VARIABLE):
-        chosen = parse_bytes(os.environ[VARIABLE])
-    return chosen
+    nbytes = _limit.get()
+    if nbytes is None and os.environ.get(VARIABLE):
+        nbytes = parse_bytes(os.environ[VARIABLE])
+    return nbytes
 
 
 def limit() -> int:
     """Bytes that one value, or a program's buffers, may take."""
-    chosen = set_limit()
-    return int(SHARE * available_bytes()) if chosen is None else chosen
+    nbytes = set_limit()
+    return int(SHARE * available_bytes()) if nbytes is None else nbytes
 
 
 @contextlib.contextmanager
@@ -89,7 +89,7 @@ def limited(size: int | None) -> Iterator[None]:
         _limit.reset(token)
 
 
-def require(size: int, what: str, place: str = "", copies: int = 1) -> None:
+def require(size: int, description: str, place: str = "", copies: int = 1) -> None:
     """Raise an `InputError` when `what` would take more than the limit.
 
     copies: as many arrays of its size are held while it is made. They count against what is free,
@@ -98,11 +98,11 @@ def require(size: int, what: str, place: str = "", copies: int = 1) -> None:
     free = set_limit() is None
     if size <= SMALL and free:
         return
-    most = limit() // copies if free else limit()
-    if size > most:
+    max_bytes = limit() // copies if free else limit()
+    if size > max_bytes:
         raise InputError(
-            f"{what} would take {shown_bytes(size)}, more than the {shown_bytes(most)} that are "
-            f"{'free for it' if free else 'allowed'}",
+            f"{description} would take {shown_bytes(size)}, more than the {shown_bytes(max_bytes)} "
+            f"that are {'free for it' if free else 'allowed'}",
             place=place,
             next_step=f"check the sizes that the network is given or computes, or set the limit "
             f"({VARIABLE}=64G)",
@@ -121,26 +121,26 @@ def _of_machine() -> int | None:
 
 def _of_group() -> int | None:
     """What the control groups that this process lies in have left, versions 1 and 2."""
-    found = []
+    amounts = []
     for line in _lines("/proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            base, most, used = Path("/sys/fs/cgroup"), "memory.max", "memory.current"
+            base, limit_name, used_name = Path("/sys/fs/cgroup"), "memory.max", "memory.current"
         elif "memory" in controllers.split(","):
             base = Path("/sys/fs/cgroup/memory")
-            most, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
+            limit_name, used_name = "memory.limit_in_bytes", "memory.usage_in_bytes"
         else:
             continue
         folder = base / path.lstrip("/")
         for level in (folder, *folder.parents):
             if level == base or base in level.parents:
-                found += _left(level, most, used)
-    return min(found, default=None)
+                amounts += _left(level, limit_name, used_name)
+    return min(amounts, default=None)
 
 
-def _left(folder: Path, most: str, used: str) -> list[int]:
+def _left(folder: Path, limit_name: str, used_name: str) -> list[int]:
     """Bytes left in one control group, with what it only caches; empty where it has no limit."""
-    numbers = ["".join(_lines(folder / name)) for name in (most, used)]
+    numbers = ["".join(_lines(folder / name)) for name in (limit_name, used_name)]
     if not all(text.isdigit() for text in numbers):
         return []
     cached = 0
@@ -153,11 +153,11 @@ def _left(folder: Path, most: str, used: str) -> list[int]:
 
 def _of_process() -> int | None:
     """What the limit on the address space leaves."""
-    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    max_bytes = resource.getrlimit(resource.RLIMIT_AS)[0]
     used = "".join(_lines("/proc/self/statm")).split(" ")[0]
-    if most == resource.RLIM_INFINITY or not used.isdigit():
+    if max_bytes == resource.RLIM_INFINITY or not used.isdigit():
         return None
-    return most - int(used) * resource.getpagesize()
+    return max_bytes - int(used) * resource.getpagesize()
 
 
 def _lines(path: str | Path) -> list[str]:

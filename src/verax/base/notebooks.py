@@ -17,12 +17,12 @@ STYLE = "white-space:pre;overflow-x:auto;font-family:monospace;line-height:1.3"
 def of_text(title: str, text: str) -> str:
     """A text under its title, which opens and closes it."""
     lines = text.splitlines()
-    shown = "\n".join(lines[:LINES])
+    content = "\n".join(lines[:LINES])
     if len(lines) > LINES:
-        shown += f"\n... and {len(lines) - LINES} lines more"
+        content += f"\n... and {len(lines) - LINES} lines more"
     return (
         f"<details open><summary><b>{escape(title)}</b></summary>"
-        f'<div style="{STYLE}">{escape(shown)}</div></details>'
+        f'<div style="{STYLE}">{escape(content)}</div></details>'
     )
 
 

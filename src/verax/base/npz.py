@@ -79,15 +79,15 @@ def _members(
             members = [m for m in archive.infolist() if not m.is_dir()]
             if sum(m.file_size for m in members) > MAX_BYTES:
                 raise ValueError(f"it would unpack to more than {MAX_BYTES >> 30} GiB")
-            found = {}
+            results = {}
             for member in members:
                 if not member.filename.endswith(".npy"):
                     raise ValueError(f"it holds {member.filename!r}, which is no array")
                 name = member.filename.removesuffix(".npy")
                 if names is None or name in names:
                     with archive.open(member) as stream:
-                        found[name] = read(stream, member)
-            return found
+                        results[name] = read(stream, member)
+            return results
     except DAMAGE as error:
         cause = "it is no zip archive" if isinstance(error, zipfile.BadZipFile) else str(error)
         raise UsageError(

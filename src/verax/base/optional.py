@@ -71,17 +71,18 @@ class _Late(ModuleType):
         if name.startswith("__") and name != "__version__":  # Python's own questions import nothing
             raise AttributeError(name)
         require(self.__name__, self._extra)
-        found = getattr(importlib.import_module(self.__name__), name)
-        setattr(self, name, found)
-        return found
+        value = getattr(importlib.import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value
 
 
 def _missing(name: str, extra: str, error: ImportError) -> MissingPackageError:
     """That a module cannot be imported, in words."""
     absent = isinstance(error, ModuleNotFoundError)
-    why = "is not installed" if absent else f"cannot be imported ({error})"
+    reason = "is not installed" if absent else f"cannot be imported ({error})"
     return MissingPackageError(
-        f"{EXTRAS[extra][1]} needs the package {pip_name(name.partition('.')[0])!r}, which {why}",
+        f"{EXTRAS[extra][1]} needs the package {pip_name(name.partition('.')[0])!r}, which "
+        f"{reason}",
         next_step=f"pip install 'verax[{extra}]'",
     )
 

@@ -23,20 +23,22 @@ def why_not_private(folder: str | os.PathLike[str]) -> str:
     if os.name == "nt":  # rights are not told by modes there
         os.stat(folder)
         return ""
-    given = Path(os.path.abspath(folder))
-    found = os.stat(given)
-    if not stat.S_ISDIR(found.st_mode):
+    absolute = Path(os.path.abspath(folder))
+    status = os.stat(absolute)
+    if not stat.S_ISDIR(status.st_mode):
         return "it is no folder"
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         return "it belongs to another user"
-    if found.st_mode & OTHERS:
+    if status.st_mode & OTHERS:
         return "others may write there"
     home = os.path.expanduser("~")
     homes = (Path(home), Path(os.path.realpath(home)))
-    for way in dict.fromkeys((given, Path(os.path.realpath(given)))):  # as named, and without links
-        for path in (way, *way.parents):
-            if why := _why_replaceable(path):
-                return why
+    for route in dict.fromkeys(
+        (absolute, Path(os.path.realpath(absolute)))
+    ):  # as named, and without links
+        for path in (route, *route.parents):
+            if reason := _why_replaceable(path):
+                return reason
             if path in homes:
                 break
     return ""
@@ -44,19 +46,20 @@ def why_not_private(folder: str | os.PathLike[str]) -> str:
 
 def _why_replaceable(path: Path) -> str:
     """Why others could put something else in the place of what lies in `path`."""
-    found = os.lstat(path)
-    if found.st_uid not in (os.geteuid(), SYSTEM):
+    status = os.lstat(path)
+    if status.st_uid not in (os.geteuid(), SYSTEM):
         return f"{path} belongs to another user"
-    if stat.S_ISLNK(found.st_mode) or found.st_mode & stat.S_ISVTX:  # a sticky folder, as /tmp is
+    if stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX:  # a sticky folder, as /tmp is
         return ""
     # Where every user has a group of the same number, that group is the user alone.
-    alone = found.st_gid == os.geteuid() == found.st_uid
-    others = stat.S_IWOTH if alone else OTHERS
-    return f"others may write in {path}" if found.st_mode & others else ""
+    alone = status.st_gid == os.geteuid() == status.st_uid
+    writers = stat.S_IWOTH if alone else OTHERS
+    return f"others may write in {path}" if status.st_mode & writers else ""
 
 
-def is_private(found: os.stat_result) -> bool:
-    """Whether an open file is a regular one of this user, which nobody else may change."""
-    if not stat.S_ISREG(found.st_mode):
+def is_private(status: os.stat_result) -> bool:
+    """True if `status` (of an open file) is that of a regular file of this user which no other user
+    may write."""
+    if not stat.S_ISREG(status.st_mode):
         return False
-    return os.name == "nt" or (found.st_uid == os.geteuid() and not found.st_mode & OTHERS)
+    return os.name == "nt" or (status.st_uid == os.geteuid() and not status.st_mode & OTHERS)

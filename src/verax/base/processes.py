@@ -22,7 +22,7 @@ from verax.base.leaving import when_interrupted
 GUARD = Path(guard.__file__)
 GUARD_SECONDS = 2 * guard.PATIENCE
 """How long a guard may take to end what its program started."""
-_SAID = 4096
+_MESSAGE_BYTES = 4096
 _alive: set[Guarded] = set()
 """In a forked child: none, for these are the parent's."""
 on_fork(_alive.clear)
@@ -46,7 +46,7 @@ class Ended:
     printed: str
 
     @property
-    def how(self) -> str:
+    def ending(self) -> str:
         """`exit code 1` or `signal SIGSEGV`."""
         if self.code >= 0:
             return f"exit code {self.code}"
@@ -115,22 +115,22 @@ class Guarded:
         """
         try:
             self._channel.settimeout(timeout if timeout < threading.TIMEOUT_MAX else None)
-            said = self._channel.recv(_SAID).decode(errors="replace")
+            message = self._channel.recv(_MESSAGE_BYTES).decode(errors="replace")
             self._await_guard()
         except TimeoutError as error:
             raise too_late(self.name, timeout) from error
         finally:
             self.stop()
-        if said.startswith("unstarted "):
-            raise _unstarted(self.name, said.partition(" ")[2].removesuffix("ended 127"))
-        if not said.startswith("ended "):
+        if message.startswith("unstarted "):
+            raise _unstarted(self.name, message.partition(" ")[2].removesuffix("ended 127"))
+        if not message.startswith("ended "):
             raise SubjectError(
                 "the subject was stopped from outside"
                 if _leaving
                 else "the process that guards the subject was killed from outside",
                 place=self.name,
             )
-        return int(said.split()[1])
+        return int(message.split()[1])
 
     def stop(self) -> None:
         """End the program and all that it started; does nothing when they have ended."""
@@ -206,17 +206,17 @@ class Tail:
     """Reads a stream to its end in a thread and keeps its last bytes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self._kept = stream, b""
+        self._stream, self._last = stream, b""
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         with self._stream:
             while piece := os.read(self._stream.fileno(), TAIL_BYTES):
-                self._kept = (self._kept + piece)[-TAIL_BYTES:]
+                self._last = (self._last + piece)[-TAIL_BYTES:]
 
     def text(self) -> str:
         """What was kept, once the stream has ended (a copy of its other end, in a forked child of
         this process, is not waited for)."""
         self._thread.join(timeout=1.0)
-        return self._kept.decode(errors="replace")
+        return self._last.decode(errors="replace")

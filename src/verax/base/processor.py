@@ -49,23 +49,23 @@ def runs_here(target: str) -> bool:
     """Whether this machine runs code for the target of that name."""
     if target not in TARGETS:
         return False
-    machines, wanted = TARGETS[target]
-    return platform.machine().lower() in machines and set(wanted) <= _features()
+    machines, features = TARGETS[target]
+    return platform.machine().lower() in machines and set(features) <= _features()
 
 
-def require_runs_here(target: str, place: str = "") -> None:
+def require_runs_here(target: str, location: str = "") -> None:
     """Raise `CompileError` unless this machine runs code for the target: it would end the process.
 
     place: the file that holds the code, if it is in one.
     """
     if runs_here(target):
         return
-    machines, wanted = TARGETS.get(target, ((), ()))
-    lacks = sorted(set(wanted) - _features()) if platform.machine().lower() in machines else ()
-    why = f": it has no {', '.join(lacks)}" if lacks else ""
+    machines, features = TARGETS.get(target, ((), ()))
+    lacks = sorted(set(features) - _features()) if platform.machine().lower() in machines else ()
+    reason = f": it has no {', '.join(lacks)}" if lacks else ""
     raise CompileError(
-        f"the program was compiled for {target!r}, which this machine does not run{why}",
-        place=place,
+        f"the program was compiled for {target!r}, which this machine does not run{reason}",
+        place=location,
         next_step="run it on a machine that does, or compile the model for this one (target host, "
         f"which is {best_target()})",
     )
@@ -79,63 +79,65 @@ def best_target() -> str | None:
 @cache
 def processor_name() -> str:
     """What the processor calls itself."""
-    return _told("model name") or platform.processor()
+    return _cpuinfo_field("model name") or platform.processor()
 
 
 @cache
 def processor_family() -> str:
     """Its maker and generation, as Linux tells them; elsewhere the kind of machine."""
-    told = map(_told, ("vendor_id", "cpu family", "CPU implementer", "CPU architecture"))
-    return " ".join(filter(None, told)) or platform.machine()
+    fields = map(_cpuinfo_field, ("vendor_id", "cpu family", "CPU implementer", "CPU architecture"))
+    return " ".join(filter(None, fields)) or platform.machine()
 
 
-def _told(field: str) -> str:
+def _cpuinfo_field(field: str) -> str:
     """The first value of a field of /proc/cpuinfo; "" where there is none."""
     try:
         lines = CPUINFO.read_text().splitlines()
     except OSError:
         return ""
-    told = (line.partition(":") for line in lines)
-    return next((value.strip() for name, _, value in told if name.strip() == field), "")
+    entries = (line.partition(":") for line in lines)
+    return next((value.strip() for name, _, value in entries if name.strip() == field), "")
 
 
 @cache
 def cache_sizes() -> tuple[int, ...]:
     """Bytes of the caches for data that a core uses, the nearest first; () where nobody tells."""
-    found: dict[int, int] = {}
+    size_of_level: dict[int, int] = {}
     for folder in CACHES.glob("index*"):
         with contextlib.suppress(OSError, ValueError):
             if (folder / "type").read_text().strip() != "Instruction":
                 size = (folder / "size").read_text().strip()
                 unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1:], 1)
                 level = int((folder / "level").read_text())
-                found[level] = int(size.rstrip("KM")) * unit
-    return tuple(size for _, size in sorted(found.items()))
+                size_of_level[level] = int(size.rstrip("KM")) * unit
+    return tuple(size for _, size in sorted(size_of_level.items()))
 
 
 @cache
 def _features() -> frozenset[str]:
     """Of the instructions that targets take those that may be used. Raises `UsageError` where
     VERAX_TARGET asks for what the processor does not have."""
-    found, asked = _processor_features(), os.environ.get(VARIABLE) or "host"
+    available, requested = _processor_features(), os.environ.get(VARIABLE) or "host"
     here = platform.machine().lower()
-    usable = {n: w for n, (machines, w) in TARGETS.items() if here in machines and found >= {*w}}
-    name = "neon" if asked == "aarch64" else asked
+    usable = {
+        n: w for n, (machines, w) in TARGETS.items() if here in machines and available >= {*w}
+    }
+    name = "neon" if requested == "aarch64" else requested
     if name != "host" and name not in usable:
         raise UsageError(
-            f"this processor does not run code for {asked!r}, which {VARIABLE} asks for",
+            f"this processor does not run code for {requested!r}, which {VARIABLE} asks for",
             next_step=f"unset it, or choose one of host, {', '.join(usable)}",
         )
-    return found if name == "host" else frozenset(usable[name])
+    return available if name == "host" else frozenset(usable[name])
 
 
 def _processor_features() -> frozenset[str]:
-    known = {f for _, wanted in TARGETS.values() for f in wanted}
+    all_features = {f for _, needed in TARGETS.values() for f in needed}
     try:
         lines = CPUINFO.read_text().splitlines()
-        held = next(set(line.split()) for line in lines if line.startswith("flags"))
-        return frozenset(f for f in known if _LINUX_NAMES.get(f, f) in held)
+        flags = next(set(line.split()) for line in lines if line.startswith("flags"))
+        return frozenset(f for f in all_features if _LINUX_NAMES.get(f, f) in flags)
     except (OSError, StopIteration):  # not Linux, or not x86
         llvm = optional("llvmlite.binding", "to know what this processor can do")
-        found = dict(llvm.get_host_cpu_features())
-        return frozenset(f for f in known if found.get(f))
+        features = dict(llvm.get_host_cpu_features())
+        return frozenset(f for f in all_features if features.get(f))

@@ -36,38 +36,40 @@ def open_bytes(source: str | os.PathLike[str] | bytes) -> memoryview:
     """
     if isinstance(source, bytes):
         return memoryview(source)
-    found = private_bytes(source)
-    if not found:
+    content = private_bytes(source)
+    if not content:
         raise ModelError("the file is empty", place=str(source))
-    return found
+    return content
 
 
-def private_bytes(path: str | os.PathLike[str], what: str = "file", **told: Any) -> memoryview:
+def private_bytes(
+    path: str | os.PathLike[str], description: str = "file", **options: Any
+) -> memoryview:
     """A regular file's bytes, read-only, beginning on a page; later changes do not reach them.
 
     what: the file's part in the model, for errors; told: see `_opened`, whose errors this raises.
     """
-    with _opened(path, what, **told) as (descriptor, size):
+    with _opened(path, description, **options) as (descriptor, size):
         memory = memoryview(mmap.mmap(-1, size, **PRIVATE) if size else b"")
         _fill(memory, descriptor, size)
     return memory.toreadonly()
 
 
-def mapped_bytes(path: str | os.PathLike[str], **told: Any) -> memoryview:
+def mapped_bytes(path: str | os.PathLike[str], **options: Any) -> memoryview:
     """A file that Verax itself wrote where nobody else may write, mapped: nothing is copied.
 
     It may be removed or replaced meanwhile, but never be changed. Raises as `private_bytes`, and
     where it is a link or not this user's alone.
     """
-    with _opened(path, "file", own=True, **told) as (descriptor, size):
+    with _opened(path, "file", own=True, **options) as (descriptor, size):
         if not size:
             return memoryview(b"")
         return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)).toreadonly()
 
 
-def plain_bytes(path: str | os.PathLike[str], what: str = "file", **told: Any) -> bytes:
+def plain_bytes(path: str | os.PathLike[str], description: str = "file", **options: Any) -> bytes:
     """As `private_bytes`, for what needs an object of class `bytes`, such as protobuf."""
-    with _opened(path, what, **told) as (descriptor, size):
+    with _opened(path, description, **options) as (descriptor, size):
         pieces, left = [], size
         while left and (piece := os.read(descriptor, min(left, MOST_AT_ONCE))):
             pieces.append(piece)
@@ -80,7 +82,7 @@ def plain_bytes(path: str | os.PathLike[str], what: str = "file", **told: Any) -
 @contextmanager
 def _opened(
     path: str | os.PathLike[str],
-    what: str,
+    description: str,
     *,
     place: str = "",
     next_step: str = "",
@@ -94,7 +96,7 @@ def _opened(
     or is larger than `limit` bytes. own: and when it is a link, or belongs to another user, or
     others may write it. Raises `ModelError` when it changes before the block ends.
     """
-    where = place or os.fspath(path)
+    location = place or os.fspath(path)
     try:
         # Without O_NONBLOCK, opening a pipe would wait for a writer.
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -103,13 +105,15 @@ def _opened(
         try:
             before = os.fstat(descriptor)
             if not stat.S_ISREG(before.st_mode):
-                raise error(f"the {what} is not a regular file", place=where, next_step=next_step)
+                raise error(
+                    f"the {description} is not a regular file", place=location, next_step=next_step
+                )
             if own and not is_private(before):
-                cause = f"the {what} is not this user's alone"
-                raise error(cause, place=where, next_step=next_step)
+                cause = f"the {description} is not this user's alone"
+                raise error(cause, place=location, next_step=next_step)
             if limit is not None and before.st_size > limit:
-                cause = f"the {what} has {before.st_size} bytes, more than any real one"
-                raise error(cause, place=where)
+                cause = f"the {description} has {before.st_size} bytes, more than any real one"
+                raise error(cause, place=location)
             yield descriptor, before.st_size
             if _state(os.fstat(descriptor)) != _state(before):
                 raise EOFError
@@ -117,19 +121,19 @@ def _opened(
             os.close(descriptor)
     except EOFError as caught:
         raise ModelError(
-            f"the {what} changed while it was read",
-            place=where,
+            f"the {description} changed while it was read",
+            place=location,
             next_step="wait until it is written, then try again",
         ) from caught
     except (OSError, ValueError, MemoryError) as caught:
-        cause = f"cannot read the {what}: {getattr(caught, 'strerror', None) or caught}"
+        cause = f"cannot read the {description}: {getattr(caught, 'strerror', None) or caught}"
         if isinstance(caught, MemoryError) or getattr(caught, "errno", None) == errno.ENOMEM:
-            cause = f"there is not enough memory for the {what}"
-        raise error(cause, place=where, next_step=next_step) from caught
+            cause = f"there is not enough memory for the {description}"
+        raise error(cause, place=location, next_step=next_step) from caught
 
 
-def _state(found: os.stat_result) -> tuple[int, ...]:
-    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _fill(memory: memoryview, descriptor: int, size: int) -> None:
@@ -164,10 +168,10 @@ def stamp(path: str | os.PathLike[str]) -> tuple[object, ...]:
     root = Path(path)
     try:
         files = sorted(root.rglob("*")) if root.is_dir() else [root]
-        told = [(str(f.relative_to(root)), f.stat()) for f in files if f.is_file()]
+        statuses = [(str(f.relative_to(root)), f.stat()) for f in files if f.is_file()]
     except OSError:
         return ()
-    return tuple((name, found.st_size, found.st_mtime_ns) for name, found in told)
+    return tuple((name, status.st_size, status.st_mtime_ns) for name, status in statuses)
 
 
 class BytesFile(io.RawIOBase):
@@ -196,7 +200,7 @@ class BytesFile(io.RawIOBase):
         return len(piece)
 
 
-def companion(folder: Path, name: str, what: str, *, place: str = "") -> Path:
+def companion(folder: Path, name: str, description: str, *, place: str = "") -> Path:
     """The path of the file `name` (with slashes) that belongs to the model in `folder`.
 
     The one rule for all formats: a file that a model refers to, or that is found beside it, lies in
@@ -208,20 +212,22 @@ def companion(folder: Path, name: str, what: str, *, place: str = "") -> Path:
     bare = not name or "\0" in name or "\\" in name
     if bare or inner.is_absolute() or PureWindowsPath(name).drive or ".." in inner.parts:
         raise ModelError(
-            f"{name!r} is no name of a {what} in the model's folder",
+            f"{name!r} is no name of a {description} in the model's folder",
             place=place,
-            next_step=f"the {what} must lie in the model's own folder",
+            next_step=f"the {description} must lie in the model's own folder",
         )
     try:
         root = folder.resolve()
         path = (root / inner).resolve()
     except (OSError, RuntimeError) as error:
-        raise ModelError(f"the {what} {name!r} is a link in a circle", place=place) from error
+        raise ModelError(
+            f"the {description} {name!r} is a link in a circle", place=place
+        ) from error
     if not path.is_relative_to(root):
         raise ModelError(
-            f"the {what} {name!r} is a link that leads outside of the model's folder",
+            f"the {description} {name!r} is a link that leads outside of the model's folder",
             place=place,
-            next_step=f"the {what} must lie in the model's own folder; "
+            next_step=f"the {description} must lie in the model's own folder; "
             "copy the folder with its links resolved: cp -rL",
         )
     return path

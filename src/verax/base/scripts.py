@@ -16,7 +16,7 @@ from verax.base.errors import UsageError
 from verax.base.reading import plain_bytes
 
 
-def run_file(path: str | os.PathLike[str], what: str, next_step: str) -> ModuleType:
+def run_file(path: str | os.PathLike[str], description: str, next_step: str) -> ModuleType:
     """The module that the file `path` defines; the file is run.
 
     what: how errors call the file ("the file of the metric"); next_step: what it should be.
@@ -30,16 +30,16 @@ def run_file(path: str | os.PathLike[str], what: str, next_step: str) -> ModuleT
     try:
         exec(compile(source, str(file), "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
-        raise told(error, str(file), f"{what} fails", next_step) from error
+        raise script_error(error, str(file), f"{description} fails", next_step) from error
     return module
 
 
-def told(error: BaseException, file: str, what: str, next_step: str) -> UsageError:
+def script_error(error: BaseException, file: str, failure: str, next_step: str) -> UsageError:
     """`error` in words, with the last line of `file` that was on the way to it."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     line = error.lineno if isinstance(error, SyntaxError) and not lines else lines and lines[-1]
     return UsageError(
-        f"{what}: {type(error).__name__}: {error}",
+        f"{failure}: {type(error).__name__}: {error}",
         place=f"{file}:{line}" if line else file,
         next_step=next_step,
     )

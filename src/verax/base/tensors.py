@@ -57,7 +57,9 @@ def named_inputs(inputs: Any, names: Iterable[str]) -> Mapping[str, Any]:
     return {listed[0]: inputs}
 
 
-def placed(names: Sequence[str], given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+def inputs_by_name(
+    names: Sequence[str], positional: Sequence[Any], named: Mapping[str, Any]
+) -> dict[str, Any]:
     """Inputs by name: those by position take the names that are not given, in order.
 
     Raises `UsageError` for a name that the network lacks, and for too many or too few inputs.
@@ -68,9 +70,9 @@ def placed(names: Sequence[str], given: Sequence[Any], named: Mapping[str, Any])
             f"the network has no input {strange[0]!r}", next_step=f"it has {', '.join(names)}"
         )
     open_ = [name for name in names if name not in named]
-    if len(open_) != len(given):
+    if len(open_) != len(positional):
         raise UsageError(
-            f"{len(given) + len(named)} inputs are given, the network takes {len(names)}",
+            f"{len(positional) + len(named)} inputs are given, the network takes {len(names)}",
             next_step=f"they are {', '.join(names)}",
         )
-    return {**dict(zip(open_, given)), **named}
+    return {**dict(zip(open_, positional)), **named}

@@ -115,16 +115,16 @@ class _Lane:
         finally:
             limit.cancel()
         if line:
-            found: dict[str, Any] = json.loads(line)
-            return found
+            answer: dict[str, Any] = json.loads(line)
+            return answer
         if self.process.was_cut:
-            where = _standing(self.standing)
-            return {"failure": f"it gave no answer in {self.timeout:g} s and was stopped{where}"}
+            standing = _standing(self.standing)
+            return {"failure": f"it gave no answer in {self.timeout:g} s and was stopped{standing}"}
         try:
-            how = Ended(self.process.wait(self.timeout), "").how
+            ending = Ended(self.process.wait(self.timeout), "").ending
         except SubjectError as error:
-            how = error.cause
-        return {"failure": f"its process died ({how})"}
+            ending = error.cause
+        return {"failure": f"its process died ({ending})"}
 
     def close(self) -> None:
         """End the process."""
@@ -167,7 +167,7 @@ def race(
     further: int = 0,
     hasty: bool = False,
     warm: float = WARM_SECONDS,
-    progress: Progress = lambda what, done: None,
+    progress: Progress = lambda stage, done: None,
 ) -> Benchmark:
     """Time `contestants` on `inputs`; `model` is its name in the record.
 
@@ -188,40 +188,40 @@ def race(
         stored = scratch / "inputs.npz"
         np.savez(stored, **dict(inputs))  # type: ignore[arg-type]
         try:
-            for number, who in enumerate(contestants):
-                lanes.append(_start(who, scratch, scratch / f"{number}.npz", timeout))
+            for index, who in enumerate(contestants):
+                lanes.append(_start(who, scratch, scratch / f"{index}.npz", timeout))
             orders = [_order(lane, stored, warm) for lane in lanes]
-            least = min((lane.who.threads for lane in lanes), default=1)
-            alone = [not hasty or lane.who.threads == least for lane in lanes]
-            for number, (lane, order) in enumerate(zip(lanes, orders)):
-                if alone[number]:
-                    progress(f"loading {_title(lane.who)}", number / (len(lanes) * 2))
+            fewest_threads = min((lane.who.threads for lane in lanes), default=1)
+            alone = [not hasty or lane.who.threads == fewest_threads for lane in lanes]
+            for index, (lane, order) in enumerate(zip(lanes, orders)):
+                if alone[index]:
+                    progress(f"loading {_title(lane.who)}", index / (len(lanes) * 2))
                     lane.load(order)
-            rest = [n for n, by_itself in enumerate(alone) if not by_itself]
+            together = [n for n, by_itself in enumerate(alone) if not by_itself]
             with ThreadPoolExecutor(available_cores()) as beside:
                 try:
-                    list(beside.map(lambda n: lanes[n].load(orders[n]), rest))
+                    list(beside.map(lambda n: lanes[n].load(orders[n]), together))
                 except BaseException:  # an interrupt: nobody is waited for
                     for lane in lanes:
                         lane.process.stop()
                     raise
             running = [lane for lane in lanes if not lane.failure]
-            for number in range(rounds + further):
+            for index in range(rounds + further):
                 turns, allowed = running, patience
-                if number >= rounds:
-                    allowed = patience * (number + 1) / max(rounds, 1)
+                if index >= rounds:
+                    allowed = patience * (index + 1) / max(rounds, 1)
                     turns = [x for x in _close_enough(running, NEAR) if not x.is_settled]
                     if not turns:
                         break
-                told = f"round {number + 1}" + (f" of {rounds}" if number < rounds else "")
-                progress(told, min(0.5 + number / (2 * rounds), 1.0))
+                label = f"round {index + 1}" + (f" of {rounds}" if index < rounds else "")
+                progress(label, min(0.5 + index / (2 * rounds), 1.0))
                 for i in range(len(turns)):
-                    lane = turns[(i + number) % len(turns)]
+                    lane = turns[(i + index) % len(turns)]
                     if lane.spent < allowed:
                         time.sleep(REST)
                         lane.turn(seconds, calls)
                 running = [lane for lane in running if not lane.failure]
-                if number > 0:
+                if index > 0:
                     running = _close_enough(running, behind)
             first = next((lane.outputs for lane in lanes if not lane.failure), None)
             timings = tuple(_timing(lane, first) for lane in lanes)
@@ -276,12 +276,12 @@ def _load() -> float:
 def _start(who: Contestant, scratch: Path, outputs: Path, timeout: float) -> _Lane:
     environment = {"OMP_NUM_THREADS": str(who.threads), **who.environment}
     if who.python:  # nothing of this environment but ourselves may be seen in the other
-        shown = scratch / "path"
-        shown.mkdir(exist_ok=True)
-        link = shown / "verax"
+        package_folder = scratch / "path"
+        package_folder.mkdir(exist_ok=True)
+        link = package_folder / "verax"
         if not link.exists():
             link.symlink_to(Path(__file__).parents[1], target_is_directory=True)
-        environment["PYTHONPATH"] = str(shown)
+        environment["PYTHONPATH"] = str(package_folder)
     process = Guarded(
         [who.python or sys.executable, "-m", "verax.bench.worker"],
         name=_title(who),

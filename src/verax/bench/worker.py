@@ -93,8 +93,8 @@ def turn(run: Callable[[], object], seconds: float, calls: int) -> list[float]:
 def serve(orders: TextIO, answers: TextIO) -> None:
     """Follow the protocol of the module's docstring until `orders` closes."""
 
-    def answer(what: dict[str, Any]) -> None:
-        answers.write(json.dumps(what) + "\n")
+    def answer(content: dict[str, Any]) -> None:
+        answers.write(json.dumps(content) + "\n")
         answers.flush()
 
     first = orders.readline()
@@ -115,8 +115,8 @@ def serve(orders: TextIO, answers: TextIO) -> None:
         order = json.loads(line)
         with watched(order):
             times = turn(run, order["seconds"], order["calls"])
-        most = resident_megabytes("VmHWM")
-        answer({"times": times, "memory": resident_megabytes(), "peak_memory": most})
+        peak = resident_megabytes("VmHWM")
+        answer({"times": times, "memory": resident_megabytes(), "peak_memory": peak})
 
 
 def main() -> None:

@@ -65,8 +65,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"verax {import_module('verax').__version__}")
         raise typer.Exit
 
@@ -106,8 +106,8 @@ def run_command() -> None:
             _bug(error)
         else:
             _forget_output()
-            place = f"\n  at: {error.filename}" if error.filename else ""
-            _say("error:", f"the system refuses: {error.strerror}{place}")
+            file_line = f"\n  at: {error.filename}" if error.filename else ""
+            _say("error:", f"the system refuses: {error.strerror}{file_line}")
         sys.exit(2)
     except Exception as error:
         _debug()
@@ -121,7 +121,7 @@ def _say(head: str, text: str) -> None:
     console.errors.print(rich_text.Text.assemble((head, "red"), f" {text}"), highlight=False)
 
 
-def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+def _warn(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
     """A warning in words, without the line of code that it came from; libraries' own are for
     programmers and are left out unless VERAX_DEBUG is set."""
     if issubclass(category, UserWarning):

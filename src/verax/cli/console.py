@@ -70,30 +70,35 @@ def checked_timeout(seconds: float | None) -> float | None:
 
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int | None, ...] | int]:
     """`x=1x3x?x224`, `x=1,3,?,224` and `n=2` as `verax.load` takes them. Raises `UsageError`."""
-    found: dict[str, tuple[int | None, ...] | int] = {}
+    shapes: dict[str, tuple[int | None, ...] | int] = {}
     for text in texts or ():
         name, equals, sizes = text.rpartition("=")
         try:
-            parts = [None if s.strip() == "?" else int(s) for s in re.split("[,x]", sizes)]
+            sizes_read = [None if s.strip() == "?" else int(s) for s in re.split("[,x]", sizes)]
         except ValueError:
-            parts = []
-        if not equals or not name or not parts or any(p is not None and p < 0 for p in parts):
+            sizes_read = []
+        if (
+            not equals
+            or not name
+            or not sizes_read
+            or any(p is not None and p < 0 for p in sizes_read)
+        ):
             raise UsageError(
                 f"--shape {text!r} is not of the form NAME=SIZES",
                 next_step="for instance --shape image=1x3x224x224 or --shape n=1",
             )
-        one = parts[0] if len(parts) == 1 else None
-        found[name] = one if one is not None else tuple(parts)
-    return found
+        one = sizes_read[0] if len(sizes_read) == 1 else None
+        shapes[name] = one if one is not None else tuple(sizes_read)
+    return shapes
 
 
 def parse_values(texts: Sequence[str] | None) -> dict[str, np.ndarray] | None:
     """`sr=16000`, `on=true` and `scale=0.5` as `verax.load` takes them. Raises `UsageError`."""
-    found: dict[str, np.ndarray] = {}
+    values: dict[str, np.ndarray] = {}
     for text in texts or ():
-        name, _, number = text.rpartition("=")
+        name, _, literal = text.rpartition("=")
         try:
-            found[name] = np.asarray(_number(number.lower()))
+            values[name] = np.asarray(_parse_literal(literal.lower()))
         except ValueError:
             name = ""
         if not name:
@@ -101,10 +106,10 @@ def parse_values(texts: Sequence[str] | None) -> dict[str, np.ndarray] | None:
                 f"--value {text!r} is not of the form NAME=NUMBER",
                 next_step="for instance --value sr=16000 or --value training=false",
             )
-    return found or None
+    return values or None
 
 
-def _number(text: str) -> bool | int | float:
+def _parse_literal(text: str) -> bool | int | float:
     """Raises `ValueError`."""
     if text in ("true", "false"):
         return text == "true"
@@ -115,11 +120,11 @@ def _number(text: str) -> bool | int | float:
 def progress(title: str) -> Iterator[Callable[[str, float], None]]:
     """A bar on standard error; the callback takes what is being done and the share done, 0 to 1."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    shown = errors.is_terminal  # elsewhere a bar is an empty line
-    with Progress(*columns, console=errors, transient=True, disable=not shown) as bar:
+    is_shown = errors.is_terminal  # elsewhere a bar is an empty line
+    with Progress(*columns, console=errors, transient=True, disable=not is_shown) as bar:
         task = bar.add_task(title, total=1.0)
 
-        def show(what: str, done: float) -> None:
-            bar.update(task, description=f"{title}: {what}", completed=done)
+        def show(stage: str, done: float) -> None:
+            bar.update(task, description=f"{title}: {stage}", completed=done)
 
         yield show

@@ -26,15 +26,15 @@ READ = (*PHOTOS, ".npy", ".npz")
 
 
 @dataclass(frozen=True)
-class Given:
-    """Arrays by input name, and what was done to make each, in words."""
+class PreparedInputs:
+    """Arrays by input name, and a description of the steps that made each."""
 
     arrays: dict[str, np.ndarray]
     steps: dict[str, tuple[str, ...]]
 
 
 def image_options(photo: PhotoOptions) -> ImageOptions:
-    """How pictures become arrays, read from the texts. Raises `UsageError`."""
+    """The options' texts parsed: how images become arrays. Raises `UsageError`."""
     layout, order = photo.image_layout, photo.image_order
     ends = _numbers("--image-range", photo.image_range)
     if ends and len(ends) != 2:
@@ -62,15 +62,15 @@ def read_inputs(
     files: InputOptions,
     types: Mapping[str, TensorType],
     options: ImageOptions,
-    said: Mapping[str, Pixels] | None = None,
-) -> Given:
+    pixels: Mapping[str, Pixels] | None = None,
+) -> PreparedInputs:
     """Read the files named on the command line for inputs of the given types.
 
-    said: what the model's file says of its image inputs.
+    pixels: of image inputs, what the model's file states about their pixels.
 
     Raises `UsageError` for names that the model lacks, `InputError` for unreadable files.
     """
-    found = Given({}, {})
+    prepared = PreparedInputs({}, {})
     for text in files.input:
         name, equals, file = text.partition("=")
         if not equals:
@@ -78,18 +78,18 @@ def read_inputs(
         path, key = _split_key(file)
         if not name and path.suffix == ".npz" and not key:
             for key_, array in _npz(path, tuple(types), types).items():
-                _add(found, key_, array, (f"{path}: array {key_!r}",), types)
+                _add(prepared, key_, array, (f"{path}: array {key_!r}",), types)
             continue
-        _add(found, *_one(name or _only(types), path, key, types, options, said), types)
+        _add(prepared, *_read_input(name or _only(types), path, key, types, options, pixels), types)
     if files.image is not None:
-        name, image = photogenic(types, said), Path(files.image)
-        _add(found, *_one(name, image, "", types, options, said), types)
-    return found
+        name, image = photogenic(types, pixels), Path(files.image)
+        _add(prepared, *_read_input(name, image, "", types, options, pixels), types)
+    return prepared
 
 
-def files_of(given: Sequence[str]) -> tuple[str, ...]:
+def files_of(texts: Sequence[str]) -> tuple[str, ...]:
     """The path in each `--input` text."""
-    return tuple(str(_split_key(text.partition("=")[2] or text)[0]) for text in given)
+    return tuple(str(_split_key(text.partition("=")[2] or text)[0]) for text in texts)
 
 
 def _split_key(file: str) -> tuple[Path, str]:
@@ -98,19 +98,19 @@ def _split_key(file: str) -> tuple[Path, str]:
 
 
 def _add(
-    found: Given,
+    prepared: PreparedInputs,
     name: str,
     array: np.ndarray,
     steps: tuple[str, ...],
     types: Mapping[str, TensorType],
 ) -> None:
-    _known(name, types)
-    if name in found.arrays:
+    _require_input(name, types)
+    if name in prepared.arrays:
         raise UsageError(f"the input {name!r} is given twice")
-    found.arrays[name], found.steps[name] = in_type(array, types[name].dtype), steps
+    prepared.arrays[name], prepared.steps[name] = in_type(array, types[name].dtype), steps
 
 
-def _known(name: str, types: Mapping[str, TensorType]) -> None:
+def _require_input(name: str, types: Mapping[str, TensorType]) -> None:
     if name not in types:
         near = difflib.get_close_matches(name, types, 1)
         raise UsageError(
@@ -128,33 +128,33 @@ def _only(types: Mapping[str, TensorType]) -> str:
     return next(iter(types))
 
 
-def photogenic(types: Mapping[str, TensorType], said: Mapping[str, Pixels] | None = None) -> str:
-    """The only input that is said to be an image, or that can take a photo.
+def photogenic(types: Mapping[str, TensorType], pixels: Mapping[str, Pixels] | None = None) -> str:
+    """Name of the only input that is stated to be an image, or else that can take a photo.
 
     Raises `UsageError` when it is not clear.
     """
-    if said and len(said) == 1:
-        return next(iter(said))
+    if pixels and len(pixels) == 1:
+        return next(iter(pixels))
     able = [n for n, t in types.items() if t.rank >= 3 and (t.dtype.is_float or t.dtype in BYTES)]
     if len(able) == 1:
         return able[0]
     return _only(types)
 
 
-def _one(
+def _read_input(
     name: str,
     path: Path,
     key: str,
     types: Mapping[str, TensorType],
     options: ImageOptions,
-    said: Mapping[str, Pixels] | None,
+    pixels: Mapping[str, Pixels] | None,
 ) -> tuple[str, np.ndarray, tuple[str, ...]]:
-    _known(name, types)
+    _require_input(name, types)
     if not os.path.isfile(path):
         raise _no_file(path)
     suffix = path.suffix.lower()
     if suffix in PHOTOS:
-        prepared = read_image(path, types[name], options, (said or {}).get(name))
+        prepared = read_image(path, types[name], options, (pixels or {}).get(name))
         return name, prepared.array, prepared.steps
     if suffix == ".npy":
         return name, read_npy(path), (str(path),)
@@ -165,7 +165,7 @@ def _one(
 
 
 def _no_file(path: Path) -> UsageError:
-    """That a path names no file, and what near it may have been meant."""
+    """The error for a path that is no file, with similar names as suggestions."""
     if os.path.isdir(path):
         return UsageError("this is a folder, not a file", place=str(path), next_step="name a file")
     try:
@@ -179,7 +179,7 @@ def _no_file(path: Path) -> UsageError:
 
 
 def _npz(
-    path: Path, wanted: tuple[str, ...], types: Mapping[str, TensorType]
+    path: Path, keys: tuple[str, ...], types: Mapping[str, TensorType]
 ) -> dict[str, np.ndarray]:
     """Arrays of an .npz; with `in:` before their names as `--output` of other tools writes them.
 
@@ -190,20 +190,20 @@ def _npz(
     try:
         headers = npz_headers(path)
         names = {k.removeprefix("in:"): k for k in headers if not k.startswith("out:")}
-        missing = [name for name in wanted if name not in names]
+        missing = [name for name in keys if name not in names]
         if missing:
             raise InputError(
                 f"the file has no array {', '.join(missing)}",
                 place=str(path),
                 next_step=f"it has {', '.join(names) or 'none'}",
             )
-        for name in wanted:
+        for name in keys:
             _must_fit(name, headers[names[name]][0], types.get(name), path)
-        arrays = read_npz(path, [names[name] for name in wanted])
+        arrays = read_npz(path, [names[name] for name in keys])
     except UsageError as error:
         cause = f"this cannot be read: {error.cause}"
         raise InputError(cause, place=str(path), next_step=error.next_step) from error
-    return {name: arrays[names[name]] for name in wanted}
+    return {name: arrays[names[name]] for name in keys}
 
 
 def _must_fit(name: str, shape: tuple[int, ...], type_: TensorType | None, path: Path) -> None:

@@ -46,32 +46,32 @@ class Interrupted(BaseException):
 
 
 class Heard:
-    """What was heard. number: the signal, 0 for none."""
+    """The signals that arrived. signal_number: the first one, 0 for none."""
 
     def __init__(self) -> None:
-        self.number = 0
-        self._raised = self._said = self._noticed = False
+        self.signal_number = 0
+        self._raised = self._was_reported = self._noticed = False
         self._main = threading.get_ident()
         self._outside = _imports(sys._getframe())
 
     @property
     def code(self) -> int:
         """Exit code: 130 for Ctrl-C."""
-        return 128 + (self.number or signal.SIGINT)
+        return 128 + (self.signal_number or signal.SIGINT)
 
     def say(self) -> None:
         """One line on standard error, once."""
-        if not self._said:
-            self._said = True
+        if not self._was_reported:
+            self._was_reported = True
             # Written past every buffer and lock; a progress bar may have hidden the cursor.
-            shown = b"\r\x1b[2K\x1b[?25h" if sys.stderr.isatty() else b""
+            clear_line = b"\r\x1b[2K\x1b[?25h" if sys.stderr.isatty() else b""
             with contextlib.suppress(OSError):
-                os.write(2, shown + b"interrupted\n")
+                os.write(2, clear_line + b"interrupted\n")
 
-    def handle(self, number: int, frame: FrameType | None) -> None:
+    def handle(self, signal_number: int, frame: FrameType | None) -> None:
         """The handler, in the main thread. The second signal ends the process at once, and so does
         the first within an import."""
-        self.number = self.number or number
+        self.signal_number = self.signal_number or signal_number
         if self._raised or _imports(frame) > self._outside:
             self.leave()
         self._raised = True
@@ -91,15 +91,15 @@ class Heard:
         def again() -> None:
             time.sleep(AGAIN)
             # A signal to the main thread itself: it may be waiting in a system call.
-            signal.pthread_kill(self._main, self.number or signal.SIGINT)
+            signal.pthread_kill(self._main, self.signal_number or signal.SIGINT)
 
         threading.Thread(target=again, daemon=True).start()
 
     def listen(self, signals: int) -> None:
         """The thread: reads the numbers of signals as they come, until 0."""
-        while (number := os.read(signals, 1)) != b"\0":
-            if number[0] in HEARD and not self._noticed:
-                self._noticed, self.number = True, number[0]
+        while (byte := os.read(signals, 1)) != b"\0":
+            if byte[0] in HEARD and not self._noticed:
+                self._noticed, self.signal_number = True, byte[0]
                 threading.Thread(target=self._leave_later, daemon=True).start()
                 interrupted()
 
@@ -110,11 +110,11 @@ class Heard:
 
 def _imports(frame: FrameType | None) -> int:
     """How many frames of imports lie below a frame."""
-    found = 0
+    count = 0
     while frame is not None:
-        found += frame.f_code.co_filename.startswith(IMPORTING)
+        count += frame.f_code.co_filename.startswith(IMPORTING)
         frame = frame.f_back
-    return found
+    return count
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def ending_quietly() -> Iterator[None]:
             heard.say()
             sys.exit(heard.code)
         except BaseException:
-            if not heard.number:
+            if not heard.signal_number:
                 raise
             heard.say()  # what was raised came of the interruption: an import that was cut short
             sys.exit(heard.code)
@@ -156,14 +156,16 @@ def listening() -> Iterator[Heard]:
             old_hook(lost)
 
     sys.unraisablehook = hook
-    for number in mine:
-        signal.signal(number, heard.handle)
+    for signal_number in mine:
+        signal.signal(signal_number, heard.handle)
     try:
         yield heard
     finally:
-        if not heard.number:  # else the process ends, and until then the thread watches over that
-            for number in mine:
-                signal.signal(number, HEARD[number])
+        if (
+            not heard.signal_number
+        ):  # else the process ends, and until then the thread watches over that
+            for signal_number in mine:
+                signal.signal(signal_number, HEARD[signal_number])
             signal.set_wakeup_fd(old_wakeup)
             sys.unraisablehook = old_hook
             os.write(ours, b"\0")

@@ -1,4 +1,4 @@
-"""What `verax check` was asked for, as one value, and carrying it out.
+"""`Request`: the arguments and options of `verax check` as one value, and `perform`, which runs it.
 
 A `Request` can be written into a record and read back: that is how a record is replayed.
 """
@@ -40,11 +40,11 @@ from verax.runners.passes import with_passes
 from verax.runners.subjects.resolve import ModelFile, NamedRunner, resolve_text
 
 MOST_THREADS = 1 << 12
-"""A record that asks for more was not made by a machine."""
+"""Upper limit for the threads that a record may request."""
 Show = Callable[[str, float], None]
-"""Progress: what is being done, and the share done."""
+"""Progress callback: (name of the stage, share done from 0 to 1)."""
 Models = Mapping[str, Model]
-"""Those subjects that are model files."""
+"""Subject text -> model, for the subjects that are model files."""
 
 
 GROUPS = ("judging", "optimizations", "inputs", "photo", "reading")
@@ -96,24 +96,24 @@ class Request:
         """Those that are judged, as they were typed."""
         return (self.subject,) if self.other is None else (self.subject, self.other)
 
-    def moved(self, places: Mapping[str, str]) -> Request:
+    def with_paths(self, new_paths: Mapping[str, str]) -> Request:
         """The same request with files at other places."""
         inputs = []
         for text in self.inputs.input:
             old = files_of((text,))[0]
             head, _, tail = text.rpartition(old)
-            inputs.append(head + places.get(old, old) + tail)
+            inputs.append(head + new_paths.get(old, old) + tail)
         image, params = (
-            None if path is None else places.get(path, path)
+            None if path is None else new_paths.get(path, path)
             for path in (self.inputs.image, self.reading.params)
         )
-        inject = tuple(places.get(file, file) for file in self.optimizations.inject)
-        subject, *other = (resolve_text(s, here=False).at(places) for s in self.subjects)
+        inject = tuple(new_paths.get(file, file) for file in self.optimizations.inject)
+        subject, *second = (resolve_text(s, here=False).at(new_paths) for s in self.subjects)
         return dataclasses.replace(
             self,
-            model=places.get(self.model, self.model),
+            model=new_paths.get(self.model, self.model),
             subject=subject,
-            other=other[0] if other else None,
+            other=second[0] if second else None,
             inputs=InputOptions(tuple(inputs), image),
             reading=dataclasses.replace(self.reading, params=params),
             optimizations=dataclasses.replace(self.optimizations, inject=inject),
@@ -142,13 +142,13 @@ class Request:
                 f"the record was made with options that this version lacks ({strange[0]!a:.80})",
                 next_step="use the version of Verax that wrote it",
             )
-        flat, whole = {**usual, **options}, to_plain(Request(""))
+        flat, defaults = {**usual, **options}, to_plain(Request(""))
         for name in GROUPS:
-            flat[name] = {**whole[name], **{k: flat[k] for k in whole[name] if k in flat}}
-        made: Request = from_plain(Request, flat, "options")
-        if not 0 <= made.threads <= MOST_THREADS:
-            raise UsageError(f"the option threads is {made.threads}")
-        return made
+            flat[name] = {**defaults[name], **{k: flat[k] for k in defaults[name] if k in flat}}
+        request: Request = from_plain(Request, flat, "options")
+        if not 0 <= request.threads <= MOST_THREADS:
+            raise UsageError(f"the option threads is {request.threads}")
+        return request
 
 
 def perform(request: Request, show: Show, network: str = "") -> Record:
@@ -165,12 +165,12 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
             next_step=f"verax check MODEL {request.model}",
         )
     subjects = [s for s in request.subjects if isinstance(resolve_text(s), ModelFile)]
-    loaded, *others = load_models(
+    loaded, *second_models = load_models(
         (request.model, *subjects), request.reading, command="verax check"
     )
-    models = dict(zip(subjects, others))
-    found = network_hash(loaded.graph)
-    if network not in ("", found):
+    models = dict(zip(subjects, second_models))
+    actual_network = network_hash(loaded.graph)
+    if network not in ("", actual_network):
         raise InputError(
             "the model's file is the recorded one and now means another network: its external "
             "weights or this version's reader changed",
@@ -179,12 +179,12 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
         )
     compares = request.images is not None or (request.subject in models and request.other is None)
     if request.judging.steps is not None and compares:
-        what = "--images" if request.images is not None else "the comparison of two model files"
+        mode = "--images" if request.images is not None else "the comparison of two model files"
         raise UsageError(
-            f"--steps does not go with {what}",
+            f"--steps does not go with {mode}",
             next_step="leave it out, or name a runner as the subject",
         )
-    recipe = ReplayOptions(request.to_options(), hashes_of(request.files), found)
+    recipe = ReplayOptions(request.to_options(), hashes_of(request.files), actual_network)
     if request.images is not None:
         record: Record = _agree(request, loaded, models, show)
     elif request.subject in models and request.other is None:
@@ -206,22 +206,22 @@ def _runner(request: Request, loaded: Model, models: Models, text: str) -> Runne
 
 def _check(request: Request, loaded: Model, models: Models, show: Show) -> Record:
     photo = image_options(request.photo)
-    given = read_inputs(request.inputs, loaded.inputs, photo, loaded.pixels)
+    prepared = read_inputs(request.inputs, loaded.inputs, photo, loaded.pixels)
     subject = _subject(request, loaded, models)
-    other = _runner(request, loaded, models, request.other) if request.other else None
-    if other is not None:
-        name_apart(subject, other, (request.subject, request.other))
+    second = _runner(request, loaded, models, request.other) if request.other else None
+    if second is not None:
+        name_apart(subject, second, (request.subject, request.other))
     verdict = check(
         loaded.graph,
         subject,
-        given.arrays or None,
-        other=other,
+        prepared.arrays or None,
+        other=second,
         options=request.judging,
         pixels=loaded.pixels,
-        progress=lambda done, total, what: show(what, done / max(total, 1)),
+        progress=lambda done, total, stage: show(stage, done / max(total, 1)),
     )
     inputs = tuple(
-        dataclasses.replace(i, origin="; ".join(given.steps.get(i.name, (i.origin,))))
+        dataclasses.replace(i, origin="; ".join(prepared.steps.get(i.name, (i.origin,))))
         for i in verdict.inputs
     )
     read = loaded.metadata.get("read as at inference", "")
@@ -231,11 +231,11 @@ def _check(request: Request, loaded: Model, models: Models, show: Show) -> Recor
 
 def _align(request: Request, loaded: Model, second: Model, show: Show) -> Record:
     photo = image_options(request.photo)
-    given = read_inputs(request.inputs, loaded.inputs, photo, loaded.pixels)
+    prepared = read_inputs(request.inputs, loaded.inputs, photo, loaded.pixels)
     return align(
         loaded.graph,
         second.graph,
-        given.arrays or None,
+        prepared.arrays or None,
         seed=request.judging.seed,
         names=(request.model, request.subject),
         timeout=request.judging.timeout,
@@ -259,11 +259,11 @@ def _agree(request: Request, loaded: Model, models: Models, show: Show) -> Recor
             next_step="check one image at a time with --image and --input",
         )
     photos = _photos(request.images)
-    options, said = image_options(request.photo), loaded.pixels.get(name)
+    options, pixels = image_options(request.photo), loaded.pixels.get(name)
 
     def reading(file: Path) -> Callable[[], dict[str, np.ndarray]]:
         def read() -> dict[str, np.ndarray]:
-            array = read_image(file, loaded.inputs[name], options, said).array
+            array = read_image(file, loaded.inputs[name], options, pixels).array
             first = loaded.inputs[name].dims[0]
             copies = first if isinstance(first, int) and array.shape[0] == 1 else 1
             return {name: np.repeat(array, copies, axis=0) if copies > 1 else array}
@@ -280,7 +280,7 @@ def _agree(request: Request, loaded: Model, models: Models, show: Show) -> Recor
         options=request.judging,
     )
     first = folder / record.judged.partition(", row ")[0]
-    steps = read_image(first, loaded.inputs[name], options, said)
+    steps = read_image(first, loaded.inputs[name], options, pixels)
     return dataclasses.replace(record, steps=steps.steps)
 
 

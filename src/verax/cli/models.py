@@ -14,13 +14,13 @@ from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.frontends.model import Model
 
 Sizes: TypeAlias = Mapping[str, Sequence[int | None] | int]
-Place: TypeAlias = str | os.PathLike[str]
+PathText: TypeAlias = str | os.PathLike[str]
 
 
 def load_file(
-    file: Place, reading: ModelOptions, *, trust_key: Place | None = None
+    file: PathText, reading: ModelOptions, *, trust_key: PathText | None = None
 ) -> Model | SavedExecutable:
-    """What a command is given to work on. Raises what `verax.load` does."""
+    """The model or compiled program in `file`. Raises what `verax.load` does."""
     return load(
         file,
         shapes=parse_shapes(reading.shape) or None,
@@ -32,18 +32,18 @@ def load_file(
 
 
 def require_model(
-    found: Model | SavedExecutable, file: Place, cause: str, next_step: str = ""
+    loaded: Model | SavedExecutable, file: PathText, cause: str, next_step: str = ""
 ) -> Model:
     """What was loaded from `file`; `UsageError` of `cause` if that is a compiled program."""
-    if isinstance(found, SavedExecutable):
+    if isinstance(loaded, SavedExecutable):
         raise UsageError(cause, place=str(file), next_step=next_step)
-    return found
+    return loaded
 
 
 def _load_model(file: str, sizes: Sizes, reading: ModelOptions, command: str) -> Model:
-    """A model that says what is right. command: what to type with a model before `file`, for the
-    error's text. Raises `UsageError` for a compiled program."""
-    found = load(
+    """A model whose reference the judge can evaluate. command: what to type with a model before
+    `file`, for the error's text. Raises `UsageError` for a compiled program."""
+    loaded = load(
         file,
         shapes=dict(sizes) or None,
         values=parse_values(reading.value),
@@ -51,7 +51,7 @@ def _load_model(file: str, sizes: Sizes, reading: ModelOptions, command: str) ->
         evaluation=reading.evaluation,
     )
     return require_model(
-        found,
+        loaded,
         file,
         "a compiled program does not say what is right",
         f"give the model first: {command} MODEL {file}",
@@ -68,17 +68,17 @@ def load_models(files: Sequence[str], reading: ModelOptions, *, command: str) ->
     models, missing = [], set(sizes)
     first: dict[str, UnknownNameError] = {}
     for i, file in enumerate(files):
-        given = dict(sizes)
+        sizes_here = dict(sizes)
         model = None
         while model is None:
             try:
-                model = _load_model(file, given, ModelOptions() if i else reading, command)
+                model = _load_model(file, sizes_here, ModelOptions() if i else reading, command)
             except UnknownNameError as error:
                 for name in error.names:
                     first.setdefault(name, error)
-                    del given[name]
+                    del sizes_here[name]
         models.append(model)
-        missing -= set(given)
+        missing -= set(sizes_here)
     if missing:
         raise first[min(missing)]
     return models

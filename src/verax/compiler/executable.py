@@ -15,6 +15,7 @@ import numpy as np
 
 from verax.base import memory
 from verax.base.arrays import as_arrays
+from verax.base.deprecation import renamed_property
 from verax.base.errors import InputError
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
@@ -28,14 +29,14 @@ from verax.records.profile import Profile
 from verax.records.recipe import Recipe
 from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols
-from verax.runtime.carried import Arrays, Remembers
 from verax.runtime.program import Program
+from verax.runtime.stateful import Arrays, StatefulExecutable
 
 MAX_PROGRAMS = 16
 """Specialized programs an executable keeps; the least recently used is dropped."""
 
 
-class Executable(Remembers):
+class Executable(StatefulExecutable):
     """A compiled network. `run` takes and gives dictionaries of arrays; calls positional ones."""
 
     def __init__(self, graph: Graph, specializer: Specializer) -> None:
@@ -118,20 +119,24 @@ class Executable(Remembers):
         return self._last[1]
 
     @property
-    def specialised(self) -> Specialized:
-        """The program used last."""
+    def specialized(self) -> Specialized:
+        """The program of the last shapes. Raises `InputError` before there is one."""
         return self._current()
 
-    def _continued(self, inputs: Arrays, state: Arrays) -> tuple[list[np.ndarray], Arrays] | None:
+    specialised = renamed_property("specialised", "specialized")
+
+    def _run_in_place(
+        self, inputs: Arrays, state: Arrays
+    ) -> tuple[list[np.ndarray], Arrays] | None:
         if self._last is None or not self._by_types_alone:
             return None
-        continuation = self._last[1].continuation
-        return continuation.run(inputs, state) if continuation else None
+        state_buffers = self._last[1].state_buffers
+        return state_buffers.run(inputs, state) if state_buffers else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         last = self._last
         if last is not None and self._by_types_alone:
-            outputs = last[1].program.run_if_taken(inputs)
+            outputs = last[1].program.run_if_exact(inputs)
             if outputs is not None:
                 names = self._output_names
                 return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
@@ -153,7 +158,7 @@ class Executable(Remembers):
         threads = self.settings.thread_count
         program = Program(lowered.image, threads, reference_call(lowered.graph))
         arrays = [inputs[v] for v in specialized.inputs]
-        step_times = program.time_steps(arrays, runs + 2, parts=lowered.chunk_count)
+        step_times = program.time_steps(arrays, runs + 2, chunk_count=lowered.chunk_count)
         times = np.median(step_times[2:], axis=0) / 1e3
         program.close()
         return profile_of(lowered, times.tolist(), runs, self.settings, self.specializer.target)

@@ -36,10 +36,10 @@ from verax.records.recipe import Recipe
 from verax.records.trace import Trace
 from verax.reference.evaluate import evaluate_node
 from verax.reference.sizes import output_bytes
-from verax.runtime.continuing import Continuation, continuation_of
-from verax.runtime.elsewhere import loaded
+from verax.runtime.foreign_program import load_program
 from verax.runtime.image import Image
 from verax.runtime.program import Program
+from verax.runtime.state_buffers import StateBuffers, state_buffers_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +80,9 @@ class Specialized(OneLine):
         return f"{self.source.name}; {self.plan._brief()}"
 
     @cached_property
-    def continuation(self) -> Continuation | None:
+    def state_buffers(self) -> StateBuffers | None:
         """Runs that go on from one another, if the network remembers anything."""
-        return continuation_of(self.program)
+        return state_buffers_of(self.program)
 
     @cached_property
     def translation(self) -> Translation:
@@ -196,7 +196,9 @@ class Specializer:
         image, notes = entry
         if self._required_recipe is not None:
             require_same(self._required_recipe, Recipe.from_json(notes["recipe"]))
-        program = loaded(image, self.settings.thread_count, calls_of(image, notes, "the cache"))
+        program = load_program(
+            image, self.settings.thread_count, calls_of(image, notes, "the cache")
+        )
         plan = Plan(
             tuple(notes["plan"]), image.arena_bytes, image.weights.nbytes,
             tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
@@ -211,7 +213,9 @@ class Specializer:
         if settings.require_native:
             _require_native(translation.lowered)
         image = translation.lowered.image
-        program = loaded(image, settings.thread_count, reference_call(translation.lowered.graph))
+        program = load_program(
+            image, settings.thread_count, reference_call(translation.lowered.graph)
+        )
         plan = Plan(
             translation.lowered.lines,
             image.arena_bytes,

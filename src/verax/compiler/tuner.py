@@ -112,7 +112,7 @@ class _Tuner:
         history.append([])  # an unwritable one is told of before the work
         self.exe = compile_graph(graph, settings)
         self.exe.run(inputs)
-        self.specialized: Specialized = self.exe.specialised
+        self.specialized: Specialized = self.exe.specialized
         state = {v: graph.initial[v] for v in graph.state}
         arrays_by_name = {**inputs, **state}
         self.arrays = [np.asarray(arrays_by_name[v]) for v in self.specialized.inputs]
@@ -386,7 +386,7 @@ class _Steps:
     ) -> None:
         self.lowered, self._program, self._arrays = lowered, program, arrays
         self._clock = nanoseconds(threads)
-        program.time_steps(arrays, 1, parts=lowered.chunk_count)
+        program.time_steps(arrays, 1, chunk_count=lowered.chunk_count)
 
     def times(self, runs: int) -> dict[Spec, list[float]]:
         """Seconds of all calls of each kernel, per run."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from verax.base.cores import available_cores
 from verax.base.errors import UsageError
-from verax.base.kept import keeping
+from verax.base.helpers import helper_scope
 from verax.evaluation.data import Samples, read_samples
 from verax.evaluation.figures import choices, mcnemar, ranks, share
 from verax.evaluation.flips import explained
@@ -45,7 +45,7 @@ Progress = Callable[[str, float], None]
 Loaded = tuple[np.ndarray, tuple[str, ...]]
 
 
-@keeping()
+@helper_scope()
 def evaluate(
     graph: Graph,
     model: Runner,

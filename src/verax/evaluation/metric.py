@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import UsageError
-from verax.base.scripts import run_file, told
+from verax.base.scripts import run_file, script_error
 
 Metric = Callable[[np.ndarray, np.ndarray], Any]
 GIVEN = "correct that line; the function is given predictions [n, classes] and labels [n]"
@@ -52,7 +52,7 @@ def measured(metric: Metric, predictions: np.ndarray, labels: np.ndarray) -> dic
         else:
             values = {name: _as_float(result)}
     except (Exception, SystemExit) as error:
-        raise told(error, file, f"the metric {name!r} fails", GIVEN) from error
+        raise script_error(error, file, f"the metric {name!r} fails", GIVEN) from error
     wrong = [k for k, v in values.items() if v is None]
     if wrong or not values:
         raise UsageError(

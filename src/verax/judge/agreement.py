@@ -15,7 +15,7 @@ from typing import Unpack
 import numpy as np
 
 from verax.base.errors import InputError, UsageError
-from verax.base.kept import keeping
+from verax.base.helpers import helper_scope
 from verax.base.keywords import with_options
 from verax.base.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
 from verax.ir.graph import Graph, specialise
@@ -40,7 +40,7 @@ MEASURED = 12
 
 
 @with_options(CheckOptions)
-@keeping()
+@helper_scope()
 def agree(
     graph: Graph,
     subject: Runner,

@@ -17,7 +17,7 @@ import numpy as np
 
 from verax.base.deadline import OutOfTime, clock, clocked, require_time
 from verax.base.errors import VeraxError
-from verax.base.kept import keeping
+from verax.base.helpers import helper_scope
 from verax.base.keywords import with_options
 from verax.base.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
 from verax.ir.graph import Graph, same_bits
@@ -160,7 +160,7 @@ def judging(subject: Runner, options: CheckOptions) -> Iterator[None]:
     """Inside, helpers are kept, memory is held to, and the judge knows which fast algorithms the
     subject may have used."""
     algorithms = subject.capabilities.fast_algorithms if options.winograd else frozenset()
-    with keeping(), keeping_to_memory(options.memory), using(algorithms):
+    with helper_scope(), keeping_to_memory(options.memory), using(algorithms):
         yield
 
 

@@ -154,7 +154,7 @@ def _model(case: MinimalCase, subject: Runner) -> tuple[bytes | None, str]:
             return _declared(data, case.actual), ""
         graph = case.graph
         if isinstance(subject, NetworkRunner) and case.alone:
-            graph = subject.part(graph)
+            graph = subject.subnetwork(graph)
         return to_bytes(graph), ""
     except (VeraxError, OSError) as error:
         cause = error.cause if isinstance(error, VeraxError) else str(error)

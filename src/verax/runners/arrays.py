@@ -59,12 +59,12 @@ class ArraysRunner(Named):
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        found = {
+        values = {
             k: as_declared(graph, k, v) for k, v in self.answers.items() if k not in graph.inputs
         }
         inside = graph.producers.keys() - {*graph.outputs}
-        self._outputs_alone = bool(inside) and inside.isdisjoint(found)
-        return found
+        self._outputs_alone = bool(inside) and inside.isdisjoint(values)
+        return values
 
 
 def load_npz(path: str | os.PathLike[str]) -> ArraysRunner:

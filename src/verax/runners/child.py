@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.files import scratch_folder
-from verax.base.kept import kept
+from verax.base.helpers import helper_of
 from verax.base.processes import Ended, SubjectError, run_process
 from verax.runners.child_files import (
     INPUTS,
@@ -62,7 +62,7 @@ def run_in_child(
         ended = _run(folder, task, name, timeout, fill)
         if ended.code != 0 or not (folder / REPLY).exists():
             raise SubjectError(
-                f"the subject's process died ({ended.how}): {ended.last_words}",
+                f"the subject's process died ({ended.ending}): {ended.last_words}",
                 place=name,
                 next_step="run the model with the runtime itself to see whether it survives",
             )
@@ -82,7 +82,7 @@ def run_in_child(
 def _run(folder: Path, task: str, name: str, timeout: float, fill: int | None) -> Ended:
     """Let a child do what `folder` asks for."""
     if CAN_FORK:
-        server = kept(task, lambda: ForkServer([*WORKER, SERVE, task], _environment(None)))
+        server = helper_of(task, lambda: ForkServer([*WORKER, SERVE, task], _environment(None)))
         if server is not None:
             ended = server.run(folder, name=name, timeout=timeout, fill=fill)
             if ended is not None:
@@ -94,5 +94,5 @@ def _run(folder: Path, task: str, name: str, timeout: float, fill: int | None) -
 
 def _environment(fill: int | None) -> dict[str, str]:
     """The child finds the same packages; `fill` is the byte that fresh memory holds."""
-    found = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **poisonable()}
-    return found if fill is None else {**found, **perturbing(fill)}
+    environment = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **poisonable()}
+    return environment if fill is None else {**environment, **perturbing(fill)}

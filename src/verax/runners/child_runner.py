@@ -36,7 +36,7 @@ class ChildRunner(Named, ABC):
     @staticmethod
     @abstractmethod
     def answer(request: Mapping[str, Any], inputs: Mapping[str, np.ndarray]) -> Answered:
-        """What the child does: (request, inputs) -> (reply, values). A reply's "said" is a mapping
+        """What the child does: (request, inputs) -> (reply, values). A reply's "notes" is a mapping
         of texts that `describe` shows after the run, its "declared" lists the model's own outputs
         in order; "keep" in the request names inner values wanted."""
 
@@ -44,15 +44,15 @@ class ChildRunner(Named, ABC):
         self,
         name: str,
         request: Mapping[str, Any],
-        shown: Mapping[str, str],
+        details: Mapping[str, str],
         *,
         threads: int = 0,
         isolated: bool = True,
         timeout: float = TIMEOUT,
     ) -> None:
         self.name, self.threads, self.isolated, self.timeout = name, threads, isolated, timeout
-        self._request, self._shown = dict(request), dict(shown)
-        self._said: dict[str, str] = {}
+        self._request, self._details = dict(request), dict(details)
+        self._notes: dict[str, str] = {}
 
     @property
     def _task(self) -> str:
@@ -62,9 +62,9 @@ class ChildRunner(Named, ABC):
     def describe(self) -> dict[str, str]:
         return {
             "version": installed_version(*self.packages) or "unknown",
-            **self._shown,
+            **self._details,
             "threads": str(self.threads or "chosen by the runtime"),
-            **self._said,
+            **self._notes,
         }
 
     def run(
@@ -82,7 +82,7 @@ class ChildRunner(Named, ABC):
     ) -> dict[str, np.ndarray]:
         return self._ask(graph, inputs, keep, fill)
 
-    def _asked(self, graph: Graph) -> dict[str, Any]:
+    def _request_for(self, graph: Graph) -> dict[str, Any]:
         """The request for `graph`; to be extended by what depends on it."""
         return {**self._request, "threads": self.threads, "outputs": list(graph.outputs)}
 
@@ -93,13 +93,13 @@ class ChildRunner(Named, ABC):
         keep: Sequence[str] | None,
         fill: int | None,
     ) -> dict[str, np.ndarray]:
-        request = {**self._asked(graph), "keep": [*(keep or ())], "fill": fill}
+        request = {**self._request_for(graph), "keep": [*(keep or ())], "fill": fill}
         if self.isolated:
             reply, values = run_in_child(
                 self._task, request, inputs, name=self.name, timeout=self.timeout, fill=fill
             )
         else:
             reply, values = self.answer(request, inputs)
-        values, said = collect(graph, values, reply.get("declared", ()))
-        self._said = {**reply.get("said", {}), **said}
+        values, renamed = collect(graph, values, reply.get("declared", ()))
+        self._notes = {**reply.get("notes", {}), **renamed}
         return values

@@ -98,7 +98,7 @@ class CommandRunner(Named):
             )
             if ended.code != 0:
                 raise SubjectError(
-                    f"the program failed ({ended.how}): {ended.last_words}",
+                    f"the program failed ({ended.ending}): {ended.last_words}",
                     place=self.name,
                     next_step=f"run it by hand: {shlex.join(self.words)}",
                 )

@@ -15,14 +15,14 @@ from verax.ir.graph import Graph
 from verax.runners.child_runner import ChildRunner
 
 MARK = "|"
-"""Between the number of a run and a name."""
+"""Separates the index of a run from the name of a value."""
 STATE = f"state{MARK}"
-"""Before the names of what the subject shall remember at the beginning."""
+"""Prefix of the names of the initial state."""
 Arrays = Mapping[str, np.ndarray]
 
 
 def taken_apart(arrays: Arrays) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
-    """What a child was given: the inputs of every run, and the state at the beginning."""
+    """(inputs of every run, initial state) of the arrays that a child received."""
     state = unmarked(arrays, STATE)
     plain = {k: v for k, v in arrays.items() if MARK not in k}
     if plain or not arrays:
@@ -32,10 +32,10 @@ def taken_apart(arrays: Arrays) -> tuple[list[dict[str, np.ndarray]], dict[str, 
 
 
 def put_together(answers: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    """The values of every run, as a child gives them back."""
+    """The values of all runs in one mapping, as `ConsecutiveRunner` reads it."""
     if len(answers) == 1:
         return dict(answers[0])
-    return {f"{n}{MARK}{k}": a for n, found in enumerate(answers) for k, a in found.items()}
+    return {f"{n}{MARK}{k}": a for n, values in enumerate(answers) for k, a in values.items()}
 
 
 def unmarked(arrays: Arrays, mark: str) -> dict[str, np.ndarray]:
@@ -67,10 +67,10 @@ class ConsecutiveRunner(ChildRunner):
         """As `judge.protocol.Remembering.run_steps`: one child does them all."""
         arrays = {f"{n}{MARK}{v}": a for n, one in enumerate(steps) for v, a in one.items()}
         arrays |= {f"{STATE}{v}": state[v] for v in graph.state if v in state}
-        found = self._ask(graph, arrays, keep, fill)
+        values = self._ask(graph, arrays, keep, fill)
         if len(steps) == 1:
-            return [found]
-        return [unmarked(found, f"{n}{MARK}") for n in range(len(steps))]
+            return [values]
+        return [unmarked(values, f"{n}{MARK}") for n in range(len(steps))]
 
-    def _asked(self, graph: Graph) -> dict[str, Any]:
-        return {**super()._asked(graph), "state": dict(graph.state)}
+    def _request_for(self, graph: Graph) -> dict[str, Any]:
+        return {**super()._request_for(graph), "state": dict(graph.state)}

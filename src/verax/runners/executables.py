@@ -11,7 +11,7 @@ import numpy as np
 from verax.ir.graph import Graph
 from verax.runners.functions import FunctionRunner, named_results
 from verax.runners.memory import poisoned_memory
-from verax.runtime.carried import Remembers
+from verax.runtime.stateful import StatefulExecutable
 
 
 class ExecutableRunner(FunctionRunner):
@@ -23,7 +23,7 @@ class ExecutableRunner(FunctionRunner):
         fast_algorithms=frozenset({"Winograd", "Strassen"}),  # its level may be the highest
     )
 
-    def __init__(self, executable: Remembers, name: str) -> None:
+    def __init__(self, executable: StatefulExecutable, name: str) -> None:
         super().__init__(executable, name)
         self.executable = executable
 
@@ -45,7 +45,7 @@ class ExecutableRunner(FunctionRunner):
         *,
         fill: int | None = None,
     ) -> list[dict[str, np.ndarray]]:
-        exe, found = self.executable, []
+        exe, results = self.executable, []
         before = exe.state
         try:
             exe.reset()
@@ -55,7 +55,7 @@ class ExecutableRunner(FunctionRunner):
                     arrays = (inputs[v] for v in graph.arguments)
                     outputs = exe.run(dict(zip(exe.inputs, arrays)))
                     new = {graph.state[v]: a for v, a in exe.state.items() if v in graph.state}
-                    found.append({**named_results(graph, outputs, self.name), **new})
+                    results.append({**named_results(graph, outputs, self.name), **new})
         finally:
             exe.state = before
-        return found
+        return results

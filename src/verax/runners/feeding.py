@@ -12,41 +12,47 @@ from verax.judge.protocol import Shape, matched_names, shape_of
 
 
 def feed(
-    wanted: Mapping[str, Shape], inputs: Mapping[str, np.ndarray]
+    input_shapes: Mapping[str, Shape], inputs: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """`inputs` under the names that a subject's model takes, and what was assumed, for `describe`.
+    """`inputs` under the names that a subject's model takes, and notes on renames for
+    `describe`.
 
-    wanted: shapes by input name. Raises `UsageError` when it is not clear which is which.
+    input_shapes: the model's, by input name. Raises `UsageError` when names and shapes leave it
+    open which input is which.
     """
-    pairs = matched_names(wanted, {k: v.shape for k, v in inputs.items()}, by_order=True)
-    if pairs is None or len(pairs) != len(wanted):
+    model_names = matched_names(
+        input_shapes, {k: v.shape for k, v in inputs.items()}, by_order=True
+    )
+    if model_names is None or len(model_names) != len(input_shapes):
         raise UsageError(
-            f"the subject's model takes the inputs {_listed(wanted)}, the network judged takes "
-            f"{', '.join(inputs)}",
+            f"the subject's model takes the inputs {_listed(input_shapes)}, the network judged "
+            f"takes {', '.join(inputs)}",
             next_step="give the subject a model with the same input names",
         )
-    renamed = [f"{given} as {name}" for given, name in pairs.items() if given != name]
-    said = {"inputs renamed": ", ".join(renamed)} if renamed else {}
-    return {name: inputs[given] for given, name in pairs.items()}, said
+    renamed = [
+        f"{graph_name} as {name}" for graph_name, name in model_names.items() if graph_name != name
+    ]
+    notes = {"inputs renamed": ", ".join(renamed)} if renamed else {}
+    return {name: inputs[graph_name] for graph_name, name in model_names.items()}, notes
 
 
-def _listed(wanted: Mapping[str, Shape]) -> str:
-    return ", ".join(wanted) or "none"
+def _listed(shapes: Mapping[str, Shape]) -> str:
+    return ", ".join(shapes) or "none"
 
 
 def collect(
     graph: Graph, values: Mapping[str, np.ndarray], declared: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """`values` with the subject's outputs named as the network names its own, and what was assumed.
+    """`values` with outputs under the network's names, and notes on renames for `describe`.
 
     declared: the subject's outputs in their order, which decides when no name agrees and all
     shapes do. Nothing is renamed when it is not clear.
     """
     if not declared or any(v in graph.types for v in declared):
         return dict(values), {}
-    wanted = {v: shape_of(graph, v) for v in graph.outputs}
-    given = {v: values[v].shape for v in declared if v in values}
-    pairs = matched_names(wanted, given, by_order=True) or {}
-    said = ", ".join(f"{name} as {meant}" for name, meant in pairs.items())
-    named = {pairs.get(name, name): array for name, array in values.items()}
-    return named, {"outputs renamed": said} if said else {}
+    expected = {v: shape_of(graph, v) for v in graph.outputs}
+    declared_shapes = {v: values[v].shape for v in declared if v in values}
+    graph_names = matched_names(expected, declared_shapes, by_order=True) or {}
+    renamed = ", ".join(f"{name} as {meant}" for name, meant in graph_names.items())
+    named = {graph_names.get(name, name): array for name, array in values.items()}
+    return named, {"outputs renamed": renamed} if renamed else {}

@@ -35,13 +35,15 @@ class FileRunner(ChildRunner):
         if not os.path.exists(file):
             raise UsageError("there is no such file", place=str(file))
         if file.suffix.lower() not in self.suffixes and not (file.is_dir() and "" in self.suffixes):
-            taken = ", ".join(s or "a SavedModel folder" for s in self.suffixes)
+            endings = ", ".join(s or "a SavedModel folder" for s in self.suffixes)
             raise UsageError(
                 f"{self.prefix} cannot run a file with this suffix",
                 place=str(file),
-                next_step=f"it runs {taken}",
+                next_step=f"it runs {endings}",
             )
-        asked = {"path": str(file.resolve()), **(request or {})}
-        shown = {"model": file.name, **({"mode": detail} if detail else {})}
+        full_request = {"path": str(file.resolve()), **(request or {})}
+        details = {"model": file.name, **({"mode": detail} if detail else {})}
         name = f"{self.prefix}:{file.name}"
-        super().__init__(name, asked, shown, threads=threads, isolated=isolated, timeout=timeout)
+        super().__init__(
+            name, full_request, details, threads=threads, isolated=isolated, timeout=timeout
+        )

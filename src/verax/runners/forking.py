@@ -24,7 +24,7 @@ BEGUN, ENDED, UNFIT = b"begun", b"ended ", b"unfit"
 """What the child says: a run has begun; it has ended, with which code; it cannot fork safely."""
 STARTS = 2
 """How often the child is started for one run, should it die before the run begins."""
-_SAID = 4096
+_MESSAGE_BYTES = 4096
 
 
 class ForkServer:
@@ -36,7 +36,7 @@ class ForkServer:
         self._busy = threading.Lock()
         self._fit = True
         self._child: Guarded | None = None
-        self._said: Tail | None = None
+        self._output: Tail | None = None
 
     def run(self, folder: Path, *, name: str, timeout: float, fill: int | None) -> Ended | None:
         """How a fork ended that did what `folder` asks for; None when this has to be done without
@@ -68,18 +68,18 @@ class ForkServer:
             while True:
                 try:
                     self._channel.settimeout(max(1e-3, end - time.monotonic()))
-                    said = self._channel.recv(_SAID) if heard else b""
+                    message = self._channel.recv(_MESSAGE_BYTES) if heard else b""
                 except TimeoutError as error:
                     raise too_late(name, timeout) from error
                 except ConnectionError:
-                    said = b""
-                if said == BEGUN:
+                    message = b""
+                if message == BEGUN:
                     begun = True
                     continue
                 break
-            if said.startswith(ENDED):
-                return Ended(int(said.removeprefix(ENDED)), tail.text())
-            if said == UNFIT:
+            if message.startswith(ENDED):
+                return Ended(int(message.removeprefix(ENDED)), tail.text())
+            if message == UNFIT:
                 self._fit = False
                 self.stop()
                 return None
@@ -98,7 +98,7 @@ class ForkServer:
                 pass_fds=[theirs.fileno()],
             )
         assert self._child.process.stdout is not None
-        self._said = Tail(self._child.process.stdout)
+        self._output = Tail(self._child.process.stdout)
         return self._child
 
     def _ask(self, folder: Path, fill: int | None) -> tuple[Tail, bool]:
@@ -116,10 +116,10 @@ class ForkServer:
 
     def _died(self, child: Guarded, tail: Tail) -> Ended:
         """How the child itself ended. Raises `SubjectError` when it was stopped from outside."""
-        said, self._child = self._said, None
+        output, self._child = self._output, None
         self._channel.close()
         code = child.wait(GUARD_SECONDS)
-        words = tail.text() or (said.text() if said else "")
+        words = tail.text() or (output.text() if output else "")
         return Ended(code, words)
 
     def stop(self) -> None:

@@ -56,9 +56,13 @@ class FunctionRunner(InProcess):
         name: str = "",
         *,
         tensors: bool = False,
-        pairs: Collection[str] = (),
+        complex_inputs: Collection[str] = (),
     ) -> None:
-        self.function, self.tensors, self.pairs = function, tensors, frozenset(pairs)
+        self.function, self.tensors, self.complex_inputs = (
+            function,
+            tensors,
+            frozenset(complex_inputs),
+        )
         self.name = name or function_name(function)
 
     def describe(self) -> dict[str, str]:
@@ -67,8 +71,8 @@ class FunctionRunner(InProcess):
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        given = graph.inputs if all(v in inputs for v in graph.inputs) else graph.arguments
-        arguments = [self._argument(v, inputs[v]) for v in given]
+        names = graph.inputs if all(v in inputs for v in graph.inputs) else graph.arguments
+        arguments = [self._argument(v, inputs[v]) for v in names]
         return named_results(graph, called(self.function, arguments, self.name), self.name)
 
     def _argument(self, name: str, array: np.ndarray) -> Any:
@@ -76,7 +80,11 @@ class FunctionRunner(InProcess):
         if not self.tensors:
             return np.array(array)
         tensor = import_module(TENSORS).to_torch(array)
-        return tensor if name not in self.pairs else import_module("torch").view_as_complex(tensor)
+        return (
+            tensor
+            if name not in self.complex_inputs
+            else import_module("torch").view_as_complex(tensor)
+        )
 
     def run_steps(
         self,
@@ -112,19 +120,19 @@ def named_results(graph: Graph, result: Any, name: str) -> dict[str, np.ndarray]
     if isinstance(result, Mapping):
         return {str(k): _array(v, f"value {k!r} of {name}") for k, v in result.items()}
     listed = list(result) if isinstance(result, tuple | list) else [result]
-    wanted = next((w for w in (graph.returned, graph.results) if len(w) == len(listed)), None)
-    if wanted is None:
+    names = next((w for w in (graph.returned, graph.results) if len(w) == len(listed)), None)
+    if names is None:
         raise UsageError(
             f"the subject gave {len(listed)} arrays, the model has {len(graph.returned)} "
             f"outputs ({', '.join(graph.returned)})",
             place=name,
             next_step="return them in this order, or a dictionary by name",
         )
-    return {v: _array(r, f"output {v!r} of {name}") for v, r in zip(wanted, listed)}
+    return {v: _array(r, f"output {v!r} of {name}") for v, r in zip(names, listed)}
 
 
-def _array(value: Any, place: str) -> np.ndarray:
+def _array(value: Any, location: str) -> np.ndarray:
     try:
         return as_array(value)
     except InputError as error:
-        raise UsageError(f"the subject gave no array ({error.cause})", place=place) from error
+        raise UsageError(f"the subject gave no array ({error.cause})", place=location) from error

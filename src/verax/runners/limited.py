@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 def within(seconds: float, name: str, act: Callable[[], Result]) -> Result:
-    """`act()`, called in another thread.
+    """Result of `act()`, called in another thread.
 
     Raises what it raises, and `SubjectError` when it takes longer than `seconds`: its thread then
     goes on until the process ends, which does not wait for it.
@@ -29,9 +29,9 @@ def within(seconds: float, name: str, act: Callable[[], Result]) -> Result:
 
     def work() -> None:
         try:
-            found = act()
+            result = act()
             if time.monotonic() - begin <= seconds:  # else nobody may have looked in time
-                results.append(found)
+                results.append(result)
         except BaseException as error:
             errors.append(error)
 

@@ -40,14 +40,14 @@ def answer(
     shapes = {n: tuple(None if i < 0 else int(i) for i in _open(d)) for n, d in slots.items()}
     steps, state = taken_apart(inputs)
     fed = [feed(shapes, arrays) for arrays in steps]
-    said = dict(fed[0][1])
+    notes = dict(fed[0][1])
     if watched and kernels != request["kernels"]:
-        said["watched with"] = "the built-in kernels: the default delegate shows nothing inside"
+        notes["watched with"] = "the built-in kernels: the default delegate shows nothing inside"
     for name, array in fed[0][0].items():
         if tuple(slots[name]["shape"]) != array.shape:
             interpreter.resize_tensor_input(slots[name]["index"], array.shape)
     interpreter.allocate_tensors()
-    memory = _places(interpreter)
+    memory = _tensor_indices(interpreter)
     assigned = _assigned(interpreter)
     for name, array in state.items():
         if memory[name] in assigned:
@@ -57,7 +57,7 @@ def answer(
                 place=f"state {name!r}",
             )
         interpreter.set_tensor(memory[name], array)
-    shown = {
+    state_tensors = {
         new: assigned.get(memory[v], memory[v])
         for v, new in request["state"].items()
         if watched or memory[v] not in assigned
@@ -67,14 +67,14 @@ def answer(
         for name, array in named.items():
             interpreter.set_tensor(slots[name]["index"], array)
         interpreter.invoke()
-        found = _values(interpreter, request["keep"] or ())
-        kept = {new: interpreter.get_tensor(index) for new, index in shown.items()}
-        answers.append({**found, **kept})
+        values = _values(interpreter, request["keep"] or ())
+        new_state = {new: interpreter.get_tensor(index) for new, index in state_tensors.items()}
+        answers.append({**values, **new_state})
     declared = [d["name"] for d in interpreter.get_output_details()]
-    return {"said": said, "declared": declared}, put_together(answers)
+    return {"notes": notes, "declared": declared}, put_together(answers)
 
 
-def _places(interpreter: Any) -> dict[str, int]:
+def _tensor_indices(interpreter: Any) -> dict[str, int]:
     """Indices of tensors by their names as the importer makes them: with the index where a name is
     missing or used twice."""
     details = interpreter.get_tensor_details()
@@ -84,15 +84,15 @@ def _places(interpreter: Any) -> dict[str, int]:
 
 def _values(interpreter: Any, keep: Sequence[str]) -> dict[str, np.ndarray]:
     """The outputs, and those of the inner values asked for that it has."""
-    shown = {}
+    values = {}
     if keep:
-        wanted, made = set(keep), _computed(interpreter)
+        names, computed = set(keep), _computed(interpreter)
         for detail in interpreter.get_tensor_details():
-            if detail["name"] in wanted and detail["index"] in made:
-                shown[detail["name"]] = np.array(interpreter.get_tensor(detail["index"]))
+            if detail["name"] in names and detail["index"] in computed:
+                values[detail["name"]] = np.array(interpreter.get_tensor(detail["index"]))
     for detail in interpreter.get_output_details():
-        shown[detail["name"]] = np.array(interpreter.get_tensor(detail["index"]))
-    return shown
+        values[detail["name"]] = np.array(interpreter.get_tensor(detail["index"]))
+    return values
 
 
 def _computed(interpreter: Any) -> set[int]:
@@ -164,12 +164,12 @@ class LiteRtRunner(ConsecutiveRunner, FileRunner):
         fill: int | None = None,
     ) -> list[dict[str, np.ndarray]]:
         """A fresh interpreter has its initial content already: only another one is handed over."""
-        other = {
+        changed_state = {
             name: array
             for name, array in state.items()
             if name not in graph.initial or not np.array_equal(array, graph.initial[name])
         }
-        return super().run_steps(graph, steps, other, keep, fill=fill)
+        return super().run_steps(graph, steps, changed_state, keep, fill=fill)
 
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
@@ -177,13 +177,13 @@ class LiteRtRunner(ConsecutiveRunner, FileRunner):
         """The same file on the reference kernels, on the built-in ones, and on those with the
         default delegate (XNNPACK), up to the subject's own."""
         names = ["reference", "builtin", "default"]
-        made = [
+        earlier = [
             (STEPS[name], LiteRtRunner(self._request["path"], kernels=name, **self._arguments))
             for name in names[: names.index(self.kernels)]
         ]
-        for _, runner in made:
+        for _, runner in earlier:
             runner.capabilities = self.capabilities
-        return [*made, (STEPS[self.kernels], self)]
+        return [*earlier, (STEPS[self.kernels], self)]
 
 
 def _of_file(request: RunRequest, path: str, kernels: str = "default") -> LiteRtRunner:

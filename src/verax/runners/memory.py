@@ -31,8 +31,8 @@ def perturbing(fill: int) -> dict[str, str]:
 def poisonable() -> dict[str, str]:
     """Environment for a child process that may call `poison`: glibc fills no memory that it hands
     out from a thread's cache of small pieces, so there shall be none."""
-    known = os.environ.get(_TUNABLES)
-    return {_TUNABLES: f"{known}:{_NO_CACHE}" if known else _NO_CACHE}
+    tunables = os.environ.get(_TUNABLES)
+    return {_TUNABLES: f"{tunables}:{_NO_CACHE}" if tunables else _NO_CACHE}
 
 
 def poison(fill: int | None) -> None:

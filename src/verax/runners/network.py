@@ -39,7 +39,7 @@ class NetworkRunner(Named):
             script=own.script,
         )
         self.name = name or f"network {subject.name!r}"
-        self._said: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
 
     def with_passes(self, options: PassOptions) -> NetworkRunner:
         """As `runners.passes.Configurable.with_passes`."""
@@ -47,24 +47,28 @@ class NetworkRunner(Named):
         return NetworkRunner(self.subject, self.name, settings)
 
     def describe(self) -> dict[str, str]:
-        return {"network": self.subject.name, **self.runner.describe(), **self._said}
+        return {"network": self.subject.name, **self.runner.describe(), **self._notes}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        part = self.part(graph)
-        named, renamed = feed({v: shape_of(part, v) for v in part.inputs}, inputs)
-        values, said = collect(graph, self.runner.run(part, named, keep), part.outputs)
-        self._said = {**renamed, **said}
+        network = self.subnetwork(graph)
+        named, input_notes = feed({v: shape_of(network, v) for v in network.inputs}, inputs)
+        values, output_notes = collect(
+            graph, self.runner.run(network, named, keep), network.outputs
+        )
+        self._notes = {**input_notes, **output_notes}
         return values
 
-    def part(self, graph: Graph) -> Graph:
+    def subnetwork(self, graph: Graph) -> Graph:
         """What answers to `graph`: the whole subject, or the part between values of these names."""
-        own, asked = self.subject, {*graph.inputs, *graph.outputs}
-        whole = own.inputs == graph.inputs and set(graph.outputs) <= set(own.outputs)
-        if whole or not asked <= own.types.keys():
+        own, boundary = self.subject, {*graph.inputs, *graph.outputs}
+        is_full = own.inputs == graph.inputs and set(graph.outputs) <= set(own.outputs)
+        if is_full or not boundary <= own.types.keys():
             return own
-        known = {v: a for v, a in graph.constants.items() if v in own.producers}
-        found = cut(own, [*graph.inputs, *known], graph.outputs)
-        types = {v: graph.types[v] for v in found.inputs if v not in known}
-        return reinfer(found, types, {v: known[v] for v in found.inputs if v in known})
+        constants = {v: a for v, a in graph.constants.items() if v in own.producers}
+        part_graph = cut(own, [*graph.inputs, *constants], graph.outputs)
+        types = {v: graph.types[v] for v in part_graph.inputs if v not in constants}
+        return reinfer(
+            part_graph, types, {v: constants[v] for v in part_graph.inputs if v in constants}
+        )

@@ -25,10 +25,10 @@ def part_of(model: str | bytes, graph: Graph) -> str | bytes:
     except (message.DecodeError, OSError):
         return model
     own = {v.name for v in proto.graph.output}
-    made = {v for n in proto.graph.node for v in n.output if v}
+    computed = {v for n in proto.graph.node for v in n.output if v}
     if own >= set(graph.outputs) and _inputs(proto) == set(graph.inputs):
         return model
-    if not made & set(graph.outputs) or not set(graph.inputs) <= made | _inputs(proto):
+    if not computed & set(graph.outputs) or not set(graph.inputs) <= computed | _inputs(proto):
         return model
     return _extract(_load(model, weights=True), graph).SerializeToString()
 
@@ -49,7 +49,7 @@ def _extract(proto: onnx.ModelProto, graph: Graph) -> onnx.ModelProto:
     producers = {v: i for i, n in enumerate(proto.graph.node) for v in n.output if v}
     stored = {t.name: t for t in proto.graph.initializer}
     stored_sparse = {t.values.name for t in proto.graph.sparse_initializer}
-    kept: set[int] = set()
+    node_indices: set[int] = set()
     weights: dict[str, onnx.TensorProto] = {}
     seen: set[str] = set()
     waiting = list(graph.outputs)
@@ -63,7 +63,7 @@ def _extract(proto: onnx.ModelProto, graph: Graph) -> onnx.ModelProto:
         if value in stored:
             weights[value] = stored[value]
         elif value in producers and value not in graph.constants:
-            kept.add(producers[value])
+            node_indices.add(producers[value])
             waiting += _reads(proto.graph.node[producers[value]])
         elif value in graph.constants:
             weights[value] = numpy_helper.from_array(graph.constants[value], value)
@@ -73,29 +73,29 @@ def _extract(proto: onnx.ModelProto, graph: Graph) -> onnx.ModelProto:
                 place=value,
                 next_step="judge the subject as a whole, or give a file with the same value names",
             )
-    part = onnx.ModelProto(ir_version=proto.ir_version, producer_name=proto.producer_name)
-    part.opset_import.extend(proto.opset_import)
-    part.functions.extend(proto.functions)
-    part.graph.name = proto.graph.name
-    part.graph.value_info.extend(v for v in proto.graph.value_info if v.name in seen)
-    part.graph.sparse_initializer.extend(proto.graph.sparse_initializer)
-    part.graph.node.extend(proto.graph.node[i] for i in sorted(kept))
-    part.graph.initializer.extend(weights.values())
-    part.graph.input.extend(_typed(graph, v) for v in graph.inputs)
-    part.graph.output.extend(onnx.ValueInfoProto(name=v) for v in graph.outputs)
-    return part
+    extracted = onnx.ModelProto(ir_version=proto.ir_version, producer_name=proto.producer_name)
+    extracted.opset_import.extend(proto.opset_import)
+    extracted.functions.extend(proto.functions)
+    extracted.graph.name = proto.graph.name
+    extracted.graph.value_info.extend(v for v in proto.graph.value_info if v.name in seen)
+    extracted.graph.sparse_initializer.extend(proto.graph.sparse_initializer)
+    extracted.graph.node.extend(proto.graph.node[i] for i in sorted(node_indices))
+    extracted.graph.initializer.extend(weights.values())
+    extracted.graph.input.extend(_typed(graph, v) for v in graph.inputs)
+    extracted.graph.output.extend(onnx.ValueInfoProto(name=v) for v in graph.outputs)
+    return extracted
 
 
 def _reads(node: onnx.NodeProto) -> list[str]:
     """Values that a node reads, those that its inner graphs take from outside included."""
-    found = list(node.input)
+    names = list(node.input)
     for attribute in node.attribute:
         for inner in [attribute.g, *attribute.graphs]:
             own = {v.name for v in inner.input} | {t.name for t in inner.initializer}
             for child in inner.node:
-                found += [v for v in _reads(child) if v not in own]
+                names += [v for v in _reads(child) if v not in own]
                 own.update(child.output)
-    return found
+    return names
 
 
 def _typed(graph: Graph, value: str) -> onnx.ValueInfoProto:

@@ -93,14 +93,14 @@ def add_outputs(proto: onnx.ModelProto, keep: Sequence[str]) -> None:
     """Make every value in `keep` that the model computes an output; of floats and integers of
     8 bits and fewer that NumPy has not, a wider copy, whose name `plain_name` takes back."""
     small = _narrow_values(proto, keep)
-    made = {v for node in proto.graph.node for v in node.output if v}
+    computed = {v for node in proto.graph.node for v in node.output if v}
     present = {v.name for v in proto.graph.output}
     for name in keep:
         if name in small:
-            to, shown = small[name], name + SHOWN
-            proto.graph.node.append(onnx.helper.make_node("Cast", [name], [shown], to=to))
-            proto.graph.output.append(onnx.helper.make_tensor_value_info(shown, to, None))
-        elif name in made and name not in present:
+            to, copy = small[name], name + SHOWN
+            proto.graph.node.append(onnx.helper.make_node("Cast", [name], [copy], to=to))
+            proto.graph.output.append(onnx.helper.make_tensor_value_info(copy, to, None))
+        elif name in computed and name not in present:
             proto.graph.output.append(onnx.ValueInfoProto(name=name))
             present.add(name)
 
@@ -112,13 +112,17 @@ def plain_name(name: str) -> str:
 
 def _narrow_values(proto: onnx.ModelProto, keep: Sequence[str]) -> dict[str, int]:
     """Values in `keep` of types that NumPy has not, with ONNX's code of one that holds them."""
-    told = {t.data_type for t in proto.graph.initializer}
-    told |= {a.i for n in proto.graph.node for a in n.attribute if a.name in ("to", "output_dtype")}
-    if not keep or not told & set(_WIDER):
+    codes = {t.data_type for t in proto.graph.initializer}
+    codes |= {
+        a.i for n in proto.graph.node for a in n.attribute if a.name in ("to", "output_dtype")
+    }
+    if not keep or not codes & set(_WIDER):
         return {}
     inferred = shape_inference.infer_shapes(proto).graph
-    known = {v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.output)}
-    return {v: _WIDER[known[v]] for v in keep if known.get(v) in _WIDER}
+    codes_by_value = {
+        v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.output)
+    }
+    return {v: _WIDER[codes_by_value[v]] for v in keep if codes_by_value.get(v) in _WIDER}
 
 
 def text_of(node: onnx.NodeProto) -> str:

@@ -42,36 +42,37 @@ def called(node: onnx.NodeProto) -> str:
     return node.name or node.output[0]
 
 
-def nodes_at(model: onnx.ModelProto, number: int) -> tuple[onnx.NodeProto, onnx.NodeProto]:
-    """The two nodes that the joint of this number (from 1) brings together."""
+def nodes_at(model: onnx.ModelProto, joint: int) -> tuple[onnx.NodeProto, onnx.NodeProto]:
+    """The two consecutive nodes that the joint with index `joint` (from 1) lies between."""
     nodes = _steps(model)
-    return nodes[number - 1], nodes[number]
+    return nodes[joint - 1], nodes[joint]
 
 
 def run_in_pieces(
-    model: onnx.ModelProto, inputs: Arrays, joined: Collection[int], run: RunModel
+    model: onnx.ModelProto, inputs: Arrays, closed_joints: Collection[int], run: RunModel
 ) -> dict[str, np.ndarray]:
-    """Outputs of the model. joined: numbers of the nodes, from 1, that are in one piece with the
-    node before. Raises what `run` raises, and `UnsupportedError` where a value is no tensor."""
+    """Outputs of the model by name. closed_joints: indices, from 1, of the nodes that are in one
+    piece with the node before. Raises what `run` raises, and `UnsupportedError` where a value is
+    no tensor."""
     weights = {t.name: t for t in model.graph.initializer}
     constants = [n for n in model.graph.node if n.op_type == "Constant"]
-    known: dict[str, np.ndarray] = dict(inputs)
-    wanted = {v.name for v in model.graph.output}
-    pieces = _pieces(_steps(model), joined)
+    values: dict[str, np.ndarray] = dict(inputs)
+    output_names = {v.name for v in model.graph.output}
+    pieces = _pieces(_steps(model), closed_joints)
     for i, nodes in enumerate(pieces):
         later = {v for piece in pieces[i + 1 :] for n in piece for v in n.input}
-        fixed = {v: a for v, a in known.items() if v not in inputs and _is_shape(a)}
-        given = _piece(model, nodes, weights, constants, known, fixed, later | wanted)
-        made = {v.name for v in given.graph.output}
-        if not made:
+        fixed = {v: a for v, a in values.items() if v not in inputs and _is_shape(a)}
+        submodel = _piece(model, nodes, weights, constants, values, fixed, later | output_names)
+        submodel_outputs = {v.name for v in submodel.graph.output}
+        if not submodel_outputs:
             continue
-        needed = {v.name: known[v.name] for v in given.graph.input}
-        found = run(given, needed)
-        for name, array in found.items():
+        needed = {v.name: values[v.name] for v in submodel.graph.input}
+        results = run(submodel, needed)
+        for name, array in results.items():
             if not isinstance(array, np.ndarray):
                 raise UnsupportedError("a value between two pieces is no tensor", place=name)
-        known |= {v: a for v, a in found.items() if v in made}
-    return {v: known[v] for v in wanted if v in known}
+        values |= {v: a for v, a in results.items() if v in submodel_outputs}
+    return {v: values[v] for v in output_names if v in values}
 
 
 def _steps(model: onnx.ModelProto) -> list[onnx.NodeProto]:
@@ -83,14 +84,16 @@ def _is_shape(array: np.ndarray) -> bool:
     return array.dtype in (np.int32, np.int64) and array.size <= SMALL
 
 
-def _pieces(nodes: list[onnx.NodeProto], joined: Collection[int]) -> list[list[onnx.NodeProto]]:
-    found: list[list[onnx.NodeProto]] = []
+def _pieces(
+    nodes: list[onnx.NodeProto], closed_joints: Collection[int]
+) -> list[list[onnx.NodeProto]]:
+    pieces: list[list[onnx.NodeProto]] = []
     for i, node in enumerate(nodes):
-        if i and i in joined:
-            found[-1].append(node)
+        if i and i in closed_joints:
+            pieces[-1].append(node)
         else:
-            found.append([node])
-    return found
+            pieces.append([node])
+    return pieces
 
 
 def _piece(
@@ -98,14 +101,16 @@ def _piece(
     nodes: list[onnx.NodeProto],
     weights: Mapping[str, onnx.TensorProto],
     constants: list[onnx.NodeProto],
-    known: Arrays,
+    values: Arrays,
     fixed: Arrays,
-    asked: Collection[str],
+    requested: Collection[str],
 ) -> onnx.ModelProto:
-    """A model of these nodes alone, which gives what is asked for of theirs. known: values that may
-    be its inputs; fixed: those of them that are constants of it."""
-    made = {v for n in nodes for v in n.output if v}
-    read = list(dict.fromkeys(v for n in nodes for v in n.input if v and v not in made))
+    """A model of `nodes` alone, whose outputs are those of their values that are in `requested`.
+
+    values: arrays of values that may be its inputs; fixed: those of them that it holds as
+    constants."""
+    computed = {v for n in nodes for v in n.output if v}
+    read = list(dict.fromkeys(v for n in nodes for v in n.input if v and v not in computed))
     graph = onnx.GraphProto(name=model.graph.name or "piece")
     graph.node.extend(n for n in constants if n.output[0] in read)
     graph.node.extend(nodes)
@@ -114,10 +119,10 @@ def _piece(
             graph.initializer.append(weights[name])
         elif name in fixed:
             graph.initializer.append(numpy_helper.from_array(fixed[name], name))
-        elif name in known:
-            kind = helper.np_dtype_to_tensor_dtype(known[name].dtype)
-            graph.input.append(helper.make_tensor_value_info(name, kind, known[name].shape))
-    graph.output.extend(onnx.ValueInfoProto(name=v) for v in made if v in asked)
-    found = onnx.ModelProto(ir_version=model.ir_version, graph=graph)
-    found.opset_import.extend(model.opset_import)
-    return found
+        elif name in values:
+            kind = helper.np_dtype_to_tensor_dtype(values[name].dtype)
+            graph.input.append(helper.make_tensor_value_info(name, kind, values[name].shape))
+    graph.output.extend(onnx.ValueInfoProto(name=v) for v in computed if v in requested)
+    submodel = onnx.ModelProto(ir_version=model.ir_version, graph=graph)
+    submodel.opset_import.extend(model.opset_import)
+    return submodel

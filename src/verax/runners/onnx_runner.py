@@ -37,7 +37,7 @@ class OnnxRunner(ChildRunner):
         model: str | os.PathLike[str] | bytes | None,
         name: str,
         request: Mapping[str, Any],
-        shown: Mapping[str, str],
+        details: Mapping[str, str],
         *,
         writer: Writer | None = None,
         threads: int = 0,
@@ -48,8 +48,10 @@ class OnnxRunner(ChildRunner):
         self.capabilities = dataclasses.replace(self.capabilities, own_weights=model is not None)
         if isinstance(model, str | os.PathLike):
             name = f"{name}:{Path(model).name}"
-        shown = {**shown, "model": "written from the graph" if model is None else "a file"}
-        super().__init__(name, request, shown, threads=threads, isolated=isolated, timeout=timeout)
+        details = {**details, "model": "written from the graph" if model is None else "a file"}
+        super().__init__(
+            name, request, details, threads=threads, isolated=isolated, timeout=timeout
+        )
 
     def model_for(self, graph: Graph) -> str | bytes:
         """The ONNX model that `run` executes for `graph`, a path or bytes; a part of the subject's
@@ -57,5 +59,5 @@ class OnnxRunner(ChildRunner):
         model = model_of(self.model, self.writer, graph, self.name)
         return model if self.model is None else part_of(model, graph)
 
-    def _asked(self, graph: Graph) -> dict[str, Any]:
-        return {**super()._asked(graph), "model": self.model_for(graph)}
+    def _request_for(self, graph: Graph) -> dict[str, Any]:
+        return {**super()._request_for(graph), "model": self.model_for(graph)}

@@ -37,7 +37,7 @@ def answer(
     """Run `request["model"]` (path or bytes) and give its outputs and the values in "keep"."""
     engine.runtime()  # what is missing is said first
     source = load(request["model"])
-    named, said = feed(input_shapes(source.proto), inputs)
+    named, notes = feed(input_shapes(source.proto), inputs)
     for name, array in named.items():
         if array.dtype.name == "bfloat16" or array.dtype.name in NARROW:
             raise UnsupportedError(
@@ -49,23 +49,25 @@ def answer(
     model: Any = source.proto.SerializeToString()
     if source.folder and not request["keep"]:
         model = request["model"]
-    asked = request["threads"], request["level"], request["options"], request["disable"]
-    session = engine.session(model, *asked)
+    session_arguments = request["threads"], request["level"], request["options"], request["disable"]
+    session = engine.session(model, *session_arguments)
     names = [v.name for v in session.get_outputs()]
     results = session.run(names, named)
     if request["fill"] is not None:
         try:
             results = _into_poisoned(session, names, named, results, request["fill"])
         except RuntimeError as error:  # what ran a moment ago: it takes no arrays of these shapes
-            said = {**said, "output arrays": f"of its own, it refused others: {error}"}
-    shown = {plain_name(n): r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
+            notes = {**notes, "output arrays": f"of its own, it refused others: {error}"}
+    values = {plain_name(n): r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
     if request.get("show"):
-        said = {
-            **said,
-            "optimised model": json.dumps(_optimised(model, request.get(FOLDER), *asked)),
+        notes = {
+            **notes,
+            "optimised model": json.dumps(
+                _optimised(model, request.get(FOLDER), *session_arguments)
+            ),
         }
-    reply = {"said": said, "declared": declared}
-    return reply, {n: a for n, a in shown.items() if a.dtype.kind != "O"}
+    reply = {"notes": notes, "declared": declared}
+    return reply, {n: a for n, a in values.items() if a.dtype.kind != "O"}
 
 
 def _optimised(
@@ -110,8 +112,8 @@ def _into_poisoned(
         binding.bind_output(name, "cpu", 0, result.dtype, shape, buffer.ctypes.data)
         buffers.append(buffer.reshape(shape))
     session.run_with_iobinding(binding)
-    made = binding.get_outputs()
-    return [b if b is not None else made[i].numpy() for i, b in enumerate(buffers)]
+    fresh_outputs = binding.get_outputs()
+    return [b if b is not None else fresh_outputs[i].numpy() for i, b in enumerate(buffers)]
 
 
 class OnnxRuntimeRunner(OnnxRunner):
@@ -142,22 +144,22 @@ class OnnxRuntimeRunner(OnnxRunner):
                 f"ONNX Runtime has no optimisation level {level!r}",
                 next_step=f"choose one of {', '.join(LEVELS)}",
             )
-        known = [name for names in OPTIMIZERS.values() for name in names]
+        optimizers = [name for names in OPTIMIZERS.values() for name in names]
         for name in disable:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 3, 0.5) or known
+            if name not in optimizers:
+                near = difflib.get_close_matches(name, optimizers, 3, 0.5) or optimizers
                 raise UsageError(
                     f"no optimiser {name!r} of ONNX Runtime is known",
                     next_step=f"choose from {', '.join(near)}",
                 )
-        asked = dict(options or {})
-        shown = {"optimisation": level, **{k: str(v) for k, v in asked.items()}}
-        shown |= {"disabled": ", ".join(disable)} if disable else {}
+        session_options = dict(options or {})
+        details = {"optimisation": level, **{k: str(v) for k, v in session_options.items()}}
+        details |= {"disabled": ", ".join(disable)} if disable else {}
         name = "onnxruntime" if level == "all" else f"onnxruntime:{level}"
-        request = {"level": level, "options": asked, "disable": list(disable)}
-        super().__init__(model, name, request, shown, **common)
+        request = {"level": level, "options": session_options, "disable": list(disable)}
+        super().__init__(model, name, request, details, **common)
         self.level, self.disable = level, tuple(disable)
-        self._arguments: dict[str, Any] = {"options": asked, **common}
+        self._arguments: dict[str, Any] = {"options": session_options, **common}
 
     def with_passes(self, options: PassOptions) -> OnnxRuntimeRunner:
         """As `runners.passes.Configurable.with_passes`: optimisers can be disabled."""
@@ -170,22 +172,22 @@ class OnnxRuntimeRunner(OnnxRunner):
         return self._at(self.level, (*self.disable, *options.disable))
 
     def _at(self, level: str, disable: Sequence[str]) -> OnnxRuntimeRunner:
-        found = OnnxRuntimeRunner(self.model, level=level, disable=disable, **self._arguments)
-        found.capabilities = self.capabilities
-        return found
+        runner = OnnxRuntimeRunner(self.model, level=level, disable=disable, **self._arguments)
+        runner.capabilities = self.capabilities
+        return runner
 
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, OnnxRuntimeRunner]]:
         """The same subject with one optimiser more each time, level by level up to its own. A level
         begins with what cannot be switched off in it."""
-        found = [("disabled", self._at("disabled", ()))]
+        runners = [("disabled", self._at("disabled", ()))]
         for level in self._levels:
             later = [o for o in OPTIMIZERS[level] if o not in self.disable]
-            found.append((level, self._at(level, (*self.disable, *later))))
+            runners.append((level, self._at(level, (*self.disable, *later))))
             for i, name in enumerate(later, 1):
-                found.append((f"{name} ({level})", self._at(level, (*self.disable, *later[i:]))))
-        return [*found[:-1], (found[-1][0], self)]
+                runners.append((f"{name} ({level})", self._at(level, (*self.disable, *later[i:]))))
+        return [*runners[:-1], (runners[-1][0], self)]
 
     @property
     def _levels(self) -> list[str]:
@@ -197,23 +199,23 @@ class OnnxRuntimeRunner(OnnxRunner):
         the steps is done as well."""
         levels = {n.rpartition(" (")[2].rstrip(")") for n in names}
         level = next((v for v in reversed(self._levels) if v in levels), "disabled")
-        chosen = {n.rpartition(" (")[0] for n in names}
+        enabled = {n.rpartition(" (")[0] for n in names}
         listed = [o for v in self._levels for o in OPTIMIZERS[v]]
-        return self._at(level, [o for o in listed if o not in chosen])
+        return self._at(level, [o for o in listed if o not in enabled])
 
-    def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], number: int) -> Step:
+    def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], index: int) -> Step:
         """As `judge.protocol.Selective.step`: the nodes that its optimised model shows."""
         steps = self.optimisations(graph, inputs)
-        name = steps[number][0]
-        part, _, level = name.rpartition(" (")
+        name = steps[index][0]
+        optimizer, _, level = name.rpartition(" (")
         before, after = (
-            runner.optimised(graph, inputs) for _, runner in steps[number - 1 : number + 1]
+            runner.optimised(graph, inputs) for _, runner in steps[index - 1 : index + 1]
         )
         old = {text: node for node, text in before if (node, text) not in after}
         new = [text for node, text in after if (node, text) not in before]
         region = tuple(dict.fromkeys(old.values()))
         texts = "\n".join(old), "\n".join(new)
-        return Step(name, part or name, level.rstrip(")") or name, number, region, *texts)
+        return Step(name, optimizer or name, level.rstrip(")") or name, index, region, *texts)
 
     def optimised(self, graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
         """(name, text) of every node that is left when the runtime has optimised the model; empty
@@ -223,7 +225,7 @@ class OnnxRuntimeRunner(OnnxRunner):
             self._ask(graph, inputs, None, None)
         finally:
             del self._request["show"]
-        lines = json.loads(self._said.pop("optimised model", "[]"))
+        lines = json.loads(self._notes.pop("optimised model", "[]"))
         return [(name, text) for name, text in lines]
 
 

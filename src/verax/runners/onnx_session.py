@@ -33,31 +33,31 @@ class SessionRunner(InProcess):
             self.capabilities, watches=model is not None, naming=naming
         )
         self.name = f"onnxruntime:{Path(model).name}" if isinstance(model, str) else "onnxruntime"
-        self._said: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
         self._watching: tuple[tuple[str, ...], Any] = ((), session)
 
     def describe(self) -> dict[str, str]:
         version = installed_version("onnxruntime")
         providers = ", ".join(self.session.get_providers())
-        return {"kind": "a session", "version": version, "providers": providers, **self._said}
+        return {"kind": "a session", "version": version, "providers": providers, **self._notes}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
         session = self._showing(tuple(keep or ()))
-        given = {v: inputs[v] for v in graph.inputs}
+        graph_inputs = {v: inputs[v] for v in graph.inputs}
         shapes = {
             v.name: tuple(d if isinstance(d, int) else None for d in v.shape)
             for v in session.get_inputs()
         }
-        named, said = feed(shapes, given)
+        named, input_notes = feed(shapes, graph_inputs)
         names = [v.name for v in session.get_outputs()]
         results = called(session.run, (names, named), self.name)
-        shown = {plain_name(n): r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
+        values = {plain_name(n): r for n, r in zip(names, results) if isinstance(r, np.ndarray)}
         declared = [v.name for v in self.session.get_outputs()]
-        found, renamed = collect(graph, shown, declared)
-        self._said = {**said, **renamed}
-        return {n: a for n, a in found.items() if a.dtype.kind != "O"}
+        named_values, output_notes = collect(graph, values, declared)
+        self._notes = {**input_notes, **output_notes}
+        return {n: a for n, a in named_values.items() if a.dtype.kind != "O"}
 
     def _showing(self, keep: tuple[str, ...]) -> Any:
         """A session whose outputs are also those values of `keep` that the model computes."""
@@ -69,8 +69,8 @@ class SessionRunner(InProcess):
             add_outputs(source.proto, keep)
             options = self.session.get_session_options()
             content = source.proto.SerializeToString()
-            made = type(self.session)(content, options, providers=self.session.get_providers())
-            self._watching = (keep, made)
+            watching = type(self.session)(content, options, providers=self.session.get_providers())
+            self._watching = (keep, watching)
         return self._watching[1]
 
 

@@ -44,47 +44,49 @@ def answer(
     """Run `request["model"]` (path or bytes) and give its outputs and the values in "keep"."""
     engine.runtime()  # what is missing is said first
     source = load(request["model"])
-    named, said = feed(input_shapes(source.proto), inputs)
+    named, notes = feed(input_shapes(source.proto), inputs)
     outputs = [v.name for v in source.proto.graph.output]
     add_outputs(source.proto, request["keep"])
-    for name, given in named.items():
-        if given.dtype.name == "bfloat16" or given.dtype.name in NARROW:
+    for name, array in named.items():
+        if array.dtype.name == "bfloat16" or array.dtype.name in NARROW:
             raise UnsupportedError(
-                f"OpenVINO's Python interface takes no {given.dtype.name}", place=f"input {name!r}"
+                f"OpenVINO's Python interface takes no {array.dtype.name}", place=f"input {name!r}"
             )
 
     def run(model: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        asked = request["threads"], request["precision"]
-        compiled = engine.compiled(model.SerializeToString(), *asked, **request["switches"])
+        settings = request["threads"], request["precision"]
+        compiled = engine.compiled(model.SerializeToString(), *settings, **request["switches"])
         if request.get("show"):
-            said["runtime model"] = json.dumps(engine.runtime_model(compiled))
+            notes["runtime model"] = json.dumps(engine.runtime_model(compiled))
         return _results(compiled({n: np.asarray(a, order="C") for n, a in arrays.items()}))
 
-    joined = request.get("joined")
-    if joined is None or not joints(source.proto):
-        shown = run(source.proto, named)
+    closed_joints = request.get("closed_joints")
+    if closed_joints is None or not joints(source.proto):
+        values = run(source.proto, named)
     else:
-        shown = run_in_pieces(source.proto, named, joined, run)
-    shown = {plain_name(n): a for n, a in shown.items()}
-    wanted = {*outputs, *request["keep"]}
-    return {"said": said, "declared": outputs}, {n: a for n, a in shown.items() if n in wanted}
+        values = run_in_pieces(source.proto, named, closed_joints, run)
+    values = {plain_name(n): a for n, a in values.items()}
+    requested = {*outputs, *request["keep"]}
+    return {"notes": notes, "declared": outputs}, {
+        n: a for n, a in values.items() if n in requested
+    }
 
 
 def _results(results: Mapping[Any, Any]) -> dict[str, np.ndarray]:
     """What a request gave, under every name of each output."""
-    shown: dict[str, np.ndarray] = {}
+    values: dict[str, np.ndarray] = {}
     for port, array in results.items():
         if port.get_element_type().get_type_name() == "bf16":
             array = np.asarray(array).view(ml_dtypes.bfloat16)  # it comes labelled float16
         for name in port.get_names():
-            shown[name] = np.array(array)
-    return shown
+            values[name] = np.array(array)
+    return values
 
 
 class OpenVinoRunner(OnnxRunner):
     """OpenVINO. precision: the inference precision to ask for, one of PRECISIONS; switches:
-    properties that differ from its defaults; joined: numbers of the nodes, from 1, that are in one
-    model with the node before, None for the whole model; the rest as for `OnnxRunner`."""
+    properties that differ from its defaults; closed_joints: indices, from 1, of the nodes that are
+    in one model with the node before, None for the full model; the rest as for `OnnxRunner`."""
 
     capabilities = dataclasses.replace(OnnxRunner.capabilities, slow_steps=True, script="openvino")
     packages = ("openvino",)
@@ -96,7 +98,7 @@ class OpenVinoRunner(OnnxRunner):
         *,
         precision: str = "f32",
         switches: Mapping[str, Any] | None = None,
-        joined: Collection[int] | None = None,
+        closed_joints: Collection[int] | None = None,
         **common: Unpack[Common],
     ) -> None:
         if precision not in PRECISIONS:
@@ -105,11 +107,15 @@ class OpenVinoRunner(OnnxRunner):
                 next_step=f"choose one of {', '.join(PRECISIONS)}",
             )
         name = "openvino" if precision == "f32" else f"openvino:{precision}"
-        asked, more = {"precision": precision}, dict(switches or {})
-        shown = asked | {name: str(value) for name, value in more.items()}
-        request = {**asked, "switches": more, "joined": None if joined is None else [*joined]}
-        super().__init__(model, name, request, shown, **common)
-        self.precision, self.switches, self.joined = precision, more, joined
+        precision_request, more = {"precision": precision}, dict(switches or {})
+        details = precision_request | {name: str(value) for name, value in more.items()}
+        request = {
+            **precision_request,
+            "switches": more,
+            "closed_joints": None if closed_joints is None else [*closed_joints],
+        }
+        super().__init__(model, name, request, details, **common)
+        self.precision, self.switches, self.closed_joints = precision, more, closed_joints
         self._common = common
         self._joints: tuple[Graph, list[str]] | None = None
 
@@ -122,11 +128,13 @@ class OpenVinoRunner(OnnxRunner):
         together = self._joints_of(graph, inputs)
         steps = [(PIECES if together else PLAIN, self._with("f32", (), [] if together else None))]
         for i, name in enumerate(together, 1):
-            joined = None if i == len(together) else range(1, i + 1)
-            steps.append((name, self._with("f32", (), joined)))
+            closed_joints = None if i == len(together) else range(1, i + 1)
+            steps.append((name, self._with("f32", (), closed_joints)))
         names = list(SWITCHES)
-        found = [(f"{name}={SWITCHES[name][1]}", names[:i]) for i, name in enumerate(names, 1)]
-        steps += [(name, self._with("f32", on, None)) for name, on in found]
+        switch_steps = [
+            (f"{name}={SWITCHES[name][1]}", names[:i]) for i, name in enumerate(names, 1)
+        ]
+        steps += [(name, self._with("f32", on, None)) for name, on in switch_steps]
         if self.precision != "f32":
             steps.append((f"precision {self.precision}", self))
         return [*steps[:-1], (steps[-1][0], self)]
@@ -134,58 +142,64 @@ class OpenVinoRunner(OnnxRunner):
     def with_steps(self, names: Sequence[str]) -> OpenVinoRunner:
         """As `judge.protocol.Selective.with_steps`."""
         on = [name.partition("=")[0] for name in names if name.partition("=")[0] in SWITCHES]
-        told = [name.removeprefix(JOINED) for name in names if name.startswith(JOINED)]
-        joined = [int(words.split()[0]) for words in told]
-        wanted = f"precision {self.precision}" in names
-        whole = self._joints is not None and not self._joints[1]
-        return self._with(self.precision if wanted else "f32", on, None if whole else joined)
+        joint_texts = [name.removeprefix(JOINED) for name in names if name.startswith(JOINED)]
+        closed_joints = [int(words.split()[0]) for words in joint_texts]
+        with_precision = f"precision {self.precision}" in names
+        is_one_model = self._joints is not None and not self._joints[1]
+        return self._with(
+            self.precision if with_precision else "f32", on, None if is_one_model else closed_joints
+        )
 
-    def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], number: int) -> Step:
+    def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], index: int) -> Step:
         """As `judge.protocol.Selective.step`: for a node, what the plugin runs in its place."""
-        name = self.optimisations(graph, inputs)[number][0]
+        name = self.optimisations(graph, inputs)[index][0]
         if not name.startswith(JOINED):
-            return Step(name, name, "CPU plugin", number)
-        pair = nodes_at(load(self.model_for(graph)).proto, number)
+            return Step(name, name, "CPU plugin", index)
+        pair = nodes_at(load(self.model_for(graph)).proto, index)
         region = tuple(called(node) for node in pair)
-        made = {v for node in pair for v in node.output} | {*region}
+        names = {v for node in pair for v in node.output} | {*region}
         after = [
             f"{kind} in the place of {', '.join(originals)}"
             for kind, originals in self.runtime_model(graph, inputs)
-            if made & {*originals}
+            if names & {*originals}
         ]
         before = "\n".join(text_of(node) for node in pair)
-        return Step(name, name, "transformations", number, region, before, "\n".join(after))
+        return Step(name, name, "transformations", index, region, before, "\n".join(after))
 
     def _joints_of(self, graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[str]:
         """What brings pieces of the model together; none where it does not run in pieces."""
         if self._joints is None or self._joints[0] is not graph:
-            found = joints(load(self.model_for(graph)).proto)
+            names = joints(load(self.model_for(graph)).proto)
             try:
-                if found:
+                if names:
                     self._with("f32", (), []).run(graph, inputs)
             except (VeraxError, RuntimeError):  # the latter where it is not isolated
-                found = []
-            self._joints = graph, found
+                names = []
+            self._joints = graph, names
         return self._joints[1]
 
     def runtime_model(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, list[str]]]:
         """As `engines.openvino.runtime_model`, of the whole model."""
-        whole = self._with("f32", (), None)
-        whole._request["show"] = True
-        whole._ask(graph, inputs, None, None)
-        return [(kind, names) for kind, names in json.loads(whole._said["runtime model"])]
+        full_model = self._with("f32", (), None)
+        full_model._request["show"] = True
+        full_model._ask(graph, inputs, None, None)
+        return [(kind, names) for kind, names in json.loads(full_model._notes["runtime model"])]
 
     def _with(
-        self, precision: str, on: Collection[str], joined: Collection[int] | None
+        self, precision: str, on: Collection[str], closed_joints: Collection[int] | None
     ) -> OpenVinoRunner:
         off = {name: values[0] for name, values in SWITCHES.items() if name not in on}
-        found = OpenVinoRunner(
-            self.model, precision=precision, switches=off, joined=joined, **self._common
+        runner = OpenVinoRunner(
+            self.model,
+            precision=precision,
+            switches=off,
+            closed_joints=closed_joints,
+            **self._common,
         )
-        found.capabilities, found._joints = self.capabilities, self._joints
-        return found
+        runner.capabilities, runner._joints = self.capabilities, self._joints
+        return runner
 
 
 def _make(request: RunRequest, precision: str = "f32") -> OpenVinoRunner:

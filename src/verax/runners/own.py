@@ -33,16 +33,18 @@ KEPT = 2
 
 @dataclasses.dataclass(frozen=True)
 class _Watching:
-    """A program that shows what is left of some inner values: its output by their names."""
+    """A program whose outputs include those inner values that its passes left.
+
+    output_names: value of the network -> output of the program."""
 
     graph: Graph
     keep: tuple[str, ...]
     bindings: Mapping[str, int]
     executable: Executable
-    shown: Mapping[str, str]
+    output_names: Mapping[str, str]
 
     def fits(self, graph: Graph, keep: Sequence[str], bindings: Mapping[str, int]) -> bool:
-        """Whether it does for another run."""
+        """True if the program can run `graph` on these sizes and shows the values in `keep`."""
         same = self.graph is graph and self.keep == tuple(keep)
         return same and dict(bindings) == self.bindings
 
@@ -53,8 +55,8 @@ class VeraxRunner(Named):
 
     stored_inputs: Mapping[str, np.ndarray] | None = None
 
-    def __init__(self, settings: Settings, made: Executable | None = None) -> None:
-        """made: a program of these settings, if there is one already."""
+    def __init__(self, settings: Settings, executable: Executable | None = None) -> None:
+        """executable: a program that was compiled with these settings, if there is one."""
         self.settings = settings
         self.name = f"verax:O{settings.opt_level}"
         self.capabilities = Capabilities(
@@ -65,9 +67,9 @@ class VeraxRunner(Named):
             poison="the arena of the compiled program",
             script="verax",
         )
-        self._made: list[tuple[Graph, tuple[str, ...], Executable]] = []
-        if made is not None:
-            self._made.append((made.graph, made.graph.outputs, made))
+        self._executables: list[tuple[Graph, tuple[str, ...], Executable]] = []
+        if executable is not None:
+            self._executables.append((executable.graph, executable.graph.outputs, executable))
         self._watching: _Watching | None = None
         self._steps: tuple[Graph, list[tuple[str, VeraxRunner]]] | None = None
         self._rewrites: tuple[Rewrite, ...] = ()
@@ -85,27 +87,33 @@ class VeraxRunner(Named):
     def _watched(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str]
     ) -> dict[str, np.ndarray]:
-        """Asked for inner values a pass would have to leave them alone: the network is rewritten as
-        without, and what is left of them becomes outputs of that. It is compiled once for several
-        runs on the same sizes."""
+        """Outputs and those values in `keep` that the passes left, by their names.
+
+        The passes run on the network without `keep`, because a pass leaves an output alone; what
+        they left of `keep` becomes outputs afterwards. The program is reused for runs on the same
+        sizes."""
         bindings = bind_symbols(graph, inputs)
         if self._watching is not None and self._watching.fits(graph, keep, bindings):
-            found = _stepped(self._watching.executable, inputs)
-            return {v: found[to] for v, to in self._watching.shown.items()}
+            outputs = _stepped(self._watching.executable, inputs)
+            return {v: outputs[to] for v, to in self._watching.output_names.items()}
         fixed = specialise(graph, bindings)
         rewritten, trace = run_passes(fixed, self.settings)
-        made = {v for node in rewritten.nodes for v in node.outputs}
-        left = {v: trace.values[v] for v in keep if trace.values.get(v) in made}
-        shown = {**dict(zip(graph.outputs, rewritten.outputs)), **left}
-        wanted = dataclasses.replace(rewritten, outputs=tuple(dict.fromkeys(shown.values())))
-        shown |= {value: rewritten.state[v] for v, value in graph.state.items()}
+        computed = {v for node in rewritten.nodes for v in node.outputs}
+        left = {v: trace.values[v] for v in keep if trace.values.get(v) in computed}
+        output_names = {**dict(zip(graph.outputs, rewritten.outputs)), **left}
+        watched_graph = dataclasses.replace(
+            rewritten, outputs=tuple(dict.fromkeys(output_names.values()))
+        )
+        output_names |= {value: rewritten.state[v] for v, value in graph.state.items()}
         stop = self.settings.stop_after
-        rest = None if stop is None else max(0, stop - trace.rewrites)
-        exact = dataclasses.replace(decisions_only(self.settings), stop_after=rest, quick=True)
-        made_of = compile_graph(wanted, exact)
-        self._watching = _Watching(graph, tuple(keep), dict(bindings), made_of, shown)
-        found = _stepped(made_of, inputs)
-        return {v: found[to] for v, to in shown.items()}
+        stop_after = None if stop is None else max(0, stop - trace.rewrites)
+        exact = dataclasses.replace(
+            decisions_only(self.settings), stop_after=stop_after, quick=True
+        )
+        made_of = compile_graph(watched_graph, exact)
+        self._watching = _Watching(graph, tuple(keep), dict(bindings), made_of, output_names)
+        outputs = _stepped(made_of, inputs)
+        return {v: outputs[to] for v, to in output_names.items()}
 
     def run_steps(
         self,
@@ -120,15 +128,15 @@ class VeraxRunner(Named):
         executable = self._compiled(graph, keep if self.settings.opt_level <= SAME_BITS else None)
         executable.reset()
         executable.state = state
-        found = []
+        results = []
         for inputs in steps:
             if fill is not None:
                 executable.step(inputs)
-                executable.specialised.program.poison(fill)
+                executable.specialized.program.poison(fill)
             outputs = executable.run(inputs)
             new = {graph.state[v]: array for v, array in executable.state.items()}
-            found.append({**outputs, **new})
-        return found
+            results.append({**outputs, **new})
+        return results
 
     def run_poisoned(
         self,
@@ -140,25 +148,25 @@ class VeraxRunner(Named):
     ) -> dict[str, np.ndarray]:
         executable = self._compiled(graph, keep if self.settings.opt_level <= SAME_BITS else None)
         _stepped(executable, inputs)
-        executable.specialised.program.poison(fill)
+        executable.specialized.program.poison(fill)
         return _stepped(executable, inputs)
 
     def _compiled(self, graph: Graph, keep: Sequence[str] | None) -> Executable:
-        """Compiled for these outputs, or taken from the last few."""
+        """A program whose outputs include `keep`: one of the last few, or compiled now."""
         names = _with_outputs(graph, keep)
-        for known, outputs, executable in self._made:
-            if known is graph and outputs == names:
+        for compiled_graph, outputs, executable in self._executables:
+            if compiled_graph is graph and outputs == names:
                 return executable
-        wanted = dataclasses.replace(graph, outputs=names)
-        executable = compile_graph(wanted, self.settings)
-        self._made = [(graph, names, executable), *self._made[: KEPT - 1]]
+        with_outputs = dataclasses.replace(graph, outputs=names)
+        executable = compile_graph(with_outputs, self.settings)
+        self._executables = [(graph, names, executable), *self._executables[: KEPT - 1]]
         return executable
 
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, VeraxRunner]]:
-        """O0, then one more each time: the rewrites of the passes, then the decisions to fuse nodes
-        and to keep values blocked."""
+        """(name, runner) per step: O0, then each runner does one step more: the rewrites of the
+        passes, then the decisions to fuse nodes and to keep values in blocked layouts."""
         settings = self.settings
         if settings.opt_level == 0:
             return [("O0", self)]
@@ -178,8 +186,8 @@ class VeraxRunner(Named):
 
     def with_passes(self, options: PassOptions) -> VeraxRunner:
         """As `runners.passes.Configurable.with_passes`."""
-        asked = dataclasses.asdict(options)
-        runner = VeraxRunner(dataclasses.replace(self.settings, **asked))
+        pass_options = dataclasses.asdict(options)
+        runner = VeraxRunner(dataclasses.replace(self.settings, **pass_options))
         passes_for(runner.settings)  # what does not exist is said first
         return runner
 
@@ -190,19 +198,19 @@ class VeraxRunner(Named):
         steps = (*ids, *(name for name in names if name not in listed))
         return VeraxRunner(dataclasses.replace(self.settings, steps=steps))
 
-    def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], number: int) -> Step:
+    def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], index: int) -> Step:
         """As `judge.protocol.Selective.step`."""
         steps = self.optimisations(graph, inputs)
-        made = []
-        for _, runner in steps[number - 1 : number + 1]:
+        programs = []
+        for _, runner in steps[index - 1 : index + 1]:
             exe = runner._compiled(graph, None)
             _stepped(exe, inputs)
-            made.append(exe.specialised)
-        return step_between(steps[number][0], number, made[0], made[1], self.settings)
+            programs.append(exe.specialized)
+        return step_between(steps[index][0], index, programs[0], programs[1], self.settings)
 
 
 class ReferenceRunner(Named):
-    """The operators' meaning in float32 NumPy; with `bits`, the bits that O0 and O1 promise."""
+    """The operators' reference in float32 NumPy; with `bits`, the bits that O0 and O1 promise."""
 
     capabilities = Capabilities(
         watches=True, truncates=True, stepwise=True, fast_algorithms=frozenset()

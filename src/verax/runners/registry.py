@@ -14,9 +14,9 @@ from verax.runners.spec import RunnerSpec
 def _specs() -> Iterator[RunnerSpec]:
     """The specs of all modules of this folder."""
     for module in pkgutil.iter_modules(verax.runners.__path__):
-        found = importlib.import_module(f"verax.runners.{module.name}")
-        if hasattr(found, "SPEC"):
-            yield found.SPEC
+        loaded = importlib.import_module(f"verax.runners.{module.name}")
+        if hasattr(loaded, "SPEC"):
+            yield loaded.SPEC
 
 
 SPECS = tuple(sorted(_specs(), key=lambda s: (s.package != "", s.package)))

@@ -26,9 +26,10 @@ Source = str | os.PathLike[str] | bytes | None
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a runner is made for. source: the file of the network under test, if there is one.
-    threads: 0 lets the runtime choose. timeout: seconds of one run. program: the ExportedProgram
-    that the network was imported from, if it was one. writer: makes ONNX of a graph."""
+    """The network and options a runner is made for. source: the file of the network under test, if
+    there is one. threads: 0 lets the runtime choose. timeout: seconds of one run. program: the
+    ExportedProgram that the network was imported from, if it was one. writer: makes ONNX of a
+    graph."""
 
     source: Source
     threads: int

@@ -42,14 +42,14 @@ def _graph_def(
     with v1.Graph().as_default() as graph:
         v1.import_graph_def(definition, name="")
         takers = [o for o in graph.get_operations() if o.type in ("Placeholder", "_Arg")]
-        named, said = feed({o.name: _shape(o.outputs[0].shape) for o in takers}, inputs)
+        named, notes = feed({o.name: _shape(o.outputs[0].shape) for o in takers}, inputs)
         fetches = _existing(graph, [*request["outputs"], *request["keep"]])
         if not any(v in fetches for v in request["outputs"]):
             ends = [o for o in graph.get_operations() if o.outputs and not _read(o)]
             fetches |= {o.name: o.outputs[0] for o in ends}
         with v1.Session(graph=graph) as session:
             feeds = {f"{name}:0": array for name, array in named.items()}
-            return {"said": said}, _arrays(session.run(fetches, feeds))
+            return {"notes": notes}, _arrays(session.run(fetches, feeds))
 
 
 def _read(operation: Any) -> bool:
@@ -58,13 +58,13 @@ def _read(operation: Any) -> bool:
 
 def _existing(graph: Any, names: Iterable[str]) -> dict[str, Any]:
     """Tensors of `graph` by the names asked for, those that exist."""
-    found = {}
+    tensors = {}
     for name in names:
         try:
-            found[name] = graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
+            tensors[name] = graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
         except (KeyError, ValueError):
             continue
-    return found
+    return tensors
 
 
 def _saved_model(
@@ -76,18 +76,18 @@ def _saved_model(
     name = "serving_default"
     function = loaded.signatures[name if name in loaded.signatures else min(loaded.signatures)]
     specs = function.structured_input_signature[1]
-    named, said = feed({k: _shape(s.shape) for k, s in specs.items()}, inputs)
+    named, notes = feed({k: _shape(s.shape) for k, s in specs.items()}, inputs)
     tensors = {k: tensorflow.constant(a) for k, a in named.items()}
-    shown = _arrays(function(**tensors))
-    reply = {"said": said, "declared": list(shown)}
+    values = _arrays(function(**tensors))
+    reply = {"notes": notes, "declared": list(values)}
     inner = _existing(function.graph, request["keep"])
     if inner:
         order = [t.name.partition(":")[0] for t in function.inputs if t.name.split(":")[0] in specs]
         feeds = [t for t in function.inputs if t.name.partition(":")[0] in specs]
         pruned = function.prune(feeds, list(inner.values()))
-        values = pruned(*(tensors[k] for k in order))
-        shown = {**_arrays(dict(zip(inner, values))), **shown}
-    return reply, shown
+        inner_tensors = pruned(*(tensors[k] for k in order))
+        values = {**_arrays(dict(zip(inner, inner_tensors))), **values}
+    return reply, values
 
 
 def _keras(
@@ -96,14 +96,14 @@ def _keras(
     keras = tensorflow.keras
     model = keras.models.load_model(str(path), compile=False)
     takers = {t.name: _shape(t.shape) for t in model.inputs}
-    named, said = feed(takers, inputs)
+    named, notes = feed(takers, inputs)
     outputs = dict(zip(model.output_names, model.outputs))
     for layer in model.layers:
         if layer.name in request["keep"] and not isinstance(layer.output, list | tuple):
             outputs.setdefault(layer.name, layer.output)
-    reply = {"said": said, "declared": list(model.output_names)}
-    asked = keras.Model(model.inputs, list(outputs.values()))
-    results = asked([tensorflow.constant(named[t]) for t in takers], training=False)
+    reply = {"notes": notes, "declared": list(model.output_names)}
+    watched_model = keras.Model(model.inputs, list(outputs.values()))
+    results = watched_model([tensorflow.constant(named[t]) for t in takers], training=False)
     listed = results if isinstance(results, list | tuple) else [results]
     return reply, _arrays(dict(zip(outputs, listed)))
 

@@ -41,9 +41,9 @@ def complex_inputs(program: Any) -> tuple[str, ...]:
     )
 
 
-def in_its_form(program: Any, arrays: Sequence[np.ndarray]) -> Any:
-    """What the module returns, in its own form (a dictionary, a tuple, one tensor), for the arrays
-    of its tensors in order."""
+def as_module_output(program: Any, arrays: Sequence[np.ndarray]) -> Any:
+    """`arrays`, in the order of the program's tensor outputs, as the structure that the module
+    returns: a dictionary, a tuple, one tensor."""
     torch = optional("torch", PURPOSE)
     specs = [s for s in program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT"]
     left = iter(arrays)
@@ -51,8 +51,8 @@ def in_its_form(program: Any, arrays: Sequence[np.ndarray]) -> Any:
 
     def tensor(name: str) -> Any:
         pair = getattr(values.get(name), "is_complex", bool)()
-        made = to_torch(next(left))
-        return torch.view_as_complex(made) if pair else made
+        value = to_torch(next(left))
+        return torch.view_as_complex(value) if pair else value
 
     leaves = [
         tensor(s.arg.name) if type(s.arg).__name__ == "TensorArgument" else s.arg.value

@@ -22,11 +22,11 @@ ASKS = "torch._inductor.compiler_bisector"
 
 @dataclass(frozen=True)
 class Compiling:
-    """How to compile. backend: one of BACKENDS; most: how many of Inductor's applications are
-    allowed, None for all."""
+    """How to compile. backend: one of BACKENDS; max_applications: how many of Inductor's
+    applications are allowed, None for all."""
 
     backend: str = "inductor"
-    most: int | None = None
+    max_applications: int | None = None
 
     def call(self, torch: Any, module: Any) -> Any:
         """What runs `module` compiled; it is compiled when it is first called."""
@@ -35,7 +35,7 @@ class Compiling:
     @contextlib.contextmanager
     def counted(self, applied: list[str] | None = None) -> Iterator[None]:
         """Compiling inside is counted and limited. applied: gets a name for each application."""
-        if self.most is None and applied is None:
+        if self.max_applications is None and applied is None:
             yield
             return
         notes: list[str] = [] if applied is None else applied
@@ -45,8 +45,8 @@ class Compiling:
         ) -> bool:
             if backend != "inductor":
                 return False
-            notes.append(f"{subsystem}: {_said(debug_info)}")
-            return self.most is not None and len(notes) > self.most
+            notes.append(f"{subsystem}: {_description(debug_info)}")
+            return self.max_applications is not None and len(notes) > self.max_applications
 
         patch = importlib.import_module("unittest.mock").patch  # a tenth of a second, for few
         bisector = importlib.import_module(ASKS).CompilerBisector
@@ -60,8 +60,8 @@ class Compiling:
             yield
 
 
-def _said(debug_info: Callable[[], str] | None) -> str:
-    """What Inductor says of an application, on one line."""
+def _description(debug_info: Callable[[], str] | None) -> str:
+    """Inductor's description of one application, on one line of at most 120 characters."""
     with contextlib.suppress(Exception):  # made for developers of PyTorch, and may fail
         if debug_info is not None:
             return " ".join(str(debug_info()).split())[:120]
@@ -69,25 +69,27 @@ def _said(debug_info: Callable[[], str] | None) -> str:
 
 
 def from_request(request: Mapping[str, Any]) -> Compiling | None:
-    """How a child is asked to compile; None: not at all."""
-    asked = request["compiled"]
-    return None if asked is None else Compiling(*asked)
+    """How a request to a child says to compile; None: not at all."""
+    arguments = request["compiled"]
+    return None if arguments is None else Compiling(*arguments)
 
 
-def to_request(how: Compiling | None) -> list[Any] | None:
-    """As `from_request` reads it, in plain JSON."""
-    return None if how is None else [how.backend, how.most]
+def to_request(compiling: Compiling | None) -> list[Any] | None:
+    """`compiling` in plain JSON, as `from_request` reads it."""
+    return None if compiling is None else [compiling.backend, compiling.max_applications]
 
 
 def steps(applied: list[str]) -> list[tuple[str, Compiling | None]]:
     """(name, how to compile) of every step, the plain one first (None: not at all), given what
     Inductor applies."""
-    found: list[tuple[str, Compiling | None]] = [("eager, not compiled", None)]
-    found += [(f"torch.compile, backend {b}", Compiling(b)) for b in BACKENDS[:-1]]
-    found.append(("inductor without what it can leave out", Compiling(most=0)))
+    compilings: list[tuple[str, Compiling | None]] = [("eager, not compiled", None)]
+    compilings += [(f"torch.compile, backend {b}", Compiling(b)) for b in BACKENDS[:-1]]
+    compilings.append(("inductor without what it can leave out", Compiling(max_applications=0)))
     counts: dict[str, int] = {}
     for i, note in enumerate(applied, 1):
-        part, _, words = note.partition(": ")
-        counts[part] = counts.get(part, 0) + 1
-        found.append((f"inductor {part} {counts[part]}: {words}", Compiling(most=i)))
-    return found
+        subsystem, _, words = note.partition(": ")
+        counts[subsystem] = counts.get(subsystem, 0) + 1
+        compilings.append(
+            (f"inductor {subsystem} {counts[subsystem]}: {words}", Compiling(max_applications=i))
+        )
+    return compilings

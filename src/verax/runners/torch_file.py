@@ -46,13 +46,13 @@ def answer(
     program = torch.export.load(request["path"])
     runs, state = taken_apart(inputs)
     fed = [feed(user_shapes(program), arrays) for arrays in runs]
-    reply = {"said": fed[0][1], "declared": output_names(program)}
+    reply = {"notes": fed[0][1], "declared": output_names(program)}
     module = program.module()
-    how = from_request(request)
-    call = None if how is None else how.call(torch, module)
+    compiling = from_request(request)
+    call = None if compiling is None else compiling.call(torch, module)
     answers = []
     applied: list[str] | None = [] if request.get("count") else None
-    counting = contextlib.nullcontext() if how is None else how.counted(applied)
+    counting = contextlib.nullcontext() if compiling is None else compiling.counted(applied)
     with borrowed(module) as memory, counting:
         memory.put(state)
         for named, _ in fed:
@@ -66,7 +66,7 @@ def answer(
             )
             answers.append({**values, **memory.new(request["state"])})
     if applied is not None:
-        reply["said"] = {**fed[0][1], "applied": json.dumps(applied)}
+        reply["notes"] = {**fed[0][1], "applied": json.dumps(applied)}
     return reply, put_together(answers)
 
 
@@ -89,12 +89,12 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
         isolated: bool = True,
         timeout: float = TIMEOUT,
     ) -> None:
-        how = compiling or (Compiling() if compiled else None)
-        compiled = how is not None
+        compiling = compiling or (Compiling() if compiled else None)
+        compiled = compiling is not None
         super().__init__(
             path,
             detail="compiled" if compiled else "eager",
-            request={"compiled": to_request(how)},
+            request={"compiled": to_request(compiling)},
             threads=threads,
             isolated=isolated,
             timeout=timeout,
@@ -124,14 +124,14 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
             self.run(graph, inputs)
         finally:
             del self._request["count"]
-        applied = json.loads(self._said.pop("applied", "[]"))
-        made = [(name, self._with(how)) for name, how in steps(applied)]
-        return [*made[:-1], (made[-1][0], self)]
+        applied = json.loads(self._notes.pop("applied", "[]"))
+        runners = [(name, self._with(compiling)) for name, compiling in steps(applied)]
+        return [*runners[:-1], (runners[-1][0], self)]
 
-    def _with(self, how: Compiling | None) -> TorchFileRunner:
-        found = TorchFileRunner(self._request["path"], compiling=how, **self._arguments)
-        found.capabilities = found.capabilities.of_network(self.capabilities.naming)
-        return found
+    def _with(self, compiling: Compiling | None) -> TorchFileRunner:
+        runner = TorchFileRunner(self._request["path"], compiling=compiling, **self._arguments)
+        runner.capabilities = runner.capabilities.of_network(self.capabilities.naming)
+        return runner
 
-    def _asked(self, graph: Graph) -> dict[str, Any]:
-        return {**super()._asked(graph), "written": written(graph)}
+    def _request_for(self, graph: Graph) -> dict[str, Any]:
+        return {**super()._request_for(graph), "written": written(graph)}

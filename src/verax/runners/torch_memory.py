@@ -16,9 +16,9 @@ from verax.ir.graph import Graph
 from verax.runners.torch_tensors import PURPOSE, from_torch, to_torch
 
 OWN = "self."
-"""Stands before the name of a buffer that a value of the program is called like, too."""
+"""Prefix of a buffer's name where a value of the program has the same name."""
 WRAPPED = "_orig_mod."
-"""What `torch.compile` puts before the names of a module's tensors."""
+"""Prefix that `torch.compile` gives to the names of a module's tensors."""
 
 
 class Memory:
@@ -29,7 +29,7 @@ class Memory:
         self.before = {name: (t, t.detach().clone()) for name, t in _named(module).items()}
 
     def put(self, values: Mapping[str, np.ndarray]) -> None:
-        """Let the buffers that are named in `values` hold these; other names are passed over."""
+        """Copy `values` into the buffers of these names; names that are no buffer are ignored."""
         torch = optional("torch", PURPOSE)
         named = self._present()
         with torch.no_grad():
@@ -42,20 +42,20 @@ class Memory:
                 tensor.copy_(to_torch(np.asarray(array)).reshape(tensor.shape))
 
     def new(self, state: Mapping[str, str]) -> dict[str, np.ndarray]:
-        """What the buffers hold now. state: buffer -> the name to show it under."""
+        """Contents of the buffers now, as arrays. state: buffer name -> key in the result."""
         named = self._present()
-        found = {shown: named.get(_own(name, named)) for name, shown in state.items()}
-        return {shown: from_torch(t) for shown, t in found.items() if t is not None}
+        tensors = {key: named.get(_own(name, named)) for name, key in state.items()}
+        return {key: from_torch(t) for key, t in tensors.items() if t is not None}
 
-    def said(self, graph: Graph) -> dict[str, str]:
-        """For `describe`: buffers that changed, and that the network does not remember."""
+    def notes(self, graph: Graph) -> dict[str, str]:
+        """Notes for `describe`: buffers that changed although the network has no state for them."""
         now = _named(self.module)
-        known = {_own(v, now) for v in graph.state}
+        in_state = {_own(v, now) for v in graph.state}
         lost = [
             name.removeprefix(WRAPPED)
             for name, (_, content) in self.before.items()
             if name in now
-            and name not in known
+            and name not in in_state
             and from_torch(now[name]).tobytes() != from_torch(content).tobytes()
         ]
         return {"changed, and not remembered by the network": ", ".join(lost)} if lost else {}
@@ -81,25 +81,25 @@ def _named(module: Any) -> dict[str, Any]:
 
 
 def _own(name: str, named: Mapping[str, Any]) -> str:
-    """The module's name of a state."""
+    """The module's name of the buffer that the network's state `name` stands for."""
     bare = name.removeprefix(OWN) if name not in named else name
     return next((n for n in (name, bare, WRAPPED + name, WRAPPED + bare) if n in named), name)
 
 
 @contextmanager
 def borrowed(module: Any, *, evaluating: Sequence[Any] = ()) -> Iterator[Memory]:
-    """Inside, the module may change its buffers; at the end it has them back as they were.
+    """Context in which the module may change its buffers; their contents are restored at the end.
 
     evaluating: its parts that are in training mode and are in evaluation mode inside.
     """
     memory = Memory(module)
     try:
-        for part in evaluating:
-            part.training = False
+        for module_ in evaluating:
+            module_.training = False
         yield memory
     finally:
-        for part in evaluating:
-            part.training = True
+        for module_ in evaluating:
+            module_.training = True
         memory.restore()
 
 

@@ -61,18 +61,18 @@ class TorchModuleRunner(InProcess):
         self.module = module
         self.name = name or f"torch:{type(module).__name__}"
         self.calls, self.program = calls, program
-        self._said: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
         self._unfit: dict[str, str] = {}
 
     def describe(self) -> dict[str, str]:
         version = installed_version("torch")
-        said = {"kind": "torch module", "version": version, "mode": "evaluation", **self._said}
+        details = {"kind": "torch module", "version": version, "mode": "evaluation", **self._notes}
         if self._in_training():
-            said["note"] = (
+            details["note"] = (
                 f"{self.name} is in training mode and was judged in evaluation mode, as at "
                 "inference; it was left as it was. Where you run it, call eval() first"
             )
-        return said
+        return details
 
     def _in_training(self) -> list[Any]:
         """The module's parts in training mode; none of what torch.export made, which has no modes
@@ -80,7 +80,7 @@ class TorchModuleRunner(InProcess):
         torch = optional("torch", PURPOSE)
         if isinstance(self.module, torch.fx.GraphModule):
             return []
-        return [part for part in self.module.modules() if part.training]
+        return [submodule for submodule in self.module.modules() if submodule.training]
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
@@ -116,12 +116,12 @@ class TorchModuleRunner(InProcess):
         """Values of one run, from what the module's buffers hold now."""
         torch = optional("torch", PURPOSE)
         args, kwargs, tensors = self._arguments(graph, inputs)
-        shown: dict[str, np.ndarray] = {}
+        values: dict[str, np.ndarray] = {}
         recorders: dict[Any, dict[int, str]] = {}
-        for value, (path, number) in self._watched(graph, keep or ()).items():
+        for value, (path, call_index) in self._watched(graph, keep or ()).items():
             if path in self._paths():
-                recorders.setdefault(self.module.get_submodule(path), {})[number] = value
-        handles = [m.register_forward_hook(_recorder(shown, v)) for m, v in recorders.items()]
+                recorders.setdefault(self.module.get_submodule(path), {})[call_index] = value
+        handles = [m.register_forward_hook(_recorder(values, v)) for m, v in recorders.items()]
         try:
             with torch.no_grad():
                 result = called(lambda: self.module(*args, **kwargs), (), self.name)
@@ -129,10 +129,10 @@ class TorchModuleRunner(InProcess):
             for handle in handles:
                 handle.remove()
         if keep:
-            self._unfit = self._without_unfit(graph, shown)
-        self._said = {**self._unfit, **memory.said(graph)}
+            self._unfit = self._without_unfit(graph, values)
+        self._notes = {**self._unfit, **memory.notes(graph)}
         changed = {**memory.new(graph.state), **new_contents(tensors, written(graph))}
-        return {**shown, **_results(graph, result, self.name), **changed}
+        return {**values, **_results(graph, result, self.name), **changed}
 
     def _arguments(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
@@ -146,16 +146,17 @@ class TorchModuleRunner(InProcess):
             return (), tensors, tensors
         return tuple(tensors.values()), {}, tensors
 
-    def _without_unfit(self, graph: Graph, shown: dict[str, np.ndarray]) -> dict[str, str]:
-        """Take out what only an equal name stands for and has another shape; what to say of it."""
+    def _without_unfit(self, graph: Graph, values: dict[str, np.ndarray]) -> dict[str, str]:
+        """Remove from `values` those that were matched by name alone and have another shape than
+        the network's; return a note for `describe` that lists them."""
         if self.calls is not None:
             return {}
-        unfit = [v for v in shown if module_path(graph.producers[v].name) != v]
-        unfit = [v for v in unfit if not shape_fits(shape_of(graph, v), shown[v].shape)]
+        unfit = [v for v in values if module_path(graph.producers[v].name) != v]
+        unfit = [v for v in unfit if not shape_fits(shape_of(graph, v), values[v].shape)]
         for value in unfit:
-            del shown[value]
-        said = "parts of these names give other shapes than the network's values: "
-        return {"not used": said + ", ".join(unfit)} if unfit else {}
+            del values[value]
+        text = "parts of these names give other shapes than the network's values: "
+        return {"not used": text + ", ".join(unfit)} if unfit else {}
 
     def _paths(self) -> set[str]:
         """Every submodule by each of its paths."""
@@ -166,27 +167,27 @@ class TorchModuleRunner(InProcess):
         if self.calls is not None:
             return {v: self.calls[v] for v in keep if v in self.calls}
         leaves = {p for p, m in self.module.named_modules() if p and not list(m.children())}
-        found: dict[str, Call] = {}
+        by_name: dict[str, Call] = {}
         makers: dict[str, list[str]] = {}
         for value in keep:
             node = graph.producers.get(value)
             if value in leaves:
-                found[value] = (value, 0)
+                by_name[value] = (value, 0)
             elif node is not None and len(node.outputs) == 1:
                 makers.setdefault(module_path(node.name), []).append(value)
         clear = {path: v[0] for path, v in makers.items() if path in leaves and len(v) == 1}
         by_node = {value: (path, 0) for path, value in clear.items()}
         # A submodule shows one value, and the node's scope says more than an equal name does.
-        return {**{v: c for v, c in found.items() if c[0] not in clear}, **by_node}
+        return {**{v: c for v, c in by_name.items() if c[0] not in clear}, **by_node}
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:
     """Names that arguments of `function` can be given by."""
     try:
-        found = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return set()
-    return {p.name for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
 
 def module_path(node: str) -> str:
@@ -200,29 +201,30 @@ def module_path(node: str) -> str:
     return ".".join(path)
 
 
-def _recorder(shown: dict[str, np.ndarray], values: Mapping[int, str]) -> Any:
-    """A hook that keeps what a submodule gives at some of its calls. values: by their numbers."""
+def _recorder(recorded: dict[str, np.ndarray], values: Mapping[int, str]) -> Any:
+    """A forward hook that copies a submodule's output into `recorded`. values: call index -> the
+    value's name, for the calls to record."""
     count = 0
 
     def hook(module: Any, inputs: Any, output: Any) -> None:
         nonlocal count
         tensors = [tensor for _, tensor in named_leaves(output)]
         if count in values and len(tensors) == 1:
-            shown[values[count]] = from_torch(tensors[0])
+            recorded[values[count]] = from_torch(tensors[0])
         count += 1
 
     return hook
 
 
 def _results(graph: Graph, result: Any, name: str) -> dict[str, np.ndarray]:
-    """What the module returned as arrays: under its keys where the network has them, otherwise in
-    the order of the network's outputs."""
+    """The module's result as arrays by name: its own keys where they are outputs of the network,
+    otherwise the network's outputs in order."""
     leaves = list(named_leaves(result))
     keys = [key for key, _ in leaves]
     arrays = [from_torch(tensor) for _, tensor in leaves]
     keyed = [key for key in keys if key]
-    known = all(key in graph.outputs for key in keyed)
-    if len(arrays) == len(graph.returned) and (not known or len(keyed) < len(keys)):
+    all_named = all(key in graph.outputs for key in keyed)
+    if len(arrays) == len(graph.returned) and (not all_named or len(keyed) < len(keys)):
         keys = list(graph.returned)
     elif not all(keys):
         return named_results(graph, arrays, name)
@@ -246,8 +248,8 @@ class ExportedProgramRunner(InProcess):
         threads: int = 0,
         naming: Naming = Naming.hint,
     ) -> None:
-        self.how = compiling or (Compiling() if compiled else None)
-        compiled = self.how is not None
+        self.compiling = compiling or (Compiling() if compiled else None)
+        compiled = self.compiling is not None
         self.program, self.compiled, self.threads = program, compiled, threads
         self.name = name.replace("torch", "torch-compiled", 1) if compiled else name
         # Eager PyTorch runs an exported program node by node.
@@ -255,33 +257,36 @@ class ExportedProgramRunner(InProcess):
             self.capabilities, watches=not compiled, stepwise=not compiled, slow_steps=True
         )
         self.capabilities = own.of_network(naming)
-        self._said: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
         self._applied: list[str] | None = None
 
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, ExportedProgramRunner]]:
         """As `TorchFileRunner.optimisations`."""
-        if self.how is None:
+        if self.compiling is None:
             return [("eager", self)]
         self._applied = []
         try:
             self.run(graph, inputs)
-            found = steps(self._applied)
+            compilings = steps(self._applied)
         finally:
             self._applied = None
         program, threads = self.program, self.threads
         naming = self.capabilities.naming
-        made = [
-            (name, ExportedProgramRunner(program, compiling=how, threads=threads, naming=naming))
-            for name, how in found
+        runners = [
+            (
+                name,
+                ExportedProgramRunner(program, compiling=compiling, threads=threads, naming=naming),
+            )
+            for name, compiling in compilings
         ]
-        return [*made[:-1], (made[-1][0], self)]
+        return [*runners[:-1], (runners[-1][0], self)]
 
     def describe(self) -> dict[str, str]:
         version = installed_version("torch")
         mode = {"mode": "compiled"} if self.compiled else {}
-        return {"kind": "torch ExportedProgram", "version": version, **mode, **self._said}
+        return {"kind": "torch ExportedProgram", "version": version, **mode, **self._notes}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
@@ -300,17 +305,21 @@ class ExportedProgramRunner(InProcess):
     ) -> list[dict[str, np.ndarray]]:
         """As `judge.protocol.Remembering.run_steps`; the program keeps its own state."""
         torch = optional("torch", PURPOSE)
-        wanted = user_shapes(self.program)
-        fed = [feed(wanted, inputs) for inputs in steps]
-        self._said = fed[0][1]
+        shapes = user_shapes(self.program)
+        fed = [feed(shapes, inputs) for inputs in steps]
+        self._notes = fed[0][1]
         declared = output_names(self.program)
         before = torch.get_num_threads()
         if self.threads:
             torch.set_num_threads(self.threads)
         module = self.program.module()
-        call = None if self.how is None else self.how.call(torch, module)
-        counting = contextlib.nullcontext() if self.how is None else self.how.counted(self._applied)
-        found = []
+        call = None if self.compiling is None else self.compiling.call(torch, module)
+        counting = (
+            contextlib.nullcontext()
+            if self.compiling is None
+            else self.compiling.counted(self._applied)
+        )
+        results = []
         try:
             with (
                 counting,
@@ -321,9 +330,9 @@ class ExportedProgramRunner(InProcess):
                 for named, _ in fed:
                     options = {"module": module, "call": call, "written": written(graph)}
                     run = partial(run_exported, self.program, named, keep or (), **options)
-                    values, said = collect(graph, called(run, (), self.name), declared)
-                    self._said |= {**said, **memory.said(graph)}
-                    found.append({**values, **memory.new(graph.state)})
+                    values, notes = collect(graph, called(run, (), self.name), declared)
+                    self._notes |= {**notes, **memory.notes(graph)}
+                    results.append({**values, **memory.new(graph.state)})
         finally:
             torch.set_num_threads(before)
-        return found
+        return results

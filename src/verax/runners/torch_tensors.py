@@ -31,17 +31,17 @@ def user_shapes(program: Any) -> dict[str, Shape]:
     """Shapes of an ExportedProgram's inputs by name, in order; without what was fixed when it was
     exported."""
     values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
-    return {n: _shape(values[n]) for n, given in _user_inputs(program) if given}
+    return {n: _shape(values[n]) for n, is_given in _user_inputs(program) if is_given}
 
 
 def _user_inputs(program: Any) -> list[tuple[Any, bool]]:
     """The program's flat inputs: the name of one that is given, or the value of one that is not."""
-    found = []
+    inputs = []
     for spec in program.graph_signature.input_specs:
         if spec.kind.name == "USER_INPUT":
             fixed = type(spec.arg).__name__ == "ConstantArgument"
-            found.append((spec.arg.value, False) if fixed else (str(spec.arg.name), True))
-    return found
+            inputs.append((spec.arg.value, False) if fixed else (str(spec.arg.name), True))
+    return inputs
 
 
 def _shape(value: Any) -> Shape:
@@ -54,17 +54,17 @@ def _shape(value: Any) -> Shape:
 def flat_inputs(program: Any, inputs: Mapping[str, np.ndarray]) -> list[Any]:
     """What the program takes, flat: arrays under the program's own names as tensors, and what was
     fixed when it was exported."""
-    pairs = {
+    complex_inputs = {
         n.name
         for n in program.graph.nodes
         if n.op == "placeholder" and getattr(n.meta.get("val"), "is_complex", bool)()
     }
     torch = optional("torch", PURPOSE)
-    found = []
-    for name, given in _user_inputs(program):
-        value = to_torch(inputs[name]) if given else name
-        found.append(torch.view_as_complex(value) if name in pairs else value)
-    return found
+    flat = []
+    for name, is_given in _user_inputs(program):
+        value = to_torch(inputs[name]) if is_given else name
+        flat.append(torch.view_as_complex(value) if name in complex_inputs else value)
+    return flat
 
 
 def arguments(program: Any, flat: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -129,30 +129,30 @@ def run_exported(
     after the run is shown, and as what.
     """
     torch = optional("torch", PURPOSE)
-    wanted, shown = set(keep), {}
+    names, values = set(keep), {}
 
     class Recorder(torch.fx.Interpreter):  # type: ignore[misc, name-defined]
         def run_node(self, node: Any) -> Any:
             result = super().run_node(node)
-            if node.name in wanted and isinstance(result, torch.Tensor):
-                shown[node.name] = from_torch(result)  # a copy: a later node may write in place
+            if node.name in names and isinstance(result, torch.Tensor):
+                values[node.name] = from_torch(result)  # a copy: a later node may write in place
             return result
 
     module = program.module() if module is None else module
     flat = flat_inputs(program, inputs)
     with torch.no_grad():
-        if wanted and call is None:
+        if names and call is None:
             results = Recorder(module).run(*flat)
         else:
             args, kwargs = arguments(program, flat)
             results = (module if call is None else call)(*args, **kwargs)
-    shown |= new_contents(tensors_of(program, flat), written or {})
-    return {**shown, **tensors_by_name(output_names(program), results)}
+    values |= new_contents(tensors_of(program, flat), written or {})
+    return {**values, **tensors_by_name(output_names(program), results)}
 
 
 def tensors_of(program: Any, flat: Sequence[Any]) -> dict[str, Any]:
     """The tensors among a program's flat inputs, by name."""
-    return {n: t for (n, given), t in zip(_user_inputs(program), flat) if given}
+    return {n: t for (n, is_given), t in zip(_user_inputs(program), flat) if is_given}
 
 
 def new_contents(tensors: Mapping[str, Any], written: Mapping[str, str]) -> dict[str, np.ndarray]:

@@ -28,13 +28,13 @@ def answer(
     engine.runtime()  # what is missing is said first
     source = load(request["model"])
     shapes = input_shapes(source.proto)
-    named, said = feed(shapes, inputs)
+    named, notes = feed(shapes, inputs)
     declared = [v.name for v in source.proto.graph.output]
     add_outputs(source.proto, request["keep"])
     arguments = {name: named[name] for name in shapes}
     results = engine.call(source.proto, arguments, request["opt_level"])()
     names = [v.name for v in source.proto.graph.output]
-    reply = {"said": said, "declared": declared}
+    reply = {"notes": notes, "declared": declared}
     return reply, dict(zip(map(plain_name, names), results))
 
 

@@ -58,14 +58,15 @@ def main(folder: Path) -> int:
 
 
 def serve(task: str, descriptor: int) -> int:
-    """Do what is asked for through the descriptor, until it is closed; in a fork, one thing."""
+    """Handle requests from the socket `descriptor` until it is closed, each in a fork; return the
+    exit status."""
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     renew, fit = _prepared(task)
     guard.prctl(guard.SET_CHILD_SUBREAPER, 1)
     while True:
-        said, descriptors, _, _ = socket.recv_fds(channel, _ASKED, 1)
-        if not said:
+        message, descriptors, _, _ = socket.recv_fds(channel, _ASKED, 1)
+        if not message:
             return 0
         if not fit:
             channel.send(UNFIT)
@@ -75,12 +76,12 @@ def serve(task: str, descriptor: int) -> int:
         server, run = os.getpid(), _forked()
         if run == 0:
             channel.close()
-            asked = json.loads(said)
+            request = json.loads(message)
             _settle(server, printed)
-            os.chdir(asked["at"])
+            os.chdir(request["at"])
             renew()
-            poison(asked["fill"])
-            return main(Path(asked["folder"]))
+            poison(request["fill"])
+            return main(Path(request["folder"]))
         os.close(printed)
         status = os.waitpid(run, 0)[1]
         with contextlib.suppress(OSError):
@@ -94,7 +95,7 @@ def _module(task: str) -> ModuleType:
 
 
 def _prepared(task: str) -> tuple[Callable[[], None], bool]:
-    """What every fork does first, and whether forking is safe: no thread was started.
+    """(function that every fork calls first, True if forking is safe: no thread was started).
 
     A module's `prepare` imports what is slow to import and starts no thread; what it returns is
     called by every fork, for forks shall not draw the same random numbers.
@@ -129,7 +130,7 @@ def _forked() -> int:
 
 
 def _settle(server: int, printed: int) -> None:
-    """In a fork: a session of its own, which ends with the server, and prints into a pipe."""
+    """Give the fork a session of its own that ends with the server, and print into `printed`."""
     os.setsid()
     guard.prctl(guard.SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != server:

@@ -12,34 +12,34 @@ from verax.base.errors import InputError
 from verax.runtime.image import Signature
 from verax.runtime.python_steps import numpy_dtype
 
-Wanted = tuple[str, tuple[int, ...], np.dtype]
+ArraySpec = tuple[str, tuple[int, ...], np.dtype]
 """Name, shape and dtype of an input or output."""
 
 
-def types_of(signatures: Iterable[Signature]) -> list[Wanted]:
+def types_of(signatures: Iterable[Signature]) -> list[ArraySpec]:
     """Names, shapes and NumPy dtypes of a program's inputs or outputs."""
     return [(s.name, s.shape, numpy_dtype(s.dtype)) for s in signatures]
 
 
-def contiguous_if_taken(
-    values: Mapping[str, Any], wanted: Sequence[Wanted]
+def contiguous_if_exact(
+    values: Mapping[str, Any], specs: Sequence[ArraySpec]
 ) -> list[np.ndarray] | None:
     """Contiguous arrays in the order of `wanted`; None unless `values` are arrays of exactly these
     names, shapes and dtypes."""
-    if len(values) != len(wanted):
+    if len(values) != len(specs):
         return None
-    taken = []
-    for name, shape, dtype in wanted:
+    arrays = []
+    for name, shape, dtype in specs:
         array = values.get(name)
         if type(array) is not np.ndarray or array.shape != shape:
             return None
         if array.dtype is not dtype and array.dtype != dtype:
             return None
-        taken.append(array if array.flags.c_contiguous else np.ascontiguousarray(array))
-    return taken
+        arrays.append(array if array.flags.c_contiguous else np.ascontiguousarray(array))
+    return arrays
 
 
-def add_outputs(arrays: list[np.ndarray], types: Iterable[Wanted]) -> None:
+def add_outputs(arrays: list[np.ndarray], types: Iterable[ArraySpec]) -> None:
     """Append an array, not filled, for each output. Raises `InputError` without memory."""
     try:
         for _, shape, dtype in types:
@@ -50,17 +50,17 @@ def add_outputs(arrays: list[np.ndarray], types: Iterable[Wanted]) -> None:
         ) from error
 
 
-def check_inputs(wanted: Sequence[Wanted], inputs: Mapping[str, Any]) -> list[np.ndarray]:
+def check_inputs(specs: Sequence[ArraySpec], inputs: Mapping[str, Any]) -> list[np.ndarray]:
     """Arrays in the order of `wanted`. Raises `InputError` naming an input that is missing, unknown
     or unfit."""
-    names = {name: None for name, _, _ in wanted}
+    names = {name: None for name, _, _ in specs}
     for name in inputs:
         if name not in names:
             raise InputError(
                 f"the model has no input {name!r}", next_step=f"its inputs are {', '.join(names)}"
             )
     arrays = []
-    for name, shape, dtype in wanted:
+    for name, shape, dtype in specs:
         if name not in inputs:
             raise InputError(f"the input {name!r} is missing", next_step=f"give {dtype}{shape}")
         array = as_array(inputs[name], f"input {name!r}")

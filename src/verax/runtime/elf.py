@@ -63,8 +63,8 @@ class ObjectError(ValueError):
 
 def one_of(values: np.ndarray, choices: Sequence[int]) -> np.ndarray:
     """For each value whether it is among a few; `np.isin` would import masked arrays."""
-    found: np.ndarray = (values[..., None] == np.array(choices, values.dtype)).any(-1)
-    return found
+    mask: np.ndarray = (values[..., None] == np.array(choices, values.dtype)).any(-1)
+    return mask
 
 
 def check_object(data: bytes, is_known: Callable[[str], bool]) -> None:
@@ -143,20 +143,20 @@ class _Object:
     def section(self, index: int, kind: int) -> np.void:
         if not 0 < index < len(self.sections) or self.sections[index]["type"] != kind:
             raise ObjectError(f"section {index} is not what is said of it")
-        found: np.void = self.sections[index]
-        return found
+        header: np.void = self.sections[index]
+        return header
 
     def strings(self, index: int) -> bytes:
         section = self.section(index, STRINGS)
         start, size = int(section["offset"]), int(section["size"])
-        found = self.data[start : start + size]
-        if not found or found[0] or found[-1]:
+        content = self.data[start : start + size]
+        if not content or content[0] or content[-1]:
             raise ObjectError("a table of names has no ends")
-        return found
+        return content
 
     @staticmethod
-    def names_lie_in(places: np.ndarray, strings: bytes) -> None:
-        if len(places) and int(places.max()) >= len(strings):
+    def names_lie_in(offsets: np.ndarray, strings: bytes) -> None:
+        if len(offsets) and int(offsets.max()) >= len(strings):
             raise ObjectError("a name lies outside of its table")
 
     def table(self, section: np.void, kind: np.dtype) -> np.ndarray:
@@ -167,51 +167,51 @@ class _Object:
 
     def symbols(self, index: int, is_known: Callable[[str], bool]) -> np.ndarray:
         section = self.sections[index]
-        found, strings = self.table(section, SYMBOL), self.strings(int(section["link"]))
-        self.names_lie_in(found["name"], strings)
-        if not len(found) or int(section["info"]) > len(found):
+        records, strings = self.table(section, SYMBOL), self.strings(int(section["link"]))
+        self.names_lie_in(records["name"], strings)
+        if not len(records) or int(section["info"]) > len(records):
             raise ObjectError("its table of symbols has no such local ones")
-        kinds, bindings = found["info"] & 15, found["info"] >> 4
-        known = one_of(kinds, SYMBOL_TYPES) & one_of(bindings, SYMBOL_BINDINGS)
-        if not (known & (found["other"] <= 3)).all():
+        kinds, bindings = records["info"] & 15, records["info"] >> 4
+        has_known_kind = one_of(kinds, SYMBOL_TYPES) & one_of(bindings, SYMBOL_BINDINGS)
+        if not (has_known_kind & (records["other"] <= 3)).all():
             raise ObjectError("it has a symbol of an unknown kind")
-        special = found["section"] >= FIRST_SPECIAL
-        if (special & (found["section"] != ABSOLUTE)).any():
+        special = records["section"] >= FIRST_SPECIAL
+        if (special & (records["section"] != ABSOLUTE)).any():
             raise ObjectError("a symbol is in no section")
-        here = found[(found["section"] > 0) & ~special]
+        here = records[(records["section"] > 0) & ~special]
         if len(here) and int(here["section"].max()) >= len(self.sections):
             raise ObjectError("a symbol's section does not exist")
         room = self.sections["size"][here["section"]]
         if ((here["value"] > room) | (here["size"] > room - here["value"])).any():
             raise ObjectError("a symbol lies outside of its section")
-        self.marks = self.marks_among(found, strings)
-        named = found[1:][one_of(kinds[1:], (0, 1, 2)) & ~self.marks[1:]]
-        if ((kinds == FILE) != (found["section"] == ABSOLUTE)).any() or len(named) > len(
+        self.marks = self.marks_among(records, strings)
+        named = records[1:][one_of(kinds[1:], (0, 1, 2)) & ~self.marks[1:]]
+        if ((kinds == FILE) != (records["section"] == ABSOLUTE)).any() or len(named) > len(
             set(named["name"].tolist())
         ):
             raise ObjectError("its symbols are not told apart")
         for symbol in named:
-            place = int(symbol["name"])
-            name = strings[place : strings.index(b"\0", place)].decode("latin-1")
+            offset = int(symbol["name"])
+            name = strings[offset : strings.index(b"\0", offset)].decode("latin-1")
             if not name:
                 raise ObjectError(f"{name[:80]!a} is no name of a symbol")
             if symbol["section"] == 0 and (symbol["info"] not in FOREIGN or not is_known(name)):
                 raise ObjectError(f"it needs {name[:80]!a}, which is not there")
-        absent = found["section"][1:] == 0
+        absent = records["section"][1:] == 0
         if absent.sum() > (named["section"] == 0).sum() or (
-            found["value"][1:][absent].any() or found["size"][1:][absent].any()
+            records["value"][1:][absent].any() or records["size"][1:][absent].any()
         ):
             raise ObjectError("a symbol is in no section")
-        return found
+        return records
 
     def marks_among(self, symbols: np.ndarray, strings: bytes) -> np.ndarray:
         """For each symbol whether it is a mark: local, of no type, called `$x`, `$d` or `$d.1`."""
-        found = (symbols["info"] == 0) & (symbols["section"] > 0) & self.has_marks
-        for i in np.flatnonzero(found):
-            place = int(symbols["name"][i])
-            name = strings[place : strings.index(b"\0", place)]
-            found[i] = name.partition(b".")[0] in MARKS
-        return found
+        is_mark = (symbols["info"] == 0) & (symbols["section"] > 0) & self.has_marks
+        for i in np.flatnonzero(is_mark):
+            offset = int(symbols["name"][i])
+            name = strings[offset : strings.index(b"\0", offset)]
+            is_mark[i] = name.partition(b".")[0] in MARKS
+        return is_mark
 
     def relocations(self, section: np.void, table: int, symbols: np.ndarray) -> None:
         target = int(section["info"])
@@ -219,34 +219,34 @@ class _Object:
             raise ObjectError("relocations are for a section that does not exist")
         if self.sections[target]["type"] == EMPTY:
             raise ObjectError("relocations are for a section without content")
-        found = self.table(section, RELOCATION)
-        if not len(found):
+        records = self.table(section, RELOCATION)
+        if not len(records):
             return
-        if int(found["symbol"].max()) >= len(symbols):
+        if int(records["symbol"].max()) >= len(symbols):
             raise ObjectError("a relocation's symbol does not exist")
-        if self.marks[found["symbol"]].any():
+        if self.marks[records["symbol"]].any():
             raise ObjectError("a relocation is for a mark")
-        self.reaches(found, symbols[found["symbol"]])
-        for kind in sorted(set(found["type"].tolist())):
+        self.reaches(records, symbols[records["symbol"]])
+        for kind in sorted(set(records["type"].tolist())):
             if int(kind) not in self.patched:
                 raise ObjectError(f"it has relocations of type {kind}")
             size, width = int(self.sections[target]["size"]), self.patched[int(kind)]
-            places = found["offset"][found["type"] == kind]
-            if size < width or int(places.max()) > size - width:
+            offsets = records["offset"][records["type"] == kind]
+            if size < width or int(offsets.max()) > size - width:
                 raise ObjectError("a relocation lies outside of its section")
             if self.adds_what_is_there:
-                begin = places.astype(np.int64) + int(self.sections[target]["offset"])
-                held = np.frombuffer(self.data, np.uint8)[begin[:, None] + np.arange(width)]
-                if held.any():
+                begin = offsets.astype(np.int64) + int(self.sections[target]["offset"])
+                stored = np.frombuffer(self.data, np.uint8)[begin[:, None] + np.arange(width)]
+                if stored.any():
                     raise ObjectError("there is something where a relocation goes")
 
-    def reaches(self, found: np.ndarray, symbols: np.ndarray) -> None:
+    def reaches(self, records: np.ndarray, symbols: np.ndarray) -> None:
         """Relocations of 32 bits must not point further than 2 GiB."""
         foreign, special = symbols["section"] == 0, symbols["section"] >= FIRST_SPECIAL
-        if special.any() or not one_of(found["type"][foreign], self.far).all():
+        if special.any() or not one_of(records["type"][foreign], self.far).all():
             raise ObjectError("a relocation is for a symbol that cannot be reached")
         room = self.sections["size"][np.where(special, 0, symbols["section"])].astype(np.int64)
         first = -symbols["value"].astype(np.int64) - SLACK
         last = np.where(foreign, 0, room - symbols["value"].astype(np.int64)) + SLACK
-        if ((found["addend"] < first) | (found["addend"] > last)).any():
+        if ((records["addend"] < first) | (records["addend"] > last)).any():
             raise ObjectError("a relocation points beside its symbol's section")

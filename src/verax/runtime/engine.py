@@ -39,10 +39,10 @@ class LoadedObject:
 
     def address(self, name: str) -> int:
         """Address of the function or global called `name`; CompileError if there is none."""
-        found = self._linked.address(name)
-        if not found:
+        address = self._linked.address(name)
+        if not address:
             raise CompileError(f"the object code has no symbol {name!r}")
-        return found
+        return address
 
     def close(self) -> None:
         """Unmap the code. Nothing may run in it any more."""

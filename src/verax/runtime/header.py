@@ -74,11 +74,13 @@ class Header:
         return dataclasses.replace(image, state=_states(image, self.fields["state"], initial))
 
 
-def _states(image: Image, pairs: Sequence[tuple[str, str]], data: memoryview) -> tuple[State, ...]:
+def _states(
+    image: Image, state_names: Sequence[tuple[str, str]], data: memoryview
+) -> tuple[State, ...]:
     """The state with its initial values."""
     inputs, outputs = {s.name: s for s in image.inputs}, {s.name: s for s in image.outputs}
-    found, end = [], 0
-    for name, new in pairs:
+    states, end = [], 0
+    for name, new in state_names:
         if name not in inputs or new not in outputs:
             raise HeaderError(f"the state {name[:80]!a} is no input with an output of its own")
         old, later = inputs[name], outputs[new]
@@ -89,39 +91,41 @@ def _states(image: Image, pairs: Sequence[tuple[str, str]], data: memoryview) ->
         if end > len(data):
             raise HeaderError("the section 'state' is too short")
         array = np.frombuffer(data[begin:end], numpy_dtype(old.dtype)).reshape(old.shape)
-        found.append(State(name, new, array.copy()))
+        states.append(State(name, new, array.copy()))
     if end != len(data):
         raise HeaderError("the section 'state' is too long")
-    return tuple(found)
+    return tuple(states)
 
 
-def read_header(said: bytes, sections: Sequence[str]) -> Header:
+def read_header(data: bytes, sections: Sequence[str]) -> Header:
     """The header of a file with these sections. Raises `HeaderError`."""
     try:
-        content = json.loads(said.decode(), object_pairs_hook=_once, parse_constant=_no_number)
+        content = json.loads(
+            data.decode(), object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant
+        )
     except RecursionError:
         raise HeaderError("its header is nested without end") from None
     except ValueError as error:
         raise HeaderError(f"its header is unreadable ({error})") from error
     names = {"sections", "image", "notes", "entry"}
-    whole = members(content, "header", names, frozenset({"entry"}))
-    table = members(whole["sections"], "sections", set(sections))
+    fields = members(content, "header", names, frozenset({"entry"}))
+    table = members(fields["sections"], "sections", set(sections))
     return Header(
         {name: _section(table[name], f"sections.{name}") for name in sections},
-        notes=_notes(whole["notes"]),
-        fields=_image(whole["image"]),
-        entry=text(whole.get("entry", ""), "entry", 64),
+        notes=_notes(fields["notes"]),
+        fields=_image(fields["image"]),
+        entry=text(fields.get("entry", ""), "entry", 64),
     )
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _without_duplicates(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(entries)
+    if len(content) != len(entries):
         raise HeaderError("an entry is given twice")
-    return found
+    return content
 
 
-def _no_number(text: str) -> None:
+def _refuse_constant(text: str) -> None:
     raise HeaderError(f"{text} is no number of JSON")
 
 
@@ -129,122 +133,126 @@ def _no_number(text: str) -> None:
 
 
 def members(
-    value: object, place: str, names: set[str], optional: frozenset[str] = frozenset()
+    value: object, location: str, names: set[str], optional: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
     """An object with exactly these members."""
     if not isinstance(value, dict):
-        raise HeaderError(f"{place} is no object")
+        raise HeaderError(f"{location} is no object")
     for name in sorted(names - optional - value.keys()):
-        raise HeaderError(f"{place} lacks {name!r}")
+        raise HeaderError(f"{location} lacks {name!r}")
     for name in sorted(value.keys() - names):
-        raise HeaderError(f"{place} has {name[:80]!a}, which is not known")
+        raise HeaderError(f"{location} has {name[:80]!a}, which is not known")
     return value
 
 
-def integer(value: object, place: str, least: int = 0, most: int = MAX_BYTES) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise HeaderError(f"{place} is no whole number from {least} to {most}")
+def integer(value: object, location: str, minimum: int = 0, maximum: int = MAX_BYTES) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise HeaderError(f"{location} is no whole number from {minimum} to {maximum}")
     return value
 
 
-def text(value: object, place: str, limit: int = MAX_NAME) -> str:
+def text(value: object, location: str, limit: int = MAX_NAME) -> str:
     if not isinstance(value, str) or len(value) > limit:
-        raise HeaderError(f"{place} is no text of at most {limit} characters")
+        raise HeaderError(f"{location} is no text of at most {limit} characters")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise HeaderError(f"{place} is no valid text") from None
+        raise HeaderError(f"{location} is no valid text") from None
     return value
 
 
-def flag(value: object, place: str) -> bool:
+def flag(value: object, location: str) -> bool:
     if not isinstance(value, bool):
-        raise HeaderError(f"{place} is neither true nor false")
+        raise HeaderError(f"{location} is neither true nor false")
     return value
 
 
-def items(value: object, place: str, read: Callable[[Any, str], T]) -> tuple[T, ...]:
+def items(value: object, location: str, read: Callable[[Any, str], T]) -> tuple[T, ...]:
     """What `read` makes of every item of a list."""
     if not isinstance(value, list):
-        raise HeaderError(f"{place} is no list")
-    return tuple(read(item, f"{place}[{i}]") for i, item in enumerate(value))
+        raise HeaderError(f"{location} is no list")
+    return tuple(read(item, f"{location}[{i}]") for i, item in enumerate(value))
 
 
-def one_of(value: object, place: str, known: Sequence[str]) -> str:
-    if not isinstance(value, str) or value not in known:
-        raise HeaderError(f"{place} is none of {', '.join(known)}")
+def one_of(value: object, location: str, choices: Sequence[str]) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise HeaderError(f"{location} is none of {', '.join(choices)}")
     return value
 
 
-def shape(value: object, place: str, itemsize: int) -> tuple[int, ...]:
-    found = items(value, place, integer)
-    if len(found) > MAX_RANK:
-        raise HeaderError(f"{place} has {len(found)} dimensions")
-    if prod(max(d, 1) for d in found) * itemsize > MAX_BYTES:
-        raise HeaderError(f"{place} is absurdly large")
-    return found
+def shape(value: object, location: str, itemsize: int) -> tuple[int, ...]:
+    dims = items(value, location, integer)
+    if len(dims) > MAX_RANK:
+        raise HeaderError(f"{location} has {len(dims)} dimensions")
+    if prod(max(d, 1) for d in dims) * itemsize > MAX_BYTES:
+        raise HeaderError(f"{location} is absurdly large")
+    return dims
 
 
 # Parts of the header
 
 
-def _section(value: object, place: str) -> Section:
-    found = members(value, place, {"offset", "size", "sha256"})
-    digest = text(found["sha256"], f"{place}.sha256", 64)
+def _section(value: object, location: str) -> Section:
+    fields = members(value, location, {"offset", "size", "sha256"})
+    digest = text(fields["sha256"], f"{location}.sha256", 64)
     if not DIGEST.fullmatch(digest):
-        raise HeaderError(f"{place}.sha256 is no digest")
-    offset = integer(found["offset"], f"{place}.offset")
-    return Section(offset, integer(found["size"], f"{place}.size"), digest)
+        raise HeaderError(f"{location}.sha256 is no digest")
+    offset = integer(fields["offset"], f"{location}.offset")
+    return Section(offset, integer(fields["size"], f"{location}.size"), digest)
 
 
-def _signature(value: object, place: str) -> Signature:
-    found = members(value, place, {"name", "dtype", "shape"})
-    dtype = one_of(found["dtype"], f"{place}.dtype", tuple(ELEMENT_TYPES))
-    dims = shape(found["shape"], f"{place}.shape", ELEMENT_TYPES[dtype])
-    return Signature(text(found["name"], f"{place}.name"), dtype, dims)
+def _signature(value: object, location: str) -> Signature:
+    fields = members(value, location, {"name", "dtype", "shape"})
+    dtype = one_of(fields["dtype"], f"{location}.dtype", tuple(ELEMENT_TYPES))
+    dims = shape(fields["shape"], f"{location}.shape", ELEMENT_TYPES[dtype])
+    return Signature(text(fields["name"], f"{location}.name"), dtype, dims)
 
 
-def _tensor(value: object, place: str) -> Tensor:
-    found = members(value, place, {"name", "region", "offset", "dtype", "shape"})
-    dtype = one_of(found["dtype"], f"{place}.dtype", tuple(ELEMENT_TYPES))
+def _tensor(value: object, location: str) -> Tensor:
+    fields = members(value, location, {"name", "region", "offset", "dtype", "shape"})
+    dtype = one_of(fields["dtype"], f"{location}.dtype", tuple(ELEMENT_TYPES))
     return Tensor(
-        text(found["name"], f"{place}.name"),
-        one_of(found["region"], f"{place}.region", REGIONS),
-        integer(found["offset"], f"{place}.offset"),
+        text(fields["name"], f"{location}.name"),
+        one_of(fields["region"], f"{location}.region", REGIONS),
+        integer(fields["offset"], f"{location}.offset"),
         dtype,
-        shape(found["shape"], f"{place}.shape", ELEMENT_TYPES[dtype]),
+        shape(fields["shape"], f"{location}.shape", ELEMENT_TYPES[dtype]),
     )
 
 
-def _perhaps_tensor(value: object, place: str) -> Tensor | None:
-    return None if value is None else _tensor(value, place)
+def _tensor_or_none(value: object, location: str) -> Tensor | None:
+    return None if value is None else _tensor(value, location)
 
 
-def _segment(value: object, place: str) -> Segment:
-    function = text(members(value, place, {"kind", "function"})["function"], f"{place}.function")
+def _segment(value: object, location: str) -> Segment:
+    function = text(
+        members(value, location, {"kind", "function"})["function"], f"{location}.function"
+    )
     if not SEGMENT.fullmatch(function):
-        raise HeaderError(f"{place}.function is no name of a segment")
+        raise HeaderError(f"{location}.function is no name of a segment")
     return Segment(function)
 
 
-def _python_step(value: object, place: str) -> PythonStep:
-    found = members(value, place, {"kind", "node", "inputs", "outputs"})
+def _python_step(value: object, location: str) -> PythonStep:
+    fields = members(value, location, {"kind", "node", "inputs", "outputs"})
     return PythonStep(
-        integer(found["node"], f"{place}.node", most=1 << 31),
-        items(found["inputs"], f"{place}.inputs", _perhaps_tensor),
-        items(found["outputs"], f"{place}.outputs", _tensor),
+        integer(fields["node"], f"{location}.node", maximum=1 << 31),
+        items(fields["inputs"], f"{location}.inputs", _tensor_or_none),
+        items(fields["outputs"], f"{location}.outputs", _tensor),
     )
 
 
-def _counted_step(value: object, place: str) -> CountedStep:
-    found = members(value, place, {"kind", "rows", "count", "output", "axis"})
-    rows, count, output = (_tensor(found[v], f"{place}.{v}") for v in ("rows", "count", "output"))
-    return CountedStep(rows, count, output, integer(found["axis"], f"{place}.axis"))
+def _counted_step(value: object, location: str) -> CountedStep:
+    fields = members(value, location, {"kind", "rows", "count", "output", "axis"})
+    rows, count, output = (
+        _tensor(fields[v], f"{location}.{v}") for v in ("rows", "count", "output")
+    )
+    return CountedStep(rows, count, output, integer(fields["axis"], f"{location}.axis"))
 
 
-def _state(value: object, place: str) -> tuple[str, str]:
-    found = members(value, place, {"input", "output"})
-    return text(found["input"], f"{place}.input"), text(found["output"], f"{place}.output")
+def _state(value: object, location: str) -> tuple[str, str]:
+    fields = members(value, location, {"input", "output"})
+    return text(fields["input"], f"{location}.input"), text(fields["output"], f"{location}.output")
 
 
 STEPS: Mapping[str, Callable[[object, str], Scheduled]] = {
@@ -254,26 +262,26 @@ STEPS: Mapping[str, Callable[[object, str], Scheduled]] = {
 }
 
 
-def _step(value: object, place: str) -> Scheduled:
+def _step(value: object, location: str) -> Scheduled:
     kind = value.get("kind") if isinstance(value, dict) else None
-    return STEPS[one_of(kind, f"{place}.kind", tuple(STEPS))](value, place)
+    return STEPS[one_of(kind, f"{location}.kind", tuple(STEPS))](value, location)
 
 
 def _image(value: object) -> dict[str, Any]:
     """The fields of `Image` that the header holds."""
     names = {f.name for f in dataclasses.fields(Image)} - {"object_code", "weights"}
-    found = members(value, "image", names)
+    fields = members(value, "image", names)
     return {
-        "target": text(found["target"], "image.target", 64),
-        "arena_bytes": integer(found["arena_bytes"], "image.arena_bytes"),
-        "inputs": items(found["inputs"], "image.inputs", _signature),
-        "outputs": items(found["outputs"], "image.outputs", _signature),
-        "schedule": items(found["schedule"], "image.schedule", _step),
-        "python_outputs": items(found["python_outputs"], "image.python_outputs", text),
-        "checks": items(found["checks"], "image.checks", text),
-        "pool": flag(found["pool"], "image.pool"),
-        "kept_bytes": integer(found["kept_bytes"], "image.kept_bytes"),
-        "state": items(found["state"], "image.state", _state),
+        "target": text(fields["target"], "image.target", 64),
+        "arena_bytes": integer(fields["arena_bytes"], "image.arena_bytes"),
+        "inputs": items(fields["inputs"], "image.inputs", _signature),
+        "outputs": items(fields["outputs"], "image.outputs", _signature),
+        "schedule": items(fields["schedule"], "image.schedule", _step),
+        "python_outputs": items(fields["python_outputs"], "image.python_outputs", text),
+        "checks": items(fields["checks"], "image.checks", text),
+        "pool": flag(fields["pool"], "image.pool"),
+        "kept_bytes": integer(fields["kept_bytes"], "image.kept_bytes"),
+        "state": items(fields["state"], "image.state", _state),
     }
 
 
@@ -286,25 +294,25 @@ _NOTES = {
 _NODE = {"op", "name", "inputs", "outputs", "input_types", "output_types"}
 
 
-def _perhaps_text(value: object, place: str) -> str | None:
-    return None if value is None else text(value, place)
+def _text_or_none(value: object, location: str) -> str | None:
+    return None if value is None else text(value, location)
 
 
-def _node(value: object, place: str) -> dict[str, Any]:
-    found = members(value, place, _NODE)
+def _node(value: object, location: str) -> dict[str, Any]:
+    fields = members(value, location, _NODE)
     return {
-        "op": text(found["op"], f"{place}.op", MAX_OPERATOR),
-        "name": text(found["name"], f"{place}.name"),
-        "inputs": items(found["inputs"], f"{place}.inputs", _perhaps_text),
-        "outputs": items(found["outputs"], f"{place}.outputs", text),
-        "input_types": items(found["input_types"], f"{place}.input_types", _perhaps_text),
-        "output_types": items(found["output_types"], f"{place}.output_types", text),
+        "op": text(fields["op"], f"{location}.op", MAX_OPERATOR),
+        "name": text(fields["name"], f"{location}.name"),
+        "inputs": items(fields["inputs"], f"{location}.inputs", _text_or_none),
+        "outputs": items(fields["outputs"], f"{location}.outputs", text),
+        "input_types": items(fields["input_types"], f"{location}.input_types", _text_or_none),
+        "output_types": items(fields["output_types"], f"{location}.output_types", text),
     }
 
 
 def _notes(value: object) -> dict[str, Any]:
     """All notes are optional: a program needs none of them, its Python steps need their nodes."""
-    found = members(value, "notes", _NOTES, frozenset(_NOTES))
+    notes = members(value, "notes", _NOTES, frozenset(_NOTES))
     read: dict[str, Callable[[Any, str], Any]] = {
         "verax": text,
         "graph": lambda v, p: text(v, p, MAX_TEXT),
@@ -312,21 +320,21 @@ def _notes(value: object) -> dict[str, Any]:
         "on_reference": lambda v, p: items(v, p, text),
         "tuning": text,
         "refused": lambda v, p: items(v, p, text),
-        "opt_level": lambda v, p: integer(v, p, most=9),
+        "opt_level": lambda v, p: integer(v, p, maximum=9),
         "nodes": _nodes,
         "recipe": lambda v, p: text(v, p, MAX_TEXT),
         "certificate": lambda v, p: text(v, p, MAX_TEXT),
         "options": text,
     }
-    return {name: read[name](value, f"notes.{name}") for name, value in found.items()}
+    return {name: read[name](value, f"notes.{name}") for name, value in notes.items()}
 
 
-def _nodes(value: object, place: str) -> dict[int, dict[str, Any]]:
+def _nodes(value: object, location: str) -> dict[int, dict[str, Any]]:
     if not isinstance(value, dict):
-        raise HeaderError(f"{place} is no object")
-    found = {}
+        raise HeaderError(f"{location} is no object")
+    nodes = {}
     for key, node in value.items():
         if not re.fullmatch(r"0|[1-9]\d{0,9}", key, re.ASCII):
-            raise HeaderError(f"{place} has a node that is no number: {key[:80]!a}")
-        found[int(key)] = _node(node, f"{place}.{key}")
-    return found
+            raise HeaderError(f"{location} has a node that is no number: {key[:80]!a}")
+        nodes[int(key)] = _node(node, f"{location}.{key}")
+    return nodes

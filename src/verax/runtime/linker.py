@@ -51,7 +51,7 @@ class _Plan:
     the word with its address; code_end, constants_end, size: whole pages.
     """
 
-    places: np.ndarray
+    section_offsets: np.ndarray
     jumps: dict[int, int]
     slots: dict[int, int]
     code_end: int
@@ -87,7 +87,9 @@ class LinkedObject:
             del view
         here = self._symbols["section"]
         self._addresses = {
-            self._name(int(i)): base + int(plan.places[here[i]]) + int(self._symbols["value"][i])
+            self._name(int(i)): base
+            + int(plan.section_offsets[here[i]])
+            + int(self._symbols["value"][i])
             for i in np.flatnonzero((here > 0) & (self._symbols["info"] >> 4 == 1))
         }
 
@@ -109,19 +111,19 @@ class LinkedObject:
         return self._data[start : start + int(section["size"])]
 
     def _name(self, symbol: int) -> str:
-        place = int(self._symbols["name"][symbol])
-        return self._names[place : self._names.index(b"\0", place)].decode("latin-1")
+        offset = int(self._symbols["name"][symbol])
+        return self._names[offset : self._names.index(b"\0", offset)].decode("latin-1")
 
     def _relocations(self) -> list[tuple[int, np.ndarray]]:
         """(section, its relocations) for every section that is mapped."""
-        found = [s for s in self._sections if s["type"] == RELOCATIONS and s["size"]]
+        tables = [s for s in self._sections if s["type"] == RELOCATIONS and s["size"]]
         mapped = self._sections["flags"] & IN_MEMORY
         return [
-            (int(s["info"]), self._table(s, RELOCATION)) for s in found if mapped[int(s["info"])]
+            (int(s["info"]), self._table(s, RELOCATION)) for s in tables if mapped[int(s["info"])]
         ]
 
     def _planned(self) -> _Plan:
-        places = np.full(len(self._sections), -1, np.int64)
+        offsets = np.full(len(self._sections), -1, np.int64)
         foreign: set[int] = set()
         in_table: set[int] = set()
         for _, records in self._relocations():
@@ -133,44 +135,49 @@ class LinkedObject:
         end, ends = 0, []
         jumps: dict[int, int] = {}
         slots: dict[int, int] = {}
-        for wanted in (RUNNABLE, 0, WRITABLE):
+        for access in (RUNNABLE, 0, WRITABLE):
             kind = np.where(kinds & WRITABLE, WRITABLE, kinds & RUNNABLE)
-            mapped = (self._sections["flags"] & IN_MEMORY > 0) & (kind == wanted)
+            mapped = (self._sections["flags"] & IN_MEMORY > 0) & (kind == access)
             for i in np.flatnonzero(mapped):
                 end = -(-end // max(1, int(self._sections["align"][i])))
                 end *= max(1, int(self._sections["align"][i]))
-                places[i] = end
+                offsets[i] = end
                 end += int(self._sections["size"][i])
             extra, size, symbols = {
                 RUNNABLE: (jumps, JUMP_BYTES, foreign), 0: (slots, 8, in_table)
-            }.get(wanted, ({}, 0, set()))  # fmt: skip
+            }.get(access, ({}, 0, set()))  # fmt: skip
             end = -(-end // JUMP_BYTES) * JUMP_BYTES
             for symbol in sorted(symbols):
                 extra[symbol] = end
                 end += size
             end = -(-end // PAGE) * PAGE
             ends.append(end)
-        return _Plan(places, jumps, slots, ends[0], ends[1], max(end, PAGE))
+        return _Plan(offsets, jumps, slots, ends[0], ends[1], max(end, PAGE))
 
     def _fill(
         self, view: np.ndarray, plan: _Plan, base: int, address_of: Callable[[str], int]
     ) -> None:
-        for section, place in zip(self._sections, plan.places):
-            if place >= 0 and section["type"] != EMPTY:
+        for section, offset in zip(self._sections, plan.section_offsets):
+            if offset >= 0 and section["type"] != EMPTY:
                 content = np.frombuffer(self._content(section), np.uint8)
-                view[place : place + len(content)] = content
+                view[offset : offset + len(content)] = content
         values = self._symbols["value"].astype(np.int64)
-        values += base + plan.places[np.minimum(self._symbols["section"], len(plan.places) - 1)]
+        values += (
+            base
+            + plan.section_offsets[
+                np.minimum(self._symbols["section"], len(plan.section_offsets) - 1)
+            ]
+        )
         for symbol in {*plan.jumps, *plan.slots}:
             if self._symbols["section"][symbol] == 0:
                 values[symbol] = address_of(self._name(symbol))
-        for symbol, place in plan.slots.items():
-            view[place : place + 8] = _bytes_of(values[symbol], 8)
-        for symbol, place in plan.jumps.items():
+        for symbol, offset in plan.slots.items():
+            view[offset : offset + 8] = _bytes_of(values[symbol], 8)
+        for symbol, offset in plan.jumps.items():
             jump = np.frombuffer(JUMPS[self._machine], np.uint8)
-            view[place : place + len(jump)] = jump
-            view[place + len(jump) : place + len(jump) + 8] = _bytes_of(values[symbol], 8)
-        for number, records in self._relocations():
+            view[offset : offset + len(jump)] = jump
+            view[offset + len(jump) : offset + len(jump) + 8] = _bytes_of(values[symbol], 8)
+        for section_index, records in self._relocations():
             symbols = records["symbol"].astype(np.int64)
             through = one_of(records["type"], THROUGH_TABLE[self._machine])
             targets = values[symbols]
@@ -180,13 +187,13 @@ class LinkedObject:
                 if records["type"][i] not in WHOLE[self._machine]:
                     targets[i] = base + plan.jumps[int(symbols[i])]
             targets += records["addend"]
-            places = records["offset"].astype(np.int64) + plan.places[number]
+            offsets = records["offset"].astype(np.int64) + plan.section_offsets[section_index]
             for kind in sorted(set(records["type"].tolist())):
-                chosen = records["type"] == kind
+                is_kind = records["type"] == kind
                 patch = PATCHES[self._machine].get(kind)
                 if patch is None:
                     raise ObjectError(f"it has relocations of type {kind}")
-                patch(view, places[chosen], targets[chosen], base)
+                patch(view, offsets[is_kind], targets[is_kind], base)
 
 
 def _protect(base: int, plan: _Plan) -> None:
@@ -197,11 +204,11 @@ def _protect(base: int, plan: _Plan) -> None:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    parts = (
+    ranges = (
         (0, plan.code_end, mmap.PROT_READ | mmap.PROT_EXEC),
         (plan.code_end, plan.constants_end, mmap.PROT_READ),
     )
-    for start, end, rights in parts:
+    for start, end, rights in ranges:
         if end > start and libc.mprotect(base + start, end - start, rights):
             code = ctypes.get_errno()
             raise OSError(code, "the system does not let memory be made runnable")
@@ -214,10 +221,10 @@ def _bytes_of(value: int, count: int) -> np.ndarray:
 Patch = Callable[[np.ndarray, np.ndarray, np.ndarray, int], None]
 
 
-def _words(view: np.ndarray, places: np.ndarray, values: np.ndarray, size: int) -> None:
-    """Write the low `size` bytes of each value at its place."""
+def _words(view: np.ndarray, offsets: np.ndarray, values: np.ndarray, size: int) -> None:
+    """Write the low `size` bytes of each of `values` into `view` at its offset."""
     stored = np.ascontiguousarray(values, "<i8").view(np.uint8).reshape(-1, 8)[:, :size]
-    view[places[:, None] + np.arange(size)] = stored
+    view[offsets[:, None] + np.arange(size)] = stored
 
 
 def _in_range(values: np.ndarray, bits: int) -> None:
@@ -225,45 +232,46 @@ def _in_range(values: np.ndarray, bits: int) -> None:
         raise ObjectError(f"something lies further away than {bits} bits say")
 
 
-def _absolute(view: np.ndarray, places: np.ndarray, targets: np.ndarray, base: int) -> None:
-    _words(view, places, targets, 8)
+def _absolute(view: np.ndarray, offsets: np.ndarray, targets: np.ndarray, base: int) -> None:
+    _words(view, offsets, targets, 8)
 
 
 def _relative(size: int) -> Patch:
-    def patch(view: np.ndarray, places: np.ndarray, targets: np.ndarray, base: int) -> None:
-        distance = targets - (places + base)
+    def patch(view: np.ndarray, offsets: np.ndarray, targets: np.ndarray, base: int) -> None:
+        distance = targets - (offsets + base)
         _in_range(distance, 8 * size)
-        _words(view, places, distance, size)
+        _words(view, offsets, distance, size)
 
     return patch
 
 
-def _or_into(view: np.ndarray, places: np.ndarray, fields: np.ndarray) -> None:
+def _or_into(view: np.ndarray, offsets: np.ndarray, fields: np.ndarray) -> None:
     """Fill a field of instructions of 4 bytes; LLVM leaves zeros in it."""
-    at = places[:, None] + np.arange(4)
-    held = np.ascontiguousarray(view[at]).view("<u4").ravel()
-    view[at] = (held | fields.astype("<u4")).astype("<u4").view(np.uint8).reshape(-1, 4)
+    at = offsets[:, None] + np.arange(4)
+    instructions = np.ascontiguousarray(view[at]).view("<u4").ravel()
+    view[at] = (instructions | fields.astype("<u4")).astype("<u4").view(np.uint8).reshape(-1, 4)
 
 
-def _branch(view: np.ndarray, places: np.ndarray, targets: np.ndarray, base: int) -> None:
-    distance = targets - (places + base)
+def _branch(view: np.ndarray, offsets: np.ndarray, targets: np.ndarray, base: int) -> None:
+    distance = targets - (offsets + base)
     _in_range(distance, 28)
-    _or_into(view, places, distance >> 2 & 0x3FFFFFF)
+    _or_into(view, offsets, distance >> 2 & 0x3FFFFFF)
 
 
-def _page(view: np.ndarray, places: np.ndarray, targets: np.ndarray, base: int) -> None:
-    pages = (targets >> 12) - (places + base >> 12)
+def _page(view: np.ndarray, offsets: np.ndarray, targets: np.ndarray, base: int) -> None:
+    pages = (targets >> 12) - (offsets + base >> 12)
     _in_range(pages, 21)
-    _or_into(view, places, (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5)
+    _or_into(view, offsets, (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5)
 
 
 def _within_page(shift: int) -> Patch:
-    """The place within its page of what an instruction adds, loads or stores, 2**shift bytes."""
+    """Patches an instruction that adds, loads or stores 2**shift bytes with the target's offset
+    within its page."""
 
-    def patch(view: np.ndarray, places: np.ndarray, targets: np.ndarray, base: int) -> None:
+    def patch(view: np.ndarray, offsets: np.ndarray, targets: np.ndarray, base: int) -> None:
         if (targets & (1 << shift) - 1).any():
             raise ObjectError("something is loaded from where it is not aligned")
-        _or_into(view, places, (targets & 0xFFF) >> shift << 10)
+        _or_into(view, offsets, (targets & 0xFFF) >> shift << 10)
 
     return patch
 

@@ -21,7 +21,7 @@ from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
 from verax.base.printing import OneLine, first_few
 from verax.base.processor import require_runs_here
-from verax.runtime.arguments import add_outputs, contiguous_if_taken, types_of
+from verax.runtime.arguments import add_outputs, contiguous_if_exact, types_of
 from verax.runtime.engine import LoadedObject, load_object
 from verax.runtime.image import (
     CTX_ARENA,
@@ -45,7 +45,7 @@ from verax.runtime.threads import ThreadPool
 Clock = Callable[[], int]
 """Nanoseconds since some time."""
 _ALIGNMENT = 64
-MOST_ARENAS = 8
+MAX_CONTEXTS = 8
 """Runs of one program at the same time."""
 _programs: weakref.WeakSet[Program] = weakref.WeakSet()
 _leaving = False
@@ -91,90 +91,92 @@ class Program(OneLine):
         self._weights = _aligned(image.weights)
         self._library = load_object(image.object_code) if image.object_code else None
         self._pools: list[ThreadPool] = []
-        self._first = self._new_place(threads)
-        self._places = [self._first]
-        self._new_turns()
+        self._first = self._new_context(threads)
+        self._contexts = [self._first]
+        self._reset_free()
         self._finalizer = weakref.finalize(self, _close_all, self._pools)
         self._finalizer.atexit = False
         renew_in_child(self)
         _programs.add(self)
         if _leaving:
-            self._keep_for_ever()
+            self._never_free()
 
     def _brief(self) -> str:
         inputs = first_few(s.name for s in self.image.inputs) or "no input"
         outputs = first_few(s.name for s in self.image.outputs) or "no output"
         return f"{len(self.image.schedule)} entries; {inputs} -> {outputs}"
 
-    def _new_place(self, threads: int) -> Place:
+    def _new_context(self, threads: int) -> ExecutionContext:
         call, library = self._python_call, self._library
-        return Place(self.image, self._weights, library, self._pools, call, threads)
+        return ExecutionContext(self.image, self._weights, library, self._pools, call, threads)
 
-    def _new_turns(self) -> None:
+    def _reset_free(self) -> None:
         self._lock = threading.Lock()
-        self._given_back, self._waiting = threading.Condition(self._lock), 0
-        self._free = list(reversed(self._places))
+        self._released, self._waiting = threading.Condition(self._lock), 0
+        self._free = list(reversed(self._contexts))
 
-    def take(self) -> Place:
-        """An arena that nobody else uses meanwhile: the first if it is free."""
+    def acquire(self) -> ExecutionContext:
+        """A context for the caller alone, until `release`: the first if it is free."""
         try:
             return self._free.pop()
         except IndexError:
-            return self._another()
+            return self._acquire_new()
 
-    def _another(self) -> Place:
-        """An arena when none is free."""
+    def _acquire_new(self) -> ExecutionContext:
+        """A context when none is free: a new one, or the next that is released."""
         with self._lock:
-            self._find_lost()
+            self._reclaim_lost()
             with contextlib.suppress(IndexError):
                 return self._free.pop()
-            if len(self._places) < MOST_ARENAS:
-                self._places.append(self._new_place(1))
-                return self._places[-1]
+            if len(self._contexts) < MAX_CONTEXTS:
+                self._contexts.append(self._new_context(1))
+                return self._contexts[-1]
             return self._wait()
 
-    def _find_lost(self) -> None:
-        """Lay down arenas whose takers were interrupted (Ctrl-C) before they knew what they had.
+    def _reclaim_lost(self) -> None:
+        """Free contexts whose users were interrupted (Ctrl-C) before `acquire` returned.
 
-        Whoever uses an arena refers to it; one that only this program knows is nobody's. Where
-        threads count references without the interpreter's lock, it stays lost.
+        Who uses a context holds a reference to it; one that only this program refers to is
+        unused. Without the interpreter's lock references are not counted, and it stays lost.
         """
         if getattr(sys, "_is_gil_enabled", lambda: True)():
-            (known,) = _references([object()])
-            for i, count in enumerate(_references(self._places)):
-                if count == known + (i == 0):  # the first has a name, too
-                    self._lay_down(self._places[i])
+            (unused_count,) = _references([object()])
+            for i, count in enumerate(_references(self._contexts)):
+                if count == unused_count + (i == 0):  # the first has a name, too
+                    self._add_free(self._contexts[i])
 
-    def _wait(self) -> Place:
-        """An arena as soon as one is free; the lock is held.
+    def _wait(self) -> ExecutionContext:
+        """The next context that is released; the caller holds the lock.
 
-        Arenas are taken and given back without it. Whoever gives one back looks for those who wait
-        after it lies there, and they count themselves before they look for it: one sees the other.
+        `acquire` and `release` do not take the lock. `release` looks for waiting threads after it
+        has freed the context, and these count themselves before they look for one: no release is
+        missed.
         """
         self._waiting += 1
         try:
             while True:
                 with contextlib.suppress(IndexError):
                     return self._free.pop()
-                self._given_back.wait()
+                self._released.wait()
         finally:
             self._waiting -= 1
 
-    def give_back(self, place: Place) -> None:
-        self._lay_down(place)
+    def release(self, context: ExecutionContext) -> None:
+        self._add_free(context)
         if self._waiting:
-            self._tell_waiting()
+            self._notify_waiting()
 
-    def _tell_waiting(self) -> None:
+    def _notify_waiting(self) -> None:
         with self._lock:
-            self._given_back.notify_all()
+            self._released.notify_all()
 
-    def _lay_down(self, place: Place) -> None:
-        """Among the free ones: the first is taken before others."""
-        if place is self._first:
-            self._free.append(place)
+    def _add_free(self, context: ExecutionContext) -> None:
+        """Add to the free contexts, the first (which has the workers) so that it is acquired
+        next."""
+        if context is self._first:
+            self._free.append(context)
         else:
-            self._free.insert(0, place)
+            self._free.insert(0, context)
 
     @property
     def is_native(self) -> bool:
@@ -187,28 +189,28 @@ class Program(OneLine):
         Raises `InputError` when an index computed by the network lies outside its tensor, or there
         is no memory for another arena.
         """
-        place = self.take()
+        context = self.acquire()
         try:
-            return place.run(arrays)
+            return context.run(arrays)
         finally:
-            self.give_back(place)
+            self.release(context)
 
-    def run_if_taken(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
-        """As `run`, by name; None unless the values are arrays of exactly the types that it takes
-        and no others, and whoever asked finds out what is to be done."""
+    def run_if_exact(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
+        """As `run`, by name; None unless `values` are arrays of exactly the input names, shapes and
+        dtypes, which the caller then has to check."""
         try:
-            place = self._free.pop()
+            context = self._free.pop()
         except IndexError:
-            place = self._another()
+            context = self._acquire_new()
         try:
-            return place.run_if_taken(values)
+            return context.run_if_exact(values)
         finally:
-            if place is self._first:
-                self._free.append(place)
+            if context is self._first:
+                self._free.append(context)
             else:
-                self._free.insert(0, place)
+                self._free.insert(0, context)
             if self._waiting:
-                self._tell_waiting()
+                self._notify_waiting()
 
     def poison(self, fill: int) -> None:
         """Fill every byte of the arenas that holds nothing between runs with `fill` (0 to 255).
@@ -216,55 +218,55 @@ class Program(OneLine):
         A right program gives the same bits afterwards: it reads nothing that it did not write.
         """
         with self._lock:
-            for place in self._free:
-                place.arena[self.image.kept_bytes :] = fill
+            for context in self._free:
+                context.arena[self.image.kept_bytes :] = fill
 
     def time_steps(
         self,
         arrays: Sequence[np.ndarray],
         runs: int,
         clock: Clock = time.perf_counter_ns,
-        parts: int = 1,
+        chunk_count: int = 1,
     ) -> list[list[int]]:
         """Nanoseconds of every schedule entry, per run; for images of separate kernel calls.
 
-        parts: of a batch, for each of which all entries are run, one after the other.
+        chunk_count: the batch is run in so many equal slices, every entry for each.
         """
-        place = self.take()
+        context = self.acquire()
         try:
-            return place.time_steps(arrays, runs, clock, parts)
+            return context.time_steps(arrays, runs, clock, chunk_count)
         finally:
-            self.give_back(place)
+            self.release(context)
 
     def close(self) -> None:
         """Stop the worker threads; later runs do everything in the caller's."""
         with self._lock:
-            held: list[Place] = []
-            while len(held) < len(self._places):
-                held.append(self._wait())
+            acquired: list[ExecutionContext] = []
+            while len(acquired) < len(self._contexts):
+                acquired.append(self._wait())
             _close_all(self._pools)
-            for place in held:
-                place.start_workers(1)
-                self._lay_down(place)
-            self._given_back.notify_all()
+            for context in acquired:
+                context.start_workers(1)
+                self._add_free(context)
+            self._released.notify_all()
 
     def renew_in_child(self) -> None:
         """See `base.forks`. A run that was under way in another thread never ends here; what it
         computed is overwritten by the next one."""
         lost = bool(self._pools)
         self._pools.clear()  # the memory of the lost pools is the parent's to free, and is leaked
-        for place in self._places:
-            place.renew(lost)
-        self._new_turns()
+        for context in self._contexts:
+            context.renew(lost)
+        self._reset_free()
 
-    def _keep_for_ever(self) -> None:
-        """Never free what native code may be using: arenas, arrays of callers, workers."""
+    def _never_free(self) -> None:
+        """Keep arenas, callers' arrays and workers alive for ever: native code may use them."""
         self._finalizer.detach()
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
 
-class Place:
-    """An arena, the table of addresses that the code is given, and who works on it."""
+class ExecutionContext:
+    """One run's memory: an arena, the table of pointers that the code takes, and worker threads."""
 
     def __init__(
         self,
@@ -275,25 +277,25 @@ class Place:
         python_call: PythonCall | None,
         threads: int,
     ) -> None:
-        """pools: where its workers are entered, for whoever stops them."""
+        """pools: the thread pool of this context is appended to it."""
         self.image, self._library, self._pools = image, library, pools
         self._weights, self._python_call = weights, python_call
-        self._wanted, self._made = types_of(image.inputs), types_of(image.outputs)
+        self._input_specs, self._output_specs = types_of(image.inputs), types_of(image.outputs)
         self.arena = aligned_zeros(image.arena_bytes)
         self._pool_is_lost = False
         self._in_flight: Sequence[np.ndarray] = ()
         self._count = len(image.inputs)
         count = len(image.inputs) + len(image.outputs)
-        self.context = (ctypes.c_void_p * (CTX_ARRAYS + count))()
-        self.context[CTX_ARENA] = self.arena.ctypes.data
-        self.context[CTX_WEIGHTS] = weights.ctypes.data
-        self._write_addresses = address_writer(self.context, range(CTX_ARRAYS, CTX_ARRAYS + count))
+        self.pointers = (ctypes.c_void_p * (CTX_ARRAYS + count))()
+        self.pointers[CTX_ARENA] = self.arena.ctypes.data
+        self.pointers[CTX_WEIGHTS] = weights.ctypes.data
+        self._write_addresses = address_writer(self.pointers, range(CTX_ARRAYS, CTX_ARRAYS + count))
         self._checks = image.checks
         self._status = self.arena[: 4 * len(image.checks)].data
         self._passed = bytes(len(self._status))
         self._schedule = [self._bind(step) for step in image.schedule]
         self.is_native = all(isinstance(step, Segment) for step in image.schedule)
-        self._argument = ctypes.byref(self.context)
+        self._argument = ctypes.byref(self.pointers)
         self.start_workers(threads)
 
     def start_workers(self, threads: int) -> None:
@@ -303,7 +305,7 @@ class Place:
         if self.image.pool and self._library:
             pool = ThreadPool(self._library, threads)
             self._pools.append(pool)
-            self.context[CTX_POOL] = pool.handle
+            self.pointers[CTX_POOL] = pool.handle
 
     def renew(self, pool_is_lost: bool) -> None:
         """In a forked child: nothing runs here; workers are started when they are needed."""
@@ -315,19 +317,19 @@ class Place:
         """As `Program.run`, here."""
         return self._run([a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays])
 
-    def run_if_taken(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
-        """As `Program.run_if_taken`, here."""
-        callers = contiguous_if_taken(values, self._wanted)
+    def run_if_exact(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
+        """As `Program.run_if_exact`, here."""
+        callers = contiguous_if_exact(values, self._input_specs)
         return None if callers is None else self._run(callers)
 
     def _run(self, callers: list[np.ndarray]) -> list[np.ndarray]:
         """Outputs for inputs that are contiguous, to which they are added."""
-        self._hand_over(callers)
+        self._set_pointers(callers)
         if self.is_native:
             self.run_prepared(self._argument, callers)
             return callers[self._count :]
         outputs = self._run_steps(callers)
-        self._end()
+        self._finish()
         return outputs
 
     def run_prepared(self, argument: Any, arrays: Sequence[np.ndarray]) -> None:
@@ -339,9 +341,9 @@ class Place:
         self._in_flight = arrays
         for step in self._schedule:
             step(argument)
-        self._end()
+        self._finish()
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         self._in_flight = ()
         if self._checks and self._status != self._passed:
             self._raise_failed()
@@ -350,8 +352,8 @@ class Place:
         """The error of the first check that the last run did not pass."""
         failed = self._checks[int(np.frombuffer(self._status, np.int32).argmax())]
         self._status[:] = self._passed
-        cause, _, place = failed.rpartition("\n")
-        raise InputError(cause or "an index lies outside of the tensor it indexes", place=place)
+        cause, _, location = failed.rpartition("\n")
+        raise InputError(cause or "an index lies outside of the tensor it indexes", place=location)
 
     def _run_steps(self, callers: list[np.ndarray]) -> list[np.ndarray]:
         """Outputs of a network that has steps in Python."""
@@ -364,29 +366,29 @@ class Place:
         return outputs
 
     def time_steps(
-        self, arrays: Sequence[np.ndarray], runs: int, clock: Clock, parts: int
+        self, arrays: Sequence[np.ndarray], runs: int, clock: Clock, chunk_count: int
     ) -> list[list[int]]:
         """As `Program.time_steps`, here."""
         times: list[list[int]] = []
         callers = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
-        self._hand_over(callers)
+        self._set_pointers(callers)
         for _ in range(runs):
             values: dict[str, np.ndarray] = {}
-            taken = [0] * len(self._schedule)
-            for part in range(parts):
+            elapsed = [0] * len(self._schedule)
+            for chunk in range(chunk_count):
                 for i, array in enumerate(callers, CTX_ARRAYS):
-                    self.context[i] = array.ctypes.data + part * (array.nbytes // parts)
+                    self.pointers[i] = array.ctypes.data + chunk * (array.nbytes // chunk_count)
                 for i, step in enumerate(self._schedule):
                     start = clock()
                     self._execute(step, values, callers)
-                    taken[i] += clock() - start
-            times.append(taken)
+                    elapsed[i] += clock() - start
+            times.append(elapsed)
         self._in_flight = ()
         return times
 
-    def _hand_over(self, callers: list[np.ndarray]) -> None:
+    def _set_pointers(self, callers: list[np.ndarray]) -> None:
         """Add new outputs to the caller's inputs; the addresses of all go into the context."""
-        add_outputs(callers, self._made)
+        add_outputs(callers, self._output_specs)
         self._write_addresses(callers)
         self.start_lost_workers()
         self._in_flight = callers
@@ -416,9 +418,9 @@ class Place:
         return BoundPython(step, self._python_call, self.arena, self._weights)
 
 
-def _references(found: Sequence[object]) -> list[int]:
-    """How often each is referred to, by that sequence and by this function among others."""
-    return [sys.getrefcount(one) for one in found]
+def _references(objects: Sequence[object]) -> list[int]:
+    """Reference counts of `objects`, those of the sequence and of this function included."""
+    return [sys.getrefcount(one) for one in objects]
 
 
 def _close_all(pools: list[ThreadPool]) -> None:
@@ -427,13 +429,13 @@ def _close_all(pools: list[ThreadPool]) -> None:
 
 
 @atexit.register
-def _leave() -> None:
-    """The interpreter ends, and daemon threads may be in native code: it drops their frames, and
-    with them arrays, while they go on. So programs stay as they are until the process is gone."""
+def _keep_programs() -> None:
+    """Keep all programs alive at exit: daemon threads may still be in native code, while the
+    interpreter drops their frames and the arrays in them."""
     global _leaving
     _leaving = True
     for program in list(_programs):
-        program._keep_for_ever()
+        program._never_free()
 
 
 def _bytes(tensor: Signature) -> int:

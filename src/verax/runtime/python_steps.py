@@ -55,10 +55,10 @@ class BoundCount:
     def __init__(self, step: CountedStep, arena: np.ndarray) -> None:
         self.name = step.output.name
         self.rows, self.count = (tensor_view(arena, t) for t in (step.rows, step.count))
-        self.before, self.most = (slice(None),) * step.axis, self.rows.shape[step.axis]
+        self.before, self.max_rows = (slice(None),) * step.axis, self.rows.shape[step.axis]
 
     def __call__(self, values: dict[str, np.ndarray], io: Sequence[np.ndarray]) -> None:
-        count = min(max(int(self.count[0]), 0), self.most)
+        count = min(max(int(self.count[0]), 0), self.max_rows)
         values[self.name] = self.rows[(*self.before, slice(count))].copy()
 
 

@@ -52,51 +52,51 @@ class TrustedKey:
 def signing_key(path: str | os.PathLike[str]) -> SigningKey:
     """The private key in a PEM file. Raises `UsageError` when there is none in it,
     `MissingPackageError` without `cryptography`."""
-    found = _loaded(path, private=True)
-    return SigningKey(found, found.public_key().public_bytes_raw())
+    key = _loaded(path, private=True)
+    return SigningKey(key, key.public_key().public_bytes_raw())
 
 
 def trusted_key(path: str | os.PathLike[str]) -> TrustedKey:
     """The public key in a PEM file. Raises `UsageError` when there is none in it,
     `MissingPackageError` without `cryptography`."""
-    found = _loaded(path, private=False)
-    return TrustedKey(found, found.public_bytes_raw())
+    key = _loaded(path, private=False)
+    return TrustedKey(key, key.public_bytes_raw())
 
 
 def _loaded(path: str | os.PathLike[str], *, private: bool) -> Any:
-    place, what = os.fspath(path), "private" if private else "public"
+    location, kind = os.fspath(path), "private" if private else "public"
     purpose = "to sign programs" if private else "to check who signed a program"
     serialization = optional("cryptography.hazmat.primitives.serialization", purpose)
     ed25519 = optional("cryptography.hazmat.primitives.asymmetric.ed25519", purpose)
     text = plain_bytes(path, "key", limit=_KEY_LIMIT)
-    other = b"PUBLIC KEY-----" if private else b"PRIVATE KEY-----"
-    if other in text:
+    wrong_marker = b"PUBLIC KEY-----" if private else b"PRIVATE KEY-----"
+    if wrong_marker in text:
         raise UsageError(
-            f"this is the {'public' if private else 'private'} key of a pair, and the {what} one "
+            f"this is the {'public' if private else 'private'} key of a pair, and the {kind} one "
             "is needed",
-            place=place,
+            place=location,
             next_step="programs are signed with the private key and checked with the public one; "
             "openssl pkey -in sign.pem -pubout -out trust.pem makes the public one",
         )
     try:
         if private:
-            found = serialization.load_pem_private_key(text, password=None)
+            key = serialization.load_pem_private_key(text, password=None)
         else:
-            found = serialization.load_pem_public_key(text)
+            key = serialization.load_pem_public_key(text)
     except TypeError as error:
         raise UsageError(
             "the key is encrypted",
-            place=place,
+            place=location,
             next_step="decrypt it to a file that only you can read: openssl pkey -in FILE -out KEY",
         ) from error
     except Exception as error:  # `cryptography` names no base class of what it may raise
         raise UsageError(
-            f"this is no {what} key in PEM form", place=place, next_step=_MAKE
+            f"this is no {kind} key in PEM form", place=location, next_step=_MAKE
         ) from error
-    wanted = ed25519.Ed25519PrivateKey if private else ed25519.Ed25519PublicKey
-    if not isinstance(found, wanted):
-        raise UsageError("the key is not of the kind Ed25519", place=place, next_step=_MAKE)
-    return found
+    key_type = ed25519.Ed25519PrivateKey if private else ed25519.Ed25519PublicKey
+    if not isinstance(key, key_type):
+        raise UsageError("the key is not of the kind Ed25519", place=location, next_step=_MAKE)
+    return key
 
 
 def fingerprint(public: bytes) -> str:
@@ -109,17 +109,17 @@ def signature(sign: SigningKey, covered: bytes) -> bytes:
     return _LAYOUT.pack(_MARK, sign.public, sign.key.sign(_PURPOSE + covered))
 
 
-def begins_signature(rest: memoryview) -> bool:
-    """Whether the bytes after the last section are as many and as marked as a signature's."""
-    return len(rest) == SIZE and rest[: len(_MARK)] == _MARK
+def is_signature(trailer: memoryview) -> bool:
+    """True if the bytes after the last section have the size and the mark of a signature."""
+    return len(trailer) == SIZE and trailer[: len(_MARK)] == _MARK
 
 
-def verify(trust: TrustedKey, covered: memoryview, end: memoryview, place: str) -> None:
+def verify(trust: TrustedKey, covered: memoryview, end: memoryview, location: str) -> None:
     """Raise `TrustError` unless `end`, the file's last bytes, sign `covered` with the key."""
-    if not begins_signature(end):
+    if not is_signature(end):
         raise TrustError(
             "the program is not signed",
-            place=place,
+            place=location,
             next_step="compile it with --sign KEY, or run it without --trust-key if you trust "
             "whoever sent it",
         )
@@ -128,7 +128,7 @@ def verify(trust: TrustedKey, covered: memoryview, end: memoryview, place: str) 
         raise TrustError(
             f"the program is signed by the key {fingerprint(public)}, trusted is "
             f"{fingerprint(trust.public)}",
-            place=place,
+            place=location,
             next_step="give the public key of whoever compiled it, if you trust them",
         )
     invalid = optional("cryptography.exceptions", "to check who signed a program").InvalidSignature
@@ -137,6 +137,6 @@ def verify(trust: TrustedKey, covered: memoryview, end: memoryview, place: str) 
     except invalid as error:
         raise TrustError(
             "the signature does not fit: the program was changed after it was signed",
-            place=place,
+            place=location,
             next_step="get it again from whoever signed it",
         ) from error

@@ -43,93 +43,99 @@ def check_image(image: Image) -> None:
     if image.pool and not image.object_code:
         raise HeaderError("threads are wanted and there is no code")
     defined: set[str] = set()
-    for number, step in enumerate(image.schedule):
+    for index, step in enumerate(image.schedule):
         if isinstance(step, PythonStep):
-            _check_step(image, step, defined, f"step {number}")
+            _check_step(image, step, defined, f"step {index}")
             defined |= {t.name for t in step.outputs if t.region == "python"}
         elif isinstance(step, CountedStep):
-            _check_counted(image, step, defined, f"step {number}")
+            _check_counted(image, step, defined, f"step {index}")
             defined.add(step.output.name)
 
 
-def _distinct(names: Iterable[str], what: str) -> None:
+def _distinct(names: Iterable[str], message: str) -> None:
     seen = set()
     for name in names:
         if name in seen:
-            raise HeaderError(f"{what} {name[:80]!a}")
+            raise HeaderError(f"{message} {name[:80]!a}")
         seen.add(name)
 
 
-def _check_step(image: Image, step: PythonStep, defined: set[str], place: str) -> None:
+def _check_step(image: Image, step: PythonStep, defined: set[str], location: str) -> None:
     if not step.outputs:
-        raise HeaderError(f"{place} has no outputs")
+        raise HeaderError(f"{location} has no outputs")
     for i, tensor in enumerate(step.inputs):
         if tensor is not None:
-            _check_tensor(image, tensor, f"input {i} of {place}")
+            _check_tensor(image, tensor, f"input {i} of {location}")
             if tensor.region == "python" and tensor.name not in defined:
-                raise HeaderError(f"input {i} of {place} is a value that no step before it makes")
+                raise HeaderError(
+                    f"input {i} of {location} is a value that no step before it makes"
+                )
     for i, tensor in enumerate(step.outputs):
-        where = f"output {i} of {place}"
-        _check_tensor(image, tensor, where)
+        output_location = f"output {i} of {location}"
+        _check_tensor(image, tensor, output_location)
         if tensor.region == "weights":
-            raise HeaderError(f"{where} would overwrite the weights")
+            raise HeaderError(f"{output_location} would overwrite the weights")
         if tensor.region == "io" and tensor.offset < len(image.inputs):
-            raise HeaderError(f"{where} would overwrite an input")
+            raise HeaderError(f"{output_location} would overwrite an input")
         if tensor.region == "python" and tensor.name in defined:
-            raise HeaderError(f"{where} is a value that is made twice")
-    _must_not_overlap([t for t in (*step.outputs, *step.inputs) if t is not None], step, place)
+            raise HeaderError(f"{output_location} is a value that is made twice")
+    _must_not_overlap([t for t in (*step.outputs, *step.inputs) if t is not None], step, location)
 
 
-def _check_counted(image: Image, step: CountedStep, defined: set[str], place: str) -> None:
-    for part in ("rows", "count", "output"):
-        _check_tensor(image, getattr(step, part), f"{place}'s {part}")
+def _check_counted(image: Image, step: CountedStep, defined: set[str], location: str) -> None:
+    for field in ("rows", "count", "output"):
+        _check_tensor(image, getattr(step, field), f"{location}'s {field}")
     if step.rows.region != "arena" or step.axis >= len(step.rows.shape):
-        raise HeaderError(f"the rows of {place} are no rows in the arena")
+        raise HeaderError(f"the rows of {location} are no rows in the arena")
     if step.count.region != "arena" or step.count.dtype != "int64" or step.count.shape != (1,):
-        raise HeaderError(f"the count of {place} is no number in the arena")
+        raise HeaderError(f"the count of {location} is no number in the arena")
     if step.output.region != "python" or step.output.dtype != step.rows.dtype:
-        raise HeaderError(f"the output of {place} is no value of the type of its rows")
+        raise HeaderError(f"the output of {location} is no value of the type of its rows")
     if step.output.name in defined:
-        raise HeaderError(f"the output of {place} is a value that is made twice")
+        raise HeaderError(f"the output of {location} is a value that is made twice")
 
 
-def _check_tensor(image: Image, tensor: Tensor, place: str) -> None:
+def _check_tensor(image: Image, tensor: Tensor, location: str) -> None:
     if tensor.region == "io":
         arrays: Sequence[Signature] = (*image.inputs, *image.outputs)
         if tensor.offset >= len(arrays):
-            raise HeaderError(f"{place} is array {tensor.offset} of {len(arrays)}")
+            raise HeaderError(f"{location} is array {tensor.offset} of {len(arrays)}")
         array = arrays[tensor.offset]
         if tensor.dtype != array.dtype or prod(tensor.shape) != prod(array.shape):
-            raise HeaderError(f"{place} is not the {array.dtype}{list(array.shape)} that it names")
+            raise HeaderError(
+                f"{location} is not the {array.dtype}{list(array.shape)} that it names"
+            )
     elif tensor.region == "python":
         if not tensor.name or tensor.shape or tensor.offset:
-            raise HeaderError(f"{place} needs a name and nothing else")
+            raise HeaderError(f"{location} needs a name and nothing else")
     else:
         start, end = _extent(tensor)
         low = 4 * len(image.checks) if tensor.region == "arena" else 0
         high = image.arena_bytes if tensor.region == "arena" else image.weights.nbytes
         if not low <= start <= end <= high:
-            raise HeaderError(f"{place} lies outside of the {tensor.region}")
+            raise HeaderError(f"{location} lies outside of the {tensor.region}")
         if start % ELEMENT_TYPES[tensor.dtype]:
-            raise HeaderError(f"{place} is not aligned")
+            raise HeaderError(f"{location} is not aligned")
 
 
 def _extent(tensor: Tensor) -> tuple[int, int]:
     return tensor.offset, tensor.offset + prod(tensor.shape) * ELEMENT_TYPES[tensor.dtype]
 
 
-def _must_not_overlap(tensors: Sequence[Tensor], step: PythonStep, place: str) -> None:
+def _must_not_overlap(tensors: Sequence[Tensor], step: PythonStep, location: str) -> None:
     """Outputs share no bytes with each other and with the inputs."""
     for i, output in enumerate(step.outputs):
-        for other in tensors[i + 1 :]:
-            if output.region != other.region:
+        for tensor in tensors[i + 1 :]:
+            if output.region != tensor.region:
                 continue
             if output.region == "arena":
-                (a, b), (c, d) = _extent(output), _extent(other)
+                (a, b), (c, d) = _extent(output), _extent(tensor)
                 shared = max(a, c) < min(b, d)
             elif output.region == "io":
-                shared = output.offset == other.offset
+                shared = output.offset == tensor.offset
             else:
-                shared = output.region == "python" and output.name == other.name
+                shared = output.region == "python" and output.name == tensor.name
             if shared:
-                raise HeaderError(f"outputs of {place} overlap with each other or with its inputs")
+                raise HeaderError(
+                    f"outputs of {location} overlap with each other or with its inputs"
+                )

@@ -28,7 +28,7 @@ from verax.base.reading import mapped_bytes, private_bytes
 from verax.runtime.header import HeaderError, Section, read_header
 from verax.runtime.image import Image, contract, described, initial_bytes
 from verax.runtime.signature import SIZE as SIGNATURE_SIZE
-from verax.runtime.signature import SigningKey, TrustedKey, begins_signature, signature, verify
+from verax.runtime.signature import SigningKey, TrustedKey, is_signature, signature, verify
 from verax.runtime.soundness import check_image
 
 MAGIC = b"VERAX\x00VX"
@@ -93,27 +93,27 @@ def load_image(
     file is damaged, contradicts itself or is of another format version, `TrustError` when it is not
     signed by `trust`. The file holds machine code: load only files you would also run as programs.
     """
-    place = os.fspath(path)
+    location = os.fspath(path)
     data = (mapped_bytes if entry else private_bytes)(path, error=ModelError)
     if len(data) < _PREFIX.size:
-        raise _damaged(place, "it ends within its first bytes")
+        raise _damaged(location, "it ends within its first bytes")
     magic, version, length, digest = _PREFIX.unpack_from(data)
     if magic != MAGIC:
-        raise _damaged(place, "it does not start as one")
+        raise _damaged(location, "it does not start as one")
     if version != VERSION:
         raise ModelError(
             f"the file has format version {version}, this Verax reads {VERSION}",
-            place=place,
+            place=location,
             next_step="compile the model again",
         )
     if length > min(_HEADER_LIMIT, len(data) - _PREFIX.size):
-        raise _damaged(place, "its header is longer than the file")
+        raise _damaged(location, "its header is longer than the file")
     covered = data[: _PREFIX.size + length]
     text = covered[_PREFIX.size :].tobytes()
     if hashlib.sha256(text).digest() != digest:
-        raise _damaged(place, "its header does not match its checksum")
+        raise _damaged(location, "its header does not match its checksum")
     if trust is not None:  # before any more of the file is looked at
-        verify(trust, covered, data[-SIGNATURE_SIZE:], place)
+        verify(trust, covered, data[-SIGNATURE_SIZE:], location)
     try:
         header = read_header(text, SECTIONS)
         if entry and header.entry != entry:
@@ -124,30 +124,31 @@ def load_image(
         image = header.image(code, weights, sections["state"])
         check_image(image)
     except HeaderError as error:
-        raise _damaged(place, str(error)) from error
+        raise _damaged(location, str(error)) from error
     if code and contract(image, bytes.fromhex(header.sections["weights"].sha256)) not in code:
-        raise _damaged(place, "its code was compiled for another header or other weights")
+        raise _damaged(location, "its code was compiled for another header or other weights")
     return image, header.notes
 
 
 def _sections(data: memoryview, start: int, table: dict[str, Section]) -> dict[str, memoryview]:
-    """The content of every section; every byte of the file has its place."""
-    found, at = {}, start
+    """The content of every section, by name. Raises `HeaderError` where a byte of the file belongs
+    to no section, padding or signature."""
+    contents, at = {}, start
     for name in SECTIONS:
         entry, begin = table[name], _pages(at)
         if _pages(start) + entry.offset != begin or begin + entry.size > len(data):
             raise HeaderError(f"the section {name!r} does not lie where it should")
         _must_be_zero(data[at:begin])
         at = begin + entry.size
-        found[name] = data[begin:at]
-        if hashlib.sha256(found[name]).hexdigest() != entry.sha256:
+        contents[name] = data[begin:at]
+        if hashlib.sha256(contents[name]).hexdigest() != entry.sha256:
             raise HeaderError(f"the section {name!r} does not match its checksum")
     end = _pages(at)
     _must_be_zero(data[at:end])
-    rest = data[end:]
-    if len(data) < end or (len(rest) and not begins_signature(rest)):
+    trailer = data[end:]
+    if len(data) < end or (len(trailer) and not is_signature(trailer)):
         raise HeaderError(f"it has {len(data)} bytes where {end} belong")
-    return found
+    return contents
 
 
 def _must_be_zero(gap: memoryview) -> None:
@@ -159,7 +160,7 @@ def _pages(size: int) -> int:
     return -(-size // PAGE) * PAGE
 
 
-def _damaged(place: str, why: str) -> ModelError:
+def _damaged(location: str, reason: str) -> ModelError:
     return ModelError(
-        f"this is no intact .vx file: {why}", place=place, next_step="compile the model again"
+        f"this is no intact .vx file: {reason}", place=location, next_step="compile the model again"
     )

@@ -45,7 +45,7 @@ def expected(spec: ReduceSpec, arrays: list[np.ndarray]) -> list[np.ndarray]:
     known = [a.ravel()[grid(dims, s)] for a, s in zip(arrays, spec.inputs)]
     for stage in spec.stages:
         element = np.broadcast_to(evaluate(stage.element, m, known), dims)
-        known.append(reduce(element, axes, stage.kind, keepdims=True, every=stage.every))
+        known.append(reduce(element, axes, stage.kind, keepdims=True, every=stage.group_stride))
         if stage.finish is not None:
             finished = evaluate(stage.finish, m, known)
             known[-1] = finished[(..., *[slice(0, 1)] * len(spec.reduced))]
@@ -351,7 +351,7 @@ def test_a_stage_takes_some_of_the_elements(n: int, across: bool) -> None:
     have a way of their own."""
     rows = 21
     strides = (1, rows) if across else (n, 1)
-    stages = (Stage("sum", X, every=3), Stage("squares", X), Stage("max", X, every=5))
+    stages = (Stage("sum", X, group_stride=3), Stage("squares", X), Stage("max", X, group_stride=5))
     results = tuple((Access(F32, (1,)), Input(1 + i, F32)) for i in range(3))
     spec = ReduceSpec((rows,), (n,), (Access(F32, strides),), stages, results)
     check(spec, [data(rows * n), *(np.zeros(rows, np.float32) for _ in results)])

@@ -181,7 +181,7 @@ def test_no_schedule_changes_a_bit(name: str) -> None:
             return found
 
         for _ in range(4):
-            again = exe.specializer.lower_with(exe.specialised, Once(chosen))
+            again = exe.specializer.lower_with(exe.specialized, Once(chosen))
             got = run(again.image, threads, feeds)
             for value, array in zip(graph.outputs, got, strict=True):
                 assert bits(array) == bits(wanted[value]), (name, seen)
@@ -194,7 +194,7 @@ def test_a_kernel_by_itself_gives_the_same_bits_with_every_schedule(name: str) -
     graph, _ = NETWORKS[name]()
     target, rng = Target.host(), random.Random(f"alone: {name}")
     exe = compile_graph(graph, choice(name, 1))
-    weight_bytes = exe.specialised.image.weights.nbytes
+    weight_bytes = exe.specialized.image.weights.nbytes
     for call in calls(exe):
         if registry.stages(call.spec, target):
             stand = KernelBench(Workload.of(call, weight_bytes), target, Host.here(target, 1))
@@ -224,7 +224,7 @@ def run(image: Any, threads: int, feeds: dict[str, np.ndarray]) -> list[np.ndarr
 
 
 def calls(exe: Executable) -> list[KernelCall]:
-    return [s for s in exe.specialised.lowered.steps if isinstance(s, KernelCall)]
+    return [s for s in exe.specialized.lowered.steps if isinstance(s, KernelCall)]
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -30,9 +30,9 @@ from verax.compiler.kernels.sizes import (
     entries,
     entry,
     equal,
-    greatest,
-    known,
-    least,
+    maximum,
+    minimum,
+    static_size,
     value,
     with_dims,
 )
@@ -147,11 +147,14 @@ def operands_of(spec: LoopSpec, seed: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     arrays = []
     for access in (*spec.inputs, *spec.outputs):
-        reach = [known(look.stride) * (known(look.size) - 1) for look in access.lookups]
-        steps = [known(s) * (known(n) - 1) for s, n in zip(access.strides, spec.dims, strict=True)]
-        size = known(access.offset) + sum(s for s in steps if s > 0) + sum(reach) + 1
+        reach = [static_size(look.stride) * (static_size(look.size) - 1) for look in access.lookups]
+        steps = [
+            static_size(s) * (static_size(n) - 1)
+            for s, n in zip(access.strides, spec.dims, strict=True)
+        ]
+        size = static_size(access.offset) + sum(s for s in steps if s > 0) + sum(reach) + 1
         if access.dtype.startswith("int"):
-            axis = next((known(look.size) for a in spec.inputs for look in a.lookups), 100)
+            axis = next((static_size(look.size) for a in spec.inputs for look in a.lookups), 100)
             made = rng.integers(-axis, axis, size)
         else:
             made = rng.standard_normal(size) * 20
@@ -248,7 +251,9 @@ class Product:
             right = in_memory(pack_b(random(k, n), spec, self.multiply.schedule))
             rest = [pack_channels(random(n))]
         else:
-            right = in_memory(np.zeros(outer * inner * known(spec.packed_elements), np.float32))
+            right = in_memory(
+                np.zeros(outer * inner * static_size(spec.packed_elements), np.float32)
+            )
             self.pack.run([random(outer, inner, k, n), right], sizes, pieces)
             rest = [random(n), random(outer, inner, m, n)] if form == "fused" else []
         y = in_memory(y)
@@ -321,7 +326,7 @@ TREES = st.recursive(
 Tree = int | KernelSize | tuple[str, "Tree", "Tree"]
 OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
     "+": lambda a, b: a + b, "*": lambda a, b: a * b, "/": lambda a, b: a // (b * b + 1),
-    "%": lambda a, b: a % (b * b + 1), "-": lambda a, b: a + b - b, "<": least, ">": greatest,
+    "%": lambda a, b: a % (b * b + 1), "-": lambda a, b: a + b - b, "<": minimum, ">": maximum,
     "=": equal, "^": lambda a, b: ceil_div(a, b * b + 1),
 }  # fmt: skip
 
@@ -351,7 +356,7 @@ def test_equal_polynomials_are_equal_and_nothing_is_guessed() -> None:
     with pytest.raises(TypeError):
         m < n  # type: ignore[operator]  # noqa: B015
     with pytest.raises(ValueError, match="read at run time"):
-        known(m)
+        static_size(m)
 
 
 def test_an_expression_has_no_table() -> None:

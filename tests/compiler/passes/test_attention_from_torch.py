@@ -68,7 +68,7 @@ def test_it_is_one_operator_from_o1_on(name: str) -> None:
     for level in (1, 3):
         exe = compile(model.graph, Settings(opt_level=level, threads=1))
         got = exe.run(feeds)
-        nodes = exe.specialised.graph.nodes
+        nodes = exe.specialized.graph.nodes
         (op,) = (n.op for n in nodes if isinstance(n.op, Attention))
         assert shows in str(op)
         assert not {"Softmax", "Gather", "Expand"} & {n.op.kind for n in nodes}

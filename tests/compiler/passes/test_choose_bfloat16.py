@@ -68,7 +68,7 @@ def bits(array: np.ndarray) -> bytes:
 def test_nothing_is_rounded_that_is_not_allowed() -> None:
     exe = compile(network(), Settings(3, 1))
     assert not exe.recipe.algorithms
-    assert "Bfloat16Factor" not in str(exe.specialised.graph)
+    assert "Bfloat16Factor" not in str(exe.specialized.graph)
 
 
 def test_every_product_is_taken_and_the_recipe_says_so() -> None:
@@ -96,9 +96,9 @@ def test_a_recipe_with_it_can_be_followed() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_bits_are_the_promised_ones(threads: int) -> None:
     exe = compile(network(), Settings(3, threads, allow=("bf16",)))
-    (value,) = exe.specialised.graph.outputs
+    (value,) = exe.specialized.graph.outputs
     (y,) = exe.run(data()).values()
-    assert bits(y) == bits(promised(exe.specialised.graph, data())[value])
+    assert bits(y) == bits(promised(exe.specialized.graph, data())[value])
 
 
 def product(m: int, k: int, n: int, seed: int, low: int, high: int) -> tuple[np.ndarray, ...]:

@@ -177,7 +177,7 @@ def test_a_residual_sum_is_fused_behind_it() -> None:
     assert "choose_winograd: F(4x4, 3x3): node 'conv' (Conv)" in exe.trace.notes
     data = {"x": np.random.default_rng(9).standard_normal((2, 32, 13, 18), np.float32)}
     found = exe.run(data)["y"]
-    bits = promised(exe.specialised.graph, data)["y"]
+    bits = promised(exe.specialized.graph, data)["y"]
     np.testing.assert_array_equal(found.view(np.int32), bits.view(np.int32))
     assert np.abs(found - evaluate(graph, data)["y"]).max() < 1e-4 * np.abs(found).max()
 

@@ -85,7 +85,7 @@ def test_the_integers_are_the_same(
 def test_compiled_code_gives_the_promised_integers(level: int, depthwise: bool) -> None:
     graph, inputs = network((2, 37, 5, 3), 21, "int8", depthwise=depthwise)
     exe = compile(graph, Settings(level, threads=1))
-    assert "Transpose" not in kinds(exe.specialised.graph)[:1]
+    assert "Transpose" not in kinds(exe.specialized.graph)[:1]
     (y,) = graph.outputs
     np.testing.assert_array_equal(exe.run(inputs)[y], promised(graph, inputs)[y])
 

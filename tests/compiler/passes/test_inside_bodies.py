@@ -176,14 +176,14 @@ def test_what_is_disabled_does_not_enter() -> None:
     off = ("fold_constants", "fuse_elementwise")
     exe = compile(network(), dataclasses.replace(ONE, disable=off))
     assert not [n for n in exe.trace.notes if n.startswith(off)]
-    assert "Exp" in [n.op.kind for n in body(exe.specialised.graph).nodes]
+    assert "Exp" in [n.op.kind for n in body(exe.specialized.graph).nodes]
     assert not compile(network(), dataclasses.replace(ONE, opt_level=0)).trace.notes
 
 
 def test_reassociating_passes_enter_from_o2_on_and_the_recipe_says_so() -> None:
     graph = network()
     two = compile(graph, dataclasses.replace(ONE, opt_level=2))
-    assert "BatchNormalization" not in [n.op.kind for n in body(two.specialised.graph).nodes]
+    assert "BatchNormalization" not in [n.op.kind for n in body(two.specialized.graph).nodes]
     assert [r.name for r in two.recipe.rewritings] == ["fold_scales"]
     again = compile(graph, dataclasses.replace(ONE, threads=2), recipe=two.recipe)
     assert again.run({"x": X})["loop"].tobytes() == two.run({"x": X})["loop"].tobytes()
@@ -200,7 +200,7 @@ def test_what_approximates_does_not_enter() -> None:
     allowed = dataclasses.replace(ONE, opt_level=3, allow=("bf16",))
     exe = compile(b.graph([loop_in(b, x, 3)]), allowed)
     assert not exe.recipe.algorithms
-    assert {n.op.kind for n in body(exe.specialised.graph).nodes} >= {"Conv"}
+    assert {n.op.kind for n in body(exe.specialized.graph).nodes} >= {"Conv"}
 
 
 @pytest.mark.parametrize("runs", [1, 6, 19])

@@ -161,7 +161,7 @@ def test_dequantised_bytes_are_summed_as_bytes(target: str, relu: bool) -> None:
     scales = 0.0312718, 0.0173141, 0.0411592
     n, graph = added_floats(scales, (5, -11, 7), "Add", "uint8", relu)
     exe = compile(graph, Settings(opt_level=1, threads=2, target=target))
-    assert kinds(exe.specialised.graph) == ["WeightedSumInteger"]
+    assert kinds(exe.specialized.graph) == ["WeightedSumInteger"]
     y = graph.outputs[0]
     assert bits(exe.run(n.fed)[y]) == bits(promised(graph, n.fed)[y])
 
@@ -179,7 +179,7 @@ def test_others_may_read_what_is_dequantised() -> None:
 def test_compiled_code_gives_it_for_every_pair(target: str) -> None:
     n, graph = added((0.0312718, 0.0173141, 0.0411592), (5, -11, 7), "Sub", 7, "uint8")
     exe = compile(graph, Settings(opt_level=1, threads=2, target=target))
-    assert kinds(exe.specialised.graph) == ["WeightedSumInteger"]
+    assert kinds(exe.specialized.graph) == ["WeightedSumInteger"]
     y = graph.outputs[0]
     assert bits(exe.run(n.fed)[y]) == bits(promised(graph, n.fed)[y])
 
@@ -303,7 +303,7 @@ def test_residual_blocks_keep_their_bits(target: str, zeros: tuple[int, int, int
     exe = compile(graph, Settings(opt_level=1, threads=2, target=target))
     y = graph.outputs[0]
     assert bits(exe.run(fed)[y]) == bits(promised(graph, fed)[y])
-    assert kinds(exe.specialised.graph).count("WeightedSumInteger") == 2
+    assert kinds(exe.specialized.graph).count("WeightedSumInteger") == 2
 
 
 def test_a_block_whose_bytes_start_at_their_zero_point_stores_nothing_twice() -> None:
@@ -311,5 +311,5 @@ def test_a_block_whose_bytes_start_at_their_zero_point_stores_nothing_twice() ->
     graph, fed = block((-128, 4, -17))
     exe = compile(graph, Settings(opt_level=1, threads=1))
     exe.run(fed)
-    made = kinds(exe.specialised.graph)
+    made = kinds(exe.specialized.graph)
     assert "Sub" not in made and "Cast" not in made, made

@@ -295,7 +295,7 @@ def test_it_is_found_and_no_bit_changes(name: str) -> None:
         assert bits(promised(new, feeds)[new.outputs[0]]) == bits(wanted)
         exe = compile(graph, Settings(opt_level=1, threads=1))
         assert bits(exe.run(feeds)[graph.outputs[0]]) == bits(wanted)
-        assert any(op == n.op for n in exe.specialised.graph.nodes)
+        assert any(op == n.op for n in exe.specialized.graph.nodes)
         assert not exe.plan.on_reference
 
 

@@ -190,7 +190,7 @@ def test_what_two_read_is_kept_once_and_no_step_only_converts(kind: str, level: 
     """Between the first loop, which widens the input, and the last mean; by Winograd as well."""
     graph, fed = residual(kind)
     exe = compile(graph, Settings(opt_level=level, threads=1))
-    made = exe.specialised.graph
+    made = exe.specialized.graph
     wanted = promised(graph if level == 1 else made, fed)
     (got,) = exe.run(fed).values()
     assert bits(got) == bits(np.asarray(next(iter(wanted.values()))))
@@ -240,6 +240,6 @@ def test_what_only_moves_numbers_does_not_part_a_pad_from_its_convolution(kind: 
         found = promised(after, {"x": x})
         for old, new in zip(graph.outputs, after.outputs, strict=True):
             assert bits(np.asarray(found[new])) == bits(np.asarray(wanted[old]))
-    kinds = [n.op.kind for n in exe.specialised.graph.nodes]
+    kinds = [n.op.kind for n in exe.specialized.graph.nodes]
     assert "Pad" not in kinds
     assert kinds.index("Concat") > len(kinds) - 5 and kinds[kinds.index("Concat") + 1] == "Conv"

@@ -56,7 +56,7 @@ def drawn(
 
 
 def call_of(exe: Executable) -> KernelCall:
-    steps = exe.specialised.lowered.steps
+    steps = exe.specialized.lowered.steps
     return next(s for s in steps if isinstance(s, KernelCall) and isinstance(s.spec, AttentionSpec))
 
 

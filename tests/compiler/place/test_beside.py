@@ -119,7 +119,7 @@ def test_a_wrong_order_is_seen(wrong: str, monkeypatch: pytest.MonkeyPatch) -> N
         holds(case, O1)
 
 
-@pytest.mark.skipif(not Target.host().dots, reason="this processor has no VNNI")
+@pytest.mark.skipif(not Target.host().has_int8_dot, reason="this processor has no VNNI")
 def test_a_border_of_the_wrong_byte_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns_as_channels, "write_border", lambda *given: None)
     with pytest.raises(AssertionError):

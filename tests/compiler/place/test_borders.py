@@ -64,7 +64,7 @@ def poisoned(exe: Executable, x: dict[str, np.ndarray]) -> list[dict[str, np.nda
     """What runs give when all memory that holds nothing is filled with NaN before each."""
     runs = []
     for _ in range(2):
-        exe.specialised.program.poison(0x7F)
+        exe.specialized.program.poison(0x7F)
         runs.append(exe.run(x))
     return runs
 

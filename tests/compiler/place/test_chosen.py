@@ -17,7 +17,7 @@ from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.search.chosen import KeptSpec
-from verax.compiler.kernels.search.few import FEW
+from verax.compiler.kernels.search.hash_table import MAX_DISTINCT
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Operator
 from verax.ir.types import TensorType
@@ -85,7 +85,9 @@ def test_unique_of_every_size(dtype: str, size: int, kinds: int, rises: bool, se
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint16", "float64"])
 @pytest.mark.parametrize("rises", [True, False])
-@pytest.mark.parametrize("values", [1, 2, FEW - 1, FEW, FEW + 1, 3 * FEW])
+@pytest.mark.parametrize(
+    "values", [1, 2, MAX_DISTINCT - 1, MAX_DISTINCT, MAX_DISTINCT + 1, 3 * MAX_DISTINCT]
+)
 def test_unique_around_as_many_values_as_a_table_holds(
     values: int, rises: bool, dtype: str
 ) -> None:

@@ -45,7 +45,7 @@ def check(net: Net, outputs: list[str], copies: int) -> None:
         exe = compile(graph, Settings(opt_level=1, threads=threads))
         assert sum("join" in line for line in exe.plan.lines) == copies, exe.plan
         for _ in range(2):
-            exe.specialised.program.poison(0x7F)
+            exe.specialized.program.poison(0x7F)
             got = exe.run(x)
             assert all(got[v].tobytes() == array.tobytes() for v, array in want.items())
 

@@ -53,7 +53,7 @@ def test_the_promised_bits(case: str, behind: str) -> None:
         exe = compile(graph, Settings(opt_level=1, threads=threads))
         assert not exe.plan.on_reference
         assert exe.run(given).popitem()[1].tobytes() == want.tobytes()
-    steps = exe.specialised.lowered.steps
+    steps = exe.specialized.lowered.steps
     (spec,) = (s.spec for s in steps if isinstance(s, KernelCall) and isinstance(s.spec, ConvSpec))
     assert spec.output[1] == want.shape[-1] and spec.output[2] == 1
 
@@ -66,6 +66,6 @@ def test_images_and_single_channels_stay_as_they_are() -> None:
         w = np.ones((32, shape[1] // groups, *kernel), np.float32)
         conv = REGISTRY["Conv"](kernel_shape=kernel, groups=groups)
         exe = compile(b.graph([b.add(conv, [x, b.constant(w)])]), Settings(opt_level=1, threads=1))
-        found = [s.spec for s in exe.specialised.lowered.steps if isinstance(s, KernelCall)]
+        found = [s.spec for s in exe.specialized.lowered.steps if isinstance(s, KernelCall)]
         (spec,) = (s for s in found if isinstance(s, ConvSpec))
         assert spec.output[2] == 39

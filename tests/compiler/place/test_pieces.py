@@ -56,7 +56,7 @@ def check(net: Net, outputs: list[str], moves: int) -> None:
         found = [s for s in exe.plan.lines if any(w in s for w in ("cut", "join", "to plain"))]
         assert len(found) == moves, exe.plan
         for _ in range(2):
-            exe.specialised.program.poison(0x7F)
+            exe.specialized.program.poison(0x7F)
             got = exe.run(x)
             assert all(got[v].tobytes() == array.tobytes() for v, array in want.items())
 
@@ -194,7 +194,7 @@ def test_random_networks_keep_the_promised_bits(made: tuple[Net, list[str]]) -> 
     x = {"x": net.rng.standard_normal(net.shape).astype(np.float32)}
     graph = net.b.graph(outputs)
     exe = compile(graph, Settings(opt_level=1, threads=2))
-    exe.specialised.program.poison(0x7F)
+    exe.specialized.program.poison(0x7F)
     got = exe.run(x)
     for value, array in promised(graph, x).items():
         assert got[value].tobytes() == array.tobytes(), value

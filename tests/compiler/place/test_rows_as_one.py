@@ -70,7 +70,7 @@ def test_the_tile_is_as_if_there_were_no_border() -> None:
     """14 columns are no multiple of a tile; all pixels are but for a rest."""
     exe = compile(network(14, 14, 33, 32, "nothing"), CHOICES[2])
     exe.run({"x": np.zeros((2, 33, 14, 14), np.float32)})
-    steps = [s for s in exe.specialised.lowered.steps if isinstance(s, KernelCall)]
+    steps = [s for s in exe.specialized.lowered.steps if isinstance(s, KernelCall)]
     tiles = [s.schedule for s in steps if isinstance(s.schedule, ConvSchedule)]
     assert (tiles[0].rows, tiles[0].cols) == (6, 1)
 

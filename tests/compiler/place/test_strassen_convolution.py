@@ -85,7 +85,7 @@ def test_the_promised_bits(x: tuple[int, ...], filters: int, around: str) -> Non
         for threads in (1, 2, 3):
             assert bits(graph, target=target, threads=threads) == want, (target, threads)
     exe = compile(graph, Settings(opt_level=1, threads=1))
-    specs = [s.spec for s in exe.specialised.lowered.steps if isinstance(s, KernelCall)]
+    specs = [s.spec for s in exe.specialized.lowered.steps if isinstance(s, KernelCall)]
     found = [s for s in specs if isinstance(s, StrassenSpec)]
     assert len(found) == x[0] and all(s.image is not None for s in found)
 

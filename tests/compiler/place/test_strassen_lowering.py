@@ -70,7 +70,7 @@ def test_the_promised_bits(rows: tuple[int, ...], k: int, n: int, behind: str) -
         for threads in (1, 2, 3):
             assert bits(graph, target=target, threads=threads) == want.tobytes(), (target, threads)
     exe = compile(graph, Settings(opt_level=1, threads=1))
-    specs = [s.spec for s in exe.specialised.lowered.steps if isinstance(s, KernelCall)]
+    specs = [s.spec for s in exe.specialized.lowered.steps if isinstance(s, KernelCall)]
     found = [s for s in specs if isinstance(s, StrassenSpec)]
     assert len(found) == (rows[0] if len(rows) > 1 else 1)
     assert all(bool(s.epilogue) == bool(behind) for s in found)  # nothing runs after it

@@ -238,7 +238,7 @@ def test_a_kept_program_is_one_with_the_schedules_that_hold_now(
     compile_graph(graph, SETTINGS, cache=cache)
     tuned(graph, history, monkeypatch)
     first = compile_graph(graph, SETTINGS, cache=cache, tuned=lookup(history))
-    assert first.specialised.cached_notes is None, "the program without them is another one"
+    assert first.specialized.cached_notes is None, "the program without them is another one"
     assert "unroll=8" in str(first.plan)
 
     def never(*arguments: object, **named: object) -> object:
@@ -299,7 +299,7 @@ def test_the_interface(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_weights_are_read_from_as_far_as_in_the_network(graph: Graph) -> None:
     exe = compile_graph(graph, SETTINGS)
-    call = next(s for s in exe.specialised.lowered.steps if "20" in str(getattr(s, "spec", "")))
+    call = next(s for s in exe.specialized.lowered.steps if "20" in str(getattr(s, "spec", "")))
     workload = Workload.of(call, 10**7)  # type: ignore[arg-type]
     host = dataclasses.replace(tuner.Host.here(Target.host(), 1), caches=(1 << 15, 1 << 20))
     stand = tuner.KernelBench(workload, Target.host(), host)

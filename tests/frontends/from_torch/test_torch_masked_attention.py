@@ -107,7 +107,7 @@ def test_the_onnx_file_keeps_it(name: str) -> None:
     np.testing.assert_allclose(y, wanted, rtol=2e-6, atol=2e-6)
     exe = verax.compile(load_onnx(written), opt_level=1)
     np.testing.assert_allclose(next(iter(exe.run(inputs).values())), wanted, rtol=2e-6, atol=2e-6)
-    assert any(n.op.kind == "Attention" for n in exe.specialised.graph.nodes)
+    assert any(n.op.kind == "Attention" for n in exe.specialized.graph.nodes)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])

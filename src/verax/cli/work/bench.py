@@ -53,8 +53,8 @@ def perform(
         load_file(model, ModelOptions()), model, "other engines cannot run a .vx file"
     )
     profiled = timing.profile or trace is not None
-    rivals = tuple(n.strip() for n in timing.against.split(",") if n.strip() and not profiled)
-    for name in rivals:
+    competitors = tuple(n.strip() for n in timing.against.split(",") if n.strip() and not profiled)
+    for name in competitors:
         if name not in ENGINES:
             near = difflib.get_close_matches(name, ENGINES, 1)
             raise UsageError(
@@ -85,7 +85,7 @@ def perform(
     if profiled:
         _profile(loaded, arrays, counts, settings, timing.rounds, json, trace)
         return
-    engines = tuple(dict.fromkeys(("verax", *rivals)))
+    engines = tuple(dict.fromkeys(("verax", *competitors)))
     who = [
         Contestant(
             e,
@@ -108,7 +108,7 @@ def perform(
             progress=show,
         )
     record = dataclasses.replace(record, options=timing)
-    output.print(benchmark_table(record, "verax", rivals))
+    output.print(benchmark_table(record, "verax", competitors))
     write_text(json, record.to_json())
     failures = [t.failure for t in record.timings if t.engine == "verax" and t.failure]
     if failures:
@@ -126,17 +126,17 @@ def _profile(
 ) -> None:
     """Print where the time goes, for each thread count; files hold the last one."""
     for count in counts:
-        found = compile(model, threads=count, **settings).profile(arrays, runs)
-        output.print(Text(str(found)), soft_wrap=True)
-    write_json(json, PROFILE, found.to_json())
-    write_text(trace, dumps(found.to_trace()))
+        profile = compile(model, threads=count, **settings).profile(arrays, runs)
+        output.print(Text(str(profile)), soft_wrap=True)
+    write_json(json, PROFILE, profile.to_json())
+    write_text(trace, dumps(profile.to_trace()))
 
 
 def _integers(option: str, text: str) -> list[int]:
     try:
-        found = [int(part) for part in text.split(",")]
+        integers = [int(item) for item in text.split(",")]
     except ValueError:
-        found = []
-    if not found or min(found) < 1:
+        integers = []
+    if not integers or min(integers) < 1:
         raise UsageError(f"{option} {text!r} is not a list of positive integers")
-    return found
+    return integers

@@ -39,7 +39,7 @@ def perform(
     can_write(json)
     options = image_options(photo)
     files = (str(model), subject) if isinstance(resolve_text(subject), ModelFile) else (str(model),)
-    loaded, *others = load_models(files, reading, command="verax bisect")
+    loaded, *second_models = load_models(files, reading, command="verax bisect")
     if images is None and labels is not None:
         raise UsageError("--labels belongs to --images", next_step="give both")
     if images is not None and (inputs != InputOptions()):
@@ -47,13 +47,13 @@ def perform(
             "--images gives the inputs: --input and --image do not go with it",
             next_step="leave them out",
         )
-    given = read_inputs(inputs, loaded.inputs, options, loaded.pixels)
-    judged: Any = others[0] if others else subject
+    prepared = read_inputs(inputs, loaded.inputs, options, loaded.pixels)
+    judged: Any = second_models[0] if second_models else subject
     with progress("searching") as show, Budget.of(judging.memory).as_current():
         record = bisect(
             loaded,
             subject_of(judged, loaded, threads, judging.timeout),
-            given.arrays or None,
+            prepared.arrays or None,
             repro=repro,
             force=force,
             options=judging,
@@ -61,10 +61,10 @@ def perform(
             images=images,
             labels=labels,
             image=options,
-            progress=lambda done, total, what: show(what, done / max(total, 1)),
+            progress=lambda done, total, stage: show(stage, done / max(total, 1)),
         )
     described = tuple(
-        dataclasses.replace(i, origin="; ".join(given.steps.get(i.name, (i.origin,))))
+        dataclasses.replace(i, origin="; ".join(prepared.steps.get(i.name, (i.origin,))))
         for i in record.verdict.inputs
     )
     record = dataclasses.replace(

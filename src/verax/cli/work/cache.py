@@ -26,13 +26,13 @@ def perform(
     removed = cache.clear() if clear else 0
     entries = cache.entries()
     programs = [e for e in entries if e[0].suffix == PROGRAM]
-    held = sum(size for _, size, _ in entries)
+    used_bytes = sum(size for _, size, _ in entries)
     if clear:
         output.print(f"removed {removed} files")
     output.print(
         Text(
             f"{cache.folder}: {len(programs)} programs and {len(entries) - len(programs)} "
-            f"certificates, {shown_bytes(held)} of {shown_bytes(cache.limit)} ({SIZE})"
+            f"certificates, {shown_bytes(used_bytes)} of {shown_bytes(cache.limit)} ({SIZE})"
         ),
         soft_wrap=True,
     )
@@ -40,7 +40,7 @@ def perform(
         "folder": str(cache.folder),
         "programs": len(programs),
         "certificates": len(entries) - len(programs),
-        "bytes": held,
+        "bytes": used_bytes,
         "limit": cache.limit,
         "removed": removed,
     }

@@ -60,8 +60,8 @@ def perform(
         raise UsageError("which model?", next_step="verax check MODEL SUBJECT")
     else:
         folder = None if images is None else str(images)
-        told = str(model), subject, other, folder, output, threads
-        request = Request(*told, judging, optimizations, inputs, photo, reading)
+        named = str(model), subject, other, folder, output, threads
+        request = Request(*named, judging, optimizations, inputs, photo, reading)
         code = judge_anew(request, verbose, json)
     if code:
         raise typer.Exit(code)
@@ -72,10 +72,10 @@ def judge_anew(request: Request, verbose: bool, json: Path | None) -> int:
     can_write(json)
     with progress("judging") as show, Budget.of(request.judging.memory).as_current():
         record = perform_request(request, show)
-    return _shown(record, verbose, json)
+    return _print_record(record, verbose, json)
 
 
-def _shown(record: Record, verbose: bool, json: Path | None) -> int:
+def _print_record(record: Record, verbose: bool, json: Path | None) -> int:
     """Print and write a record; its exit code."""
     if isinstance(record, Alignment):
         console.output.print(render_alignment(record, verbose=verbose))
@@ -100,13 +100,13 @@ def judge_again(path: Path, allow_commands: bool, verbose: bool, json: Path | No
             place=str(path),
             next_step="look at it; if you would run all of it yourself, add --allow-commands",
         )
-    request = request.moved(recipe.located(path.absolute().parent))
+    request = request.with_paths(recipe.located(path.absolute().parent))
     for program in request.programs:
         errors.print(f"as the record says, this runs {escape(repr(program))}", highlight=False)
     with progress("judging again") as show, Budget.of(request.judging.memory).as_current():
         new = perform_request(request, show, recipe.network)
     require_same_inputs(old, new)
-    code = _shown(new, verbose, json)
+    code = _print_record(new, verbose, json)
     same = same_answer(old, new)
     console.output.print(render_replay(same, differences(old, new), changed_versions(old, new)))
     return code if same else NOT_REPRODUCED

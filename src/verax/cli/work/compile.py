@@ -60,57 +60,63 @@ def perform(
     exe = compile(loaded, samples=given or None, options=compiling)
     seconds = time.perf_counter() - begin
     exe.save(to, sign=sign)
-    found, made, kept = exe.plan, exe.recipe, exe.specialised.cached_notes is not None
-    write_text(write_recipe, made.to_json())
+    compiled_plan, compiled_recipe, is_cached = (
+        exe.plan,
+        exe.recipe,
+        exe.specialized.cached_notes is not None,
+    )
+    write_text(write_recipe, compiled_recipe.to_json())
     if plan:
-        output.print(Text(str(found)), soft_wrap=True)
+        output.print(Text(str(compiled_plan)), soft_wrap=True)
     output.print(
         Text(
-            f"{to}: {'found in the cache' if kept else 'compiled'} in {seconds:.2f} s, "
-            f"{to.stat().st_size / 1e6:.2f} MB; arena {found.arena_bytes / 1e6:.2f} MB"
-            f"; target {exe.specialised.image.target}"
+            f"{to}: {'found in the cache' if is_cached else 'compiled'} in {seconds:.2f} s, "
+            f"{to.stat().st_size / 1e6:.2f} MB; arena {compiled_plan.arena_bytes / 1e6:.2f} MB"
+            f"; target {exe.specialized.image.target}"
             + (f"; signed by the key {signed_by}" if signed_by else "")
         )
     )
-    output.print(Text(f"recipe {made.sha256}, O{made.opt_level}"), style="dim")
-    if made.algorithms and not compiling.certify:
+    output.print(
+        Text(f"recipe {compiled_recipe.sha256}, O{compiled_recipe.opt_level}"), style="dim"
+    )
+    if compiled_recipe.algorithms and not compiling.certify:
         output.print(
-            f"{len(made.algorithms)} layers are approximate "
-            f"({', '.join(sorted(set(made.algorithms.values())))}); --certify judges them against "
-            "float64"
+            f"{len(compiled_recipe.algorithms)} layers are approximate "
+            f"({', '.join(sorted(set(compiled_recipe.algorithms.values())))}); --certify judges "
+            "them against float64"
         )
-    if found.refused:
+    if compiled_plan.refused:
         output.print(
-            f"{len(found.refused)} layers stay exact, for an operator behind them would amplify "
-            "errors (--plan lists them)"
+            f"{len(compiled_plan.refused)} layers stay exact, for an operator behind them would "
+            "amplify errors (--plan lists them)"
         )
-    if found.on_reference:
+    if compiled_plan.on_reference:
         output.print(
-            Text(f"no kernel yet, run on the reference: {', '.join(found.on_reference)}"),
+            Text(f"no kernel yet, run on the reference: {', '.join(compiled_plan.on_reference)}"),
             style="yellow",
         )
     facts = {
         "model": str(model),
         "output": str(to),
         "seconds": seconds,
-        "from_cache": kept,
+        "from_cache": is_cached,
         "bytes": to.stat().st_size,
-        "arena_bytes": found.arena_bytes,
-        "target": exe.specialised.image.target,
-        "weight_bytes": found.weight_bytes,
-        "on_reference": list(found.on_reference),
-        "refused": list(found.refused),
+        "arena_bytes": compiled_plan.arena_bytes,
+        "target": exe.specialized.image.target,
+        "weight_bytes": compiled_plan.weight_bytes,
+        "on_reference": list(compiled_plan.on_reference),
+        "refused": list(compiled_plan.refused),
         "signed_by": signed_by,
-        "plan": list(found.lines),
+        "plan": list(compiled_plan.lines),
         "options": compiling.to_notes(),
-        "recipe": to_plain(made),
-        "recipe_sha256": made.sha256,
+        "recipe": to_plain(compiled_recipe),
+        "recipe_sha256": compiled_recipe.sha256,
     }
-    held = exe.certificate
-    if held is not None:
-        output.print(Text(str(held)), soft_wrap=True)
-        write_text(certificate, held.to_markdown())
-        facts["certificate"] = to_plain(held)
+    judged = exe.certificate
+    if judged is not None:
+        output.print(Text(str(judged)), soft_wrap=True)
+        write_text(certificate, judged.to_markdown())
+        facts["certificate"] = to_plain(judged)
     write_json(json, "verax.compile/1", facts)
-    if held is not None and not held.holds:
+    if judged is not None and not judged.holds:
         raise typer.Exit(1)

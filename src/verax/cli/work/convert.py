@@ -44,25 +44,25 @@ def perform(
         "convert the model that it was compiled from",
     )
     with progress("converting") as show:
-        made = convert(
+        converted = convert(
             loaded,
             to,
             opset=opset,
             verify=verify,
             seed=seed,
-            progress=lambda done, total, what: show(what, done / max(total, 1)),
+            progress=lambda done, total, stage: show(stage, done / max(total, 1)),
         )
-    size = sum(f.stat().st_size for f in made.files) / 1e6
-    listed = ", ".join(f.name for f in made.files)
+    size = sum(f.stat().st_size for f in converted.files) / 1e6
+    listed = ", ".join(f.name for f in converted.files)
     output.print(Text(f"{listed}: {len(loaded.graph.nodes)} nodes, {size:.2f} MB"))
-    for note in made.notes:
+    for note in converted.notes:
         output.print(Text(f"note: {note}"))
-    if made.verdict is None:
-        output.print(Text(f"not verified: {made.unverified}", style="yellow"))
+    if converted.verdict is None:
+        output.print(Text(f"not verified: {converted.unverified}", style="yellow"))
         if verify:
             raise typer.Exit(UNDECIDED)
         return
-    output.print(render_verdict(made.verdict))
-    write_text(json, made.verdict.to_json())
-    if made.verdict.exit_code:
-        raise typer.Exit(made.verdict.exit_code)
+    output.print(render_verdict(converted.verdict))
+    write_text(json, converted.verdict.to_json())
+    if converted.verdict.exit_code:
+        raise typer.Exit(converted.verdict.exit_code)

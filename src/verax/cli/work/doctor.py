@@ -38,11 +38,11 @@ def perform(
 ) -> None:
     """Carry out the command with the options of `verax.cli.doctor`."""
     can_write(json)
-    found = environment()
-    for key, value in found.items():
+    versions = environment()
+    for key, value in versions.items():
         output.print(Text(f"{key:16} {value}"))
     for package, distributions in DISTRIBUTIONS.items():
-        if not any(d in found for d in distributions):
+        if not any(d in versions for d in distributions):
             line = f"{package:16} not installed (optional): pip install {pip_name(package)}"
             output.print(Text(line, style="dim"))
     for extra, (package, purpose) in EXTRAS.items():
@@ -50,8 +50,12 @@ def perform(
             line = f"{package:16} not installed; {purpose} needs it: pip install 'verax[{extra}]'"
             output.print(Text(line, style="dim"))
     decided, found_limits = deciding(), [(limit.threads, limit.reason) for limit in limits()]
-    others = "".join(f"; {n}: {reason}" for n, reason in found_limits if reason != decided.reason)
-    output.print(Text(f"{'threads':16} {decided.threads}: {decided.reason} (decides){others}"))
+    other_limits = "".join(
+        f"; {n}: {reason}" for n, reason in found_limits if reason != decided.reason
+    )
+    output.print(
+        Text(f"{'threads':16} {decided.threads}: {decided.reason} (decides){other_limits}")
+    )
     checks: dict[str, str] = {}
     _try(checks, "the judge", _judged)
     _try(checks, "target", _target)
@@ -61,8 +65,10 @@ def perform(
     bad = [name for name, result in checks.items() if result.startswith("failed")]
     for name, result in checks.items():
         output.print(Text(f"{name}: {result}", style="red" if name in bad else "green"))
-    said = {"count": decided.threads, "decided_by": decided.reason, "limits": found_limits}
-    write_json(json, "verax.doctor/1", {"environment": found, "checks": checks, "threads": said})
+    thread_facts = {"count": decided.threads, "decided_by": decided.reason, "limits": found_limits}
+    write_json(
+        json, "verax.doctor/1", {"environment": versions, "checks": checks, "threads": thread_facts}
+    )
     if bad:
         raise typer.Exit(2)
     output.print("all well")
@@ -76,9 +82,9 @@ def _try(checks: dict[str, str], name: str, test: Callable[[], str]) -> None:
 
 
 def _target() -> str:
-    found = best_target()
-    assert found is not None, "this processor has neither AVX2 with FMA nor NEON"
-    return found
+    target = best_target()
+    assert target is not None, "this processor has neither AVX2 with FMA nor NEON"
+    return target
 
 
 def _compiles() -> bool:
@@ -122,9 +128,9 @@ def _native(threads: int) -> str:
     inputs = _drawn(graph)
     begin = time.perf_counter()
     exe = compile(graph, Settings(threads=threads))
-    given = exe.run(inputs)
+    outputs = exe.run(inputs)
     seconds = time.perf_counter() - begin
     expected = promised(graph, inputs)
     for name in graph.outputs:
-        assert given[name].tobytes() == expected[name].tobytes(), f"{name} has other bits"
+        assert outputs[name].tobytes() == expected[name].tobytes(), f"{name} has other bits"
     return f"right, bit for bit ({seconds * 1e3:.0f} ms)"

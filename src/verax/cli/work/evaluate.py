@@ -72,10 +72,10 @@ def perform(
 def _names(text: str | None) -> tuple[str, str] | None:
     if text is None:
         return None
-    parts = tuple(part.strip() for part in text.split(","))
-    if len(parts) > 2 or not all(parts):
+    names = tuple(name.strip() for name in text.split(","))
+    if len(names) > 2 or not all(names):
         raise UsageError(
             f"--arrays {text!r} is not of the form IMAGES,LABELS",
             next_step="for instance --arrays x_test,y_test; IMAGES alone with --labels FILE",
         )
-    return parts[0], parts[1] if len(parts) == 2 else ""
+    return names[0], names[1] if len(names) == 2 else ""

@@ -16,7 +16,10 @@ def perform(
     """Carry out the command with the options of `verax.cli.formats`."""
     can_write(json)
     columns = Column("format"), Column("suffix", rank=1), Column("what it holds", rank=2)
-    rows = [(found.name, ", ".join(found.suffixes), found.holds) for found in FORMATS]
+    rows = [
+        (file_format.name, ", ".join(file_format.suffixes), file_format.holds)
+        for file_format in FORMATS
+    ]
     output.print(FittingTable("", columns, rows))
     facts = {f.name: {"suffixes": f.suffixes, "holds": f.holds} for f in FORMATS}
     write_json(json, "verax.formats/1", {"formats": facts})

@@ -91,18 +91,18 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
             f"by Verax {program.notes.get('verax', '?')}"
         )
     )
-    kept = {n: TensorType.of(a) for n, a in program.state.items()}
-    _signature(program.inputs, program.outputs, kept)
+    state_types = {n: TensorType.of(a) for n, a in program.state.items()}
+    _signature(program.inputs, program.outputs, state_types)
     output.print(
         f"code {len(image.object_code) / 1e3:.1f} kB, weights {image.weights.nbytes / 1e6:.2f} MB, "
         f"arena {image.arena_bytes / 1e6:.2f} MB"
     )
-    made = program.recipe
-    if made is not None:
-        output.print(Text(str(made)), soft_wrap=True)
-    held = program.certificate
-    if held is not None:
-        output.print(Text(str(held)), soft_wrap=True)
+    program_recipe = program.recipe
+    if program_recipe is not None:
+        output.print(Text(str(program_recipe)), soft_wrap=True)
+    program_certificate = program.certificate
+    if program_certificate is not None:
+        output.print(Text(str(program_certificate)), soft_wrap=True)
     slow = list(program.notes.get("on_reference", ()))
     output.print(Text(f"nodes without a kernel, run on the reference: {', '.join(slow) or 'none'}"))
     if graph:
@@ -111,13 +111,13 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
         "target": image.target,
         "inputs": {k: str(t) for k, t in program.inputs.items()},
         "outputs": {k: str(t) for k, t in program.outputs.items()},
-        "state": {k: str(t) for k, t in kept.items()},
+        "state": {k: str(t) for k, t in state_types.items()},
         "code_bytes": len(image.object_code),
         "weight_bytes": image.weights.nbytes,
         "arena_bytes": image.arena_bytes,
-        "recipe": to_plain(made),
-        "recipe_sha256": made.sha256 if made else None,
-        "certificate": to_plain(held),
+        "recipe": to_plain(program_recipe),
+        "recipe_sha256": program_recipe.sha256 if program_recipe else None,
+        "certificate": to_plain(program_certificate),
         "on_reference": slow,
         "plan": list(program.plan),
         "graph": program.graph_text,

@@ -30,29 +30,31 @@ def perform(
             *(Column("inputs", rank=2), Column("attributes", rank=1), Column("rounds")),
         )
         rows = []
-        for known in sorted(REGISTRY):
-            facts = _facts(REGISTRY[known])
+        for operator_name in sorted(REGISTRY):
+            facts = _facts(REGISTRY[operator_name])
             attributes = ", ".join(facts["attributes"])
-            rows.append((known, facts["inputs"], attributes, "no" if facts["exact"] else "yes"))
+            rows.append(
+                (operator_name, facts["inputs"], attributes, "no" if facts["exact"] else "yes")
+            )
         output.print(FittingTable("", columns, rows))
         output.print(f"{len(REGISTRY)} operators")
         write_json(json, "verax.ops/1", {"operators": {k: _facts(REGISTRY[k]) for k in REGISTRY}})
         return
-    found = {k.lower(): k for k in REGISTRY}.get(name.lower())
-    if found is None:
+    full_name = {k.lower(): k for k in REGISTRY}.get(name.lower())
+    if full_name is None:
         near = difflib.get_close_matches(name, REGISTRY, 3)
         raise UsageError(
             f"there is no operator {name!r}",
             next_step=f"did you mean {', '.join(near)}?" if near else "`verax ops` lists them",
         )
-    kind = REGISTRY[found]
+    kind = REGISTRY[full_name]
     facts = _facts(kind)
-    output.print(Text(found, style="bold"))
+    output.print(Text(full_name, style="bold"))
     output.print(Text(facts["meaning"]))
     output.print(f"inputs: {facts['inputs']}; rounds: {'no' if facts['exact'] else 'yes'}")
     for key, default in facts["attributes"].items():
         output.print(Text(f"  {key}{'' if default is None else f' = {default}'}"))
-    write_json(json, "verax.ops/1", {"operators": {found: facts}})
+    write_json(json, "verax.ops/1", {"operators": {full_name: facts}})
 
 
 def _facts(kind: type[Operator]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def _facts(step: Pass | DecisionKind) -> dict[str, Any]:
 
 
 def _run_on(model: Path, shapes: dict[str, Any], inject: tuple[str, ...]) -> Trace:
-    """What all passes do to a model at O3."""
+    """The trace of all passes on a model at O3."""
     loaded = load(model, shapes=shapes or None)
     if isinstance(loaded, SavedExecutable):
         raise UsageError("this is a compiled program already", place=str(model))
@@ -110,8 +110,8 @@ def _print_refused(notes: list[str]) -> None:
 
 def _levels(facts: dict[str, Any]) -> str:
     """The levels that run it, and what for it must be allowed."""
-    found = ", ".join(f"O{n}" for n in facts["levels"])
-    return f"{found} with --allow {facts['allowance']}" if facts["allowance"] else found
+    levels = ", ".join(f"O{n}" for n in facts["levels"])
+    return f"{levels} with --allow {facts['allowance']}" if facts["allowance"] else levels
 
 
 def _named(name: str, steps: dict[str, Pass | DecisionKind]) -> Pass | DecisionKind:

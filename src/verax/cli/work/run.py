@@ -53,12 +53,14 @@ def perform(
     can_write(to, json)
     options = image_options(photo)
     loaded = load_file(model, reading, trust_key=trust_key)
-    said = {} if isinstance(loaded, SavedExecutable) else loaded.pixels
-    given = read_inputs(inputs, loaded.inputs, options, said)
-    arrays, origins = dict(given.arrays), dict(given.steps)
+    stated_pixels = {} if isinstance(loaded, SavedExecutable) else loaded.pixels
+    prepared = read_inputs(inputs, loaded.inputs, options, stated_pixels)
+    arrays, origins = dict(prepared.arrays), dict(prepared.steps)
     if any(name not in arrays for name in loaded.inputs):
         graph = _inputs_alone(loaded) if isinstance(loaded, SavedExecutable) else loaded.graph
-        drawn, words = draw_inputs(graph, seed, _sizes_of(arrays, loaded.inputs), pixels=said)
+        drawn, words = draw_inputs(
+            graph, seed, _sizes_of(arrays, loaded.inputs), pixels=stated_pixels
+        )
         arrays = {name: arrays.get(name, drawn[name]) for name in loaded.inputs}
         origins = {name: origins.get(name, (words[name],)) for name in loaded.inputs}
     for name, done in origins.items():
@@ -118,15 +120,15 @@ def perform(
 
 
 def _inputs_alone(program: SavedExecutable) -> Graph:
-    """A network with the program's inputs and nothing else: what they are drawn for."""
+    """A graph with the program's inputs and no nodes, for `draw_inputs`."""
     builder = Builder("a compiled program")
     return builder.graph([builder.input(name, type_) for name, type_ in program.inputs.items()])
 
 
-def _sizes_of(given: Mapping[str, np.ndarray], types: Mapping[str, TensorType]) -> dict[str, int]:
+def _sizes_of(arrays: Mapping[str, np.ndarray], types: Mapping[str, TensorType]) -> dict[str, int]:
     """Sizes of the symbols that the given inputs decide."""
     sizes: dict[str, int] = {}
-    for name, array in given.items():
+    for name, array in arrays.items():
         open_ = types[name].symbols()
         sizes |= {str(d): n for d, n in zip(types[name].dims, array.shape) if str(d) in open_}
     return sizes
@@ -169,8 +171,8 @@ def _show_largest(name: str, array: np.ndarray) -> None:
     is_score = array.dtype.kind == "f" or (array.dtype.kind in "iu" and array.dtype.itemsize == 1)
     if array.ndim not in (1, 2) or not 2 <= array.shape[-1] <= 100_000 or not is_score:
         return
-    for number, row in enumerate(np.atleast_2d(array)[:4]):
+    for index, row in enumerate(np.atleast_2d(array)[:4]):
         order = np.argsort(row)[::-1][:TOP]
         listed = ", ".join(f"[{i}] {row[i]:.4g}" for i in order)
-        where = f"{name}, row {number}" if array.ndim == 2 and len(array) > 1 else name
-        output.print(Text(f"largest of {where}: {listed}"))
+        label = f"{name}, row {index}" if array.ndim == 2 and len(array) > 1 else name
+        output.print(Text(f"largest of {label}: {listed}"))

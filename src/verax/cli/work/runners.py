@@ -22,7 +22,7 @@ ALSO = {
     "inputs from answers",
     "a model file, a .vx program": "another network, compiled by us",
 }
-"""Subjects that are no names."""
+"""Subjects that are named by a pattern: text -> description."""
 
 
 def perform(
@@ -37,14 +37,14 @@ def perform(
         for name, entry in ENTRIES.items()
     }
     rows = [(name, fact["what"], fact["version"]) for name, fact in facts.items()]
-    rows += [(text, what, "") for text, what in ALSO.items()]
+    rows += [(text, description, "") for text, description in ALSO.items()]
     columns = Column("runner"), Column("what it is", rank=2), Column("version", rank=1)
     output.print(FittingTable("", columns, rows))
     write_json(json, "verax.runners/1", {"runners": facts, "also": ALSO})
 
 
 def _version(spec: RunnerSpec, versions: dict[str, str]) -> str:
-    """Of the package that a runner needs, or the line to type."""
+    """Version of the package that a runner needs, or the command that installs it."""
     if not spec.package:
         return versions.get("verax", "")
     version = next((versions[d] for d in spec.distributions if d in versions), "")

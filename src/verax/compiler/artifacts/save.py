@@ -33,7 +33,7 @@ def save(
     there is no such key.
     """
     key = None if sign is None else signing_key(sign)
-    specialized = executable.specialised
+    specialized = executable.specialized
     fixed = [v for v in executable.graph.state if v not in specialized.inputs]
     if fixed:
         raise UnsupportedError(

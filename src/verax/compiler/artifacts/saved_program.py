@@ -18,11 +18,11 @@ from verax.base.processor import require_runs_here
 from verax.base.settings import Settings
 from verax.ir.types import DType, TensorType
 from verax.runtime.arguments import check_inputs, types_of
-from verax.runtime.carried import Arrays, Remembers
-from verax.runtime.continuing import continuation_of
 from verax.runtime.image import Image, PythonStep, Signature
 from verax.runtime.program import Program
 from verax.runtime.signature import trusted_key
+from verax.runtime.state_buffers import state_buffers_of
+from verax.runtime.stateful import Arrays, StatefulExecutable
 from verax.runtime.vx import load_image
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def calls_of(
     return lambda index, arrays: calls[index](arrays)
 
 
-class SavedExecutable(Remembers):
+class SavedExecutable(StatefulExecutable):
     """A program read from a .vx file, which is machine code: load it only if you trust its sender.
 
     trust_key: a PEM file with the Ed25519 public key that must have signed it. threads: 0 is all
@@ -84,7 +84,7 @@ class SavedExecutable(Remembers):
         """Run on so many threads from now on; 0 is all cores of this process."""
         count = Settings(threads=threads).thread_count
         self._program = Program(self.image, count, self._call)
-        self._continuation = continuation_of(self._program)
+        self._state_buffers = state_buffers_of(self._program)
 
     @property
     def inputs(self) -> dict[str, TensorType]:
@@ -136,11 +136,13 @@ class SavedExecutable(Remembers):
     def plan(self) -> tuple[str, ...]:
         return tuple(self.notes.get("plan", ()))
 
-    def _continued(self, inputs: Arrays, state: Arrays) -> tuple[list[np.ndarray], Arrays] | None:
-        return self._continuation.run(inputs, state) if self._continuation else None
+    def _run_in_place(
+        self, inputs: Arrays, state: Arrays
+    ) -> tuple[list[np.ndarray], Arrays] | None:
+        return self._state_buffers.run(inputs, state) if self._state_buffers else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        outputs = self._program.run_if_taken(inputs)
+        outputs = self._program.run_if_exact(inputs)
         if outputs is None:
             outputs = self._program.run(check_inputs(self._input_types, inputs))
         return dict(zip(self._names, outputs))

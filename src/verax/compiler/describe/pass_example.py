@@ -52,7 +52,7 @@ def _decided(step: DecisionKind) -> Example:
     graph = two_convolutions(*((8, 200) if step is DIVIDE else ()))
     plain = compile_graph(graph, Settings(1, threads=1, passes=()))
     exe = compile_graph(graph, Settings(1, threads=1, passes=(step.name,)))
-    return Example(kernel_lines(plain.specialised), kernel_lines(exe.specialised), exe.trace.notes)
+    return Example(kernel_lines(plain.specialized), kernel_lines(exe.specialized), exe.trace.notes)
 
 
 def _for_target(step: DecisionKind) -> Example:

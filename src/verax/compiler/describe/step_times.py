@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from verax.base.settings import Settings
 from verax.compiler.describe.machine_peak import peak_gflops
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.calls import BranchCall, KernelCall, LoopCall, ReferenceCall
 from verax.compiler.place.image.emit import runs_alone
@@ -35,14 +35,14 @@ def profile_of(
             steps.append(StepTime(step.label, name, float(duration), 0, 0, reason))
             continue
         kernel = lowered.kernels[i]
-        busy = 1 if runs_alone(kernel) else min(threads, known(kernel.items))
+        busy = 1 if runs_alone(kernel) else min(threads, static_size(kernel.items))
         steps.append(
             StepTime(
                 step.label,
                 kernel.name,
                 float(duration),
-                known(kernel.flops) * lowered.chunk_count,
-                known(kernel.bytes) * lowered.chunk_count,
+                static_size(kernel.flops) * lowered.chunk_count,
+                static_size(kernel.bytes) * lowered.chunk_count,
                 str(step.spec),
                 "" if step.schedule is None else str(step.schedule),
                 busy,

@@ -142,13 +142,13 @@ def ceil_div(a: Size, b: Size) -> Size:
     return -(-a // b) if isinstance(a, int) and isinstance(b, int) else (a + b - 1) // b
 
 
-def least(*sizes: Size) -> Size:
-    """The smallest."""
+def minimum(*sizes: Size) -> Size:
+    """The smallest of `sizes`; an int if all are."""
     return _extreme("least", sizes)
 
 
-def greatest(*sizes: Size) -> Size:
-    """The largest."""
+def maximum(*sizes: Size) -> Size:
+    """The largest of `sizes`; an int if all are."""
     return _extreme("greatest", sizes)
 
 
@@ -173,8 +173,9 @@ def value(size: Size, table: Sequence[int]) -> int:
     return size if isinstance(size, int) else size.value(table)
 
 
-def known(size: Size) -> int:
-    """A size of a kernel that is made for known sizes only. ValueError when it is not known."""
+def static_size(size: Size) -> int:
+    """`size` as an int, for kernels without symbolic sizes. Raises `ValueError` when it is read at
+    run time."""
     if isinstance(size, KernelSize):
         raise ValueError(f"this kernel is made for known sizes, and {size} is read at run time")
     return size

@@ -55,8 +55,8 @@ class Target:
     features: str
     vector_bits: int
     registers: int
-    dots: bool = False
-    pairs: bool = False
+    has_int8_dot: bool = False
+    has_bf16_dot: bool = False
     effort: int = 3
 
     @property
@@ -77,16 +77,19 @@ class Target:
         return Target.named("aarch64" if name == "neon" else name)
 
     @staticmethod
-    def avx512(dots: bool = False, pairs: bool = False) -> Target:
-        """x86-64 with AVX-512 F, VL, BW, DQ, CD, and VNNI if `dots`, AVX512_BF16 too if `pairs`."""
-        name = "avx512bf16" if pairs else "avx512vnni" if dots else "avx512"
-        return Target(name, _x86_triple(), "x86-64", _features(name), 512, 32, dots or pairs, pairs)
+    def avx512(int8_dot: bool = False, bf16_dot: bool = False) -> Target:
+        """x86-64 with AVX-512 F, VL, BW, DQ, CD, and VNNI if `int8_dot`, AVX512_BF16 too if
+        `bf16_dot`."""
+        name = "avx512bf16" if bf16_dot else "avx512vnni" if int8_dot else "avx512"
+        return Target(
+            name, _x86_triple(), "x86-64", _features(name), 512, 32, int8_dot or bf16_dot, bf16_dot
+        )
 
     @staticmethod
-    def avx2(dots: bool = False) -> Target:
-        """x86-64 with AVX2 and FMA, and VNNI on its registers if `dots`."""
-        name = "avxvnni" if dots else "avx2"
-        return Target(name, _x86_triple(), "x86-64", _features(name), 256, 16, dots)
+    def avx2(int8_dot: bool = False) -> Target:
+        """x86-64 with AVX2 and FMA, and VNNI on its registers if `int8_dot`."""
+        name = "avxvnni" if int8_dot else "avx2"
+        return Target(name, _x86_triple(), "x86-64", _features(name), 256, 16, int8_dot)
 
     @staticmethod
     def aarch64() -> Target:
@@ -107,8 +110,12 @@ class Target:
             )
         if name == "aarch64":
             return Target.aarch64()
-        dots, pairs = name.endswith("vnni"), name.endswith("bf16")
-        return Target.avx512(dots, pairs) if name.startswith("avx512") else Target.avx2(dots)
+        int8_dot, bf16_dot = name.endswith("vnni"), name.endswith("bf16")
+        return (
+            Target.avx512(int8_dot, bf16_dot)
+            if name.startswith("avx512")
+            else Target.avx2(int8_dot)
+        )
 
     def runs_here(self) -> bool:
         """Whether this process could execute code made for this target."""
@@ -118,7 +125,7 @@ class Target:
     def byte_products(self) -> str:
         """How kernels multiply bytes by bytes: "dots" by VNNI, "pairs" by AVX2's instruction where
         it is exact (`paired_bytes`), "" not at all."""
-        return "dots" if self.dots else "pairs" if self.name == "avx2" else ""
+        return "dots" if self.has_int8_dot else "pairs" if self.name == "avx2" else ""
 
     @property
     def makes_elf(self) -> bool:

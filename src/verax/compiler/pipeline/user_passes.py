@@ -18,7 +18,7 @@ from typing import Any
 
 from verax.base.errors import UsageError, VeraxError
 from verax.base.reading import plain_bytes
-from verax.base.scripts import run_file, told
+from verax.base.scripts import run_file, script_error
 from verax.compiler.passes.base import Pass
 from verax.ir import checker
 from verax.ir.graph import Graph
@@ -87,7 +87,7 @@ def _guarded(own: Pass, file: str) -> Pass:
         except VeraxError as error:
             raise UsageError(f"{failing}: {error}", place=file) from error
         except (Exception, SystemExit) as error:
-            raise told(error, file, failing, FORM) from error
+            raise script_error(error, file, failing, FORM) from error
         is_pair = isinstance(result, tuple) and len(result) == 2
         if not is_pair or not isinstance(result[0], Graph) or not isinstance(result[1], Trace):
             raise UsageError(

@@ -1,10 +1,9 @@
 """Left factors of products that lie in memory in bfloat16, in pairs that a machine multiplies.
 
 `passes.choose_bfloat16` rounds both factors of a product to 8 bits; what it makes is float32. Where
-the machine adds two products of bfloat16 at a time (`Target.pairs`), `store_in_bfloat16` stores a
-factor in 16 bits if everything that reads it is a kernel of such products. Its type says so, and
-the sums keep theirs. Nothing here changes a number of the network.
-"""
+the machine adds two products of bfloat16 at a time (`Target.has_bf16_dot`), `store_in_bfloat16`
+stores a factor in 16 bits if everything that reads it is a kernel of such products. Its type says
+so, and the sums keep theirs. Nothing here changes a number of the network."""
 
 from __future__ import annotations
 

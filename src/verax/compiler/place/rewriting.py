@@ -17,4 +17,4 @@ def rewrite_for_target(graph: Graph, target: Target, decisions: Decisions) -> Gr
     scheme = target.byte_products
     if scheme:
         graph = store_in_bytes(graph, lambda g, n: takes_bytes(g, n, scheme), decisions)
-    return store_in_bfloat16(graph, decisions) if target.pairs else graph
+    return store_in_bfloat16(graph, decisions) if target.has_bf16_dot else graph

@@ -29,7 +29,7 @@ from verax.compiler.kernels.products.strassen import (
     room_elements,
 )
 from verax.compiler.kernels.registry import Schedule, Spec
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 
 INTEGERS = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}
 OTHER_INTEGERS = (-200, 200)
@@ -97,7 +97,7 @@ def _of_sum(
 
 
 def _of_paired(spec: ConvSpec) -> list[Argument]:
-    shape = known(spec.filters), known(spec.channels), *spec.kernel
+    shape = static_size(spec.filters), static_size(spec.channels), *spec.kernel
     size = int(np.prod(shape))
     packed = pack_paired(drawn("int8", size, seed_of("weights 0")).reshape(shape), spec)
     first, _, *remaining = _of_sum(spec, spec.epilogue, spec.bias, lambda _: packed.main)
@@ -108,11 +108,11 @@ def _of_paired(spec: ConvSpec) -> list[Argument]:
 
 def _conv_weights(spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
     """Packed; those of each image where images have their own."""
-    filters, channels = known(spec.filters), known(spec.group_channels)
+    filters, channels = static_size(spec.filters), static_size(spec.group_channels)
     if spec.transposed:
-        filters, channels = known(spec.channels), known(spec.group_filters)
+        filters, channels = static_size(spec.channels), static_size(spec.group_filters)
     shape = (filters, channels, *spec.kernel)
-    images = known(spec.batch) if spec.weight_strides[0] != 0 else 1
+    images = static_size(spec.batch) if spec.weight_strides[0] != 0 else 1
     size = int(np.prod(shape))
     by_image = [
         drawn(spec.types.weights, size, seed_of(f"weights {i}")).reshape(shape)
@@ -122,8 +122,8 @@ def _conv_weights(spec: ConvSpec, schedule: ConvSchedule) -> np.ndarray:
 
 
 def _factors(spec: GemmSpec, schedule: ConvSchedule) -> np.ndarray:
-    count = 1 if spec.constant_b else known(spec.outer) * known(spec.inner)
-    size = known(spec.k) * known(spec.n)
+    count = 1 if spec.constant_b else static_size(spec.outer) * static_size(spec.inner)
+    size = static_size(spec.k) * static_size(spec.n)
     matrices = [drawn(spec.types.weights, size, seed_of(f"factor {i}")) for i in range(count)]
     return np.concatenate([pack_b(b, spec, schedule) for b in matrices])
 

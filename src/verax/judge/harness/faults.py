@@ -45,13 +45,13 @@ from verax.reference.evaluate import bind_symbols, evaluate
 Arrays = Mapping[str, np.ndarray]
 Rerun = Callable[[Arrays], Arrays]
 FAILURES = (*IMPOSSIBLE, MemoryError)
-"""What a rival raises that has no meaning, or asks for too much: it explains nothing then."""
+"""Errors of a hypothesis that cannot be evaluated or needs too much memory: it explains nothing."""
 MAX_INPUTS = 6
 """Inputs among which exchanges are tried."""
 
 
 @dataclass(frozen=True)
-class _Rival:
+class _FaultHypothesis:
     """One fault: the graph, inputs and answers under which everything would be right.
 
     undo: inputs on which the subject would be right. alike: the same fault told in another way,
@@ -63,9 +63,9 @@ class _Rival:
     words: str
     graph: Graph
     inputs: Arrays
-    given: Arrays
+    outputs: Arrays
     undo: Arrays | None = None
-    alike: _Rival | None = None
+    alike: _FaultHypothesis | None = None
 
 
 def harness_causes(
@@ -83,178 +83,192 @@ def harness_causes(
     the inputs is right, or nothing fits: then the network is to blame.
     """
     fixed = specialise(graph, bind_symbols(graph, inputs))
-    given = {
+    shown_outputs = {
         v: conform(np.asarray(a), fixed.types[v].dtype)
         for v, a in outputs.items()
         if v in fixed.producers
     }
-    found: list[Explanation] = []
+    causes: list[Explanation] = []
     with contextlib.suppress(*FAILURES):  # the network itself may be too much to evaluate
         require_room_for_meaning(fixed)
-        judge = _Judge(fixed, inputs, given, seed)
-        found += judge.fitting(judge.output_rivals(), rerun)
+        judge = _Judge(fixed, inputs, shown_outputs, seed)
+        causes += judge.fitting(judge.output_hypotheses(), rerun)
         if judge.wrong_at_first():
-            found += judge.fitting(judge.input_rivals(), rerun)
-            found += [] if found else judge.fitting(judge.pairs(), rerun)
-    return tuple(e for e in found if not e.refuted)
+            causes += judge.fitting(judge.input_hypotheses(), rerun)
+            causes += [] if causes else judge.fitting(judge.combined_hypotheses(), rerun)
+    return tuple(e for e in causes if not e.refuted)
 
 
 class _Judge:
     """The values that come first after the inputs, and rival meanings of them."""
 
-    def __init__(self, graph: Graph, inputs: Arrays, given: Arrays, seed: int) -> None:
-        self.graph, self.inputs, self.given, self.seed = graph, dict(inputs), given, seed
-        fitting = {v: a for v, a in given.items() if fits(graph.types[v], a)}
-        self.first = _first(graph, fitting)
-        self.part = cut(graph, graph.inputs, self.first) if self.first else None
+    def __init__(self, graph: Graph, inputs: Arrays, outputs: Arrays, seed: int) -> None:
+        self.graph, self.inputs, self.outputs, self.seed = graph, dict(inputs), outputs, seed
+        fitting = {v: a for v, a in outputs.items() if fits(graph.types[v], a)}
+        self.first = _first_outputs(graph, fitting)
+        self.first_graph = cut(graph, graph.inputs, self.first) if self.first else None
         self.statistics: dict[str, float] = {}
-        ends = [v for v in graph.outputs if v in given]
-        self.whole = cut(graph, graph.inputs, ends) if ends else None
+        ends = [v for v in graph.outputs if v in outputs]
+        self.output_graph = cut(graph, graph.inputs, ends) if ends else None
 
-    def fitting(self, rivals: Iterator[_Rival], rerun: Rerun | None) -> list[Explanation]:
+    def fitting(
+        self, hypotheses: Iterator[_FaultHypothesis], rerun: Rerun | None
+    ) -> list[Explanation]:
         """The rivals that explain the answers, as far as they can be drawn up at all."""
-        found = []
+        explanations = []
         with contextlib.suppress(*FAILURES):
-            for rival in rivals:
-                if self.explains(rival):
-                    found.append(self.tested(rival, rerun))
-        return found
+            for hypothesis in hypotheses:
+                if self.explains(hypothesis):
+                    explanations.append(self.tested(hypothesis, rerun))
+        return explanations
 
     def wrong_at_first(self) -> bool:
         """Whether a value that depends on the inputs directly is a mistake."""
-        given = {v: self.given[v] for v in self.first}
-        if self.part is None or not _finite(given):
+        first_outputs = {v: self.outputs[v] for v in self.first}
+        if self.first_graph is None or not _finite(first_outputs):
             return False
-        return self._statistic(self.part, self.inputs, given, coarse=False) is None
+        return self._statistic(self.first_graph, self.inputs, first_outputs, coarse=False) is None
 
-    def explains(self, rival: _Rival) -> bool:
+    def explains(self, hypothesis: _FaultHypothesis) -> bool:
         """Whether the answers are within rounding under the rival meaning."""
         try:
-            if not self._is_near(rival):
+            if not self._is_near(hypothesis):
                 return False
-            statistic = self._statistic(rival.graph, rival.inputs, rival.given)
+            statistic = self._statistic(hypothesis.graph, hypothesis.inputs, hypothesis.outputs)
         except FAILURES:
             return False
         if statistic is None:
-            return rival.alike is not None and self.explains(rival.alike)
-        self.statistics[rival.words] = statistic
+            return hypothesis.alike is not None and self.explains(hypothesis.alike)
+        self.statistics[hypothesis.words] = statistic
         return True
 
-    def tested(self, rival: _Rival, rerun: Rerun | None) -> Explanation:
+    def tested(self, hypothesis: _FaultHypothesis, rerun: Rerun | None) -> Explanation:
         """The explanation; refuted when the input that should come out right does not."""
-        statistic = self.statistics[rival.words]
-        found = Explanation(rival.name, rival.words, {}, statistic)
-        if rerun is None or rival.undo is None or self.whole is None:
-            return found
+        statistic = self.statistics[hypothesis.words]
+        explanation = Explanation(hypothesis.name, hypothesis.words, {}, statistic)
+        if rerun is None or hypothesis.undo is None or self.output_graph is None:
+            return explanation
         try:
-            answers = rerun(rival.undo)
-            given = {v: np.asarray(answers[v]) for v in self.whole.outputs if v in answers}
-            right = given and self._statistic(self.whole, self.inputs, given) is not None
+            answers = rerun(hypothesis.undo)
+            outputs = {v: np.asarray(answers[v]) for v in self.output_graph.outputs if v in answers}
+            right = outputs and self._statistic(self.output_graph, self.inputs, outputs) is not None
         except FAILURES:
-            return found
+            return explanation
         if right:
-            return replace(found, words=f"{rival.words}; handed over the other way it is right")
-        return replace(found, refuted=True)
+            return replace(
+                explanation, words=f"{hypothesis.words}; handed over the other way it is right"
+            )
+        return replace(explanation, refuted=True)
 
     def _statistic(
-        self, graph: Graph, inputs: Arrays, given: Arrays, *, coarse: bool = True
+        self, graph: Graph, inputs: Arrays, outputs: Arrays, *, coarse: bool = True
     ) -> float | None:
         """The worst group's statistic when all of `given` is within rounding, else None.
 
         coarse: whether the rounding of a coarser arithmetic will do.
         """
         used = {v: inputs[v] for v in graph.inputs}
-        found = survey(
-            graph, used, given, seed=self.seed, measure_power=False, find_precision=coarse
+        findings = survey(
+            graph, used, outputs, seed=self.seed, measure_power=False, find_precision=coarse
         ).findings
-        honest = (Kind.identical, Kind.rounding, Kind.precision)
-        if not found or any(f.kind not in honest for f in found):
+        correct_kinds = (Kind.identical, Kind.rounding, Kind.precision)
+        if not findings or any(f.kind not in correct_kinds for f in findings):
             return None
-        return max(f.statistic for f in found)
+        return max(f.statistic for f in findings)
 
-    def _is_near(self, rival: _Rival) -> bool:
+    def _is_near(self, hypothesis: _FaultHypothesis) -> bool:
         """Whether a rival takes nearly all of the difference away (a quick look in float32)."""
-        used = {v: rival.inputs[v] for v in rival.graph.inputs}
-        names = tuple(rival.given)
-        values = evaluate(rival.graph, used, work=np.float32, keep=names)
+        used = {v: hypothesis.inputs[v] for v in hypothesis.graph.inputs}
+        names = tuple(hypothesis.outputs)
+        values = evaluate(hypothesis.graph, used, work=np.float32, keep=names)
         return all(
             values[v].shape == a.shape
             and _gap(values[v], a) <= st.HARNESS_EXPLAINS * st.root_mean_square(_centred(a))
-            for v, a in rival.given.items()
+            for v, a in hypothesis.outputs.items()
         )
 
-    def output_rivals(self) -> Iterator[_Rival]:
+    def output_hypotheses(self) -> Iterator[_FaultHypothesis]:
         """Answers that were read wrongly, or taken before or after the last step."""
-        if self.whole is None or not _finite({v: self.given[v] for v in self.whole.outputs}):
+        if self.output_graph is None or not _finite(
+            {v: self.outputs[v] for v in self.output_graph.outputs}
+        ):
             return
-        whole, ends = self.whole, self.whole.outputs
-        given = {v: self.given[v] for v in ends}
-        expected = evaluate(whole, {v: self.inputs[v] for v in whole.inputs}, work=np.float32)
-        wrong = [v for v in ends if not _near(expected[v], given[v])]
+        output_graph, ends = self.output_graph, self.output_graph.outputs
+        outputs = {v: self.outputs[v] for v in ends}
+        expected = evaluate(
+            output_graph, {v: self.inputs[v] for v in output_graph.inputs}, work=np.float32
+        )
+        wrong = [v for v in ends if not _near(expected[v], outputs[v])]
         for a, b in itertools.combinations(wrong, 2):
-            if expected[a].shape == given[b].shape and expected[b].shape == given[a].shape:
-                swapped = {**given, a: given[b], b: given[a]}
+            if expected[a].shape == outputs[b].shape and expected[b].shape == outputs[a].shape:
+                swapped = {**outputs, a: outputs[b], b: outputs[a]}
                 words = f"the outputs {a!r} and {b!r} came in the other order"
-                yield _Rival("outputs exchanged", words, whole, self.inputs, swapped)
+                yield _FaultHypothesis(
+                    "outputs exchanged", words, output_graph, self.inputs, swapped
+                )
         for value in wrong:
-            for name, words, array in _other_views(value, given[value], expected[value]):
-                rest = {v: x for v, x in given.items() if v not in wrong or v == value}
-                part = cut(whole, whole.inputs, rest)
-                yield _Rival(name, words, part, self.inputs, {**rest, value: array})
-            if given[value].shape == expected[value].shape:
+            for name, words, array in _other_views(value, outputs[value], expected[value]):
+                remaining = {v: x for v, x in outputs.items() if v not in wrong or v == value}
+                graph = cut(output_graph, output_graph.inputs, remaining)
+                yield _FaultHypothesis(name, words, graph, self.inputs, {**remaining, value: array})
+            if outputs[value].shape == expected[value].shape:
                 yield from self._last_steps(value)
 
-    def _last_steps(self, value: str) -> Iterator[_Rival]:
+    def _last_steps(self, value: str) -> Iterator[_FaultHypothesis]:
         """Logits for probabilities, and the other way round."""
-        part = cut(self.graph, self.graph.inputs, [value])
-        given = {value: self.given[value]}
+        graph_to_value = cut(self.graph, self.graph.inputs, [value])
+        outputs = {value: self.outputs[value]}
         op = self.graph.producers[value].op
         kinds = (Softmax, LogSoftmax, Sigmoid)
         if isinstance(op, kinds):
             words = f"{value!r} holds what goes into the last {op.kind}: it was not applied"
-            graph = rebuilt(part, swapped={value: Identity()})
-            yield _Rival("logits", words, graph, self.inputs, given)
-        axis = getattr(op, "axis", 1 if self.given[value].ndim == 4 else -1)
-        for other in (Softmax(axis=axis), LogSoftmax(axis=axis), Sigmoid()):
-            if isinstance(op, kinds) and type(op) is not type(other):
-                words = f"the last step of {value!r} was {other.kind}, not {op.kind}"
-                graph = rebuilt(part, swapped={value: other})
-                yield _Rival(f"{other.kind} for {op.kind}", words, graph, self.inputs, given)
-            words = f"one more {other.kind} was applied to {value!r}"
-            graph = rebuilt(part, after={value: other})
-            yield _Rival("probabilities", words, graph, self.inputs, given)
+            variant = rebuilt(graph_to_value, swapped={value: Identity()})
+            yield _FaultHypothesis("logits", words, variant, self.inputs, outputs)
+        axis = getattr(op, "axis", 1 if self.outputs[value].ndim == 4 else -1)
+        for operator in (Softmax(axis=axis), LogSoftmax(axis=axis), Sigmoid()):
+            if isinstance(op, kinds) and type(op) is not type(operator):
+                words = f"the last step of {value!r} was {operator.kind}, not {op.kind}"
+                variant = rebuilt(graph_to_value, swapped={value: operator})
+                yield _FaultHypothesis(
+                    f"{operator.kind} for {op.kind}", words, variant, self.inputs, outputs
+                )
+            words = f"one more {operator.kind} was applied to {value!r}"
+            variant = rebuilt(graph_to_value, after={value: operator})
+            yield _FaultHypothesis("probabilities", words, variant, self.inputs, outputs)
 
-    def input_rivals(self) -> Iterator[_Rival]:
+    def input_hypotheses(self) -> Iterator[_FaultHypothesis]:
         """One thing wrong with the inputs, or training mode."""
-        assert self.part is not None
-        given = {v: self.given[v] for v in self.first}
-        for a, b in itertools.combinations(self.part.inputs[:MAX_INPUTS], 2):
+        assert self.first_graph is not None
+        outputs = {v: self.outputs[v] for v in self.first}
+        for a, b in itertools.combinations(self.first_graph.inputs[:MAX_INPUTS], 2):
             x, y = self.inputs[a], self.inputs[b]
             if x.shape == y.shape and x.dtype == y.dtype and not same_bits(x, y):
                 swapped = {**self.inputs, a: y, b: x}
                 words = f"the inputs {a!r} and {b!r} were exchanged"
-                yield _Rival("inputs exchanged", words, self.part, swapped, given, swapped)
-        is_blank = not any(np.any(a) for a in given.values())
-        for name in self.part.inputs:
+                yield _FaultHypothesis(
+                    "inputs exchanged", words, self.first_graph, swapped, outputs, swapped
+                )
+        is_blank = not any(np.any(a) for a in outputs.values())
+        for name in self.first_graph.inputs:
             for reading in self._readings(name):
                 # Zeros everywhere say that nothing was computed, not what was read.
                 if not is_blank or np.any(reading.move(self.inputs[name])):
-                    yield self._moved(name, reading)
+                    yield self._rearranged(name, reading)
             yield from self._scaled(name, None)
-        training = in_training_mode(self.part)
+        training = in_training_mode(self.first_graph)
         if training is not None:
             words = "BatchNormalization used the batch's own statistics: it is in training mode"
-            yield _Rival("training mode", words, training, self.inputs, given)
+            yield _FaultHypothesis("training mode", words, training, self.inputs, outputs)
 
-    def pairs(self) -> Iterator[_Rival]:
+    def combined_hypotheses(self) -> Iterator[_FaultHypothesis]:
         """Two things wrong with one input: layout and colours, or either and the scale."""
-        assert self.part is not None
-        for name in self.part.inputs:
+        assert self.first_graph is not None
+        for name in self.first_graph.inputs:
             moves = [r for r in self._readings(name) if r.undo is not None][:3]
             layouts = [r for r in moves if r.name == "NCHW and NHWC"]
             colours = [r for r in moves if r.name == "RGB and BGR"]
             for first, second in itertools.product(layouts, colours):
-                yield self._moved(name, _both(first, second))
+                yield self._rearranged(name, _composed(first, second))
             for reading in moves:
                 yield from self._scaled(name, reading)
 
@@ -265,41 +279,41 @@ class _Judge:
                 if not np.array_equal(reading.move(x), x):
                     yield reading
 
-    def _moved(self, name: str, reading: Reading) -> _Rival:
-        assert self.part is not None
+    def _rearranged(self, name: str, reading: Reading) -> _FaultHypothesis:
+        assert self.first_graph is not None
         x = self.inputs[name]
         inputs = {**self.inputs, name: np.ascontiguousarray(reading.move(x))}
         undo = None
         if reading.undo is not None:
             undo = {**self.inputs, name: np.ascontiguousarray(reading.undo(x))}
-        given = {v: self.given[v] for v in self.first}
+        outputs = {v: self.outputs[v] for v in self.first}
         words = reading.words.format(repr(name))
-        return _Rival(reading.name, words, self.part, inputs, given, undo)
+        return _FaultHypothesis(reading.name, words, self.first_graph, inputs, outputs, undo)
 
-    def _scaled(self, name: str, reading: Reading | None) -> Iterator[_Rival]:
+    def _scaled(self, name: str, reading: Reading | None) -> Iterator[_FaultHypothesis]:
         """Every scaling of an input, after `reading` where one is given."""
-        assert self.part is not None
-        x, given = self.inputs[name], {v: self.given[v] for v in self.first}
+        assert self.first_graph is not None
+        x, outputs = self.inputs[name], {v: self.outputs[v] for v in self.first}
         if x.dtype != np.float32 or not is_image(self.graph, name):
             return
         words = "" if reading is None else f"{reading.words.format(repr(name))}, and "
-        moved = x if reading is None else np.ascontiguousarray(reading.move(x))
+        rearranged = x if reading is None else np.ascontiguousarray(reading.move(x))
         for scaling in SCALINGS:
             colours = max(len(values) for _, values in scaling.steps) > 1
             for axis in channel_axes(x.shape)[: 2 if colours else 1] or (0,):
                 steps = steps_of(scaling, x.shape, axis)
                 if steps is None:
                     continue
-                graph = rebuilt(self.part, before={name: steps})
+                graph = rebuilt(self.first_graph, before={name: steps})
                 undo = {**self.inputs, name: invert(steps, x)} if reading is None else None
                 text = words + scaling.words.format(repr(name))
-                scaled = {**self.inputs, name: apply(steps, moved)}
-                alike = _Rival("scaling", text, self.part, scaled, given)
-                inputs = {**self.inputs, name: moved}
-                yield _Rival("scaling", text, graph, inputs, given, undo, alike)
+                scaled = {**self.inputs, name: apply(steps, rearranged)}
+                alike = _FaultHypothesis("scaling", text, self.first_graph, scaled, outputs)
+                inputs = {**self.inputs, name: rearranged}
+                yield _FaultHypothesis("scaling", text, graph, inputs, outputs, undo, alike)
 
 
-def _both(first: Reading, second: Reading) -> Reading:
+def _composed(first: Reading, second: Reading) -> Reading:
     def chained(a: Move, b: Move) -> Move:
         return lambda x: b(np.ascontiguousarray(a(x)))
 
@@ -312,38 +326,38 @@ def _both(first: Reading, second: Reading) -> Reading:
     )
 
 
-def _first(graph: Graph, given: Arrays) -> tuple[str, ...]:
+def _first_outputs(graph: Graph, outputs: Arrays) -> tuple[str, ...]:
     """Given values that depend on the inputs without another given value in between."""
     tainted = set(graph.inputs)
-    found = []
+    first = []
     for node in graph.nodes:
         if not any(v in tainted for v in node.inputs):
             continue
         for value in node.outputs:
-            if value in given:
-                found.append(value)
+            if value in outputs:
+                first.append(value)
             else:
                 tainted.add(value)
-    return tuple(found)
+    return tuple(first)
 
 
 def _other_views(
-    value: str, given: np.ndarray, expected: np.ndarray
+    value: str, output: np.ndarray, expected: np.ndarray
 ) -> Iterator[tuple[str, str, np.ndarray]]:
     """(name, words, array) for answers that hold the right numbers in another arrangement."""
-    for found in arrangements(given.shape, expected.shape):
-        if found.plain and given.shape == expected.shape:
+    for arrangement in arrangements(output.shape, expected.shape):
+        if arrangement.plain and output.shape == expected.shape:
             continue
-        shapes = f"{list(given.shape)} for {list(expected.shape)}"
+        shapes = f"{list(output.shape)} for {list(expected.shape)}"
         words = f"{value!r} came as {shapes}: the same numbers" + (
-            "" if found.plain else f", transposed by {found}"
+            "" if arrangement.plain else f", transposed by {arrangement}"
         )
-        yield "output layout", words, np.ascontiguousarray(found.apply(given))
-    if given.shape == expected.shape:
-        for reading in readings(given.shape):
+        yield "output layout", words, np.ascontiguousarray(arrangement.apply(output))
+    if output.shape == expected.shape:
+        for reading in readings(output.shape):
             if reading.undo is not None:
                 words = reading.words.format(f"the output {value!r}")
-                yield f"output: {reading.name}", words, np.ascontiguousarray(reading.undo(given))
+                yield f"output: {reading.name}", words, np.ascontiguousarray(reading.undo(output))
 
 
 def _finite(arrays: Arrays) -> bool:
@@ -362,9 +376,9 @@ def _gap(a: np.ndarray, b: np.ndarray) -> float:
     return st.root_mean_square(np.nan_to_num(gap, nan=np.inf))
 
 
-def _near(expected: np.ndarray, given: np.ndarray) -> bool:
+def _near(expected: np.ndarray, output: np.ndarray) -> bool:
     """Whether an output is right as far as a quick look tells."""
-    if expected.shape != given.shape:
+    if expected.shape != output.shape:
         return False
     scale = st.root_mean_square(_centred(expected))
-    return _gap(expected, given) <= st.HARNESS_EXPLAINS * scale
+    return _gap(expected, output) <= st.HARNESS_EXPLAINS * scale

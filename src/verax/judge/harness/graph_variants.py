@@ -40,10 +40,10 @@ def rebuilt(
         inputs = [names[v] for v in node.inputs][: op.max_inputs]
         outputs = [b.fresh(f"{v}.before") if v in after else v for v in node.outputs]
         b.add_all(op, inputs, outputs, node.name)
-        for value, made in zip(node.outputs, outputs):
+        for value, output in zip(node.outputs, outputs):
             names[value] = value
             if value in after:
-                b.add(after[value], [made], [value])
+                b.add(after[value], [output], [value])
     return b.graph(graph.outputs)
 
 

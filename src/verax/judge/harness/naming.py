@@ -27,35 +27,37 @@ ROUNDS = 5
 def without_misnomers(
     graph: Graph,
     subject: Runner,
-    found: Survey,
+    checked: Survey,
     values: Arrays,
     judge: Callable[[Arrays], Survey],
 ) -> tuple[Survey, dict[str, np.ndarray], tuple[str, ...]]:
-    """What `found` says of `values` once names that mean another value are not used any more, the
-    values left, and notes that tell which went.
+    """(survey of the values left, values left, notes on those dropped), where values of the subject
+    whose names mean another value than the network's are dropped.
+
+    checked: the survey of all `values`.
 
     judge: surveys some of the values. Outputs keep their names: their order and number are the
     network's contract.
     """
     naming = subject.capabilities.naming
-    if naming is Naming.network or not _guilty(found):
-        return found, dict(values), ()
+    if naming is Naming.network or not _mistakes(checked):
+        return checked, dict(values), ()
     misfits = {v for v, a in values.items() if not _fits(graph, v, a)} - {*graph.outputs}
-    again, left = found, dict(values)
+    again, left = checked, dict(values)
     for _ in range(ROUNDS):
-        doubted = {f.value for f in _guilty(again)} - {*graph.outputs} | misfits & left.keys()
+        doubted = {f.value for f in _mistakes(again)} - {*graph.outputs} | misfits & left.keys()
         if naming is Naming.given:
             doubted &= misfits
-        doubted -= _went_on_with(graph, again, left)
+        doubted -= _correctly_used(graph, again, left)
         if not doubted or not left.keys() - doubted:
             break
         left = {v: a for v, a in left.items() if v not in doubted}
         again = judge(left)
     # What was computed from a value of a wrong shape cannot be judged: it may be the cause.
-    still = misfits & _behind(graph, _guilty(again), left)
+    still = misfits & _hidden_sources(graph, _mistakes(again), left)
     dropped = [v for v in values if v not in left and v not in still]
     if not dropped:
-        return found, dict(values), ()
+        return checked, dict(values), ()
     if still:
         left = {v: a for v, a in values.items() if v not in dropped}
         again = judge(left)
@@ -66,20 +68,22 @@ def _note(
     graph: Graph, subject: Runner, values: Arrays, dropped: Sequence[str], misfits: set[str]
 ) -> str:
     one = len(dropped) == 1
-    why = "neither what lies before nor what lies behind fits the content"
+    reason = "neither what lies before nor what lies behind fits the content"
     unfit = next((v for v in dropped if v in misfits), None)
     if unfit is not None:
-        given = f"{values[unfit].dtype}[{', '.join(map(str, values[unfit].shape))}]"
-        why = f"{'it' if one else repr(unfit)} is {given}, the network's is {graph.types[unfit]}"
+        type_text = f"{values[unfit].dtype}[{', '.join(map(str, values[unfit].shape))}]"
+        reason = (
+            f"{'it' if one else repr(unfit)} is {type_text}, the network's is {graph.types[unfit]}"
+        )
     return (
         f"{names(dropped)} of {subject.name} {'is another value' if one else 'are other values'} "
         f"than the network's of {'this name' if one else 'these names'} and "
-        f"{'was' if one else 'were'} not used: {why}"
+        f"{'was' if one else 'were'} not used: {reason}"
     )
 
 
-def _guilty(found: Survey) -> list[Finding]:
-    return [f for f in found.findings if f.kind is Kind.mistake]
+def _mistakes(checked: Survey) -> list[Finding]:
+    return [f for f in checked.findings if f.kind is Kind.mistake]
 
 
 def _fits(graph: Graph, value: str, array: np.ndarray) -> bool:
@@ -87,23 +91,23 @@ def _fits(graph: Graph, value: str, array: np.ndarray) -> bool:
     return fits(declared, conform(np.asarray(array), declared.dtype))
 
 
-def _went_on_with(graph: Graph, found: Survey, shown: Arrays) -> set[str]:
-    """Shown values from which another one was computed as it should be."""
+def _correctly_used(graph: Graph, checked: Survey, values: Arrays) -> set[str]:
+    """Names of values from which another one was computed correctly."""
     right = (Kind.identical, Kind.rounding, Kind.precision)
     used: set[str] = set()
-    for finding in found.findings:
+    for finding in checked.findings:
         if finding.kind in right:
-            used |= _before(graph, finding.value, shown)[1]
+            used |= _sources(graph, finding.value, values)[1]
     return used
 
 
-def _behind(graph: Graph, guilty: Sequence[Finding], shown: Arrays) -> set[str]:
-    """Values that are not shown and may be what is wrong with a guilty one."""
-    return {v for f in guilty for v in _before(graph, f.value, shown)[0]}
+def _hidden_sources(graph: Graph, mistakes: Sequence[Finding], values: Arrays) -> set[str]:
+    """Values without a shown content that may have caused one of `mistakes`."""
+    return {v for f in mistakes for v in _sources(graph, f.value, values)[0]}
 
 
-def _before(graph: Graph, value: str, shown: Arrays) -> tuple[set[str], set[str]]:
-    """What `value` was computed from: hidden values, and the shown ones where these begin."""
+def _sources(graph: Graph, value: str, values: Arrays) -> tuple[set[str], set[str]]:
+    """(hidden values, shown values) that `value` was computed from; the hidden ones lie between."""
     hidden: set[str] = set()
     starts: set[str] = set()
     waiting = [value]
@@ -112,7 +116,7 @@ def _before(graph: Graph, value: str, shown: Arrays) -> tuple[set[str], set[str]
         for v in node.inputs if node is not None else ():
             if v is None or v not in graph.producers:
                 continue
-            if v in shown:
+            if v in values:
                 starts.add(v)
             elif v not in hidden:
                 hidden.add(v)

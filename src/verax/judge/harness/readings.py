@@ -83,8 +83,8 @@ def channel_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Axes of a [n, ., ., .] array that may hold channels: 1, the last, or both when unclear."""
     if len(shape) < 3:
         return ()
-    found = tuple(a for a in (1, len(shape) - 1) if shape[a] in IMAGE_CHANNELS)
-    return found if len(found) == 1 else (1, len(shape) - 1)
+    axes = tuple(a for a in (1, len(shape) - 1) if shape[a] in IMAGE_CHANNELS)
+    return axes if len(axes) == 1 else (1, len(shape) - 1)
 
 
 def readings(shape: tuple[int, ...], *, image: bool = True) -> Iterator[Reading]:
@@ -127,10 +127,10 @@ def _layouts(shape: tuple[int, ...]) -> Iterator[Reading]:
         first = axis == 1
         here, there = ("NCHW", "NHWC") if first else ("NHWC", "NCHW")
         to = (0, *range(2, last + 1), 1) if first else (0, last, *range(1, last))
-        moved = tuple(shape[a] for a in to)
+        permuted = tuple(shape[a] for a in to)
         back = tuple(int(i) for i in np.argsort(to))
 
-        reread = partial(_reread, shape=moved, axes=back)
+        reread = partial(_reread, shape=permuted, axes=back)
         handed = partial(_handed, shape=shape, axes=to)
         name = "NCHW and NHWC"
         yield Reading(name, f"the {here} bytes of {{0}} were read as {there}", reread, handed)
@@ -205,13 +205,13 @@ _INVERSE: dict[Operator, np.ufunc] = {
 
 def steps_of(scaling: Scaling, shape: tuple[int, ...], axis: int) -> Steps | None:
     """A scaling as operators and operands; None when `axis` has not as many channels."""
-    found = []
+    steps = []
     for sign, values in scaling.steps:
         operand = per_channel(values, shape, axis)
         if operand is None:
             return None
-        found.append((_ARITHMETIC[sign], operand))
-    return found
+        steps.append((_ARITHMETIC[sign], operand))
+    return steps
 
 
 def apply(steps: Steps, x: np.ndarray) -> np.ndarray:

@@ -54,8 +54,8 @@ def repeat(
     try:
         second = _run(subject, graph, inputs, keep, poisoned)
     except VeraxError as error:
-        how = f"with memory filled with {poisoned}" if poisoned else "a second time"
-        return Repeat(2, False, poisoned, {}, f"it failed {how}: {error.cause}")
+        mode = f"with memory filled with {poisoned}" if poisoned else "a second time"
+        return Repeat(2, False, poisoned, {}, f"it failed {mode}: {error.cause}")
     differing = _differing(first, second)
     if not differing:
         return Repeat(2, True, poisoned)
@@ -95,19 +95,19 @@ def _run(
 
 def _differing(first: Arrays, second: Arrays) -> dict[str, float]:
     """Values of other bits and the largest difference (infinite where one is no number)."""
-    found = {}
+    gaps = {}
     for name in sorted({*first, *second}):
         a, b = first.get(name), second.get(name)
         if a is not None and b is not None and a.dtype == b.dtype and same_bits(a, b):
             continue
-        found[name] = np.inf
+        gaps[name] = np.inf
         if a is not None and b is not None and a.shape == b.shape:
             with np.errstate(all="ignore"):
                 gap = np.abs(a.astype(np.float64) - b.astype(np.float64))
-            both = np.isnan(a.astype(np.float64)) & np.isnan(b.astype(np.float64))
-            gap = np.where(both, 0.0, gap)
-            found[name] = float(np.nan_to_num(gap, nan=np.inf).max(initial=0.0))
-    return found
+            both_nan = np.isnan(a.astype(np.float64)) & np.isnan(b.astype(np.float64))
+            gap = np.where(both_nan, 0.0, gap)
+            gaps[name] = float(np.nan_to_num(gap, nan=np.inf).max(initial=0.0))
+    return gaps
 
 
 def _within_rounding(
@@ -120,11 +120,11 @@ def _within_rounding(
 ) -> bool:
     """Whether two answers are as near to each other as two honest ones are."""
     sigmas = {f.value: f.sigma for f in findings}
-    known = {v: first[v] for v in graph.outputs if v in first}
-    if not sigmas.keys() >= differing.keys() & known.keys():
+    outputs = {v: first[v] for v in graph.outputs if v in first}
+    if not sigmas.keys() >= differing.keys() & outputs.keys():
         fixed = specialise(graph, bind_symbols(graph, inputs))
-        found = survey(fixed, inputs, known, measure_power=False).findings
-        sigmas |= {f.value: f.sigma for f in found}
+        findings_of_first = survey(fixed, inputs, outputs, measure_power=False).findings
+        sigmas |= {f.value: f.sigma for f in findings_of_first}
     for name, largest in differing.items():
         sigma = sigmas.get(name)
         if sigma is None:

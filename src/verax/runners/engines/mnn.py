@@ -27,23 +27,23 @@ def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
         net = package.nn.load_module_from_file(model, [], [], runtime_manager=manager)
         if net is None:
             raise UsageError("MNN cannot read this file", place=model)
-        told = net.get_info()
-        arrays = [_given(inputs, name, model) for name in told["inputNames"]]
-        layouts = [v.data_format for v in told["inputs"]]
+        info = net.get_info()
+        arrays = [_input_named(inputs, name, model) for name in info["inputNames"]]
+        layouts = [v.data_format for v in info["inputs"]]
         variables = [_variable(package, a, layout) for a, layout in zip(arrays, layouts)]
 
         def run() -> Sequence[np.ndarray]:
-            found = net.onForward(variables)
-            if not found:
+            outputs = net.onForward(variables)
+            if not outputs:
                 raise UsageError("MNN cannot run this file on these inputs", place=model)
-            return [np.asarray(v.read()) for v in found]
+            return [np.asarray(v.read()) for v in outputs]
 
         return run
 
     return Prepared(package.version(), bind)
 
 
-def _given(inputs: Inputs, name: str, model: str) -> np.ndarray:
+def _input_named(inputs: Inputs, name: str, model: str) -> np.ndarray:
     if name not in inputs:
         raise UsageError(f"MNN's network has an input {name!r} that is not given", place=model)
     return inputs[name]
@@ -58,5 +58,5 @@ def _variable(package: Any, array: np.ndarray, layout: Any) -> Any:
         raise UsageError(f"MNN takes no inputs of {wide.dtype}")
     kind = getattr(package.expr, kinds[wide.dtype.name])
     bytes_ = wide.itemsize == 1  # of which it takes lists only
-    given = wide.ravel().tolist() if bytes_ else wide
-    return package.expr.const(given, list(wide.shape), layout, kind)
+    content = wide.ravel().tolist() if bytes_ else wide
+    return package.expr.const(content, list(wide.shape), layout, kind)

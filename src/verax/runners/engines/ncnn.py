@@ -38,7 +38,7 @@ def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
             raise UsageError("ncnn cannot read this file", place=file)
 
     def bind(inputs: Inputs) -> Callable[[], Sequence[np.ndarray]]:
-        names, wanted = _numbered(net.input_names()), _numbered(net.output_names())
+        names, output_names = _numbered(net.input_names()), _numbered(net.output_names())
         if len(names) != len(inputs):
             raise UsageError(
                 f"ncnn's network has the inputs {', '.join(names)}, not {', '.join(inputs)}",
@@ -49,13 +49,15 @@ def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
         rows = [[_matrix(package, a, i) for a in inputs.values()] for i in range(batch)]
 
         def run() -> Sequence[np.ndarray]:
-            found: list[list[np.ndarray]] = []
+            outputs_of_images: list[list[np.ndarray]] = []
             for row in rows:
                 with net.create_extractor() as extractor:
                     for name, matrix in zip(names, row):
                         extractor.input(name, matrix)
-                    found.append([np.array(extractor.extract(n)[1]) for n in wanted])
-            return [np.stack(images) for images in zip(*found)]
+                    outputs_of_images.append(
+                        [np.array(extractor.extract(n)[1]) for n in output_names]
+                    )
+            return [np.stack(images) for images in zip(*outputs_of_images)]
 
         return run
 
@@ -69,6 +71,6 @@ def _numbered(names: Sequence[str]) -> list[str]:
 
 def _matrix(package: Any, array: np.ndarray, image: int) -> Any:
     """One image of a batch, or all of an array without one. Integers are 32 bits wide in ncnn."""
-    part = array[image] if array.ndim else array
-    wide = part.astype(np.int32) if part.dtype == np.int64 else part
+    content = array[image] if array.ndim else array
+    wide = content.astype(np.int32) if content.dtype == np.int64 else content
     return package.Mat(np.ascontiguousarray(wide)).clone()

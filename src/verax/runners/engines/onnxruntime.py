@@ -74,22 +74,27 @@ def session(
     disable: names of optimisers.
     """
     package = runtime()
-    asked = package.SessionOptions()
-    asked.intra_op_num_threads = threads
-    asked.log_severity_level = 3
-    asked.graph_optimization_level = getattr(package.GraphOptimizationLevel, LEVELS[level])
+    session_options = package.SessionOptions()
+    session_options.intra_op_num_threads = threads
+    session_options.log_severity_level = 3
+    session_options.graph_optimization_level = getattr(
+        package.GraphOptimizationLevel, LEVELS[level]
+    )
     for name, value in (options or {}).items():
         if "." in name:
-            asked.add_session_config_entry(name, str(value))
-        elif hasattr(asked, name):
-            setattr(asked, name, value)
+            session_options.add_session_config_entry(name, str(value))
+        elif hasattr(session_options, name):
+            setattr(session_options, name, value)
         else:
             raise UsageError(
                 f"ONNX Runtime has no session option {name!r}",
                 next_step="attributes of SessionOptions, or entries with a dot, can be set",
             )
     return package.InferenceSession(
-        model, asked, providers=["CPUExecutionProvider"], disabled_optimizers=list(disable)
+        model,
+        session_options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=list(disable),
     )
 
 
@@ -98,7 +103,7 @@ def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
     loaded = session(model, threads, **settings)
 
     def bind(inputs: Inputs) -> Callable[[], Sequence[np.ndarray]]:
-        given = dict(inputs)
-        return lambda: loaded.run(None, given)
+        arrays = dict(inputs)
+        return lambda: loaded.run(None, arrays)
 
     return Prepared(runtime().__version__, bind)

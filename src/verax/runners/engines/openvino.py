@@ -47,9 +47,9 @@ def runtime_model(compiled: Any) -> list[tuple[str, list[str]]]:
     """What the plugin runs, in order: (kind of layer, names of the nodes that it stands for)."""
     layers = []
     for op in compiled.get_runtime_model().get_ordered_ops():
-        told = dict(op.get_rt_info().items())
-        names = str(told["originalLayersNames"].value) if "originalLayersNames" in told else ""
-        kind = str(told["layerType"].value) if "layerType" in told else op.get_type_name()
+        info = dict(op.get_rt_info().items())
+        names = str(info["originalLayersNames"].value) if "originalLayersNames" in info else ""
+        kind = str(info["layerType"].value) if "layerType" in info else op.get_type_name()
         layers.append((kind, [n for n in names.split(",") if n]))
     return layers
 
@@ -62,10 +62,10 @@ def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
 
     def bind(inputs: Inputs) -> Callable[[], Sequence[np.ndarray]]:
         tensors = {n: package.Tensor(a, shared_memory=True) for n, a in inputs.items()}
-        kept = tuple(inputs.values())  # the tensors do not keep the arrays alive
+        alive = tuple(inputs.values())  # the tensors do not keep the arrays alive
 
         def run() -> Sequence[np.ndarray]:
-            assert kept
+            assert alive
             request.infer(tensors)
             return [request.get_output_tensor(i).data for i in range(len(loaded.outputs))]
 

@@ -37,8 +37,8 @@ def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
 
         def run() -> Sequence[np.ndarray]:
             with package.no_grad() if backend == "zentorch" else package.inference_mode():
-                found = call(*tensors)
-            leaves = package.utils._pytree.tree_leaves(found)
+                result = call(*tensors)
+            leaves = package.utils._pytree.tree_leaves(result)
             return [t.numpy() for t in leaves if isinstance(t, package.Tensor)]
 
         return run

@@ -26,7 +26,7 @@ def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
         exe = package.compile(model, threads=threads, cache=False, **settings)
 
     def bind(inputs: Inputs) -> Callable[[], Sequence[np.ndarray]]:
-        given = dict(inputs)
-        return lambda: tuple(exe.run(given).values())
+        arrays = dict(inputs)
+        return lambda: tuple(exe.run(arrays).values())
 
     return Prepared(package.__version__, bind)

@@ -29,7 +29,7 @@ from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index, Kernel, ModuleBuilder, Term
 from verax.compiler.kernels.llvm.side_by_side import is_chain
 from verax.compiler.kernels.products.steps import multiply_add, products, widened
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import LANES, Target
 
 MOST_UNROLLED = 640
@@ -58,7 +58,7 @@ def depthwise_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
 
     count = _outputs(spec)
     rows, cols = choose_tile(count, max_outputs, WIDEST, cycles)
-    items = known(spec.batch) * _blocks(spec) * count[0]
+    items = static_size(spec.batch) * _blocks(spec) * count[0]
     outer = splits_channels(count[1], count[2])
     chunk = choose_chunk(items, count[1] // rows, outer)
     return ConvSchedule(
@@ -73,7 +73,7 @@ def spare_channels(spec: ConvSpec, target: Target) -> int:
     if {spec.types.x, spec.types.weights, spec.types.sum} != {"float32"}:
         return 0
     register_lanes = LANES // target.physical
-    return -known(spec.channels) % LANES // register_lanes * register_lanes
+    return -static_size(spec.channels) % LANES // register_lanes * register_lanes
 
 
 def most_outputs(spec: ConvSpec, target: Target) -> int:
@@ -84,12 +84,12 @@ def most_outputs(spec: ConvSpec, target: Target) -> int:
 
 
 def _outputs(spec: ConvSpec) -> Triple:
-    depth, rows, cols = map(known, spec.output)
+    depth, rows, cols = map(static_size, spec.output)
     return depth, rows, cols
 
 
 def _blocks(spec: ConvSpec) -> int:
-    return -(-known(spec.channels) // LANES)
+    return -(-static_size(spec.channels) // LANES)
 
 
 def _holds_weights(spec: ConvSpec, target: Target) -> bool:
@@ -99,8 +99,8 @@ def _holds_weights(spec: ConvSpec, target: Target) -> bool:
 
 def pack_depthwise_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
     """[block][kernel position][16] from (channels, 1, kd, kh, kw), zero beyond the channels."""
-    w = np.asarray(weights, spec.types.weights).reshape(known(spec.channels), -1)
-    w = np.pad(w, ((0, -known(spec.channels) % LANES), (0, 0)))
+    w = np.asarray(weights, spec.types.weights).reshape(static_size(spec.channels), -1)
+    w = np.pad(w, ((0, -static_size(spec.channels) % LANES), (0, 0)))
     return np.ascontiguousarray(w.reshape(-1, LANES, w.shape[1]).swapaxes(1, 2)).reshape(-1)
 
 
@@ -112,7 +112,7 @@ def emit_depthwise(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule
         return f.kernel
     count = _outputs(spec)
     tile_walk = Walk(
-        known(spec.batch), _blocks(spec), count, schedule.rows, schedule.cols, schedule.chunk,
+        static_size(spec.batch), _blocks(spec), count, schedule.rows, schedule.cols, schedule.chunk,
         schedule.filters_outer,
     )  # fmt: skip
     later = finishes_later(spec, schedule, module.target)
@@ -139,7 +139,7 @@ def finishes_later(spec: ConvSpec, schedule: ConvSchedule, target: Target) -> bo
     same = spec.types.sum == spec.types.y
     if not same or spec.epilogue is None or not is_chain([spec.epilogue.expr]):
         return False
-    row = schedule.rows * known(spec.output[2]) * LANES * 4
+    row = schedule.rows * static_size(spec.output[2]) * LANES * 4
     return target.physical > 1 or row <= SHORT_ROW
 
 

@@ -38,7 +38,7 @@ from verax.compiler.kernels.llvm.builder import (
 )
 from verax.compiler.kernels.products.paired_bytes import BLOCK, ENTRY, QUADS, SHUFFLES, entries_at
 from verax.compiler.kernels.products.steps import Paired, products
-from verax.compiler.kernels.sizes import Size, ceil_div, known, least
+from verax.compiler.kernels.sizes import Size, ceil_div, minimum, static_size
 from verax.compiler.kernels.target import LANES
 
 
@@ -122,7 +122,7 @@ class BlockPhase:
 
     def _ahead(self) -> int:
         """Elements of the next item's weights to be prefetched per step."""
-        tiles = least(self.schedule.chunk, self.full_tiles) + least(1, self.rest_rows)
+        tiles = minimum(self.schedule.chunk, self.full_tiles) + minimum(1, self.rest_rows)
         share = ceil_div(self.step_width, self.tiles_across * tiles)
         return share if isinstance(share, int) else 0
 
@@ -196,7 +196,7 @@ class BlockPhase:
 
     def _emit_rows(self, row: Index, rows: int, tile: Index) -> None:
         """A row of tiles, the `tile`-th of this item."""
-        full, remainder = divmod(known(self.cols), self.tile_cols)
+        full, remainder = divmod(static_size(self.cols), self.tile_cols)
         self.tiles_before = self.f.imul(tile, self.tiles_across)
         for first, count, cols in (
             (0, full, self.tile_cols),
@@ -312,7 +312,7 @@ class BlockPhase:
         unroll = min(self.schedule.unroll, steps) if isinstance(steps, int) else 1
         if fetch and (not linear or LANES % unroll):
             unroll = LANES
-        full, remainder = steps // unroll, known(steps % unroll)
+        full, remainder = steps // unroll, static_size(steps % unroll)
         trips: list[tuple[Size, Size, int]] = [(0, full, unroll), (full * unroll, 1, remainder)]
         for first, count, size in trips:
             if not size:
@@ -358,7 +358,7 @@ class BlockPhase:
         table = f.args[2 + bool(self.spec.bias)]
         ends = [f.at(table, (self.order, 4), at, dtype="int8") for at in (0, 4)]
         start, stop = (b.sext(f.load(end, "int32", lanes=0), I64) for end in ends)
-        entries = f.at(table, entries_at(known(self.block_groups)), dtype="int8")
+        entries = f.at(table, entries_at(static_size(self.block_groups)), dtype="int8")
         with f.loop(stop, start=start, carry=state[1:]) as step:
             acc, entry = list(step.values), f.at(entries, (step.index, ENTRY), dtype="int8")
             offset = f.load(entry, "int64", lanes=0)
@@ -377,7 +377,7 @@ class BlockPhase:
                 f.prefetch(self._input(source, block + r * self.x_row + c * self.x_col))
             return
         stride = self.x_row if pixels[-1][0] else self.x_col
-        share = known(ceil_div(len(pixels), trips))
+        share = static_size(ceil_div(len(pixels), trips))
         for i in range(share):
             f.prefetch(self._input(source, (trip, share * stride), block + i * stride))
 
@@ -428,18 +428,18 @@ class BlockPhase:
     ) -> Iterator[tuple[Index, Index, list[Index], Sizes]]:
         """(batch, block, place, offset) of every accumulator, as `Strides.at` takes them."""
         f, phase = self.f, self.phase
-        position, offset = self._place(row, col), (0, 0, 0)
+        position, offset = self._output_position(row, col), (0, 0, 0)
         for r, c in pixels:
             if self.flat and not self.dense:
-                position = self._place(f.iadd(row, r), col)
+                position = self._output_position(f.iadd(row, r), col)
             else:
                 dr, dc = (0, r) if self.flat else (r, c)
                 offset = (0, dr * phase.out_step[1], dc * phase.out_step[2])
             for j in range(self.blocks):
                 yield self.n, f.iadd(self.block, j), position, offset
 
-    def _place(self, row: Index, col: Index) -> list[Index]:
-        """Depth, row and column in the output of a place on the grid."""
+    def _output_position(self, row: Index, col: Index) -> list[Index]:
+        """Depth, row and column in the output of a position on the phase's grid."""
         f, phase = self.f, self.phase
         if self.flat and self.dense:
             row, col = 0, row
@@ -467,7 +467,7 @@ class BlockPhase:
                 self._store(value, *location)
 
             def wheres(r: Index, c: Index) -> list[Where]:
-                position = self._place(f.iadd(row, r), f.iadd(col, c))
+                position = self._output_position(f.iadd(row, r), f.iadd(col, c))
                 blocks = [f.iadd(self.block, j) for j in range(self.blocks)]
                 return [(self.n, block, position, (0, 0, 0)) for block in blocks]
 

@@ -19,7 +19,7 @@ from verax.compiler.kernels.layout import finished
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.products.steps import multiply_add, products, widened
-from verax.compiler.kernels.sizes import Size, known
+from verax.compiler.kernels.sizes import Size, static_size
 from verax.compiler.kernels.target import LANES
 
 
@@ -28,7 +28,7 @@ def pack_grouped_weights(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
 
     weights: (filters, channels of a group, kd, kh, kw), whichever way the convolution goes.
     """
-    filters, channels = known(spec.filters), known(spec.group_channels)
+    filters, channels = static_size(spec.filters), static_size(spec.group_channels)
     w = np.asarray(weights, spec.types.weights).reshape(filters, channels, *spec.kernel)
     w = np.pad(w, ((0, -filters % LANES), *[(0, 0)] * 4))
     w = w.reshape(-1, LANES, *w.shape[1:])
@@ -52,9 +52,9 @@ def emit_grouped(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) 
     if f.kernel is not None:
         return f.kernel
     items = weights = 0
-    batch, blocks = known(spec.batch), -(-known(spec.filters) // LANES)
+    batch, blocks = static_size(spec.batch), -(-static_size(spec.filters) // LANES)
     for phase in (r for r in spec.phases() if math.prod(r.count)):
-        depth, rows, cols = map(known, phase.count)
+        depth, rows, cols = map(static_size, phase.count)
         count = batch * blocks * depth * rows
         start = f.clamp(f.iadd(f.begin, -items), 0, count)
         with f.loop(f.clamp(f.iadd(f.end, -items), 0, count), start=start) as item:
@@ -64,7 +64,7 @@ def emit_grouped(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) 
                     col = f.iadd(f.imul(t.index, size), first)
                     _Outputs(f, spec, phase, n, block, (d, row, col), size, weights).emit()
         items += count
-        weights += blocks * LANES * known(spec.group_channels) * math.prod(phase.tap_counts)
+        weights += blocks * LANES * static_size(spec.group_channels) * math.prod(phase.tap_counts)
     outputs = spec.batch * math.prod(spec.output) * spec.filters
     return f.finish(items, spec.flops, 4 * (outputs + weights))
 
@@ -85,7 +85,7 @@ def _pieces(spec: ConvSpec, columns: int) -> list[tuple[int, int, int]]:
 def _shuffles(spec: ConvSpec) -> bool:
     """Whether a block of filters reads exactly the block of input channels at the same place."""
     square = spec.group_channels == spec.group_filters
-    return square and LANES % known(spec.group_channels) == 0 and spec.x.lane == 1
+    return square and LANES % static_size(spec.group_channels) == 0 and spec.x.lane == 1
 
 
 @dataclasses.dataclass
@@ -103,7 +103,7 @@ class _Outputs:
 
     def emit(self) -> None:
         f, spec, phase = self.f, self.spec, self.phase
-        taps, channels = phase.tap_counts, known(spec.group_channels)
+        taps, channels = phase.tap_counts, static_size(spec.group_channels)
         per_block = channels * math.prod(taps) * LANES
         kind = spec.types.x
         w = f.at(f.args[1], (self.block, per_block), self.weights, dtype=spec.types.weights)
@@ -136,7 +136,7 @@ class _Outputs:
 
     def _shuffled(self, x: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
         """One kernel position: whole blocks are loaded, and each channel shuffled to its lanes."""
-        f, group = self.f, known(self.spec.group_channels)
+        f, group = self.f, static_size(self.spec.group_channels)
         types = self.spec.types
         x = f.anchor(f.at(x, (self.block, self.spec.x.block), dtype=types.x))
         across = self.phase.step[2] * self.spec.x.pixel

@@ -14,7 +14,7 @@ import math
 from verax.compiler.kernels.convolution.pack import sections
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec, Phase
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import LANES
 
 Ints = tuple[int, ...]
@@ -58,7 +58,11 @@ class _WeightSteps:
 def weight_moves(spec: ConvSpec, schedule: ConvSchedule) -> Moves:
     """The moves for `spec`, whose elements are taken one by one (float32)."""
     assert spec.step == 1, "pairs are packed when the network is compiled"
-    groups, filters, channels = spec.groups, known(spec.group_filters), known(spec.group_channels)
+    groups, filters, channels = (
+        spec.groups,
+        static_size(spec.group_filters),
+        static_size(spec.group_channels),
+    )
     taps = math.prod(spec.kernel)
     tap_strides = (spec.kernel[1] * spec.kernel[2], spec.kernel[2], 1)
     group_elements = channels * filters * taps
@@ -68,7 +72,9 @@ def weight_moves(spec: ConvSpec, schedule: ConvSchedule) -> Moves:
         steps = _WeightSteps(
             (groups, group_elements), (filters, across[0]), (channels, across[1]), tap_strides
         )
-        panel_sections = [(known(f), known(n), b) for f, n, b in sections(spec, schedule)]
+        panel_sections = [
+            (static_size(f), static_size(n), b) for f, n, b in sections(spec, schedule)
+        ]
     else:  # lanes go on from group to group
         steps = _WeightSteps(
             (1, 0), (groups * filters, channels * taps), (channels, taps), tap_strides

@@ -16,7 +16,7 @@ import numpy as np
 
 from verax.compiler.kernels.convolution.schedule import ConvSchedule, filter_blocks
 from verax.compiler.kernels.convolution.spec import ConvSpec
-from verax.compiler.kernels.sizes import Size, equal, known
+from verax.compiler.kernels.sizes import Size, equal, static_size
 from verax.compiler.kernels.target import LANES
 
 
@@ -57,7 +57,9 @@ def pack_direct_weights(weights: np.ndarray, spec: ConvSpec, schedule: ConvSched
         steps = int(np.prod(taps.shape[3:]))
         for first, count, blocks in sections(spec, schedule):
             phase_weights = taps.reshape(*w.shape[:3], steps)
-            chunks += _pack_section(phase_weights, known(first), known(count), blocks, spec.step)
+            chunks += _pack_section(
+                phase_weights, static_size(first), static_size(count), blocks, spec.step
+            )
     packed = np.concatenate(chunks) if chunks else np.zeros(0, w.dtype)
     return _swap_bfloat16_pairs(packed) if spec.types.weights == "bfloat16" else packed
 
@@ -69,24 +71,30 @@ def _swap_bfloat16_pairs(packed: np.ndarray) -> np.ndarray:
 
 def direct_elements(spec: ConvSpec, schedule: ConvSchedule) -> int:
     """Length of what `pack_direct_weights` gives."""
-    groups, channels = spec.groups, known(spec.group_channels)
+    groups, channels = spec.groups, static_size(spec.group_channels)
     steps = sum(math.prod(phase.tap_counts) for phase in spec.phases())
     blocks = sum(
-        known(count) * blocks_per_panel for _, count, blocks_per_panel in sections(spec, schedule)
+        static_size(count) * blocks_per_panel
+        for _, count, blocks_per_panel in sections(spec, schedule)
     )
     return groups * blocks * LANES * (channels + -channels % spec.step) * steps
 
 
 def direct_order(spec: ConvSpec, schedule: ConvSchedule) -> Hashable:
     """All that decides what `pack_direct_weights` makes of an array."""
-    shape = spec.groups, known(spec.group_filters), known(spec.group_channels), spec.kernel
+    shape = (
+        spec.groups,
+        static_size(spec.group_filters),
+        static_size(spec.group_channels),
+        spec.kernel,
+    )
     taps = tuple(phase.taps for phase in spec.phases())
     return shape, spec.transposed, taps, schedule.blocks, spec.step, spec.types.weights
 
 
 def weights_by_group(weights: np.ndarray, spec: ConvSpec) -> np.ndarray:
     """The weights as (groups, filters of a group, channels of a group, kd, kh, kw)."""
-    g, k, c = spec.groups, known(spec.group_filters), known(spec.group_channels)
+    g, k, c = spec.groups, static_size(spec.group_filters), static_size(spec.group_channels)
     w = np.asarray(weights, spec.types.weights)
     if spec.transposed:
         return w.reshape(g, c, k, *spec.kernel).swapaxes(1, 2)

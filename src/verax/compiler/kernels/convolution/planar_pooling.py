@@ -100,7 +100,7 @@ class PlanarMaxSpec:
         return -(-self.units // self.units_per_item)
 
     @property
-    def kept(self) -> int:
+    def reduced_elements(self) -> int:
         """Elements of the reduced rows of a chunk."""
         return self.kernel[0] * self.reach(1, self.chunk) * self.width
 
@@ -113,7 +113,7 @@ class PlanarMaxSpec:
     @property
     def item_elements(self) -> int:
         """Reduced rows, a row of keys, and the same row reduced at every position."""
-        return self.kept + 2 * self.line
+        return self.reduced_elements + 2 * self.line
 
     @property
     def scratch_bytes(self) -> int:
@@ -171,7 +171,7 @@ class _Chunk:
         self.row = f.imul(chunk, spec.chunk)
         self.rows = f.clamp(f.iadd(spec.output[1], f.imul(self.row, -1)), 0, spec.chunk)
         self.reduced = scratch
-        self.line = self._at(scratch, spec.kept)
+        self.line = self._at(scratch, spec.reduced_elements)
         self.everywhere = self._at(self.line, spec.line)
         self.seen = spec.reach(1, spec.chunk)  # rows of input, with padding
 
@@ -185,7 +185,7 @@ class _Chunk:
         with f.loop(spec.kernel[0]) as a, f.loop(rows) as r:
             z = self._source(0, self.depth, a.index, spec.dilations[0])
             y = self._source(1, self.row, r.index, 1)
-            target = self._at(self.reduced, self._place(a.index, r.index))
+            target = self._at(self.reduced, self._row_offset(a.index, r.index))
             inside = f.b.and_(
                 f.b.icmp_unsigned("<", f.i64(z), f.i64(spec.size[0])),
                 f.b.icmp_unsigned("<", f.i64(y), f.i64(spec.size[1])),
@@ -209,8 +209,8 @@ class _Chunk:
         offset = f.iadd(f.imul(output, spec.strides[axis]), f.imul(step, dilation))
         return f.iadd(offset, -spec.pads[axis])
 
-    def _place(self, depth: Index, row: Index) -> Index:
-        """Where a reduced row is, in elements."""
+    def _row_offset(self, depth: Index, row: Index) -> Index:
+        """Offset of a reduced row, in elements."""
         f, width = self.f, self.spec.width
         return f.iadd(f.imul(depth, self.seen * width), f.imul(row, width))
 
@@ -279,7 +279,9 @@ class _Chunk:
         depths, rows = spec.kernel[:2]
 
         def seen(a: Index, k: Index) -> ir.Value:
-            return f.load(self._at(start, self._place(a, f.imul(k, spec.dilations[1]))), self.key)
+            return f.load(
+                self._at(start, self._row_offset(a, f.imul(k, spec.dilations[1]))), self.key
+            )
 
         if depths * rows <= UNROLLED:
             return self._largest(seen(a, k) for a in range(depths) for k in range(rows))
@@ -303,16 +305,17 @@ class _Chunk:
         if self.key == self.spec.dtype:
             return elements
         bits = self.b.bitcast(elements, self.f.vector_type(self.key))
-        return self.b.sub(self._turned(bits), self._constant(_REST[self.spec.dtype]))
+        return self.b.sub(self._ordered_bits(bits), self._constant(_REST[self.spec.dtype]))
 
     def _elements(self, keys: ir.Value) -> ir.Value:
         if self.key == self.spec.dtype:
             return keys
-        bits = self._turned(self.b.add(keys, self._constant(_REST[self.spec.dtype])))
+        bits = self._ordered_bits(self.b.add(keys, self._constant(_REST[self.spec.dtype])))
         return self.b.bitcast(bits, self.f.vector_type(self.spec.dtype))
 
-    def _turned(self, bits: ir.Value) -> ir.Value:
-        """All bits but the sign turned over where the sign is set; the same takes it back."""
+    def _ordered_bits(self, bits: ir.Value) -> ir.Value:
+        """`bits` with all but the sign inverted where the sign is set, so that integers compare
+        like the floats; applied twice it is the identity."""
         sign = self.b.ashr(bits, self._constant(8 * ELEMENT_SIZES[self.key] - 1))
         return self.b.xor(bits, self.b.lshr(sign, self._constant(1)))
 

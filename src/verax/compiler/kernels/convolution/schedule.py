@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from verax.compiler.kernels.convolution.spec import ConvSpec, Phase
 from verax.compiler.kernels.layout import Strides
-from verax.compiler.kernels.sizes import Size, ceil_div, entries, known, with_dims
+from verax.compiler.kernels.sizes import Size, ceil_div, entries, static_size, with_dims
 from verax.compiler.kernels.target import LANES, Target
 
 L2_BYTES = 1 << 19
@@ -158,8 +158,8 @@ def direct_schedule(spec: ConvSpec, target: Target) -> ConvSchedule:
     spare = spare_lanes(spec, target)
     spec = with_dims(spec, [TYPICAL] * entries(spec))
     phase = largest_phase(spec)
-    rows, cols = map(known, grid(spec, phase))
-    total = known(filter_blocks(spec))
+    rows, cols = map(static_size, grid(spec, phase))
+    total = static_size(filter_blocks(spec))
     max_pixels = _most_pixels(spec)
     best: tuple[float, ConvSchedule] | None = None
     straight = _fetches(spec, phase) and target.registers <= FEW_REGISTERS
@@ -176,8 +176,8 @@ def direct_tiles(spec: ConvSpec, target: Target) -> list[ConvSchedule]:
     """Schedules with all tiles that fit the register file, the cheapest by the model first; the
     rest of each is chosen by rule. For known sizes."""
     target, phase = for_sums(spec, target), largest_phase(spec)
-    rows, cols = map(known, grid(spec, phase))
-    blocks = known(filter_blocks(spec))
+    rows, cols = map(static_size, grid(spec, phase))
+    blocks = static_size(filter_blocks(spec))
     spare = spare_lanes(spec, target)
     tiles = list(_tiles(rows, cols, blocks, MOST_OUTPUTS, target, spec.paired, spare))
     return [_arrange(spec, phase, tile) for _, tile in sorted(tiles, key=lambda pair: pair[0])]
@@ -185,7 +185,9 @@ def direct_tiles(spec: ConvSpec, target: Target) -> list[ConvSchedule]:
 
 def largest_phase(spec: ConvSpec) -> Phase:
     """The one with the most products."""
-    return max(spec.phases(), key=lambda r: known(math.prod(r.tap_counts) * math.prod(r.count)))
+    return max(
+        spec.phases(), key=lambda r: static_size(math.prod(r.tap_counts) * math.prod(r.count))
+    )
 
 
 MOST_BLOCKS, MOST_OUTPUTS = 4, 30
@@ -215,10 +217,10 @@ def _most_pixels(spec: ConvSpec) -> int:
     Only the rows of a matrix lie so far apart, and at a power of two they share sets of the L1
     cache. Six rows by four blocks was as fast or faster than taller tiles on every size measured.
     """
-    far = spec.x.lane == 1 and known(spec.x.pixel) > LANES
+    far = spec.x.lane == 1 and static_size(spec.x.pixel) > LANES
     if not far:
         return 1 << 30
-    return 6 if known(filter_blocks(spec)) >= 4 else 12
+    return 6 if static_size(filter_blocks(spec)) >= 4 else 12
 
 
 def _pieces(extent: int, tile: int) -> list[tuple[int, int]]:
@@ -246,7 +248,7 @@ def _cost(
 
 def _fetches(spec: ConvSpec, phase: Phase) -> bool:
     """Whether inputs are fetched ahead: each is used once, and blocks lie far apart."""
-    pointwise, deep = phase.tap_counts == (1, 1, 1), known(spec.group_channels) >= 2 * LANES
+    pointwise, deep = phase.tap_counts == (1, 1, 1), static_size(spec.group_channels) >= 2 * LANES
     return pointwise and deep and spec.x.lane == 1 and spec.step == 1
 
 
@@ -257,16 +259,16 @@ def _waits(spec: ConvSpec) -> bool:
 
 def _arrange(spec: ConvSpec, phase: Phase, tile: ConvSchedule) -> ConvSchedule:
     """Split `tile`'s work into items, and choose what stays in cache."""
-    rows, cols = map(known, grid(spec, phase))
-    channels, group_channels = known(spec.channels), known(spec.group_channels)
+    rows, cols = map(static_size, grid(spec, phase))
+    channels, group_channels = static_size(spec.channels), static_size(spec.group_channels)
     taps = math.prod(phase.tap_counts)
     item = 4 // spec.step  # bytes of a factor
-    weight_bytes = item * known(spec.filters) * group_channels * taps
-    image_bytes = item * channels * known(math.prod(phase.count)) * math.prod(phase.step)
+    weight_bytes = item * static_size(spec.filters) * group_channels * taps
+    image_bytes = item * channels * static_size(math.prod(phase.count)) * math.prod(phase.step)
     filters_outer = weight_bytes > image_bytes
     tiles = max(1, rows // tile.rows)
-    groups_of_filters = spec.groups * -(-known(filter_blocks(spec)) // tile.blocks)
-    outer_items = known(spec.batch * phase.count[0])
+    groups_of_filters = spec.groups * -(-static_size(filter_blocks(spec)) // tile.blocks)
+    outer_items = static_size(spec.batch * phase.count[0])
     pointwise, several_tiles = taps == 1, rows * cols > tile.rows * tile.cols
     per_item = item * group_channels * taps * tile.blocks * LANES
     # Weights that each image has for itself are read once either way, and so in sequence.
@@ -310,7 +312,7 @@ def _in_passes(spec: ConvSpec, weights: int, few_tiles: bool, several: bool) -> 
     """
     if few_tiles:
         return 1
-    channels = known(spec.group_channels)
+    channels = static_size(spec.group_channels)
     if not several or weights <= 3 * L2_BYTES // 4 or channels % LANES:
         return 0
     blocks = channels // LANES

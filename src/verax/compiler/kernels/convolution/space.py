@@ -23,7 +23,7 @@ from verax.compiler.kernels.convolution.schedule import (
 )
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.registry import Space, Stage
-from verax.compiler.kernels.sizes import entries, known
+from verax.compiler.kernels.sizes import entries, static_size
 from verax.compiler.kernels.target import LANES, Target
 
 UNROLLS = (1, 2, 4, 8, 16)
@@ -96,9 +96,9 @@ def _chunks(spec: ConvSpec) -> Stage:
 def _tile_rows(spec: ConvSpec, schedule: ConvSchedule) -> int:
     """Whole rows of tiles of one image, at least 1."""
     if _is_depthwise(spec):
-        return max(1, known(spec.output[1]) // schedule.rows)
+        return max(1, static_size(spec.output[1]) // schedule.rows)
     rows, _ = grid(spec, largest_phase(spec))
-    return max(1, known(rows) // schedule.rows)
+    return max(1, static_size(rows) // schedule.rows)
 
 
 def _flags(spec: ConvSpec, best: ConvSchedule) -> Iterator[ConvSchedule]:
@@ -111,7 +111,7 @@ def _flags(spec: ConvSpec, best: ConvSchedule) -> Iterator[ConvSchedule]:
 
 
 def _depthwise_tiles(spec: ConvSpec, target: Target) -> Stage:
-    _, rows, cols = map(known, spec.output)
+    _, rows, cols = map(static_size, spec.output)
     max_outputs = most_outputs(spec, target) + SPILLED
 
     def stage(best: ConvSchedule) -> Iterator[ConvSchedule]:
@@ -134,18 +134,20 @@ def _admits(spec: ConvSpec, target: Target, schedule: object) -> bool:
         return False
     outputs = schedule.rows * schedule.cols
     if _is_depthwise(spec):
-        inside = schedule.rows <= known(spec.output[1]) and schedule.cols <= known(spec.output[2])
+        inside = schedule.rows <= static_size(spec.output[1]) and schedule.cols <= static_size(
+            spec.output[2]
+        )
         spared = schedule.spare in (0, spare_channels(spec, target))
         fits_registers = outputs <= most_outputs(spec, target) + SPILLED
         return schedule.blocks == 1 and inside and fits_registers and spared
     phase = largest_phase(spec)
     pointwise = phase.tap_counts == (1, 1, 1) and spec.step == 1
     in_pairs = phase.tap_counts == (1, 1, 1) and spec.step == 2
-    deep = known(spec.group_channels) >= 2 * LANES and spec.x.lane == 1
+    deep = static_size(spec.group_channels) >= 2 * LANES and spec.x.lane == 1
     stored = spec.types.sum == spec.types.y and not spec.paired
-    left = schedule.spare if schedule.blocks == known(filter_blocks(spec)) else 0
+    left = schedule.spare if schedule.blocks == static_size(filter_blocks(spec)) else 0
     return (
-        schedule.blocks <= min(MOST_BLOCKS, known(filter_blocks(spec)))
+        schedule.blocks <= min(MOST_BLOCKS, static_size(filter_blocks(spec)))
         and max(schedule.rows, schedule.cols) <= MOST_OUTPUTS
         and schedule.spare in (0, spare_lanes(spec, target))
         and fits(schedule.blocks, outputs, target, spec.paired, left)

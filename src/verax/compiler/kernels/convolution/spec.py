@@ -27,7 +27,7 @@ from verax.compiler.kernels.layout import (
     fused,
     operand_dtypes,
 )
-from verax.compiler.kernels.sizes import Size, ceil_div, greatest, known, least
+from verax.compiler.kernels.sizes import Size, ceil_div, maximum, minimum, static_size
 from verax.compiler.kernels.target import LANES
 
 STEPS = {("int16", "int16"): 2, ("bfloat16", "bfloat16"): 2, ("uint8", "int8"): 4}
@@ -187,7 +187,7 @@ class ConvSpec:
             first = tuple(-p for p in self.pads)
             taps = tuple(tuple(range(k)) for k in self.kernel)
             return [Phase(taps, self.dilations, first, self.strides, self.output)]  # type: ignore[arg-type]
-        output = tuple(known(n) for n in self.output)
+        output = tuple(static_size(n) for n in self.output)
         axes = [
             _axis_phases(*axis)
             for axis in zip(
@@ -208,12 +208,12 @@ class ConvSpec:
                     far = r.first[axis] + (taps - 1) * r.tap_step[axis]
                     last = (outs - 1) * r.step[axis]
                     ends += [r.first[axis], far, r.first[axis] + last, far + last]
-            bounds.append((least(*ends), greatest(*ends) + 1))
+            bounds.append((minimum(*ends), maximum(*ends) + 1))
         return tuple(bounds)  # type: ignore[return-value]
 
     def border(self, size: Triple) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
         """Zeros needed (before, after) the input of `size`, per axis."""
-        extent = [(known(lo), known(hi)) for lo, hi in self.input_extent()]
+        extent = [(static_size(lo), static_size(hi)) for lo, hi in self.input_extent()]
         return tuple((-lo, max(0, hi - n)) for (lo, hi), n in zip(extent, size, strict=True))  # type: ignore[return-value]
 
 

@@ -44,7 +44,7 @@ from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import LANES
 from verax.numerics import winograd, winograd_integers
 
@@ -108,7 +108,7 @@ def product(
         groups=groups,
         types=types,
     )
-    per_group = known(spec.steps(channels // groups)) * spec.step
+    per_group = static_size(spec.steps(channels // groups)) * spec.step
     strides = -(-filters // groups // LANES) * LANES * per_group * groups, 0
     return dataclasses.replace(spec, weight_strides=strides)
 
@@ -157,7 +157,7 @@ def emit_input(module: ModuleBuilder, spec: WinogradInput) -> Kernel:
             with no:
                 magnitudes = spec.tables.magnitude_at(f, f.args[1], image, tile)
                 emit_special_input(
-                    f, spec, source, magnitudes, scale, target, known(matrices.batch)
+                    f, spec, source, magnitudes, scale, target, static_size(matrices.batch)
                 )
 
     def emit_ordinary(source: ir.Value, target: ir.Value) -> None:
@@ -265,7 +265,7 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
                 bias = bias_of(tile)
                 assert bias is not None
                 emit_special_output(
-                    f, spec.source, spec.filters, tile, sums, known(matrices.batch), bias,
+                    f, spec.source, spec.filters, tile, sums, static_size(matrices.batch), bias,
                     f.args[own - 4], f.args[own - 3], f.args[own - 1],
                     lambda r, c, value: store(tile, [value], [(r, c)], [(0, 0)]),
                 )  # fmt: skip

@@ -14,7 +14,7 @@ from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import power_of_two, winograd
 
@@ -117,7 +117,8 @@ def _largest(
             lane_masks = [power_of_two.MAGNITUDE_MASK * (offset + i < valid) for i in range(lanes)]
             mask = Typed(ir.Constant(f.vector_type(BITS, lanes), lane_masks), BITS)
             for p in range(pixels):
-                address = f.at(start, (block, source.x.block), p * known(source.x.pixel) + offset,
+                address = f.at(start, (block, source.x.block),
+                             p * static_size(source.x.pixel) + offset,
                              dtype=BITS)  # fmt: skip
                 magnitude = m.and_(m.bind(f.load(address, BITS, lanes), BITS), mask)
                 if p == len(after):

@@ -11,7 +11,7 @@ from verax.compiler.kernels.convolution.tiles import OutputTile
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import LANES
 from verax.numerics import winograd
 
@@ -62,7 +62,7 @@ class Tiling:
 
     def elements(self, channels: int) -> int:
         """Elements that all matrices of `channels` take."""
-        return self.positions * known(self.matrices(channels).batch)
+        return self.positions * static_size(self.matrices(channels).batch)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +175,7 @@ class WinogradInput:
     @property
     def first(self) -> int:
         """Elements from the first pixel of x to the first that a tile sees."""
-        return -sum(known(p * s) for p, s in zip(self.pads, self.x.space[1:], strict=True))
+        return -sum(static_size(p * s) for p, s in zip(self.pads, self.x.space[1:], strict=True))
 
     @property
     def tables(self) -> Tables:

@@ -116,7 +116,7 @@ class LlvmArith(Arith[Typed]):
             lanes = range(first, first + size)
             pieces = [Typed(self.fb.shuffle(a.value, lanes), a.dtype) for a in args]
             results.append(arith.call(function, *pieces).value)
-        return Typed(joined(self.fb, results), args[0].dtype)
+        return Typed(concatenated(self.fb, results), args[0].dtype)
 
     def _either(self, before: ir.Block, usual: Typed, there: ir.Block, exceptional: Typed) -> Typed:
         """Phi of `usual` from block `before` and `exceptional` from block `there`."""
@@ -388,7 +388,7 @@ class LlvmArith(Arith[Typed]):
         return Typed(half.value, "bfloat16")
 
 
-def joined(fb: FunctionBuilder, pieces: Sequence[ir.Value]) -> ir.Value:
+def concatenated(fb: FunctionBuilder, pieces: Sequence[ir.Value]) -> ir.Value:
     """Vectors of one type, a power of two of them, as one."""
     vectors = list(pieces)
     while len(vectors) > 1:

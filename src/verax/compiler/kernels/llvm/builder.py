@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TypeAlias
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.sizes import Atom, KernelSize, Size, greatest, least
+from verax.compiler.kernels.sizes import Atom, KernelSize, Size, maximum, minimum
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics.formats import NARROW
 
@@ -330,7 +330,7 @@ class FunctionBuilder:
     def clamp(self, index: Index, low: Size, high: Size) -> Index:
         """`index` brought into [low, high]."""
         if isinstance(index, int | KernelSize) and isinstance(low, int | KernelSize):
-            return greatest(low, least(index, high))
+            return maximum(low, minimum(index, high))
         for bound, relation in ((low, "<"), (high, ">")):
             outside = self.b.icmp_signed(relation, index, self.i64(bound))
             index = self.b.select(outside, self.i64(bound), index)

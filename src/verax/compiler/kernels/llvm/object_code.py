@@ -25,7 +25,7 @@ AT_A_TIME = 4
 FORK_SECONDS = 60.0
 """How long a fork waits for a call into LLVM to end."""
 _making = threading.Semaphore(AT_A_TIME)
-_held = 0
+_slots_acquired = 0
 _llvm_lock: Any = None
 _llvm_is_quiet = False
 
@@ -38,16 +38,16 @@ def _lock_of_llvm() -> Any:
 
 def _await_quiet() -> None:
     """Before a fork: wait until no thread is inside LLVM, whose own locks cannot be made anew."""
-    global _llvm_is_quiet, _llvm_lock, _held
+    global _llvm_is_quiet, _llvm_lock, _slots_acquired
     _llvm_lock = _lock_of_llvm()
-    _held = sum(_making.acquire(timeout=FORK_SECONDS) for _ in range(AT_A_TIME))
+    _slots_acquired = sum(_making.acquire(timeout=FORK_SECONDS) for _ in range(AT_A_TIME))
     _llvm_is_quiet = _llvm_lock is not None and _llvm_lock.acquire(timeout=FORK_SECONDS)
 
 
 def _go_on() -> None:
     if _llvm_is_quiet:
         _llvm_lock.release()
-    _making.release(_held)
+    _making.release(_slots_acquired)
 
 
 def _go_on_in_child() -> None:

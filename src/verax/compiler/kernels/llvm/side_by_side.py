@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.arith import LlvmArith, Typed, joined
+from verax.compiler.kernels.llvm.arith import LlvmArith, Typed, concatenated
 from verax.compiler.kernels.llvm.builder import FunctionBuilder
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import functions
@@ -109,7 +109,9 @@ def _tied(fb: FunctionBuilder, values: list[ir.Value]) -> list[ir.Value]:
     kind = ir.FunctionType(ir.LiteralStructType(types), types)
     tied = fb.b.call(ir.InlineAsm(kind, "", code), pieces)
     results = [fb.b.extract_value(tied, i) for i in range(len(pieces))]
-    return [joined(fb, results[i : i + len(firsts)]) for i in range(0, len(results), len(firsts))]
+    return [
+        concatenated(fb, results[i : i + len(firsts)]) for i in range(0, len(results), len(firsts))
+    ]
 
 
 def evaluate_each(

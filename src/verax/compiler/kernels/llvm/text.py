@@ -180,23 +180,23 @@ class IRBuilder:
 
     def __init__(self, block: Block) -> None:
         self.block, self.function = block, block.function
-        self._place: int | None = None
+        self._insert_index: int | None = None
 
     # --- where
 
     def position_at_end(self, block: Block) -> None:
-        self.block, self._place = block, None
+        self.block, self._insert_index = block, None
 
     def position_at(self, block: Block, index: int) -> None:
         """Before the instruction of that number, and behind what is written there."""
-        self.block, self._place = block, index
+        self.block, self._insert_index = block, index
 
     def _insert(self, line: str | Phi) -> None:
-        if self._place is None:
+        if self._insert_index is None:
             self.block.instructions.append(line)
         else:
-            self.block.instructions.insert(self._place, line)
-            self._place += 1
+            self.block.instructions.insert(self._insert_index, line)
+            self._insert_index += 1
 
     def _value(self, type_: Type, text: str) -> Value:
         ref = self.function.fresh()

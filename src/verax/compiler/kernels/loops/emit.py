@@ -11,7 +11,7 @@ from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, I1, I32, I64, FunctionBuilder, Index
 from verax.compiler.kernels.llvm.side_by_side import evaluate_each, in_step, is_chain
 from verax.compiler.kernels.loops.spec import Access, Lookup, LoopPlan, LoopSpec
-from verax.compiler.kernels.sizes import Size, known
+from verax.compiler.kernels.sizes import Size, static_size
 from verax.compiler.kernels.target import LANES
 
 
@@ -86,7 +86,7 @@ class LoopEmitter:
                 and not cursor.pending
                 and free <= ({vector} if single_vector else set())
             ):
-                count = known(self.spec.dims[vector]) if single_vector else LANES
+                count = static_size(self.spec.dims[vector]) if single_vector else LANES
                 cursor.value = self.load(cursor, 0, min(count, LANES))
 
     def _index_scalar(self, index: Cursor, look: Lookup) -> ir.Value:

@@ -243,8 +243,8 @@ class _Group:
         self.k, self.v = (
             self._at(pointer, (matrix_index, -(-columns // LANES) * LANES * depth))
             for pointer, matrix_index, columns, depth in (
-                (f.args[1], self._which(spec.keys, outer, head), spec.m, spec.d),
-                (f.args[2], self._which(spec.values, outer, head), spec.e, spec.m),
+                (f.args[1], self._head_offset(spec.keys, outer, head), spec.m, spec.d),
+                (f.args[2], self._head_offset(spec.values, outer, head), spec.e, spec.m),
             )
         )
         if spec.mask:
@@ -261,7 +261,7 @@ class _Group:
     def _constant(self, value: float, lanes: int = LANES) -> ir.Value:
         return self.f.constant(value, self.dtype, lanes)
 
-    def _which(self, shared: Shared, outer: Index, head: Index) -> Index:
+    def _head_offset(self, shared: Shared, outer: Index, head: Index) -> Index:
         return self.f.iadd(self.f.imul(outer, shared.outer), self.f.idiv(head, shared.repeats))
 
     def emit(self) -> None:
@@ -467,7 +467,7 @@ class _Group:
         half = LANES // 2
         halves_of_x = (f.shuffle(x, list(range(i, i + half))) for i in (0, half))
         limit = self._constant(-87.0, lanes=half)
-        low = f.b.or_(*(f.b.fcmp_unordered("<", part, limit) for part in halves_of_x))
+        low = f.b.or_(*(f.b.fcmp_unordered("<", x_half, limit) for x_half in halves_of_x))
         any_of = f.module.intrinsic("llvm.vector.reduce.or.v8i1", I1, [low.type])
         short, long, after = (f.block(name) for name in ("normal", "subnormal", "exp"))
         f.b.cbranch(f.b.call(any_of, [low]), long, short)

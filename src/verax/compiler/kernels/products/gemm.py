@@ -21,7 +21,7 @@ from verax.compiler.kernels.layout import Epilogue, Operand, Strides, fused, ope
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.registry import Space, emits
-from verax.compiler.kernels.sizes import Size, ceil_div, known
+from verax.compiler.kernels.sizes import Size, ceil_div, static_size
 from verax.compiler.kernels.target import LANES, Target
 
 KNOWN = (*CONTRACTED, "uint32", "uint64")
@@ -120,7 +120,7 @@ def gemm_schedule(spec: GemmSpec, target: Target) -> ConvSchedule:
 
 def pack_b(b: np.ndarray, spec: GemmSpec, schedule: ConvSchedule) -> np.ndarray:
     """A constant right factor (k, n) as one vector, in panels."""
-    weights = np.asarray(b, spec.types.weights).reshape(known(spec.k), known(spec.n)).T
+    weights = np.asarray(b, spec.types.weights).reshape(static_size(spec.k), static_size(spec.n)).T
     return pack_direct_weights(weights, spec.convolution(), schedule)
 
 
@@ -131,7 +131,7 @@ def pack_b(b: np.ndarray, spec: GemmSpec, schedule: ConvSchedule) -> np.ndarray:
     space=Space(
         ConvSchedule,
         lambda spec, target: CONVOLUTION.stages(spec.convolution(), target),
-        lambda spec, target, asked: CONVOLUTION.admits(spec.convolution(), target, asked),
+        lambda spec, target, schedule: CONVOLUTION.admits(spec.convolution(), target, schedule),
     ),
 )
 def emit_gemm(module: ModuleBuilder, spec: GemmSpec, schedule: ConvSchedule) -> Kernel:

@@ -16,7 +16,7 @@ import dataclasses
 import numpy as np
 
 from verax.compiler.kernels.convolution.spec import ConvSpec
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import LANES
 
 MOST = 128
@@ -169,15 +169,15 @@ def _further(
     spec: ConvSpec, blocks: int, block_indices: np.ndarray, channels: np.ndarray, alone: np.ndarray
 ) -> np.ndarray:
     """where: blocks, ascending. channels: in them. alone: their weights, (steps, 16 filters)."""
-    panels = -(-known(spec.filters) // LANES)
+    panels = -(-static_size(spec.filters) // LANES)
     per_panel = blocks // panels
     entries = np.zeros((len(block_indices), ENTRY), np.int8)
     inside = block_indices % per_panel
     taps = int(np.prod(spec.kernel))
     block, tap = inside // taps, inside % taps
     tap_position = np.stack(np.unravel_index(tap, spec.kernel))
-    steps = [d * known(s) for d, s in zip(spec.dilations, spec.x.space, strict=True)]
-    offset = block * known(spec.x.block) + sum(
+    steps = [d * static_size(s) for d, s in zip(spec.dilations, spec.x.space, strict=True)]
+    offset = block * static_size(spec.x.block) + sum(
         i * s for i, s in zip(tap_position, steps, strict=True)
     )
     entries[:, :8] = offset.astype(np.int64).reshape(-1, 1).view(np.int8)

@@ -152,7 +152,7 @@ class _Pairs:
     def add(self, value: Any, weights: Any, total: ir.Value) -> ir.Value:
         b = self.f.b
         if self.name:
-            products = self._joined(
+            products = self._concatenated(
                 [self._multiply(*operands) for operands in self._split(value, weights)]
             )
             return b.add(total, products)
@@ -168,11 +168,11 @@ class _Pairs:
         lanes = [list(range(first, first + self.width)) for first in starts]
         return [[self.f.shuffle(v, lane_range) for v in vectors] for lane_range in lanes]
 
-    def _joined(self, parts: list[ir.Value]) -> ir.Value:
-        if len(parts) == 1:
-            return parts[0]
-        whole = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
-        return self.f.b.shuffle_vector(parts[0], parts[1], whole)
+    def _concatenated(self, vectors: list[ir.Value]) -> ir.Value:
+        if len(vectors) == 1:
+            return vectors[0]
+        lanes = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+        return self.f.b.shuffle_vector(vectors[0], vectors[1], lanes)
 
     def _multiply(self, x: ir.Value, w: ir.Value) -> ir.Value:
         sums = ir.VectorType(I32, self.width // 2)
@@ -196,7 +196,7 @@ class _Pairs:
         kind = ir.FunctionType(ir.LiteralStructType(types), types)
         tied = self.f.b.call(ir.InlineAsm(kind, "", code), values)
         results = [self.f.b.extract_value(tied, i) for i in range(len(values))]
-        return results[:count], self._joined(results[count:])
+        return results[:count], self._concatenated(results[count:])
 
 
 class Paired(_Pairs):
@@ -205,9 +205,9 @@ class Paired(_Pairs):
 
     def shuffle(self, pointer: ir.Value) -> None:
         """The channels of what follows: 16 numbers, four times the same four."""
-        self.order = self._both(pointer)
+        self.order = self._load_repeated(pointer)
 
-    def _both(self, pointer: ir.Value) -> ir.Value:
+    def _load_repeated(self, pointer: ir.Value) -> ir.Value:
         """16 bytes, in both halves of a register."""
         return self.f.shuffle(self.f.load(pointer, "int8"), [*range(LANES)] * 2)
 
@@ -216,7 +216,7 @@ class Paired(_Pairs):
         return [self.f.load(address, "int8", PAIRS) for address in addresses]
 
     def value(self, pointer: ir.Value) -> Any:
-        data = self._both(pointer)
+        data = self._load_repeated(pointer)
         return self._call("llvm.x86.avx2.pshuf.b", data.type, data, self.order)
 
     def add(self, value: Any, weights: Any, total: ir.Value) -> ir.Value:
@@ -227,7 +227,7 @@ class Paired(_Pairs):
             partial_sums.append(
                 self._call("llvm.x86.avx2.pmadd.wd", sums, pair_sums, f.constant(1, "int16"))
             )
-        return f.b.add(total, self._joined(partial_sums))
+        return f.b.add(total, self._concatenated(partial_sums))
 
     def _call(self, name: str, result: ir.Type, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.f.b.call(self.f.module.intrinsic(name, result, [a.type, b.type]), [a, b])
@@ -261,7 +261,7 @@ class Halves:
         return self.f.splat(self.f.b.call(turn, [pair, pair, ir.Constant(I32, 16)]))
 
     def add(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
-        if not self.target.pairs:
+        if not self.target.has_bf16_dot:
             return self._plainly(value, weights, total)
         kind = ir.VectorType(ir.BFloatType(), 2 * LANES)
         name, types = "llvm.x86.avx512bf16.dpbf16ps.512", [total.type, kind, kind]
@@ -300,7 +300,7 @@ class _Quads:
         return self.f.splat(self.f.b.load(pointer, align=1, typ=I32))
 
     def add(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
-        if not self.target.dots:
+        if not self.target.has_int8_dot:
             return self._plainly(value, weights, total)
         bits = self.target.vector_bits
         register_lanes = bits // 32

@@ -22,7 +22,7 @@ from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.products.gemm import GemmSpec, gemm_schedule, pack_b
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import LANES, Target
 
 KNOWN = (
@@ -104,8 +104,8 @@ class WidenSpec:
 
 def rows_schedule(spec: RowsSpec, target: Target) -> ConvSchedule:
     """As many columns as leave the sums of all rows in registers."""
-    rows = known(spec.product.m)
-    total = -(-known(spec.product.n) // LANES)
+    rows = static_size(spec.product.m)
+    total = -(-static_size(spec.product.n) // LANES)
     blocks = max(1, min(4, (target.registers - 4) // (target.physical * rows)))
     return ConvSchedule(min(blocks, total), 1, rows)
 
@@ -132,7 +132,7 @@ def emit_rows(module: ModuleBuilder, spec: RowsSpec, schedule: ConvSchedule) -> 
     f = module.kernel((spec, schedule), arguments, hint="rows")
     if f.kernel is not None:
         return f.kernel
-    rows, n, k = (known(size) for size in (product.m, product.n, product.k))
+    rows, n, k = (static_size(size) for size in (product.m, product.n, product.k))
 
     def panel(block: Index, factor: ir.Value, blocks: int) -> None:
         tile = _Tile(f, spec, block, blocks)
@@ -140,7 +140,7 @@ def emit_rows(module: ModuleBuilder, spec: RowsSpec, schedule: ConvSchedule) -> 
         tile.finish(row_walk.over(tile.start(), tile.multiply))
 
     items = _each_panel(f, product, spec.stored, schedule, f.args[1], panel)
-    bytes_read = known(product.packed_elements) * spec.stored.width // LANES
+    bytes_read = static_size(product.packed_elements) * spec.stored.width // LANES
     return f.finish(items, 2 * rows * n * k, bytes_read)
 
 
@@ -155,7 +155,7 @@ def emit_widen(module: ModuleBuilder, spec: WidenSpec, schedule: ConvSchedule) -
     f = module.kernel((spec, schedule), 2 + stored.tables, hint="widen")
     if f.kernel is not None:
         return f.kernel
-    row = known(product.k) * LANES
+    row = static_size(product.k) * LANES
 
     def panel(block: Index, factor: ir.Value, blocks: int) -> None:
         panels = f.at(f.args[-1], (block, row))
@@ -168,7 +168,7 @@ def emit_widen(module: ModuleBuilder, spec: WidenSpec, schedule: ConvSchedule) -
         _PanelWalk(f, product, stored, block, blocks, factor, f.args[1:]).over([], keep)
 
     items = _each_panel(f, product, stored, schedule, f.args[0], panel)
-    return f.finish(items, 0, 5 * known(product.packed_elements))
+    return f.finish(items, 0, 5 * static_size(product.packed_elements))
 
 
 def _each_panel(
@@ -180,9 +180,9 @@ def _each_panel(
     body: Callable[[Index, ir.Value, int], None],
 ) -> int:
     """body(first block of 16 columns, where the panel begins, blocks) for this call's panels."""
-    items, offset, k = 0, 0, known(product.k)
+    items, offset, k = 0, 0, static_size(product.k)
     for first, count, blocks in sections(product.convolution(), schedule):
-        first, count = known(first), known(count)
+        first, count = static_size(first), static_size(count)
         elements = blocks * stored.width * k
         start = f.clamp(f.iadd(f.begin, -items), 0, count)
         with f.loop(f.clamp(f.iadd(f.end, -items), 0, count), start=start) as item:
@@ -208,8 +208,8 @@ class _PanelWalk:
         tables: Sequence[ir.Value],
     ) -> None:
         self.f, self.stored, self.blocks, self.factor = f, stored, blocks, factor
-        self.k, self.block, self.tables = known(product.k), block, tables[: stored.tables]
-        self.columns = -(-known(product.n) // LANES) * LANES
+        self.k, self.block, self.tables = static_size(product.k), block, tables[: stored.tables]
+        self.columns = -(-static_size(product.n) // LANES) * LANES
 
     def over(
         self,
@@ -245,14 +245,14 @@ class _PanelWalk:
     def _weights(self, row: Index, shared: list[list[ir.Value]]) -> list[ir.Value]:
         f, width, kind = self.f, self.stored.width, self.stored.element
         terms = [((row, self.blocks * width), j * width) for j in range(self.blocks)]
-        values = [self._number(f.at(self.factor, *t, dtype=kind)) for t in terms]
+        values = [self._load_float32(f.at(self.factor, *t, dtype=kind)) for t in terms]
         if self.stored.zeros:
             values = [f.b.fsub(v, zero) for v, zero in zip(values, shared[1], strict=True)]
         if shared:
             values = [f.b.fmul(v, scale) for v, scale in zip(values, shared[0], strict=True)]
         return values
 
-    def _number(self, pointer: ir.Value) -> ir.Value:
+    def _load_float32(self, pointer: ir.Value) -> ir.Value:
         """16 stored numbers in float32."""
         f, kind, wide = self.f, self.stored.kind, self.f.vector_type()
         if kind in HALVES:
@@ -275,41 +275,42 @@ class _Tile:
 
     def __init__(self, f: FunctionBuilder, spec: RowsSpec, block: Index, blocks: int) -> None:
         self.f, self.product, self.tables = f, spec.product, spec.stored.tables
-        self.block, self.blocks, self.rows = block, blocks, known(spec.product.m)
+        self.block, self.blocks, self.rows = block, blocks, static_size(spec.product.m)
         self.layout = spec.product.convolution()
-        left = f.iadd(known(spec.product.n), f.imul(block, -LANES))
-        is_full = known(spec.product.n) % LANES == 0
+        left = f.iadd(static_size(spec.product.n), f.imul(block, -LANES))
+        is_full = static_size(spec.product.n) % LANES == 0
         self.counts = [
             None if is_full else f.clamp(f.iadd(left, -j * LANES), 0, LANES) for j in range(blocks)
         ]
-        self.places = [(r, j) for r in range(self.rows) for j in range(blocks)]
+        self.positions = [(r, j) for r in range(self.rows) for j in range(blocks)]
 
     def start(self) -> list[ir.Value]:
         f, first = self.f, self.layout.initial
         if first:
             return [
-                load_lanes(f, first, first.at(f, f.args[2 + self.tables], *self._where(r, j)),
+                load_lanes(f, first, first.at(f, f.args[2 + self.tables], *self._position(r, j)),
                            self.counts[j])
-                for r, j in self.places
+                for r, j in self.positions
             ]  # fmt: skip
         if self.product.bias:
             bias = f.at(f.args[2 + self.tables], (self.block, LANES))
-            return [f.load(f.at(bias, j * LANES)) for _, j in self.places]
-        return [f.constant(0.0)] * len(self.places)
+            return [f.load(f.at(bias, j * LANES)) for _, j in self.positions]
+        return [f.constant(0.0)] * len(self.positions)
 
     def multiply(self, k: Index, weights: list[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
         f, a = self.f, self.product.a
-        pointers = [f.at(f.args[0], (k, a.col), r * known(a.row)) for r in range(self.rows)]
+        pointers = [f.at(f.args[0], (k, a.col), r * static_size(a.row)) for r in range(self.rows)]
         x = [f.broadcast(pointer) for pointer in pointers]
         return [
-            f.fma(x[r], weights[j], total) for (r, j), total in zip(self.places, sums, strict=True)
+            f.fma(x[r], weights[j], total)
+            for (r, j), total in zip(self.positions, sums, strict=True)
         ]
 
     def finish(self, sums: list[ir.Value]) -> None:
         f, epilogue = self.f, self.product.epilogue
         operands = f.args[2 + self.tables + bool(self.product.bias) : -1]
-        locations = [self._where(r, j) for r, j in self.places]
-        counts = [self.counts[j] for _, j in self.places]
+        locations = [self._position(r, j) for r, j in self.positions]
+        counts = [self.counts[j] for _, j in self.positions]
         results = finished(f, epilogue, operands, sums, locations, counts)
         for location, count, value in zip(locations, counts, results, strict=True):
             address = self.layout.y.at(f, f.args[-1], *location, dtype=self.product.types.y)
@@ -318,6 +319,6 @@ class _Tile:
             else:
                 f.store_first(value, address, count)
 
-    def _where(self, row: int, j: int) -> tuple[Index, Index, Sizes, Sizes]:
+    def _position(self, row: int, j: int) -> tuple[Index, Index, Sizes, Sizes]:
         """Batch, block of columns, place, offset."""
         return 0, self.f.iadd(self.block, j), (0, 0, row), (0, 0, 0)

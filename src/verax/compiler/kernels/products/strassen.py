@@ -44,7 +44,7 @@ from verax.compiler.kernels.loops.spec import Access
 from verax.compiler.kernels.products.gemm import KNOWN, GemmSpec, Matrix
 from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
 from verax.compiler.kernels.registry import Space, emits
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import power_of_two, strassen
 from verax.numerics.expr import Const, Expr, Input, TracingArith
@@ -109,7 +109,7 @@ class StrassenSpec:
         return self.m - self.upper
 
     @property
-    def whole(self) -> GemmSpec:
+    def full_product(self) -> GemmSpec:
         """The product itself, of matrices."""
         return GemmSpec(self.m, self.n, self.k, Matrix(self.k, 1), Matrix(self.n, 1), types=FLOAT32)
 
@@ -203,8 +203,8 @@ def pack_right(b: np.ndarray, spec: StrassenSpec, schedule: ConvSchedule) -> np.
     ]
     panel_sections, at = [], 0
     for _, count, blocks in sections(conv, schedule):
-        size = known(count) * blocks * LANES * (spec.k // 2)
-        panels = [one[at : at + size].reshape(known(count), -1) for one in packed]
+        size = static_size(count) * blocks * LANES * (spec.k // 2)
+        panels = [one[at : at + size].reshape(static_size(count), -1) for one in packed]
         panel_sections.append(np.stack(panels, axis=1).reshape(-1))
         at += size
     return np.concatenate(panel_sections)
@@ -227,7 +227,7 @@ def room_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
     """Elements of the room that the kernel needs: each of its calls takes the part of its first
     item, again for each item, so that it stays in the cache."""
     full = spec.upper // min(schedule.rows, spec.upper)
-    panels = sum(known(count) for _, count, _ in sections(spec.half, schedule))
+    panels = sum(static_size(count) for _, count, _ in sections(spec.half, schedule))
     return panels * -(-full // schedule.chunk) * sums_of_item(spec, schedule)
 
 
@@ -245,7 +245,7 @@ def strassen_schedule(spec: StrassenSpec, target: Target) -> ConvSchedule:
     4 % longer, BERT 6 %). The next panel is fetched meanwhile. Panels are narrow where two wide
     ones are more than the cache holds (BERT 1 %), or where these are an odd number, which two
     threads cannot share."""
-    schedule, blocks = direct_schedule(spec.half, target), known(filter_blocks(spec.half))
+    schedule, blocks = direct_schedule(spec.half, target), static_size(filter_blocks(spec.half))
     large = spec.k // 2 * schedule.blocks * LANES * 4 > 5 * L2_BYTES // 8
     if schedule.blocks > NARROW and (large or blocks % (2 * schedule.blocks)):
         rows = _evenly(spec.upper, ROWS)
@@ -268,8 +268,8 @@ def _evenly(count: int, max_size: int) -> int:
     space=Space(
         ConvSchedule,
         lambda spec, target: CONVOLUTION.stages(spec.half, target),
-        lambda spec, target, asked: (
-            CONVOLUTION.admits(spec.half, target, asked) and asked.pass_blocks == 0
+        lambda spec, target, schedule: (
+            CONVOLUTION.admits(spec.half, target, schedule) and schedule.pass_blocks == 0
         ),  # sums of one product of seven are nowhere by themselves
     ),
 )
@@ -282,10 +282,12 @@ def emit_strassen(module: ModuleBuilder, spec: StrassenSpec, schedule: ConvSched
     items, weights = 0, 0
     column_sections: list[_Columns] = []
     for first, count, blocks in sections(spec.half, schedule):
-        section = _Columns(f, spec, schedule, known(first), known(count), blocks, items, weights)
+        section = _Columns(
+            f, spec, schedule, static_size(first), static_size(count), blocks, items, weights
+        )
         column_sections.append(section)
-        items += known(section.items)
-        weights += strassen.PRODUCTS * known(count) * known(section.weights_per_item)
+        items += static_size(section.items)
+        weights += strassen.PRODUCTS * static_size(count) * static_size(section.weights_per_item)
     for section in column_sections:
         section.emit(alone=len(column_sections) == 1)
     multiplied = strassen.PRODUCTS * spec.half.flops
@@ -319,7 +321,7 @@ class _Columns(BlockPhase):
         conv = spec.half
         (phase,) = conv.phases()
         super().__init__(f, conv, schedule, phase, first_block, panels, blocks, first_item, weights)
-        self.whole = spec
+        self.full_product = spec
         named = dict(zip(ARGUMENTS, f.args, strict=False))
         self.a, self.sums, self.row_scales = (named[n] for n in ARGUMENTS[:3])
         self.weights, self.column_scales, self.signs = (named[n] for n in ARGUMENTS[3:6])
@@ -331,13 +333,13 @@ class _Columns(BlockPhase):
         self.in_line = spec.image is None or written_in_line(spec.image, spec.epilogue)
 
     def _emit_item(self, group: Index, kgroup: Index, n: Index, d: Index, chunk: Index) -> None:
-        f, spec = self.f, self.whole
+        f, spec = self.f, self.full_product
         self.order, self.turn, self.n, self.d = kgroup, 0, 0, 0
         room = f.args[ARGUMENTS.index("room")]
         self.room = f.at(room, (f.begin, sums_of_item(spec, self.schedule)))
         self.block = f.iadd(f.imul(kgroup, self.blocks), self.first_block)
         self.x_row, self.x_block = spec.sum_steps
-        panel = known(self.weights_per_item)
+        panel = static_size(self.weights_per_item)
         with f.loop(strassen.PRODUCTS) as p:
             self.product = p.index
             with f.when(self._is_product(strassen.ALL_BEGUN)):
@@ -383,7 +385,7 @@ class _Columns(BlockPhase):
     def _rows_of(self, down: int, row: Index, rows: int) -> Index:
         """How many rows of a tile the upper half, or the lower one, has."""
         return (
-            self.f.clamp(self.f.iadd(self.whole.lower, self.f.imul(row, -1)), 0, rows)
+            self.f.clamp(self.f.iadd(self.full_product.lower, self.f.imul(row, -1)), 0, rows)
             if down
             else rows
         )
@@ -391,7 +393,7 @@ class _Columns(BlockPhase):
     def _emit_not_finite(self, row: Index, rows: int, sums: ir.Value) -> None:
         """The sums of rows that are not finite become what direct summation gives; what is added
         afterwards is finite and changes nothing."""
-        f, spec = self.f, self.whole
+        f, spec = self.f, self.full_product
         for down in range(2):
             count = self._rows_of(down, row, rows)
             if count == 0:
@@ -408,7 +410,7 @@ class _Columns(BlockPhase):
 
     def _not_finite(self, row: Index, right: int) -> list[ir.Value]:
         """The blocks of a row of `_emit_not_finite` in the left or the right half."""
-        f, spec = self.f, self.whole
+        f, spec = self.f, self.full_product
         step, block, _ = spec.steps
         zero, above, below = (f.constant(v, lanes=0) for v in (0.0, -np.inf, np.inf))
         columns = f.iadd(self.block, right * self.across)
@@ -447,7 +449,7 @@ class _Columns(BlockPhase):
     def _add_to_quarters(
         self, product: int, row: Index, pixels: list[tuple[int, int]], acc: Sequence[ir.Value]
     ) -> None:
-        f, lower = self.f, self.whole.lower
+        f, lower = self.f, self.full_product.lower
         tile = f.at(self.room, (self.tile, self.tile_elements))
         for quarter, sign in strassen.OUTPUT_OF[product]:
             terms = [p for p, _ in strassen.OUTPUT[quarter]]
@@ -455,7 +457,7 @@ class _Columns(BlockPhase):
             for i, (r, _) in enumerate(pixels):
                 last = product == terms[-1]
                 inside = None
-                if last and not self.finishes_later and down and lower < self.whole.upper:
+                if last and not self.finishes_later and down and lower < self.full_product.upper:
                     at = f.iadd(row, r)
                     if isinstance(at, int) and at >= lower:
                         continue
@@ -481,7 +483,7 @@ class _Columns(BlockPhase):
 
     def _finish(self, values: Sequence[ir.Value], quarter: int, row: Index, r: int) -> None:
         """A row's blocks scaled back, their epilogue, and the results to y."""
-        f, spec, (down, right) = self.f, self.whole, divmod(quarter, 2)
+        f, spec, (down, right) = self.f, self.full_product, divmod(quarter, 2)
         back = f.broadcast(f.at(self.row_scales, row, r + down * spec.upper))
         y = spec.image.y if spec.image else self.spec.y
         row_position: tuple[list[Index], Sizes] = [0, 0, row], (0, 0, r + down * spec.upper)

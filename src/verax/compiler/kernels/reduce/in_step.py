@@ -57,14 +57,14 @@ class InStep:
         self.spec, self.across = self.first.spec, self.first.rows > 0
         lanes = LANES if self.across else len(strips) if len(strips) > 1 else 0
         self.arith = LlvmArith(self.fb, lanes)
-        self._known: dict[int, ir.Value] = {}
-        """What expressions read, by its number."""
+        self._read_values: dict[int, ir.Value] = {}
+        """Values that expressions read, by expression index."""
 
     def recall(self, memory: Kept, row: Index, stages: int) -> None:
         """The results of the first `stages`; row: the first of these rows, in the batch."""
         for stage in range(stages):
             together, broadcasts = memory.get(stage, row, len(self.strips))
-            self._known[self.first.n + stage] = together
+            self._read_values[self.first.n + stage] = together
             for strip, value in zip(self.strips, broadcasts, strict=True):
                 strip.results.append(value)
 
@@ -79,12 +79,12 @@ class InStep:
         index = self.first.n + len(self.first.results)
         spread = value if isinstance(value, list) else None
         if not isinstance(value, list):
-            self._known[index] = value
+            self._read_values[index] = value
         elif finish is not None:
-            self._known[index] = self._packed(value)
+            self._read_values[index] = self._packed(value)
         if finish is not None:
-            self._known[index], spread = self.values([finish])[0], None
-        lanes = spread or self._lanes(self._known[index])
+            self._read_values[index], spread = self.values([finish])[0], None
+        lanes = spread or self._lanes(self._read_values[index])
         for strip, lane in zip(self.strips, lanes, strict=True):
             strip.results.append(lane)
 
@@ -125,9 +125,9 @@ class InStep:
 
     def _of_rows(self, index: int) -> ir.Value:
         """Input, result or hoisted value with expression index `index`, of all rows."""
-        if index not in self._known:
-            self._known[index] = self._packed([strip.per_row(index) for strip in self.strips])
-        return self._known[index]
+        if index not in self._read_values:
+            self._read_values[index] = self._packed([strip.per_row(index) for strip in self.strips])
+        return self._read_values[index]
 
     def _packed(self, spread: Sequence[ir.Value]) -> ir.Value:
         """The first lane of each."""

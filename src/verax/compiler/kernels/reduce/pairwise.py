@@ -67,7 +67,7 @@ class PairwiseSpec:
         return (F64,)
 
     @property
-    def kept(self) -> tuple[int, ...]:
+    def remaining_axes(self) -> tuple[int, ...]:
         return tuple(a for a in range(len(self.shape)) if a not in self.reduced)
 
     @property
@@ -90,7 +90,7 @@ class PairwiseSpec:
     @property
     def rows(self) -> int:
         """Results, or rows of them where the last axis is kept."""
-        axes = self.kept if self.length or not self.shape else self.kept[:-1]
+        axes = self.remaining_axes if self.length or not self.shape else self.remaining_axes[:-1]
         return math.prod(self.shape[a] for a in axes)
 
     @property
@@ -126,7 +126,9 @@ def emit_pairwise(module: ModuleBuilder, spec: PairwiseSpec) -> Kernel:
         with f.loop(end, start=start) as row:
             _Row(f, spec, row.index, stack).emit()
     size = math.prod(spec.shape)
-    return f.finish(spec.items, size, 8 * (size + math.prod(spec.shape[a] for a in spec.kept)))
+    return f.finish(
+        spec.items, size, 8 * (size + math.prod(spec.shape[a] for a in spec.remaining_axes))
+    )
 
 
 class _Row:
@@ -137,7 +139,7 @@ class _Row:
 
     def emit(self) -> None:
         f, spec = self.f, self.spec
-        axes = spec.kept if spec.length or not spec.shape else spec.kept[:-1]
+        axes = spec.remaining_axes if spec.length or not spec.shape else spec.remaining_axes[:-1]
         indices = f.split(self.row, *(spec.shape[a] for a in axes[1:])) if axes else []
         terms = [(i, spec.strides[a]) for i, a in zip(indices, axes)]
         x = f.at(f.args[0], *terms, dtype=F64)

@@ -91,7 +91,7 @@ def _walks(spec: ReduceSpec, across: bool) -> list[list[Stage]]:
         first = index - len(walks[-1]) if walks else 0
         needs = any(i >= len(spec.inputs) + first for i in input_dtypes(stage.element))
         pair = (stage, *walks[-1][-1:]) if walks else ()
-        is_different = any(s.every != stage.every for s in pair)
+        is_different = any(s.group_stride != stage.group_stride for s in pair)
         alone = is_different or (
             across and not all(in_blocks(s.kind, s.element.dtype) for s in pair)
         )
@@ -106,7 +106,11 @@ def _write_elements(rows: InStep) -> None:
     strips, first = rows.strips, rows.first
     if not first.spec.element_outputs:
         return
-    exprs = [e for _, e in first.spec.element_outputs] if first.kept is None else [first.kept]
+    exprs = (
+        [e for _, e in first.spec.element_outputs]
+        if first.reused_final is None
+        else [first.reused_final]
+    )
     exprs = rows.hoist(exprs)
 
     def write(vector_ranges: Sequence[tuple[Index, int]]) -> None:
@@ -196,9 +200,9 @@ def _emit_batches(
         done = 0
         for stages in walks:
             with fb.loop(stop, step=together, start=batch_loop.index) as loop:
-                rows, place = in_step(loop.index, done)
+                rows, index_in_batch = in_step(loop.index, done)
                 _reduce(rows, stages)
-                rows.keep(memory, place, done)
+                rows.keep(memory, index_in_batch, done)
                 done += len(stages)
                 if done == len(spec.stages):
                     rows.write_rows()

@@ -92,7 +92,7 @@ def _across(f: FunctionBuilder, spec: RunningSpec, side: int) -> int:
         *indices, strip = f.split(item.index, *dims[1:])
         terms = [*zip(indices, other_dims), (f.imul(strip, LANES), side)]
 
-        def walk(lane_count: int) -> None:
+        def emit_lanes(lane_count: int) -> None:
             def store(value: ir.Value, pointer: ir.Value) -> None:
                 store_count(f, value, pointer, lane_count, spec.y.dtype)
 
@@ -107,11 +107,11 @@ def _across(f: FunctionBuilder, spec: RunningSpec, side: int) -> int:
             last = f.b.icmp_signed("==", f.i64(strip), f.i64(full))
             with f.b.if_else(last) as (short, long):
                 with short:
-                    walk(remainder)
+                    emit_lanes(remainder)
                 with long:
-                    walk(LANES)
+                    emit_lanes(LANES)
         else:
-            walk(remainder or LANES)
+            emit_lanes(remainder or LANES)
     return math.prod(dims)
 
 

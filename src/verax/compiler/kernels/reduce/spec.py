@@ -17,16 +17,15 @@ class Stage:
     """One pass over the row: finish(reduce(element)).
 
     kind: "sum", "squares" (of float32 or float64), "prod", "max" or "min", in the order of
-    `numerics.reductions`.
-    element: over the inputs and the results of earlier stages; its dtype is reduced in.
-    finish: over the same numbering, this stage's own number being the reduced value; None: that.
-    every: of the row's groups of LANES elements, which are taken, from the first on.
-    """
+    `numerics.reductions`. element: over the inputs and the results of earlier stages; its dtype is
+    reduced in. finish: over the same numbering, this stage's own number being the reduced value;
+    None: that. group_stride: every so many-th of the row's groups of LANES elements is reduced,
+    from the first on."""
 
     kind: str
     element: Expr
     finish: Expr | None = None
-    every: int = 1
+    group_stride: int = 1
 
 
 @dataclass(frozen=True)

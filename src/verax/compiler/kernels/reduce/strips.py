@@ -42,7 +42,7 @@ class Strip:
             self._at_outer(a, p, coordinates)
             for a, p in zip((*spec.inputs, *row_accesses, *element_accesses), fb.args, strict=True)
         ]
-        self.kept = _final_over_last_stage(spec)
+        self.reused_final = _final_over_last_stage(spec)
         self.results: list[ir.Value] = []
         self.fixed: dict[int, ir.Value] = {}
         self.hoisted: list[ir.Value] = []
@@ -171,10 +171,12 @@ class Strip:
     def elements(self, stages: Sequence[Stage], k: Index, count: int) -> list[ir.Value]:
         """What `stages` reduce, at element k of those that they take; that of the last of all is
         also left in the output if it is to be reused."""
-        between = (stages[0].every - 1) * LANES
+        between = (stages[0].group_stride - 1) * LANES
         k = self.fb.iadd(k, self.fb.imul(self.fb.idiv(k, LANES), between)) if between else k
         values = self.values([s.element for s in stages], k, count)
-        if self.kept is not None and len(self.results) + len(stages) == len(self.spec.stages):
+        if self.reused_final is not None and len(self.results) + len(stages) == len(
+            self.spec.stages
+        ):
             self.store(self.first_element, self.spec.element_outputs[0][0], k, values[-1], count)
         return values
 

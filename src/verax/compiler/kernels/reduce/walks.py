@@ -71,7 +71,7 @@ def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
 
 def _length(strip: Strip, stages: Sequence[Stage]) -> int:
     """Elements of a row that `stages` take, all of them the same."""
-    return elements_read(strip.spec.length, stages[0].every)
+    return elements_read(strip.spec.length, stages[0].group_stride)
 
 
 def _groups_of(values: Sequence[ir.Value], size: int) -> list[list[ir.Value]]:
@@ -182,20 +182,22 @@ class _Partial:
         self.is_long = any(calls(stage.element) for stage in stages)
         """Whether an element's code is."""
         sums_per_stage = max(1, _registers(strip.fb) // len(stages))
-        self.few = 2 if self.is_long else min(_MOST_HELD, 1 << (sums_per_stage.bit_length() - 1))
-        self.gap = SUMS // self.few
+        self.sums_in_registers = (
+            2 if self.is_long else min(_MOST_HELD, 1 << (sums_per_stage.bit_length() - 1))
+        )
+        self.gap = SUMS // self.sums_in_registers
         with self.fb.beginning():
             kinds = (ELEMENT_TYPES[stage.element.dtype] for stage in stages)
             self.memory = [self.fb.b.alloca(ir.ArrayType(kind, SUMS * LANES)) for kind in kinds]
 
-    def _place(self, stage: int, slot: Index) -> ir.Value:
+    def _slot_pointer(self, stage: int, slot: Index) -> ir.Value:
         dtype = self.stages[stage].element.dtype
         return self.fb.at(self.memory[stage], (slot, LANES), dtype=dtype)
 
     def _loaded(self, slots: Sequence[Index]) -> list[list[ir.Value]]:
         """By stage, the partial results that lie in memory."""
         return [
-            [self.fb.load(self._place(i, slot), stage.element.dtype) for slot in slots]
+            [self.fb.load(self._slot_pointer(i, slot), stage.element.dtype) for slot in slots]
             for i, stage in enumerate(self.stages)
         ]
 
@@ -203,7 +205,7 @@ class _Partial:
         """Leave the partial results of no elements in memory."""
         with self.fb.loop(SUMS) as slot:
             for i, stage in enumerate(self.stages):
-                self.fb.store(self.strip.start(stage)[0], self._place(i, slot.index))
+                self.fb.store(self.strip.start(stage)[0], self._slot_pointer(i, slot.index))
 
     def add(self, first: Index, turns: int) -> None:
         """To the partial results in memory, `turns` elements of each from `first` on; read in
@@ -213,7 +215,7 @@ class _Partial:
             for turn in range(turns):
                 self._take(sums, 0, self.fb.iadd(self.fb.iadd(first, turn * SUMS), slot.index))
             for i, own in enumerate(sums):
-                self.fb.store(own[0], self._place(i, slot.index))
+                self.fb.store(own[0], self._slot_pointer(i, slot.index))
 
     def _take(self, sums: list[list[ir.Value]], index: int, k: Index) -> None:
         """Add element k to accumulator `index` of every stage's `sums`."""
@@ -232,17 +234,19 @@ class _Partial:
             if start == stop:
                 continue
             with fb.loop(stop, start=start) as slot:
-                slots = [fb.iadd(slot.index, j * gap) for j in range(self.few)]
+                slots = [fb.iadd(slot.index, j * gap) for j in range(self.sums_in_registers)]
                 if begun:
                     sums = self._loaded(slots)
                 else:
-                    sums = [self.strip.started(stage, self.few) for stage in self.stages]
+                    sums = [
+                        self.strip.started(stage, self.sums_in_registers) for stage in self.stages
+                    ]
                 sums = self._rounds(sums, fb.iadd(first, slot.index), rounds)
                 here = fb.iadd(fb.iadd(first, rounds * SUMS), slot.index)
                 for j in range(more):
                     self._take(sums, j, fb.iadd(here, j * gap))
                 for i, (stage, own) in enumerate(zip(self.stages, sums, strict=True)):
-                    fb.store(_tree(self.strip, stage, own), self._place(i, slot.index))
+                    fb.store(_tree(self.strip, stage, own), self._slot_pointer(i, slot.index))
         left = self._loaded(range(gap))
         return [_tree(self.strip, s, own) for s, own in zip(self.stages, left, strict=True)]
 
@@ -250,7 +254,7 @@ class _Partial:
         self, sums: list[list[ir.Value]], first: Index, rounds: int
     ) -> list[list[ir.Value]]:
         def one(here: Index) -> None:
-            for j in range(self.few):
+            for j in range(self.sums_in_registers):
                 self._take(sums, j, self.fb.iadd(here, j * self.gap))
 
         if rounds <= (1 if self.is_long else _ROUNDS):
@@ -258,10 +262,10 @@ class _Partial:
                 one(self.fb.iadd(first, turn * SUMS))
             return sums
         with self.fb.loop(rounds * SUMS, step=SUMS, carry=_flat(sums)) as loop:
-            sums = _groups_of(loop.values, self.few)
+            sums = _groups_of(loop.values, self.sums_in_registers)
             one(self.fb.iadd(first, loop.index))
             loop.next(_flat(sums))
-        return _groups_of(loop.results, self.few)
+        return _groups_of(loop.results, self.sums_in_registers)
 
 
 def _registers(fb: FunctionBuilder) -> int:
@@ -279,23 +283,25 @@ class _StageWalk:
     def __init__(self, strips: Sequence[Strip], stages: Sequence[Stage]) -> None:
         self.fb, self.strips, self.stages = strips[0].fb, strips, stages
         self.length = _length(strips[0], stages)
-        self.each = [(strip, stage) for strip in strips for stage in stages]
-        orders = [strip.start(stage)[1] // LANES for strip, stage in self.each]
+        self.stages_of_strips = [(strip, stage) for strip in strips for stage in stages]
+        orders = [strip.start(stage)[1] // LANES for strip, stage in self.stages_of_strips]
         max_vectors = max(orders) or max(1, 4 // len(strips))
-        self.ways = [order or max_vectors for order in orders]
+        self.vector_counts = [order or max_vectors for order in orders]
         """Vectors of partial results."""
         self.blocked = [
             self.length > BLOCK and in_blocks(stage.kind, stage.element.dtype)
-            for _, stage in self.each
+            for _, stage in self.stages_of_strips
         ]
 
     def at_once(self) -> list[ir.Value | list[ir.Value]]:
         """All of a row, and the tree of lanes in the end."""
-        partial = self._walk(0, self.length, self._started())
-        return [self._joined(s, partial[s :: len(self.stages)]) for s in range(len(self.stages))]
+        partial = self._accumulate(0, self.length, self._started())
+        return [
+            self._reduced_lanes(s, partial[s :: len(self.stages)]) for s in range(len(self.stages))
+        ]
 
     def _started(self) -> list[list[ir.Value]]:
-        accumulators = zip(self.each, self.ways, strict=True)
+        accumulators = zip(self.stages_of_strips, self.vector_counts, strict=True)
         return [strip.started(stage, count) for (strip, stage), count in accumulators]
 
     def in_blocks(self) -> list[ir.Value | list[ir.Value]]:
@@ -303,7 +309,7 @@ class _StageWalk:
         state = [
             [self.fb.constant(0.0, stage.element.dtype, lanes=0)] * 2 if blocked else started
             for (_, stage), started, blocked in zip(
-                self.each, self._started(), self.blocked, strict=True
+                self.stages_of_strips, self._started(), self.blocked, strict=True
             )
         ]
         full, remainder = self.length // BLOCK * BLOCK, self.length % BLOCK
@@ -313,13 +319,15 @@ class _StageWalk:
         if remainder:
             state = self._with_elements(full, remainder, state)
         return [
-            _final_sum(*self.each[i], values) if self.blocked[i] else self._joined(i, [values])
+            _final_sum(*self.stages_of_strips[i], values)
+            if self.blocked[i]
+            else self._reduced_lanes(i, [values])
             for i, values in enumerate(state)
         ]
 
     def _states(self, values: Sequence[ir.Value]) -> list[list[ir.Value]]:
         """By stage of a row: total and what it lost, or the partial results of all until now."""
-        counts = zip(self.blocked, self.ways, strict=True)
+        counts = zip(self.blocked, self.vector_counts, strict=True)
         return _split(values, [2 if blocked else count for blocked, count in counts])
 
     def _with_elements(
@@ -330,15 +338,17 @@ class _StageWalk:
             started if blocked else values
             for started, blocked, values in zip(self._started(), self.blocked, state, strict=True)
         ]
-        after = self._walk(first, size, partial)
+        after = self._accumulate(first, size, partial)
         for i, (before, blocked) in enumerate(zip(state, self.blocked, strict=True)):
             if blocked:
-                block = self._joined(i, [after[i]])
+                block = self._reduced_lanes(i, [after[i]])
                 assert not isinstance(block, list)  # it is of sums of floats
-                after[i] = _with_block(*self.each[i], before, block)
+                after[i] = _with_block(*self.stages_of_strips[i], before, block)
         return after
 
-    def _walk(self, first: Index, size: int, partial: list[list[ir.Value]]) -> list[list[ir.Value]]:
+    def _accumulate(
+        self, first: Index, size: int, partial: list[list[ir.Value]]
+    ) -> list[list[ir.Value]]:
         """`partial` with `size` elements from `first` on taken in, of as many rows at a time as
         registers hold the sums of; of those of a stage of a row, each takes sixteen in turn."""
         stages = len(self.stages)
@@ -353,7 +363,7 @@ class _StageWalk:
     def _walk_rows(
         self, strips: Sequence[Strip], first: Index, size: int, partial: list[list[ir.Value]]
     ) -> list[list[ir.Value]]:
-        fb, counts = self.fb, self.ways[: len(self.stages)] * len(strips)
+        fb, counts = self.fb, self.vector_counts[: len(self.stages)] * len(strips)
         strip_stages = [(strip, stage) for strip in strips for stage in self.stages]
         turns = max(counts)
 
@@ -383,7 +393,7 @@ class _StageWalk:
             step(full, fb.iadd(first, full * LANES), size % LANES)
         return partial
 
-    def _joined(
+    def _reduced_lanes(
         self, stage_index: int, rows: Sequence[Sequence[ir.Value]]
     ) -> ir.Value | list[ir.Value]:
         """Partial results of a stage of all rows, and their lanes, as `along` gives them."""

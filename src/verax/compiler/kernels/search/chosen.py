@@ -22,7 +22,7 @@ from verax.compiler.kernels.llvm.builder import (
 )
 from verax.compiler.kernels.loops.emit import store_count
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.search import few
+from verax.compiler.kernels.search import hash_table
 from verax.compiler.kernels.search.sorting import SORTED, Row, int64_pointer
 from verax.compiler.kernels.target import LANES
 
@@ -158,7 +158,7 @@ class UniqueSpec:
         """For sorting; else also first place, frequency and number of each in rising order. For
         few values at least their tables."""
         sorting = Row.bytes(self.size, self.dtype) + (0 if self.rises else 24 * self.size)
-        return max(sorting, few.BYTES)
+        return max(sorting, hash_table.BYTES)
 
 
 @emits(UniqueSpec, dtypes=SORTED)
@@ -168,7 +168,7 @@ def emit_unique(module: ModuleBuilder, spec: UniqueSpec) -> Kernel:
     if f.kernel is not None:
         return f.kernel
     x, scratch, values, first, inverse, counts, count = f.args
-    with f.items(), few.try_hash_table(f, spec.size, spec.rises, spec.dtype):
+    with f.items(), hash_table.try_hash_table(f, spec.size, spec.rises, spec.dtype):
         row = Row(f, spec.size, spec.dtype, scratch)
         row.sort(x, 1)
         if spec.rises:

@@ -112,8 +112,8 @@ class _Image:
         room = spec.room
         self.best = scratch
         self.kinds = f.at(self.best, room)
-        self.found = f.at(self.kinds, room)
-        self.heap = f.at(self.found, room, dtype="int64")
+        self.candidates = f.at(self.kinds, room)
+        self.heap = f.at(self.candidates, room, dtype="int64")
         self.staying = f.at(self.heap, room, dtype="int64")
         self.staying_kinds = f.at(self.staying, _NUMBERS * room, dtype=F64)
 
@@ -126,7 +126,7 @@ class _Image:
         count = self._collect()
         if spec.overlap is None:
             with f.loop(count) as i:
-                anchor = f.load(self._cell(self.found, i.index), "int64", lanes=0)
+                anchor = f.load(self._cell(self.candidates, i.index), "int64", lanes=0)
                 self._write(f.i64(i.index), anchor, self._kind(anchor))
             return
         make_heap(f, self.heap, count)
@@ -140,9 +140,9 @@ class _Image:
             left = b.sub(left, f.i64(1))
             sift(f, self.heap, left, f.load(self._cell(self.heap, left), "int64", lanes=0))
             anchor = b.and_(packed_rank, f.i64((1 << 32) - 1))
-            row.next([left, self._tried(f.i64(row.index), anchor, staying_count)])
+            row.next([left, self._try_candidate(f.i64(row.index), anchor, staying_count)])
         with f.loop(count, start=limit) as i:
-            anchor = f.load(self._cell(self.found, i.index), "int64", lanes=0)
+            anchor = f.load(self._cell(self.candidates, i.index), "int64", lanes=0)
             self._write(f.i64(i.index), anchor, I32(-1))
 
     def _cell(self, base: ir.Value, i: Index) -> ir.Value:
@@ -208,7 +208,7 @@ class _Image:
             rank = b.zext(m.unbind(falling_rank(m, score)), I64)
             key = b.or_(b.shl(rank, f.i64(32)), f.i64(i.index))
             f.store(b.not_(key), self._cell(self.heap, count))  # the next one overwrites a bad one
-            f.store(f.i64(i.index), self._cell(self.found, count))
+            f.store(f.i64(i.index), self._cell(self.candidates, count))
             i.next([b.add(count, b.zext(m.unbind(is_found), I64))])
         return i.results[0]
 
@@ -226,8 +226,8 @@ class _Image:
         for j, value in enumerate(numbers):
             f.store(m.unbind(value), f.at(self.rows, (row, ROW), j))
 
-    def _tried(self, row: ir.Value, anchor: ir.Value, staying_count: ir.Value) -> ir.Value:
-        """Write the row of a candidate; how many stay then."""
+    def _try_candidate(self, row: ir.Value, anchor: ir.Value, staying_count: ir.Value) -> ir.Value:
+        """Write the row of a candidate if it stays; the count of boxes that stay then."""
         f, b, m = self.f, self.b, self.one
         x1, y1, x2, y2 = self._coordinates(anchor)
         area = m.mul(m.sub(x2, x1), m.sub(y2, y1))
@@ -240,7 +240,7 @@ class _Image:
         b.position_at_end(scan)
         at = b.phi(I64)
         at.add_incoming(f.i64(0), before)
-        lanes = b.bitcast(self._rivals(numbers, kind, at), ir.IntType(LANES))
+        lanes = b.bitcast(self._overlapping(numbers, kind, at), ir.IntType(LANES))
         b.cbranch(b.icmp_unsigned("!=", lanes, lanes.type(0)), gone, following)
         b.position_at_end(following)
         then = b.add(at, f.i64(LANES))
@@ -260,7 +260,7 @@ class _Image:
         self._write(row, anchor, written_kind)
         return now
 
-    def _place(self, k: int, at: Index) -> ir.Value:
+    def _staying_pointer(self, k: int, at: Index) -> ir.Value:
         return self.f.at(self.staying, k * self.spec.room, (at, 1), dtype=F64)
 
     def _stay(self, numbers: list[ir.Value], kind: ir.Value, count: ir.Value) -> None:
@@ -268,16 +268,21 @@ class _Image:
         within = b.and_(count, f.i64(LANES - 1))
         with f.when(b.icmp_signed("==", within, f.i64(0))):  # NaN overlaps nothing
             for k in range(_NUMBERS):
-                f.store(self.many.unbind(self.many.const(float("nan"), F64)), self._place(k, count))
+                f.store(
+                    self.many.unbind(self.many.const(float("nan"), F64)),
+                    self._staying_pointer(k, count),
+                )
         for k, value in enumerate(numbers):
-            f.store(value, self._place(k, count))
+            f.store(value, self._staying_pointer(k, count))
         f.store(kind, f.at(self.staying_kinds, (count, 1), dtype="int32"))
 
-    def _rivals(self, numbers: list[ir.Value], kind: ir.Value, at: ir.Value) -> ir.Value:
+    def _overlapping(self, numbers: list[ir.Value], kind: ir.Value, at: ir.Value) -> ir.Value:
         """Which of 16 boxes that stay the candidate overlaps."""
         f, m, spec = self.f, self.many, self.spec
         x1, y1, x2, y2, area = (m.bind(f.splat(v), F64) for v in numbers)
-        staying_boxes = [m.bind(f.load(self._place(k, at), F64), F64) for k in range(_NUMBERS)]
+        staying_boxes = [
+            m.bind(f.load(self._staying_pointer(k, at), F64), F64) for k in range(_NUMBERS)
+        ]
         assert spec.overlap is not None
         zero, one, overlap = (m.const(v, F64) for v in (0.0, 1.0, spec.overlap))
         width = m.max(m.sub(m.min(x2, staying_boxes[2]), m.max(x1, staying_boxes[0])), zero)

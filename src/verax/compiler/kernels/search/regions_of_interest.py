@@ -65,13 +65,13 @@ class AlignSpec:
     def items(self) -> int:
         return min(self.regions, MOST_ITEMS)
 
-    def most(self, axis: int) -> int:
-        """Samples of a bin: more are refused."""
+    def max_samples(self, axis: int) -> int:
+        """The largest supported count of samples per bin along `axis`."""
         return self.ratio or 4 * (self.size[axis] + 2)
 
     @property
     def item_bytes(self) -> int:
-        return sum(8 * _ENTRY * self.bins[a] * self.most(a) for a in (0, 1)) + 64
+        return sum(8 * _ENTRY * self.bins[a] * self.max_samples(a) for a in (0, 1)) + 64
 
     @property
     def scratch_bytes(self) -> int:
@@ -101,18 +101,18 @@ class _Region:
     def __init__(
         self, f: FunctionBuilder, spec: AlignSpec, region: Index, scratch: ir.Value
     ) -> None:
-        self.f, self.b, self.spec, self.number = f, f.b, spec, region
+        self.f, self.b, self.spec, self.region = f, f.b, spec, region
         self.m = LlvmArith(f, lanes=0)
-        rows = spec.bins[0] * spec.most(0) * _ENTRY
+        rows = spec.bins[0] * spec.max_samples(0) * _ENTRY
         self.tables = scratch, f.at(scratch, rows, dtype=F64)
 
     def emit(self) -> None:
         f, b, m, spec = self.f, self.b, self.m, self.spec
         corners = [
-            self._load(f.args[1], spec.regions_dtype, (self.number, 4), k) for k in (1, 0, 3, 2)
+            self._load(f.args[1], spec.regions_dtype, (self.region, 4), k) for k in (1, 0, 3, 2)
         ]  # by axis: height, then width
         raw = f.load(
-            f.at(f.args[2], (self.number, 1), dtype=spec.index_dtype), spec.index_dtype, lanes=0
+            f.at(f.args[2], (self.region, 1), dtype=spec.index_dtype), spec.index_dtype, lanes=0
         )
         image = raw if spec.index_dtype == "int64" else b.sext(raw, I64)
         good = b.icmp_unsigned("<", image, f.i64(spec.batch))
@@ -148,7 +148,7 @@ class _Region:
         if spec.ratio:
             return start, width, f.i64(spec.ratio), ir.Constant(ir.IntType(1), 1)
         count, zero = m.ceil(width), m.const(0.0, F64)
-        fits = m.le(count, m.const(float(spec.most(axis)), F64))
+        fits = m.le(count, m.const(float(spec.max_samples(axis)), F64))
         count = m.select(m.and_(fits, m.gt(count, zero)), count, zero)
         return start, width, m.unbind(m.convert(count, "int64")), m.unbind(fits)
 
@@ -162,8 +162,8 @@ class _Region:
         zero, one, half = (m.const(v, F64) for v in (0.0, 1.0, 0.5))
         count = m.convert(m.bind(points, "int64"), F64)
         with f.loop(spec.bins[axis]) as i, f.loop(points) as p:
-            bin_offset = m.mul(self._number(i.index), width)
-            sample_offset = m.div(m.mul(m.add(self._number(p.index), half), width), count)
+            bin_offset = m.mul(self._to_float64(i.index), width)
+            sample_offset = m.div(m.mul(m.add(self._to_float64(p.index), half), width), count)
             at = m.add(m.add(start, bin_offset), sample_offset)
             inside = m.and_(m.ge(at, m.const(-1.0, F64)), m.le(at, m.const(float(size), F64)))
             last = m.const(float(size - 1), F64)
@@ -179,7 +179,7 @@ class _Region:
                 f.store(b.mul(neighbour, f.i64(step)), f.at(entry, k, dtype="int64"))
                 f.store(m.unbind(weights[k]), f.at(entry, 2 + k, dtype=F64))
 
-    def _number(self, index: Index) -> Typed:
+    def _to_float64(self, index: Index) -> Typed:
         return self.m.convert(self.m.bind(self.f.i64(index), "int64"), F64)
 
     def _channels(self, image: ir.Value, rows: ir.Value, columns: ir.Value) -> None:
@@ -187,7 +187,7 @@ class _Region:
         area = math.prod(spec.size)
         x = f.at(f.args[0], (image, spec.channels * area), dtype=spec.dtype)
         written = spec.channels * math.prod(spec.bins)
-        y = f.at(f.args[4], (self.number, written), dtype=spec.dtype)
+        y = f.at(f.args[4], (self.region, written), dtype=spec.dtype)
         count = f.b.mul(rows, columns)
         total = m.convert(m.bind(count, "int64"), F64)
         has_samples = m.bind(f.b.icmp_signed(">", count, f.i64(0)), "bool")

@@ -34,11 +34,10 @@ class ScatterSpec:
     """For every index of `outer`, `walked` and `inner`: y[place] = combine(y[place], update).
 
     Strides are in elements, one per dim of outer, walked and inner together. lookups: (size,
-    stride) of the axes that indices point into; their indices are `part` elements apart. Arguments
-    of the kernel: indices, updates, y, and the int32 that is set to 1 when an index lies outside;
-    negative ones count from the end if it `wraps`.
-    Different indices of outer and inner must lead to different places.
-    """
+    stride) of the axes that indices point into; their indices are `lookup_stride` elements apart.
+    Arguments of the kernel: indices, updates, y, and the int32 that is set to 1 when an index lies
+    outside; negative ones count from the end if it `wraps`. Different indices of outer and inner
+    must lead to different places."""
 
     outer: tuple[int, ...]
     walked: tuple[int, ...]
@@ -47,7 +46,7 @@ class ScatterSpec:
     update: tuple[int, ...]
     y: tuple[int, ...]
     lookups: tuple[tuple[int, int], ...]
-    part: int
+    lookup_stride: int
     combine: str
     index_dtype: str
     dtype: str
@@ -87,14 +86,14 @@ def emit_scatter(module: ModuleBuilder, spec: ScatterSpec) -> Kernel:
             index = base(0, spec.index, spec.index_dtype)
             update, y = base(1, spec.update, spec.dtype), base(2, spec.y, spec.dtype)
             if spec.index[-1] == 0:  # one place for the whole inner dim
-                good, offset = _place(f, spec, index)
+                good, offset = _checked_offset(f, spec, index)
                 with f.when(good):
                     target = f.at(y, (offset, 1), dtype=spec.dtype)
                     _row(f, spec, update, target)
             else:
                 with f.loop(spec.inner) as k:
                     at = f.at(index, (k.index, spec.index[-1]), dtype=spec.index_dtype)
-                    good, offset = _place(f, spec, at)
+                    good, offset = _checked_offset(f, spec, at)
                     with f.when(good):
                         target = f.at(y, (offset, 1), (k.index, spec.y[-1]), dtype=spec.dtype)
                         source = f.at(update, (k.index, spec.update[-1]), dtype=spec.dtype)
@@ -104,13 +103,17 @@ def emit_scatter(module: ModuleBuilder, spec: ScatterSpec) -> Kernel:
     return f.finish(math.prod(spec.outer), count, elements)
 
 
-def _place(f: FunctionBuilder, spec: ScatterSpec, index: ir.Value) -> tuple[ir.Value, Index]:
+def _checked_offset(
+    f: FunctionBuilder, spec: ScatterSpec, index: ir.Value
+) -> tuple[ir.Value, Index]:
     """Whether all indices at `index` lie inside, and the offset that they give."""
     b = f.b
     good: ir.Value | None = None
     offset: Index = 0
     for j, (size, stride) in enumerate(spec.lookups):
-        raw = f.load(f.at(index, j * spec.part, dtype=spec.index_dtype), spec.index_dtype, lanes=0)
+        raw = f.load(
+            f.at(index, j * spec.lookup_stride, dtype=spec.index_dtype), spec.index_dtype, lanes=0
+        )
         position = raw if spec.index_dtype == "int64" else b.sext(raw, I64)
         if spec.wraps:
             negative = b.icmp_signed("<", position, f.i64(0))

@@ -31,27 +31,26 @@ _NUMBERS = 5  # of a box that was taken: low and high of both axes, area
 
 @dataclasses.dataclass(frozen=True)
 class SuppressSpec:
-    """Per problem: which of `boxes` are taken, at most `most` of them, by falling score.
+    """Per problem: select at most `max_boxes` of `boxes`, by falling score.
 
     Of problem p (float32, distances in elements): coordinates lie from p // shared * box_step on,
     `box_stride` apart; scores from p * score_step on, `score_stride` apart. A candidate's score is
-    above `lowest` (None: it may be anything, NaN comes last), and only the first `tried` are looked
-    at. `centred`: boxes are middle and size, not two corners; `ordered`: corners come in order.
-    Two overlap when their intersection over union is above `overlap`: `strict` says of an empty box
-    that it overlaps nothing, otherwise an empty union does. `classes`: distance of a box's class
-    from its score, None if all are of one; those of `background` are no candidates; if `apart`,
-    boxes of different classes do not overlap. `row`: elements of a row that is copied, 0 if the
-    numbers of boxes are written.
+    above `lowest` (None: it may be anything, NaN comes last), and only the first `max_candidates`
+    are tried. `centred`: boxes are middle and size, not two corners; `ordered`: corners come in
+    order. Two overlap when their intersection over union is above `overlap`: `strict` says of an
+    empty box that it overlaps nothing, otherwise an empty union does. `classes`: distance of a
+    box's class from its score, None if all are of one; those of `background` are no candidates; if
+    `apart`, boxes of different classes do not overlap. `row`: elements of a row that is copied, 0
+    if the numbers of boxes are written.
 
-    Arguments: boxes, scores, scratch (`scratch_bytes`), then found (int64 [problems, most]) and
-    counts (int64 [problems]); or rows to read and rows to write, [problems, boxes, row], those
-    beyond the taken ones filled with -1.
-    """
+    Arguments: boxes, scores, scratch (`scratch_bytes`), then found (int64 [problems, max_boxes])
+    and counts (int64 [problems]); or rows to read and rows to write, [problems, boxes, row], those
+    beyond the taken ones filled with -1."""
 
     problems: int
     boxes: int
-    most: int
-    tried: int
+    max_boxes: int
+    max_candidates: int
     shared: int
     box_step: int
     box_stride: int
@@ -68,7 +67,7 @@ class SuppressSpec:
     row: int = 0
 
     def __str__(self) -> str:
-        return f"{F32} at most {self.most} of {self.boxes} boxes, {self.problems} times"
+        return f"{F32} at most {self.max_boxes} of {self.boxes} boxes, {self.problems} times"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -82,7 +81,7 @@ class SuppressSpec:
     @property
     def room(self) -> int:
         """Boxes that have room among the taken ones: whole vectors."""
-        return -(-self.most // LANES) * LANES
+        return -(-self.max_boxes // LANES) * LANES
 
     @property
     def item_bytes(self) -> int:
@@ -116,16 +115,15 @@ def emit_suppress(module: ModuleBuilder, spec: SuppressSpec) -> Kernel:
 class TakenSpec:
     """Rows (problem // shared, problem % shared, box) of what a `SuppressSpec` found, without gaps.
 
-    Arguments: found (int64 [problems, most]), counts (int64 [problems]), rows (int64 [problems *
-    most, 3]), and how many there are (int64 [1]).
-    """
+    Arguments: found (int64 [problems, max_boxes]), counts (int64 [problems]), rows (int64 [problems
+    * max_boxes, 3]), and how many there are (int64 [1])."""
 
     problems: int
-    most: int
+    max_boxes: int
     shared: int
 
     def __str__(self) -> str:
-        return f"int64 {self.problems} lists of at most {self.most} boxes"
+        return f"int64 {self.problems} lists of at most {self.max_boxes} boxes"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -144,14 +142,14 @@ def emit_taken(module: ModuleBuilder, spec: TakenSpec) -> Kernel:
             first, second = f.split(p.index, spec.shared)
             (done,) = p.values
             with f.loop(count) as k:
-                source = f.at(f.args[0], (p.index, spec.most), (k.index, 1), dtype="int64")
+                source = f.at(f.args[0], (p.index, spec.max_boxes), (k.index, 1), dtype="int64")
                 row = f.at(f.args[2], (f.b.add(done, f.i64(k.index)), 3), dtype="int64")
                 numbers = (first, second, f.load(source, "int64", lanes=0))
                 for j, value in enumerate(numbers):
                     f.store(f.i64(value), f.at(row, j, dtype="int64"))
             p.next([f.b.add(done, count)])
         f.store(p.results[0], f.args[3])
-    return f.finish(1, 0, 40 * spec.problems * spec.most)
+    return f.finish(1, 0, 40 * spec.problems * spec.max_boxes)
 
 
 class _Problem:
@@ -160,14 +158,14 @@ class _Problem:
     def __init__(
         self, f: FunctionBuilder, spec: SuppressSpec, problem: Index, scratch: ir.Value
     ) -> None:
-        self.f, self.b, self.spec, self.number = f, f.b, spec, problem
+        self.f, self.b, self.spec, self.problem = f, f.b, spec, problem
         self.one, self.many = LlvmArith(f, lanes=0), LlvmArith(f)
         first = f.idiv(problem, spec.shared)
         self.boxes = f.at(f.args[0], (first, spec.box_step))
         self.scores = f.at(f.args[1], (problem, spec.score_step))
         self.heap = scratch
-        self.taken = f.at(scratch, spec.boxes, dtype="int64")
-        self.kinds = f.at(self.taken, _NUMBERS * spec.room)
+        self.selected = f.at(scratch, spec.boxes, dtype="int64")
+        self.kinds = f.at(self.selected, _NUMBERS * spec.room)
 
     def emit(self) -> None:
         f, b, spec = self.f, self.b, self.spec
@@ -182,8 +180,8 @@ class _Problem:
         more = b.and_(
             b.icmp_signed(">", left, f.i64(0)),
             b.and_(
-                b.icmp_signed("<", kept_count, f.i64(spec.most)),
-                b.icmp_signed("<", attempts, f.i64(spec.tried)),
+                b.icmp_signed("<", kept_count, f.i64(spec.max_boxes)),
+                b.icmp_signed("<", attempts, f.i64(spec.max_candidates)),
             ),
         )
         b.cbranch(more, body, end)
@@ -192,7 +190,7 @@ class _Problem:
         fewer = b.sub(left, f.i64(1))
         sift(f, self.heap, fewer, f.load(self._cell(fewer), "int64", lanes=0))
         index = b.and_(packed_rank, f.i64((1 << 32) - 1))
-        now = self._tried(index, kept_count)
+        now = self._try_candidate(index, kept_count)
         last = b.block
         for phi, value in ((left, fewer), (kept_count, now), (attempts, b.add(attempts, f.i64(1)))):
             phi.add_incoming(value, last)
@@ -253,8 +251,8 @@ class _Problem:
 
     # --- the taken ones
 
-    def _tried(self, index: ir.Value, count: ir.Value) -> ir.Value:
-        """Look at a candidate; how many are taken then."""
+    def _try_candidate(self, index: ir.Value, count: ir.Value) -> ir.Value:
+        """Select a candidate unless it overlaps; the count of selected boxes then."""
         f, b, spec = self.f, self.b, self.spec
         numbers = [self.one.unbind(v) for v in self._corners(index)]
         kind = self._kind(index) if spec.apart else None
@@ -265,7 +263,7 @@ class _Problem:
         b.position_at_end(scan)
         at = b.phi(I64)
         at.add_incoming(f.i64(0), before)
-        overlapping = self._rivals(numbers, kind, at)
+        overlapping = self._overlapping(numbers, kind, at)
         lanes = b.bitcast(overlapping, ir.IntType(LANES))
         b.cbranch(b.icmp_unsigned("!=", lanes, lanes.type(0)), done, following)
         rejected = b.block
@@ -283,8 +281,8 @@ class _Problem:
         now.add_incoming(more, taken_block)
         return now
 
-    def _place(self, k: int, at: Index) -> ir.Value:
-        return self.f.at(self.taken, k * self.spec.room, (at, 1))
+    def _selected_pointer(self, k: int, at: Index) -> ir.Value:
+        return self.f.at(self.selected, k * self.spec.room, (at, 1))
 
     def _take(
         self, index: ir.Value, count: ir.Value, numbers: Sequence[ir.Value], kind: ir.Value | None
@@ -293,13 +291,16 @@ class _Problem:
         within = b.and_(count, f.i64(LANES - 1))
         with f.when(b.icmp_signed("==", within, f.i64(0))):  # NaN overlaps nothing
             for k in range(_NUMBERS):
-                f.store(self.many.unbind(self.many.const(float("nan"), F32)), self._place(k, count))
+                f.store(
+                    self.many.unbind(self.many.const(float("nan"), F32)),
+                    self._selected_pointer(k, count),
+                )
         for k, value in enumerate(numbers):
-            f.store(value, self._place(k, count))
+            f.store(value, self._selected_pointer(k, count))
         if kind is not None:
             f.store(kind, f.at(self.kinds, (count, 1), dtype="int64"))
         if not spec.row:
-            output = f.at(f.args[3], (self.number, spec.most), (count, 1), dtype="int64")
+            output = f.at(f.args[3], (self.problem, spec.max_boxes), (count, 1), dtype="int64")
             f.store(index, output)
             return
         source, target = self._row(3, index), self._row(4, count)
@@ -310,14 +311,16 @@ class _Problem:
     def _row(self, argument: int, index: Index) -> ir.Value:
         spec = self.spec
         return self.f.at(
-            self.f.args[argument], (self.number, spec.boxes * spec.row), (index, spec.row)
+            self.f.args[argument], (self.problem, spec.boxes * spec.row), (index, spec.row)
         )
 
-    def _rivals(self, numbers: Sequence[ir.Value], kind: ir.Value | None, at: ir.Value) -> ir.Value:
-        """Which of 16 taken boxes the candidate overlaps."""
+    def _overlapping(
+        self, numbers: Sequence[ir.Value], kind: ir.Value | None, at: ir.Value
+    ) -> ir.Value:
+        """Mask of which of 16 selected boxes the candidate overlaps."""
         f, m, spec = self.f, self.many, self.spec
         low0, high0, low1, high1, area = (m.bind(f.splat(v), F32) for v in numbers)
-        taken_boxes = [m.bind(f.load(self._place(k, at)), F32) for k in range(_NUMBERS)]
+        taken_boxes = [m.bind(f.load(self._selected_pointer(k, at)), F32) for k in range(_NUMBERS)]
         zero, one, overlap = (m.const(v, F32) for v in (0.0, 1.0, spec.overlap))
         side0 = m.sub(m.min(high0, taken_boxes[1]), m.max(low0, taken_boxes[0]))
         side1 = m.sub(m.min(high1, taken_boxes[3]), m.max(low1, taken_boxes[2]))
@@ -342,7 +345,7 @@ class _Problem:
         """How many were taken, or -1 in the rows that are left."""
         f, b, spec = self.f, self.b, self.spec
         if not spec.row:
-            f.store(count, f.at(f.args[4], (self.number, 1), dtype="int64"))
+            f.store(count, f.at(f.args[4], (self.problem, 1), dtype="int64"))
             return
         unused = b.mul(b.sub(f.i64(spec.boxes), count), f.i64(spec.row))
         target = self._row(4, count)

@@ -8,7 +8,7 @@ import numpy as np
 
 from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.products.strassen import COLUMNS, ImageRows, StrassenSpec
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.place.convolution.epilogues import epilogue
 from verax.compiler.place.lowering import Lowering, is_static
 from verax.compiler.place.movement.layout_transposes import pixels_of
@@ -57,13 +57,13 @@ def place_strassen(lowering: Lowering, group: Group, choice: Choice) -> None:
     written = pixels[1] if pixels else kernel_strides(y.physical)
     images, channels, *space = x.physical.shape
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
-    image = ImageRows(known(kernel_strides(x.physical).block), written, triple(space, 1))
+    image = ImageRows(static_size(kernel_strides(x.physical).block), written, triple(space, 1))
     spec = StrassenSpec(math.prod(space), weights.shape[0], channels, fused, image)
 
     def piece(index: int) -> Piece:
         label = f"{group.label}, image {index + 1} of {images}" if index else group.label
         read = [_image(o, index) for o in operands]
-        return Piece(label, _image(x, index), read, _image(y, index, known(written.batch)))
+        return Piece(label, _image(x, index), read, _image(y, index, static_size(written.batch)))
 
     multiply(lowering, spec, weights, True, map(piece, range(images)))
 
@@ -83,6 +83,6 @@ def _image(operand: Placed | Pointer, index: int, batch: int | None = None) -> P
     is the same for all."""
     if isinstance(operand, Pointer):
         return operand
-    step = known(kernel_strides(operand.physical).batch) if batch is None else batch
+    step = static_size(kernel_strides(operand.physical).batch) if batch is None else batch
     start, itemsize = operand.pointer, operand.physical.type.dtype.itemsize
     return Pointer(start.buffer, start.byte_offset + index * step * itemsize, start.step)

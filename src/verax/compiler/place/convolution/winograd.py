@@ -23,7 +23,7 @@ from verax.compiler.kernels.convolution.winograd_special import pack_signs, sign
 from verax.compiler.kernels.convolution.winograd_tiles import Tiling, WinogradInput
 from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import LANES
 from verax.compiler.place.convolution import convolution
 from verax.compiler.place.convolution.epilogues import epilogue
@@ -137,7 +137,7 @@ class Band:
         if isinstance(operand, Pointer):
             return operand
         strides, start = kernel_strides(operand.physical), operand.pointer
-        elements = known(self.image * strides.batch + self.row * strides.row)
+        elements = static_size(self.image * strides.batch + self.row * strides.row)
         offset = elements * operand.physical.type.dtype.itemsize
         return Pointer(start.buffer, start.byte_offset + offset, start.step)
 

@@ -23,7 +23,7 @@ from verax.compiler.kernels.llvm.builder import (
 )
 from verax.compiler.kernels.llvm.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool, i64
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.place.calls import (
     BranchCall,
     CountedCall,
@@ -71,8 +71,8 @@ MAX_RUN = 512
 
 def runs_alone(kernel: Kernel) -> bool:
     """Whether the caller's thread does all of it, however many there are."""
-    small = known(kernel.flops) < SERIAL_FLOPS and known(kernel.bytes) < SERIAL_BYTES
-    return known(kernel.items) < 2 or small
+    small = static_size(kernel.flops) < SERIAL_FLOPS and static_size(kernel.bytes) < SERIAL_BYTES
+    return static_size(kernel.items) < 2 or small
 
 
 def build_image(lowering: Lowering, separate: bool = False) -> tuple[Image, dict[int, Kernel]]:
@@ -361,7 +361,7 @@ class _Segment:
             slot = b.gep(self.table, [i64(i)], source_etype=PTR)
             b.store(self._address(pointer), slot)
         target = self.module.intrinsic(kernel.name, VOID, KERNEL_TYPE.args)
-        items = known(kernel.items)
+        items = static_size(kernel.items)
         if self.pool is None or self.workers is None or runs_alone(kernel):
             b.call(target, [self.table, i64(0), i64(items)])
         else:

@@ -16,7 +16,7 @@ import numpy as np
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import LANES
 from verax.compiler.place.convolution.borders import write_border
 from verax.compiler.place.lowering import Lowering
@@ -34,8 +34,10 @@ def lie_beside(spec: ConvSpec) -> bool:
     """
     flat = spec.kernel[0] == 1 and spec.output[0] == 1 and spec.strides[0] == 1
     plain = spec.groups == 1 and not spec.transposed and spec.dilations[2] == 1
-    channels, columns = known(spec.channels), spec.kernel[2]
-    fewer = known(spec.steps(channels * columns)) < known(spec.steps(channels)) * columns
+    channels, columns = static_size(spec.channels), spec.kernel[2]
+    fewer = (
+        static_size(spec.steps(channels * columns)) < static_size(spec.steps(channels)) * columns
+    )
     return spec.step > 1 and flat and plain and channels < LANES // 2 and fewer
 
 
@@ -68,7 +70,7 @@ def beside(
 
 def spec_beside(spec: ConvSpec, x: Placed) -> ConvSpec:
     """`spec` over columns as channels; x: as `beside` gives it."""
-    channels, (_, rows, columns) = known(spec.channels), spec.kernel
+    channels, (_, rows, columns) = static_size(spec.channels), spec.kernel
     batch, _, row, _ = x.physical.strides
     strides = Strides(batch, LANES, 0, row, channels)
     return dataclasses.replace(spec, channels=channels * columns, kernel=(1, rows, 1), x=strides)

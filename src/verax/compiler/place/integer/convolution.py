@@ -21,7 +21,7 @@ from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.products.paired_bytes import OFTEN, pack_paired
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import LANES
 from verax.compiler.place.convolution.epilogues import epilogue
 from verax.compiler.place.integer.columns_as_channels import (
@@ -222,7 +222,9 @@ def _fits_bytes(graph: Graph, node: Node, byte_products: str) -> bool:
 
 def _pairs_up(spec: ConvSpec, facts: WeightFacts) -> bool:
     """Whether channels are put together in pairs (`paired_bytes`)."""
-    whole_blocks = spec.groups == 1 and not spec.transposed and known(spec.channels) % LANES == 0
+    whole_blocks = (
+        spec.groups == 1 and not spec.transposed and static_size(spec.channels) % LANES == 0
+    )
     return whole_blocks and facts.share >= OFTEN
 
 

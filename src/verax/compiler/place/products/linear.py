@@ -22,7 +22,7 @@ from verax.compiler.kernels.products.gemm import (
     tensor_operand,
 )
 from verax.compiler.kernels.products.stored import MOST_ROWS
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.place.bf16_inputs import product_inputs, reads_pairs
 from verax.compiler.place.integer.uint8_storage import starting_sums, subtracted
 from verax.compiler.place.lowering import Lowering
@@ -209,7 +209,9 @@ def place_product(lowering: Lowering, group: Group, choice: Choice) -> None:
     if product.one_b:
         stored = stored_factor(lowering, node.inputs[1] or "", transposed, product.m)
     fixed = (constant is not None or stored is not None) and product.one_b
-    has_int8_dot = lowering.target.dots and constant is not None and isinstance(node.op, MatMul)
+    has_int8_dot = (
+        lowering.target.has_int8_dot and constant is not None and isinstance(node.op, MatMul)
+    )
     types = _types(graph, node, graph.types[group.output].dtype, fixed, has_int8_dot)
     spec = GemmSpec(product.m, product.n, product.k, product.a, product.y, product.outer,
                     product.inner, fixed, types=types)  # fmt: skip
@@ -249,7 +251,7 @@ def place_product(lowering: Lowering, group: Group, choice: Choice) -> None:
     else:
         b = lowering.values.read_contiguous(node.inputs[1] or "")
         size = spec.outer * spec.inner * spec.packed_elements * ELEMENT_SIZES[types.weights]
-        right = lowering.values.scratch(known(size))
+        right = lowering.values.scratch(static_size(size))
         pack = PackSpec(spec, product.b)
         lowering.calls.call(pack, [b, right], f"{group.label}: pack", schedule)
     y = lowering.values.write(group.output)
@@ -285,7 +287,7 @@ def _shortened(
 ) -> Pointer:
     """The left factor minus `base` in fewer bits, each row of a length that is multiplied whole."""
     wide, kind = str(lowering.graph.types[group.root.inputs[0] or ""].dtype), spec.types.x
-    row = known(spec.a.row)
+    row = static_size(spec.a.row)
     rows = lowering.values.scratch(ELEMENT_SIZES[kind] * product.m * row)
     narrow = trace(lambda m, x: m.convert(m.sub(x, m.const(base, wide)), kind), [wide])
     read = Access(wide, (product.a.row, product.a.col))
@@ -309,7 +311,7 @@ def _gemm_terms(
     c = lowering.graph.constants.get(value)
     if c is not None:
         c = c if op.beta == 1 else c * c.dtype.type(op.beta)
-        n = known(spec.n)
+        n = static_size(spec.n)
         if _per_column(c, (n,)):
             columns = np.broadcast_to(c.reshape(-1), (n,))
             arguments.append(lowering.weights.packed(pack_channels(columns)))
@@ -338,7 +340,7 @@ def product_epilogue(
             epilogue_operands.append(tensor_operand(spec, spec.y, dtype))
             values.append(lowering.values.read_contiguous(operand))
         else:
-            columns = np.broadcast_to(operand.reshape(-1), (known(spec.n),))
+            columns = np.broadcast_to(operand.reshape(-1), (static_size(spec.n),))
             epilogue_operands.append(Operand("channel", dtype=columns.dtype.name))
             values.append(lowering.weights.packed(pack_channels(columns)))
     expr = chain.expr if extra is None else compose(chain.expr, {0: extra})

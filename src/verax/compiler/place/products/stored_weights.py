@@ -23,7 +23,7 @@ from verax.compiler.kernels.products.stored import (
     WidenSpec,
     pack_stored,
 )
-from verax.compiler.kernels.sizes import known
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.storage import LANES, Placed, Pointer
 from verax.ir.graph import Graph, Node
@@ -131,7 +131,7 @@ def widened(
     lowering: Lowering, spec: GemmSpec, factor: StoredFactor, schedule: ConvSchedule, label: str
 ) -> Pointer:
     """Panels of float32 for the ordinary kernel, made when the program runs."""
-    panels = lowering.values.scratch(4 * known(spec.packed_elements))
+    panels = lowering.values.scratch(4 * static_size(spec.packed_elements))
     arguments: list[Pointer | Placed] = [*_pointers(lowering, spec, factor, schedule), panels]
     widen = WidenSpec(dataclasses.replace(spec, epilogue=None, bias="", start=None), factor.stored)
     lowering.calls.call(widen, arguments, f"{label}: weights to float32", schedule)

@@ -54,7 +54,7 @@ def place_strassen(lowering: Lowering, group: Group, choice: Choice) -> None:
     items, rows = (shape[0], math.prod(shape[1:-1])) if len(shape) > 2 else (1, shape[0])
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
     spec = StrassenSpec(rows, weights.shape[1], weights.shape[0])
-    epilogue, values = linear.product_epilogue(lowering, group, spec.whole)
+    epilogue, values = linear.product_epilogue(lowering, group, spec.full_product)
     spec = dataclasses.replace(spec, epilogue=epilogue)
     a = lowering.values.read_contiguous(node.inputs[0] or "")
     y = lowering.values.write(group.output)

@@ -48,8 +48,8 @@ def place_box_nms(lowering: Lowering, group: Group, choice: Choice) -> None:
     spec = SuppressSpec(
         problems=math.prod(outer),
         boxes=boxes,
-        most=boxes,
-        tried=boxes if op.topk < 0 else op.topk,
+        max_boxes=boxes,
+        max_candidates=boxes if op.topk < 0 else op.topk,
         shared=1,
         box_step=boxes * width,
         box_stride=width,
@@ -90,8 +90,8 @@ def plan_non_max_suppression(planning: Planning, node: Node) -> Alternatives:
     spec = SuppressSpec(
         problems=batch * classes,
         boxes=boxes,
-        most=max_per_class,
-        tried=boxes,
+        max_boxes=max_per_class,
+        max_candidates=boxes,
         shared=classes,
         box_step=boxes * 4,
         box_stride=4,
@@ -115,7 +115,7 @@ def plan_non_max_suppression(planning: Planning, node: Node) -> Alternatives:
 def place_non_max_suppression(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Boxes, scores, scratch memory, numbers found, counts; then these, rows, how many."""
     node, (spec, classes) = group.root, choice.detail
-    max_per_class = spec.most
+    max_per_class = spec.max_boxes
 
     def table(*shape: int) -> Placed:
         return lowering.values.allocate(Physical(TensorType(DType.int64, shape)))

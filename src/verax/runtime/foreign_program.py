@@ -1,4 +1,4 @@
-"""A program for another kind of processor: it can be looked at and saved, and says so when run."""
+"""A program for another kind of processor: it can be inspected and saved, and refuses to run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from verax.runtime.image import Image
 from verax.runtime.program import Program, PythonCall
 
 
-class Elsewhere(Program):
-    """Stands where a `Program` would. Whatever would run it raises `CompileError`."""
+class ForeignProgram(Program):
+    """A `Program` whose methods that run it raise `CompileError`."""
 
     def __init__(self, image: Image) -> None:
         self.image = image
@@ -29,7 +29,7 @@ class Elsewhere(Program):
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         self._refuse()
 
-    def run_if_taken(self, values: Any) -> list[np.ndarray] | None:
+    def run_if_exact(self, values: Any) -> list[np.ndarray] | None:
         self._refuse()
 
     def poison(self, fill: int) -> None:
@@ -42,8 +42,8 @@ class Elsewhere(Program):
         """Nothing was loaded."""
 
 
-def loaded(image: Image, threads: int, python_call: PythonCall | None) -> Program:
+def load_program(image: Image, threads: int, python_call: PythonCall | None) -> Program:
     """The program of an image, ready to run if it can run here."""
     if image.object_code and not runs_here(image.target):
-        return Elsewhere(image)
+        return ForeignProgram(image)
     return Program(image, threads, python_call)

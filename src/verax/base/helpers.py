@@ -1,6 +1,7 @@
-"""Helpers that are kept while a piece of work goes on: a check asks its subject many times.
+"""Helpers (such as child processes) that live as long as a piece of work: a check runs its subject
+many times.
 
-Outside of `keeping` nothing is kept, and whoever wants a helper has to do without.
+Outside of `helper_scope` there are no helpers, and callers work without.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ _current: ContextVar[_Shelf | None] = ContextVar("helpers of the work", default=
 
 
 @contextmanager
-def keeping() -> Iterator[None]:
-    """Inside, what `kept` makes is kept, and stopped at the end; decorates functions as well.
+def helper_scope() -> Iterator[None]:
+    """Context (or decorator) at whose end the helpers that `helper_of` made inside are stopped.
 
-    It holds for this thread and for those that run in its context. Within another one it does
-    nothing: the outer one goes on.
+    It holds for this thread and for those that run in its context. A nested scope does nothing:
+    helpers belong to the outermost one.
     """
     outer = _current.get()
     if outer is not None and outer.is_ours:
@@ -61,8 +62,8 @@ def keeping() -> Iterator[None]:
                 helper.stop()
 
 
-def kept(key: Hashable, make: Callable[[], H]) -> H | None:
-    """The helper of `key`, made when there is none yet; None outside of `keeping`."""
+def helper_of(key: Hashable, make: Callable[[], H]) -> H | None:
+    """The helper of `key`, made when there is none yet; None outside of `helper_scope`."""
     shelf = _current.get()
     if shelf is None or not shelf.is_ours:
         return None

@@ -1,6 +1,6 @@
-"""Different values of a row while they are few: a table of them, looked up for each element.
+"""Hash table of the distinct values of a row, looked up for each element.
 
-It is given up, and the row sorted, as soon as there are more than `FEW`: no value changes.
+The row is sorted instead as soon as there are more than `MAX_DISTINCT`: no value changes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from verax.compiler.kernels.llvm.builder import I64, FunctionBuilder
 from verax.compiler.kernels.search.sorting import int64_pointer, rank
 from verax.compiler.kernels.target import LANES
 
-FEW, SLOTS = 64, 256
+MAX_DISTINCT, SLOTS = 64, 256
 """Values at most, and places where they may be in the table: most of them free."""
-BYTES = 8 * (2 * SLOTS + 2 * FEW)
+BYTES = 8 * (2 * SLOTS + 2 * MAX_DISTINCT)
 _MIX = 0x9E3779B97F4A7C15 - (1 << 64)  # 2**64 over the golden ratio: spreads what is alike
 _FREE = -1
 
@@ -45,7 +45,7 @@ class _Table:
         self.x, scratch, self.values, self.first, self.inverse, self.counts, self.count = f.args
         self.slot_ranks, self.slots = scratch, int64_pointer(f, scratch, SLOTS)
         self.ranks = int64_pointer(f, self.slots, SLOTS)
-        self.numbers = int64_pointer(f, self.ranks, FEW)
+        self.numbers = int64_pointer(f, self.ranks, MAX_DISTINCT)
 
     def _load(self, base: ir.Value, i: ir.Value) -> ir.Value:
         return self.f.load(int64_pointer(self.f, base, i), "int64", lanes=0)
@@ -97,7 +97,7 @@ class _Table:
         slot.add_incoming(following, other_block)
         b.cbranch(is_used, probe, unknown)
         b.position_at_end(unknown)
-        b.cbranch(b.icmp_signed("<", count, f.i64(FEW)), new, many)
+        b.cbranch(b.icmp_signed("<", count, f.i64(MAX_DISTINCT)), new, many)
         b.position_at_end(new)
         for base, at, value in (
             (self.slot_ranks, slot, ranked), (self.slots, slot, count), (self.ranks, count, ranked),

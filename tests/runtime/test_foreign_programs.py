@@ -54,18 +54,18 @@ def test_a_program_for_more_than_this_processor_is_compiled_and_not_run(
     with pytest.raises(CompileError, match=f"compiled for '{target}', which this machine") as told:
         exe.run({"x": X})
     assert "target host" in told.value.next_step
-    assert exe.plan.lines and exe.specialised.image.target == target
+    assert exe.plan.lines and exe.specialized.image.target == target
     save(exe, tmp_path / "a.vx")
     assert load_image(tmp_path / "a.vx")[0].target == target
     for run in (
         lambda: exe.profile({"x": X}, runs=1),
-        lambda: exe.specialised.program.poison(7),
-        lambda: Program(exe.specialised.image),
+        lambda: exe.specialized.program.poison(7),
+        lambda: Program(exe.specialized.image),
         lambda: SavedExecutable(tmp_path / "a.vx"),
     ):
         with pytest.raises(CompileError, match="which this machine does not run"):
             run()
-    exe.specialised.program.close()
+    exe.specialized.program.close()
 
 
 def test_what_the_processor_lacks_is_said() -> None:
@@ -84,7 +84,7 @@ def test_a_kept_program_is_not_run_either(tmp_path: Path) -> None:
         exe = compile_graph(network(), Settings(threads=1, target="avxvnni"), cache=cache)
         with pytest.raises(CompileError, match="does not run"):
             exe.run({"x": X})
-    assert exe.specialised.cached_notes is not None
+    assert exe.specialized.cached_notes is not None
 
 
 def test_the_judge_says_so_too() -> None:
@@ -95,7 +95,7 @@ def test_the_judge_says_so_too() -> None:
 
 REAL = """
 import sys, numpy as np, verax
-from tests.runtime.test_elsewhere import X, network
+from tests.runtime.test_foreign_programs import X, network
 from verax.base.errors import CompileError
 try:
     verax.compile(network(), target=sys.argv[1], threads=3, cache=False).run({"x": X})

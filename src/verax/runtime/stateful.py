@@ -1,7 +1,7 @@
-"""What a compiled network remembers from run to run, and the ways to run it that follow from that.
+"""`StatefulExecutable`: the interface of every executable, with or without state.
 
-`Remembers` is what every executable is to its user: `run` continues from `state` and updates it,
-`step` is the pure function behind it, `reset` goes back to the beginning.
+`run` continues from `state` and updates it, `step` is the pure function behind it, `reset` restores
+the initial state.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from verax.base.tensors import named_inputs
 Arrays = Mapping[str, np.ndarray]
 
 
-class Remembers(OneLine, ABC):
-    """An executable. Runs that share its state come one after the other, in whatever thread.
+class StatefulExecutable(OneLine, ABC):
+    """An executable. Runs that share its state are serialized across threads.
 
-    updates: state -> the output of the network that is its new value. initial: its values at the
-    beginning. Both are empty for a network that remembers nothing.
+    updates: state -> the output of the network that is its new value. initial: its initial
+    values. Both are empty for a network without state.
     """
 
     def __init__(self, updates: Mapping[str, str], initial: Arrays) -> None:
         self._updates = dict(updates)
         self._initial = {v: np.array(a) for v, a in initial.items()}
-        self._now: Arrays = dict(self._initial)
-        self._turn = threading.RLock()
+        self._state: Arrays = dict(self._initial)
+        self._run_lock = threading.RLock()
         renew_in_child(self)
 
     def renew_in_child(self) -> None:
         """See `base.forks`: a run of another thread does not go on, and changed nothing."""
-        self._turn = threading.RLock()
+        self._run_lock = threading.RLock()
 
     @property
     @abstractmethod
     def inputs(self) -> Mapping[str, Any]:
-        """Types of what the caller gives, by name, in order."""
+        """Types of the inputs that are no state, by name, in order."""
 
     @property
     @abstractmethod
     def outputs(self) -> Mapping[str, Any]:
-        """Types of what the caller is given, by name, in order."""
+        """Types of the outputs that are no state, by name, in order."""
 
     @cached_property
     def _argument_names(self) -> tuple[str, ...]:
@@ -57,19 +57,21 @@ class Remembers(OneLine, ABC):
 
     @abstractmethod
     def _outputs_of(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        """Every output, the state's new values too, for every input, the state too."""
+        """All outputs, new state included, for all inputs, state included."""
 
     @cached_property
     def _result_names(self) -> tuple[str, ...]:
         return tuple(self.outputs)
 
-    def _continued(self, inputs: Arrays, state: Arrays) -> tuple[list[np.ndarray], Arrays] | None:
-        """Outputs that are no state, in order, and the new state, without a dictionary of all
-        arrays; None where `_outputs_of` has to find out what is to be done."""
+    def _run_in_place(
+        self, inputs: Arrays, state: Arrays
+    ) -> tuple[list[np.ndarray], Arrays] | None:
+        """(outputs that are no state, in order; new state), without a dictionary of all arrays;
+        None where `_outputs_of` has to check and convert the inputs first."""
         return None
 
     def run(self, inputs: Arrays | np.ndarray) -> dict[str, np.ndarray]:
-        """Outputs by name, as the state has them now; the state then has its new values.
+        """Outputs by name, computed from the current state, which is updated.
 
         inputs: by name; the array itself where there is one. A run that fails leaves the state as
         it is. Raises `InputError` when inputs do not fit.
@@ -78,12 +80,12 @@ class Remembers(OneLine, ABC):
             inputs = named_inputs(inputs, self._argument_names)
         if not self._updates:
             return self._outputs_of(inputs)
-        with self._turn:
-            continued = self._continued(inputs, self._now)
+        with self._run_lock:
+            continued = self._run_in_place(inputs, self._state)
             if continued is None:
-                outputs, self._now = self._stepped(inputs, self._now)
+                outputs, self._state = self._stepped(inputs, self._state)
                 return outputs
-            arrays, self._now = continued
+            arrays, self._state = continued
         return dict(zip(self._result_names, arrays))
 
     def step(
@@ -95,33 +97,33 @@ class Remembers(OneLine, ABC):
         something does not fit.
         """
         inputs = named_inputs(inputs, self._argument_names)
-        return self._stepped(inputs, {**self._initial, **self._fitting(state or {})})
+        return self._stepped(inputs, {**self._initial, **self._checked_state(state or {})})
 
     @property
     def updates(self) -> dict[str, str]:
-        """What the network calls the new value of each state."""
+        """State name -> name of the output that is its new value."""
         return dict(self._updates)
 
     @property
     def state(self) -> dict[str, np.ndarray]:
-        """Copies of what is remembered, by name; empty for a network that remembers nothing.
+        """Copies of the current state, by name; empty for a network without state.
 
         May be set to a mapping from some or all of these names to arrays of the same types, which
         are copied; raises `InputError` when one does not fit.
         """
-        with self._turn:
-            return {v: np.array(a) for v, a in self._now.items()}
+        with self._run_lock:
+            return {v: np.array(a) for v, a in self._state.items()}
 
     @state.setter
     def state(self, values: Arrays) -> None:
-        with self._turn:
-            copies = {v: np.array(a) for v, a in self._fitting(values).items()}
-            self._now = {**self._now, **copies}
+        with self._run_lock:
+            copies = {v: np.array(a) for v, a in self._checked_state(values).items()}
+            self._state = {**self._state, **copies}
 
     def reset(self) -> None:
-        """Put the initial values of the state back."""
-        with self._turn:
-            self._now = dict(self._initial)
+        """Restore the initial values of the state."""
+        with self._run_lock:
+            self._state = dict(self._initial)
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
         """`run` with inputs by position; one array, or a tuple of several outputs."""
@@ -148,18 +150,18 @@ class Remembers(OneLine, ABC):
         outputs = self._outputs_of({**inputs, **state})
         return outputs, {v: outputs.pop(o) for v, o in self._updates.items()}
 
-    def _fitting(self, values: Arrays) -> Arrays:
+    def _checked_state(self, values: Arrays) -> Arrays:
         """`values` as arrays. Raises `InputError` for one that is no state, or of another type."""
-        found = as_arrays(values)
-        for name, array in found.items():
+        arrays = as_arrays(values)
+        for name, array in arrays.items():
             if name not in self._updates:
                 names = ", ".join(self._updates) or "nothing"
                 raise InputError(f"the network has no state {name!r}", next_step=f"it has {names}")
-            wanted = self._initial[name]
-            if array.dtype != wanted.dtype or array.shape != wanted.shape:
+            initial = self._initial[name]
+            if array.dtype != initial.dtype or array.shape != initial.shape:
                 raise InputError(
                     f"the state is {array.dtype}{list(array.shape)}, the network has "
-                    f"{wanted.dtype}{list(wanted.shape)}",
+                    f"{initial.dtype}{list(initial.shape)}",
                     place=f"state {name!r}",
                 )
-        return found
+        return arrays
