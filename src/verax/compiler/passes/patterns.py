@@ -99,7 +99,7 @@ class Anything:
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class AnyValue:
     """Any value, constants and other element types too; the same one wherever the name occurs."""
 
     name: str
@@ -110,7 +110,7 @@ class Value:
 
 
 @dataclass(frozen=True, eq=False)
-class Named:
+class BoundPattern:
     """A pattern whose own value is bound, too."""
 
     name: str

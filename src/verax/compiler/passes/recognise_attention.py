@@ -24,15 +24,15 @@ from verax.compiler.passes.patterns import (
     AllFalse,
     AnyNode,
     Anything,
+    AnyValue,
+    BoundPattern,
     Is,
-    Named,
     NodePattern,
     NumberPattern,
     OneOf,
     PatternMatch,
     Reduce,
     Tagged,
-    Value,
     is_private,
 )
 from verax.ir.graph import Graph, Node
@@ -47,8 +47,8 @@ from verax.ops.sums.softmax import Softmax
 from verax.records.trace import Trace
 
 ZERO, LOWEST = Is(0.0), Is(-math.inf)
-PRODUCT = Named("product", NodePattern("MatMul", Value("q"), Value("k")))
-SCALED = Named(
+PRODUCT = BoundPattern("product", NodePattern("MatMul", AnyValue("q"), AnyValue("k")))
+SCALED = BoundPattern(
     "scaled",
     OneOf(
         PRODUCT,
@@ -56,8 +56,8 @@ SCALED = Named(
         NodePattern("Div", PRODUCT, NumberPattern("divisor", infinite=True)),
     ),
 )
-MASK, HIDDEN = Value("mask"), NumberPattern("hidden", infinite=True)
-MASKED = Named(
+MASK, HIDDEN = AnyValue("mask"), NumberPattern("hidden", infinite=True)
+MASKED = BoundPattern(
     "masked",
     OneOf(
         SCALED,
@@ -66,17 +66,17 @@ MASKED = Named(
         Tagged("inverted", NodePattern("Where", MASK, HIDDEN, SCALED)),
     ),
 )
-SHARES = Named("shares", AnyNode("Softmax", MASKED))
-HIGHEST = Reduce("ReduceMax", Value("masked"), axes="row")
+SHARES = BoundPattern("shares", AnyNode("Softmax", MASKED))
+HIGHEST = Reduce("ReduceMax", AnyValue("masked"), axes="row")
 ZEROS = ("nan_to_zero", "masked_to_zero")
 """Fields of Attention, and tags of what a Where puts 0 for: NaN, as PyTorch writes it; rows that
 are masked whole, as we write it, by their maximum."""
-FILLED = Named(
+FILLED = BoundPattern(
     "filled",
     OneOf(
         SHARES,
         NodePattern("Where", AllFalse(), Anything(), SHARES),  # as ONNX's Attention has it
-        Tagged(ZEROS[0], NodePattern("Where", AnyNode("IsNaN", Value("shares")), ZERO, SHARES)),
+        Tagged(ZEROS[0], NodePattern("Where", AnyNode("IsNaN", AnyValue("shares")), ZERO, SHARES)),
         Tagged(
             ZEROS[1],
             NodePattern(
@@ -88,12 +88,12 @@ FILLED = Named(
         ),
     ),
 )
-ATTENTION = AnyNode("MatMul", FILLED, Value("v"))
-TRANSPOSED = AnyNode("Transpose", Value("source"))
-UNIT = OneOf(AnyNode("Reshape", Value("source")), AnyNode("Unsqueeze", Value("source")))
+ATTENTION = AnyNode("MatMul", FILLED, AnyValue("v"))
+TRANSPOSED = AnyNode("Transpose", AnyValue("source"))
+UNIT = OneOf(AnyNode("Reshape", AnyValue("source")), AnyNode("Unsqueeze", AnyValue("source")))
 REPEATED = OneOf(
-    AnyNode("Gather", Value("source"), Value("index")),
-    AnyNode("Reshape", Named("wide", AnyNode("Expand", Named("unit", UNIT)))),
+    AnyNode("Gather", AnyValue("source"), AnyValue("index")),
+    AnyNode("Reshape", BoundPattern("wide", AnyNode("Expand", BoundPattern("unit", UNIT)))),
 )
 """Heads that several queries share, each written several times."""
 

@@ -37,8 +37,8 @@ def with_channels_second(
     if axis % rank == 1:
         return c.apply(kind, [x, *parameters], **fields)
     perm = (0, axis % rank, *(i for i in range(1, rank) if i != axis % rank))
-    moved = c.add("Transpose", [x], perm=perm)
-    y = c.add(kind, [moved, *parameters], **fields)
+    transposed = c.add("Transpose", [x], perm=perm)
+    y = c.add(kind, [transposed, *parameters], **fields)
     return c.apply("Transpose", [y], perm=inverse(perm))
 
 
