@@ -78,14 +78,14 @@ def wires(
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Values of a parameter are moved along `direction`. rest: what the combinations leave, as a
+    """Values of a parameter are increment along `direction`. remainder: what the combinations leave, as a
     part of all."""
 
     suspect: Suspect
     parameter: Parameter
     direction: np.ndarray
     step: float
-    rest: float
+    remainder: float
 
     @property
     def is_single(self) -> bool:
@@ -118,7 +118,7 @@ def wrong_constants(
         if suspect.node.outputs[0] in traced
         for candidate in _candidates(suspect, traced[suspect.node.outputs[0]], error)
     ]
-    candidates.sort(key=lambda c: c[1].rest)
+    candidates.sort(key=lambda c: c[1].remainder)
     for i, candidate in candidates[:FITTED]:
         if clock().is_up:
             return
@@ -166,19 +166,19 @@ def _candidates(suspect: Suspect, gradient: np.ndarray, error: np.ndarray) -> It
         slope, reader, steps = (a.ravel() for a in sloped)
         use = reader >= 0
         count = parameter.values.size
-        each = np.array([np.bincount(reader[use], (g * slope)[use], count) for g in flat]) / steps
+        effect_per_element = np.array([np.bincount(reader[use], (g * slope)[use], count) for g in flat]) / steps
         directions = [*np.eye(count)] if count > 1 else []
         if parameter.values.any():
             directions.append(parameter.values)
-        effects = [*each.T] if count > 1 else []
-        effects.append(each @ parameter.values)
+        effects = [*effect_per_element.T] if count > 1 else []
+        effects.append(effect_per_element @ parameter.values)
         for direction, effect in zip(directions, effects):
             size = float(effect @ effect)
             if not np.isfinite(size) or size <= 0:
                 continue
             step = float(effect @ error) / size
-            rest = float(np.sum(np.square(error - step * effect)) / max(error @ error, TINY))
-            yield _Candidate(suspect, parameter, direction, step, rest)
+            remainder = float(np.sum(np.square(error - step * effect)) / max(error @ error, TINY))
+            yield _Candidate(suspect, parameter, direction, step, remainder)
 
 
 def _fitted(candidate: _Candidate, last: RegionError, carried: Carried) -> np.ndarray | None:
@@ -197,8 +197,8 @@ def _fitted(candidate: _Candidate, last: RegionError, carried: Carried) -> np.nd
         st.root_mean_square((last.wide - last.expected) / last.sigma),
     )
     for _ in range(STEPS):
-        moved = STEP * max(1.0, abs(step))
-        y, beside = value(step), value(step + moved)
+        increment = STEP * max(1.0, abs(step))
+        y, beside = value(step), value(step + increment)
         if y is None or beside is None:
             break
         left = (last.wide - y) / last.sigma
@@ -208,7 +208,7 @@ def _fitted(candidate: _Candidate, last: RegionError, carried: Carried) -> np.nd
                 break
         else:
             best, size = step, now
-        slope = ((beside - y) / moved / last.sigma).ravel()
+        slope = ((beside - y) / increment / last.sigma).ravel()
         square = float(slope @ slope)
         change = float(slope @ left.ravel()) / square if square > 0 else 0.0
         if not np.isfinite(change) or abs(change) <= 1 / np.sqrt(max(square, TINY)):

@@ -32,6 +32,8 @@ STEPS = 8
 """Gauss-Newton steps at most; a linear parameter needs one."""
 STEP = 2.0**-20
 """Relative step of a difference quotient."""
+ALIKE = 2.0**-10
+"""Part by which factors of channels that are one factor may differ, in float32's noise."""
 LISTED = 4
 """Elements that a sentence lists."""
 WEIGHTED = {"Conv": 0, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1}
@@ -185,6 +187,10 @@ def named(
     label = f"{input_name}, {name!r}," if name else input_name
     ratio = values[differing] / np.where(old[differing] == 0, np.nan, old[differing])
     middle = float(np.median(ratio)) if np.isfinite(ratio).all() else np.nan
+    if parameter.axis is not None and len(indices) > 1 and np.ptp(values) <= ALIKE * abs(values[0]):
+        words = f"the weight {label} is {middle:.6g} times ours"
+        yield _hypothesis(f"{input_name} scaled", words, parameter, old * middle, 1)
+        return
     if parameter.axis is not None:
         listed = ", ".join(f"{k}: {values[k]:.6g} times" for k in indices[:LISTED])
         words = f"the weight {label} is another one in output channels {listed} ours"
