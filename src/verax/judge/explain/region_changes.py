@@ -78,8 +78,8 @@ def wires(
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Values of a parameter are increment along `direction`. remainder: what the combinations leave, as a
-    part of all."""
+    """A parameter is changed along `direction`. remainder: what the combinations leave,
+    as a part of all."""
 
     suspect: Suspect
     parameter: Parameter
@@ -166,12 +166,14 @@ def _candidates(suspect: Suspect, gradient: np.ndarray, error: np.ndarray) -> It
         slope, reader, steps = (a.ravel() for a in sloped)
         use = reader >= 0
         count = parameter.values.size
-        effect_per_element = np.array([np.bincount(reader[use], (g * slope)[use], count) for g in flat]) / steps
+        per_element = (
+            np.array([np.bincount(reader[use], (g * slope)[use], count) for g in flat]) / steps
+        )
         directions = [*np.eye(count)] if count > 1 else []
         if parameter.values.any():
             directions.append(parameter.values)
-        effects = [*effect_per_element.T] if count > 1 else []
-        effects.append(effect_per_element @ parameter.values)
+        effects = [*per_element.T] if count > 1 else []
+        effects.append(per_element @ parameter.values)
         for direction, effect in zip(directions, effects):
             size = float(effect @ effect)
             if not np.isfinite(size) or size <= 0:
