@@ -293,7 +293,11 @@ class _RegionSearch:
             yield self._on_node(i, suspects[i], hypothesis)
 
     def _on_node(self, i: int, suspect: Suspect, hypothesis: Hypothesis) -> RegionHypothesis:
-        node = self.nodes[i]
+        node, sigma = self.nodes[i], None
+        if hypothesis.after is not None and hypothesis.after.widens:
+            prediction = predict(suspect, hypothesis)
+            rounding = None if prediction is None else prediction.rounding
+            sigma = None if rounding is None else rounding.sigma
         return RegionHypothesis(
             f"{node.name or node.outputs[0]}: {hypothesis.name}",
             f"in {node.place}: {hypothesis.words}",
@@ -301,6 +305,7 @@ class _RegionSearch:
             i,
             self._predicted(suspect, hypothesis),
             hypothesis.attributes,
+            sigma=sigma,
             fitted=hypothesis.fitted,
             bare=hypothesis.name,
         )
