@@ -23,7 +23,7 @@ from verax.ir.types import TensorType
 from verax.judge.decide.local import ReferenceValues
 from verax.judge.decide.precision import to_float64
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect, edited
-from verax.judge.explain.hypotheses.parameters import Parameter, named, parameters_of, slopes
+from verax.judge.explain.hypotheses.parameters import NodeParameter, named, parameters_of, slopes
 from verax.judge.regions.adjoint import NoRule, Tape
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
@@ -82,7 +82,7 @@ class _Candidate:
     as a part of all."""
 
     suspect: Suspect
-    parameter: Parameter
+    parameter: NodeParameter
     direction: np.ndarray
     step: float
     remainder: float

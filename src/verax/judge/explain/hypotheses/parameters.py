@@ -42,7 +42,7 @@ UNREAL = (VeraxError, ValueError, LookupError, ArithmeticError, TypeError)
 
 
 @dataclass(frozen=True)
-class Parameter:
+class NodeParameter:
     """Input `index` of the node, or its factor per output channel (`axis`). values: those of the
     node, in float64."""
 
@@ -81,22 +81,22 @@ def parameters(suspect: Suspect) -> Iterator[Hypothesis]:
             yield from named(suspect, parameter, *fit)
 
 
-def parameters_of(suspect: Suspect) -> Iterator[Parameter]:
+def parameters_of(suspect: Suspect) -> Iterator[NodeParameter]:
     """The parameters of a node."""
     for i, x in enumerate(suspect.inputs):
         is_small = x is not None and x.dtype.kind == "f" and 0 < x.size <= LARGEST
         if is_small and LEAST_EACH * x.size <= suspect.actual.size and (i or x.size == 1):
-            yield Parameter(i, x.astype(np.float64).ravel())
+            yield NodeParameter(i, x.astype(np.float64).ravel())
     axis = WEIGHTED.get(suspect.op.kind)
     w = suspect.inputs[1] if suspect.has(1) else None
     if axis is None or w is None or w.ndim < 2 or getattr(suspect.op, "groups", 1) != 1:
         return
     if axis < 0:
         axis = w.ndim - (2 if getattr(suspect.op, "trans_b", False) else 1)
-    yield Parameter(1, np.ones(w.shape[axis]), axis)
+    yield NodeParameter(1, np.ones(w.shape[axis]), axis)
 
 
-def _evaluated(suspect: Suspect, parameter: Parameter, values: np.ndarray) -> np.ndarray | None:
+def _evaluated(suspect: Suspect, parameter: NodeParameter, values: np.ndarray) -> np.ndarray | None:
     arrays = parameter.edit(values)(list(suspect.inputs))
     declared = [None if x is None else TensorType.of(x) for x in suspect.inputs]
     try:
@@ -108,7 +108,7 @@ def _evaluated(suspect: Suspect, parameter: Parameter, values: np.ndarray) -> np
 
 
 def _read_by(
-    suspect: Suspect, parameter: Parameter, steps: np.ndarray, slope: np.ndarray
+    suspect: Suspect, parameter: NodeParameter, steps: np.ndarray, slope: np.ndarray
 ) -> np.ndarray | None:
     """Which element of the parameter each output element reads (-1: none); None when one reads
     several."""
@@ -127,7 +127,7 @@ def _read_by(
 
 
 def slopes(
-    suspect: Suspect, parameter: Parameter
+    suspect: Suspect, parameter: NodeParameter
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Changes of the output, both of its shape, when each element makes its step: the change, which
     element is read (-1: none), and the steps [elements]; None where several are read."""
@@ -142,7 +142,7 @@ def slopes(
 
 
 def _fitted(
-    suspect: Suspect, parameter: Parameter, sigma: np.ndarray
+    suspect: Suspect, parameter: NodeParameter, sigma: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Values of the parameter, and which of them differ from the node's; None when none do."""
     old = parameter.values
@@ -178,7 +178,7 @@ def _fitted(
 
 
 def named(
-    suspect: Suspect, parameter: Parameter, values: np.ndarray, differing: np.ndarray
+    suspect: Suspect, parameter: NodeParameter, values: np.ndarray, differing: np.ndarray
 ) -> Iterator[Hypothesis]:
     """Yield hypotheses that a parameter had other `values` where they are `differing`."""
     old, indices = parameter.values, np.flatnonzero(differing)
@@ -220,7 +220,7 @@ def named(
 
 
 def _same_by_another(
-    suspect: Suspect, parameter: Parameter, values: np.ndarray, indices: np.ndarray
+    suspect: Suspect, parameter: NodeParameter, values: np.ndarray, indices: np.ndarray
 ) -> str:
     """The other vector of a BatchNormalization that would give these numbers, in words."""
     other = (
@@ -238,6 +238,6 @@ def _same_by_another(
 
 
 def _hypothesis(
-    name: str, words: str, parameter: Parameter, values: np.ndarray, fitted: int
+    name: str, words: str, parameter: NodeParameter, values: np.ndarray, fitted: int
 ) -> Hypothesis:
     return Hypothesis(name, words, Prior.rare, inputs=parameter.edit(values), fitted=fitted)
