@@ -112,7 +112,8 @@ def test_onnxruntime_rounds_inputs_of_products_with_dequantised_weights() -> Non
 def test_onnxruntime_takes_the_angles_of_a_transform_in_float32(
     length: int, kind: Kind, tmp_path: Path
 ) -> None:
-    """2 pi j k / n for a length that is no power of two: the largest angles have four digits left.
+    """Of Bluestein's chirp, pi k^2 / n, for a length that is no power of two: the largest angles
+    have four digits left.
 
     Judged as the file that it is; NumPy's transform in double is the witness."""
     session = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
@@ -122,8 +123,10 @@ def test_onnxruntime_takes_the_angles_of_a_transform_in_float32(
     path = tmp_path / "transform.onnx"
     path.write_bytes(parser.parse_model(text).SerializeToString())
     x = np.random.default_rng(length).standard_normal((2, length, 1)).astype(np.float32)
-    verdict = verax.check(path, "onnxruntime", {"x": x}, twice=False, explain=False)
+    verdict = verax.check(path, "onnxruntime", {"x": x}, twice=False)
     assert verdict.kind is kind
+    named = [e.hypothesis for b in verdict.blame for e in b.explanations]
+    assert named == ["y/MatMul: chirp with angles in float32"] * (kind is Kind.mistake)
     (y,) = session.InferenceSession(path).run(None, {"x": x})
     exact = np.fft.fft(x[..., 0].astype(np.float64), axis=1)
     error = np.abs(y[..., 0] + 1j * y[..., 1] - exact).max() / np.sqrt(length)

@@ -87,10 +87,19 @@ def test_honest_and_strange_answers_are_not_explained() -> None:
     assert explanations(graph, arrays, honest) == []
     noise = np.random.default_rng(3).standard_normal(honest.shape).astype(np.float32)
     assert explanations(graph, arrays, honest + np.float32(1e-3) * noise) == []
+    w = graph.constants["w"]
+    other = w + np.float32(1e-3) * np.random.default_rng(4).standard_normal(w.shape).astype("f4")
+    wrong = dataclasses.replace(graph, constants={**graph.constants, "w": other})
+    assert explanations(graph, arrays, in_float32(wrong, arrays)) == []
+
+
+def test_weights_that_are_scaled_as_a_whole_are_named() -> None:
+    graph, arrays = fused()
     wrong = dataclasses.replace(
         graph, constants={**graph.constants, "w": graph.constants["w"] * np.float32(1.001)}
     )
-    assert explanations(graph, arrays, in_float32(wrong, arrays)) == []
+    found = explanations(graph, arrays, in_float32(wrong, arrays))
+    assert found[0] == "conv: input 1 scaled"
 
 
 def test_a_negative_scale_folded_through_relu_is_named() -> None:

@@ -237,9 +237,11 @@ class CornerCoverage:
     def add(self, graph: Graph, node: Node, inputs: Sequence[Any]) -> None:
         """Record the sides of these inputs."""
         for margin in margins(node, inputs):
-            m = np.nan_to_num(np.asarray(margin.numbers, np.float64))
+            m = np.asarray(margin.numbers, np.float64)
             if not m.size:
                 continue
+            if not np.isfinite(m).all():
+                m = np.nan_to_num(m)
             rows = np.moveaxis(m, 1, 0).reshape(m.shape[1], -1) if m.ndim > 1 else m.reshape(1, -1)
             low, high = rows.min(axis=1), rows.max(axis=1)
             key = node.outputs[0], margin.words

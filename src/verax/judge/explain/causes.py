@@ -137,7 +137,12 @@ def _diagnose_region(
     if nodes and nodes[-1].outputs[0] == blame.value and read <= observed.keys():
         arrays = {v: observed[v] for v in read}
         explanations, left = search_region(
-            nodes, arrays, observed[blame.value], graph.types, seed=seed
+            nodes,
+            arrays,
+            observed[blame.value],
+            graph.types,
+            constants=graph.constants.keys(),
+            seed=seed,
         )
     note = "" if len(explanations) == 1 else _next_step(len(nodes), inner, len(explanations), left)
     return dataclasses.replace(blame, explanations=explanations, told_apart=note)

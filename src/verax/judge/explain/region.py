@@ -8,7 +8,8 @@ spread by rounding comes from Monte Carlo arithmetic under the hypothesis.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,6 +24,7 @@ from verax.judge.explain.attention_scores import Scores, scores_of
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.node import IMPOSSIBLE, MOST, predict, same_numbers
+from verax.judge.explain.region_changes import RegionError, wires, wrong_constants
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY, Rounding
 from verax.ops.pointwise.arithmetic import Div, Mul
@@ -77,20 +79,21 @@ def search_region(
     actual: np.ndarray,
     types: Mapping[str, TensorType],
     *,
+    constants: Collection[str] = (),
     seed: int = 0,
 ) -> tuple[tuple[Explanation, ...], str]:
     """Explanations under which the last node's output is within rounding, best first, and what was
     not tried ("" where everything was).
 
     nodes: in order, each reading `arrays` or earlier outputs; arrays: the region's inputs by value
-    name, in declared dtypes (constants too); actual: the last node's first output; types: of every
+    name, in declared dtypes, and `constants`; actual: the last node's first output; types: of every
     value. None when nothing fits or when the region is too long. In long regions the rarer
     hypotheses are not tried (`WORK`).
     """
     if len(nodes) > LONGEST:
         return (), f"the nodes one by one, which is done for up to {LONGEST}"
     try:
-        region = _RegionSearch(nodes, arrays, actual, types, seed)
+        region = _RegionSearch(nodes, arrays, actual, types, constants, seed)
     except VeraxError as error:
         return (), f"anything, as {error.cause}"
     explanations = tuple(region.explanations())
@@ -106,8 +109,10 @@ class _RegionSearch:
         arrays: Values,
         actual: np.ndarray,
         types: Mapping[str, TensorType],
+        constants: Collection[str],
         seed: int,
     ) -> None:
+        self.constants = frozenset(constants)
         self.nodes, self.types, self.left = tuple(nodes), types, ""
         self.actual = conform(np.asarray(actual), types[self.nodes[-1].outputs[0]].dtype)
         self.wide = self.actual.astype(np.float64)
@@ -149,7 +154,9 @@ class _RegionSearch:
         fitting: list[tuple[RegionHypothesis, float, np.ndarray]] = []
         spent = 0.0
         same: dict[str, list[str]] = {}
-        for candidate in sorted(self.hypotheses(), key=lambda candidate: candidate.prior):
+        simple = sorted(self.hypotheses(), key=lambda candidate: candidate.prior)
+        fitted = self._wrong_constants(lambda: bool(fitting))
+        for candidate in itertools.chain(simple, self._wires(), fitted):
             spent += self.costs[candidate.step]
             if spent > WORK or clock().is_up:
                 self.left = "the rarer mistakes, for which there was no time"
@@ -248,21 +255,60 @@ class _RegionSearch:
         for i in range(len(self.nodes) - 1):
             yield from self._folded(i)
             yield from self._exchanged(i)
-        for i, node in enumerate(self.nodes):
+        for i in range(len(self.nodes)):
             suspect = self._suspect(i)
             last = i == len(self.nodes) - 1
             for hypothesis in hypotheses(suspect):
                 if last or not hypothesis.fitted:
-                    yield RegionHypothesis(
-                        f"{node.name or node.outputs[0]}: {hypothesis.name}",
-                        f"in {node.place}: {hypothesis.words}",
-                        hypothesis.prior,
-                        i,
-                        self._predicted(suspect, hypothesis),
-                        hypothesis.attributes,
-                        fitted=hypothesis.fitted,
-                        bare=hypothesis.name,
-                    )
+                    yield self._on_node(i, suspect, hypothesis)
+
+    def _wires(self) -> Iterator[RegionHypothesis]:
+        """Yield hypotheses that an operand of a node is another value."""
+        order = {v: i for i, n in enumerate(self.nodes) for v in n.outputs}
+        for i, node in enumerate(self.nodes):
+            excluded = set(self.constants) | set(node.outputs)
+            for later in self.nodes[i:]:
+                if not excluded.isdisjoint(set(later.inputs) - self.constants):
+                    excluded.update(later.outputs)
+            for hypothesis in wires(node, self.truth, self.types, order, excluded):
+                yield self._on_node(i, self._suspect(i), hypothesis)
+
+    def _wrong_constants(self, is_explained: Callable[[], bool]) -> Iterator[RegionHypothesis]:
+        """Yield hypotheses that a constant has other numbers, fitted to the error; none where it is
+        explained without."""
+        if is_explained():
+            return
+        suspects = [self._suspect(i) for i in range(len(self.nodes))]
+
+        def carried(suspect: Suspect, hypothesis: Hypothesis) -> np.ndarray | None:
+            i = next(i for i, s in enumerate(suspects) if s is suspect)
+            try:
+                return self._carried(self._on_node(i, suspect, hypothesis))
+            except IMPOSSIBLE:
+                return None
+
+        sigma = self._spread(self._reference_run(), self.expected)
+        last = RegionError(self.wide, self.expected, sigma)
+        for i, hypothesis in wrong_constants(suspects, last, carried, self.random):
+            yield self._on_node(i, suspects[i], hypothesis)
+
+    def _on_node(self, i: int, suspect: Suspect, hypothesis: Hypothesis) -> RegionHypothesis:
+        node, sigma = self.nodes[i], None
+        if hypothesis.after is not None and hypothesis.after.widens:
+            prediction = predict(suspect, hypothesis)
+            rounding = None if prediction is None else prediction.rounding
+            sigma = None if rounding is None else rounding.sigma
+        return RegionHypothesis(
+            f"{node.name or node.outputs[0]}: {hypothesis.name}",
+            f"in {node.place}: {hypothesis.words}",
+            hypothesis.prior,
+            i,
+            self._predicted(suspect, hypothesis),
+            hypothesis.attributes,
+            sigma=sigma,
+            fitted=hypothesis.fitted,
+            bare=hypothesis.name,
+        )
 
     def _suspect(self, i: int) -> Suspect:
         """Node i as a suspect with its reference as output; the last one with the subject's

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,8 +42,10 @@ class After:
     moves: elements are only taken from other places (or replaced by 0), and so is their rounding;
     exact: the result is taken from the inputs and does not round at all; otherwise it works on each
     element alone. slope: largest derivative; roundings: further ones, in units of one correctly
-    rounded operation.
+    rounded operation. widens: whether what is done rounds by far more than the node itself.
     """
+
+    widens: ClassVar[bool] = False
 
     value: Callable[..., np.ndarray]
     moves: bool = False

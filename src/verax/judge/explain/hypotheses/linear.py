@@ -18,6 +18,7 @@ from verax.judge.explain.hypotheses.base import (
     zeroed,
 )
 from verax.judge.explain.hypotheses.filters import BLOCKS
+from verax.judge.explain.hypotheses.fourier import chirp
 from verax.ops.sums.linear import Gemm, MatMul
 
 BYTE_BLOCKS = (16, 32, 64, 128, 256)
@@ -97,6 +98,7 @@ def matmul(suspect: Suspect) -> Iterator[Hypothesis]:
     yield from _layouts(suspect.inputs[1])
     yield from _features(suspect, suspect.x.shape[-1], suspect.x.ndim - 1)
     yield from _blocks_of_bytes(suspect.x, suspect.x.ndim - 1)
+    yield from chirp(suspect)
 
 
 def _biases(suspect: Suspect) -> Iterator[Hypothesis]:

@@ -32,6 +32,8 @@ STEPS = 8
 """Gauss-Newton steps at most; a linear parameter needs one."""
 STEP = 2.0**-20
 """Relative step of a difference quotient."""
+ALIKE = 2.0**-10
+"""Part by which factors of channels that are one factor may differ, in float32's noise."""
 LISTED = 4
 """Elements that a sentence lists."""
 WEIGHTED = {"Conv": 0, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1}
@@ -40,7 +42,7 @@ UNREAL = (VeraxError, ValueError, LookupError, ArithmeticError, TypeError)
 
 
 @dataclass(frozen=True)
-class _Parameter:
+class NodeParameter:
     """Input `index` of the node, or its factor per output channel (`axis`). values: those of the
     node, in float64."""
 
@@ -73,27 +75,28 @@ def parameters(suspect: Suspect) -> Iterator[Hypothesis]:
         return
     assert rounding is not None
     sigma = np.broadcast_to(rounding.sigma, actual.shape) + TINY
-    for parameter in _parameters(suspect):
+    for parameter in parameters_of(suspect):
         fit = _fitted(suspect, parameter, sigma)
         if fit is not None:
-            yield from _named(suspect, parameter, *fit)
+            yield from named(suspect, parameter, *fit)
 
 
-def _parameters(suspect: Suspect) -> Iterator[_Parameter]:
+def parameters_of(suspect: Suspect) -> Iterator[NodeParameter]:
+    """The parameters of a node."""
     for i, x in enumerate(suspect.inputs):
         is_small = x is not None and x.dtype.kind == "f" and 0 < x.size <= LARGEST
         if is_small and LEAST_EACH * x.size <= suspect.actual.size and (i or x.size == 1):
-            yield _Parameter(i, x.astype(np.float64).ravel())
+            yield NodeParameter(i, x.astype(np.float64).ravel())
     axis = WEIGHTED.get(suspect.op.kind)
     w = suspect.inputs[1] if suspect.has(1) else None
     if axis is None or w is None or w.ndim < 2 or getattr(suspect.op, "groups", 1) != 1:
         return
     if axis < 0:
         axis = w.ndim - (2 if getattr(suspect.op, "trans_b", False) else 1)
-    yield _Parameter(1, np.ones(w.shape[axis]), axis)
+    yield NodeParameter(1, np.ones(w.shape[axis]), axis)
 
 
-def _evaluated(suspect: Suspect, parameter: _Parameter, values: np.ndarray) -> np.ndarray | None:
+def _evaluated(suspect: Suspect, parameter: NodeParameter, values: np.ndarray) -> np.ndarray | None:
     arrays = parameter.edit(values)(list(suspect.inputs))
     declared = [None if x is None else TensorType.of(x) for x in suspect.inputs]
     try:
@@ -105,7 +108,7 @@ def _evaluated(suspect: Suspect, parameter: _Parameter, values: np.ndarray) -> n
 
 
 def _read_by(
-    suspect: Suspect, parameter: _Parameter, steps: np.ndarray, slope: np.ndarray
+    suspect: Suspect, parameter: NodeParameter, steps: np.ndarray, slope: np.ndarray
 ) -> np.ndarray | None:
     """Which element of the parameter each output element reads (-1: none); None when one reads
     several."""
@@ -123,10 +126,11 @@ def _read_by(
     return np.where(near >= 1, near - 1, -1).astype(int)
 
 
-def _fitted(
-    suspect: Suspect, parameter: _Parameter, sigma: np.ndarray
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Values of the parameter, and which of them differ from the node's; None when none do."""
+def slopes(
+    suspect: Suspect, parameter: NodeParameter
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Changes of the output, both of its shape, when each element makes its step: the change, which
+    element is read (-1: none), and the steps [elements]; None where several are read."""
     old = parameter.values
     steps = STEP * np.maximum(np.abs(old), st.root_mean_square(old) or 1.0)
     disturbed = _evaluated(suspect, parameter, old + steps)
@@ -134,8 +138,18 @@ def _fitted(
         return None
     slope = disturbed - suspect.expected
     reader = _read_by(suspect, parameter, steps, slope)
-    if reader is None:
+    return None if reader is None else (slope, reader, steps)
+
+
+def _fitted(
+    suspect: Suspect, parameter: NodeParameter, sigma: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Values of the parameter, and which of them differ from the node's; None when none do."""
+    old = parameter.values
+    sloped = slopes(suspect, parameter)
+    if sloped is None:
         return None
+    slope, reader, steps = sloped
     use = reader >= 0
     count = np.bincount(reader[use], minlength=old.size)
     values, expected = old.copy(), suspect.expected.astype(np.float64)
@@ -163,15 +177,20 @@ def _fitted(
     return np.where(differing, values, old), differing
 
 
-def _named(
-    suspect: Suspect, parameter: _Parameter, values: np.ndarray, differing: np.ndarray
+def named(
+    suspect: Suspect, parameter: NodeParameter, values: np.ndarray, differing: np.ndarray
 ) -> Iterator[Hypothesis]:
+    """Yield hypotheses that a parameter had other `values` where they are `differing`."""
     old, indices = parameter.values, np.flatnonzero(differing)
     input_name = f"input {parameter.index}"
     name = suspect.node.inputs[parameter.index] if suspect.node.inputs else None
     label = f"{input_name}, {name!r}," if name else input_name
     ratio = values[differing] / np.where(old[differing] == 0, np.nan, old[differing])
     middle = float(np.median(ratio)) if np.isfinite(ratio).all() else np.nan
+    if parameter.axis is not None and len(indices) > 1 and np.ptp(values) <= ALIKE * abs(values[0]):
+        words = f"the weight {label} is {middle:.6g} times ours"
+        yield _hypothesis(f"{input_name} scaled", words, parameter, old * middle, 1)
+        return
     if parameter.axis is not None:
         listed = ", ".join(f"{k}: {values[k]:.6g} times" for k in indices[:LISTED])
         words = f"the weight {label} is another one in output channels {listed} ours"
@@ -201,7 +220,7 @@ def _named(
 
 
 def _same_by_another(
-    suspect: Suspect, parameter: _Parameter, values: np.ndarray, indices: np.ndarray
+    suspect: Suspect, parameter: NodeParameter, values: np.ndarray, indices: np.ndarray
 ) -> str:
     """The other vector of a BatchNormalization that would give these numbers, in words."""
     other = (
@@ -219,6 +238,6 @@ def _same_by_another(
 
 
 def _hypothesis(
-    name: str, words: str, parameter: _Parameter, values: np.ndarray, fitted: int
+    name: str, words: str, parameter: NodeParameter, values: np.ndarray, fitted: int
 ) -> Hypothesis:
     return Hypothesis(name, words, Prior.rare, inputs=parameter.edit(values), fitted=fitted)
