@@ -35,7 +35,7 @@ from panel_files import NAMES, SHAPES, Skipped, source_of
 from verax.base.errors import VeraxError
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.lower.image import assembly
+from verax.compiler.lower.binary import assembly
 from verax.frontends.model import Model
 from verax.ir.graph import Builder, Graph, specialise
 from verax.ir.operator import REGISTRY
@@ -83,7 +83,7 @@ def without_llvm() -> Iterator[None]:
 def digests_of(graph: Graph, settings: Settings) -> Digests:
     """SHA-256 of all that a program is made of, by what it is. Call it in `without_llvm`."""
     program = compile(graph, settings).specialized
-    image, recipe = program.image, program.recipe(settings)
+    image, recipe = program.binary, program.recipe(settings)
     rest = dataclasses.replace(image, object_code=b"", weights=np.zeros(0, np.uint8))
     numbers = [(r.name, r.digest) for r in recipe.rewritings], dict(recipe.algorithms)
     parts = {

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from verax.compiler.kernels.llvm.object_code import code_of
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image import assembly
+from verax.compiler.lower.binary import assembly
 
 
 class SharedCode:

@@ -59,7 +59,15 @@ ALLOWED: dict[str, set[str]] = {
     },
     "compiler.lower": {
         *("compiler.decide", "records"),
-        *("compiler.kernels", "runtime.image", "runtime.elf", "ops", "ir", "numerics", "base"),
+        *(
+            "compiler.kernels",
+            "runtime.program_binary",
+            "runtime.elf",
+            "ops",
+            "ir",
+            "numerics",
+            "base",
+        ),
     },
     "compiler.tune": {"compiler.kernels", "compiler.lower", "runtime", "records", "base"},
     "compiler": {

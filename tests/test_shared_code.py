@@ -12,7 +12,7 @@ from tests.shared_code import SharedCode
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image import assembly
+from verax.compiler.lower.binary import assembly
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

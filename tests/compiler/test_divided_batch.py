@@ -22,7 +22,7 @@ from verax.base.settings import Settings
 from verax.compiler.decide.batch import batch_of, best_part, divided
 from verax.compiler.driver import Executable, compile
 from verax.compiler.lower import program
-from verax.compiler.lower.image import emit
+from verax.compiler.lower.binary import emit
 from verax.compiler.saved import SavedExecutable
 from verax.compiler.saving import save
 from verax.ir.graph import Builder, Graph, reinfer

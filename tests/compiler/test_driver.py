@@ -204,7 +204,7 @@ def test_a_saved_program_runs_in_a_process_without_the_model(tmp_path: Path) -> 
 
 
 def test_a_network_compiles_for_aarch64_from_any_machine() -> None:
-    image = lower(network(), Target.aarch64(), Settings(threads=2)).image
+    image = lower(network(), Target.aarch64(), Settings(threads=2)).binary
     assert image.object_code[:4] == b"\x7fELF"
     assert int.from_bytes(image.object_code[18:20], "little") == 183  # EM_AARCH64
 

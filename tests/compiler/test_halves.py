@@ -20,7 +20,7 @@ from verax.compiler.kernels.llvm.builder import ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import code_of, object_code
 from verax.compiler.kernels.products.steps import Halves
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.assembly import COMPILED_KERNELS
+from verax.compiler.lower.binary.assembly import COMPILED_KERNELS
 from verax.compiler.lower.program import lower
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
@@ -136,7 +136,7 @@ def test_kernels_have_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
         texts.append(text)
         return code_of(text, target)
 
-    monkeypatch.setattr("verax.compiler.lower.image.assembly.code_of", seen)
+    monkeypatch.setattr("verax.compiler.lower.binary.assembly.code_of", seen)
     COMPILED_KERNELS.forget()
     compile(chain(24, 40), dataclasses.replace(ALLOWED, target=NAME))
     COMPILED_KERNELS.forget()

@@ -7,7 +7,7 @@ import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
-from verax.compiler.lower.image import emit
+from verax.compiler.lower.binary import emit
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.ops.pointwise.activation import Relu

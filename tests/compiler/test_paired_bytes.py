@@ -31,7 +31,7 @@ from verax.compiler.kernels.products.paired_bytes import (
     safe_share,
 )
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.assembly import COMPILED_KERNELS
+from verax.compiler.lower.binary.assembly import COMPILED_KERNELS
 from verax.compiler.lower.integer import convolution as lowering
 from verax.compiler.lower.integer import weights
 from verax.compiler.lower.integer.weights import facts_of

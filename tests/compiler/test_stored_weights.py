@@ -19,7 +19,7 @@ from verax.compiler.kernels.products import stored as stored_product
 from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.assembly import COMPILED_KERNELS
+from verax.compiler.lower.binary.assembly import COMPILED_KERNELS
 from verax.compiler.lower.lowering import KernelCall
 from verax.compiler.lower.products import stored_weights
 from verax.compiler.passes import fold_constants

@@ -11,7 +11,7 @@ import pytest
 from verax.base.settings import Settings
 from verax.compiler.decide import batch
 from verax.compiler.lower import program
-from verax.compiler.lower.image import emit
+from verax.compiler.lower.binary import emit
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -12,7 +12,7 @@ import pytest
 from verax.base.settings import Settings
 from verax.compiler.driver import compile
 from verax.compiler.kernels.llvm import arith
-from verax.compiler.lower.image.assembly import COMPILED_KERNELS
+from verax.compiler.lower.binary.assembly import COMPILED_KERNELS
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

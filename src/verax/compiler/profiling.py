@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from verax.base.settings import Settings
 from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.emit import runs_alone
+from verax.compiler.lower.binary.emit import runs_alone
 from verax.compiler.lower.lowering import BranchCall, KernelCall, LoopCall, ReferenceCall
 from verax.compiler.lower.program import LoweredProgram
 from verax.compiler.peak import peak_gflops

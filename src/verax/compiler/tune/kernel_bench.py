@@ -17,7 +17,7 @@ import numpy as np
 
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
-from verax.compiler.lower.image.kernel_program import Place, calls_alone, make_ahead
+from verax.compiler.lower.binary.kernel_program import Place, calls_alone, make_ahead
 from verax.compiler.lower.lowering import KernelCall
 from verax.compiler.lower.memory import align
 from verax.compiler.lower.storage import MemorySpace
@@ -234,8 +234,8 @@ class KernelBench:
             for n in range(self._calls)
         ]
         spec, sizes = self.workload.spec, [len(a) for a in arrays]
-        image = calls_alone(spec, schedule, calls_made, sizes, self.target, self.threads)
-        return _Built(Program(image, self.threads), arrays, pools)
+        binary = calls_alone(spec, schedule, calls_made, sizes, self.target, self.threads)
+        return _Built(Program(binary, self.threads), arrays, pools)
 
     def _pools(self, schedule: Schedule) -> dict[int, _Pool]:
         """All copies of what is packed, by argument; one for all schedules that pack alike."""
