@@ -261,7 +261,7 @@ class _Judge:
             yield _FaultHypothesis("training mode", words, training, self.inputs, outputs)
 
     def combined_hypotheses(self) -> Iterator[_FaultHypothesis]:
-        """Two things wrong with one input: layout and colours, or either and the scale."""
+        """Two things wrong with one input: layout and colors, or either and the scale."""
         assert self.first_graph is not None
         for name in self.first_graph.inputs:
             moves = [r for r in self._readings(name) if r.undo is not None][:3]

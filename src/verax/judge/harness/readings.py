@@ -16,7 +16,7 @@ from verax.ir.operator import Operator
 from verax.ops.pointwise.arithmetic import Add, Div, Mul, Sub
 
 COLOURS = (3, 4)
-"""Channels of an image that has colours; a fourth is transparency and stays last."""
+"""Channels of an image that has colors; a fourth is transparency and stays last."""
 IMAGE_CHANNELS = (1, *COLOURS)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of red, green and blue in 0 to 1: the figures that most image classifiers were trained with."""
@@ -90,7 +90,7 @@ def channel_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 def readings(shape: tuple[int, ...], *, image: bool = True) -> Iterator[Reading]:
     """Rearrangements that an array of this shape may have suffered, likeliest first.
 
-    image: whether it can be one, so that layouts, colours and flips are among them.
+    image: whether it can be one, so that layouts, colors and flips are among them.
     """
     if image:
         yield from _layouts(shape)
