@@ -241,3 +241,11 @@ def test_the_old_name_of_the_last_program_warns() -> None:
     with pytest.deprecated_call(match="use Executable.specialized"):
         program = exe.specialised
     assert program is exe.specialized
+
+
+def test_the_old_name_of_a_saved_binary_warns(tmp_path: Path) -> None:
+    save(compile(network(), ONE_THREAD), tmp_path / "net.vx")
+    saved = SavedExecutable(tmp_path / "net.vx")
+    with pytest.deprecated_call(match="use SavedExecutable.binary"):
+        binary = saved.image
+    assert binary is saved.binary

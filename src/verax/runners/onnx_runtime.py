@@ -63,14 +63,14 @@ def answer(
         notes = {
             **notes,
             "optimised model": json.dumps(
-                _optimised(model, request.get(FOLDER), *session_arguments)
+                _optimized(model, request.get(FOLDER), *session_arguments)
             ),
         }
     reply = {"notes": notes, "declared": declared}
     return reply, {n: a for n, a in values.items() if a.dtype.kind != "O"}
 
 
-def _optimised(
+def _optimized(
     model: Any,
     within: str | None,
     threads: int,

@@ -96,7 +96,7 @@ def readings(shape: tuple[int, ...], *, image: bool = True) -> Iterator[Reading]
         yield from _layouts(shape)
         for axis in channel_axes(shape):
             if shape[axis] in COLOURS:
-                swap = _colours(shape[axis], axis)
+                swap = _colors(shape[axis], axis)
                 yield Reading("RGB and BGR", "the colours of {0} were taken in reverse", swap, swap)
         yield from _flips(shape)
     if len(shape) > 1 and shape[0] > 1:
@@ -171,7 +171,7 @@ def _reversed(axis: int) -> Move:
     return lambda x: np.flip(x, axis)
 
 
-def _colours(count: int, axis: int) -> Move:
+def _colors(count: int, axis: int) -> Move:
     order = [2, 1, 0, *range(3, count)]
     return lambda x: np.take(x, order, axis=axis)
 

@@ -145,7 +145,7 @@ class _Row:
         x = f.at(f.args[0], *terms, dtype=F64)
         outer = [a for a in spec.reduced if a < spec.behind]
         if spec.length or not spec.shape:
-            total = self._over(outer, x, 0, self._neighbours)
+            total = self._over(outer, x, 0, self._neighbors)
             f.store(self._final(total, 0), f.at(f.args[3], self.row, dtype=F64))
             return
         width = spec.shape[-1]
@@ -177,7 +177,7 @@ class _Row:
 
     # --- neighbors
 
-    def _neighbours(self, x: ir.Value) -> ir.Value:
+    def _neighbors(self, x: ir.Value) -> ir.Value:
         f, b, spec = self.f, self.b, self.spec
         all_blocks = blocks(max(1, spec.length))
         if len(all_blocks) <= UNROLLED:

@@ -175,8 +175,8 @@ class _Region:
             t = m.sub(clipped, floor)
             weights = (m.select(inside, m.sub(one, t), zero), m.select(inside, t, zero))
             entry = self._entry(axis, f.iadd(f.imul(i.index, points), p.index))
-            for k, neighbour in enumerate((low, high)):
-                f.store(b.mul(neighbour, f.i64(step)), f.at(entry, k, dtype="int64"))
+            for k, neighbor in enumerate((low, high)):
+                f.store(b.mul(neighbor, f.i64(step)), f.at(entry, k, dtype="int64"))
                 f.store(m.unbind(weights[k]), f.at(entry, 2 + k, dtype=F64))
 
     def _to_float64(self, index: Index) -> Typed:
