@@ -8,7 +8,7 @@ same: recorded once with the old tree, once with the new one, and compared.
 Each network of the panel is compiled at O1 and O3 for several targets and numbers of threads, as
 far as the text that LLVM gets: equal text, weights and schedule are equal object code, and without
 LLVM all of it takes a minute or two. Recorded are SHA-256 of the text, of the weights, of the rest
-of the image, of the plan and of what the recipe says of numbers. `--files` keeps the networks'
+of the binary, of the plan and of what the recipe says of numbers. `--files` keeps the networks'
 files, which are written once. With `--operators` every case of every operator is compiled as well,
 its further inputs fed and constant, which reaches the kernels that no network of the panel calls.
 Exit code of `compare`: 1 where a digest differs.
@@ -35,7 +35,7 @@ from panel_files import NAMES, SHAPES, Skipped, source_of
 from verax.base.errors import VeraxError
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
-from verax.compiler.place.image import assembly
+from verax.compiler.place.binary import assembly
 from verax.frontends.model import Model
 from verax.ir.graph import Builder, Graph, specialise
 from verax.ir.operator import REGISTRY
@@ -83,12 +83,12 @@ def without_llvm() -> Iterator[None]:
 def digests_of(graph: Graph, settings: Settings) -> Digests:
     """SHA-256 of all that a program is made of, by what it is. Call it in `without_llvm`."""
     program = compile(graph, settings).specialized
-    image, recipe = program.image, program.recipe(settings)
-    rest = dataclasses.replace(image, object_code=b"", weights=np.zeros(0, np.uint8))
+    binary, recipe = program.binary, program.recipe(settings)
+    rest = dataclasses.replace(binary, object_code=b"", weights=np.zeros(0, np.uint8))
     numbers = [(r.name, r.digest) for r in recipe.rewritings], dict(recipe.algorithms)
     parts = {
-        "code": image.object_code,
-        "weights": image.weights.tobytes(),
+        "code": binary.object_code,
+        "weights": binary.weights.tobytes(),
         "image": repr(rest).encode(),
         "plan": str(program.plan).encode(),
         "numbers": repr(numbers).encode(),

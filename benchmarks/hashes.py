@@ -262,7 +262,7 @@ def booted_runs(case: Case, targets: Sequence[str], timeout: float) -> Iterator[
                 if lacking := machine.missing():
                     raise UnsupportedError(f"not installed: {', '.join(lacking)}")
                 settings = Settings(opt_level=level, threads=1, target=target)
-                image = compile(graph, settings).specialized.image
+                image = compile(graph, settings).specialized.binary
                 found = digest(machine.run(image, inputs, timeout))
             except UnsupportedError as error:
                 failure = str(error)

@@ -106,7 +106,7 @@ def own_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
     global _broken
     may_break = "monkeypatch" in request.fixturenames
     if may_break or _broken:
-        from verax.compiler.place.image.assembly import COMPILED_KERNELS
+        from verax.compiler.place.binary.assembly import COMPILED_KERNELS
 
         COMPILED_KERNELS.forget()
     _broken = may_break

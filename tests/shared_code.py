@@ -18,7 +18,7 @@ from pathlib import Path
 
 from verax.compiler.kernels.llvm.object_code import code_of
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.image import assembly
+from verax.compiler.place.binary import assembly
 
 
 class SharedCode:

@@ -59,7 +59,15 @@ ALLOWED: dict[str, set[str]] = {
     },
     "compiler.place": {
         *("compiler.plan", "records"),
-        *("compiler.kernels", "runtime.image", "runtime.elf", "ops", "ir", "numerics", "base"),
+        *(
+            "compiler.kernels",
+            "runtime.program_binary",
+            "runtime.elf",
+            "ops",
+            "ir",
+            "numerics",
+            "base",
+        ),
     },
     "compiler.tune": {"compiler.kernels", "compiler.place", "runtime", "records", "base"},
     "compiler": {

@@ -12,7 +12,7 @@ from tests.shared_code import SharedCode
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.image import assembly
+from verax.compiler.place.binary import assembly
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

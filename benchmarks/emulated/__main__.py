@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
                 settings = Settings(opt_level=level, threads=1, target=target)
                 begin = time.perf_counter()
                 try:
-                    image = compile(graph, settings).specialized.image
+                    image = compile(graph, settings).specialized.binary
                     outputs = machine.run(image, inputs, given.seconds)
                 except UnsupportedError as error:
                     print(f"{Path(path).name} O{level} {target}: {error}", flush=True)

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import UnsupportedError
-from verax.runtime.image import CTX_ARENA, CTX_ARRAYS, CTX_WEIGHTS, Image, Segment
 from verax.runtime.program import numpy_dtype
+from verax.runtime.program_binary import CTX_ARENA, CTX_ARRAYS, CTX_WEIGHTS, ProgramBinary, Segment
 
 HERE = Path(__file__).resolve().parent
 PROCESSORS = {
@@ -59,35 +59,35 @@ def missing() -> list[str]:
 
 
 def run(
-    image: Image, inputs: Mapping[str, np.ndarray], seconds: float = 600
+    binary: ProgramBinary, inputs: Mapping[str, np.ndarray], seconds: float = 600
 ) -> dict[str, np.ndarray]:
     """The outputs of a program on the processor that its target asks for.
 
     Raises `UnsupportedError` for programs with steps in Python, and where code or data are too
     large or the machine stops: an instruction that the processor lacks stops it.
     """
-    functions = [s.function for s in image.schedule if isinstance(s, Segment)]
-    if len(functions) < len(image.schedule) or image.pool or image.state:
+    functions = [s.function for s in binary.schedule if isinstance(s, Segment)]
+    if len(functions) < len(binary.schedule) or binary.pool or binary.state:
         raise UnsupportedError("it has steps in Python, threads or state")
-    arrays = [np.ascontiguousarray(inputs[s.name]) for s in image.inputs]
-    made = [np.empty(s.shape, numpy_dtype(s.dtype)) for s in image.outputs]
+    arrays = [np.ascontiguousarray(inputs[s.name]) for s in binary.inputs]
+    made = [np.empty(s.shape, numpy_dtype(s.dtype)) for s in binary.outputs]
     sizes = [a.nbytes for a in (*arrays, *made)]
-    if image.arena_bytes + image.weights.nbytes + sum(sizes) + (64 << 20) > MEMORY:
+    if binary.arena_bytes + binary.weights.nbytes + sum(sizes) + (64 << 20) > MEMORY:
         raise UnsupportedError("the program needs more than the emulated memory")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        code = _linked(folder, image, functions, sizes)
+        code = _linked(folder, binary, functions, sizes)
         first = 1 + len(code) // SECTOR
-        parts = [image.weights, *arrays]
+        parts = [binary.weights, *arrays]
         data = b"".join(_whole_sectors(np.ascontiguousarray(a).tobytes()) for a in parts)
         room = sum(-(-n // SECTOR) * SECTOR for n in sizes[len(arrays) :])
-        disk = _boot_sector(folder, len(code), image.target) + code + data + bytes(room)
+        disk = _boot_sector(folder, len(code), binary.target) + code + data + bytes(room)
         disk += bytes(-len(disk) % CYLINDER)
         (folder / "disk.img").write_bytes(disk)
-        _boot(folder, image.target, seconds)
+        _boot(folder, binary.target, seconds)
         left = (folder / "disk.img").read_bytes()
     found, at = {}, first * SECTOR + len(data)
-    for signature, array in zip(image.outputs, made, strict=True):
+    for signature, array in zip(binary.outputs, made, strict=True):
         held = np.frombuffer(left, array.dtype, array.size, at)
         found[signature.name] = held.reshape(array.shape)
         at += -(-array.nbytes // SECTOR) * SECTOR
@@ -98,16 +98,18 @@ def _whole_sectors(data: bytes) -> bytes:
     return data + bytes(-len(data) % SECTOR)
 
 
-def _linked(folder: Path, image: Image, functions: Sequence[str], sizes: Sequence[int]) -> bytes:
+def _linked(
+    folder: Path, binary: ProgramBinary, functions: Sequence[str], sizes: Sequence[int]
+) -> bytes:
     """The code of the program and what starts it, in whole sectors."""
-    (folder / "network.o").write_bytes(image.object_code)
+    (folder / "network.o").write_bytes(binary.object_code)
     shutil.copy(HERE / "program.c", folder)
     sectors = 0
     for _ in range(2):  # the second time it knows how long it is
         values = {
             "ARENA": CTX_ARENA, "WEIGHTS": CTX_WEIGHTS, "ARRAYS": CTX_ARRAYS,
-            "INPUTS": len(image.inputs), "OUTPUTS": len(image.outputs),
-            "ARENA_BYTES": image.arena_bytes, "WEIGHT_BYTES": image.weights.nbytes,
+            "INPUTS": len(binary.inputs), "OUTPUTS": len(binary.outputs),
+            "ARENA_BYTES": binary.arena_bytes, "WEIGHT_BYTES": binary.weights.nbytes,
             "DATA_SECTOR": 1 + sectors, "LENGTHS": f"{{{', '.join(map(str, sizes))}}}",
             "SEGMENTS": ", ".join(functions), "SEGMENT_LIST": ", ".join(functions),
         }  # fmt: skip

@@ -28,7 +28,7 @@ MODULES = {
     "networks": "verax.judge.align.networks",
     "explain": "verax.judge.explain.node",
     "vx": "verax.runtime.vx",
-    "image": "verax.runtime.image",
+    "image": "verax.runtime.program_binary",
     "header": "verax.runtime.header",
     "signature": "verax.runtime.signature",
     "target": "verax.compiler.kernels.target",

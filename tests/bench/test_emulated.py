@@ -23,11 +23,11 @@ def test_what_is_not_installed_is_said(monkeypatch, capsys) -> None:
 
 def test_programs_with_steps_in_python_are_refused() -> None:
     graph, x = convolution("uint8", 0, 1)
-    image = compile(graph, Settings(threads=2)).specialized.image
-    if not image.pool:
+    binary = compile(graph, Settings(threads=2)).specialized.binary
+    if not binary.pool:
         pytest.skip("one core makes no pool")
     with pytest.raises(UnsupportedError, match="threads"):
-        machine.run(image, {"x": x})
+        machine.run(binary, {"x": x})
 
 
 @pytest.mark.slow
@@ -35,9 +35,9 @@ def test_programs_with_steps_in_python_are_refused() -> None:
 @pytest.mark.parametrize("target", machine.PROCESSORS)
 def test_bytes_on_processors_that_are_not_here(target: str) -> None:
     graph, x = convolution("int8", -128, 1, 67)
-    image = compile(graph, Settings(opt_level=1, threads=1, target=target)).specialized.image
+    binary = compile(graph, Settings(opt_level=1, threads=1, target=target)).specialized.binary
     (name, want), *_ = promised(graph, {"x": x}).items()
-    assert machine.run(image, {"x": x}, 300)[name].tobytes() == np.asarray(want).tobytes()
+    assert machine.run(binary, {"x": x}, 300)[name].tobytes() == np.asarray(want).tobytes()
 
 
 @pytest.mark.slow
@@ -47,4 +47,4 @@ def test_an_instruction_that_a_processor_lacks_stops_it(monkeypatch) -> None:
     graph, x = convolution("uint8", 0, 1, 67)
     settings = Settings(opt_level=1, threads=1, target="avx512vnni")
     with pytest.raises(UnsupportedError, match="did not finish"):
-        machine.run(compile(graph, settings).specialized.image, {"x": x}, 300)
+        machine.run(compile(graph, settings).specialized.binary, {"x": x}, 300)

@@ -18,7 +18,7 @@ from verax.compiler.compile import compile
 from verax.compiler.kernels.llvm.object_code import code_of
 from verax.compiler.kernels.products.steps import _Quads
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.image.assembly import COMPILED_KERNELS
+from verax.compiler.place.binary.assembly import COMPILED_KERNELS
 from verax.compiler.place.integer import winograd
 from verax.compiler.place.program import lower
 from verax.ir.graph import Builder, Graph
@@ -169,7 +169,7 @@ def test_the_code_is_that_instruction(name: str, monkeypatch: pytest.MonkeyPatch
         texts.append(text)
         return code_of(text, target)
 
-    monkeypatch.setattr("verax.compiler.place.image.assembly.code_of", seen)
+    monkeypatch.setattr("verax.compiler.place.binary.assembly.code_of", seen)
     COMPILED_KERNELS.forget()
     graph, _ = convolution("uint8", 0, 1, 64)
     target = Target.named(name)

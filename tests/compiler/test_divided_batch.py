@@ -1,5 +1,5 @@
 """A batch that goes through the network in parts has the bits of one that does not; whatever takes
-something of one image to another is not divided."""
+something of one binary to another is not divided."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.place import program
-from verax.compiler.place.image import emit
+from verax.compiler.place.binary import emit
 from verax.compiler.plan.batch import batch_of, best_part, divided
 from verax.ir.graph import Builder, Graph, reinfer
 from verax.ir.operator import REGISTRY
@@ -117,7 +117,7 @@ def compiled(graph: Graph, part: int, monkeypatch: pytest.MonkeyPatch, **how: in
 
 
 def convolutional(batch: int = 6) -> tuple[Graph, Arrays]:
-    """Borders, a residual sum, a token for each image, rows of all images, a product of each."""
+    """Borders, a residual sum, a token for each binary, rows of all images, a product of each."""
     rng = np.random.default_rng(batch)
     b = Builder("convolutional")
 

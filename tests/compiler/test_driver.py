@@ -204,7 +204,7 @@ def test_a_saved_program_runs_in_a_process_without_the_model(tmp_path: Path) -> 
 
 
 def test_a_network_compiles_for_aarch64_from_any_machine() -> None:
-    image = lower(network(), Target.aarch64(), Settings(threads=2)).image
+    image = lower(network(), Target.aarch64(), Settings(threads=2)).binary
     assert image.object_code[:4] == b"\x7fELF"
     assert int.from_bytes(image.object_code[18:20], "little") == 183  # EM_AARCH64
 
@@ -241,3 +241,11 @@ def test_the_old_name_of_the_last_program_warns() -> None:
     with pytest.deprecated_call(match="use Executable.specialized"):
         program = exe.specialized
     assert program is exe.specialized
+
+
+def test_the_old_name_of_a_saved_binary_warns(tmp_path: Path) -> None:
+    save(compile(network(), ONE_THREAD), tmp_path / "net.vx")
+    saved = SavedExecutable(tmp_path / "net.vx")
+    with pytest.deprecated_call(match="use SavedExecutable.binary"):
+        binary = saved.image
+    assert binary is saved.binary

@@ -20,7 +20,7 @@ from verax.compiler.kernels.llvm.builder import ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import code_of, object_code
 from verax.compiler.kernels.products.steps import Halves
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.image.assembly import COMPILED_KERNELS
+from verax.compiler.place.binary.assembly import COMPILED_KERNELS
 from verax.compiler.place.program import lower
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
@@ -136,7 +136,7 @@ def test_kernels_have_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
         texts.append(text)
         return code_of(text, target)
 
-    monkeypatch.setattr("verax.compiler.place.image.assembly.code_of", seen)
+    monkeypatch.setattr("verax.compiler.place.binary.assembly.code_of", seen)
     COMPILED_KERNELS.forget()
     compile(chain(24, 40), dataclasses.replace(ALLOWED, target=NAME))
     COMPILED_KERNELS.forget()
@@ -175,7 +175,7 @@ def chain(channels: int, filters: int, between: str = "Relu", **attributes: obje
     return b.graph([b.add(op, [h, w, numbers(filters)])])
 
 
-def image() -> dict[str, np.ndarray]:
+def binary() -> dict[str, np.ndarray]:
     return {"x": np.random.default_rng(1604).standard_normal((2, 5, 9, 11), np.float32)}
 
 
@@ -195,7 +195,7 @@ def holds(graph: Graph, fed: dict[str, np.ndarray], choice: Settings, taken: boo
 )  # fmt: skip
 @pytest.mark.parametrize("threads", [1, 3])
 def test_convolutions_keep_the_bits(plain: None, graph: Graph, taken: bool, threads: int) -> None:
-    holds(graph, image(), dataclasses.replace(ALLOWED, threads=threads), taken)
+    holds(graph, binary(), dataclasses.replace(ALLOWED, threads=threads), taken)
 
 
 @pytest.mark.parametrize(("m", "k", "taken"), [(13, 38, True), (13, 37, False), (8, 38, False)])
@@ -213,13 +213,13 @@ def test_registers_that_hold_half_a_vector_do_too(
     if not half.runs_here():
         pytest.skip("no AVX2")
     monkeypatch.setattr(Target, "named", staticmethod(lambda name: half))
-    holds(chain(24, 40), image(), ALLOWED)
+    holds(chain(24, 40), binary(), ALLOWED)
 
 
 @pytest.mark.parametrize("channels", [20, 23])
 def test_channels_that_do_not_exist_are_not_multiplied(plain: None, channels: int) -> None:
     """Behind the last one lies what the activation makes of 0: here an infinity."""
-    holds(chain(channels, 19, "Reciprocal"), image(), ALLOWED, channels % 2 == 0)
+    holds(chain(channels, 19, "Reciprocal"), binary(), ALLOWED, channels % 2 == 0)
 
 
 @real
@@ -231,7 +231,7 @@ def test_the_instruction_keeps_the_bits_of_tiny_numbers(low: int) -> None:
 
 @pytest.mark.parametrize("step", ["fuse_elementwise", "block_layouts"])
 def test_without_a_decision_the_bits_are_the_same(plain: None, step: str) -> None:
-    holds(chain(24, 40), image(), dataclasses.replace(ALLOWED, disable=(step,)))
+    holds(chain(24, 40), binary(), dataclasses.replace(ALLOWED, disable=(step,)))
 
 
 def test_who_else_reads_a_factor_keeps_it_in_float32(plain: None) -> None:
@@ -258,7 +258,7 @@ def test_whatever_the_sizes_the_bits_are_the_promised_ones(
     graph, fed = product(m, 2 * half, n, -40)
     holds(graph, fed, choice, HERE)
     graph = chain(channels, filters, "Tanh", strides=(stride, 1))
-    holds(graph, image(), choice, HERE and channels >= 16 and channels % 2 == 0)
+    holds(graph, binary(), choice, HERE and channels >= 16 and channels % 2 == 0)
 
 
 def test_every_target_gives_the_same_bits() -> None:
@@ -266,5 +266,5 @@ def test_every_target_gives_the_same_bits() -> None:
     for name in (NAME, "avx512vnni", "avx2"):
         if Target.named(name).runs_here():
             exe = compile(chain(48, 33), dataclasses.replace(ALLOWED, target=name))
-            found += [bits(v) for v in exe.run(image()).values()]
+            found += [bits(v) for v in exe.run(binary()).values()]
     assert len(set(map(str, found))) <= 1

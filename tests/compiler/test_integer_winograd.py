@@ -257,7 +257,7 @@ def test_a_planted_fault_is_noticed(fault: Any, monkeypatch: pytest.MonkeyPatch)
     case = wide(32, 12, zeros=(np.array(113, np.uint8),), seed=6)
     settings_ = Settings(opt_level=0, threads=1)
     holds(case, settings_)
-    from verax.compiler.place.image.assembly import COMPILED_KERNELS
+    from verax.compiler.place.binary.assembly import COMPILED_KERNELS
 
     COMPILED_KERNELS.forget()
     with fault(), pytest.raises(AssertionError):

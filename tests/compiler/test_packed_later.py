@@ -7,7 +7,7 @@ import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
-from verax.compiler.place.image import emit
+from verax.compiler.place.binary import emit
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.ops.pointwise.activation import Relu

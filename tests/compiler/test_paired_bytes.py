@@ -31,7 +31,7 @@ from verax.compiler.kernels.products.paired_bytes import (
     safe_share,
 )
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.image.assembly import COMPILED_KERNELS
+from verax.compiler.place.binary.assembly import COMPILED_KERNELS
 from verax.compiler.place.integer import convolution as lowering
 from verax.compiler.place.integer import weights
 from verax.compiler.place.integer.weights import facts_of

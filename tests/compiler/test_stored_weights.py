@@ -21,8 +21,8 @@ from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS
 from verax.compiler.kernels.target import Target
 from verax.compiler.passes import fold_constants
+from verax.compiler.place.binary.assembly import COMPILED_KERNELS
 from verax.compiler.place.calls import KernelCall
-from verax.compiler.place.image.assembly import COMPILED_KERNELS
 from verax.compiler.place.products import stored_weights
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY

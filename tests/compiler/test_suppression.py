@@ -20,7 +20,7 @@ from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.reference import promised
 from verax.runtime.header import HeaderError
-from verax.runtime.image import CountedStep
+from verax.runtime.program_binary import CountedStep
 from verax.runtime.soundness import check_image
 
 F = np.float32
@@ -158,7 +158,7 @@ def test_a_file_cannot_say_that_something_else_was_counted(
     random = np.random.default_rng(9503)
     x, scores = boxes(random, 1, 21), scored(random, 1, 2, 21)
     graph = suppression(REGISTRY["NonMaxSuppression"](), x, scores, np.int64(3), F(0.5))
-    image = native(graph).specialized.image
+    image = native(graph).specialized.binary
     *others, step = image.schedule
     assert isinstance(step, CountedStep)
     check_image(image)

@@ -10,7 +10,7 @@ import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.place import program
-from verax.compiler.place.image import emit
+from verax.compiler.place.binary import emit
 from verax.compiler.plan import batch
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY

@@ -13,7 +13,7 @@ import pytest
 from verax.base.settings import Settings
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.convolution.spec import ConvSpec
-from verax.compiler.place.image.assembly import COMPILED_KERNELS
+from verax.compiler.place.binary.assembly import COMPILED_KERNELS
 from verax.compiler.tune.history import History
 from verax.compiler.tuner import tune
 from verax.ir.graph import Builder

@@ -12,7 +12,7 @@ import pytest
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.llvm import arith
-from verax.compiler.place.image.assembly import COMPILED_KERNELS
+from verax.compiler.place.binary.assembly import COMPILED_KERNELS
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -24,7 +24,7 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.runtime.program import Program
-from verax.runtime.vx import load_image
+from verax.runtime.vx import load_binary
 
 X = np.random.default_rng(77).standard_normal((2, 3, 9, 7)).astype(np.float32)
 
@@ -54,13 +54,13 @@ def test_a_program_for_more_than_this_processor_is_compiled_and_not_run(
     with pytest.raises(CompileError, match=f"compiled for '{target}', which this machine") as told:
         exe.run({"x": X})
     assert "target host" in told.value.next_step
-    assert exe.plan.lines and exe.specialized.image.target == target
+    assert exe.plan.lines and exe.specialized.binary.target == target
     save(exe, tmp_path / "a.vx")
-    assert load_image(tmp_path / "a.vx")[0].target == target
+    assert load_binary(tmp_path / "a.vx")[0].target == target
     for run in (
         lambda: exe.profile({"x": X}, runs=1),
         lambda: exe.specialized.program.poison(7),
-        lambda: Program(exe.specialized.image),
+        lambda: Program(exe.specialized.binary),
         lambda: SavedExecutable(tmp_path / "a.vx"),
     ):
         with pytest.raises(CompileError, match="which this machine does not run"):

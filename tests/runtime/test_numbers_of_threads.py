@@ -32,7 +32,7 @@ def drawn() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_a_saved_program_runs_on_any_number_of_threads(tmp_path: Path, threads: int) -> None:
     exe = made_for_two()
-    assert exe.specialized.lowered.image.pool
+    assert exe.specialized.lowered.binary.pool
     expected = exe.run(drawn())["y"]
     save(exe, tmp_path / "net.vx")
     saved = SavedExecutable(tmp_path / "net.vx", threads=threads)

@@ -23,9 +23,9 @@ from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import DType, TensorType
 from verax.runtime import signature
-from verax.runtime.image import Image, Segment, Signature, contract
+from verax.runtime.program_binary import ProgramBinary, Segment, Signature, contract
 from verax.runtime.signature import SIZE, SigningKey, TrustedKey
-from verax.runtime.vx import PAGE, load_image, save_image
+from verax.runtime.vx import PAGE, load_binary, save_binary
 
 needs_cryptography = pytest.mark.skipif(
     importlib.util.find_spec("cryptography") is None,
@@ -60,9 +60,9 @@ def stand_ins(number: int, monkeypatch: pytest.MonkeyPatch) -> tuple[SigningKey,
 
 
 @pytest.fixture
-def image() -> Image:
+def binary() -> ProgramBinary:
     rng = np.random.default_rng(81)
-    bare = Image(
+    bare = ProgramBinary(
         "avx2", b"", rng.integers(0, 256, 5003, np.uint8), 256,
         (Signature("x", "float32", (2, 3)),), (Signature("y", "float32", (3, 2)),), (),
     )  # fmt: skip
@@ -70,14 +70,14 @@ def image() -> Image:
 
 
 def test_every_byte_is_vouched_for(
-    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    binary: ProgramBinary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sign, trust = stand_ins(1, monkeypatch)
     path = tmp_path / "net.vx"
-    save_image(path, image, {"graph": "text"}, sign)
+    save_binary(path, binary, {"graph": "text"}, sign)
     whole = path.read_bytes()
     assert len(whole) % PAGE == SIZE
-    assert load_image(path, trust)[1] == load_image(path)[1] == {"graph": "text"}
+    assert load_binary(path, trust)[1] == load_binary(path)[1] == {"graph": "text"}
     rng = np.random.default_rng(82)
     places = [*range(64), *rng.integers(0, len(whole), 150), *range(len(whole) - SIZE, len(whole))]
     for place in places:
@@ -85,64 +85,64 @@ def test_every_byte_is_vouched_for(
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
         with pytest.raises((TrustError, ModelError)):
-            load_image(path, trust)
+            load_binary(path, trust)
 
 
 def test_a_file_put_together_anew_is_not_the_signed_one(
-    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    binary: ProgramBinary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other weights, right checksums, the old signature."""
     sign, trust = stand_ins(1, monkeypatch)
     path = tmp_path / "net.vx"
-    save_image(path, image, {}, sign)
+    save_binary(path, binary, {}, sign)
     end = path.read_bytes()[-SIZE:]
-    save_image(path, dataclasses.replace(image, weights=image.weights[::-1].copy()), {})
+    save_binary(path, dataclasses.replace(binary, weights=binary.weights[::-1].copy()), {})
     unsigned = path.read_bytes()
     path.write_bytes(unsigned + end)
-    assert load_image(path)[0].weights[0] == image.weights[-1]
+    assert load_binary(path)[0].weights[0] == binary.weights[-1]
     with pytest.raises(TrustError, match="changed after it was signed"):
-        load_image(path, trust)
+        load_binary(path, trust)
     path.write_bytes(unsigned)
     with pytest.raises(TrustError, match="is not signed"):
-        load_image(path, trust)
+        load_binary(path, trust)
     for extra in (end[:-1], end + b"\0", bytes(SIZE), end + end):
         path.write_bytes(unsigned + extra)
         with pytest.raises(ModelError, match="bytes where"):
-            load_image(path)
+            load_binary(path)
 
 
 def test_another_key_is_named(
-    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    binary: ProgramBinary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sign, _ = stand_ins(1, monkeypatch)
     _, other = stand_ins(2, monkeypatch)
     path = tmp_path / "net.vx"
-    save_image(path, image, {}, sign)
+    save_binary(path, binary, {}, sign)
     with pytest.raises(TrustError) as caught:
-        load_image(path, other)
+        load_binary(path, other)
     for public in (sign.public, other.public):
         assert signature.fingerprint(public) in str(caught.value)
     forged = SigningKey(sign.key, other.public)  # says that it is the trusted key
-    save_image(path, image, {}, forged)
+    save_binary(path, binary, {}, forged)
     with pytest.raises(TrustError, match="changed after it was signed"):
-        load_image(path, other)
+        load_binary(path, other)
 
 
-def test_code_of_another_image_is_refused(image: Image, tmp_path: Path) -> None:
+def test_code_of_another_image_is_refused(binary: ProgramBinary, tmp_path: Path) -> None:
     """The digest in the code, not the file's own, which is right here."""
-    whole = dataclasses.replace(image, schedule=(Segment("segment_0"),))
+    whole = dataclasses.replace(binary, schedule=(Segment("segment_0"),))
     whole = dataclasses.replace(whole, object_code=b"code " + contract(whole))
     path = tmp_path / "net.vx"
-    save_image(path, whole, {})
-    load_image(path)
+    save_binary(path, whole, {})
+    load_binary(path)
     for change in (
         {"arena_bytes": 320},
         {"inputs": (Signature("x", "float32", (2, 2)),)},
-        {"weights": image.weights[::-1].copy()},
+        {"weights": binary.weights[::-1].copy()},
     ):
-        save_image(path, dataclasses.replace(whole, **change), {})
+        save_binary(path, dataclasses.replace(whole, **change), {})
         with pytest.raises(ModelError, match="compiled for another header or other weights"):
-            load_image(path)
+            load_binary(path)
 
 
 def test_without_the_package_there_is_one_line_to_type(

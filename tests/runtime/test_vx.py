@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 
 from verax.base.errors import ModelError
-from verax.runtime.image import Image, PythonStep, Segment, Signature, Tensor, contract
-from verax.runtime.vx import MAGIC, PAGE, load_image, save_image
+from verax.runtime.program_binary import (
+    ProgramBinary,
+    PythonStep,
+    Segment,
+    Signature,
+    Tensor,
+    contract,
+)
+from verax.runtime.vx import MAGIC, PAGE, load_binary, save_binary
 
-BARE = Image(
+BARE = ProgramBinary(
     target="avx2",
     object_code=b"",
     weights=np.arange(9001, dtype=np.uint32).view(np.uint8),
@@ -37,22 +44,22 @@ IMAGE = dataclasses.replace(BARE, object_code=b"not run here" * 500 + contract(B
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     found = tmp_path / "net.vx"
-    save_image(found, IMAGE, {"graph": "the text"})
+    save_binary(found, IMAGE, {"graph": "the text"})
     return found
 
 
 def test_what_was_saved_is_loaded(path: Path) -> None:
-    image, notes = load_image(path)
+    binary, notes = load_binary(path)
     assert notes == {"graph": "the text"}
-    assert bytes(image.object_code) == IMAGE.object_code
-    np.testing.assert_array_equal(image.weights, IMAGE.weights)
-    assert (image.inputs, image.outputs) == (IMAGE.inputs, IMAGE.outputs)
-    assert (image.schedule, image.checks) == (IMAGE.schedule, IMAGE.checks)
-    assert (image.arena_bytes, image.pool) == (4096, True)
+    assert bytes(binary.object_code) == IMAGE.object_code
+    np.testing.assert_array_equal(binary.weights, IMAGE.weights)
+    assert (binary.inputs, binary.outputs) == (IMAGE.inputs, IMAGE.outputs)
+    assert (binary.schedule, binary.checks) == (IMAGE.schedule, IMAGE.checks)
+    assert (binary.arena_bytes, binary.pool) == (4096, True)
 
 
 def test_weights_lie_on_a_page(path: Path) -> None:
-    weights = load_image(path)[0].weights
+    weights = load_binary(path)[0].weights
     assert weights.ctypes.data % PAGE == 0
     assert not weights.flags.writeable
 
@@ -67,17 +74,17 @@ def test_no_changed_byte_is_accepted(path: Path) -> None:
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
         with pytest.raises(ModelError):
-            load_image(path)
+            load_binary(path)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 20, 48, 300, PAGE, PAGE + 100])
 def test_no_truncation_is_accepted(path: Path, keep: int) -> None:
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(ModelError):
-        load_image(path)
+        load_binary(path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
-        load_image(tmp_path / "none.vx")
+        load_binary(tmp_path / "none.vx")
     assert caught.value.place.endswith("none.vx")

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from verax.base.errors import ModelError
-from verax.runtime.image import Image, Signature, State, contract
-from verax.runtime.vx import MAGIC, PAGE, VERSION, load_image, save_image
+from verax.runtime.program_binary import ProgramBinary, Signature, State, contract
+from verax.runtime.vx import MAGIC, PAGE, VERSION, load_binary, save_binary
 
 PREFIX = struct.Struct("<8sII32s")
 STATE = (
     State("count", "more", np.array(5, np.int64)),
     State("rows", "moved", np.arange(6, dtype=np.float32).reshape(2, 3)),
 )
-IMAGE = Image(
+IMAGE = ProgramBinary(
     target="avx2",
     object_code=b"",
     weights=np.arange(40, dtype=np.uint8),
@@ -45,7 +45,7 @@ IMAGE = Image(
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     found = tmp_path / "net.vx"
-    save_image(found, IMAGE, {})
+    save_binary(found, IMAGE, {})
     return found
 
 
@@ -63,8 +63,8 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], None], version: int
 
 
 def test_state_is_read_back_with_its_initial_values(path: Path) -> None:
-    image, _ = load_image(path)
-    for found, want in zip(image.state, STATE, strict=True):
+    binary, _ = load_binary(path)
+    for found, want in zip(binary.state, STATE, strict=True):
         assert (found.input, found.output) == (want.input, want.output)
         assert found.initial.dtype == want.initial.dtype
         np.testing.assert_array_equal(found.initial, want.initial)
@@ -72,7 +72,7 @@ def test_state_is_read_back_with_its_initial_values(path: Path) -> None:
 
 def test_a_header_that_is_only_written_anew_is_read(path: Path) -> None:
     rewritten(path, lambda header: None, VERSION)
-    assert len(load_image(path)[0].state) == 2
+    assert len(load_binary(path)[0].state) == 2
 
 
 def lacks_the_entry(header: dict[str, Any]) -> None:
@@ -120,7 +120,7 @@ def test_state_that_does_not_fit_the_program_is_refused(
 ) -> None:
     rewritten(path, change, VERSION)
     with pytest.raises(ModelError, match=words):
-        load_image(path)
+        load_binary(path)
 
 
 @pytest.mark.parametrize("twice", ["input", "output"])
@@ -128,16 +128,16 @@ def test_one_input_or_output_belongs_to_one_state(tmp_path: Path, twice: str) ->
     other = State("x", "y", STATE[1].initial)
     wrong = dataclasses.replace(other, **{twice: getattr(STATE[1], twice)})
     path = tmp_path / "net.vx"
-    save_image(path, dataclasses.replace(IMAGE, state=(STATE[1], wrong)), {})
+    save_binary(path, dataclasses.replace(IMAGE, state=(STATE[1], wrong)), {})
     with pytest.raises(ModelError, match="two states"):
-        load_image(path)
+        load_binary(path)
 
 
 @pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
 def test_another_version_is_refused_by_name(path: Path, version: int) -> None:
     rewritten(path, lambda header: None, version)
     with pytest.raises(ModelError, match=f"version {version}"):
-        load_image(path)
+        load_binary(path)
 
 
 def test_code_belongs_to_its_state(tmp_path: Path) -> None:
@@ -150,5 +150,5 @@ def test_code_belongs_to_its_state(tmp_path: Path) -> None:
 
 def test_an_image_that_remembers_nothing_has_an_empty_section(tmp_path: Path) -> None:
     plain = tmp_path / "plain.vx"
-    save_image(plain, dataclasses.replace(IMAGE, state=()), {})
-    assert load_image(plain)[0].state == ()
+    save_binary(plain, dataclasses.replace(IMAGE, state=()), {})
+    assert load_binary(plain)[0].state == ()

@@ -156,7 +156,7 @@ class Executable(StatefulExecutable):
         specialized = self._lookup(inputs)
         lowered = self.specializer.lower(specialized, separate=True)
         threads = self.settings.thread_count
-        program = Program(lowered.image, threads, reference_call(lowered.graph))
+        program = Program(lowered.binary, threads, reference_call(lowered.graph))
         arrays = [inputs[v] for v in specialized.inputs]
         step_times = program.time_steps(arrays, runs + 2, chunk_count=lowered.chunk_count)
         times = np.median(step_times[2:], axis=0) / 1e3

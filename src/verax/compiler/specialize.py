@@ -37,8 +37,8 @@ from verax.records.trace import Trace
 from verax.reference.evaluate import evaluate_node
 from verax.reference.sizes import output_bytes
 from verax.runtime.foreign_program import load_program
-from verax.runtime.image import Image
 from verax.runtime.program import Program
+from verax.runtime.program_binary import ProgramBinary
 from verax.runtime.state_buffers import StateBuffers, state_buffers_of
 
 
@@ -65,15 +65,15 @@ class Specialized(OneLine):
     def __init__(
         self,
         source: Graph,
-        image: Image,
+        binary: ProgramBinary,
         program: Program,
         plan: Plan,
         translate: Callable[[], Translation],
         network: str = "",
         cached_notes: dict[str, Any] | None = None,
     ) -> None:
-        self.source, self.image, self.program, self.plan = source, image, program, plan
-        self.inputs = tuple(s.name for s in image.inputs)
+        self.source, self.binary, self.program, self.plan = source, binary, program, plan
+        self.inputs = tuple(s.name for s in binary.inputs)
         self.network, self.cached_notes, self._translate = network, cached_notes, translate
 
     def _brief(self) -> str:
@@ -164,7 +164,7 @@ class Specializer:
             specialized = self._from_cache_entry(self._cache.program(key), graph, network)
             if specialized is None:
                 specialized = self._compile(graph, network)
-                self._cache.keep_program(key, specialized.image, specialized.notes(self.settings))
+                self._cache.keep_program(key, specialized.binary, specialized.notes(self.settings))
         return specialized
 
     def lower(self, specialized: Specialized, *, separate: bool = False) -> LoweredProgram:
@@ -188,23 +188,23 @@ class Specializer:
         return Decisions.of(self.settings, CLASSES[self.settings.opt_level], done)
 
     def _from_cache_entry(
-        self, entry: tuple[Image, dict[str, Any]] | None, graph: Graph, network: str
+        self, entry: tuple[ProgramBinary, dict[str, Any]] | None, graph: Graph, network: str
     ) -> Specialized | None:
         """The specialized program of a cache entry; None without an entry."""
         if entry is None:
             return None
-        image, notes = entry
+        binary, notes = entry
         if self._required_recipe is not None:
             require_same(self._required_recipe, Recipe.from_json(notes["recipe"]))
         program = load_program(
-            image, self.settings.thread_count, calls_of(image, notes, "the cache")
+            binary, self.settings.thread_count, calls_of(binary, notes, "the cache")
         )
         plan = Plan(
-            tuple(notes["plan"]), image.arena_bytes, image.weights.nbytes,
+            tuple(notes["plan"]), binary.arena_bytes, binary.weights.nbytes,
             tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
         )  # fmt: skip
         return Specialized(
-            graph, image, program, plan, lambda: self._translate(graph), network, notes
+            graph, binary, program, plan, lambda: self._translate(graph), network, notes
         )
 
     def _compile(self, graph: Graph, network: str = "") -> Specialized:
@@ -212,19 +212,19 @@ class Specializer:
         translation = self._translate(graph)
         if settings.require_native:
             _require_native(translation.lowered)
-        image = translation.lowered.image
+        binary = translation.lowered.binary
         program = load_program(
-            image, settings.thread_count, reference_call(translation.lowered.graph)
+            binary, settings.thread_count, reference_call(translation.lowered.graph)
         )
         plan = Plan(
             translation.lowered.lines,
-            image.arena_bytes,
-            image.weights.nbytes,
+            binary.arena_bytes,
+            binary.weights.nbytes,
             translation.lowered.on_reference,
             translation.tuning,
             translation.trace.refused,
         )
-        return Specialized(graph, image, program, plan, lambda: translation, network)
+        return Specialized(graph, binary, program, plan, lambda: translation, network)
 
     def _translate(self, graph: Graph) -> Translation:
         settings = self.settings

@@ -131,7 +131,7 @@ class _Tuner:
         total_seconds = sum(times.values()) or 1.0
         order = sorted(calls, key=lambda spec: -times[spec])
         searched = [s for s in order if times[s] >= LEAST_SHARE * total_seconds]
-        weight_bytes = by_rule.lowered.image.weights.nbytes
+        weight_bytes = by_rule.lowered.binary.weights.nbytes
         results: dict[Spec, SearchResult] = {}
         try:
             for i, spec in enumerate(searched):
@@ -320,7 +320,7 @@ class _Tuner:
 
     def _loaded(self, lowered: LoweredProgram) -> Program:
         call = reference_call(lowered.graph)
-        return Program(lowered.image, self.settings.thread_count, call)
+        return Program(lowered.binary, self.settings.thread_count, call)
 
     def _measured(self, result: SearchResult) -> list[Mapping[str, Any]]:
         """Lines for all candidates of a kernel."""

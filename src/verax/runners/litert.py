@@ -121,7 +121,7 @@ STEPS = {
 
 
 class LiteRtRunner(ConsecutiveRunner, FileRunner):
-    """A .tflite file run by LiteRT. kernels: one of KERNELS; quantised results depend on it."""
+    """A .tflite file run by LiteRT. kernels: one of KERNELS; quantized results depend on it."""
 
     prefix = "litert"
     packages = ("ai-edge-litert",)

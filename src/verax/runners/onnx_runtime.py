@@ -63,14 +63,14 @@ def answer(
         notes = {
             **notes,
             "optimised model": json.dumps(
-                _optimised(model, request.get(FOLDER), *session_arguments)
+                _optimized(model, request.get(FOLDER), *session_arguments)
             ),
         }
     reply = {"notes": notes, "declared": declared}
     return reply, {n: a for n, a in values.items() if a.dtype.kind != "O"}
 
 
-def _optimised(
+def _optimized(
     model: Any,
     within: str | None,
     threads: int,
@@ -117,8 +117,8 @@ def _into_poisoned(
 
 
 class OnnxRuntimeRunner(OnnxRunner):
-    """ONNX Runtime. level: graph optimisation, one of LEVELS. options: further session options,
-    attributes of its SessionOptions or configuration entries by name. disable: optimisers that do
+    """ONNX Runtime. level: graph optimization, one of LEVELS. options: further session options,
+    attributes of its SessionOptions or configuration entries by name. disable: optimizers that do
     not run, by name. The rest as for `OnnxRunner`.
     """
 
@@ -162,7 +162,7 @@ class OnnxRuntimeRunner(OnnxRunner):
         self._arguments: dict[str, Any] = {"options": session_options, **common}
 
     def with_passes(self, options: PassOptions) -> OnnxRuntimeRunner:
-        """As `runners.passes.Configurable.with_passes`: optimisers can be disabled."""
+        """As `runners.passes.Configurable.with_passes`: optimizers can be disabled."""
         if options.passes is not None or options.inject:
             raise UsageError(
                 "of ONNX Runtime's optimisers some can be disabled, no more",
@@ -179,7 +179,7 @@ class OnnxRuntimeRunner(OnnxRunner):
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, OnnxRuntimeRunner]]:
-        """The same subject with one optimiser more each time, level by level up to its own. A level
+        """The same subject with one optimizer more each time, level by level up to its own. A level
         begins with what cannot be switched off in it."""
         runners = [("disabled", self._at("disabled", ()))]
         for level in self._levels:
@@ -191,7 +191,7 @@ class OnnxRuntimeRunner(OnnxRunner):
 
     @property
     def _levels(self) -> list[str]:
-        """Those that optimise, up to the subject's own."""
+        """Those that optimize, up to the subject's own."""
         return [n for n in OPTIMIZERS if list(LEVELS).index(n) <= list(LEVELS).index(self.level)]
 
     def with_steps(self, names: Sequence[str]) -> OnnxRuntimeRunner:
@@ -204,7 +204,7 @@ class OnnxRuntimeRunner(OnnxRunner):
         return self._at(level, [o for o in listed if o not in enabled])
 
     def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], index: int) -> Step:
-        """As `judge.protocol.Selective.step`: the nodes that its optimised model shows."""
+        """As `judge.protocol.Selective.step`: the nodes that its optimized model shows."""
         steps = self.optimisations(graph, inputs)
         name = steps[index][0]
         optimizer, _, level = name.rpartition(" (")
@@ -218,7 +218,7 @@ class OnnxRuntimeRunner(OnnxRunner):
         return Step(name, optimizer or name, level.rstrip(")") or name, index, region, *texts)
 
     def optimised(self, graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
-        """(name, text) of every node that is left when the runtime has optimised the model; empty
+        """(name, text) of every node that is left when the runtime has optimized the model; empty
         where it does not write that."""
         self._request["show"] = True
         try:

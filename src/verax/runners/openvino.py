@@ -77,7 +77,7 @@ def _results(results: Mapping[Any, Any]) -> dict[str, np.ndarray]:
     values: dict[str, np.ndarray] = {}
     for port, array in results.items():
         if port.get_element_type().get_type_name() == "bf16":
-            array = np.asarray(array).view(ml_dtypes.bfloat16)  # it comes labelled float16
+            array = np.asarray(array).view(ml_dtypes.bfloat16)  # it comes labeled float16
         for name in port.get_names():
             values[name] = np.array(array)
     return values
@@ -123,7 +123,7 @@ class OpenVinoRunner(OnnxRunner):
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, OpenVinoRunner]]:
         """The same subject with one node more each time that is in one model with those before it,
-        then with one property more that switches an optimisation on; the first with each node by
+        then with one property more that switches an optimization on; the first with each node by
         itself, in float32. The last is the precision asked for."""
         together = self._joints_of(graph, inputs)
         steps = [(PIECES if together else PLAIN, self._with("f32", (), [] if together else None))]

@@ -1,4 +1,4 @@
-"""A subject with some of its optimisations: passes switched off, or added from a file."""
+"""A subject with some of its optimizations: passes switched off, or added from a file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from verax.judge.protocol import Runner
 
 @runtime_checkable
 class Configurable(Protocol):
-    """A Runner whose optimisations can be chosen."""
+    """A Runner whose optimizations can be chosen."""
 
     def with_passes(self, options: PassOptions) -> Runner:
         """The subject so. Raises `UsageError` for what it has not."""
 
 
 def with_passes(subject: Runner, options: PassOptions) -> Runner:
-    """`subject` with these optimisations. Raises `UsageError` when they cannot be chosen."""
+    """`subject` with these optimizations. Raises `UsageError` when they cannot be chosen."""
     if options == PassOptions():
         return subject
     if isinstance(subject, Configurable):

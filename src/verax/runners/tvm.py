@@ -66,7 +66,7 @@ class TvmRunner(OnnxRunner):
     def optimisations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, TvmRunner]]:
-        """The same subject at each optimisation level up to its own, the least first."""
+        """The same subject at each optimization level up to its own, the least first."""
         levels = [n for n in OPT_LEVELS if n <= self.opt_level]
         return [(f"O{n}", TvmRunner(self.model, opt_level=n, **self._common)) for n in levels]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from verax.base.arrays import as_array
 from verax.base.errors import InputError
-from verax.runtime.image import Signature
+from verax.runtime.program_binary import Signature
 from verax.runtime.python_steps import numpy_dtype
 
 ArraySpec = tuple[str, tuple[int, ...], np.dtype]

@@ -8,18 +8,18 @@ from typing import Any, NoReturn
 import numpy as np
 
 from verax.base.processor import require_runs_here, runs_here
-from verax.runtime.image import Image
 from verax.runtime.program import Program, PythonCall
+from verax.runtime.program_binary import ProgramBinary
 
 
 class ForeignProgram(Program):
     """A `Program` whose methods that run it raise `CompileError`."""
 
-    def __init__(self, image: Image) -> None:
-        self.image = image
+    def __init__(self, binary: ProgramBinary) -> None:
+        self.binary = binary
 
     def _refuse(self) -> NoReturn:
-        require_runs_here(self.image.target)
+        require_runs_here(self.binary.target)
         raise AssertionError("it runs here")
 
     @property
@@ -42,8 +42,8 @@ class ForeignProgram(Program):
         """Nothing was loaded."""
 
 
-def load_program(image: Image, threads: int, python_call: PythonCall | None) -> Program:
-    """The program of an image, ready to run if it can run here."""
-    if image.object_code and not runs_here(image.target):
-        return ForeignProgram(image)
-    return Program(image, threads, python_call)
+def load_program(binary: ProgramBinary, threads: int, python_call: PythonCall | None) -> Program:
+    """The program of a binary, ready to run if it can run here."""
+    if binary.object_code and not runs_here(binary.target):
+        return ForeignProgram(binary)
+    return Program(binary, threads, python_call)

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from verax.runtime.image import (
+from verax.runtime.program_binary import (
     ELEMENT_TYPES,
     CountedStep,
-    Image,
+    ProgramBinary,
     PythonStep,
     Scheduled,
     Segment,
@@ -58,7 +58,7 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What the header says; the image still lacks its code, its weights and its initial state.
+    """What the header says; the binary still lacks its code, its weights and its initial state.
 
     entry: the name that the file has in a cache; "" for files that users save.
     """
@@ -68,17 +68,17 @@ class Header:
     fields: dict[str, Any]
     entry: str = ""
 
-    def image(self, code: bytes, weights: np.ndarray, initial: memoryview) -> Image:
-        """The image. Raises `HeaderError` when `initial` is not what its state begins with."""
-        image = Image(object_code=code, weights=weights, **{**self.fields, "state": ()})
-        return dataclasses.replace(image, state=_states(image, self.fields["state"], initial))
+    def binary(self, code: bytes, weights: np.ndarray, initial: memoryview) -> ProgramBinary:
+        """The binary. Raises `HeaderError` when `initial` is not what its state begins with."""
+        binary = ProgramBinary(object_code=code, weights=weights, **{**self.fields, "state": ()})
+        return dataclasses.replace(binary, state=_states(binary, self.fields["state"], initial))
 
 
 def _states(
-    image: Image, state_names: Sequence[tuple[str, str]], data: memoryview
+    binary: ProgramBinary, state_names: Sequence[tuple[str, str]], data: memoryview
 ) -> tuple[State, ...]:
     """The state with its initial values."""
-    inputs, outputs = {s.name: s for s in image.inputs}, {s.name: s for s in image.outputs}
+    inputs, outputs = {s.name: s for s in binary.inputs}, {s.name: s for s in binary.outputs}
     states, end = [], 0
     for name, new in state_names:
         if name not in inputs or new not in outputs:
@@ -268,8 +268,8 @@ def _step(value: object, location: str) -> Scheduled:
 
 
 def _image(value: object) -> dict[str, Any]:
-    """The fields of `Image` that the header holds."""
-    names = {f.name for f in dataclasses.fields(Image)} - {"object_code", "weights"}
+    """The fields of `ProgramBinary` that the header holds."""
+    names = {f.name for f in dataclasses.fields(ProgramBinary)} - {"object_code", "weights"}
     fields = members(value, "image", names)
     return {
         "target": text(fields["target"], "image.target", 64),

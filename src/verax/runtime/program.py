@@ -1,4 +1,4 @@
-"""`Program`: an image loaded into this process, ready to run."""
+"""`Program`: a binary loaded into this process, ready to run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from verax.base.printing import OneLine, first_few
 from verax.base.processor import require_runs_here
 from verax.runtime.arguments import add_outputs, contiguous_if_exact, types_of
 from verax.runtime.engine import LoadedObject, load_object
-from verax.runtime.image import (
+from verax.runtime.program_binary import (
     CTX_ARENA,
     CTX_ARRAYS,
     CTX_POOL,
     CTX_WEIGHTS,
     CountedStep,
-    Image,
+    ProgramBinary,
     Scheduled,
     Segment,
     Signature,
@@ -69,27 +69,28 @@ def aligned_zeros(nbytes: int) -> np.ndarray:
 
 
 class Program(OneLine):
-    """Runs an `Image`. Callers in several threads run side by side, each in an arena of its own.
+    """Runs an `ProgramBinary`. Callers in several threads run side by side, each in an arena of its
+    own.
 
     The first has the worker threads; whoever comes while it runs computes in his own thread. At
     most `MOST_ARENAS` run at once, further callers wait.
     """
 
     def __init__(
-        self, image: Image, threads: int = 1, python_call: PythonCall | None = None
+        self, binary: ProgramBinary, threads: int = 1, python_call: PythonCall | None = None
     ) -> None:
         """Load the code, allocate an arena, start `threads - 1` parked workers if it can use any.
 
         python_call(node, arrays) -> arrays evaluates a node that has no kernel. Raises
         `CompileError` for code that this processor does not run.
         """
-        self.image = image
-        if image.object_code:
-            require_runs_here(image.target)
+        self.binary = binary
+        if binary.object_code:
+            require_runs_here(binary.target)
         self._python_call = python_call
-        memory.require(sum(map(_bytes, image.outputs)), "the network's outputs")
-        self._weights = _aligned(image.weights)
-        self._library = load_object(image.object_code) if image.object_code else None
+        memory.require(sum(map(_bytes, binary.outputs)), "the network's outputs")
+        self._weights = _aligned(binary.weights)
+        self._library = load_object(binary.object_code) if binary.object_code else None
         self._pools: list[ThreadPool] = []
         self._first = self._new_context(threads)
         self._contexts = [self._first]
@@ -102,13 +103,13 @@ class Program(OneLine):
             self._never_free()
 
     def _brief(self) -> str:
-        inputs = first_few(s.name for s in self.image.inputs) or "no input"
-        outputs = first_few(s.name for s in self.image.outputs) or "no output"
-        return f"{len(self.image.schedule)} entries; {inputs} -> {outputs}"
+        inputs = first_few(s.name for s in self.binary.inputs) or "no input"
+        outputs = first_few(s.name for s in self.binary.outputs) or "no output"
+        return f"{len(self.binary.schedule)} entries; {inputs} -> {outputs}"
 
     def _new_context(self, threads: int) -> ExecutionContext:
         call, library = self._python_call, self._library
-        return ExecutionContext(self.image, self._weights, library, self._pools, call, threads)
+        return ExecutionContext(self.binary, self._weights, library, self._pools, call, threads)
 
     def _reset_free(self) -> None:
         self._lock = threading.Lock()
@@ -184,7 +185,7 @@ class Program(OneLine):
         return self._first.is_native
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Outputs for inputs in the image's order; shapes and dtypes are already checked.
+        """Outputs for inputs in the binary's order; shapes and dtypes are already checked.
 
         Raises `InputError` when an index computed by the network lies outside its tensor, or there
         is no memory for another arena.
@@ -219,7 +220,7 @@ class Program(OneLine):
         """
         with self._lock:
             for context in self._free:
-                context.arena[self.image.kept_bytes :] = fill
+                context.arena[self.binary.kept_bytes :] = fill
 
     def time_steps(
         self,
@@ -270,7 +271,7 @@ class ExecutionContext:
 
     def __init__(
         self,
-        image: Image,
+        binary: ProgramBinary,
         weights: np.ndarray,
         library: LoadedObject | None,
         pools: list[ThreadPool],
@@ -278,23 +279,23 @@ class ExecutionContext:
         threads: int,
     ) -> None:
         """pools: the thread pool of this context is appended to it."""
-        self.image, self._library, self._pools = image, library, pools
+        self.binary, self._library, self._pools = binary, library, pools
         self._weights, self._python_call = weights, python_call
-        self._input_specs, self._output_specs = types_of(image.inputs), types_of(image.outputs)
-        self.arena = aligned_zeros(image.arena_bytes)
+        self._input_specs, self._output_specs = types_of(binary.inputs), types_of(binary.outputs)
+        self.arena = aligned_zeros(binary.arena_bytes)
         self._pool_is_lost = False
         self._in_flight: Sequence[np.ndarray] = ()
-        self._count = len(image.inputs)
-        count = len(image.inputs) + len(image.outputs)
+        self._count = len(binary.inputs)
+        count = len(binary.inputs) + len(binary.outputs)
         self.pointers = (ctypes.c_void_p * (CTX_ARRAYS + count))()
         self.pointers[CTX_ARENA] = self.arena.ctypes.data
         self.pointers[CTX_WEIGHTS] = weights.ctypes.data
         self._write_addresses = address_writer(self.pointers, range(CTX_ARRAYS, CTX_ARRAYS + count))
-        self._checks = image.checks
-        self._status = self.arena[: 4 * len(image.checks)].data
+        self._checks = binary.checks
+        self._status = self.arena[: 4 * len(binary.checks)].data
         self._passed = bytes(len(self._status))
-        self._schedule = [self._bind(step) for step in image.schedule]
-        self.is_native = all(isinstance(step, Segment) for step in image.schedule)
+        self._schedule = [self._bind(step) for step in binary.schedule]
+        self.is_native = all(isinstance(step, Segment) for step in binary.schedule)
         self._argument = ctypes.byref(self.pointers)
         self.start_workers(threads)
 
@@ -302,7 +303,7 @@ class ExecutionContext:
         """A pool wherever the code asks for one, if only of the caller: code in older files
         cannot do without."""
         self._threads = threads
-        if self.image.pool and self._library:
+        if self.binary.pool and self._library:
             pool = ThreadPool(self._library, threads)
             self._pools.append(pool)
             self.pointers[CTX_POOL] = pool.handle
@@ -361,8 +362,8 @@ class ExecutionContext:
         for step in self._schedule:
             self._execute(step, values, callers)
         outputs = callers[self._count :]
-        if self.image.python_outputs:
-            return [values.get(n, o) for n, o in zip(self.image.python_outputs, outputs)]
+        if self.binary.python_outputs:
+            return [values.get(n, o) for n, o in zip(self.binary.python_outputs, outputs)]
         return outputs
 
     def time_steps(

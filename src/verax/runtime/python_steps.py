@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import ml_dtypes
 import numpy as np
 
-from verax.runtime.image import CountedStep, PythonStep, Tensor
+from verax.runtime.program_binary import CountedStep, PythonStep, Tensor
 
 PythonCall = Callable[[int, Sequence[np.ndarray | None]], Sequence[np.ndarray]]
 

@@ -1,8 +1,8 @@
-"""Whether an image read from a file fits together, so that running it stays in its buffers.
+"""Whether a binary read from a file fits together, so that running it stays in its buffers.
 
 This is about Python steps, which read and write the arena, the weights and the caller's arrays at
-places that the image names. That native code keeps to its buffers is the compiler's promise; that
-the image is the one it was compiled for, `runtime.image.contract` says.
+places that the binary names. That native code keeps to its buffers is the compiler's promise; that
+the binary is the one it was compiled for, `runtime.program_binary.contract` says.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from verax.runtime.header import HeaderError
-from verax.runtime.image import (
+from verax.runtime.program_binary import (
     ELEMENT_TYPES,
     CountedStep,
-    Image,
+    ProgramBinary,
     PythonStep,
     Segment,
     Signature,
@@ -22,33 +22,33 @@ from verax.runtime.image import (
 )
 
 
-def check_image(image: Image) -> None:
+def check_binary(binary: ProgramBinary) -> None:
     """Raise `HeaderError` naming what does not fit."""
-    status = 4 * len(image.checks)
-    if not status <= image.kept_bytes <= image.arena_bytes:
+    status = 4 * len(binary.checks)
+    if not status <= binary.kept_bytes <= binary.arena_bytes:
         raise HeaderError(
-            f"{image.arena_bytes} bytes of arena, of which {image.kept_bytes} are kept, do not "
-            f"hold {len(image.checks)} checks"
+            f"{binary.arena_bytes} bytes of arena, of which {binary.kept_bytes} are kept, do not "
+            f"hold {len(binary.checks)} checks"
         )
-    _distinct((s.name for s in image.inputs), "two inputs")
-    _distinct((s.name for s in image.outputs), "two outputs")
-    _distinct((s.input for s in image.state), "two states are the input")
-    _distinct((s.output for s in image.state), "two states have the new value")
-    if image.python_outputs and image.python_outputs != tuple(s.name for s in image.outputs):
+    _distinct((s.name for s in binary.inputs), "two inputs")
+    _distinct((s.name for s in binary.outputs), "two outputs")
+    _distinct((s.input for s in binary.state), "two states are the input")
+    _distinct((s.output for s in binary.state), "two states have the new value")
+    if binary.python_outputs and binary.python_outputs != tuple(s.name for s in binary.outputs):
         raise HeaderError("image.python_outputs are other names than those of the outputs")
-    segments = [s.function for s in image.schedule if isinstance(s, Segment)]
+    segments = [s.function for s in binary.schedule if isinstance(s, Segment)]
     _distinct(segments, "two steps run")
-    if bool(segments) != bool(image.object_code):
+    if bool(segments) != bool(binary.object_code):
         raise HeaderError("there are native steps without code, or code without native steps")
-    if image.pool and not image.object_code:
+    if binary.pool and not binary.object_code:
         raise HeaderError("threads are wanted and there is no code")
     defined: set[str] = set()
-    for index, step in enumerate(image.schedule):
+    for index, step in enumerate(binary.schedule):
         if isinstance(step, PythonStep):
-            _check_step(image, step, defined, f"step {index}")
+            _check_step(binary, step, defined, f"step {index}")
             defined |= {t.name for t in step.outputs if t.region == "python"}
         elif isinstance(step, CountedStep):
-            _check_counted(image, step, defined, f"step {index}")
+            _check_counted(binary, step, defined, f"step {index}")
             defined.add(step.output.name)
 
 
@@ -60,31 +60,33 @@ def _distinct(names: Iterable[str], message: str) -> None:
         seen.add(name)
 
 
-def _check_step(image: Image, step: PythonStep, defined: set[str], location: str) -> None:
+def _check_step(binary: ProgramBinary, step: PythonStep, defined: set[str], location: str) -> None:
     if not step.outputs:
         raise HeaderError(f"{location} has no outputs")
     for i, tensor in enumerate(step.inputs):
         if tensor is not None:
-            _check_tensor(image, tensor, f"input {i} of {location}")
+            _check_tensor(binary, tensor, f"input {i} of {location}")
             if tensor.region == "python" and tensor.name not in defined:
                 raise HeaderError(
                     f"input {i} of {location} is a value that no step before it makes"
                 )
     for i, tensor in enumerate(step.outputs):
         output_location = f"output {i} of {location}"
-        _check_tensor(image, tensor, output_location)
+        _check_tensor(binary, tensor, output_location)
         if tensor.region == "weights":
             raise HeaderError(f"{output_location} would overwrite the weights")
-        if tensor.region == "io" and tensor.offset < len(image.inputs):
+        if tensor.region == "io" and tensor.offset < len(binary.inputs):
             raise HeaderError(f"{output_location} would overwrite an input")
         if tensor.region == "python" and tensor.name in defined:
             raise HeaderError(f"{output_location} is a value that is made twice")
     _must_not_overlap([t for t in (*step.outputs, *step.inputs) if t is not None], step, location)
 
 
-def _check_counted(image: Image, step: CountedStep, defined: set[str], location: str) -> None:
+def _check_counted(
+    binary: ProgramBinary, step: CountedStep, defined: set[str], location: str
+) -> None:
     for field in ("rows", "count", "output"):
-        _check_tensor(image, getattr(step, field), f"{location}'s {field}")
+        _check_tensor(binary, getattr(step, field), f"{location}'s {field}")
     if step.rows.region != "arena" or step.axis >= len(step.rows.shape):
         raise HeaderError(f"the rows of {location} are no rows in the arena")
     if step.count.region != "arena" or step.count.dtype != "int64" or step.count.shape != (1,):
@@ -95,9 +97,9 @@ def _check_counted(image: Image, step: CountedStep, defined: set[str], location:
         raise HeaderError(f"the output of {location} is a value that is made twice")
 
 
-def _check_tensor(image: Image, tensor: Tensor, location: str) -> None:
+def _check_tensor(binary: ProgramBinary, tensor: Tensor, location: str) -> None:
     if tensor.region == "io":
-        arrays: Sequence[Signature] = (*image.inputs, *image.outputs)
+        arrays: Sequence[Signature] = (*binary.inputs, *binary.outputs)
         if tensor.offset >= len(arrays):
             raise HeaderError(f"{location} is array {tensor.offset} of {len(arrays)}")
         array = arrays[tensor.offset]
@@ -110,8 +112,8 @@ def _check_tensor(image: Image, tensor: Tensor, location: str) -> None:
             raise HeaderError(f"{location} needs a name and nothing else")
     else:
         start, end = _extent(tensor)
-        low = 4 * len(image.checks) if tensor.region == "arena" else 0
-        high = image.arena_bytes if tensor.region == "arena" else image.weights.nbytes
+        low = 4 * len(binary.checks) if tensor.region == "arena" else 0
+        high = binary.arena_bytes if tensor.region == "arena" else binary.weights.nbytes
         if not low <= start <= end <= high:
             raise HeaderError(f"{location} lies outside of the {tensor.region}")
         if start % ELEMENT_TYPES[tensor.dtype]:

@@ -17,8 +17,8 @@ import numpy as np
 
 from verax.base.arrays import address_writer
 from verax.runtime.arguments import ArraySpec, add_outputs, contiguous_if_exact, types_of
-from verax.runtime.image import CTX_ARRAYS, CTX_POOL
 from verax.runtime.program import ExecutionContext, Program
+from verax.runtime.program_binary import CTX_ARRAYS, CTX_POOL
 
 State = Mapping[str, np.ndarray]
 _ALIGNMENT = 64
@@ -26,7 +26,7 @@ _ALIGNMENT = 64
 
 def state_buffers_of(program: Program) -> StateBuffers | None:
     """The state buffers of a program; None where it has no state or a step runs in Python."""
-    updates = {s.input: s.output for s in program.image.state}
+    updates = {s.input: s.output for s in program.binary.state}
     return StateBuffers(program, updates) if updates and program.is_native else None
 
 
@@ -38,7 +38,7 @@ class StateBuffers:
 
     def __init__(self, program: Program, updates: Mapping[str, str]) -> None:
         self._program = program
-        inputs, outputs = types_of(program.image.inputs), types_of(program.image.outputs)
+        inputs, outputs = types_of(program.binary.inputs), types_of(program.binary.outputs)
         after = {output: name for name, output in updates.items()}
         self._input_specs = [s for s in inputs if s[0] not in updates]
         self._output_specs = [s for s in outputs if s[0] not in after]

@@ -3,13 +3,13 @@
 Layout, little-endian: 8 bytes magic, uint32 format version, uint32 header length, SHA-256 of the
 header, header (JSON), then the sections of SECTIONS, each on a 4096-byte boundary, one after the
 other, the gaps zero; last, if the file is signed, the signature (`runtime.signature`). The header
-lists every section with offset, size and SHA-256, and holds the image and the notes. So the first
+lists every section with offset, size and SHA-256, and holds the binary and the notes. So the first
 48 bytes vouch for the whole file. The section "state" is what the program remembers at first, one
 array after the other.
 
 The file is machine code, and as trustworthy as its sender. What is checked (`runtime.header`,
 `runtime.soundness`) is that everything else in it fits together, and fits the code: the object code
-carries the digest of the image that it was compiled for (`runtime.image.contract`).
+carries the digest of the binary that it was compiled for (`runtime.program_binary.contract`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from verax.base.errors import ModelError
 from verax.base.files import atomic_write
 from verax.base.reading import mapped_bytes, private_bytes
 from verax.runtime.header import HeaderError, Section, read_header
-from verax.runtime.image import Image, contract, described, initial_bytes
+from verax.runtime.program_binary import ProgramBinary, contract, described, initial_bytes
 from verax.runtime.signature import SIZE as SIGNATURE_SIZE
 from verax.runtime.signature import SigningKey, TrustedKey, is_signature, signature, verify
-from verax.runtime.soundness import check_image
+from verax.runtime.soundness import check_binary
 
 MAGIC = b"VERAX\x00VX"
 VERSION = 5
@@ -39,24 +39,24 @@ _PREFIX = struct.Struct("<8sII32s")
 _HEADER_LIMIT = 1 << 26
 
 
-def save_image(
+def save_binary(
     path: str | os.PathLike[str],
-    image: Image,
+    binary: ProgramBinary,
     notes: dict[str, Any],
     sign: SigningKey | None = None,
     durable: bool = True,
     entry: str = "",
 ) -> None:
-    """Write `image` and JSON-able `notes` (graph text, nodes run in Python, versions) to `path`.
+    """Write `binary` and JSON-able `notes` (graph text, nodes run in Python, versions) to `path`.
 
     sign: the key that signs the file. durable: see `base.files.atomic_write`. entry: the name of
     the entry of a cache that the file is. Raises `UsageError`
     when the file cannot be written; no partial file is left.
     """
     sections = {
-        "code": memoryview(image.object_code),
-        "weights": image.weights.data,
-        "state": memoryview(initial_bytes(image)),
+        "code": memoryview(binary.object_code),
+        "weights": binary.weights.data,
+        "state": memoryview(initial_bytes(binary)),
     }
     table: dict[str, dict[str, Any]] = {}
     end = 0
@@ -66,7 +66,7 @@ def save_image(
         end += _pages(size)
     named = {"entry": entry} if entry else {}
     header = json.dumps(
-        {"sections": table, "image": described(image), "notes": notes, **named},
+        {"sections": table, "image": described(binary), "notes": notes, **named},
         separators=(",", ":"),
     ).encode()
     prefix = _PREFIX.pack(MAGIC, VERSION, len(header), hashlib.sha256(header).digest())
@@ -82,10 +82,10 @@ def save_image(
             stream.write(signature(sign, prefix + header))
 
 
-def load_image(
+def load_binary(
     path: str | os.PathLike[str], trust: TrustedKey | None = None, entry: str = ""
-) -> tuple[Image, dict[str, Any]]:
-    """Read a .vx file: the image (weights read-only) and its notes. Later changes of the file do
+) -> tuple[ProgramBinary, dict[str, Any]]:
+    """Read a .vx file: the binary (weights read-only) and its notes. Later changes of the file do
     not reach them.
 
     trust: the key that must have signed the file. entry: it is this entry of a cache, which is
@@ -121,13 +121,13 @@ def load_image(
         sections = _sections(data, len(covered), header.sections)
         code = sections["code"].tobytes()
         weights = np.frombuffer(sections["weights"], np.uint8)
-        image = header.image(code, weights, sections["state"])
-        check_image(image)
+        binary = header.binary(code, weights, sections["state"])
+        check_binary(binary)
     except HeaderError as error:
         raise _damaged(location, str(error)) from error
-    if code and contract(image, bytes.fromhex(header.sections["weights"].sha256)) not in code:
+    if code and contract(binary, bytes.fromhex(header.sections["weights"].sha256)) not in code:
         raise _damaged(location, "its code was compiled for another header or other weights")
-    return image, header.notes
+    return binary, header.notes
 
 
 def _sections(data: memoryview, start: int, table: dict[str, Section]) -> dict[str, memoryview]:

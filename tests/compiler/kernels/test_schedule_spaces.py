@@ -182,7 +182,7 @@ def test_no_schedule_changes_a_bit(name: str) -> None:
 
         for _ in range(4):
             again = exe.specializer.lower_with(exe.specialized, Once(chosen))
-            got = run(again.image, threads, feeds)
+            got = run(again.binary, threads, feeds)
             for value, array in zip(graph.outputs, got, strict=True):
                 assert bits(array) == bits(wanted[value]), (name, seen)
         assert len(seen) > 1
@@ -194,7 +194,7 @@ def test_a_kernel_by_itself_gives_the_same_bits_with_every_schedule(name: str) -
     graph, _ = NETWORKS[name]()
     target, rng = Target.host(), random.Random(f"alone: {name}")
     exe = compile_graph(graph, choice(name, 1))
-    weight_bytes = exe.specialized.image.weights.nbytes
+    weight_bytes = exe.specialized.binary.weights.nbytes
     for call in calls(exe):
         if registry.stages(call.spec, target):
             stand = KernelBench(Workload.of(call, weight_bytes), target, Host.here(target, 1))
@@ -219,8 +219,8 @@ class Once:
         return self._found[spec]
 
 
-def run(image: Any, threads: int, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    return Program(image, threads).run([feeds[s.name] for s in image.inputs])
+def run(binary: Any, threads: int, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return Program(binary, threads).run([feeds[s.name] for s in binary.inputs])
 
 
 def calls(exe: Executable) -> list[KernelCall]:

@@ -18,8 +18,8 @@ from verax.compiler.kernels.llvm.builder import VOID, ModuleBuilder
 from verax.compiler.kernels.products.gemm import GemmSpec
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.image import assembly
-from verax.compiler.place.image.assembly import COMPILED_KERNELS, Assembly
+from verax.compiler.place.binary import assembly
+from verax.compiler.place.binary.assembly import COMPILED_KERNELS, Assembly
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import DType, TensorType
 from verax.ops.pointwise.activation import Relu
@@ -71,26 +71,26 @@ def test_equal_kernels_are_made_once_in_a_process(made):
 
 def test_a_code_does_not_depend_on_threads_or_on_what_was_made_before(made, monkeypatch):
     graph, settings = network(4), Settings(threads=3)
-    codes = [compile(graph, settings).specialized.image.object_code]
+    codes = [compile(graph, settings).specialized.binary.object_code]
     compile(network(5, depth=1), settings)
-    codes.append(compile(graph, settings).specialized.image.object_code)
+    codes.append(compile(graph, settings).specialized.binary.object_code)
     COMPILED_KERNELS.forget()
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    codes.append(compile(graph, settings).specialized.image.object_code)
+    codes.append(compile(graph, settings).specialized.binary.object_code)
     assert len(set(codes)) == 1
 
 
 def test_threads_compile_side_by_side_what_one_compiles(made):
     """LLVM is entered by several threads at once: each gets what it gets alone."""
     graphs = [network(seed, depth) for seed, depth in ((6, 1), (7, 2), (8, 3), (9, 4))]
-    alone = [compile(g, Settings()).specialized.image.object_code for g in graphs]
+    alone = [compile(g, Settings()).specialized.binary.object_code for g in graphs]
     found: dict[tuple[int, int], bytes] = {}
 
     def work(which: int) -> None:
         for turn in range(3):
             COMPILED_KERNELS.forget()
             made = compile(graphs[which], Settings())
-            found[which, turn] = made.specialized.image.object_code
+            found[which, turn] = made.specialized.binary.object_code
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(len(graphs))]
     for thread in threads:

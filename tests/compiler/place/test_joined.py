@@ -12,7 +12,7 @@ import pytest
 from llvmlite import binding as llvm
 
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.image.object_linker import link_objects
+from verax.compiler.place.binary.object_linker import link_objects
 from verax.runtime.elf import ObjectError, check_object
 from verax.runtime.engine import load_object
 

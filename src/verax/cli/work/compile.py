@@ -72,7 +72,7 @@ def perform(
         Text(
             f"{to}: {'found in the cache' if is_cached else 'compiled'} in {seconds:.2f} s, "
             f"{to.stat().st_size / 1e6:.2f} MB; arena {compiled_plan.arena_bytes / 1e6:.2f} MB"
-            f"; target {exe.specialized.image.target}"
+            f"; target {exe.specialized.binary.target}"
             + (f"; signed by the key {signed_by}" if signed_by else "")
         )
     )
@@ -102,7 +102,7 @@ def perform(
         "from_cache": is_cached,
         "bytes": to.stat().st_size,
         "arena_bytes": compiled_plan.arena_bytes,
-        "target": exe.specialized.image.target,
+        "target": exe.specialized.binary.target,
         "weight_bytes": compiled_plan.weight_bytes,
         "on_reference": list(compiled_plan.on_reference),
         "refused": list(compiled_plan.refused),

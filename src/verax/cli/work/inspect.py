@@ -84,7 +84,7 @@ def _model(model: Loaded, graph: bool, ledger: bool) -> dict[str, Any]:
 
 
 def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
-    image = program.image
+    image = program.binary
     output.print(
         Text(
             f"a program compiled for {image.target} at O{program.notes.get('opt_level', '?')} "

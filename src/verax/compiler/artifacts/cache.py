@@ -38,8 +38,8 @@ from verax.base.reading import plain_bytes
 from verax.base.settings import Settings
 from verax.compiler.kernels.llvm.library import llvmlite
 from verax.compiler.kernels.target import Target
-from verax.runtime.image import Image
-from verax.runtime.vx import load_image, save_image
+from verax.runtime.program_binary import ProgramBinary
+from verax.runtime.vx import load_binary, save_binary
 
 FOLDER, SIZE = "VERAX_CACHE", "VERAX_CACHE_SIZE"
 """Environment variables: the folder, or "off"; the most bytes that it may hold, such as 8G."""
@@ -96,23 +96,23 @@ class ProgramCache:
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
-    def program(self, key: str) -> tuple[Image, dict[str, Any]] | None:
+    def program(self, key: str) -> tuple[ProgramBinary, dict[str, Any]] | None:
         """The program of that name with its notes, or None."""
         path = self.folder / f"{key}{PROGRAM}"
         if not self._has(path):
             return None
         try:
-            loaded = load_image(path, entry=key)
+            loaded = load_binary(path, entry=key)
         except (ModelError, UsageError):
             _remove(path)
             return None
         _touch(path)
         return loaded
 
-    def keep_program(self, key: str, image: Image, notes: dict[str, Any]) -> None:
+    def keep_program(self, key: str, binary: ProgramBinary, notes: dict[str, Any]) -> None:
         """Keep a program; a cache that cannot be written warns and does nothing."""
         path = self.folder / f"{key}{PROGRAM}"
-        self._write(path, lambda: save_image(path, image, notes, durable=False, entry=key))
+        self._write(path, lambda: save_binary(path, binary, notes, durable=False, entry=key))
 
     def text(self, key: str) -> str | None:
         """What `keep_text` kept under that name, or None."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from verax.ir.graph import Graph
 from verax.records.recipe import Recipe
-from verax.runtime.image import Image, PythonStep
+from verax.runtime.program_binary import ProgramBinary, PythonStep
 
 
 class Planned(Protocol):
@@ -36,7 +36,7 @@ class Described(Protocol):
     def lowered_graph(self) -> Graph: ...
 
     @property
-    def image(self) -> Image: ...
+    def binary(self) -> ProgramBinary: ...
 
     @property
     def plan(self) -> Planned: ...
@@ -62,7 +62,7 @@ def notes_of(program: Described, opt_level: int, recipe: Recipe) -> dict[str, An
 
 def _node_records(program: Described) -> dict[str, Any]:
     graph, records = program.lowered_graph, {}
-    for step in program.image.schedule:
+    for step in program.binary.schedule:
         if isinstance(step, PythonStep):
             node = graph.nodes[step.node]
             records[str(step.node)] = {

@@ -13,17 +13,19 @@ from verax.ir.graph import Node, infer_node
 from verax.ir.text import parse_operator
 from verax.ir.types import DType, TensorType
 from verax.reference.evaluate import evaluate_node
-from verax.runtime.image import Image, PythonStep
+from verax.runtime.program_binary import ProgramBinary, PythonStep
 from verax.runtime.python_steps import tensor_view
 
 
-def calls_of(image: Image, records: Mapping[Any, Any], location: str) -> dict[int, RecordedNode]:
-    """The nodes of an image's steps in Python. Raises `ModelError` when a record is none."""
+def calls_of(
+    binary: ProgramBinary, records: Mapping[Any, Any], location: str
+) -> dict[int, RecordedNode]:
+    """The nodes of a binary's steps in Python. Raises `ModelError` when a record is none."""
     calls: dict[int, RecordedNode] = {}
-    for step in image.schedule:
+    for step in binary.schedule:
         if isinstance(step, PythonStep):
             try:
-                calls[step.node] = RecordedNode(records[step.node], step, image.weights)
+                calls[step.node] = RecordedNode(records[step.node], step, binary.weights)
             except UNREADABLE as error:
                 reason = error.cause if isinstance(error, VeraxError) else f"{error!r:.200}"
                 raise ModelError(

@@ -15,7 +15,7 @@ from verax.base.reading import plain_bytes
 from verax.compiler.executable import Executable
 from verax.records.recipe import Recipe
 from verax.runtime.signature import fingerprint, signing_key
-from verax.runtime.vx import load_image, save_image
+from verax.runtime.vx import load_binary, save_binary
 
 
 def save(
@@ -47,7 +47,7 @@ def save(
         notes["options"] = json.dumps(options.to_notes())
     if executable.certificate is not None:
         notes["certificate"] = executable.certificate.to_json()
-    save_image(path, specialized.image, notes, key)
+    save_binary(path, specialized.binary, notes, key)
 
 
 def read_recipe(source: Recipe | str | os.PathLike[str] | None) -> Recipe | None:
@@ -60,7 +60,7 @@ def read_recipe(source: Recipe | str | os.PathLike[str] | None) -> Recipe | None
     path = Path(source)
     try:
         if path.suffix == ".vx":
-            text = load_image(path)[1].get("recipe")
+            text = load_binary(path)[1].get("recipe")
         else:
             text = plain_bytes(path, "recipe").decode()
     except UnicodeDecodeError as error:

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from verax.base.deprecation import renamed_property
 from verax.base.printing import first_few
 from verax.base.processor import require_runs_here
 from verax.base.settings import Settings
 from verax.ir.types import DType, TensorType
 from verax.runtime.arguments import check_inputs, types_of
-from verax.runtime.image import Image, PythonStep, Signature
 from verax.runtime.program import Program
+from verax.runtime.program_binary import ProgramBinary, PythonStep, Signature
 from verax.runtime.signature import trusted_key
 from verax.runtime.state_buffers import state_buffers_of
 from verax.runtime.stateful import Arrays, StatefulExecutable
-from verax.runtime.vx import load_image
+from verax.runtime.vx import load_binary
 
 if TYPE_CHECKING:
     from verax.records.certificate import Certificate
@@ -31,16 +32,16 @@ if TYPE_CHECKING:
 
 
 def calls_of(
-    image: Image, notes: Mapping[str, Any], location: str
+    binary: ProgramBinary, notes: Mapping[str, Any], location: str
 ) -> Callable[[int, Sequence[np.ndarray | None]], Sequence[np.ndarray]] | None:
     """call(node index, arrays) -> arrays, for nodes without a kernel; None when there are none.
 
     Raises `ModelError` when the notes do not say what they are.
     """
-    if not any(isinstance(step, PythonStep) for step in image.schedule):
+    if not any(isinstance(step, PythonStep) for step in binary.schedule):
         return None
     recorded = import_module("verax.compiler.artifacts.reference_nodes")  # knows every operator
-    calls = recorded.calls_of(image, notes.get("nodes", {}), location)
+    calls = recorded.calls_of(binary, notes.get("nodes", {}), location)
     return lambda index, arrays: calls[index](arrays)
 
 
@@ -61,21 +62,21 @@ class SavedExecutable(StatefulExecutable):
         """Raises `ModelError` for damaged files, `CompileError` for another processor's code,
         `TrustError` when it is not signed by the key that is asked for, `UsageError` when there is
         no such key."""
-        image, notes = load_image(path, None if trust_key is None else trusted_key(trust_key))
-        state = {s.input: s.output for s in image.state}
-        super().__init__(state, {s.input: s.initial for s in image.state})
-        self.notes, self.image = notes, image
-        if image.object_code:
-            require_runs_here(image.target, os.fspath(path))
-        self._call = calls_of(image, notes, os.fspath(path))
+        binary, notes = load_binary(path, None if trust_key is None else trusted_key(trust_key))
+        state = {s.input: s.output for s in binary.state}
+        super().__init__(state, {s.input: s.initial for s in binary.state})
+        self.notes, self.binary = notes, binary
+        if binary.object_code:
+            require_runs_here(binary.target, os.fspath(path))
+        self._call = calls_of(binary, notes, os.fspath(path))
         self.use_threads(threads)
-        self._names = [s.name for s in image.outputs]
-        self._input_types = types_of(image.inputs)
+        self._names = [s.name for s in binary.outputs]
+        self._input_types = types_of(binary.inputs)
 
     def _brief(self) -> str:
         inputs = first_few(f"{v} {t}" for v, t in self.inputs.items()) or "no input"
         outputs = first_few(f"{v} {t}" for v, t in self.outputs.items()) or "no output"
-        return f"{len(self.plan)} steps for {self.image.target}; {inputs} -> {outputs}"
+        return f"{len(self.plan)} steps for {self.binary.target}; {inputs} -> {outputs}"
 
     def __str__(self) -> str:
         return "\n".join([repr(self), *self.plan])
@@ -83,16 +84,18 @@ class SavedExecutable(StatefulExecutable):
     def use_threads(self, threads: int) -> None:
         """Run on so many threads from now on; 0 is all cores of this process."""
         count = Settings(threads=threads).thread_count
-        self._program = Program(self.image, count, self._call)
+        self._program = Program(self.binary, count, self._call)
         self._state_buffers = state_buffers_of(self._program)
+
+    image = renamed_property("image", "binary")
 
     @property
     def inputs(self) -> dict[str, TensorType]:
-        return _types(self.image.inputs, {s.input for s in self.image.state})
+        return _types(self.binary.inputs, {s.input for s in self.binary.state})
 
     @property
     def outputs(self) -> dict[str, TensorType]:
-        return _types(self.image.outputs, {s.output for s in self.image.state})
+        return _types(self.binary.outputs, {s.output for s in self.binary.state})
 
     @property
     def graph_text(self) -> str:

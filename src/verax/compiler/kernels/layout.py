@@ -94,7 +94,7 @@ def _physical(size: Triple, border: Sequence[tuple[int, int]]) -> Triple:
 class Operand:
     """A further input of an epilogue. kind: "channel", one value per output channel, padded to 16;
     or "tensor", with the output's logical shape and its own `strides`, some of which may be 0;
-    lanes must be neighbours (1) or one value (0)."""
+    lanes must be neighbors (1) or one value (0)."""
 
     kind: str
     strides: Strides | None = None
@@ -179,7 +179,7 @@ def load_lanes(
     count: Index | None = None,
     dtype: str = "float32",
 ) -> ir.Value:
-    """A block of channels: 16 neighbours, the first `count` of them, or one value for all."""
+    """A block of channels: 16 neighbors, the first `count` of them, or one value for all."""
     if strides.lane == 0:
         return f.broadcast(address, dtype)
     assert strides.lane == 1, "a vector of channels is loaded from neighbours"

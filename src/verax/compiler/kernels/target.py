@@ -16,22 +16,22 @@ from verax.base.processor import NAMES, TARGETS, best_target, runs_here
 from verax.compiler.kernels.llvm.library import binding as llvm
 from verax.numerics.reductions import LANES
 
-_initialised = threading.Lock()
+_initialized = threading.Lock()
 _ready = False
 
 
 def _renew_lock() -> None:
-    global _initialised
-    _initialised = threading.Lock()
+    global _initialized
+    _initialized = threading.Lock()
 
 
 on_fork(_renew_lock)
 
 
-def initialise_llvm() -> None:
+def initialize_llvm() -> None:
     """Make every code generator of this LLVM usable; cheap after the first call."""
     global _ready
-    with _initialised:
+    with _initialized:
         if not _ready:
             llvm.initialize_all_targets()
             llvm.initialize_all_asmprinters()
@@ -134,7 +134,7 @@ class Target:
 
     def machine(self) -> llvm.TargetMachine:
         """A fresh LLVM target machine, for position independent code."""
-        initialise_llvm()
+        initialize_llvm()
         return llvm.Target.from_triple(self.triple).create_target_machine(
             cpu=self.cpu, features=self.features, opt=self.effort, reloc="pic", codemodel="default"
         )

@@ -1,4 +1,4 @@
-"""lower(graph): layouts, groups, kernel calls, image. Importing it registers every rule."""
+"""lower(graph): layouts, groups, kernel calls, binary. Importing it registers every rule."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from verax.base.settings import Settings
 from verax.compiler.kernels.llvm.builder import Kernel
 from verax.compiler.kernels.target import Target
 from verax.compiler.place import control  # noqa: F401  (each of these registers its operators)
+from verax.compiler.place.binary.emit import build_binary
 from verax.compiler.place.calls import (
     BranchCall,
     Calls,
@@ -27,7 +28,6 @@ from verax.compiler.place.convolution import (  # noqa: F401
 )
 from verax.compiler.place.convolution import strassen as strassen_convolution  # noqa: F401
 from verax.compiler.place.elementwise import place_elementwise
-from verax.compiler.place.image.emit import build_image
 from verax.compiler.place.integer import convolution as integer_convolution  # noqa: F401
 from verax.compiler.place.integer import (  # noqa: F401
     dynamic_quantization,
@@ -69,17 +69,17 @@ from verax.compiler.plan.graph_plan import LOOP, STORED, GraphPlan, plan_graph
 from verax.compiler.plan.steps import DIVIDE, Decisions
 from verax.ir.graph import Graph, walk_values
 from verax.records.trace import Trace, numbered
-from verax.runtime.image import Image
+from verax.runtime.program_binary import ProgramBinary
 
 
 @dataclasses.dataclass(frozen=True)
 class LoweredProgram:
-    """The image of a program and what to tell people about it. graph: what was lowered, whose
+    """The binary of a program and what to tell people about it. graph: what was lowered, whose
     nodes steps on the reference count, and which is run for `chunk_count` parts of the batch.
     kernels: by index of the step. trace: the decisions that were made (`plan.steps`)."""
 
     graph: Graph
-    image: Image
+    binary: ProgramBinary
     lines: tuple[str, ...]
     on_reference: tuple[str, ...]
     steps: tuple[Step, ...]
@@ -105,7 +105,7 @@ def lower(
     decisions = decisions or Decisions()
     of_part = _lowered_for_part(graph, target, settings, decisions, tuned)
     lowering = of_part or _lowered(graph, target, settings, decisions, tuned)
-    image, kernels = build_image(lowering, separate)
+    binary, kernels = build_binary(lowering, separate)
     steps = tuple(lowering.calls.steps)
     lines = tuple(_line(i, step, kernels.get(i)) for i, step in enumerate(steps))
     if lowering.chunk_count > 1:
@@ -115,7 +115,7 @@ def lower(
     on_reference = tuple(s.label for s in steps if isinstance(s, ReferenceCall))
     trace = Trace({v: v for v in walk_values(graph)}, numbered(decisions.records))
     return LoweredProgram(
-        lowering.graph, image, lines, on_reference, steps, kernels, trace, lowering.chunk_count
+        lowering.graph, binary, lines, on_reference, steps, kernels, trace, lowering.chunk_count
     )
 
 

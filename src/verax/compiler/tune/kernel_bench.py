@@ -17,8 +17,8 @@ import numpy as np
 
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
+from verax.compiler.place.binary.kernel_program import Place, calls_alone, make_ahead
 from verax.compiler.place.calls import KernelCall
-from verax.compiler.place.image.kernel_program import Place, calls_alone, make_ahead
 from verax.compiler.place.memory import align
 from verax.compiler.place.storage import MemorySpace
 from verax.compiler.tune.arguments import Argument, arguments, drawn, packing_of, seed_of
@@ -234,8 +234,8 @@ class KernelBench:
             for n in range(self._calls)
         ]
         spec, sizes = self.workload.spec, [len(a) for a in arrays]
-        image = calls_alone(spec, schedule, calls_made, sizes, self.target, self.threads)
-        return _Built(Program(image, self.threads), arrays, pools)
+        binary = calls_alone(spec, schedule, calls_made, sizes, self.target, self.threads)
+        return _Built(Program(binary, self.threads), arrays, pools)
 
     def _pools(self, schedule: Schedule) -> dict[int, _Pool]:
         """All copies of what is packed, by argument; one for all schedules that pack alike."""

@@ -183,7 +183,7 @@ class _Judge:
         values = evaluate(hypothesis.graph, used, work=np.float32, keep=names)
         return all(
             values[v].shape == a.shape
-            and _gap(values[v], a) <= st.HARNESS_EXPLAINS * st.root_mean_square(_centred(a))
+            and _gap(values[v], a) <= st.HARNESS_EXPLAINS * st.root_mean_square(_centered(a))
             for v, a in hypothesis.outputs.items()
         )
 
@@ -261,13 +261,13 @@ class _Judge:
             yield _FaultHypothesis("training mode", words, training, self.inputs, outputs)
 
     def combined_hypotheses(self) -> Iterator[_FaultHypothesis]:
-        """Two things wrong with one input: layout and colours, or either and the scale."""
+        """Two things wrong with one input: layout and colors, or either and the scale."""
         assert self.first_graph is not None
         for name in self.first_graph.inputs:
             moves = [r for r in self._readings(name) if r.undo is not None][:3]
             layouts = [r for r in moves if r.name == "NCHW and NHWC"]
-            colours = [r for r in moves if r.name == "RGB and BGR"]
-            for first, second in itertools.product(layouts, colours):
+            colors = [r for r in moves if r.name == "RGB and BGR"]
+            for first, second in itertools.product(layouts, colors):
                 yield self._rearranged(name, _composed(first, second))
             for reading in moves:
                 yield from self._scaled(name, reading)
@@ -299,8 +299,8 @@ class _Judge:
         words = "" if reading is None else f"{reading.words.format(repr(name))}, and "
         rearranged = x if reading is None else np.ascontiguousarray(reading.move(x))
         for scaling in SCALINGS:
-            colours = max(len(values) for _, values in scaling.steps) > 1
-            for axis in channel_axes(x.shape)[: 2 if colours else 1] or (0,):
+            colors = max(len(values) for _, values in scaling.steps) > 1
+            for axis in channel_axes(x.shape)[: 2 if colors else 1] or (0,):
                 steps = steps_of(scaling, x.shape, axis)
                 if steps is None:
                     continue
@@ -365,7 +365,7 @@ def _finite(arrays: Arrays) -> bool:
     return all(bool(np.isfinite(a.astype(np.float64)).all()) for a in arrays.values())
 
 
-def _centred(a: np.ndarray) -> np.ndarray:
+def _centered(a: np.ndarray) -> np.ndarray:
     wide = a.astype(np.float64)
     return wide - wide.mean() if wide.size > 1 else wide
 
@@ -380,5 +380,5 @@ def _near(expected: np.ndarray, output: np.ndarray) -> bool:
     """Whether an output is right as far as a quick look tells."""
     if expected.shape != output.shape:
         return False
-    scale = st.root_mean_square(_centred(expected))
+    scale = st.root_mean_square(_centered(expected))
     return _gap(expected, output) <= st.HARNESS_EXPLAINS * scale

@@ -1,6 +1,6 @@
 """Which inputs of a network are images: the one place that decides where preprocessing is tried.
 
-Layouts, colours, flips and scalings are mistakes that people make with images. Tried on a tensor of
+Layouts, colors, flips and scalings are mistakes that people make with images. Tried on a tensor of
 sizes or scales they ask for tensors a thousand times too large and prove nothing.
 """
 

@@ -16,7 +16,7 @@ from verax.ir.operator import Operator
 from verax.ops.pointwise.arithmetic import Add, Div, Mul, Sub
 
 COLOURS = (3, 4)
-"""Channels of an image that has colours; a fourth is transparency and stays last."""
+"""Channels of an image that has colors; a fourth is transparency and stays last."""
 IMAGE_CHANNELS = (1, *COLOURS)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of red, green and blue in 0 to 1: the figures that most image classifiers were trained with."""
@@ -90,13 +90,13 @@ def channel_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 def readings(shape: tuple[int, ...], *, image: bool = True) -> Iterator[Reading]:
     """Rearrangements that an array of this shape may have suffered, likeliest first.
 
-    image: whether it can be one, so that layouts, colours and flips are among them.
+    image: whether it can be one, so that layouts, colors and flips are among them.
     """
     if image:
         yield from _layouts(shape)
         for axis in channel_axes(shape):
             if shape[axis] in COLOURS:
-                swap = _colours(shape[axis], axis)
+                swap = _colors(shape[axis], axis)
                 yield Reading("RGB and BGR", "the colours of {0} were taken in reverse", swap, swap)
         yield from _flips(shape)
     if len(shape) > 1 and shape[0] > 1:
@@ -171,7 +171,7 @@ def _reversed(axis: int) -> Move:
     return lambda x: np.flip(x, axis)
 
 
-def _colours(count: int, axis: int) -> Move:
+def _colors(count: int, axis: int) -> Move:
     order = [2, 1, 0, *range(3, count)]
     return lambda x: np.take(x, order, axis=axis)
 

@@ -3,7 +3,7 @@
 The second run goes, where the runner can, into memory whose every byte was set beforehand. Answers
 that differ by no more than rounding come from another order of summation (threads). A larger
 difference is followed up: an answer that the same bytes bring about again, or that shows them, was
-computed from uninitialised memory; any other came by chance (Dropout left on, random numbers, a
+computed from uninitialized memory; any other came by chance (Dropout left on, random numbers, a
 race).
 """
 

@@ -17,7 +17,7 @@ LEVELS = {
     "extended": "ORT_ENABLE_EXTENDED",
     "all": "ORT_ENABLE_ALL",
 }
-"""Graph optimisation levels of ONNX Runtime, and what it calls them itself."""
+"""Graph optimization levels of ONNX Runtime, and what it calls them itself."""
 
 OPTIMIZERS: Mapping[str, tuple[str, ...]] = {
     "basic": (
@@ -51,7 +51,7 @@ OPTIMIZERS: Mapping[str, tuple[str, ...]] = {
         *("Avx2WeightS8ToU8Transformer", "FuseInitializersTransformer"),
     ),
 }
-"""Optimisers that can be switched off one by one (`disabled_optimizers` of an InferenceSession), by
+"""Optimizers that can be switched off one by one (`disabled_optimizers` of an InferenceSession), by
 the level at which they first run and about in their order. The names are those that the library
 gives its rewrite rules and transformers (1.31; a few have another name in older versions, and are
 listed with both). A name that a version does not know it ignores."""
@@ -71,7 +71,7 @@ def session(
 ) -> Any:
     """A session on a file or its bytes. level: one of LEVELS. options: attributes of its
     SessionOptions, or configuration entries when they hold a dot; raises `UsageError` for others.
-    disable: names of optimisers.
+    disable: names of optimizers.
     """
     package = runtime()
     session_options = package.SessionOptions()

@@ -19,8 +19,8 @@ SWITCHES: Mapping[str, tuple[Any, Any]] = {
     "CPU_DENORMALS_OPTIMIZATION": (False, True),
     "EXECUTION_MODE_HINT": ("ACCURACY", "PERFORMANCE"),
 }
-"""Properties of the CPU plugin that switch an optimisation: (off, on), where on is its default.
-They are all that a release has: low-precision transformations of quantised networks, kernels
+"""Properties of the CPU plugin that switch an optimization: (off, on), where on is its default.
+They are all that a release has: low-precision transformations of quantized networks, kernels
 generated for chains of nodes (snippets), subnormal numbers taken for zero, and coarser precisions.
 The transformations of the graph (fusions, folding) run always; switching them off takes a library
 that was built with its debugging capabilities. They need nodes that are in one model."""

@@ -11,7 +11,7 @@ from verax.base.optional import optional
 from verax.runners.engines import Inputs, Prepared
 
 OPT_LEVELS = (0, 1, 2, 3)
-"""Optimisation levels of TVM's pass context; 3 is its own choice."""
+"""Optimization levels of TVM's pass context; 3 is its own choice."""
 
 
 def runtime() -> Any:
@@ -50,7 +50,7 @@ def as_array(result: Any) -> np.ndarray:
 
 
 def prepared(model: str, threads: int, settings: Mapping[str, Any]) -> Prepared:
-    """As `Engine` says. settings: the optimisation level. TVM takes threads from the environment,
+    """As `Engine` says. settings: the optimization level. TVM takes threads from the environment,
     which `verax bench` sets."""
     proto = optional("onnx", "to time TVM").load(model)
     names = [v.name for v in proto.graph.input]

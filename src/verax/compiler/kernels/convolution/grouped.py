@@ -70,7 +70,7 @@ def emit_grouped(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) 
 
 
 SHUFFLED_TILE, GATHERED_TILE = 8, 4
-"""Neighbouring outputs computed together: enough chains to hide latency, or to share addresses."""
+"""Neighboring outputs computed together: enough chains to hide latency, or to share addresses."""
 
 
 def _pieces(spec: ConvSpec, columns: int) -> list[tuple[int, int, int]]:
@@ -90,7 +90,7 @@ def _shuffles(spec: ConvSpec) -> bool:
 
 @dataclasses.dataclass
 class _Outputs:
-    """`size` neighbouring outputs of one block of filters, from `position` in a phase."""
+    """`size` neighboring outputs of one block of filters, from `position` in a phase."""
 
     f: FunctionBuilder
     spec: ConvSpec

@@ -68,7 +68,7 @@ class PlanarMaxSpec:
         return (self.dtype,)
 
     def reach(self, axis: int, outputs: int) -> int:
-        """Input positions from the first to the last that so many neighbouring outputs see."""
+        """Input positions from the first to the last that so many neighboring outputs see."""
         return (
             (outputs - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilations[axis] + 1
         )
@@ -242,7 +242,7 @@ class _Chunk:
             f.store(one, self._at(target, o.index))
 
     def _along(self, start: ir.Value, stride: int) -> ir.Value:
-        """16 neighbouring windows of a row, 1 or 2 apart."""
+        """16 neighboring windows of a row, 1 or 2 apart."""
         f, spec = self.f, self.spec
 
         def seen(tap: Index) -> ir.Value:

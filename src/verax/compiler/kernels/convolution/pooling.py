@@ -102,7 +102,7 @@ class PoolSpec:
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
-    """Neighbouring outputs of one axis with the same kernel positions inside the input."""
+    """Neighboring outputs of one axis with the same kernel positions inside the input."""
 
     first: int
     count: int
@@ -171,7 +171,7 @@ def _emit_row(
     position: tuple[Index, Index],
     runs: tuple[_Run, _Run, _Run],
 ) -> None:
-    """Neighbouring outputs of one row, in tiles."""
+    """Neighboring outputs of one row, in tiles."""
     cols = runs[2]
     full, remainder = divmod(cols.count, TILE)
     for first, count, size in ((0, full, TILE), (full * TILE, 1, remainder)):

@@ -5,7 +5,7 @@
     void pool_stop(ptr pool)
 
 `pool_run` gives every thread a share of the items, one after another in their order: the first to
-the caller, the last to the last worker. So neighbouring items of one kernel and the same part of
+the caller, the last to the last worker. So neighboring items of one kernel and the same part of
 the next one's fall to the same thread, whose cache holds what they read. A thread takes its share
 in chunks, each half of what is left, and then helps others with theirs; `pool_run` returns when all
 items are done. A worker that sleeps is never waited for: what it does not claim, others do. So a

@@ -6,7 +6,7 @@ every kind (transpose, slice, concatenation part, pad interior, tile, expand, la
 and reads through index tensors (gather, resize, reflecting pads).
 
 A `LoopSpec` says what is computed, over which dims and with which strides; how is decided here:
-dims are merged, the unit-stride dim of the output is vectorised, inputs that run along another
+dims are merged, the unit-stride dim of the output is vectorized, inputs that run along another
 dim are transposed in registers, the outer dims become work items. The result of every element
 depends on its expression alone, so bits cannot depend on any of these choices.
 """
@@ -130,7 +130,7 @@ def _sorted(spec: LoopSpec) -> LoopSpec:
 
 
 def _merged(spec: LoopSpec) -> LoopSpec:
-    """Neighbouring dims joined where every access walks through both in one stride."""
+    """Neighboring dims joined where every access walks through both in one stride."""
     d = 0
     while d + 1 < len(spec.dims):
         extent = spec.dims[d + 1]

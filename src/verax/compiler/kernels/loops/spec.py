@@ -147,7 +147,7 @@ class LoopSpec:
 
 @dataclass(frozen=True)
 class LoopPlan:
-    """How a spec is executed. The last dim of `spec` is vectorised.
+    """How a spec is executed. The last dim of `spec` is vectorized.
 
     tile: the dim (the last but one) along which inputs are transposed, or None.
     item_dims: leading dims that are flattened into work items; inner_dims: dims looped over

@@ -1,6 +1,6 @@
 """Attention without its scores in memory: a few queries at a time, against all keys.
 
-A work unit is a group of neighbouring queries of one head. Its scores, a row for each query, are
+A work unit is a group of neighboring queries of one head. Its scores, a row for each query, are
 computed tile by tile into scratch memory that stays in cache, where the mask and Softmax are
 applied; the rows are then multiplied with the values. Keys and values are packed in panels of
 columns ahead (`gemm.PackSpec`, with `panels`), once for all groups of queries.
@@ -59,7 +59,7 @@ class Shared:
 @dataclasses.dataclass(frozen=True)
 class Mask:
     """What is added to scores, of their type, or where they are kept (bool). Where `at` has columns
-    that are neighbours, every row can be read up to a multiple of 16 columns."""
+    that are neighbors, every row can be read up to a multiple of 16 columns."""
 
     at: Matrix
     dtype: str
@@ -69,7 +69,7 @@ class Mask:
 class AttentionSpec:
     """y = softmax(q k^T * scale / divisor, masked) v, for i < outer and every head j < inner.
 
-    n queries and m keys of d features, values of e; columns of q and y are neighbours. keys,
+    n queries and m keys of d features, values of e; columns of q and y are neighbors. keys,
     values: whose packed matrices a head reads.
 
     Arguments of the kernel: q, packed keys, packed values, the mask if there is one, scratch
@@ -200,7 +200,7 @@ def panels(schedule: AttentionSchedule) -> ConvSchedule:
 def emit_attention(
     module: ModuleBuilder, spec: AttentionSpec, schedule: AttentionSchedule
 ) -> Kernel:
-    """Items: some neighbouring groups of queries."""
+    """Items: some neighboring groups of queries."""
     f = module.kernel(("attention", spec, schedule), 5 + (spec.mask is not None))
     if f.kernel is not None:
         return f.kernel

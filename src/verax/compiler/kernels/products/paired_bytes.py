@@ -37,7 +37,7 @@ POPCOUNT = np.array([bin(i).count("1") for i in range(1 << 8)], np.uint8)
 
 
 def safe_share(weights: np.ndarray) -> float:
-    """The share of neighbouring channels that are a safe pair for 16 filters.
+    """The share of neighboring channels that are a safe pair for 16 filters.
 
     weights: (filters, channels, ...), of int8's range.
     """

@@ -1,9 +1,9 @@
 """How a kernel multiplies and adds: one step of a sum of products, by element types.
 
 Floats are multiplied and added by one FMA per channel. Integers of 16 bits are taken in pairs of
-neighbouring channels, x0 w0 + x1 w1 into 32 bits: x86 has an instruction for that (pmaddwd, with
+neighboring channels, x0 w0 + x1 w1 into 32 bits: x86 has an instruction for that (pmaddwd, with
 the addition vpdpwssd), which unlike its 8-bit relative (vpmaddubsw) does not saturate in between;
-other machines widen and multiply. Where there is VNNI, four neighbouring channels of unsigned bytes
+other machines widen and multiply. Where there is VNNI, four neighboring channels of unsigned bytes
 are taken by signed ones (vpdpbusd, which does not saturate either). All give the same integers,
 whatever the order. Factors in bfloat16 are taken in pairs where there is AVX512_BF16 (vdpbf16ps):
 two FMAs, one after the other.
@@ -121,7 +121,7 @@ of it and the addition where the machine has that."""
 
 
 class _Pairs:
-    """Two neighbouring channels a step; weights [16 filters][2]."""
+    """Two neighboring channels a step; weights [16 filters][2]."""
 
     def __init__(self, f: FunctionBuilder, types: ContractionTypes) -> None:
         self.f, self.types = f, types
@@ -234,7 +234,7 @@ class Paired(_Pairs):
 
 
 class Halves:
-    """Two neighbouring channels a step, in bfloat16; weights [16 filters][2].
+    """Two neighboring channels a step, in bfloat16; weights [16 filters][2].
 
     vdpbf16ps adds the product of the upper halves first, and then that of the lower halves, each by
     an FMA in float32 that rounds to nearest even, whatever MXCSR says, and takes subnormal numbers
@@ -284,7 +284,7 @@ class Halves:
 
 
 class _Quads:
-    """Four neighbouring channels a step: unsigned bytes by signed ones; weights [16 filters][4]."""
+    """Four neighboring channels a step: unsigned bytes by signed ones; weights [16 filters][4]."""
 
     def __init__(self, f: FunctionBuilder) -> None:
         self.f, self.target = f, f.module.target

@@ -1,7 +1,7 @@
 """Products with a right factor that is kept in fewer bits than it is multiplied in.
 
 The factor lies in the panels of `gemm.pack_b`, in 16, 8 or 4 bits, and becomes float32 where it is
-read: halves are widened, integers are centred and multiplied with the scale of their column and
+read: halves are widened, integers are centered and multiplied with the scale of their column and
 group of rows, rounded once. So the sums have the bits of the same product with a float32 factor. A
 few rows are multiplied while the factor is read, once; for many it is widened ahead, by a kernel of
 its own, into memory that other layers use as well.

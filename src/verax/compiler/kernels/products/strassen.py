@@ -282,17 +282,15 @@ def emit_strassen(module: ModuleBuilder, spec: StrassenSpec, schedule: ConvSched
     items, weights = 0, 0
     column_sections: list[_Columns] = []
     for first, count, blocks in sections(spec.half, schedule):
-        section = _Columns(
-            f, spec, schedule, static_size(first), static_size(count), blocks, items, weights
-        )
+        start, panels = static_size(first), static_size(count)
+        section = _Columns(f, spec, schedule, start, panels, blocks, items, weights)
         column_sections.append(section)
         items += static_size(section.items)
-        weights += strassen.PRODUCTS * static_size(count) * static_size(section.weights_per_item)
+        weights += strassen.PRODUCTS * panels * static_size(section.weights_per_item)
     for section in column_sections:
         section.emit(alone=len(column_sections) == 1)
-    multiplied = strassen.PRODUCTS * spec.half.flops
     elements = spec.m * spec.k + spec.sum_elements + weights + spec.m * spec.n
-    return f.finish(items, multiplied, 4 * elements)
+    return f.finish(items, strassen.PRODUCTS * spec.half.flops, 4 * elements)
 
 
 def written_in_line(image: ImageRows, epilogue: Epilogue | None) -> bool:
@@ -321,7 +319,7 @@ class _Columns(BlockPhase):
         conv = spec.half
         (phase,) = conv.phases()
         super().__init__(f, conv, schedule, phase, first_block, panels, blocks, first_item, weights)
-        self.full_product = spec
+        self.full_spec = spec
         named = dict(zip(ARGUMENTS, f.args, strict=False))
         self.a, self.sums, self.row_scales = (named[n] for n in ARGUMENTS[:3])
         self.weights, self.column_scales, self.signs = (named[n] for n in ARGUMENTS[3:6])
@@ -333,7 +331,7 @@ class _Columns(BlockPhase):
         self.in_line = spec.image is None or written_in_line(spec.image, spec.epilogue)
 
     def _emit_item(self, group: Index, kgroup: Index, n: Index, d: Index, chunk: Index) -> None:
-        f, spec = self.f, self.full_product
+        f, spec = self.f, self.full_spec
         self.order, self.turn, self.n, self.d = kgroup, 0, 0, 0
         room = f.args[ARGUMENTS.index("room")]
         self.room = f.at(room, (f.begin, sums_of_item(spec, self.schedule)))
@@ -385,7 +383,7 @@ class _Columns(BlockPhase):
     def _rows_of(self, down: int, row: Index, rows: int) -> Index:
         """How many rows of a tile the upper half, or the lower one, has."""
         return (
-            self.f.clamp(self.f.iadd(self.full_product.lower, self.f.imul(row, -1)), 0, rows)
+            self.f.clamp(self.f.iadd(self.full_spec.lower, self.f.imul(row, -1)), 0, rows)
             if down
             else rows
         )
@@ -393,7 +391,7 @@ class _Columns(BlockPhase):
     def _emit_not_finite(self, row: Index, rows: int, sums: ir.Value) -> None:
         """The sums of rows that are not finite become what direct summation gives; what is added
         afterwards is finite and changes nothing."""
-        f, spec = self.f, self.full_product
+        f, spec = self.f, self.full_spec
         for down in range(2):
             count = self._rows_of(down, row, rows)
             if count == 0:
@@ -410,7 +408,7 @@ class _Columns(BlockPhase):
 
     def _not_finite(self, row: Index, right: int) -> list[ir.Value]:
         """The blocks of a row of `_emit_not_finite` in the left or the right half."""
-        f, spec = self.f, self.full_product
+        f, spec = self.f, self.full_spec
         step, block, _ = spec.steps
         zero, above, below = (f.constant(v, lanes=0) for v in (0.0, -np.inf, np.inf))
         columns = f.iadd(self.block, right * self.across)
@@ -449,7 +447,7 @@ class _Columns(BlockPhase):
     def _add_to_quarters(
         self, product: int, row: Index, pixels: list[tuple[int, int]], acc: Sequence[ir.Value]
     ) -> None:
-        f, lower = self.f, self.full_product.lower
+        f, lower = self.f, self.full_spec.lower
         tile = f.at(self.room, (self.tile, self.tile_elements))
         for quarter, sign in strassen.OUTPUT_OF[product]:
             terms = [p for p, _ in strassen.OUTPUT[quarter]]
@@ -457,7 +455,7 @@ class _Columns(BlockPhase):
             for i, (r, _) in enumerate(pixels):
                 last = product == terms[-1]
                 inside = None
-                if last and not self.finishes_later and down and lower < self.full_product.upper:
+                if last and not self.finishes_later and down and lower < self.full_spec.upper:
                     at = f.iadd(row, r)
                     if isinstance(at, int) and at >= lower:
                         continue
@@ -483,7 +481,7 @@ class _Columns(BlockPhase):
 
     def _finish(self, values: Sequence[ir.Value], quarter: int, row: Index, r: int) -> None:
         """A row's blocks scaled back, their epilogue, and the results to y."""
-        f, spec, (down, right) = self.f, self.full_product, divmod(quarter, 2)
+        f, spec, (down, right) = self.f, self.full_spec, divmod(quarter, 2)
         back = f.broadcast(f.at(self.row_scales, row, r + down * spec.upper))
         y = spec.image.y if spec.image else self.spec.y
         row_position: tuple[list[Index], Sizes] = [0, 0, row], (0, 0, r + down * spec.upper)

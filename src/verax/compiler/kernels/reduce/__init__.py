@@ -1,1 +1,1 @@
-"""Reductions, normalisations and running sums in the canonical order: spec, plan and code."""
+"""Reductions, normalizations and running sums in the canonical order: spec, plan and code."""

@@ -38,11 +38,11 @@ class Kept:
         return self.fb.at(self.memory[stage], row, dtype=self.dtypes[stage])
 
     def put(self, stage: int, row: Index, values: ir.Value) -> None:
-        """Results of neighbouring rows, a lane for each."""
+        """Results of neighboring rows, a lane for each."""
         self.fb.store(from_register(self.fb, values, self.dtypes[stage]), self.at(stage, row))
 
     def get(self, stage: int, row: Index, rows: int) -> tuple[ir.Value, list[ir.Value]]:
-        """Those of neighbouring rows as they were put, and by row in every lane of a vector."""
+        """Those of neighboring rows as they were put, and by row in every lane of a vector."""
         fb, dtype = self.fb, self.dtypes[stage]
         together = fb.load(self.at(stage, row), dtype, lanes=rows)
         broadcasts = [fb.broadcast(self.at(stage, fb.iadd(row, i)), dtype) for i in range(rows)]

@@ -1,6 +1,6 @@
 """Sums of float64 in NumPy's order, which is what float64 promises.
 
-Of axes reduced at the end of a row-major tensor, neighbours are added pairwise: up to 128 of them
+Of axes reduced at the end of a row-major tensor, neighbors are added pairwise: up to 128 of them
 in eight sums, which a fixed tree joins, with what is left behind them one by one; more are halved,
 at a multiple of eight. What other axes hold is added in ascending order, beginning with +0.
 Source: `pairwise_sum` in numpy/_core/src/umath/loops_utils.h.src of NumPy 2; axes of one element
@@ -80,7 +80,7 @@ class PairwiseSpec:
 
     @property
     def length(self) -> int:
-        """Neighbours that are added pairwise; 0 if the last axis is kept."""
+        """Neighbors that are added pairwise; 0 if the last axis is kept."""
         return math.prod(self.shape[self.behind :]) if self.behind < len(self.shape) else 0
 
     @property
@@ -114,7 +114,7 @@ class PairwiseSpec:
 
 @emits(PairwiseSpec, dtypes=(F64,))
 def emit_pairwise(module: ModuleBuilder, spec: PairwiseSpec) -> Kernel:
-    """Items: some neighbouring rows."""
+    """Items: some neighboring rows."""
     f = module.kernel(spec, 4, hint="pairwise")
     if f.kernel is not None:
         return f.kernel
@@ -145,7 +145,7 @@ class _Row:
         x = f.at(f.args[0], *terms, dtype=F64)
         outer = [a for a in spec.reduced if a < spec.behind]
         if spec.length or not spec.shape:
-            total = self._over(outer, x, 0, self._neighbours)
+            total = self._over(outer, x, 0, self._neighbors)
             f.store(self._final(total, 0), f.at(f.args[3], self.row, dtype=F64))
             return
         width = spec.shape[-1]
@@ -175,9 +175,9 @@ class _Row:
 
         return nest(axes, x, f.constant(0.0, F64, lanes))
 
-    # --- neighbours
+    # --- neighbors
 
-    def _neighbours(self, x: ir.Value) -> ir.Value:
+    def _neighbors(self, x: ir.Value) -> ir.Value:
         f, b, spec = self.f, self.b, self.spec
         all_blocks = blocks(max(1, spec.length))
         if len(all_blocks) <= UNROLLED:
@@ -231,7 +231,7 @@ class _Row:
         return total
 
     def _elements(self, pointer: ir.Value, lanes: int, count: int = 0) -> ir.Value:
-        """What is summed, of `lanes` neighbours or of the first `count` of them."""
+        """What is summed, of `lanes` neighbors or of the first `count` of them."""
         f = self.f
         if count and count < lanes:
             raw = f.load_first(pointer, count, F64, lanes)

@@ -40,7 +40,7 @@ def _map_strides(spec: ReduceSpec, outer: list[list[int]], reduced: list[list[in
 
 
 def simplified(spec: ReduceSpec) -> ReduceSpec:
-    """Without dims of extent 1, neighbours merged; reduced dims keep their order."""
+    """Without dims of extent 1, neighbors merged; reduced dims keep their order."""
     n = len(spec.outer)
     dims = (*spec.outer, *spec.reduced)
     full = (*spec.inputs, *(a for a, _ in spec.element_outputs))
@@ -69,7 +69,7 @@ def _moving(spec: ReduceSpec) -> list[Access]:
 
 
 def across_dim(spec: ReduceSpec) -> int | None:
-    """The outer dim along which neighbouring rows are interleaved, if that is the better way."""
+    """The outer dim along which neighboring rows are interleaved, if that is the better way."""
     n = len(spec.outer)
     if spec.reduced and any(a.strides[-1] == 1 and any(a.strides[:n]) for a in _moving(spec)):
         return None  # what does not move from row to row is read as well across

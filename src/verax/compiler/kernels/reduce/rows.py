@@ -1,8 +1,8 @@
-"""Reduction kernels: sums, means, extremes, softmax and normalisations, in the canonical order.
+"""Reduction kernels: sums, means, extremes, softmax and normalizations, in the canonical order.
 
 A `ReduceSpec` walks each row in stages. Two ways to run it give the same bits, because the order
 of `numerics.reductions` is interleaved partial results: "along" makes them the lanes of a vector or
-two (the row is contiguous), "across" makes each a vector, which holds it for sixteen neighbouring
+two (the row is contiguous), "across" makes each a vector, which holds it for sixteen neighboring
 rows (the rows are interleaved, as in NCHW16c or a reduction over channels of a planar tensor).
 """
 
@@ -145,7 +145,7 @@ def _grouped_loop(fb: FunctionBuilder, units: int, group: int) -> tuple[int, ir.
 
 
 def _emit_along(fb: FunctionBuilder, spec: ReduceSpec) -> int:
-    """One row at a time, vectorised along it; the number of work items."""
+    """One row at a time, vectorized along it; the number of work items."""
     if not spec.reduced:  # rows of one element
         spec = with_unit_reduced(spec)
     together = _rows_together(spec)
@@ -220,7 +220,7 @@ def _rows_together(spec: ReduceSpec) -> int:
 
 
 def _emit_across(fb: FunctionBuilder, spec: ReduceSpec) -> int:
-    """Sixteen rows at a time, vectorised across them; the number of work items."""
+    """Sixteen rows at a time, vectorized across them; the number of work items."""
     if not spec.reduced:
         spec = with_unit_reduced(spec)
     extent = spec.outer[-1]

@@ -1,6 +1,6 @@
 """Running sums and products along an axis, one rounded operation per step, from the first element.
 
-Neighbouring rows are the lanes of a vector where they lie side by side; otherwise a few rows are
+Neighboring rows are the lanes of a vector where they lie side by side; otherwise a few rows are
 walked together, so that one's operation need not wait for the other's.
 """
 
@@ -69,7 +69,7 @@ class RunningSpec:
 
 @emits(RunningSpec, dtypes=ELEMENT_TYPES)
 def emit_running(module: ModuleBuilder, spec: RunningSpec) -> Kernel:
-    """Items: 16 neighbouring rows, or a few."""
+    """Items: 16 neighboring rows, or a few."""
     f = module.kernel(spec, 2, hint="running")
     if f.kernel is not None:
         return f.kernel

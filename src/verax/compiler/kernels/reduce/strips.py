@@ -24,7 +24,7 @@ from verax.numerics.reductions import SUMS, combine, identity, in_blocks, join
 
 
 class Strip:
-    """One row (along), or up to 16 neighbouring rows (across), being emitted.
+    """One row (along), or up to 16 neighboring rows (across), being emitted.
 
     coordinates: indices of the outer dims; rows: lanes in use when across, 0 when along.
     """

@@ -120,7 +120,7 @@ def emit_kept(module: ModuleBuilder, spec: KeptSpec) -> Kernel:
 
 
 def _copy(f: FunctionBuilder, source: ir.Value, target: ir.Value, count: int, dtype: str) -> None:
-    """`count` neighbouring elements."""
+    """`count` neighboring elements."""
     full, remainder = count // LANES * LANES, count % LANES
     if full:
         with f.loop(full, step=LANES) as i:

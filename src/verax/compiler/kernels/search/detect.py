@@ -83,7 +83,7 @@ class DetectSpec:
 
 @emits(DetectSpec, dtypes=(F32, F64))
 def emit_detect(module: ModuleBuilder, spec: DetectSpec) -> Kernel:
-    """Items: some neighbouring images."""
+    """Items: some neighboring images."""
     f = module.kernel(spec, 4, hint="detect")
     if f.kernel is not None:
         return f.kernel

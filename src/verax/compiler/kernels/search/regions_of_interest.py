@@ -25,7 +25,7 @@ from verax.compiler.kernels.target import LANES
 
 MOST_ITEMS = 8
 """Each has scratch memory of its own."""
-_ENTRY = 4  # of a sample along one axis: both neighbours and their weights, 8 bytes each
+_ENTRY = 4  # of a sample along one axis: both neighbors and their weights, 8 bytes each
 F32, F64 = "float32", "float64"
 
 
@@ -80,7 +80,7 @@ class AlignSpec:
 
 @emits(AlignSpec, dtypes=(F32, F64, "int32", "int64"))
 def emit_align(module: ModuleBuilder, spec: AlignSpec) -> Kernel:
-    """Items: some neighbouring regions."""
+    """Items: some neighboring regions."""
     f = module.kernel(spec, 6, hint="align")
     if f.kernel is not None:
         return f.kernel
@@ -156,7 +156,7 @@ class _Region:
         return self.f.at(self.tables[axis], (index, _ENTRY), dtype=F64)
 
     def _list(self, axis: int, start: Typed, width: Typed, points: ir.Value) -> None:
-        """Neighbours (as offsets in the image) and weights of the samples along an axis."""
+        """Neighbors (as offsets in the image) and weights of the samples along an axis."""
         f, b, m, spec = self.f, self.b, self.m, self.spec
         size, step = spec.size[axis], spec.size[1] if axis == 0 else 1
         zero, one, half = (m.const(v, F64) for v in (0.0, 1.0, 0.5))
@@ -175,8 +175,8 @@ class _Region:
             t = m.sub(clipped, floor)
             weights = (m.select(inside, m.sub(one, t), zero), m.select(inside, t, zero))
             entry = self._entry(axis, f.iadd(f.imul(i.index, points), p.index))
-            for k, neighbour in enumerate((low, high)):
-                f.store(b.mul(neighbour, f.i64(step)), f.at(entry, k, dtype="int64"))
+            for k, neighbor in enumerate((low, high)):
+                f.store(b.mul(neighbor, f.i64(step)), f.at(entry, k, dtype="int64"))
                 f.store(m.unbind(weights[k]), f.at(entry, 2 + k, dtype=F64))
 
     def _to_float64(self, index: Index) -> Typed:

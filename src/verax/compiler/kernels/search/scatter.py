@@ -1,7 +1,7 @@
 """Updates written, or combined, where indices say: ScatterND, ScatterElements.
 
 Where updates meet, they come in the order of the walked dims: of the last one, or combined one by
-one. Outer dims and the inner one lead to different elements and are shared out and vectorised.
+one. Outer dims and the inner one lead to different elements and are shared out and vectorized.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _checked_offset(
 
 
 def _row(f: FunctionBuilder, spec: ScatterSpec, update: ir.Value, y: ir.Value) -> None:
-    """The inner dim, all of it to one place: a vector at a time where elements are neighbours."""
+    """The inner dim, all of it to one place: a vector at a time where elements are neighbors."""
     if spec.inner == 1 or spec.update[-1] != 1 or spec.y[-1] != 1:
         with f.loop(spec.inner) as k:
             source = f.at(update, (k.index, spec.update[-1]), dtype=spec.dtype)

@@ -96,7 +96,7 @@ class SuppressSpec:
 
 @emits(SuppressSpec, dtypes=(F32,))
 def emit_suppress(module: ModuleBuilder, spec: SuppressSpec) -> Kernel:
-    """Items: some neighbouring problems."""
+    """Items: some neighboring problems."""
     f = module.kernel(spec, 5, hint="suppress")
     if f.kernel is not None:
         return f.kernel

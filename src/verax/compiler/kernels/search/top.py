@@ -87,7 +87,7 @@ class TopSpec:
 
 @emits(TopSpec, dtypes=SORTED)
 def emit_top(module: ModuleBuilder, spec: TopSpec) -> Kernel:
-    """Items: some neighbouring rows."""
+    """Items: some neighboring rows."""
     f = module.kernel(spec, 4, hint="top")
     if f.kernel is not None:
         return f.kernel

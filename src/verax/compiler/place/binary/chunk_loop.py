@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import I8, I64, PTR, VOID, ModuleBuilder
 from verax.compiler.kernels.llvm.thread_pool import i64
-from verax.runtime.image import CTX_ARRAYS
+from verax.runtime.program_binary import CTX_ARRAYS
 
 
 def emit_chunk_loop(

@@ -23,7 +23,7 @@ from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import AT_A_TIME, code_of
 from verax.compiler.kernels.registry import Schedule, Spec, emit, emitter
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.image.object_linker import link_objects
+from verax.compiler.place.binary.object_linker import link_objects
 
 MOST_BYTES = 64 << 20
 """Of object code that a process keeps for further networks."""

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from verax.base.settings import Settings
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.image.assembly import Assembly
-from verax.compiler.place.image.emit import build_image
+from verax.compiler.place.binary.assembly import Assembly
+from verax.compiler.place.binary.emit import build_binary
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.storage import Pointer
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
-from verax.runtime.image import Image
+from verax.runtime.program_binary import ProgramBinary
 
 Place = tuple[int, int]
 """Number of an array, and a byte offset into it."""
@@ -29,7 +29,7 @@ def calls_alone(
     sizes: Sequence[int],
     target: Target,
     threads: int,
-) -> Image:
+) -> ProgramBinary:
     """A program that takes arrays of bytes (`sizes` of them) and calls the kernel of `spec` once
     for each of `calls`, whose places are the kernel's arguments. Kernels write into the arrays."""
     names = [f"a{i}" for i in range(len(sizes))]
@@ -38,7 +38,7 @@ def calls_alone(
     for locations in calls:
         pointers = [Pointer(lowering.values.io[array], offset) for array, offset in locations]
         lowering.calls.call(spec, pointers, "alone", schedule)
-    return build_image(lowering)[0]
+    return build_binary(lowering)[0]
 
 
 def make_ahead(

@@ -1,4 +1,4 @@
-"""From steps to an image: plan memory, write one native function per run of kernel calls, assemble
+"""From steps to a binary: plan memory, write one native function per run of kernel calls, assemble
 the weights."""
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from verax.compiler.kernels.llvm.builder import (
 from verax.compiler.kernels.llvm.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool, i64
 from verax.compiler.kernels.sizes import static_size
+from verax.compiler.place.binary.assembly import Assembly
+from verax.compiler.place.binary.chunk_loop import emit_chunk_loop
 from verax.compiler.place.calls import (
     BranchCall,
     CountedCall,
@@ -36,20 +38,18 @@ from verax.compiler.place.calls import (
     kernel_calls,
 )
 from verax.compiler.place.convolution.borders import write_borders
-from verax.compiler.place.image.assembly import Assembly
-from verax.compiler.place.image.chunk_loop import emit_chunk_loop
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.memory import Lifetime, align, kept_bytes, plan_arena
 from verax.compiler.place.storage import Buffer, MemorySpace, Placed, Pointer
 from verax.ir.types import TensorType
-from verax.runtime.image import (
+from verax.runtime.program_binary import (
     CONTRACT,
     CTX_ARENA,
     CTX_ARRAYS,
     CTX_POOL,
     CTX_WEIGHTS,
     CountedStep,
-    Image,
+    ProgramBinary,
     PythonStep,
     Scheduled,
     Segment,
@@ -75,7 +75,9 @@ def runs_alone(kernel: Kernel) -> bool:
     return static_size(kernel.items) < 2 or small
 
 
-def build_image(lowering: Lowering, separate: bool = False) -> tuple[Image, dict[int, Kernel]]:
+def build_binary(
+    lowering: Lowering, separate: bool = False
+) -> tuple[ProgramBinary, dict[int, Kernel]]:
     """The finished program of a lowered graph, and the kernel of each step that has one.
 
     separate: a native function for every kernel call, so that each can be timed.
@@ -86,7 +88,7 @@ def build_image(lowering: Lowering, separate: bool = False) -> tuple[Image, dict
 
 def _built(
     lowering: Lowering, assembly: Assembly, separate: bool
-) -> tuple[Image, dict[int, Kernel]]:
+) -> tuple[ProgramBinary, dict[int, Kernel]]:
     write_borders(lowering, _lifetimes(lowering.calls.steps), _times(lowering.calls.steps))
     steps = lowering.calls.steps
     kernels = {
@@ -139,7 +141,7 @@ def _built(
         ]
     native = any(isinstance(s, Segment) for s in schedule)
     graph = lowering.full_graph
-    image = Image(
+    binary = ProgramBinary(
         target=lowering.target.name,
         object_code=b"",
         weights=weights,
@@ -157,9 +159,9 @@ def _built(
     )
     _pack_weights(lowering, weights)  # while LLVM is at work
     if native:
-        module.exported(CONTRACT, contract(image))  # of the weights as they are laid out
-        image = dataclasses.replace(image, object_code=assembly.object_code())
-    return image, kernels
+        module.exported(CONTRACT, contract(binary))  # of the weights as they are laid out
+        binary = dataclasses.replace(binary, object_code=assembly.object_code())
+    return binary, kernels
 
 
 def _signature(name: str, type_: TensorType) -> Signature:

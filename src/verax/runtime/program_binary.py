@@ -1,4 +1,5 @@
-"""`Image`: a compiled program as plain data. The ABI between generated code and the runtime.
+"""`ProgramBinary`: a compiled program as plain data. The ABI between generated code and the
+runtime.
 
 Every native segment is `void segment(ptr ctx)`; ctx is an array of pointers:
     ctx[0] arena  ctx[1] weights  ctx[2] thread pool (null: one thread)  ctx[3 + i] caller array i
@@ -17,7 +18,7 @@ import numpy as np
 
 CTX_ARENA, CTX_WEIGHTS, CTX_POOL, CTX_ARRAYS = 0, 1, 2, 3
 CONTRACT = "verax_contract"
-"""Symbol of the object code: the digest of the image that the code belongs to."""
+"""Symbol of the object code: the digest of the binary that the code belongs to."""
 ELEMENT_TYPES = {
     **{"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "bool": 1},
     **{f"{sign}int{8 * n}": n for sign in ("", "u") for n in (1, 2, 4, 8)},
@@ -92,7 +93,7 @@ Scheduled = Segment | PythonStep | CountedStep
 
 
 @dataclasses.dataclass(frozen=True)
-class Image:
+class ProgramBinary:
     """A compiled program. `weights` is a flat uint8 array; `checks` names what can fail.
 
     kept_bytes: of the arena's front, which must stay as they are between runs. state: inputs that
@@ -113,31 +114,31 @@ class Image:
     state: tuple[State, ...] = ()
 
 
-def initial_bytes(image: Image) -> bytes:
-    """What an image remembers at first, one array after the other."""
-    return b"".join(s.initial.tobytes() for s in image.state)
+def initial_bytes(binary: ProgramBinary) -> bytes:
+    """What a binary remembers at first, one array after the other."""
+    return b"".join(s.initial.tobytes() for s in binary.state)
 
 
-def described(image: Image) -> dict[str, Any]:
-    """All of an image but its code, its weights and what it remembers at first, as JSON has it."""
-    bare = dataclasses.replace(image, object_code=b"", weights=_NOTHING, state=())
+def described(binary: ProgramBinary) -> dict[str, Any]:
+    """All of a binary but its code, its weights and what it remembers at first, as JSON has it."""
+    bare = dataclasses.replace(binary, object_code=b"", weights=_NOTHING, state=())
     fields = dataclasses.asdict(bare)
     del fields["object_code"], fields["weights"]
-    fields["state"] = [{"input": s.input, "output": s.output} for s in image.state]
+    fields["state"] = [{"input": s.input, "output": s.output} for s in binary.state]
     fields["schedule"] = [
-        {"kind": type(step).__name__, **dataclasses.asdict(step)} for step in image.schedule
+        {"kind": type(step).__name__, **dataclasses.asdict(step)} for step in binary.schedule
     ]
     return fields
 
 
-def contract(image: Image, weights: bytes | None = None) -> bytes:
-    """Digest (32 bytes) of everything in an image but its code, which carries it.
+def contract(binary: ProgramBinary, weights: bytes | None = None) -> bytes:
+    """Digest (32 bytes) of everything in a binary but its code, which carries it.
 
-    Sizes, offsets and the tables among the weights are built into the code: with another image it
+    Sizes, offsets and the tables among the weights are built into the code: with another binary it
     would leave its buffers. weights: the SHA-256 of its weights, if it is known.
     """
-    text = json.dumps(described(image), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(described(binary), sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode())
-    digest.update(weights or hashlib.sha256(image.weights.data).digest())
-    digest.update(hashlib.sha256(initial_bytes(image)).digest())
+    digest.update(weights or hashlib.sha256(binary.weights.data).digest())
+    digest.update(hashlib.sha256(initial_bytes(binary)).digest())
     return digest.digest()

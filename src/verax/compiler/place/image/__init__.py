@@ -1,1 +1,0 @@
-"""From steps to a program: functions that call the kernels, one object, one image of memory."""
