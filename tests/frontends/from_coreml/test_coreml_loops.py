@@ -213,6 +213,14 @@ def test_other_operations_hold_no_blocks():
         load_coreml(model.SerializeToString())
 
 
+@pytest.mark.parametrize("block", [0, 1])
+def test_an_unknown_operation_within_a_block_is_named(block):
+    model = halving()
+    blocks_of(model)[1].blocks[block].operations[0].type = "muI"
+    with pytest.raises(UnsupportedError, match="muI"):
+        load_coreml(model.SerializeToString())
+
+
 def test_attributes_of_control_flow_are_refused_by_name():
     model = halving()
     bind_value(blocks_of(model)[1], np.zeros(1, np.float32))

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import verax
+from verax.base.errors import VeraxError
 from verax.frontends.tensorflow import load_tensorflow
+from verax.frontends.tensorflow.messages import CLASSES
 
 STORED = Path(__file__).with_name("control.npz")
 NETWORKS = ("choice", "within", "until", "counted", "nested", "mapped")
@@ -53,3 +55,12 @@ def test_a_branch_of_two_results_has_both(form: str) -> None:
         assert len(made) == 2
         for array, meant in zip(made, right, strict=True):
             np.testing.assert_allclose(array, meant, rtol=2e-5, atol=1e-5)
+
+
+def test_a_mark_of_a_branch_that_marks_nothing_is_damage() -> None:
+    graph = CLASSES["Graph"].FromString(stored()["choice.frames"].tobytes())
+    for node in graph.node:
+        if node.op == "Identity":
+            del node.input[:]
+    with pytest.raises(VeraxError, match="not supported"):
+        load_tensorflow(graph.SerializeToString())

@@ -14,6 +14,11 @@ from tf_cases import draw, raw, tf
 RE, IM = draw(2, 3, 5, 8, seed=21), draw(2, 3, 5, 8, seed=22)
 RE2, IM2 = draw(2, 3, 5, 8, seed=23), draw(2, 3, 5, 8, seed=24)
 SOUND = draw(2, 400, seed=25)
+AXES = (
+    np.array([[-2.5, -0.5, 0.0, 3.0, -2.5, -0.5, 0.0, 3.0, -1e30, 2e-30, -3.0]], np.float32),
+    np.array([[0.0, -0.0, 0.0, -0.0, 1e-9, -1e-9, -2.0, 1.5, 1e30, -1e-30, -4.0]], np.float32),
+)
+"""Numbers on the axes, on both sides of the negative one, and of extreme sizes."""
 signal = tf.signal
 
 
@@ -72,6 +77,28 @@ COMPLEX: dict[str, tuple[Any, ...]] = {
             tf.math.reciprocal(b), raw.AddN(inputs=[a, b, a]), a * (2 - 0.5j),
             tf.reduce_sum(a, [1, 3]), tf.reduce_mean(b, -1, keepdims=True), tf.cumsum(a, 1),
             tf.equal(a, tf.stack([b[0], a[1]])), tf.not_equal(a, b),
+        ]
+    ),
+    "complex_roots": of(lambda a, b: [tf.math.log(a), tf.sqrt(b)]),
+    "complex_axes": (
+        lambda a, b: [tf.sqrt(tf.complex(a, b)), tf.math.log(tf.complex(a + 4, b))], *AXES,
+    ),
+    "complex_powers": of(
+        lambda a, b: [a ** b, a ** 2, tf.pow(b, 0.5 - 1j), tf.pow(tf.constant(1.5, a.dtype), a)]
+    ),
+    "complex_powers_of_zero": (
+        lambda x: [tf.pow(tf.complex(x, x), p) for p in (2 - 1j, -0.5 + 1j, 0j)], AXES[0][:, 1:4],
+    ),
+    "complex_products": of(
+        lambda a, b: [
+            tf.matmul(a[0, 0], b[1, 1], transpose_a=True),
+            raw.MatMul(a=a[1, 2], b=b[0, 0], transpose_b=True),
+            raw.BatchMatMulV2(x=a, y=tf.transpose(b, [0, 1, 3, 2])),
+            raw.BatchMatMulV2(x=a, y=b[..., :4], adj_x=True),
+            raw.BatchMatMulV2(x=a[..., :3, :], y=b, adj_y=True),
+            raw.BatchMatMul(x=a[..., :4], y=tf.transpose(b, [0, 1, 3, 2]), adj_x=True, adj_y=True),
+            raw.BatchMatMulV3(x=a, y=b, adj_y=True, Tout=tf.complex64),
+            tf.einsum("abcd,aecd->abec", a, b[:, 1:]), raw.Einsum(inputs=[a], equation="abcd->cb"),
         ]
     ),
     "complex_movement": of(moved),

@@ -65,6 +65,9 @@ def recurrent_cases() -> Iterator[Case]:
     yield from _svdf(made)
     yield "SVDF int8", integer_svdf(2, 3)
     yield "UNIDIRECTIONAL_SEQUENCE_LSTM int8", integer_lstm()
+    yield "LSTM int8", integer_lstm(single=True)
+    yield "UNIDIRECTIONAL_SEQUENCE_LSTM hybrid", hybrid_lstm(projected=True)
+    yield "LSTM hybrid", hybrid_lstm(single=True, peepholes=True)
 
 
 def _states(*sizes: int) -> list[T | None]:
@@ -210,10 +213,10 @@ def integer_svdf(
 
 def integer_lstm(
     coupled: bool = False, projected: bool | None = None, cell: int = -11, time_major: int = 0,
-    peepholes: bool = False, layer_norm: bool = False, **options: Any,
+    peepholes: bool = False, layer_norm: bool = False, single: bool = False, **options: Any,
 ) -> bytes:  # fmt: skip
     """LSTM of bytes with a 16-bit cell, as converters make it full-integer. projected: with a
-    projection, True: that has a bias."""
+    projection, True: that has a bias. single: the operator of one step."""
     rng = np.random.default_rng([RNG_SEED, coupled, projected is not None, -cell])
     units, outputs = 7, 7 if projected is None else 6
 
@@ -226,7 +229,8 @@ def integer_lstm(
         made = [integers(dtype, s, *shape) for s in scales]
         return [None if coupled and g == 0 else t for g, t in enumerate(made)]
 
-    shape = (STEPS, BATCH) if time_major else (BATCH, STEPS)
+    shape: tuple[int, ...] = (STEPS, BATCH) if time_major else (BATCH, STEPS)
+    shape = (BATCH,) if single else shape
     state = T((BATCH, outputs), "int8", None, [0.0083], [-7], is_variable=True)
     memory = T((BATCH, units), "int16", None, [2.0**cell], [0], is_variable=True)
     hidden = ([0.0083], [-7]) if projected is None else ([0.0079], [4])
@@ -253,9 +257,47 @@ def integer_lstm(
     where = iter(range(len(tensors)))
     indices = [-1 if t is None else next(where) for t in operands]
     first = len(tensors) + 1
-    fields = {"fused_activation_function": "TANH", "time_major": time_major, **options}
-    op = Op(
-        "UNIDIRECTIONAL_SEQUENCE_LSTM", indices, [first - 1], fields, 4,
-        inner=range(first, first + 5),
-    )  # fmt: skip
+    fields = {"fused_activation_function": "TANH", **options}
+    if not single:
+        fields["time_major"] = time_major
+    kind = "LSTM" if single else "UNIDIRECTIONAL_SEQUENCE_LSTM"
+    op = Op(kind, indices, [first - 1], fields, 4, inner=range(first, first + 5))
     return model([*tensors, y, *inner], [op], [0], [first - 1])
+
+
+def hybrid_lstm(
+    coupled: bool = False, projected: bool | None = None, time_major: int = 0,
+    peepholes: bool = False, single: bool = False, **options: Any,
+) -> bytes:  # fmt: skip
+    """LSTM of float32 with weights of bytes, as dynamic-range quantization makes it; arguments as
+    those of `integer_lstm`."""
+    rng = np.random.default_rng([RNG_SEED, 1, coupled, projected is not None, peepholes])
+    units, outputs = 7, 7 if projected is None else 6
+
+    def codes(scale: float, *shape: int) -> T:
+        return const(rng.integers(-127, 128, shape).astype("int8"), [scale], [0])
+
+    def gates(scale: float, *shape: int) -> list[T | None]:
+        made = [codes(scale * (1 + 0.13 * g), *shape) for g in range(4)]
+        return [None if coupled and g == 0 else t for g, t in enumerate(made)]
+
+    def floats(*shape: int) -> T:
+        return const(rng.uniform(-0.5, 0.5, shape).astype(np.float32))
+
+    shape: tuple[int, ...] = (STEPS, BATCH) if time_major else (BATCH, STEPS)
+    shape = (BATCH,) if single else shape
+    operands = [
+        T((*shape, SIZE), name="x0"),
+        *gates(0.0061, units, SIZE),
+        *gates(0.0083, units, outputs),
+        *(gates(0.0047, units)[:3] if peepholes else [None] * 3),
+        *[None if coupled and g == 0 else floats(units) for g in range(4)],
+        None if projected is None else codes(0.0052, outputs, units),
+        floats(outputs) if projected else None,
+        *_states(outputs, units),
+    ]
+    fields = {"fused_activation_function": "TANH", **options}
+    if not single:
+        fields["time_major"] = time_major
+    kind = "LSTM" if single else "UNIDIRECTIONAL_SEQUENCE_LSTM"
+    return one(kind, operands, T((*shape, outputs), name="y"), **fields)

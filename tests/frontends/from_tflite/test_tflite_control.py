@@ -56,6 +56,16 @@ def test_a_subgraph_that_is_not_there_is_damage(
         load_tflite(stored()["choice"].tobytes())
 
 
+def test_a_branch_without_results_is_damage() -> None:
+    part = ([T((3, 5), name="a"), T((3, 5), name="b")], [Op("EXP", [0], [1])], [0], [])
+    tensors = [T((1,), "bool", name="p"), T((3, 5), name="x"), T((3, 5), name="y")]
+    options = {"then_subgraph_index": 1, "else_subgraph_index": 2}
+    ops = [Op("IF", [0, 1], [], options), Op("EXP", [1], [2])]
+    data = model(tensors, ops, [0, 1], [2], more=[part, part])
+    with pytest.raises(ModelError, match="gives no results"):
+        load_tflite(data)
+
+
 def calling(kind: str, index: int = 1) -> bytes:
     """y = (exp x) * w, the product in a graph that is called twice; or Exp behind CALL_ONCE."""
     w = const(np.linspace(0.5, 1.5, 5).astype(np.float32))

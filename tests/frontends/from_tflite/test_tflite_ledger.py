@@ -80,6 +80,9 @@ def mutations(label: str) -> Iterator[tuple[tuple[str, str], bool]]:
     (node,) = foreign.nodes
     model = imported(foreign)
     inputs = drawn(model)
+    first = evaluate(model.graph, inputs)  # a state of zeros would hide what is multiplied with it
+    graph = model.graph
+    inputs |= {v: first[o].astype(graph.types[v].dtype.numpy) for v, o in graph.state.items()}
     want = evaluate(model.graph, inputs)
     idle = {e.attribute for e in model.ledger.entries if e.outcome is AttributeOutcome.irrelevant}
     assert {e.attribute for e in model.ledger.entries} == set(node.attributes)

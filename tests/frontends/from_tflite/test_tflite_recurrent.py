@@ -13,6 +13,7 @@ from tests.frontends.from_tflite.recurrent_cases import (
     SIZE,
     STEPS,
     Operands,
+    hybrid_lstm,
     integer_lstm,
     integer_svdf,
     recurrent_cases,
@@ -315,6 +316,17 @@ INTEGER_LSTM: dict[str, dict[str, Any]] = {
     "coupled with peepholes": {"coupled": True, "peepholes": True, "cell": -13},
     "projected": {"projected": False, "cell": -9},
     "projected with a bias and bounds": {"projected": True, "cell_clip": 0.4, "proj_clip": 0.3},
+    "one step": {"single": True, "peepholes": True, "cell_clip": 0.5},
+    "one step, coupled": {"single": True, "coupled": True, "projected": True, "cell": -12},
+}
+HYBRID_LSTM: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "coupled, time first": {"coupled": True, "time_major": 1, "cell_clip": 0.4},
+    "peepholes": {"peepholes": True},
+    "projected": {"projected": False, "proj_clip": 0.2},
+    "asymmetric": {"projected": True, "asymmetric_quantize_inputs": 1},
+    "one step": {"single": True, "coupled": True, "peepholes": True},
+    "one step, asymmetric": {"single": True, "asymmetric_quantize_inputs": 1},
 }
 
 
@@ -323,12 +335,28 @@ def test_lstm_of_integers_has_litert_s_bits_call_after_call(name: str) -> None:
     """LiteRT begins with the state's zero point, not with the byte 0."""
     made, major = integer_lstm(**INTEGER_LSTM[name]), bool(INTEGER_LSTM[name].get("time_major"))
     shape = (STEPS, BATCH, SIZE) if major else (BATCH, STEPS, SIZE)
+    shape = (BATCH, SIZE) if INTEGER_LSTM[name].get("single") else shape
     rng = np.random.default_rng(49)
     calls = [{"x0": rng.integers(-128, 128, shape).astype(np.int8)} for _ in range(3)]
     exe = verax.compile(load_tflite(made), threads=1, require_native=True)
     for inputs, given in zip(calls, litert_calls(made, calls), strict=True):
         assert np.array_equal(exe.run(inputs)["y"], given["y"])
         assert len(np.unique(given["y"])) > 10
+
+
+@pytest.mark.parametrize("name", HYBRID_LSTM)
+def test_lstm_with_weights_of_bytes_is_litert_s_call_after_call(name: str) -> None:
+    made = hybrid_lstm(**HYBRID_LSTM[name])
+    loaded = load_tflite(made)
+    rng = np.random.default_rng(51)
+    calls = [
+        {"x0": rng.standard_normal(loaded.inputs["x0"].dims).astype(np.float32)} for _ in range(3)
+    ]
+    exe = verax.compile(loaded, threads=1, require_native=True)
+    for inputs, expected in zip(calls, litert_calls(made, calls), strict=True):
+        # A code of the state that rounds the other way would be 1e-4 off.
+        np.testing.assert_allclose(exe.run(inputs)["y"], expected["y"], rtol=0, atol=2e-6)
+        assert len(np.unique(expected["y"])) > 10
 
 
 def test_bounds_of_an_integer_lstm_change_what_it_gives() -> None:

@@ -336,9 +336,13 @@ class Importer:
                 self._named(name, node)
             self.names.update(keep(self, node))
             return
+        row = self.table.get((node.domain, node.op_type))
+        if row is None:  # of a body, which is known once a loop or branch is taken apart
+            self.refuse_unsupported([node], node.place)
+            raise UnsupportedError(f"{node.operator} is not supported here", place=node.place)
         inputs = tuple(self._named(i, node) for i in node.inputs)
         conversion = Conversion(node, inputs, self.attributes(node), self.builder, self.fresh)
-        results = convert(self.table[node.domain, node.op_type], conversion)
+        results = convert(row, conversion)
         for name, value in zip(node.outputs, results):
             if name:
                 self.names[name] = value

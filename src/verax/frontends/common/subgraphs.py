@@ -104,8 +104,10 @@ class _Body:
 def keep(importer: SubgraphImporter, node: KeptBranch | KeptRepeat) -> dict[str, str]:
     """Append the operator of what running decides; returns its outputs by the file's names.
 
-    Raises `UnsupportedError` where it cannot be expressed.
+    Raises `UnsupportedError` where it cannot be expressed, `ModelError` for one without results.
     """
+    if not node.outputs:
+        raise ModelError("a branch or loop gives no results", place=node.place)
     try:
         if isinstance(node, KeptBranch):
             return _keep_branch(importer, node)

@@ -47,6 +47,8 @@ BY_PART = {
     *("Add", "AddV2", "Sub", "AddN", "Neg", "Sum", "Mean", "Cumsum"),
 }
 """Operators that do to each part what they do to real numbers."""
+PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum")
+"""Operators that are linear in each of two operands; of one operand, `Einsum` is done by part."""
 CONTROL_BY_PART = {"Identity", "Stack", "Row", "RowAt", "Join", "Unrolled"}
 SIZES = {("", "Shape"), ("", "Size"), ("", "Rank"), (CONTROL, "Length")}
 """Operators that the real part answers."""
@@ -99,6 +101,12 @@ def in_parts(importer: ComplexImporter, node: ForeignNode) -> list[ForeignNode] 
         return _by_part(importer, _real_types(importer, node))
     if not node.domain and node.op_type == "IdentityN":
         return _one_by_one(importer, node)
+    if not node.domain and node.op_type in PRODUCTS and len(complex_inputs) == len(node.inputs):
+        node = _real_types(importer, node)
+        if len(node.inputs) == 1:
+            return _by_part(importer, node)
+        if len(node.inputs) == 2:
+            return _product(importer, node)
     if node.domain or (DOMAIN, node.op_type) not in importer.table:
         _refuse(node, node.op_type)
     node = _real_types(importer, node)
@@ -166,6 +174,38 @@ def _by_part(importer: ComplexImporter, node: ForeignNode) -> list[ForeignNode]:
     ]
     components.update((o, pair) for o, pair in zip(node.outputs, outputs) if o)
     return copies
+
+
+def _product(importer: ComplexImporter, node: ForeignNode) -> list[ForeignNode]:
+    """The four products of parts, and their sums. A transposed factor (`adj_x`, `adj_y`) of a
+    batched product is conjugated, too: its imaginary part counts negative."""
+    (a, b), (p, q) = (importer.components[v] for v in node.inputs)
+    output = node.outputs[0]
+    importer.components[output] = real, imaginary = named(importer, output)
+    signs = [bool(node.attributes.get(name)) for name in ("adj_x", "adj_y")]
+    operands = {"ap": (a, p), "bq": (b, q), "aq": (a, q), "bp": (b, p)}
+    names = {key: importer.fresh(f"{output}.{key}") for key in operands}
+    products = [
+        dataclasses.replace(node, inputs=pair, outputs=(names[key],))
+        for key, pair in operands.items()
+    ]
+
+    def combined(minus: bool, first: str, second: str, result: str) -> ForeignNode:
+        kind, inputs = "Sub" if minus else "AddV2", (names[first], names[second])
+        return ForeignNode(kind, inputs, (result,), {}, node.name, depth=node.depth)
+
+    sums = [combined(signs[0] == signs[1], "ap", "bq", real)]
+    if all(signs):
+        negative = importer.fresh(f"{output}.negative")
+        sums.append(combined(False, "aq", "bp", negative))
+        sums.append(ForeignNode("Neg", (negative,), (imaginary,), {}, node.name, depth=node.depth))
+    elif signs[0]:
+        sums.append(combined(True, "aq", "bp", imaginary))
+    elif signs[1]:
+        sums.append(combined(True, "bp", "aq", imaginary))
+    else:
+        sums.append(combined(False, "aq", "bp", imaginary))
+    return [*products, *sums]
 
 
 def _one_by_one(importer: ComplexImporter, node: ForeignNode) -> list[ForeignNode]:

@@ -59,7 +59,8 @@ def _marks(reader: Any) -> set[str]:
     }  # fmt: skip
     marks = {
         n.name for n in nodes.values()
-        if n.op_type == "Identity" and node_of(reader._resolved(n.inputs[0])) in choices
+        if n.op_type == "Identity"
+        and any(node_of(reader._resolved(v)) in choices for v in n.inputs[:1])
     }  # fmt: skip
     return choices | marks
 

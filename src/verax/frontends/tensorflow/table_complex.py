@@ -164,6 +164,56 @@ def exponential(c: Conversion) -> Result:
     return c.named([c.add("Mul", [size, c.add(kind, [c.required(1)])]) for kind in ("Cos", "Sin")])
 
 
+@row("Log")
+def logarithm(c: Conversion) -> Result:
+    return c.named(_logarithm(c, *_pair(c)))
+
+
+def _logarithm(c: Conversion, real: str, imaginary: str) -> list[str]:
+    """The logarithm of the size, and the angle."""
+    size = c.add("Log", [c.add("Hypot", [real, imaginary])])
+    return [size, c.add("Atan2", [imaginary, real])]
+
+
+@row("Sqrt")
+def root(c: Conversion) -> Result:
+    """The root in the right half plane, below the real axis where the number is, -0 included.
+
+    The larger part is computed first; the other is half the imaginary part over it, since
+    (p + qi)^2 = p^2 - q^2 + 2pqi, so that nothing cancels.
+    """
+    real, imaginary = _pair(c)
+    zero, half = c.like(0), c.like(0.5)
+    sizes = [c.add("Hypot", [real, imaginary]), c.add("Abs", [real])]
+    halved = [c.add("Mul", [size, half]) for size in sizes]
+    large = c.add("Sqrt", [c.add("Add", halved)])
+    is_zero = c.add("Equal", [large, zero])
+    divisor = c.add("Where", [is_zero, c.like(1), large])
+    small = c.add("Div", [c.add("Mul", [c.add("Abs", [imaginary]), half]), divisor])
+    # Of 0 and -0 the reciprocals differ in sign.
+    signed = c.add("Add", [imaginary, c.add("Reciprocal", [imaginary])])
+    below = c.add("Less", [signed, zero])
+    behind = c.add("Less", [real, zero])
+    size = c.add("Where", [behind, large, small])
+    imaginary_root = c.add("Where", [below, c.add("Neg", [size]), size])
+    return c.named([c.add("Where", [behind, small, large]), imaginary_root])
+
+
+@row("Pow")
+def power(c: Conversion) -> Result:
+    """The exponential of the exponent times the logarithm. A power of 0, whose logarithm is -inf,
+    has the angle 0: it is 0, NaN or infinite by the sign of the exponent's real part."""
+    (a, b), (p, q) = _pair(c), _pair(c, 2)
+    zero = c.like(0)
+    is_zero = c.add("And", [c.add("Equal", [component, zero]) for component in (a, b)])
+    size, angle = _logarithm(c, a, b)
+    exponent = c.add("Sub", [c.add("Mul", [p, size]), c.add("Mul", [q, angle])])
+    rotation = c.add("Add", [c.add("Mul", [p, angle]), c.add("Mul", [q, size])])
+    rotation = c.add("Where", [is_zero, zero, rotation])
+    length = c.add("Exp", [exponent])
+    return c.named([c.add("Mul", [length, c.add(kind, [rotation])]) for kind in ("Cos", "Sin")])
+
+
 @row("Equal", "NotEqual")
 def equal(c: Conversion) -> Result:
     c.attributes.expect(

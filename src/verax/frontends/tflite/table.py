@@ -6,6 +6,7 @@ from verax.frontends.tflite import (  # noqa: F401  (each enters its rows)
     table_fourier,
     table_general,
     table_hybrid,
+    table_hybrid_lstm,
     table_mediapipe,
     table_movement,
     table_quantized,

@@ -28,25 +28,12 @@ MAX_STEPS = 1000
 def sequence_lstm(c: Conversion) -> Result:
     """Operands as on floats. Intermediate tensor 4 says how the cell's output is rounded."""
     c.attributes.expect("diagonal_recurrent_tensors", False, reason="weights are taken as matrices")
-    c.choice("fused_activation_function", ("TANH",), "NONE")
-    if any(c.input(i) is not None for i in range(20, 24)):
-        c.refuse("layer normalisation inside of a quantised cell is not supported")
-    time_major = c.flag("time_major")
-    states = _states(c, 1 if time_major else 0, 18, 19)
-    for i, dtype in ((0, "int8"), (18, "int8"), (19, "int16")):
-        if c.type(i).dtype != dtype:
-            c.refuse(f"operand {i} of {c.type(i).dtype}, not {dtype}")
-    for i in range(4):
-        for key in ("scale", "zero_point"):
-            c.attributes.irrelevant(
-                f"inner{i}.{key}", "gates without layer norm have 12 fraction bits"
-            )
+    steps = 0 if c.flag("time_major") else 1
+    h, memory = _byte_states(c, 1 - steps)
     cell = _Cell(c)
-    steps = 0 if time_major else 1
     count = c.known_size(0, steps, "the number of steps")
     c.check_count(count, MAX_STEPS, "steps")
     x = centered(c, 0, of_tensor(c, "input0")[1])
-    h, memory = states
     projected = cell.of_input(x)  # [.., .., gates units], int32 within 16 bits
     outputs = []
     for t in range(count):
@@ -59,6 +46,33 @@ def sequence_lstm(c: Conversion) -> Result:
         _named(c, "Identity", [h], names),
         _named(c, "Identity", [memory], names),
     )
+
+
+@row("LSTM", quantized=True)
+def lstm_cell(c: Conversion) -> Result:
+    """One step of the same cell."""
+    c.choice("kernel_type", ("FULL",), "FULL")
+    states, cell = _byte_states(c, 0), _Cell(c)
+    x = centered(c, 0, of_tensor(c, "input0")[1])
+    h, memory = cell.step(cell.of_input(x), *states)
+    return c.named([h, h, memory])
+
+
+def _byte_states(c: Conversion, batch_axis: int) -> list[str]:
+    """State and cell, once operands and options are ones that the kernel of bytes has."""
+    c.choice("fused_activation_function", ("TANH",), "NONE")
+    if any(c.input(i) is not None for i in range(20, 24)):
+        c.refuse("layer normalisation inside of a quantised cell is not supported")
+    states = _states(c, batch_axis, 18, 19)
+    for i, dtype in ((0, "int8"), (18, "int8"), (19, "int16")):
+        if c.type(i).dtype != dtype:
+            c.refuse(f"operand {i} of {c.type(i).dtype}, not {dtype}")
+    for i in range(4):
+        for key in ("scale", "zero_point"):
+            c.attributes.irrelevant(
+                f"inner{i}.{key}", "gates without layer norm have 12 fraction bits"
+            )
+    return states
 
 
 class _Cell:
