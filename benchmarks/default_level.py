@@ -324,7 +324,7 @@ def measured(entry: Entry) -> Row:
         results["PyTorch"] = [np.asarray(t) for t in answers]
     except VeraxError as error:
         return Row(entry.name, {}, fast={}, failed=str(error).splitlines()[0])
-    wanted = [np.asarray(v, np.float64) for v in exact.values()]
+    wanted = [_in_float32(np.asarray(v, np.float64)) for v in exact.values()]
     errors = {who: [_error(g, w) for g, w in zip(got, wanted)] for who, got in results.items()}
     ratios = [
         float(three / max(one, float(np.finfo(np.float32).eps)))
@@ -339,6 +339,12 @@ def measured(entry: Entry) -> Row:
         len(exe.trace.refused),
         seconds=time.perf_counter() - begin,
     )
+
+
+def _in_float32(exact: np.ndarray) -> np.ndarray:
+    """Exact numbers, those beyond the range of float32 as infinities."""
+    beyond = np.abs(exact) > float(np.finfo(np.float32).max)
+    return np.where(beyond, np.copysign(np.inf, exact), exact)
 
 
 def _error(got: np.ndarray, wanted: np.ndarray) -> float:
