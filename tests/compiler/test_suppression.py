@@ -21,7 +21,7 @@ from verax.ir.types import TensorType
 from verax.reference import promised
 from verax.runtime.header import HeaderError
 from verax.runtime.program_binary import CountedStep
-from verax.runtime.soundness import check_image
+from verax.runtime.soundness import check_binary
 
 F = np.float32
 
@@ -161,12 +161,12 @@ def test_a_file_cannot_say_that_something_else_was_counted(
     image = native(graph).specialized.binary
     *others, step = image.schedule
     assert isinstance(step, CountedStep)
-    check_image(image)
+    check_binary(image)
     changed = dataclasses.replace(
         step, **{part: dataclasses.replace(getattr(step, part), **change)}
     )
     with pytest.raises(HeaderError, match=why):
-        check_image(dataclasses.replace(image, schedule=(*others, changed)))
+        check_binary(dataclasses.replace(image, schedule=(*others, changed)))
 
 
 def test_a_count_out_of_range_reads_no_more_than_the_rows() -> None:

@@ -25,7 +25,7 @@ def known(name: str) -> bool:
 def code(kind: str, target: str, threads: int = 3) -> bytes:
     settings = Settings(threads=threads)
     graph, _ = run_passes(SOUND[kind](), settings)
-    return lower(graph, Target.named(target), settings).image.object_code
+    return lower(graph, Target.named(target), settings).binary.object_code
 
 
 @pytest.mark.parametrize("target", ["avx2", "avx512", "aarch64"])
@@ -44,7 +44,9 @@ def test_what_is_compiled_is_sound(kind: str, target: str) -> None:
 def mapped() -> bytes:
     """Code for AArch64 with constants in two sections: "$d" marks the beginning of both."""
     graph = verax.load(DIGITS, shapes={"n": 2}).graph
-    data = lower(graph, Target.named("aarch64"), Settings(opt_level=0, threads=1)).image.object_code
+    data = lower(
+        graph, Target.named("aarch64"), Settings(opt_level=0, threads=1)
+    ).binary.object_code
     if data[:4] != b"\x7fELF":
         pytest.skip("this system has object files of another kind")
     return data
