@@ -29,9 +29,9 @@ def quantised_document(
     undecided = [o for o in judged if o.result == UNDECIDED]
     share = 100 * len(undecided) / max(1, len(judged))
     parts = [
-        "# Honest runs of quantised networks",
+        "# Honest runs of quantized networks",
         "Made by `python -m benchmarks.honest table --quantised` from the record of the runs. "
-        "Small seeded networks, quantised by ONNX Runtime's own tools, and files of TensorFlow's "
+        "Small seeded networks, quantized by ONNX Runtime's own tools, and files of TensorFlow's "
         "converter. A cell says: judged, of these accused with an argument (A), accused falsely "
         "(F), undecided (U).",
         f"**{len(judged)} runs: {len(argued)} accusations that are argued, {len(false)} false, "
