@@ -32,6 +32,8 @@ WIRES = 32
 """Values that are tried in place of an operand."""
 COMBINATIONS = 16
 """Random combinations of the last value's elements that are traced back."""
+MOST_TRACED = 1 << 22
+"""Elements of a region's values together up to which they are: half a gigabyte of derivatives."""
 FITTED = 48
 """Candidates that are fitted to all elements, those that leave least first."""
 ZEROED = 128
@@ -78,19 +80,22 @@ def wires(
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A parameter is changed along `direction`. remainder: what the combinations leave,
-    as a part of all."""
+    """One element of a parameter is changed, or all of it by a factor (None). step: by how much, in
+    units of `direction`; remainder: what the combinations leave, as a part of all."""
 
     suspect: Suspect
     parameter: NodeParameter
-    direction: np.ndarray
+    element: int | None
     step: float
     remainder: float
 
     @property
-    def is_single(self) -> bool:
-        """Whether one element moves."""
-        return int(np.count_nonzero(self.direction)) == 1
+    def direction(self) -> np.ndarray:
+        """The change of the parameter's values by one step."""
+        values = self.parameter.values
+        if self.element is None:
+            return values
+        return np.where(np.arange(values.size) == self.element, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -107,8 +112,11 @@ def wrong_constants(
 ) -> Iterator[tuple[int, Hypothesis]]:
     """Yield (index of the suspect, hypothesis) for the constants that explain the error best.
 
-    suspects: the region's nodes in order, each with its reference as output.
+    suspects: the region's nodes in order, each with its reference as output. None are yielded for
+    a region of more than `MOST_TRACED` elements.
     """
+    if sum(s.expected.size for s in suspects) > MOST_TRACED:
+        return
     weights = random.standard_normal((COMBINATIONS, *last.expected.shape)) / last.sigma
     error = np.tensordot(weights, last.wide - last.expected, last.expected.ndim)
     traced = _traced([(s.node, s.meaning, s.inputs) for s in suspects], weights)
@@ -127,7 +135,9 @@ def wrong_constants(
             differing = candidate.direction != 0
             for hypothesis in named(candidate.suspect, candidate.parameter, values, differing):
                 yield i, hypothesis
-    channels = [(i, c) for i, c in candidates if c.parameter.axis is not None and c.is_single]
+    channels = [
+        (i, c) for i, c in candidates if c.parameter.axis is not None and c.element is not None
+    ]
     for i, candidate in channels[:ZEROED]:
         differing = candidate.direction != 0
         values = np.where(differing, 0.0, candidate.parameter.values)
@@ -169,18 +179,18 @@ def _candidates(suspect: Suspect, gradient: np.ndarray, error: np.ndarray) -> It
         per_element = (
             np.array([np.bincount(reader[use], (g * slope)[use], count) for g in flat]) / steps
         )
-        directions = [*np.eye(count)] if count > 1 else []
+        effects: list[tuple[int | None, np.ndarray]] = []
+        if count > 1:
+            effects += enumerate(per_element.T)
         if parameter.values.any():
-            directions.append(parameter.values)
-        effects = [*per_element.T] if count > 1 else []
-        effects.append(per_element @ parameter.values)
-        for direction, effect in zip(directions, effects):
+            effects.append((None, per_element @ parameter.values))
+        for element, effect in effects:
             size = float(effect @ effect)
             if not np.isfinite(size) or size <= 0:
                 continue
             step = float(effect @ error) / size
             remainder = float(np.sum(np.square(error - step * effect)) / max(error @ error, TINY))
-            yield _Candidate(suspect, parameter, direction, step, remainder)
+            yield _Candidate(suspect, parameter, element, step, remainder)
 
 
 def _fitted(candidate: _Candidate, last: RegionError, carried: Carried) -> np.ndarray | None:
