@@ -63,7 +63,7 @@ def test_cause_is_named(name: str) -> None:
 
 
 def test_a_region_of_too_many_elements_is_not_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Derivatives of every value are held at once: of a large network they would take its memory."""
+    """Derivatives of all values are held at once: of a large network they take its memory."""
     monkeypatch.setattr("verax.judge.explain.region_changes.MOST_TRACED", 100)
     name = "one element of a bias"
     assert not is_named(explained(answered(CASES[name][0]), FIRST_OF_PART), name)
