@@ -239,7 +239,7 @@ def test_a_folder_that_cannot_be_written_leaves_no_partial_file(tmp_path: Path) 
 def test_the_old_name_of_the_last_program_warns() -> None:
     exe = compile(network(), ONE_THREAD)
     with pytest.deprecated_call(match="use Executable.specialized"):
-        program = exe.specialized
+        program = exe.specialised
     assert program is exe.specialized
 
 
