@@ -170,3 +170,31 @@ def test_an_overflow_of_16_bits_may_be_finite_inside(dtype: str) -> None:
     assert found.kind is (Kind.mistake if dtype == "float32" else Kind.undecided)
     if dtype == "float32":
         assert "inf - inf in 'apart' (Sub)" in found.reason
+
+
+def masked(kind: str, zero: float = 0.0) -> Graph:
+    """A mask of minus infinity on scores, and their sum behind it; or 1 / (scores * zero)."""
+    b = Builder("masked")
+    x = b.input("x", TensorType.parse(f"float32[{ROWS}, {KEYS}]"))
+    mask = np.where(np.arange(KEYS) > 3, -np.inf, 0.25).astype(np.float32)
+    if kind == "Reciprocal":
+        x = b.add(Mul(), [x, b.constant(np.float32(zero))], ["a"], "zeros")
+        return b.graph([b.add(REGISTRY[kind](), [x], ["y"], "last")])
+    a = b.add(REGISTRY[kind](), [x, b.constant(mask)], ["a"], "mask")
+    return b.graph([b.add(REGISTRY["Neg"](), [a], ["y"], "last")])
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["watched", "outputs"])
+def test_infinities_of_the_other_sign_are_a_mistake(shown: bool) -> None:
+    feeds = {"x": np.random.default_rng(45).standard_normal((ROWS, KEYS)).astype(np.float32)}
+    given = promised(masked("Sub"), feeds, keep=("a", "y") if shown else ("y",))
+    found = judged(masked("Add"), feeds, **{v: given[v] for v in (("a", "y") if shown else "y")})
+    assert (found.kind, found.test) == (Kind.mistake, "sign of infinity"), found
+    assert f"{3 * ROWS} of {ROWS * KEYS} elements" in found.reason
+
+
+def test_the_sign_of_a_zero_accuses_nobody() -> None:
+    feeds = {"x": np.ones((ROWS, KEYS), np.float32)}
+    given = promised(masked("Reciprocal", -0.0), feeds)["y"]
+    assert np.isneginf(given).all()
+    assert judged(masked("Reciprocal"), feeds, y=given).kind is Kind.undecided

@@ -18,7 +18,13 @@ from verax.ir.operator import Evaluation
 from verax.ir.types import DType, TensorType
 from verax.judge.decide import difference_of_squares
 from verax.judge.decide.criterion import Decision, Tiers, decide
-from verax.judge.decide.nan_origin import Trail, masked_as_zeros, nan_decision, overflowed
+from verax.judge.decide.nan_origin import (
+    Trail,
+    infinity_decision,
+    masked_as_zeros,
+    nan_decision,
+    overflowed,
+)
 from verax.judge.decide.orders import (
     fft_applies,
     fft_run,
@@ -179,7 +185,16 @@ def check_node(
         tiers = _tiers(node, reference.ev, inputs, i)
         decision = decide(g, expected, rounding, tiers)
         if decision.kind is Kind.undecided and decision.test == "non-finite":
-            decision = _nan_decision(node, reference, inputs, i, g) or decision
+            decision = (
+                _nan_decision(node, reference, inputs, i, g)
+                or infinity_decision(
+                    [node],
+                    g,
+                    expected,
+                    lambda i=i: float32_runs(node, reference.ev, inputs, i, promised=True),  # type: ignore[misc]
+                )
+                or decision
+            )
         if decision.kind is Kind.mistake and g.dtype.kind in "iu":
             decision = _open_choice(node, reference, inputs, i, g, expected) or decision
         judged = finding(node, value, decision, g, expected, region)

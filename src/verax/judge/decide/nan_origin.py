@@ -1,5 +1,5 @@
 """NaN in the reference where the subject has finite numbers: where the NaN comes from, and whether
-that is a mistake.
+that is a mistake. Infinities of the other sign, too.
 
 A NaN that is read (the network was fed one, or the subject shows one) proves nothing, and neither
 does one that rounding decides, or that passes an operator in which runtimes lose it. What is left
@@ -34,6 +34,8 @@ KEEPS = frozenset((
 """Operators out of which a NaN comes in every runtime: tried on ONNX Runtime and OpenVINO, of which
 one or both lose it in maxima, comparisons, Clip and Relu, and in Exp and Softmax."""
 SUMS = frozenset(("Add", "Sub", "Sum", "ReduceSum", "ReduceMean", "CumSum", "Mean"))
+BY_SIGN_OF_ZERO = frozenset(("Div", "Reciprocal", "Rsqrt", "Pow", "Atan2", "Log", "Tan"))
+"""Operators that make an infinity of a zero, some by its sign, which runtimes may lose."""
 PRODUCTS = frozenset(("Mul", "MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose"))
 
 
@@ -116,6 +118,33 @@ def nan_decision(
         f"{share}. Rounding never does this: either the subject replaces NaN, which the meaning as "
         "it was read does not say, or the file was read wrongly",
         TEST,
+        np.inf,
+    )
+
+
+def infinity_decision(
+    nodes: Iterable[Node],
+    actual: np.ndarray,
+    expected: np.ndarray,
+    baseline: Callable[[], Iterable[np.ndarray]],
+) -> Decision | None:
+    """The decision on a value that is infinite with the other sign at some elements where the
+    reference is infinite; None where there are none, or where rounding decides the sign.
+
+    nodes: that compute the value. baseline: as `nan_decision` takes it.
+    """
+    if any(node.op.kind in BY_SIGN_OF_ZERO for node in nodes):
+        return None
+    wide = actual.astype(np.float64)
+    mask = np.isinf(expected) & np.isinf(wide) & (np.sign(expected) != np.sign(wide))
+    count = int(mask.sum())
+    if not count or any(bool((y[mask] != expected[mask]).any()) for y in baseline()):
+        return None
+    return Decision(
+        Kind.mistake,
+        f"{count} of {actual.size} elements are infinite with the other sign than the meaning's; "
+        "rounding never does this",
+        "sign of infinity",
         np.inf,
     )
 

@@ -25,7 +25,13 @@ from verax.ir.graph import Graph, Node
 from verax.judge.decide.blindness import AGREEING, limits, unless_blind
 from verax.judge.decide.criterion import Decision
 from verax.judge.decide.local import conform, finding, undecided
-from verax.judge.decide.nan_origin import Trail, masked_as_zeros, nan_decision, overflowed
+from verax.judge.decide.nan_origin import (
+    Trail,
+    infinity_decision,
+    masked_as_zeros,
+    nan_decision,
+    overflowed,
+)
 from verax.judge.regions.adjoint import NoRule, Reach, spreads
 from verax.judge.regions.fast_algorithms import fast_decision
 from verax.judge.regions.jumps import decide_at_a_jump, varies
@@ -260,8 +266,19 @@ class _Judgement:
         if not finite.all() or not np.isfinite(actual.astype(np.float64)).all():
             agree = bool((np.isfinite(actual.astype(np.float64)) == finite).all())
             if agree or not finite.all():
-                return self._decide_made_nan(value, actual) or Decision(
-                    Kind.undecided, "NaN or infinite numbers: a NaN proves nothing", "non-finite"
+                return (
+                    self._decide_made_nan(value, actual)
+                    or infinity_decision(
+                        self.region.nodes,
+                        actual,
+                        expected,
+                        lambda: baseline_values(self.sampler, value),
+                    )
+                    or Decision(
+                        Kind.undecided,
+                        "NaN or infinite numbers: a NaN proves nothing",
+                        "non-finite",
+                    )
                 )
             return self._decide_stray(value, actual)
         if bool(same_value(actual, expected.astype(actual.dtype)).all()):
