@@ -89,11 +89,16 @@ class LoopEmitter:
                 count = static_size(self.spec.dims[vector]) if single_vector else LANES
                 cursor.value = self.load(cursor, 0, min(count, LANES))
 
+    def _widened(self, index: ir.Value, dtype: str, kind: ir.Type) -> ir.Value:
+        """Indices of fewer than 64 bits as int64 numbers."""
+        extend = self.fb.b.zext if dtype == "uint8" else self.fb.b.sext
+        return extend(index, kind)
+
     def _index_scalar(self, index: Cursor, look: Lookup) -> ir.Value:
         fb, b = self.fb, self.fb.b
         dtype = index.access.dtype
         raw = fb.load(fb.at(index.pointer, index.offset, dtype=dtype), dtype, lanes=0)
-        position = raw if dtype == "int64" else (b.zext if dtype == "uint8" else b.sext)(raw, I64)
+        position = raw if dtype == "int64" else self._widened(raw, dtype, I64)
         if not look.checked:
             return position
         return self._checked(position, look.size, None)
@@ -145,7 +150,7 @@ class LoopEmitter:
             index = self.inputs[look.input]
             position = self.load(index, at, count)
             if index.access.dtype != "int64":
-                position = b.sext(position, kind)
+                position = self._widened(position, index.access.dtype, kind)
             if look.checked:
                 position = self._checked(position, look.size, fb.first(count))
             step = b.mul(position, wide(fb, [look.stride] * LANES))
