@@ -95,7 +95,7 @@ class LoopEmitter:
         return extend(index, kind)
 
     def _index_scalar(self, index: Cursor, look: Lookup) -> ir.Value:
-        fb, b = self.fb, self.fb.b
+        fb = self.fb
         dtype = index.access.dtype
         raw = fb.load(fb.at(index.pointer, index.offset, dtype=dtype), dtype, lanes=0)
         position = raw if dtype == "int64" else self._widened(raw, dtype, I64)
