@@ -49,7 +49,7 @@ def test_room_of_another_size_is_noticed(monkeypatch):
     room = emit._room_for_weights
 
     def smaller(lowering):
-        for buffer, _ in lowering.weights:
+        for buffer, _ in lowering.weights.buffers:
             buffer.nbytes -= 64
         return room(lowering)
 
@@ -71,10 +71,11 @@ def test_the_largest_come_first_and_what_they_took_is_given_back(monkeypatch):
 
     def noted(lowering):
         found = room(lowering)
-        lowering.weights = [
+        lowering.weights.buffers = [
             (buffer, lambda n=buffer.nbytes, made=made: (sizes.append(n), made)[1])
             for buffer, made in (
-                (buffer, made() if callable(made) else made) for buffer, made in lowering.weights
+                (buffer, made() if callable(made) else made)
+                for buffer, made in lowering.weights.buffers
             )
         ]
         return found
