@@ -75,7 +75,7 @@ class LookupTable(Operator):
         table = draw(rng, (256,), "uint8", 0, 255)
         x = draw(rng, (2, 3, 5), "int8", -128, 127)
         yield Case(cls(), (x, table))
-        yield Case(cls(), (x[0, 1, 2], table), label="a scalar")
+        yield Case(cls(), (np.asarray(x[0, 1, 2]), table), label="a scalar")
         lowest = draw(rng, (256,), "int8", -100, 100)
         allowed = lowest, lowest + np.int8(2)
         bytes_ = draw(rng, (4, 7), "uint8", 0, 255)
