@@ -15,13 +15,13 @@ from typing import Any, TypeAlias, TypedDict
 from verax.base.memory import parse_bytes
 from verax.base.options import (
     COMPILING,
-    LARGEST_SEED,
     RESULT,
     RUNNING,
     CheckOptions,
     PassOptions,
     as_texts,
     option,
+    require_seed,
     require_sound,
     same_option,
 )
@@ -132,12 +132,7 @@ class CompilationOptions:
             object.__setattr__(self, "tuned", True)
         if self.history is not None:
             object.__setattr__(self, "history", os.fspath(self.history))
-        require_sound(
-            0 <= self.seed <= LARGEST_SEED,
-            "seed",
-            self.seed,
-            "a whole number of 64 bits, 0 or more",
-        )
+        require_seed(self.seed)
 
     @property
     def selects_passes(self) -> bool:

@@ -101,6 +101,11 @@ def require_sound(sound: bool, name: str, value: Any, expected: str) -> None:
         raise UsageError(f"the option {name} ({flag}) is {value}", next_step=f"give {expected}")
 
 
+def require_seed(seed: int) -> None:
+    """Raise `UsageError` unless `seed` is one that every generator and record takes."""
+    require_sound(0 <= seed <= LARGEST_SEED, "seed", seed, "a whole number of 64 bits, 0 or more")
+
+
 @dataclass(frozen=True)
 class CheckOptions:
     """How a subject is judged: of `check`, `bisect`, and the image that `agree` judges.
@@ -170,10 +175,8 @@ class CheckOptions:
     def __post_init__(self) -> None:
         if isinstance(self.allow, str):
             object.__setattr__(self, "allow", (self.allow,))
-        power, seconds, seed = self.require_power, self.timeout, self.seed
-        require_sound(
-            0 <= seed <= LARGEST_SEED, "seed", seed, "a whole number of 64 bits, 0 or more"
-        )
+        power, seconds = self.require_power, self.timeout
+        require_seed(self.seed)
         require_sound(power is None or power >= 0, "require_power", power, "0 or more")
         require_sound(seconds is None or seconds > 0, "timeout", seconds, "seconds, above 0")
         require_sound(self.steps is None or self.steps >= 1, "steps", self.steps, "1 or more")

@@ -208,7 +208,7 @@ class Executable(StatefulExecutable):
 def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
     """Graph inputs whose values set shapes: small integer tensors that type rules ask for.
 
-    A program is specialised for their values, as it is for shapes.
+    A program is specialized for their values, as it is for shapes.
     """
     from_input: dict[str, frozenset[str]] = {v: frozenset([v]) for v in graph.inputs}
     defining: set[str] = set()

@@ -57,9 +57,9 @@ class Translation:
 class Specialized(OneLine):
     """One program with the graph that it was made from.
 
-    given: the graph before the passes; network: its hash, "" if it was not needed; kept: the notes
-    of a program that was not made but found in the cache. How such a one came about is found out by
-    making it again when somebody asks.
+    source: the graph before the passes; network: its hash, "" if it was not needed; cached_notes:
+    those of a program that was not made but found in the cache. How such a one came about is found
+    out by making it again when somebody asks.
     """
 
     def __init__(

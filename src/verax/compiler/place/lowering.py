@@ -50,10 +50,6 @@ class Lowering:
         self.place_plan(inner, plan)
         return inner
 
-    def is_static(self, node: Node) -> bool:
-        """True if all sizes of the node's inputs and outputs are known."""
-        return is_static(self.graph, node)
-
     def reference(self, node: Node, reason: str) -> None:
         """Append a call of the node's reference in Python; `reason`: why it has no kernel."""
         inputs: list[Placed | Dynamic | None] = []

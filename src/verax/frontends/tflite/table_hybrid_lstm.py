@@ -13,27 +13,16 @@ from verax.frontends.common.context import Conversion, Result
 from verax.frontends.tflite.quantization import of_tensor
 from verax.frontends.tflite.rows import row
 from verax.frontends.tflite.table_hybrid import _quantized, _scaled_product
-from verax.frontends.tflite.table_quantized_lstm import MAX_STEPS
-from verax.frontends.tflite.table_recurrent import _must_be_full, _named, _states
+from verax.frontends.tflite.table_quantized_lstm import unrolled
+from verax.frontends.tflite.table_recurrent import _must_be_full, _states
 
 
 @row("UNIDIRECTIONAL_SEQUENCE_LSTM", hybrid=True)
 def sequence_lstm(c: Conversion) -> Result:
     c.attributes.expect("diagonal_recurrent_tensors", False, reason="weights are taken as matrices")
     steps = 0 if c.flag("time_major") else 1
-    cell, (h, memory) = _HybridCell(c), _states(c, 1 - steps, 18, 19)
-    count = c.known_size(0, steps, "the number of steps")
-    c.check_count(count, MAX_STEPS, "steps")
-    projected, outputs = cell.of_input(c.required(0)), []
-    for t in range(count):
-        step = c.add("Gather", [projected, c.constant(t, np.int64)], axis=steps)
-        h, memory = cell.step(step, h, memory)
-        outputs.append(c.add("Unsqueeze", [h, c.ints((steps,))]))
-    names = iter(c.node.outputs)
-    return (
-        _named(c, "Concat", outputs, names, axis=steps),
-        *(_named(c, "Identity", [state], names) for state in (h, memory)),
-    )
+    cell, states = _HybridCell(c), _states(c, 1 - steps, 18, 19)
+    return unrolled(c, cell.step, cell.of_input(c.required(0)), states, steps)
 
 
 @row("LSTM", hybrid=True)

@@ -8,6 +8,8 @@ for all steps. Curves are tables of every 16-bit argument.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,6 +24,7 @@ GATES = ("input", "forget", "cell", "output")
 WORDS = np.arange(-(1 << 15), 1 << 15)
 MAX_STEPS = 1000
 """Steps that are written out, about 30 nodes each."""
+Step: TypeAlias = Callable[[str, str, str], tuple[str, str]]
 
 
 @row("UNIDIRECTIONAL_SEQUENCE_LSTM", quantized=True)
@@ -29,22 +32,31 @@ def sequence_lstm(c: Conversion) -> Result:
     """Operands as on floats. Intermediate tensor 4 says how the cell's output is rounded."""
     c.attributes.expect("diagonal_recurrent_tensors", False, reason="weights are taken as matrices")
     steps = 0 if c.flag("time_major") else 1
-    h, memory = _byte_states(c, 1 - steps)
-    cell = _Cell(c)
+    states, cell = _byte_states(c, 1 - steps), _Cell(c)
+    x = centered(c, 0, of_tensor(c, "input0")[1])
+    return unrolled(c, cell.step, cell.of_input(x), states, steps)
+
+
+def unrolled(
+    c: Conversion, step: Step, projected: str, states: Sequence[str], steps: int
+) -> Result:
+    """The sequence of outputs, the state and the cell after it, written out step by step.
+
+    step(what the data give to the gates, state, cell): the state and the cell after one step.
+    projected: what they give in all steps, which lie along axis `steps`.
+    """
+    h, memory = states
     count = c.known_size(0, steps, "the number of steps")
     c.check_count(count, MAX_STEPS, "steps")
-    x = centered(c, 0, of_tensor(c, "input0")[1])
-    projected = cell.of_input(x)  # [.., .., gates units], int32 within 16 bits
     outputs = []
     for t in range(count):
-        step = c.add("Gather", [projected, c.constant(t, np.int64)], axis=steps)
-        h, memory = cell.step(step, h, memory)
+        now = c.add("Gather", [projected, c.constant(t, np.int64)], axis=steps)
+        h, memory = step(now, h, memory)
         outputs.append(c.add("Unsqueeze", [h, c.ints((steps,))]))
     names = iter(c.node.outputs)
     return (
         _named(c, "Concat", outputs, names, axis=steps),
-        _named(c, "Identity", [h], names),
-        _named(c, "Identity", [memory], names),
+        *(_named(c, "Identity", [state], names) for state in (h, memory)),
     )
 
 

@@ -280,10 +280,9 @@ class _RegionSearch:
             return
         suspects = [self._suspect(i) for i in range(len(self.nodes))]
 
-        def carried(suspect: Suspect, hypothesis: Hypothesis) -> np.ndarray | None:
-            i = next(i for i, s in enumerate(suspects) if s is suspect)
+        def carried(i: int, hypothesis: Hypothesis) -> np.ndarray | None:
             try:
-                return self._carried(self._on_node(i, suspect, hypothesis))
+                return self._carried(self._on_node(i, suspects[i], hypothesis))
             except IMPOSSIBLE:
                 return None
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -42,8 +43,8 @@ STEPS = 6
 """Gauss-Newton steps at most."""
 STEP = 2.0**-16
 """Step of their difference quotients, relative to the size of what is changed."""
-Carried = Callable[[Suspect, Hypothesis], np.ndarray | None]
-"""The region's last value with a hypothesis on one node."""
+Carried = Callable[[int, Hypothesis], np.ndarray | None]
+"""The region's last value with a hypothesis on the node of this index."""
 
 
 def wires(
@@ -130,7 +131,7 @@ def wrong_constants(
     for i, candidate in candidates[:FITTED]:
         if clock().is_up:
             return
-        values = _fitted(candidate, last, carried)
+        values = _fitted(candidate, last, partial(carried, i))
         if values is not None:
             differing = candidate.direction != 0
             for hypothesis in named(candidate.suspect, candidate.parameter, values, differing):
@@ -193,13 +194,17 @@ def _candidates(suspect: Suspect, gradient: np.ndarray, error: np.ndarray) -> It
             yield _Candidate(suspect, parameter, element, step, remainder)
 
 
-def _fitted(candidate: _Candidate, last: RegionError, carried: Carried) -> np.ndarray | None:
+def _fitted(
+    candidate: _Candidate,
+    last: RegionError,
+    carried: Callable[[Hypothesis], np.ndarray | None],
+) -> np.ndarray | None:
     """Values of the parameter by Gauss-Newton steps; None where the error does not shrink."""
     parameter, direction = candidate.parameter, candidate.direction
 
     def value(step: float) -> np.ndarray | None:
         edit = parameter.edit(parameter.values + step * direction)
-        y = carried(candidate.suspect, Hypothesis("", "", Prior.rare, inputs=edit))
+        y = carried(Hypothesis("", "", Prior.rare, inputs=edit))
         same = y is not None and y.shape == last.wide.shape and bool(np.isfinite(y).all())
         return y if same else None
 
