@@ -65,6 +65,8 @@ class Capabilities:
     fast_algorithms: frozenset[str] | None = None
     """Names of the fast algorithms that it may use; None when it does not say. See
     `decide.possible`."""
+    any_device: bool = False
+    """A GPU may have computed the numbers: they come from one, or nobody knows where from."""
     poison: str = ""
     """Of a `Poisonable`: the memory that it fills, in words for people."""
     resets: bool = True

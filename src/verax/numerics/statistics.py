@@ -142,6 +142,21 @@ LIKE_ENOUGH = 0.85
 CONFIRMED = 0.7
 """A coarser arithmetic is confirmed when its runs leave at most this part of the error, half of its
 variance; measured on OpenVINO's bf16: 0.1 to 0.5."""
+EXPLAINED_WELL = 0.02
+"""An arithmetic that leaves at most this part of the error is not improved any further."""
+EXPLAINED_BEST = 0.1
+"""An arithmetic that leaves at most this part of the error, 1 % of its variance, is confirmed even
+where its runs differ by less than that: a number that a last bit takes across an edge of the coarse
+format moves by a whole unit, so seldom that no run of ours shows it."""
+TABLE_LEAVES = 0.5
+"""Most of an error that a fitted table of a function may leave to be what made it: on recorded runs
+the table of one network left 0.3 of another network's."""
+NUMBERS_PER_PRODUCT = 4
+"""Shown numbers for each product of a region below which nobody can tell which were coarse."""
+NEARER = 0.97
+"""An exception is taken where it leaves less than this part of what was left without."""
+MOST_ATTEMPTS, REFINING_WORK = 200, 1e8
+"""Most runs of a region in which exceptions are sought, and most inner elements of all of them."""
 PROMISING = 0.25
 """A coarser arithmetic is worth computing in full if it leaves at most this part of the error."""
 GRID_REACH = 16.0
@@ -366,6 +381,17 @@ def least_likeness(elements: int) -> float:
     if elements < CHANCE_ELEMENTS:
         return math.inf
     return max(LIKENESS, math.sqrt(1 - CHANCE ** (2 / (elements - 2))))
+
+
+def most_left(elements: int, tried: int) -> float:
+    """Part of the error that the best of `tried` programs leaves by chance with probability CHANCE,
+    where `elements` numbers are shown: as `least_likeness`, with that many attempts. 1 where one
+    program was tried alone; 0 where there are too few numbers to tell."""
+    if not tried:
+        return 1.0
+    if elements < CHANCE_ELEMENTS:
+        return 0.0
+    return (CHANCE / tried) ** (1 / (elements - 2))
 
 
 def root_mean_square(values: np.ndarray) -> float:

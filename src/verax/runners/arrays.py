@@ -30,7 +30,7 @@ class ArraysRunner(Named):
     marks an array named like an input is that input, and every other one an answer.
     """
 
-    capabilities = Capabilities(naming=Naming.given)
+    capabilities = Capabilities(naming=Naming.given, any_device=True)
 
     def __init__(self, arrays: Mapping[str, np.ndarray], name: str = "arrays") -> None:
         self.name = name

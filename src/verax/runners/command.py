@@ -58,6 +58,7 @@ class CommandRunner(Named):
         self.capabilities = Capabilities(
             truncates=any(MODEL in w for w in self.words),  # handed a model, it runs any part of it
             poison="fresh memory of its process",
+            any_device=True,
             script="cmd",
         )
 

@@ -1,4 +1,4 @@
-"""Which fast algorithms a subject may have used.
+"""Which fast algorithms a subject may have used, and whether it may have run on a GPU.
 
 The errors of Strassen's algorithm are told by their size alone, and mistakes come in every size.
 So they acquit only a subject that says that it uses it (`Capabilities.fast_algorithms`); of one
@@ -17,6 +17,9 @@ from verax.numerics import strassen
 WINOGRAD, FFT = "Winograd", "FFT"
 ALL = frozenset({WINOGRAD, strassen.NAME, FFT})
 _used: ContextVar[frozenset[str] | None] = ContextVar("algorithms of the subject", default=ALL)
+_device: ContextVar[bool] = ContextVar(
+    "a GPU may have computed the subject's numbers", default=False
+)
 
 
 def used() -> frozenset[str] | None:
@@ -25,13 +28,20 @@ def used() -> frozenset[str] | None:
 
 
 @contextlib.contextmanager
-def using(algorithms: frozenset[str] | None) -> Iterator[None]:
-    """Set the algorithms that the subject being judged states."""
-    token = _used.set(algorithms)
+def using(algorithms: frozenset[str] | None, any_device: bool = False) -> Iterator[None]:
+    """Set the algorithms that the subject being judged states, and whether a GPU may have computed
+    its numbers."""
+    token, device = _used.set(algorithms), _device.set(any_device)
     try:
         yield
     finally:
         _used.reset(token)
+        _device.reset(device)
+
+
+def may_be_device() -> bool:
+    """True if a GPU may have computed the subject's numbers, in matrix units that round factors."""
+    return _device.get()
 
 
 def is_possible(algorithm: str) -> bool:

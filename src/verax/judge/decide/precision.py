@@ -18,6 +18,7 @@ from verax.ir.graph import Node
 from verax.ir.operator import Evaluation, Operator, as_tuple
 from verax.ir.types import DType, TensorType
 from verax.judge.decide.criterion import Coarse
+from verax.judge.decide.matrix_sums import in_matrix_units, matrix_unit_sigma
 from verax.numerics import statistics as st
 from verax.numerics.error_model import KAPPA, Rounding, U
 from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, FloatFormat, round_to, ulp
@@ -29,6 +30,10 @@ Array = np.ndarray
 Change = Callable[[Array], Array]
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 """Operators that hardware computes in coarser arithmetics."""
+IN_UNITS = ", matrix units"
+"""What an arithmetic is called in addition where its sums err as matrix units do."""
+BEFORE_BIAS = ", rounded before the bias"
+"""The same where the product is rounded before the bias is added, and again after it."""
 SOME_CHANNELS = 8
 """Output channels on which an arithmetic is tried before the whole node is computed in it."""
 
@@ -40,6 +45,7 @@ class Arithmetic:
     data, weights, bias: rounding of the first and the second factor and of what is added; weights
     also takes the axis of the output channels. output: the format that the result is stored in.
     sums: it is accumulated in that format too, in an unknown order. unit: its unit roundoff.
+    factors: the format of both factors, where matrix units multiply in it.
     """
 
     name: str
@@ -49,6 +55,7 @@ class Arithmetic:
     output: FloatFormat | None = None
     bias: Change | None = None
     sums: bool = False
+    factors: str = ""
 
 
 def truncated(x: Array, fmt: FloatFormat) -> Array:
@@ -56,6 +63,14 @@ def truncated(x: Array, fmt: FloatFormat) -> Array:
     spacing = ulp(x, fmt)
     with np.errstate(invalid="ignore"):
         return np.where(np.isfinite(x), np.trunc(x / spacing) * spacing, x)
+
+
+def to_nearest_away(x: Array, fmt: FloatFormat) -> Array:
+    """x (float64) rounded to the nearest number of `fmt`, ties away from zero."""
+    spacing = ulp(x, fmt)
+    with np.errstate(invalid="ignore"):
+        steps = np.floor(np.abs(x) / spacing + 0.5)
+        return np.where(np.isfinite(x), np.copysign(steps * spacing, x), x)
 
 
 def symmetric_int8(x: Array, axis: int | None = None) -> Array:
@@ -86,11 +101,11 @@ def _floats(short: str, fmt: FloatFormat) -> Iterator[Arithmetic]:
     """The ways to use a half format, those that change least first."""
     u, data, weights = fmt.unit_roundoff, _to(fmt), _weights_to(fmt)
     yield Arithmetic(f"{short} output", u, output=fmt)
-    yield Arithmetic(f"{short} inputs", u, data, weights)
-    yield Arithmetic(f"{short} inputs and output", u, data, weights, fmt)
+    yield Arithmetic(f"{short} inputs", u, data, weights, factors=fmt.name)
+    yield Arithmetic(f"{short} inputs and output", u, data, weights, fmt, factors=fmt.name)
     yield Arithmetic(f"{short} weights", u, None, weights)
     yield Arithmetic(f"{short} weights and output", u, None, weights, fmt)
-    yield Arithmetic(f"{short} throughout", u, data, weights, fmt, data)
+    yield Arithmetic(f"{short} throughout", u, data, weights, fmt, data, factors=fmt.name)
 
 
 def _per_tensor(w: Array, axis: int) -> Array:
@@ -98,12 +113,20 @@ def _per_tensor(w: Array, axis: int) -> Array:
 
 
 ARITHMETICS = (
-    Arithmetic("TF32 inputs", TF32.unit_roundoff, _to(TF32), _weights_to(TF32)),
+    Arithmetic("TF32 inputs", TF32.unit_roundoff, _to(TF32), _weights_to(TF32), factors=TF32.name),
+    Arithmetic(
+        "TF32 inputs, ties away",
+        TF32.unit_roundoff,
+        lambda x: to_nearest_away(x, TF32),
+        lambda w, axis: to_nearest_away(w, TF32),
+        factors=TF32.name,
+    ),
     Arithmetic(
         "TF32 inputs, truncated",
         2 * TF32.unit_roundoff,
         lambda x: truncated(x, TF32),
         lambda w, axis: truncated(w, TF32),
+        factors=TF32.name,
     ),
     *_floats("bf16", BFLOAT16),
     *_floats("fp16", FLOAT16),
@@ -123,6 +146,8 @@ ARITHMETICS = (
     Arithmetic("int8 per channel, asymmetric", 1 / 127, asymmetric_uint8, symmetric_int8),
 )
 """What is tried, in this order. Where several give the same numbers the first is named."""
+AUTOCASTS = ("bf16 autocast", "fp16 autocast")
+"""Whole networks as torch.autocast computes them: products in 16 bits, norms in float32."""
 FP16_INPUTS = next(a for a in ARITHMETICS if a.name == "fp16 inputs")
 
 
@@ -213,8 +238,27 @@ def candidates(
             if arithmetic.sums:
                 scale, r = arithmetic.unit / U, coarse.rounding
                 yield replace(coarse, rounding=Rounding(r.sigma * scale, r.bound * scale))
-            else:
-                yield replace(coarse, grid=arithmetic.output)
+                continue
+            yield replace(coarse, grid=arithmetic.output)
+            if arithmetic.bias is not None and arithmetic.output is not None:
+                yield from _rounded_before_bias(name, arithmetic, node, ev, factors)
+            if arithmetic.factors:
+                extra = matrix_unit_sigma(node, ev, factors, coarse.expected, arithmetic.factors)
+                rounding = in_matrix_units(coarse.rounding, extra, arithmetic.factors)
+                units = f"{name}{IN_UNITS}"
+                yield replace(coarse, name=units, rounding=rounding, grid=arithmetic.output)
+
+
+def _rounded_before_bias(
+    name: str, arithmetic: Arithmetic, node: Node, ev: Evaluation, factors: Sequence[Any]
+) -> Iterator[Coarse]:
+    """The value where the product is stored in the arithmetic's format and the bias added to that:
+    cuDNN rounds twice where it has no kernel that adds the bias itself."""
+    bias = _added_bias(node.op, arithmetic, factors)
+    if bias is None:
+        return
+    for coarse in _evaluated(f"{name}{BEFORE_BIAS}", node, ev, factors[:2], 0):
+        yield replace(coarse, grid=arithmetic.output, added=bias)
 
 
 def find_precision(
@@ -257,14 +301,31 @@ def _promising(
     channels = _sample_channels(op, actual)
     axis = 1 if op.kind.startswith("Conv") else -1
     sampled = actual if channels is None else np.take(actual, channels, axis)
-    exact, coarse = (
-        np.asarray(as_tuple(op.reference(ev, *_channels(op, inputs, channels)))[0])
-        for inputs in (wide, factors)
-    )
+    some = _channels(op, factors, channels)
+
+    def result(inputs: Sequence[Any]) -> Array:
+        return np.asarray(as_tuple(op.reference(ev, *inputs))[0])
+
+    likely = [result(some)]
     if arithmetic.output is not None:
-        coarse = round_to(coarse, arithmetic.output)
-    left, total = (st.root_mean_square(sampled.astype(np.float64) - y) for y in (coarse, exact))
+        likely = [round_to(likely[0], arithmetic.output)]
+        bias = _added_bias(op, arithmetic, some)
+        if bias is not None:
+            stored = round_to(result(some[:2]), arithmetic.output)
+            likely.append(round_to(stored + bias, arithmetic.output))
+    wide_sample = sampled.astype(np.float64)
+    total = st.root_mean_square(wide_sample - result(_channels(op, wide, channels)))
+    left = min(st.root_mean_square(wide_sample - y) for y in likely)
     return left <= st.PROMISING * total
+
+
+def _added_bias(op: Operator, arithmetic: Arithmetic, factors: Sequence[Any]) -> Array | None:
+    """The bias of a convolution, as its result broadcasts it; None without one, or where the
+    arithmetic does not store results."""
+    if arithmetic.bias is None or not op.kind.startswith("Conv") or len(factors) < 3:
+        return None
+    bias = factors[2]
+    return None if bias is None else bias.reshape(-1, *(1,) * (factors[0].ndim - 2))
 
 
 def _sample_channels(op: Operator, actual: Array) -> Array | None:

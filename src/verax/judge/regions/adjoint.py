@@ -27,7 +27,7 @@ from verax.ir.operator import Evaluation
 from verax.judge.regions.vjp import rule_of
 from verax.judge.regions.vjp_step import VjpStep
 from verax.numerics import statistics as st
-from verax.numerics.error_model import TINY
+from verax.numerics.error_model import TINY, U
 from verax.reference.evaluate import to_work
 
 Values = dict[str, np.ndarray]
@@ -221,6 +221,8 @@ def reaches(
     for _ in range(draws):
         seed = {}
         for value, s in spread.items():
+            if not s.any():  # what does not round shows every error
+                s = U * np.abs(tape.values[value]) + TINY
             unit = np.where(s > 0, s, least) / np.sqrt(_weight(s.size, len(spread)))
             seed[value] = random.choice((-1.0, 1.0), s.shape) / unit
         seeds.append(seed)

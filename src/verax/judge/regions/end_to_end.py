@@ -23,7 +23,17 @@ from verax.base.errors import UsageError, VeraxError
 from verax.ir.graph import Graph, Node
 from verax.judge.decide import difference_of_squares
 from verax.judge.decide.orders import fft_applies, fft_run, winograd_applies, winograd_runs
-from verax.judge.decide.precision import ARITHMETICS, PRODUCTS, Arithmetic, to_float64, with_factors
+from verax.judge.decide.precision import (
+    ARITHMETICS,
+    AUTOCASTS,
+    BEFORE_BIAS,
+    IN_UNITS,
+    PRODUCTS,
+    Arithmetic,
+    to_float64,
+    with_factors,
+)
+from verax.judge.decide.recurrent_precision import RECURRENT
 from verax.judge.decide.strassen import Variant, strassen_applies, strassen_run
 from verax.judge.regions.adjoint import NoRule, spreads
 from verax.judge.regions.budget import needs, why_too_large
@@ -46,7 +56,11 @@ WORDS = ("TF32", "bf16", "fp16", "int8", "Winograd", "Strassen", FFT, difference
 NAMED = (
     *FAST,
     *(a.name for a in ARITHMETICS),
+    *(a.name + IN_UNITS for a in ARITHMETICS if a.factors),
+    *(a.name + BEFORE_BIAS for a in ARITHMETICS if a.bias is not None),
     EITHER,
+    *AUTOCASTS,
+    *(r.name for r in RECURRENT),
     *(OWN.format(f) for f in FORMATS),
     difference_of_squares.NAME,
 )
@@ -131,8 +145,10 @@ def unit_of(name: str) -> float | None:
     types, whose rounding sigma has; None for one that is unknown."""
     if name in FAST or name in {OWN.format(f) for f in FORMATS}:
         return 0.0
-    named = {a.name: a.unit for a in ARITHMETICS}
-    return named.get("TF32 inputs" if name == EITHER else name)
+    plain = name.removesuffix(IN_UNITS).removesuffix(BEFORE_BIAS)
+    named = {a.name: a.unit for a in ARITHMETICS} | {r.name: r.unit for r in RECURRENT}
+    named |= {name: named[f"{name.split()[0]} throughout"] for name in AUTOCASTS}
+    return named.get("TF32 inputs" if plain == EITHER else plain)
 
 
 def region_of(graph: Graph, outputs: Sequence[str]) -> Region | None:

@@ -5,27 +5,31 @@ other way early moves everything after it by whole units of the coarse format. S
 computed several times in an arithmetic, with float32's noise on top, and what the subject gave has
 to be one more such run: as near to their mean as they are to each other, and much nearer to them
 than to the exact meaning.
+
+A network seldom has one arithmetic throughout: attention stays in float32 beside linear layers in
+TF32, autocast leaves norms alone. From the likeliest program on, node after node is computed in
+another way where that brings the run nearer to what was given (`programs.Exceptional`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.ir.graph import Graph, Node, specialise
-from verax.judge.decide.precision import ARITHMETICS, PRODUCTS, Arithmetic, to_float64, with_factors
+from verax.ir.graph import Graph, specialise
+from verax.judge.decide.possible import may_be_device
+from verax.judge.decide.precision import ARITHMETICS, AUTOCASTS, PRODUCTS
+from verax.judge.decide.recurrent_precision import RECURRENT, TABLE
+from verax.judge.regions.programs import Exceptional, ProgramRunner, SubjectProgram
 from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
-from verax.numerics.formats import FORMATS, FloatFormat, round_to
-from verax.ops.pointwise.elementwise import Elementwise
-from verax.ops.sums.normalization import BatchNormalization
-from verax.ops.windows.convolution import Conv
+from verax.numerics.formats import FORMATS, round_to
+from verax.ops.recurrent.recurrent import Recurrent
 from verax.records.verdict import Finding, Kind, Precision
 from verax.reference.evaluate import bind_symbols
 
@@ -37,57 +41,50 @@ IN_NETWORKS = (
 """Arithmetics of products that are tried on whole networks, everything else being float32."""
 RUNS = 4
 """Runs in the most likely arithmetic, whose scatter is the yardstick."""
-
-
-@dataclass(frozen=True)
-class SubjectProgram:
-    """How a subject may have computed a network.
-
-    factors: the arithmetic of its products. store: the format of every value that is kept in
-    memory (None: float32). last: only the shown values are stored in it. fused: a value that only
-    an elementwise operator reads stays in float32. folded: BatchNorm was folded into the
-    convolution before it, and the folded weights were rounded.
-    """
-
-    name: str
-    factors: Arithmetic
-    store: FloatFormat | None = None
-    last: bool = False
-    fused: bool = False
-    folded: bool = False
-
-    @property
-    def unit(self) -> float:
-        """Unit roundoff of the coarsest step."""
-        return self.factors.unit
+MATCHED, REFINED = 2, 3
+"""Likeliest programs that are held against their own runs, and in which exceptions are sought."""
+SWEEPS = 2
+"""How often all nodes are looked at for exceptions."""
 
 
 @dataclass(frozen=True)
 class ArithmeticMatch:
     """The program that fits best; statistic: at most 1 when what was given is one of its runs;
-    left: part of the error that it leaves; unit: the unit roundoff that the errors have."""
+    left: part of the error that it leaves, most: how much it may leave where so many programs were
+    tried on so few numbers; unit: the unit roundoff that the errors have; by_size: the errors are
+    no larger than the program's, and too few numbers are shown to tell its runs from others."""
 
     name: str
     statistic: float
     left: float
     unit: float
+    most: float = st.CONFIRMED
+    words: str = ""
+    by_size: bool = False
 
     @property
     def confirmed(self) -> bool:
         """Whether recomputing in that arithmetic gave the subject's numbers."""
-        return self.statistic <= st.ROUNDING_T and self.left <= st.CONFIRMED
+        fits = self.statistic <= st.ROUNDING_T or self.left <= st.EXPLAINED_BEST
+        return fits and self.left <= self.most
 
     def explain(self, finding: Finding) -> Finding:
         """`finding` changed to `precision` if this match is confirmed, to undecided if only the
         size of the errors fits; else unchanged."""
-        if not self.confirmed and self.statistic > st.ROUNDING_T:
+        if not self.confirmed and not self.by_size and self.statistic > st.ROUNDING_T:
             return finding
         precision = Precision(finding.value, finding.node, self.name, self.unit, self.confirmed)
         if self.confirmed:
             reason = (
-                f"computing these nodes with {self.name}, which is coarser than float32, gives the "
-                f"same numbers: it explains all but {self.left:.1g} of the error, and two such "
-                "runs differ by as much"
+                f"computing these nodes with {self.name}{self.words}, which is coarser than "
+                f"float32, gives the same numbers: it explains all but {self.left:.1g} of the "
+                "error, and two such runs differ by as much"
+            )
+            kind, test = Kind.precision, self.name
+        elif self.by_size:
+            reason = (
+                f"the errors are no larger than {self.name} makes them, which is coarser than "
+                f"float32; {finding.elements} numbers are too few to show which nodes use it"
             )
             kind, test = Kind.precision, self.name
         else:
@@ -96,7 +93,7 @@ class ArithmeticMatch:
                 f"does not give the same numbers; {finding.reason}"
             )
             kind, test = Kind.undecided, finding.test
-        statistic = self.statistic if self.confirmed else finding.statistic
+        statistic = self.statistic if kind is Kind.precision else finding.statistic
         return replace(
             finding, kind=kind, reason=reason, test=test, statistic=statistic, precision=precision
         )
@@ -150,7 +147,8 @@ class _ArithmeticSearch:
             if g.shape == sampler.expected[v].shape and np.isfinite(g - sampler.expected[v]).all()
         }
         self.errors = {v: g - sampler.expected[v] for v, g in self.actual.items()}
-        self.partner = _norms_to_fold(sampler)
+        self.runner = ProgramRunner(sampler, names)
+        self.tried = 0
 
     def best(self) -> ArithmeticMatch | None:
         """One run of each program, then several of the likeliest."""
@@ -159,32 +157,115 @@ class _ArithmeticSearch:
         far = [_ratio(e, self.sampler.expected[v]) for v, e in self.errors.items()]
         if min(far) > st.FARTHEST_COARSE:
             return None
-        likeness, program = self._likeliest(self._programs())
-        if program is None:
+        likely = self._likeliest(self._programs())
+        if not likely:
             return None
-        candidates: list[tuple[float, SubjectProgram | None]] = [(likeness, program)]
-        if self.partner and st.LIKENESS <= likeness < st.LIKE_ENOUGH:
-            folded = (replace(p, folded=True) for p in self._programs() if not p.last)
-            candidates = [max(candidates[0], self._likeliest(folded), key=lambda t: t[0])]
-        elif program and self.partner and (likeness >= st.LIKE_ENOUGH or self.names is not None):
-            # what was folded may be all that parts them
-            folded_too = replace(program, folded=not program.last)
-            candidates.append((self._likeness(self.run(folded_too, 0.0)), folded_too))
-            candidates.sort(key=lambda t: t[0], reverse=True)
-        elements = sum(e.size for e in self.errors.values())
+        likely = self._with_folded(likely)
+        least = st.least_likeness(self._elements)
         matches = [
-            match
-            for likeness, program in candidates
-            if program is not None and likeness >= st.least_likeness(elements)
-            if (match := self._match(program)) is not None
+            m
+            for likeness, p in likely[:MATCHED]
+            if likeness >= least and (m := self._match(p)) is not None
         ]
-        return next((m for m in matches if m.confirmed), matches[0] if matches else None)
+        settled = next((m for m in matches if m.confirmed), None)
+        if settled is not None or self.names is not None:
+            return settled or (matches[0] if matches else None)
+        for likeness, program in likely[:REFINED]:
+            refined = self._refined(program) if likeness >= st.LIKENESS else None
+            match = self._match(refined) if refined is not None else None
+            if match is not None and match.confirmed:
+                return match
+        by_size = self._by_size()
+        return by_size or (matches[0] if matches else None)
+
+    def _by_size(self) -> ArithmeticMatch | None:
+        """The arithmetic whose errors are at least as large, where so few numbers are shown that
+        no run could be recognized among all that assign it to some of the products: 16 bits where
+        all that is shown is stored so, TF32 where a GPU may have computed it."""
+        products = sum(n.op.kind in PRODUCTS for n in self.sampler.region.nodes)
+        can_tell = st.most_left(self._elements, 1) >= st.CONFIRMED
+        if can_tell and self._elements >= st.NUMBERS_PER_PRODUCT * products:
+            return None
+        for program in self._programs():
+            if program.last or program.name not in (*AUTOCASTS, "TF32 inputs"):
+                continue
+            if program.store is None and not may_be_device():
+                continue
+            if program.store is not None and not self._is_stored_in(program.store.name):
+                continue
+            runs = [self.runner.run(program, 1.0) for _ in range(RUNS)]
+            statistic = 0.0
+            for value, error in self.errors.items():
+                expected = self.sampler.expected[value]
+                squares = np.mean([(r[value] - expected) ** 2 for r in runs], axis=0)
+                z = st.standardised(error, st.sampled_sigma(squares) + TINY)
+                statistic = max(statistic, st.group_test(z).statistic)
+            if statistic <= st.ROUNDING_T:
+                return ArithmeticMatch(program.name, statistic, 1.0, program.unit, by_size=True)
+        return None
+
+    def _with_folded(
+        self, likely: list[tuple[float, SubjectProgram]]
+    ) -> list[tuple[float, SubjectProgram]]:
+        """The programs with those that fold BatchNorm into the convolution before it, where what
+        was folded may be all that parts them."""
+        likeness, program = likely[0]
+        if not self.runner.norm_of:
+            return likely
+        if st.LIKENESS <= likeness < st.LIKE_ENOUGH:
+            folded = (replace(p, folded=True) for p in self._programs() if not p.last)
+            likely = [*likely, *self._likeliest(folded)]
+        elif likeness >= st.LIKE_ENOUGH or self.names is not None:
+            folded_too = replace(program, folded=not program.last)
+            likely = [
+                (self._likeness(self.runner.run(folded_too, 0.0)), folded_too),
+                *likely,
+            ]
+        return sorted(likely, key=lambda t: t[0], reverse=True)
+
+    @property
+    def _elements(self) -> int:
+        return sum(e.size for e in self.errors.values())
+
+    def _refined(self, program: SubjectProgram) -> SubjectProgram | None:
+        """The program with the exceptions that bring its run nearest to what was given; None where
+        no exception does. A larger region gets fewer attempts (`statistics.REFINING_WORK`)."""
+        inner = sum(a.size for a in self.sampler.inner.values())
+        attempts = min(st.MOST_ATTEMPTS, int(st.REFINING_WORK / max(1, inner)))
+        best, left = program, self._left(self.runner.run(program, 0.0))
+        for _ in range(SWEEPS):
+            before = left
+            for node in self.sampler.region.nodes:
+                for option in self.runner.options(program, node):
+                    if self.tried >= attempts:
+                        return best if best is not program else None
+                    value = node.outputs[0]
+                    is_taken = best.exceptions.get(value) is option
+                    other = best.but(value, None if is_taken else option)
+                    self.tried += 1
+                    own = self._left(self.runner.run(other, 0.0))
+                    if own < st.NEARER * left:
+                        best, left = other, own
+            if left <= st.EXPLAINED_WELL or left > st.NEARER * before:
+                break
+        return best if best is not program else None
+
+    def _left(self, run: Values) -> float:
+        """Part of the error that a run leaves: the root of the mean square over the values."""
+        parts = [
+            _ratio(np.nan_to_num(self.actual[v] - run[v]), e) ** 2
+            for v, e in self.errors.items()
+            if e.any() and run[v].shape == e.shape
+        ]
+        return math.sqrt(sum(parts) / max(1, len(parts)))
 
     def _match(self, program: SubjectProgram) -> ArithmeticMatch | None:
         """How well several runs of a program fit; None where their errors are of another size."""
-        runs = [self.run(program, 1.0) for _ in range(RUNS)]
+        exact = self.runner.run(program, 0.0)
+        runs = [self.runner.run(program, 1.0) for _ in range(RUNS)]
         statistic, left, size = 0.0, 0.0, 0.0
-        for value, error in self.errors.items():
+        wrong = {v: e for v, e in self.errors.items() if e.any()}
+        for value, error in wrong.items():
             apart = [r[value] - self.sampler.expected[value] for r in runs]
             middle = np.mean(apart, axis=0)
             # The given run and the mean of RUNS others differ by 1 + 1 / RUNS of the variance.
@@ -192,40 +273,62 @@ class _ArithmeticSearch:
             if program.store is not None:  # the last rounding may fall either way
                 scatter = scatter + (program.unit * self.sampler.expected[value]) ** 2
             z = st.standardised(error - middle, st.sampled_sigma(scatter) + TINY)
+            own = np.nan_to_num(error - (exact[value] - self.sampler.expected[value]))
             statistic = max(statistic, st.group_test(z).statistic / st.ROUNDING_T)
-            left += _ratio(error - middle, error) ** 2 / len(self.errors)
-            size += _ratio(error, middle) / len(self.errors)
+            nearest = min(_ratio(error - middle, error), _ratio(own, error))
+            left += nearest**2 / len(wrong)
+            size += _ratio(error, middle) / len(wrong)
         if not 1 / st.SAME_SIZE <= size <= st.SAME_SIZE:
             return None
-        return ArithmeticMatch(program.name, statistic, left**0.5, program.unit * size)
+        most = min(st.CONFIRMED, st.most_left(self._elements, self.tried))
+        return ArithmeticMatch(
+            program.name, statistic, left**0.5, program.unit * size, most, program.in_words()
+        )
 
-    def _likeliest(self, programs: Iterable[SubjectProgram]) -> tuple[float, SubjectProgram | None]:
-        """The program one of whose runs errs most like the subject; stops when one surely does."""
-        best: tuple[float, SubjectProgram | None] = (0.0, None)
+    def _likeliest(self, programs: Iterable[SubjectProgram]) -> list[tuple[float, SubjectProgram]]:
+        """Programs by how much one run of each errs like the subject, the likeliest first, none
+        twice that gives the same numbers; stops when one surely does."""
+        found: list[tuple[float, SubjectProgram]] = []
         for program in programs:
-            likeness = self._likeness(self.run(program, 0.0))
-            if likeness > best[0]:
-                best = likeness, program
+            likeness = self._likeness(self.runner.run(program, 0.0))
+            if likeness > 0 and not any(abs(likeness - other) < 1e-9 for other, _ in found):
+                found.append((likeness, program))
             if likeness >= st.LIKE_ENOUGH:
                 break
-        return best
+        return sorted(found, key=lambda t: t[0], reverse=True)
 
     def _programs(self) -> Iterator[SubjectProgram]:
-        """Yield the candidates, the usual ones first."""
+        """Yield the candidates, the usual ones first: where all that is shown has 16 bits, those
+        that store so."""
         named = {a.name: a for a in ARITHMETICS}
         if self.names is not None:
             yield SubjectProgram("bf16 inputs", named["bf16 inputs"])
             return
-        short_types = (("bf16", FORMATS["bfloat16"]), ("fp16", FORMATS["float16"]))
-        for fused in (True, False):
-            for short, fmt in short_types:
-                name = f"{short} throughout"
-                yield SubjectProgram(name, named[name], fmt, fused=fused)
+        short_types = [("bf16", FORMATS["bfloat16"]), ("fp16", FORMATS["float16"])]
+        fitting = [t for t in short_types if self._is_stored_in(t[1].name)]
+        gates = {r.name: r for r in RECURRENT}
+        recurs = any(isinstance(n.op, Recurrent) for n in self.sampler.region.nodes)
+        half, tf32 = gates["fp16 gates"], gates["TF32 inputs of the gates"]
+        short_types.sort(key=lambda t: t not in fitting)
+        for short, fmt in short_types:
+            plain = named[f"{short} throughout"]
+            yield SubjectProgram(f"{short} autocast", plain, fmt, autocast=True, recurrent=half)
+            for fused in (True, False):
+                yield SubjectProgram(plain.name, plain, fmt, fused=fused, recurrent=half)
+        in_float32 = dict.fromkeys(self.runner.between_values, Exceptional.float32)
         for name in IN_NETWORKS:
-            yield SubjectProgram(name, named[name])
+            is_tf32 = name.startswith("TF32")
+            yield SubjectProgram(name, named[name], recurrent=tf32 if is_tf32 else gates[TABLE])
+            if in_float32 and is_tf32:
+                yield SubjectProgram(name, named[name], recurrent=tf32, exceptions=in_float32)
+            if recurs and is_tf32:
+                yield SubjectProgram(name, named[name], recurrent=gates["TF32 gates"])
         for short, fmt in short_types:
             name = f"{short} output"
             yield SubjectProgram(name, named[name], fmt, last=True)
+
+    def _is_stored_in(self, name: str) -> bool:
+        return all(bool((round_to(a, FORMATS[name]) == a).all()) for a in self.actual.values())
 
     def _likeness(self, run: Values) -> float:
         """Correlation between the errors that were given and those of a run, at best 1; the mean
@@ -233,80 +336,12 @@ class _ArithmeticSearch:
         total, elements = 0.0, 0
         for value, error in self.errors.items():
             own = np.nan_to_num(run[value] - self.sampler.expected[value])
+            if not error.any() and not own.any():
+                continue
             norms = np.linalg.norm(error) * np.linalg.norm(own)
             total += error.size * float(np.vdot(error, own) / norms) if norms > 0 else 0.0
             elements += error.size
         return total / max(1, elements)
-
-    def run(self, program: SubjectProgram, noise: float) -> Values:
-        """Shown values as the program gives them, with `noise` times float32's rounding."""
-        return self.sampler.run(partial(self._step, program, noise))
-
-    def _step(
-        self, program: SubjectProgram, noise: float, node: Node, arrays: Sequence[Any]
-    ) -> tuple[np.ndarray, ...]:
-        wide = [to_float64(a) for a in arrays]
-        if program.folded and node.outputs[0] in self.partner.values():
-            return (wide[0],)
-        if node.op.kind in PRODUCTS:
-            if program.folded and node.outputs[0] in self.partner:
-                wide = self._fold(node, wide)
-                bare = node.inputs if len(node.inputs) == 3 else (*node.inputs, "folded bias")
-                node = replace(node, inputs=tuple(bare))
-            if self.names is None or (node.name or node.outputs[0]) in self.names:
-                wide = with_factors(node.op, wide, program.factors, {})
-        outputs = self.sampler.evaluate_wide(node, wide)
-        noisy = [self.sampler.noise(node, v, y, noise) for v, y in zip(node.outputs, outputs)]
-        return tuple(self._stored(program, node, v, y) for v, y in zip(node.outputs, noisy))
-
-    def _stored(self, program: SubjectProgram, node: Node, value: str, y: np.ndarray) -> np.ndarray:
-        """A value as the program stores it."""
-        if program.store is None or y.dtype.kind != "f":
-            return y
-        is_observed = value in self.sampler.region.observed
-        if program.last and not is_observed:
-            return y
-        readers = self.sampler.graph.consumers.get(value, ())
-        if program.fused and not is_observed and len(readers) == 1:
-            joins = node.op.kind in PRODUCTS or isinstance(node.op, Elementwise)
-            if joins and isinstance(readers[0].op, Elementwise):
-                return y
-        if program.folded and value in self.partner:
-            return y
-        return round_to(y, program.store)
-
-    def _fold(self, node: Node, wide: list[Any]) -> list[Any]:
-        """A convolution's inputs with the BatchNorm after it folded in."""
-        (norm,) = self.sampler.graph.consumers[node.outputs[0]]
-        assert isinstance(norm.op, BatchNormalization)
-        scale, shift, mean, variance = (
-            self.sampler.observed[v].astype(np.float64) for v in norm.inputs[1:] if v is not None
-        )
-        factor = scale / np.sqrt(variance + norm.op.epsilon)
-        data, weights, bias = (*wide, None)[:3]
-        before = 0.0 if bias is None else bias
-        folded = weights * factor.reshape(-1, *(1,) * (weights.ndim - 1))
-        return [data, folded, (before - mean) * factor + shift]
-
-
-def _norms_to_fold(sampler: Sampler) -> dict[str, str]:
-    """Output of each convolution that one BatchNorm with known numbers reads -> its output."""
-    norm_of: dict[str, str] = {}
-    for node in sampler.region.nodes:
-        readers = sampler.graph.consumers.get(node.outputs[0], ())
-        if not isinstance(node.op, Conv) or len(readers) != 1:
-            continue
-        norm = readers[0]
-        has_constants = all(v in sampler.observed for v in norm.inputs[1:])
-        hidden = node.outputs[0] in sampler.region.hidden
-        if (
-            isinstance(norm.op, BatchNormalization)
-            and has_constants
-            and hidden
-            and len(norm.outputs) == 1
-        ):
-            norm_of[node.outputs[0]] = norm.outputs[0]
-    return norm_of
 
 
 def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> float:

@@ -33,6 +33,7 @@ from verax.judge.decide.nan_origin import (
     overflowed,
 )
 from verax.judge.regions.adjoint import NoRule, Reach, spreads
+from verax.judge.regions.approximate_functions import table_decision
 from verax.judge.regions.fast_algorithms import fast_decision
 from verax.judge.regions.jumps import decide_at_a_jump, varies
 from verax.judge.regions.non_finite import baseline_values, left_by_rounding
@@ -390,6 +391,9 @@ class _Judgement:
             fast = fast_decision(self.sampler, value, error, sigma)
             if fast is not None:
                 return fast
+            table = table_decision(self.sampler, value, error, sigma)
+            if table is not None:
+                return table
         except OutOfTime as exception:
             late = f"; what else may explain it was not tried: {exception}"
         reason = (

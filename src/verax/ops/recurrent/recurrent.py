@@ -198,7 +198,11 @@ class Recurrent(Operator):
         }
 
     def reference(self, ev: Evaluation, *inputs: Any) -> Any:
-        outcomes = self.run(Plain(ev), inputs)
+        return self.in_arithmetic(Plain(ev), inputs)
+
+    def in_arithmetic(self, m: StepOps[Any], inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """The outputs in an arithmetic of arrays; inputs and outputs as of `reference`."""
+        outcomes = self.run(m, inputs)
         dtype = np.asarray(inputs[X]).dtype
         outputs = [
             _stacked([np.asarray(v, dtype) for v in o.outputs], self._empty(inputs, dtype))

@@ -1,0 +1,425 @@
+"""How a subject may have computed a region: which arithmetic at which node, what is stored in it.
+
+A program is an arithmetic for all products, a rule of what is stored in 16 bits, and exceptions:
+nodes that a subject computes otherwise. Attention in float32 beside linear layers in TF32 is one
+program with two exceptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from verax.ir.graph import Node
+from verax.ir.operator import Evaluation
+from verax.ir.types import TensorType
+from verax.judge.decide.matrix_sums import matrix_unit_sigma
+from verax.judge.decide.precision import PRODUCTS, Arithmetic, to_float64, with_factors
+from verax.judge.decide.recurrent_precision import (
+    RECURRENT,
+    RecurrentArithmetic,
+    drawn_table,
+    recurrent_outputs,
+)
+from verax.judge.regions.sampler import MOVES, Sampler, Values
+from verax.numerics.formats import FloatFormat, round_to
+from verax.ops.pointwise.elementwise import Elementwise
+from verax.ops.recurrent.recurrent import Recurrent
+from verax.ops.sums.normalization import BatchNormalization
+from verax.ops.windows.convolution import Conv
+
+IN_FLOAT32 = frozenset(
+    {
+        *("LayerNormalization", "GroupNormalization", "RMSNormalization", "LpNormalization"),
+        *("Softmax", "LogSoftmax", "Exp", "Log", "Pow", "Reciprocal", "ReduceSum", "ReduceProd"),
+        *("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "CumSum", "Softplus"),
+        *("Tan", "Acos", "Asin", "Cosh", "Sinh", "Rsqrt"),
+    }
+)
+"""Operators that torch.autocast computes in float32 and whose results it leaves so."""
+EXACT_IN_FLOAT32 = frozenset({"Add", "Sub", "Mul", "Neg", "Max", "Min"})
+"""Operators whose float32 result is the exact one wherever that is a float32 number."""
+TO_SOFTMAX = frozenset({"Mul", "Div", "Add", "Where", "Softmax", *MOVES})
+"""What may stand between the scores of attention and their softmax."""
+
+
+class Exceptional(StrEnum):
+    """How a node departs from its program."""
+
+    float32 = "factors in float32"
+    as_given = "factors rounded as they stand"
+    before_bias = "stored before the bias is added"
+    stored = "stored"
+    kept = "kept in float32"
+
+
+@dataclass(frozen=True)
+class SubjectProgram:
+    """How a subject may have computed a network.
+
+    factors: the arithmetic of its products. store: the format of every value that is kept in
+    memory (None: float32). last: only the shown values are stored in it. fused: a value that only
+    an elementwise operator reads stays in float32. folded: BatchNorm was folded into the
+    convolution before it, and the folded weights were rounded. autocast: results are stored as
+    torch.autocast's lists say. recurrent: the arithmetic of RNN, GRU and LSTM. exceptions: by the
+    first result of a node, how it departs from this.
+    """
+
+    name: str
+    factors: Arithmetic
+    store: FloatFormat | None = None
+    last: bool = False
+    fused: bool = False
+    folded: bool = False
+    autocast: bool = False
+    recurrent: RecurrentArithmetic = RECURRENT[0]
+    exceptions: Mapping[str, Exceptional] = field(default_factory=dict)
+
+    @property
+    def unit(self) -> float:
+        """Unit roundoff of the coarsest step."""
+        return self.factors.unit
+
+    def but(self, value: str, exceptional: Exceptional | None) -> SubjectProgram:
+        """This program with another exception, or none, for one node."""
+        others = {v: e for v, e in self.exceptions.items() if v != value}
+        return replace(
+            self, exceptions=others if exceptional is None else {**others, value: exceptional}
+        )
+
+    def in_words(self) -> str:
+        """The exceptions, for the reader; "" for none."""
+        nodes = [v for v, e in self.exceptions.items() if e is Exceptional.float32]
+        return f" with {', '.join(sorted(nodes))} in float32" if nodes else ""
+
+
+class ProgramRunner:
+    """Runs a region as programs have it.
+
+    names: of the products in the coarser arithmetic, where that is known.
+    """
+
+    def __init__(self, sampler: Sampler, names: frozenset[str] | None = None) -> None:
+        self.sampler, self.names = sampler, names
+        self.norm_of = norms_to_fold(sampler)
+        self._unit_sigma: dict[tuple[str, str], np.ndarray] = {}
+
+    def run(self, program: SubjectProgram, noise: float) -> Values:
+        """Shown values as the program gives them, with `noise` times float32's rounding."""
+        stored = self._stored_by_autocast(program) if program.autocast else {}
+        return self.sampler.run(partial(self._step, program, noise, stored))
+
+    def options(self, program: SubjectProgram, node: Node) -> Iterator[Exceptional]:
+        """Yield the departures from a program that a subject may take at a node."""
+        if node.op.kind in PRODUCTS:
+            if program.factors.data is not None or program.factors.weights is not None:
+                yield Exceptional.float32
+                if self._factor_scales[node.outputs[0]] != (1.0, 1.0) or self._is_weighted(node):
+                    yield Exceptional.as_given
+            if program.store is not None and not program.last:
+                yield Exceptional.before_bias
+        if program.store is not None and not program.last:
+            yield Exceptional.stored
+            yield Exceptional.kept
+
+    # ------------------------------------------------------------------ one node
+    def _step(
+        self,
+        program: SubjectProgram,
+        noise: float,
+        stored: Mapping[str, bool],
+        node: Node,
+        arrays: Sequence[Any],
+    ) -> tuple[np.ndarray, ...]:
+        wide = [to_float64(a) for a in arrays]
+        value = node.outputs[0]
+        if program.folded and value in self.norm_of.values():
+            return (wide[0],)
+        if isinstance(node.op, Recurrent):
+            return self._recurrent(program, noise, node, wide)
+        extra: np.ndarray | None = None
+        before = program.exceptions.get(value) is Exceptional.before_bias
+        if node.op.kind in PRODUCTS:
+            if program.folded and value in self.norm_of:
+                wide = self._fold(node, wide)
+                bare = node.inputs if len(node.inputs) == 3 else (*node.inputs, "folded bias")
+                node = replace(node, inputs=tuple(bare))
+            if self.names is None or (node.name or value) in self.names:
+                wide = self._with_factors(program, node, wide)
+            if before and len(wide) > 2 and wide[2] is not None and node.op.kind.startswith("Conv"):
+                return self._twice(program, noise, node, wide)
+            if noise and program.factors.factors:
+                extra = self._unit_noise(program.factors.factors, node, wide)
+        elif program.store is not None and not program.last and value in self._biased:
+            wide = [
+                round_to(w, program.store) if v in self.sampler.graph.constants else w
+                for v, w in zip(node.inputs, wide)
+            ]
+        outputs = self.sampler.evaluate_wide(node, wide)
+        noisy = [self._noisy(node, v, y, noise) for v, y in zip(node.outputs, outputs)]
+        if extra is not None and extra.shape == noisy[0].shape:
+            noisy[0] = noisy[0] + noise * extra * self.sampler.random.standard_normal(extra.shape)
+        return tuple(self._stored(program, stored, node, v, y) for v, y in zip(node.outputs, noisy))
+
+    def _noisy(self, node: Node, value: str, y: np.ndarray, noise: float) -> np.ndarray:
+        moved = self.sampler.noise(node, value, y, noise)
+        if not noise or node.op.kind not in EXACT_IN_FLOAT32 or y.dtype.kind != "f":
+            return moved
+        with np.errstate(over="ignore"):
+            return np.where(y.astype(np.float32) == y, y, moved)
+
+    def _with_factors(self, program: SubjectProgram, node: Node, wide: Sequence[Any]) -> list[Any]:
+        """A product's inputs rounded as the program does. A factor of attention that was scaled by
+        a number before is rounded as it was before that; its weights as they are before they are
+        divided by their sum."""
+        exceptional = program.exceptions.get(node.outputs[0])
+        if exceptional is Exceptional.float32:
+            return list(wide)
+        if exceptional is Exceptional.as_given:
+            return with_factors(node.op, wide, program.factors, {})
+        scales: list[Any] = list(self._factor_scales[node.outputs[0]])
+        if self._is_weighted(node):
+            largest = np.max(np.abs(wide[0]), axis=-1, keepdims=True, initial=0.0)
+            scales[0] = np.where(largest > 0, largest, 1.0)
+        factors = [w / s for w, s in zip(wide[:2], scales)]
+        rounded = with_factors(node.op, [*factors, *wide[2:]], program.factors, {})
+        return [*(r * s for r, s in zip(rounded[:2], scales)), *rounded[2:]]
+
+    def _twice(
+        self, program: SubjectProgram, noise: float, node: Node, wide: Sequence[Any]
+    ) -> tuple[np.ndarray, ...]:
+        """A convolution that is stored before its bias is added."""
+        assert program.store is not None
+        (value,) = node.outputs
+        (y,) = self.sampler.evaluate_wide(replace(node, inputs=node.inputs[:2]), wide[:2])
+        y = round_to(self._noisy(node, value, y, noise), program.store)
+        return (round_to(y + wide[2].reshape(-1, *(1,) * (y.ndim - 2)), program.store),)
+
+    def _recurrent(
+        self, program: SubjectProgram, noise: float, node: Node, wide: Sequence[Any]
+    ) -> tuple[np.ndarray, ...]:
+        types = tuple(None if x is None else TensorType.of(x) for x in wide)
+        ev = Evaluation(types, self.sampler.graph.output_types(node))
+        table = drawn_table(self.sampler.random) if noise else None
+        assert isinstance(node.op, Recurrent)
+        outputs = recurrent_outputs(node.op, ev, wide, program.recurrent, table)
+        noisy = [self.sampler.noise(node, v, y, noise) for v, y in zip(node.outputs, outputs)]
+        fmt = program.recurrent.output
+        return tuple(y if fmt is None else round_to(y, fmt) for y in noisy)
+
+    def _unit_noise(self, fmt: str, node: Node, wide: Sequence[Any]) -> np.ndarray:
+        """What matrix units add to the rounding of a product; computed once for each node."""
+        key = node.outputs[0], fmt
+        if key not in self._unit_sigma:
+            expected = self.sampler.evaluate_wide(node, wide)[0]
+            types = tuple(None if x is None else TensorType.of(x) for x in wide)
+            ev = Evaluation(types, self.sampler.graph.output_types(node))
+            self._unit_sigma[key] = matrix_unit_sigma(node, ev, wide, expected, fmt)
+        return self._unit_sigma[key]
+
+    # ------------------------------------------------------------------ what is stored
+    def _stored(
+        self,
+        program: SubjectProgram,
+        stored: Mapping[str, bool],
+        node: Node,
+        value: str,
+        y: np.ndarray,
+    ) -> np.ndarray:
+        """A value as the program stores it."""
+        if program.store is None or y.dtype.kind != "f":
+            return y
+        exceptional = program.exceptions.get(value)
+        if exceptional is Exceptional.stored:
+            return round_to(y, program.store)
+        if exceptional is Exceptional.kept:
+            return y
+        is_observed = value in self.sampler.region.observed
+        if program.last and not is_observed:
+            return y
+        if exceptional is Exceptional.before_bias:
+            return round_to(y, program.store)
+        if program.autocast:
+            return round_to(y, program.store) if stored[value] else y
+        readers = self.sampler.graph.consumers.get(value, ())
+        if program.fused and not is_observed and len(readers) == 1:
+            joins = node.op.kind in PRODUCTS or isinstance(node.op, Elementwise)
+            if joins and isinstance(readers[0].op, Elementwise):
+                return y
+        if program.folded and value in self.norm_of:
+            return y
+        return round_to(y, program.store)
+
+    def _stored_by_autocast(self, program: SubjectProgram) -> dict[str, bool]:
+        """Whether autocast stores each value in its format. Between a product and its bias, and
+        between the products of attention, nothing is stored."""
+        assert program.store is not None
+        sampler, low = self.sampler, dict[str, bool]()
+
+        def is_low(value: str) -> bool:
+            if value not in low:
+                array = sampler.observed[value].astype(np.float64)
+                low[value] = bool((round_to(array, program.store) == array).all())  # type: ignore[arg-type]
+            return low[value]
+
+        for node in sampler.region.nodes:
+            kind, value = node.op.kind, node.outputs[0]
+            if kind in PRODUCTS:
+                own = value not in self._unstored
+            elif value in self._biased:
+                own = True
+            elif kind in IN_FLOAT32:
+                own = False
+            else:
+                own = all(is_low(v) for v in self._typed_inputs(node))
+            low.update({v: own and v not in self._unstored for v in node.outputs})
+        return low
+
+    def _typed_inputs(self, node: Node) -> list[str]:
+        """The inputs that decide the type of an operator's results: floats of more than one
+        element, and of BatchNorm the data alone."""
+        inputs = [v for v in node.inputs if v is not None]
+        if isinstance(node.op, BatchNormalization):
+            return inputs[:1]
+        constants, types = self.sampler.graph.constants, self.sampler.graph.types
+        return [
+            v
+            for v in inputs
+            if types[v].dtype.is_float and not (v in constants and constants[v].size == 1)
+        ]
+
+    @cached_property
+    def _biased(self) -> set[str]:
+        """Results of an Add of a constant to a hidden product that nothing else reads."""
+        graph, found = self.sampler.graph, set[str]()
+        products = {n.outputs[0] for n in self.sampler.region.nodes if n.op.kind in PRODUCTS}
+        for node in self.sampler.region.nodes:
+            if node.op.kind != "Add":
+                continue
+            added = [v for v in node.inputs if v in graph.constants]
+            summed = [v for v in node.inputs if v in products]
+            if len(added) == 1 and len(summed) == 1:
+                found.add(node.outputs[0])
+        return found
+
+    @cached_property
+    def _unstored(self) -> set[str]:
+        """Products that a bias joins, and all between the scores of attention and their use."""
+        graph, hidden = self.sampler.graph, self.sampler.region.hidden
+        found = set[str]()
+        for node in self.sampler.region.nodes:
+            if node.outputs[0] in self._biased:
+                found.update(v for v in node.inputs if v is not None and v in hidden)
+        for node in self.sampler.region.nodes:
+            if node.op.kind != "Softmax" or node.outputs[0] not in hidden:
+                continue
+            found.add(node.outputs[0])
+            value = node.inputs[0]
+            while value in hidden:
+                found.add(value)
+                producer = graph.producers[value]
+                if producer.op.kind not in TO_SOFTMAX:
+                    break
+                following = [v for v in producer.inputs if v in hidden]
+                if len(following) != 1:
+                    break
+                value = following[0]
+        return found
+
+    @cached_property
+    def between_values(self) -> list[str]:
+        """Results of products of two values that are computed in the network, as in attention."""
+        graph = self.sampler.graph
+        fixed = graph.constants.keys() | self.sampler.parameters
+        return [
+            n.outputs[0]
+            for n in self.sampler.region.nodes
+            if n.op.kind == "MatMul" and not any(v in fixed for v in n.inputs)
+        ]
+
+    @cached_property
+    def _factor_scales(self) -> dict[str, tuple[float, float]]:
+        """By product, the number that each factor was multiplied by before, within the region."""
+        return {
+            n.outputs[0]: (self._scale_of(n.inputs[0]), self._scale_of(n.inputs[1]))
+            for n in self.sampler.region.nodes
+            if n.op.kind in PRODUCTS
+        }
+
+    def _scale_of(self, value: str | None) -> float:
+        graph, hidden, scale = self.sampler.graph, self.sampler.region.hidden, 1.0
+        while value in hidden:
+            node = graph.producers[value]
+            if node.op.kind in ("Mul", "Div"):
+                known = [(i, v) for i, v in enumerate(node.inputs) if self._number(v) is not None]
+                if len(known) != 1 or (node.op.kind == "Div" and known[0][0] != 1):
+                    break
+                number = self._number(known[0][1])
+                assert number is not None
+                scale *= number if node.op.kind == "Mul" else 1 / number
+                value = node.inputs[1 - known[0][0]]
+            elif node.op.kind in MOVES:
+                value = node.inputs[0]
+            else:
+                break
+        return scale if scale > 0 else 1.0
+
+    def _number(self, value: str | None) -> float | None:
+        """A constant, or a value computed from constants, of one element; else None."""
+        sampler = self.sampler
+        array = sampler.graph.constants.get(value) if value is not None else None
+        if array is None and value in sampler.parameters:
+            array = sampler.inner.get(value)
+        return float(array.ravel()[0]) if array is not None and array.size == 1 else None
+
+    def _is_weighted(self, node: Node) -> bool:
+        """Whether the first factor is what a Softmax gives."""
+        value, hidden = node.inputs[0], self.sampler.region.hidden
+        while value in hidden:
+            producer = self.sampler.graph.producers[value]
+            if producer.op.kind == "Softmax":
+                return True
+            if producer.op.kind not in ("Cast", "Identity", "Where"):
+                return False
+            computed = self.sampler.graph.types
+            chosen = [v for v in producer.inputs if v in hidden and computed[v].dtype.is_float]
+            value = chosen[0] if len(chosen) == 1 else None
+        return False
+
+    def _fold(self, node: Node, wide: list[Any]) -> list[Any]:
+        """A convolution's inputs with the BatchNorm after it folded in."""
+        (norm,) = self.sampler.graph.consumers[node.outputs[0]]
+        assert isinstance(norm.op, BatchNormalization)
+        scale, shift, mean, variance = (
+            self.sampler.observed[v].astype(np.float64) for v in norm.inputs[1:] if v is not None
+        )
+        factor = scale / np.sqrt(variance + norm.op.epsilon)
+        data, weights, bias = (*wide, None)[:3]
+        before = 0.0 if bias is None else bias
+        folded = weights * factor.reshape(-1, *(1,) * (weights.ndim - 1))
+        return [data, folded, (before - mean) * factor + shift]
+
+
+def norms_to_fold(sampler: Sampler) -> dict[str, str]:
+    """Output of each convolution that one BatchNorm with known numbers reads -> its output."""
+    norm_of: dict[str, str] = {}
+    for node in sampler.region.nodes:
+        readers = sampler.graph.consumers.get(node.outputs[0], ())
+        if not isinstance(node.op, Conv) or len(readers) != 1:
+            continue
+        norm = readers[0]
+        has_constants = all(v in sampler.observed for v in norm.inputs[1:])
+        hidden = node.outputs[0] in sampler.region.hidden
+        if (
+            isinstance(norm.op, BatchNormalization)
+            and has_constants
+            and hidden
+            and len(norm.outputs) == 1
+        ):
+            norm_of[node.outputs[0]] = norm.outputs[0]
+    return norm_of
