@@ -2,8 +2,8 @@
 
 A library chooses a kernel by shape. What carries over from shape to shape is the unit, the
 conversion of factors and that parts of K are summed from zero and added in float32 (or fp16),
-rounded to nearest. The size of the parts does not: `RECORDED_PARTS` has the sizes found on recorded shapes
-of one H100, and `candidate_parts` lists what is worth trying for others.
+rounded to nearest. The size of the parts does not: `RECORDED_PARTS` has the sizes found on recorded
+shapes of one H100, and `candidate_parts` lists what is worth trying for others.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Route:
     of the unit. low: conversion of what `conversion` leaves of a factor; given, three products are
     summed: low by high, high by low, high by high. part: products of K in one chain from zero;
     None: all of them, from the accumulator. head: the first chain takes K mod head products, and
-    its accumulator goes on to the remainder. addition: order in which parts are added. sums: type in
-    which they are. order: order of the products within every 32.
+    its accumulator goes on to the remainder. addition: order in which parts are added. sums: type
+    in which they are. order: order of the products within every 32.
     """
 
     name: str
