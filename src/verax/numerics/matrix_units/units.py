@@ -44,7 +44,8 @@ class MatrixUnit:
     scheme: FUSED (accumulator and products are cut and added together), PAIRWISE (products added by
     pairs in float32, then the accumulator), STAGED (products first, then the accumulator, both cut
     downwards) or EXACT (integers). flushes: subnormal numbers count as zero, in and out.
-    interleaved: STAGED sums the products of even and of odd index apart.
+    interleaved: STAGED sums the products of even and of odd index apart. factor_bits: significant
+    bits of factors that have fewer than the format; 0: all of them.
     """
 
     name: str
@@ -57,6 +58,7 @@ class MatrixUnit:
     scheme: str = FUSED
     flushes: bool = False
     interleaved: bool = False
+    factor_bits: int = 0
     measured_on: str = ""
     source: str = ""
 
@@ -73,6 +75,8 @@ class MatrixUnit:
     @property
     def product_bits(self) -> int:
         """Bits of a product after the place of its exponent: those of both factors."""
+        if self.factor_bits:
+            return 2 * (self.factor_bits - 1)
         return sum(f.precision - 1 for f in self.formats)
 
 
@@ -107,7 +111,9 @@ INT8 = MatrixUnit(
     measured_on=H100,
 )
 MEASURED = (TF32, BF16, FP16, FP16_ACCUMULATION, FP16_ACCUMULATION_SHORT, E4M3, E5M2, INT8)
-"""FP8 by mma.sync is not among them: Hopper runs it as fp16 (`routes`)."""
+E4M3_BY_FP16 = replace(FP16, name="fp8 e4m3 by fp16 units", factor_bits=4)
+E5M2_BY_FP16 = replace(FP16, name="fp8 e5m2 by fp16 units", factor_bits=3)
+"""What Hopper makes of FP8 in mma.sync."""
 
 
 def _published(
