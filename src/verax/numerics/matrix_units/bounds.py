@@ -163,7 +163,7 @@ def _signs(y: np.ndarray, t: np.ndarray, r: np.ndarray, k: int) -> tuple[np.ndar
 
 
 def _steps(unit: MatrixUnit | None, length: int) -> int:
-    return length if unit is None else -(-length // unit.products_per_step)
+    return max(1, length if unit is None else -(-length // unit.products_per_step))
 
 
 def _rounds_to_nearest(unit: MatrixUnit | None) -> bool:

@@ -33,6 +33,8 @@ def chain(unit: MatrixUnit, a: Any, b: Any, c: Any = 0.0) -> np.ndarray:
     """
     a, b = (unit.conversion(x).astype(np.float64) for x in (a, b))
     shape = np.broadcast_shapes(a.shape[1:], b.shape[1:], np.shape(c))
+    if not shape:  # one sum: steps work on arrays
+        return np.asarray(chain(unit, a[:, None], b[:, None], c)[0])
     total = np.array(np.broadcast_to(np.asarray(c, np.float64), shape))
     if unit.scheme == EXACT:
         exact = total + (a * b).sum(axis=0)
