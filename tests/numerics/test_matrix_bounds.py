@@ -127,6 +127,13 @@ def test_subnormal_factors_need_the_largest_factor() -> None:
     assert np.abs(error) <= bound(route, t, 16, largest=1.0)
 
 
+def test_flushed_factors_are_lost_within_the_bound() -> None:
+    route = next(r for r in UNITS if r.unit in units.published("CDNA2"))
+    a, b = np.full((3, 1), 2.0**-15, np.float16), np.full((3, 1), 2.0, np.float16)
+    error, _, t, _ = errors(route, a, b)
+    assert bound(route, t, 3) < -error[0] == 3 * 2.0**-14 <= bound(route, t, 3, largest=2.0)
+
+
 def data(route: Route, kind: str, k: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     a, b = (rng.standard_normal((k, n)) for _ in range(2))

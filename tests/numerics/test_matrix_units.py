@@ -292,3 +292,5 @@ def test_cdna_3_sums_even_and_odd_products_of_fp8_apart() -> None:
     # -2^-13 is cut downwards below 2^14, after its own sum was exact
     assert chain(unit, a, b) == -(2.0**-10)
     assert chain(replace(unit, interleaved=False), a, b) == 0
+    # a sum without products has no exponent
+    assert chain(unit, a[1:2], b[1:2]) == -(2.0**-14)

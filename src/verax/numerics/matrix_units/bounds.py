@@ -70,9 +70,7 @@ def bound(route: Route, magnitudes: Any, k: int, largest: Any = 0.0) -> np.ndarr
     unit_roundoff = _sum_format(route).unit_roundoff
     result = result + depth * unit_roundoff * (1 + unit_roundoff) ** depth * (t + result)
     if route.unit is not None and np.any(largest):
-        least = max(f.smallest_normal for f in route.unit.formats)
-        terms = route.unit.products_per_step + 1
-        subnormal = terms * 2.0**-route.unit.kept_bits * least * np.asarray(largest, np.float64)
+        subnormal = _of_subnormal_factors(route.unit) * np.asarray(largest, np.float64)
         result = result + steps * parts * subnormal
     return np.asarray(result + steps * parts * absolute)
 
@@ -185,6 +183,16 @@ def _per_step(unit: MatrixUnit | None) -> tuple[float, float]:
     if unit.scheme == STAGED:  # each product once or twice (interleaved), the accumulator once
         return last + (2 * group + 4) * kept, smallest
     return last + (group + 1) * kept, smallest
+
+
+def _of_subnormal_factors(unit: MatrixUnit) -> float:
+    """What a step may lose more if some factors are subnormal, over the greatest other factor."""
+    terms = unit.products_per_step + 1
+    if unit.flushes:
+        share = 2.0 * terms
+    else:
+        share = (2 * terms + 2 if unit.scheme == STAGED else terms) * 2.0**-unit.kept_bits
+    return share * max(f.smallest_normal for f in unit.formats)
 
 
 def _sum_format(route: Route) -> FloatFormat:

@@ -18,8 +18,6 @@ from verax.numerics.matrix_units.units import EXACT, FUSED, PAIRWISE, MatrixUnit
 
 _ZERO = np.int16(-8192)
 """Exponent of zero: below that of any product."""
-_NOTHING = -4096
-"""Greatest exponents below it: all terms are zero."""
 _ACCUMULATOR_BITS = 31
 """Bits that staged units keep of the sum of products, below the greatest exponent."""
 
@@ -78,7 +76,7 @@ def _exponents(x: np.ndarray, smallest: int) -> np.ndarray:
 
 
 def _power(e: np.ndarray) -> np.ndarray:
-    """2**e in float64; e is clipped to what float64 holds (beyond it are no finite terms)."""
+    """2**e in float64; e is clipped to what float64 holds (beyond it is nothing but zeros)."""
     bits = np.clip(e, -1022, 1023).astype(np.int64)
     bits += 1023
     bits <<= 52
@@ -88,11 +86,10 @@ def _power(e: np.ndarray) -> np.ndarray:
 def _greatest_exponent(
     left: np.ndarray, right: np.ndarray, shape: tuple[int, ...], start: np.ndarray | None
 ) -> np.ndarray:
-    """Of a group of products and, if given, of `start`; 0 where all are zero."""
+    """Of a group of products and, if given, of `start`; that of zero where all are zero."""
     top = np.full(shape, _ZERO) if start is None else start
     for e, f in zip(left, right, strict=True):
         np.maximum(top, e + f, out=top)
-    top[top < _NOTHING] = 0
     return top
 
 
