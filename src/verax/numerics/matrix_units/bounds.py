@@ -180,9 +180,10 @@ def _per_step(unit: MatrixUnit | None) -> tuple[float, float]:
         if unit.flushes:
             return (levels + 1) * last, 2 * (group + 1) * FLOAT32.smallest_normal
         return (levels + 1) * last, smallest
-    if unit.scheme == STAGED:  # each product once or twice (interleaved), the accumulator once
-        return last + (2 * group + 4) * kept, smallest
-    return last + (group + 1) * kept, smallest
+    # STAGED cuts each product once or twice (interleaved), and the accumulator once.
+    cut = (2 * group + 4 if unit.scheme == STAGED else group + 1) * kept
+    # A subnormal accumulator counts with the least normal exponent.
+    return last + cut, smallest + cut * FLOAT32.smallest_normal
 
 
 def _of_subnormal_factors(unit: MatrixUnit) -> float:

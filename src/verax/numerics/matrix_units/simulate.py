@@ -52,7 +52,7 @@ def chain(unit: MatrixUnit, a: Any, b: Any, c: Any = 0.0) -> np.ndarray:
             at = slice(k, k + group)
             before = total
             total = step(unit, a[at], b[at], left[at], right[at], before)
-            if not (finite and np.isfinite(before).all()):
+            if not finite:
                 total = _ieee_where_special(a[at], b[at], before, total)
     return total
 
