@@ -1,20 +1,22 @@
 """Which route gives an output bit for bit: the strongest word on the arithmetic of a product.
 
 A few outputs are simulated first for every route; only routes that give all of them are simulated
-in full.
+in full. Where outputs are rounded to 16 bits, most routes give most of them: many equal numbers are
+then no proof of one route against another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from verax.numerics.matrix_units.routes import Route, predicted, sums
+from verax.numerics.matrix_units.routes import ADDED, FIRST, Route, predicted, sums
 
 SAMPLES = 64
 """Outputs that are tried first."""
+Candidate = TypeVar("Candidate")
 
 
 class Reproduction(NamedTuple):
@@ -49,43 +51,75 @@ def reproduces(
 ) -> Reproduction:
     """The route that gives the most of `outputs` = a (..., M, K) times b (..., K, N) bit for bit.
 
-    outputs: (..., M, N), in the type that the library stored; the route's sums are rounded
-    to it. bias: broadcast to outputs, added to the sums in their type before. share: of the sampled
-    outputs, how many a route must give to be tried in full. Stops at a route that gives all.
-    Where no route gives its samples, `of` counts samples.
+    outputs: (..., M, N), in the type that the library stored; the route's sums are rounded to it.
+    bias: broadcast to outputs, added as the route says. share: of the sampled outputs, how many a
+    route must give to be tried in full. Stops at a route that gives all. Where no route gives its
+    samples, `of` counts samples.
     """
     outputs, a, b = np.asarray(outputs), np.asarray(a), np.asarray(b)
-    size = outputs.size
-    picked = np.random.default_rng(0).permutation(size)[:samples]
-    at = np.unravel_index(picked, outputs.shape)
+    at = sampled_places(outputs.shape, samples)
     batch = outputs.shape[:-2]
     a, b = (np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
     left = np.ascontiguousarray(a[at[:-1]].T)
     right = np.ascontiguousarray(np.swapaxes(b, -1, -2)[(*at[:-2], at[-1])].T)
-    expected = outputs[at]
     added = None if bias is None else np.broadcast_to(bias, outputs.shape)
-    best, sampled = Reproduction(None, 0, size), 0
-    for route in routes:
-        found = _finished(sums, route, left, right, None if added is None else added[at], outputs)
-        hits = int(equal_bits(found, expected).sum())
-        sampled = max(sampled, hits)
-        if hits < share * len(picked):
+
+    def some(route: Route) -> np.ndarray:
+        start = None if added is None else added[at]
+        return finished(sums, route, left, right, start, outputs.dtype)
+
+    def all_of(route: Route) -> np.ndarray:
+        return finished(predicted, route, a, b, added, outputs.dtype)
+
+    return Reproduction(*best(routes, outputs, at, some, all_of, share))
+
+
+def sampled_places(shape: tuple[int, ...], samples: int) -> tuple[np.ndarray, ...]:
+    """Indices of so many different elements of an array of that shape, always the same ones."""
+    size = int(np.prod(shape))
+    picked = np.random.default_rng(0).permutation(size)[:samples]
+    return tuple(np.unravel_index(picked, shape))
+
+
+def best(
+    candidates: Iterable[Candidate],
+    outputs: np.ndarray,
+    at: tuple[np.ndarray, ...],
+    some: Callable[[Candidate], np.ndarray],
+    all_of: Callable[[Candidate], np.ndarray],
+    share: float,
+) -> tuple[Candidate | None, int, int]:
+    """The candidate with the most equal outputs, their number, and how many were compared. some:
+    the outputs at `at` as a candidate gives them. all_of: all outputs."""
+    expected = outputs[at]
+    found: tuple[Candidate | None, int, int] = (None, 0, expected.size)
+    for candidate in candidates:
+        hits = int(equal_bits(some(candidate), expected).sum())
+        survives = hits >= share * expected.size
+        if not survives:
+            if found[0] is None:
+                found = (None, max(found[1], hits), expected.size)
             continue
-        if size > len(picked):
-            hits = int(equal_bits(_finished(predicted, route, a, b, added, outputs), outputs).sum())
-        if best.route is None or hits > best.equal:
-            best = Reproduction(route, hits, size)
-        if hits == size:
+        if outputs.size > expected.size:
+            hits = int(equal_bits(all_of(candidate), outputs).sum())
+        if found[0] is None or hits > found[1]:
+            found = (candidate, hits, outputs.size)
+        if hits == outputs.size:
             break
-    return best if best.route is not None else Reproduction(None, sampled, len(picked))
+    return found
 
 
-def _finished(
-    simulated: Any, route: Route, a: np.ndarray, b: np.ndarray, bias: Any, outputs: np.ndarray
+def finished(
+    simulated: Callable[..., np.ndarray], route: Route, a: Any, b: Any, bias: Any, dtype: Any
 ) -> np.ndarray:
-    """What the route stores: its sums, with the bias, in the type of the outputs."""
+    """What the route stores in `dtype`: its sums (`simulated` is `sums` or `predicted`), with the
+    bias (of the shape of the sums) where the route adds it."""
     if bias is None:
-        return np.asarray(simulated(route, a, b, dtype=outputs.dtype))
-    total = simulated(route, a, b, dtype=np.dtype(route.sums))
+        return np.asarray(simulated(route, a, b, dtype=dtype))
+    if route.epilogue == FIRST:
+        return np.asarray(simulated(route, a, b, bias, dtype=dtype))
+    narrow = np.dtype(route.sums if route.epilogue == ADDED else dtype)
+    total = simulated(route, a, b, dtype=narrow)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray((total + np.asarray(bias).astype(total.dtype)).astype(outputs.dtype))
+        wide = total.astype(np.dtype(route.sums)) + np.asarray(bias).astype(np.dtype(route.sums))
+        return np.asarray(wide.astype(dtype))

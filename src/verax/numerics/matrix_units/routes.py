@@ -9,7 +9,7 @@ shapes of one H100, and `candidate_parts` lists what is worth trying for others.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +40,9 @@ from verax.numerics.matrix_units.units import (
 )
 
 CHAIN, LANES = "one after another", "32 lanes, then a tree"
+ADDED, FIRST, ROUNDED = "added to the sums", "before the first product", "added to rounded sums"
+"""Where a bias goes: to the sums in their type, rounded once to the output's; into the accumulator;
+to sums that were rounded to the output's type, and rounded again."""
 _LANES = 32
 _WORD_PAIRS = tuple(k for half in (0, 2) for k in range(32) if k % 4 in (half, half + 1))
 """Bytes 0 and 1, then bytes 2 and 3, of every word of four: how Hopper's fp16 unit takes FP8."""
@@ -56,7 +59,7 @@ class Route:
     summed: low by high, high by low, high by high. part: products of K in one chain from zero;
     None: all of them, from the accumulator. head: the first chain takes K mod head products, and
     its accumulator goes on to the remainder. addition: order in which parts are added. sums: type
-    in which they are. order: order of the products within every 32.
+    in which they are. order: order of the products within every 32. epilogue: where a bias goes.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Route:
     addition: str = CHAIN
     sums: str = "float32"
     order: tuple[int, ...] = ()
+    epilogue: str = ADDED
 
     @property
     def arithmetic(self) -> str:
@@ -83,6 +87,9 @@ class Route:
         if self.unit.kept_bits == E4M3.kept_bits:  # where chains end decides how good the sum is
             chains = f", chains of {self.part}" if self.part else ", one chain"
         return f"{name} in matrix units{rounding}{chains}"
+
+    def with_bias(self, epilogue: str) -> Route:
+        return replace(self, epilogue=epilogue)
 
     def with_part(self, part: int | None, addition: str | None = None) -> Route:
         return replace(self, part=part, addition=addition or self.addition)
@@ -335,10 +342,10 @@ _ROUTES_BY_FACTORS: dict[str, tuple[str, ...]] = {
 }
 
 
-def candidate_routes(factors: str, k: int) -> Iterator[Route]:
+def candidate_routes(factors: str, k: int, epilogues: Sequence[str] = (ADDED,)) -> Iterator[Route]:
     """Routes that a product over K of factors of that dtype may have taken, likely ones first:
     those without known parts in the recorded sizes, then every size of `candidate_parts`, and these
-    added in lanes too. Empty for other dtypes."""
+    added in lanes too, each with every one of `epilogues`. Empty for other dtypes."""
     names = _ROUTES_BY_FACTORS.get(factors, ())
     seen: set[tuple[Any, ...]] = set()
     for sized in (True, False):
@@ -358,7 +365,7 @@ def candidate_routes(factors: str, k: int) -> Iterator[Route]:
                 key = (*(getattr(candidate, f) for f in _IDENTITY), how if size else CHAIN)
                 if key not in seen:
                     seen.add(key)
-                    yield candidate
+                    yield from (candidate.with_bias(epilogue) for epilogue in epilogues)
 
 
 _IDENTITY = ("unit", "conversion", "low", "part", "head", "sums", "order")
