@@ -1,16 +1,19 @@
 """Counts how many recorded bits of a GPU's products the simulated matrix units reproduce.
 
 Run: python benchmarks/gpu_products.py --records FOLDER [--verbose]. FOLDER holds products.zip
-(records of one H100: random products, probes, single instructions, orders of summation). Prints
-one line per kind of record, with the records that fall short; --verbose one per record. Exits 1 if
-a record with a known route is not reproduced in full.
+(records of one H100: random products, probes, single instructions, orders of summation) and
+convs.zip (convolutions). Prints one line per kind of record, with the records that fall short;
+--verbose one per record. Exits 1 if a product with a known route is not reproduced in full.
+Convolutions have no known route: the one is counted that is found among the candidates.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import io
 import json
+import re
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -21,6 +24,10 @@ import ml_dtypes
 import numpy as np
 
 from verax.numerics.matrix_units import simulate, units
+from verax.numerics.matrix_units.convolution import (
+    ConvolutionReproduction,
+    reproduces_convolution,
+)
 from verax.numerics.matrix_units.reproduction import equal_bits
 from verax.numerics.matrix_units.routes import (
     ROUTES,
@@ -43,10 +50,10 @@ NO_ROUTE = "without a known route"
 
 
 class Records:
-    """The records of products.zip and their arrays."""
+    """The records of an archive and their arrays."""
 
-    def __init__(self, folder: Path) -> None:
-        self.archive = zipfile.ZipFile(folder / "products.zip")
+    def __init__(self, archive: Path) -> None:
+        self.archive = zipfile.ZipFile(archive)
         manifest = json.loads(self.archive.read("manifest.json"))
         self.records = [r for r in manifest["records"] if "error" not in r]
         self.by_name = {(r["name"], r["mode"]): r for r in self.records}
@@ -202,6 +209,44 @@ def random(r: Records, is_x3: bool) -> Iterator[Line]:
         yield name, mode, hits
 
 
+def convolutions(r: Records, verbose: bool) -> None:
+    """Prints by mode how many outputs of convolutions a candidate reproduces."""
+    by_mode: dict[str, list[tuple[str, ConvolutionReproduction, int]]] = {}
+    for name, mode, record in r.starting("conv"):
+        if name.startswith("conv_transpose") or mode == "-":
+            continue
+        i, y = r.arrays(r.by_name[f"{name}.inputs", "-"]["file"]), r.arrays(record["file"])["y"]
+        x, w, b = (i[k] for k in ("x", "weight", "bias"))
+        if y.dtype.itemsize == 2:
+            x, w, b = (v.astype(y.dtype) for v in (x, w, b))
+        said = re.search(r"bias, (\{.*?\})\)", record["how"])
+        arguments = ast.literal_eval(said[1]) if said else {}
+        strides, pads, dilations = (
+            value if isinstance(value, tuple) else (value,) * (w.ndim - 2)
+            for value in (
+                arguments.get(k, d) for k, d in (("stride", 1), ("padding", 0), ("dilation", 1))
+            )
+        )
+        found = reproduces_convolution(
+            y, x, w, strides=strides, pads=pads + pads, dilations=dilations,
+            groups=arguments.get("groups", 1), bias=b,
+        )  # fmt: skip
+        by_mode.setdefault(mode, []).append((name, found, y.size))
+        if verbose:
+            words = "no route"
+            if found.route is not None and found.order is not None:
+                words = f"{found.route.name}, {found.order.name}, bias {found.route.epilogue}"
+            print(f"    {name:34} {mode:24} {found.equal:6,} of {found.of:6,} {words}", flush=True)
+    for mode, lines in by_mode.items():
+        equal = sum(f.equal for _, f, _ in lines if f.route is not None)
+        full = sum(f.route is not None and f.equal == f.of for _, f, _ in lines)
+        missing = ", ".join(name for name, f, _ in lines if f.route is None)
+        print(
+            f"{mode:24} {equal:7,} of {sum(n for *_, n in lines):7,}; all numbers of {full} of "
+            f"{len(lines)}" + (f"; no route: {missing}" if missing else "")
+        )
+
+
 def count(title: str, lines: Iterator[Line], verbose: bool) -> bool:
     """Prints the sum of the lines and those that fall short; True if none of a known route does."""
     equal = of = 0
@@ -227,7 +272,7 @@ def main() -> int:
     parser.add_argument("--records", type=Path, required=True, help="folder with products.zip")
     parser.add_argument("--verbose", action="store_true", help="a line per record")
     options = parser.parse_args()
-    r = Records(options.records)
+    r = Records(options.records / "products.zip")
     with np.errstate(all="ignore"):
         complete = [
             count("single instructions, all probes", probes(r, "mma."), options.verbose),
@@ -236,6 +281,8 @@ def main() -> int:
             count("random data", random(r, is_x3=False), options.verbose),
             count("random data, JAX X3", random(r, is_x3=True), options.verbose),
         ]
+        print("\nConvolutions: equal numbers under the best candidate, by mode")
+        convolutions(Records(options.records / "convs.zip"), options.verbose)
     return 0 if all(complete) else 1
 
 
