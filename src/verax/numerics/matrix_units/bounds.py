@@ -107,7 +107,7 @@ def sigma(route: Route, total: Any, magnitudes: Any, root: Any, k: int) -> np.nd
     of_y, of_r = _addition_moments(route.addition, parts)
     variance = variance + (KAPPA * unit_roundoff) ** 2 * (of_y * y**2 + of_r * r**2)
     if route.low is not None:
-        variance = variance + (_dropped(route.conversion, route.low) * r) ** 2
+        variance = variance + (dropped(route.conversion, route.low) * r) ** 2
     variance = variance + (_bias_uncertainty(route.unit) * bias(route, y, t, r, k)) ** 2
     variance = variance + (KAPPA * U) ** 2 * (y**2 + r**2)  # also where sums are exact by luck
     return np.asarray(np.sqrt(variance))
@@ -333,7 +333,7 @@ def _addition_moments(addition: str, parts: int) -> tuple[float, float]:
     return of_y, of_r
 
 
-def _dropped(high: Conversion, low: Conversion) -> float:
+def dropped(high: Conversion, low: Conversion) -> float:
     """Standard deviation, as a part of R, of what three products leave out: low by low, and the
     bits of the low parts that their conversion loses."""
     assert high.format is not None and low.format is not None

@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from verax.numerics.matrix_units.reproduction import SAMPLES, best, finished, sampled_places
+from verax.numerics.matrix_units.reproduction import (
+    FIRST_SAMPLES,
+    SAMPLES,
+    Plausibility,
+    best,
+    finished,
+    sampled_places,
+)
 from verax.numerics.matrix_units.routes import (
     ADDED,
     FIRST,
@@ -151,24 +158,30 @@ def reproduces_convolution(
     picked = seen[(*index, first[:, None] + np.arange(channels))].reshape(-1, channels, taps)
     offsets = None if bias is None else np.asarray(bias)
 
-    def some(candidate: tuple[Route, Order]) -> np.ndarray:
+    start = None if offsets is None else offsets[at[1]]
+    likely = Plausibility(outputs[at], start)
+    plain = OUTSIDE.arranged(picked).T, OUTSIDE.arranged(filters[at[1]]).T
+
+    def some(candidate: tuple[Route, Order], count: int) -> np.ndarray | None:
         route, order = candidate
-        a, b = order.arranged(picked).T, order.arranged(filters[at[1]]).T
-        start = None if offsets is None else offsets[at[1]]
-        return finished(sums, route, a, b, start, outputs.dtype)
+        if count <= FIRST_SAMPLES and not likely.holds(route, *plain):
+            return None
+        a, b = order.arranged(picked[:count]).T, order.arranged(filters[at[1][:count]]).T
+        added = None if start is None else start[:count]
+        return finished(sums, route, a, b, added, outputs.dtype)
 
     def all_of(candidate: tuple[Route, Order]) -> np.ndarray:
         route, order = candidate
         places = [p.ravel() for p in np.indices(seen.shape[: 1 + rank])]
         result = np.empty((len(places[0]), groups, per_group), outputs.dtype)
         b = order.arranged(filters).T.reshape(-1, 1, groups, per_group)
-        start = None if offsets is None else offsets.reshape(1, groups, per_group)
+        added = None if offsets is None else offsets.reshape(1, groups, per_group)
         rows = max(1, min(_OUTPUTS // n_out, _FACTORS // (groups * len(b))))
         for i in range(0, len(result), rows):
             chunk = seen[tuple(p[i : i + rows] for p in places)]
             a = order.arranged(chunk.reshape(-1, channels, taps)).T
             a = a.reshape(len(b), len(chunk), groups, 1)
-            result[i : i + rows] = finished(sums, route, a, b, start, outputs.dtype)
+            result[i : i + rows] = finished(sums, route, a, b, added, outputs.dtype)
         shaped = result.reshape(len(x), *outputs.shape[2:], n_out)
         return np.moveaxis(shaped, -1, 1)
 

@@ -12,10 +12,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from verax.numerics.formats import FORMATS, ulp
+from verax.numerics.matrix_units.bounds import bias as bias_of
+from verax.numerics.matrix_units.bounds import dropped, sigma
 from verax.numerics.matrix_units.routes import ADDED, FIRST, Route, predicted, sums
+from verax.numerics.matrix_units.units import EXACT
 
-SAMPLES = 64
-"""Outputs that are tried first."""
+FIRST_SAMPLES, SAMPLES = 8, 64
+"""Outputs that are tried first, and then."""
+FAR = 6.0
+"""Root mean square error, over what the arithmetic would give, beyond which it is ruled out."""
+NEAR = 0.1
+"""The same over what three products leave out, below which they are ruled out."""
 Candidate = TypeVar("Candidate")
 
 
@@ -54,7 +62,7 @@ def reproduces(
     outputs: (..., M, N), in the type that the library stored; the route's sums are rounded to it.
     bias: broadcast to outputs, added as the route says. share: of the sampled outputs, how many a
     route must give to be tried in full. Stops at a route that gives all. Where no route gives its
-    samples, `of` counts samples.
+    samples, `of` counts samples, and `equal` is the most that any route gave before it was dropped.
     """
     outputs, a, b = np.asarray(outputs), np.asarray(a), np.asarray(b)
     at = sampled_places(outputs.shape, samples)
@@ -63,15 +71,75 @@ def reproduces(
     left = np.ascontiguousarray(a[at[:-1]].T)
     right = np.ascontiguousarray(np.swapaxes(b, -1, -2)[(*at[:-2], at[-1])].T)
     added = None if bias is None else np.broadcast_to(bias, outputs.shape)
+    start = None if added is None else added[at]
+    likely = Plausibility(outputs[at], start)
 
-    def some(route: Route) -> np.ndarray:
-        start = None if added is None else added[at]
-        return finished(sums, route, left, right, start, outputs.dtype)
+    def some(route: Route, count: int) -> np.ndarray | None:
+        x, y = left[:, :count], right[:, :count]
+        if count <= FIRST_SAMPLES and not likely.holds(route, left, right):
+            return None
+        return finished(sums, route, x, y, None if start is None else start[:count], outputs.dtype)
 
     def all_of(route: Route) -> np.ndarray:
         return finished(predicted, route, a, b, added, outputs.dtype)
 
     return Reproduction(*best(routes, outputs, at, some, all_of, share))
+
+
+class Plausibility:
+    """Whether an arithmetic may have given sampled outputs, by the size of their errors: it spares
+    the simulation of every split of K where factors were not converted that way at all.
+
+    outputs, bias: of the samples. A route's error is held against `sigma` of a single chain, than
+    which no split is worse, together with the outputs' own rounding.
+    """
+
+    def __init__(self, outputs: np.ndarray, bias: np.ndarray | None) -> None:
+        self.outputs, self.bias = outputs, bias
+        self.known: dict[Any, bool] = {}
+
+    def holds(self, route: Route, a: np.ndarray, b: np.ndarray) -> bool:
+        """True unless the errors are far too large; a, b: factors (K, samples), in any order of the
+        products (which changes nothing here)."""
+        if route.unit is not None and route.unit.scheme == EXACT:
+            return True
+        key = route.unit, route.conversion, route.low
+        if key not in self.known:
+            with np.errstate(all="ignore"):
+                self.known[key] = self._is_small(route, a, b)
+        return self.known[key]
+
+    def _is_small(self, route: Route, a: np.ndarray, b: np.ndarray) -> bool:
+        x, w = (_as_multiplied(route, f) for f in (a, b))
+        total, magnitudes = (x * w).sum(axis=0), np.abs(x * w).sum(axis=0)
+        root = np.sqrt(((x * w) ** 2).sum(axis=0))
+        one_chain = route.with_part(None)
+        expected = total + bias_of(one_chain, total, magnitudes, root, len(a)) / 2
+        spread = sigma(one_chain, total, magnitudes, root, len(a)) + np.abs(expected - total)
+        offset = 0.0 if self.bias is None else np.asarray(self.bias, np.float64)
+        name = self.outputs.dtype.name
+        larger = np.abs(expected) + np.abs(offset)  # the bias may cancel sums that were rounded
+        coarse = ulp(larger, FORMATS[name]) if name in FORMATS else 0.5
+        if route.sums in FORMATS:
+            coarse = coarse + ulp(np.maximum(magnitudes, np.abs(offset)), FORMATS[route.sums])
+        error = self.outputs.astype(np.float64) - offset - expected
+        size = np.hypot(spread, coarse)
+        finite = np.isfinite(error) & np.isfinite(size) & (size > 0)
+        if not finite.any():
+            return True
+        if route.low is not None:
+            least = dropped(route.conversion, route.low) * root[finite]
+            if np.sqrt(np.mean((error[finite] / least) ** 2)) < NEAR:
+                return False
+        return float(np.sqrt(np.mean((error[finite] / size[finite]) ** 2))) < FAR
+
+
+def _as_multiplied(route: Route, factor: np.ndarray) -> np.ndarray:
+    """Factors as the products' errors refer to them."""
+    if route.low is None:
+        factor = route.conversion(factor)
+        factor = factor if route.unit is None else route.unit.conversion(factor)
+    return np.asarray(factor).astype(np.float64)
 
 
 def sampled_places(shape: tuple[int, ...], samples: int) -> tuple[np.ndarray, ...]:
@@ -85,27 +153,32 @@ def best(
     candidates: Iterable[Candidate],
     outputs: np.ndarray,
     at: tuple[np.ndarray, ...],
-    some: Callable[[Candidate], np.ndarray],
+    some: Callable[[Candidate, int], np.ndarray | None],
     all_of: Callable[[Candidate], np.ndarray],
     share: float,
 ) -> tuple[Candidate | None, int, int]:
     """The candidate with the most equal outputs, their number, and how many were compared. some:
-    the outputs at `at` as a candidate gives them. all_of: all outputs."""
+    the first so many of the outputs at `at` as a candidate gives them, None if it cannot have given
+    them. all_of: all outputs."""
     expected = outputs[at]
     found: tuple[Candidate | None, int, int] = (None, 0, expected.size)
     for candidate in candidates:
-        hits = int(equal_bits(some(candidate), expected).sum())
-        survives = hits >= share * expected.size
-        if not survives:
-            if found[0] is None:
-                found = (None, max(found[1], hits), expected.size)
+        hits = 0
+        for count in (min(FIRST_SAMPLES, expected.size), expected.size):
+            given = some(candidate, count)
+            hits = 0 if given is None else int(equal_bits(given, expected[:count]).sum())
+            if hits < share * count:
+                break
+        else:
+            if outputs.size > expected.size:
+                hits = int(equal_bits(all_of(candidate), outputs).sum())
+            if found[0] is None or hits > found[1]:
+                found = (candidate, hits, outputs.size)
+            if hits == outputs.size:
+                break
             continue
-        if outputs.size > expected.size:
-            hits = int(equal_bits(all_of(candidate), outputs).sum())
-        if found[0] is None or hits > found[1]:
-            found = (candidate, hits, outputs.size)
-        if hits == outputs.size:
-            break
+        if found[0] is None:
+            found = (None, max(found[1], hits), expected.size)
     return found
 
 

@@ -325,16 +325,16 @@ def candidate_parts(k: int) -> tuple[Part, ...]:
 
 
 _FLOAT32_ROUTES = (
-    *("cuBLAS, TF32 allowed", "Triton, tf32", "JAX, default", "cuBLAS, float32"),
+    *("cuBLAS, TF32 allowed", "Triton, tf32", "JAX, default", "cuBLAS, float32", "JAX, highest"),
     *("Triton, tf32x3", "JAX, TF32_TF32_F32_X3", "JAX, BF16_BF16_F32"),
     *("JAX, BF16_BF16_F32_X3", "PyTorch's efficient attention, float32"),
 )
 _ROUTES_BY_FACTORS: dict[str, tuple[str, ...]] = {
     "float32": _FLOAT32_ROUTES,
-    "bfloat16": ("cuBLAS, bf16",),
+    "bfloat16": ("cuBLAS, bf16", "JAX, bf16"),
     "float16": (
         *("cuBLAS, fp16", "cuBLAS, fp16, rows not of 16 bytes"),
-        *("cuBLAS, fp16 accumulation", "cuBLAS, fp16 accumulation, short"),
+        *("cuBLAS, fp16 accumulation", "cuBLAS, fp16 accumulation, short", "JAX, fp16"),
     ),
     "float8_e4m3fn": ("scaled_mm e4m3, fast accumulation", "Triton, e4m3 by mma.sync"),
     "float8_e5m2": ("scaled_mm e5m2, fast accumulation", "Triton, e5m2 by mma.sync"),
@@ -344,7 +344,7 @@ _ROUTES_BY_FACTORS: dict[str, tuple[str, ...]] = {
 
 def candidate_routes(factors: str, k: int, epilogues: Sequence[str] = (ADDED,)) -> Iterator[Route]:
     """Routes that a product over K of factors of that dtype may have taken, likely ones first:
-    those without known parts in the recorded sizes, then every size of `candidate_parts`, and these
+    those without known parts in the recorded sizes, then every size of `candidate_parts`, and JAX's
     added in lanes too, each with every one of `epilogues`. Empty for other dtypes."""
     names = _ROUTES_BY_FACTORS.get(factors, ())
     seen: set[tuple[Any, ...]] = set()
@@ -357,7 +357,8 @@ def candidate_routes(factors: str, k: int, epilogues: Sequence[str] = (ADDED,)) 
             elif sized:
                 options = [o for o in dict.fromkeys(known) if o[0] is None or o[0] < k]
             else:
-                options = [(size, how) for how in (CHAIN, LANES) for size in candidate_parts(k)]
+                orders = (CHAIN, LANES) if name.startswith("JAX") else (CHAIN,)
+                options = [(size, how) for how in orders for size in candidate_parts(k)]
             for size, how in options:
                 if route.head and size is not None:
                     continue
