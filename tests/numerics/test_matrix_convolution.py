@@ -115,11 +115,6 @@ def test_a_bias_may_be_added_to_rounded_sums() -> None:
     assert found.route is not None and found.route.epilogue == ROUNDED and found.equal == y.size
     once = reproduces_convolution(y, x, w, bias=b, routes=[ROUTES["cuBLAS, bf16"]], **layout)
     assert once.route is None and once.equal < once.of == 64
-    # where the bias cancels what was rounded before
-    b = -y.astype(np.float32).mean(axis=(0, 2, 3)) * 40
-    y = position_by_position(x, w + 3, b, 1, way, OUTSIDE, ml_dtypes.bfloat16)
-    found = reproduces_convolution(y, x, w + 3, bias=b, **layout)
-    assert found.equal == y.size
 
 
 def test_a_wrong_convolution_has_no_route() -> None:

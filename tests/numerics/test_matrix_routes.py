@@ -14,6 +14,7 @@ from verax.numerics.matrix_units.reproduction import equal_bits, reproduces
 from verax.numerics.matrix_units.routes import (
     LANES,
     RECORDED_PARTS,
+    ROUNDED,
     ROUTES,
     UNKNOWN_PARTS,
     Route,
@@ -182,6 +183,17 @@ def test_bias_and_rounded_outputs_are_reproduced() -> None:
     outputs = (predicted(ROUTES["cuBLAS, bf16"], a, b) + bias).astype(ml_dtypes.bfloat16)
     assert reproduces(outputs, a, b, [ROUTES["cuBLAS, bf16"]], bias).equal == 90
     assert reproduces(outputs, a, b, [ROUTES["cuBLAS, bf16"]]).route is None
+
+
+def test_a_bias_may_cancel_sums_that_were_rounded() -> None:
+    """Then outputs are far from the exact ones, and yet every bit is right."""
+    a, b = (1 + 0.01 * f for f in factors(9, 48, 10, 8))
+    a, b = a.astype(ml_dtypes.bfloat16), b.astype(ml_dtypes.bfloat16)
+    route = ROUTES["cuBLAS, bf16"].with_bias(ROUNDED)
+    total = predicted(route, a, b, dtype=ml_dtypes.bfloat16).astype(np.float32)
+    bias = (-total.mean(axis=0)).astype(np.float32)
+    outputs = (total + bias).astype(ml_dtypes.bfloat16)
+    assert reproduces(outputs, a, b, [route], bias) == (route, 90, 90)
 
 
 def test_what_no_route_gives_has_none_and_costs_only_samples(
