@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -117,7 +118,7 @@ def network_precision(
     sampler = Sampler(fixed, region, {**fixed.constants, **inputs}, seed)
     actual = {v: np.asarray(outputs[v]).astype(np.float64) for v in observed}
     match = best_match(sampler, {v: g for v, g in actual.items() if g.dtype.kind == "f"})
-    if match is None or match.statistic > st.ROUNDING_T:
+    if match is None or not (match.confirmed or match.statistic <= st.ROUNDING_T):
         return None
     value = observed[-1]
     node = fixed.producers[value]
@@ -134,6 +135,19 @@ def best_match(
         return _ArithmeticSearch(sampler, actual, names).best()
     except VeraxError:
         return None  # the meaning of a coarser run cannot be evaluated (an index out of range)
+
+
+class _Likely(NamedTuple):
+    """A program, the part of the error that a run of it leaves, and how much it errs like the
+    subject, at best 1."""
+
+    left: float
+    likeness: float
+    program: SubjectProgram
+
+    def order(self) -> tuple[float, float]:
+        """Those first that leave least of the error, then the likeliest."""
+        return min(self.left, 1.0), -self.likeness
 
 
 class _ArithmeticSearch:
@@ -157,21 +171,20 @@ class _ArithmeticSearch:
         far = [_ratio(e, self.sampler.expected[v]) for v, e in self.errors.items()]
         if min(far) > st.FARTHEST_COARSE:
             return None
-        likely = self._likeliest(self._programs())
+        likely = self._with_folded(self._likeliest(self._programs()))
         if not likely:
             return None
-        likely = self._with_folded(likely)
         least = st.least_likeness(self._elements)
         matches = [
             m
-            for likeness, p in likely[:MATCHED]
-            if likeness >= least and (m := self._match(p)) is not None
+            for like in likely[:MATCHED]
+            if like.likeness >= least and (m := self._match(like.program)) is not None
         ]
         settled = next((m for m in matches if m.confirmed), None)
         if settled is not None or self.names is not None:
             return settled or (matches[0] if matches else None)
-        for likeness, program in likely[:REFINED]:
-            refined = self._refined(program) if likeness >= st.LIKENESS else None
+        for like in likely[:REFINED]:
+            refined = self._refined(like.program) if like.likeness >= st.LIKENESS else None
             match = self._match(refined) if refined is not None else None
             if match is not None and match.confirmed:
                 return match
@@ -204,24 +217,18 @@ class _ArithmeticSearch:
                 return ArithmeticMatch(program.name, statistic, 1.0, program.unit, by_size=True)
         return None
 
-    def _with_folded(
-        self, likely: list[tuple[float, SubjectProgram]]
-    ) -> list[tuple[float, SubjectProgram]]:
+    def _with_folded(self, likely: list[_Likely]) -> list[_Likely]:
         """The programs with those that fold BatchNorm into the convolution before it, where what
         was folded may be all that parts them."""
-        likeness, program = likely[0]
-        if not self.runner.norm_of:
+        if not self.runner.norm_of or not likely:
             return likely
+        likeness, program = likely[0].likeness, likely[0].program
+        folded: Iterable[SubjectProgram] = ()
         if st.LIKENESS <= likeness < st.LIKE_ENOUGH:
             folded = (replace(p, folded=True) for p in self._programs() if not p.last)
-            likely = [*likely, *self._likeliest(folded)]
         elif likeness >= st.LIKE_ENOUGH or self.names is not None:
-            folded_too = replace(program, folded=not program.last)
-            likely = [
-                (self._likeness(self.runner.run(folded_too, 0.0)), folded_too),
-                *likely,
-            ]
-        return sorted(likely, key=lambda t: t[0], reverse=True)
+            folded = [replace(program, folded=not program.last)]
+        return sorted([*likely, *self._likeliest(folded)], key=_Likely.order)
 
     @property
     def _elements(self) -> int:
@@ -251,12 +258,14 @@ class _ArithmeticSearch:
         return best if best is not program else None
 
     def _left(self, run: Values) -> float:
-        """Part of the error that a run leaves: the root of the mean square over the values."""
-        parts = [
-            _ratio(np.nan_to_num(self.actual[v] - run[v]), e) ** 2
-            for v, e in self.errors.items()
-            if e.any() and run[v].shape == e.shape
-        ]
+        """Part of the error that a run leaves: the root of the mean square over the values.
+        Infinite for a run that is not finite or not of the same shapes."""
+        parts = []
+        for value, error in self.errors.items():
+            if run[value].shape != error.shape or not np.isfinite(run[value]).all():
+                return math.inf
+            if error.any():
+                parts.append(_ratio(self.actual[value] - run[value], error) ** 2)
         return math.sqrt(sum(parts) / max(1, len(parts)))
 
     def _match(self, program: SubjectProgram) -> ArithmeticMatch | None:
@@ -273,9 +282,10 @@ class _ArithmeticSearch:
             if program.store is not None:  # the last rounding may fall either way
                 scatter = scatter + (program.unit * self.sampler.expected[value]) ** 2
             z = st.standardised(error - middle, st.sampled_sigma(scatter) + TINY)
-            own = np.nan_to_num(error - (exact[value] - self.sampler.expected[value]))
+            own = self.actual[value] - exact[value]
             statistic = max(statistic, st.group_test(z).statistic / st.ROUNDING_T)
-            nearest = min(_ratio(error - middle, error), _ratio(own, error))
+            left_by_runs = _ratio(error - middle, error)
+            nearest = np.fmin(left_by_runs, _ratio(own, error))
             left += nearest**2 / len(wrong)
             size += _ratio(error, middle) / len(wrong)
         if not 1 / st.SAME_SIZE <= size <= st.SAME_SIZE:
@@ -285,17 +295,19 @@ class _ArithmeticSearch:
             program.name, statistic, left**0.5, program.unit * size, most, program.in_words()
         )
 
-    def _likeliest(self, programs: Iterable[SubjectProgram]) -> list[tuple[float, SubjectProgram]]:
-        """Programs by how much one run of each errs like the subject, the likeliest first, none
-        twice that gives the same numbers; stops when one surely does."""
-        found: list[tuple[float, SubjectProgram]] = []
+    def _likeliest(self, programs: Iterable[SubjectProgram]) -> list[_Likely]:
+        """Programs by one run of each, in `_Likely.order`, none twice that gives the same numbers.
+        Stops when one surely is the subject's."""
+        found: list[_Likely] = []
         for program in programs:
-            likeness = self._likeness(self.runner.run(program, 0.0))
-            if likeness > 0 and not any(abs(likeness - other) < 1e-9 for other, _ in found):
-                found.append((likeness, program))
-            if likeness >= st.LIKE_ENOUGH:
+            run = self.runner.run(program, 0.0)
+            like = _Likely(self._left(run), self._likeness(run), program)
+            known = any(abs(like.likeness - other.likeness) < 1e-9 for other in found)
+            if like.likeness > 0 and not known:
+                found.append(like)
+            if like.left <= st.EXPLAINED_BEST:
                 break
-        return sorted(found, key=lambda t: t[0], reverse=True)
+        return sorted(found, key=_Likely.order)
 
     def _programs(self) -> Iterator[SubjectProgram]:
         """Yield the candidates, the usual ones first: where all that is shown has 16 bits, those
@@ -312,9 +324,9 @@ class _ArithmeticSearch:
         short_types.sort(key=lambda t: t not in fitting)
         for short, fmt in short_types:
             plain = named[f"{short} throughout"]
-            yield SubjectProgram(f"{short} autocast", plain, fmt, autocast=True, recurrent=half)
             for fused in (True, False):
                 yield SubjectProgram(plain.name, plain, fmt, fused=fused, recurrent=half)
+            yield SubjectProgram(f"{short} autocast", plain, fmt, autocast=True, recurrent=half)
         in_float32 = dict.fromkeys(self.runner.between_values, Exceptional.float32)
         for name in IN_NETWORKS:
             is_tf32 = name.startswith("TF32")
