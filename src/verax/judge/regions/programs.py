@@ -27,7 +27,7 @@ from verax.judge.decide.recurrent_precision import (
     recurrent_outputs,
 )
 from verax.judge.regions.sampler import MOVES, Sampler, Values
-from verax.numerics.formats import FloatFormat, round_to
+from verax.numerics.formats import FORMATS, FloatFormat, round_to
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.recurrent.recurrent import Recurrent
 from verax.ops.sums.normalization import BatchNormalization
@@ -44,6 +44,7 @@ IN_FLOAT32 = frozenset(
 """Operators that torch.autocast computes in float32 and whose results it leaves so."""
 EXACT_IN_FLOAT32 = frozenset({"Add", "Sub", "Mul", "Neg", "Max", "Min"})
 """Operators whose float32 result is the exact one wherever that is a float32 number."""
+SHORT = ("bfloat16", "float16")
 TO_SOFTMAX = frozenset({"Mul", "Div", "Add", "Where", "Softmax", *MOVES})
 """What may stand between the scores of attention and their softmax."""
 
@@ -66,8 +67,9 @@ class SubjectProgram:
     memory (None: float32). last: only the shown values are stored in it. fused: a value that only
     an elementwise operator reads stays in float32. folded: BatchNorm was folded into the
     convolution before it, and the folded weights were rounded. autocast: results are stored as
-    torch.autocast's lists say. recurrent: the arithmetic of RNN, GRU and LSTM. exceptions: by the
-    first result of a node, how it departs from this.
+    torch.autocast's lists say. declared: in the 16 bits that the network declares for them, but for
+    what lies within attention or between a product and its bias. recurrent: the arithmetic of RNN,
+    GRU and LSTM. exceptions: by the first result of a node, how it departs from this.
     """
 
     name: str
@@ -77,6 +79,7 @@ class SubjectProgram:
     fused: bool = False
     folded: bool = False
     autocast: bool = False
+    declared: bool = False
     recurrent: RecurrentArithmetic = RECURRENT[0]
     exceptions: Mapping[str, Exceptional] = field(default_factory=dict)
 
@@ -91,6 +94,10 @@ class SubjectProgram:
         return replace(
             self, exceptions=others if exceptional is None else {**others, value: exceptional}
         )
+
+    def with_exceptions(self, exceptions: Mapping[str, Exceptional]) -> SubjectProgram:
+        """This program with these exceptions, by the first result of a node."""
+        return replace(self, exceptions=dict(exceptions))
 
     def in_words(self) -> str:
         """The exceptions, for the reader; "" for none."""
@@ -244,6 +251,10 @@ class ProgramRunner:
             return y
         if exceptional is Exceptional.before_bias:
             return round_to(y, program.store)
+        if program.declared:
+            declared = str(self.sampler.graph.types[value].dtype)
+            is_stored = declared in SHORT and value not in self._unstored
+            return round_to(y, FORMATS[declared]) if is_stored else y
         if program.autocast:
             return round_to(y, program.store) if stored[value] else y
         readers = self.sampler.graph.consumers.get(value, ())
@@ -316,9 +327,21 @@ class ProgramRunner:
             if node.outputs[0] in self._biased:
                 found.update(v for v in node.inputs if v is not None and v in hidden)
         for node in self.sampler.region.nodes:
+            if node.op.kind in PRODUCTS:
+                for value, scale in zip(node.inputs, self._factor_scales[node.outputs[0]]):
+                    if (
+                        scale != 1 and value in hidden
+                    ):  # scaled within the kernel, after the product
+                        found.add(value)
             if node.op.kind != "Softmax" or node.outputs[0] not in hidden:
                 continue
             found.add(node.outputs[0])
+            found.update(
+                v
+                for reader in graph.consumers.get(node.outputs[0], ())
+                if reader.op.kind == "Where"
+                for v in reader.outputs
+            )
             value = node.inputs[0]
             while value in hidden:
                 found.add(value)
@@ -330,6 +353,15 @@ class ProgramRunner:
                     break
                 value = following[0]
         return found
+
+    @cached_property
+    def with_bias(self) -> list[str]:
+        """Results of convolutions with a bias."""
+        return [
+            n.outputs[0]
+            for n in self.sampler.region.nodes
+            if n.op.kind.startswith("Conv") and len(n.inputs) > 2 and n.inputs[2] is not None
+        ]
 
     @cached_property
     def between_values(self) -> list[str]:

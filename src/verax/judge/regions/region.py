@@ -42,10 +42,13 @@ from verax.judge.regions.power import measured
 from verax.judge.regions.precision_network import best_match
 from verax.judge.regions.quantized_steps import StepJudge, quantizes_inside, recorded
 from verax.judge.regions.sampler import Region, Sampler, Values
+from verax.judge.regions.stored_as_declared import reproduced_as_declared
 from verax.numerics import statistics as st
 from verax.numerics.compare import same_value
 from verax.numerics.error_model import TINY
 from verax.records.verdict import Finding, Kind, Power
+
+AS_DECLARED = "bits of the declared types"
 
 
 def check_region(
@@ -166,10 +169,32 @@ class _Judgement:
                     )
             found_here = finding(node, value, decision, actual[value], expected, self.region.names)
             findings.append(recorded(found_here))
+        findings = self._reproduced(findings, actual)
         if not find_precision:
             return findings, power
         names = find_precision if isinstance(find_precision, frozenset) else None
         return self._with_precision(findings, scale, names), power
+
+    def _reproduced(self, findings: list[Finding], actual: Values) -> list[Finding]:
+        """`findings`, those undecided for want of power decided where a run with every value stored
+        as declared gives the subject's numbers."""
+        blind = [f for f in findings if f.test == "power" and f.kind is Kind.undecided]
+        if not blind:
+            return findings
+        shown = {f.value: actual[f.value].astype(np.float64) for f in blind}
+        same = reproduced_as_declared(self.sampler, shown)
+        if same is None:
+            return findings
+        reason = (
+            f"computed with every value stored as declared, {same.equal} of {same.elements} "
+            f"numbers are equal to the last bit, and {same.left:.1g} of the rounding error is left"
+        )
+        return [
+            dataclasses.replace(f, kind=Kind.rounding, test=AS_DECLARED, reason=reason)
+            if f in blind
+            else f
+            for f in findings
+        ]
 
     def _calm(self, scale: Values, decisions: Mapping[str, Decision]) -> Values:
         """The scale by which the power is measured: of runs without a tipped integer, where every
