@@ -17,6 +17,7 @@ from verax.ir.graph import Node
 from verax.ir.operator import Evaluation
 from verax.ir.types import DType, TensorType
 from verax.judge.decide import difference_of_squares
+from verax.judge.decide.bits_of_units import reproduced_bits
 from verax.judge.decide.criterion import Decision, Tiers, decide
 from verax.judge.decide.nan_origin import (
     Trail,
@@ -33,8 +34,14 @@ from verax.judge.decide.orders import (
     winograd_applies,
     winograd_runs,
 )
-from verax.judge.decide.possible import FFT, WINOGRAD, is_claimed, is_possible
-from verax.judge.decide.precision import candidates, to_float64, unit_roundoff
+from verax.judge.decide.possible import FFT, WINOGRAD, is_claimed, is_possible, may_be_device
+from verax.judge.decide.precision import (
+    PRODUCTS,
+    TF32_UNITS,
+    candidates,
+    to_float64,
+    unit_roundoff,
+)
 from verax.judge.decide.strassen import strassen_applies, strassen_runs
 from verax.judge.decide.ties import nan_choice_decision, near_tie
 from verax.judge.decide.visibility import smallest_error, visible_error
@@ -197,6 +204,7 @@ def check_node(
             )
         if decision.kind is Kind.mistake and g.dtype.kind in "iu":
             decision = _open_choice(node, reference, inputs, i, g, expected) or decision
+        decision = _with_bits(node, reference, inputs, g, decision)
         judged = finding(node, value, decision, g, expected, region)
         if g.dtype.kind in "fV" and g.shape == expected.shape:
             visible = visible_error(decision, expected, rounding, tiers)
@@ -208,6 +216,25 @@ def check_node(
             judged = dataclasses.replace(judged, precision=precision)
         findings.append(judged)
     return findings
+
+
+def _with_bits(
+    node: Node,
+    reference: ReferenceValues,
+    inputs: Sequence[Any],
+    actual: np.ndarray,
+    decision: Decision,
+) -> Decision:
+    """The decision on a product, `precision` where a GPU's matrix units give all of its bits."""
+    is_coarse = decision.kind is Kind.precision and decision.test.startswith("TF32")
+    is_open = decision.kind is Kind.mistake and may_be_device()
+    if node.op.kind not in PRODUCTS or not (is_coarse or is_open):
+        return decision
+    words = reproduced_bits(node, inputs, actual)
+    if words is None:
+        return decision
+    test = decision.test if is_coarse else TF32_UNITS
+    return dataclasses.replace(decision, kind=Kind.precision, test=test, reason=words)
 
 
 def exactly_equal(actual: np.ndarray, expected: np.ndarray) -> bool:

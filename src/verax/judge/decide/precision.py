@@ -32,6 +32,7 @@ PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 """Operators that hardware computes in coarser arithmetics."""
 IN_UNITS = ", matrix units"
 """What an arithmetic is called in addition where its sums err as matrix units do."""
+TF32_UNITS = "TF32 inputs" + IN_UNITS
 BEFORE_BIAS = ", rounded before the bias"
 """The same where the product is rounded before the bias is added, and again after it."""
 SOME_CHANNELS = 8
