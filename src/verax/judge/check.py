@@ -24,6 +24,7 @@ from verax.ir.graph import Graph, same_bits
 from verax.ir.pixels import Pixels
 from verax.judge.decide.local import plain, worst_elements
 from verax.judge.decide.possible import using
+from verax.judge.explain.below_rounding import found_below_rounding
 from verax.judge.explain.causes import diagnose
 from verax.judge.harness.faults import harness_causes
 from verax.judge.harness.naming import without_misnomers
@@ -185,7 +186,9 @@ def _judged(seen: Observation, options: CheckOptions, progress: Progress | None)
         repeated = None if again is None else again.result()
         result = enlarge_regions(fixed, result, seen.known, subject, seed=seed, progress=progress)
         unwatched = [] if apart is None else _beyond(result.findings, apart.result().findings)
-    result = dataclasses.replace(result, findings=[*result.findings, *unwatched])
+    everything = [*result.findings, *unwatched]
+    known = {**seen.inputs, **seen.values, **seen.outputs}
+    result = dataclasses.replace(result, findings=found_below_rounding(fixed, known, everything))
     all_notes = (*seen.notes, *notes)
     return JudgedValues(seen, result, tuple(unwatched), repeated=repeated, notes=all_notes)
 

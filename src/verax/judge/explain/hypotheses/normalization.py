@@ -170,6 +170,16 @@ def _variances(suspect: Suspect, op: Any) -> Iterator[Hypothesis]:
                 roundings=2,
             ),
         )
+    if not isinstance(op, RMSNormalization):
+        for block in _blocks(int(count)):
+            lanes = block - int(count)
+            yield Hypothesis(
+                f"{lanes} lanes behind the row's end",
+                f"the variance counted {lanes} zeros behind the end of each row of {int(count)} "
+                f"(a block of {block} without a mask)",
+                Prior.common,
+                after=After(lambda y, inputs, n=lanes: _with_lanes(op, y, inputs, n), roundings=2),
+            )
     if isinstance(op, LayerNormalization):
         yield Hypothesis(
             "mean not subtracted",
@@ -184,6 +194,27 @@ def _variances(suspect: Suspect, op: Any) -> Iterator[Hypothesis]:
             Prior.usual,
             op=LayerNormalization(axis=op.axis, epsilon=op.epsilon),
         )
+
+
+def _blocks(count: int) -> list[int]:
+    """Powers of two above a row's length, in which kernels load it."""
+    first = 1 << count.bit_length()
+    return [first, 2 * first, 4 * first]
+
+
+def _with_lanes(op: Any, y: np.ndarray, inputs: Arrays, lanes: int) -> np.ndarray:
+    """y where the sum of squared distances from the mean has `lanes` zeros more, but the count has
+    not."""
+    x = inputs[0].astype(np.float64)
+    grouped, axes = _grouped(op, x), _axes(op, x)
+    count = np.prod([grouped.shape[a] for a in axes])
+    mean = grouped.mean(axis=axes, keepdims=True)
+
+    def ratio(variance: np.ndarray) -> np.ndarray:
+        counted = variance + lanes / count * mean**2
+        return np.asarray(np.sqrt((variance + op.epsilon) / (counted + op.epsilon)))
+
+    return _rescaled(op, y, inputs, ratio)
 
 
 def _grouped(op: Any, x: np.ndarray) -> np.ndarray:

@@ -1,0 +1,123 @@
+"""Mistakes that are smaller than one rounding to 16 bits, told by the bits of thousands of numbers.
+
+An epsilon of 1e-3 moves no number of a bfloat16 tensor by as much as its rounding does, and no test
+of sizes sees it. But what a node gives is then no longer its meaning rounded once: some numbers
+have fallen to the other side. Where a known mistake, rounded once, gives every number, and the
+meaning does not, the mistake was made. With `FEWEST` numbers that the meaning misses, a wrong
+hypothesis gives all of them with a chance of 2^-FEWEST.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from verax.ir.graph import Graph, Node
+from verax.ir.types import DType, TensorType
+from verax.judge.decide.precision import PRODUCTS, on_grid
+from verax.judge.explain.hypotheses.base import Suspect
+from verax.judge.explain.hypotheses.library import hypotheses
+from verax.judge.explain.node import predict, suspect_of
+from verax.numerics import statistics as st
+from verax.numerics.formats import FORMATS, FloatFormat, round_to
+from verax.records.verdict import Finding, Kind
+
+FEWEST = 32
+"""Numbers that the meaning has to miss, and a hypothesis to give, before it is believed."""
+MOST_WORK = 1 << 22
+"""Largest tensors that are looked at, in elements."""
+TEST = "bits of a known mistake"
+SHORT = ("bfloat16", "float16")
+
+
+def found_below_rounding(
+    graph: Graph, values: Mapping[str, np.ndarray], findings: Sequence[Finding]
+) -> list[Finding]:
+    """`findings`, those changed to *mistake* whose numbers a known mistake gives bit for bit and
+    the meaning does not.
+
+    graph: specialized; values: inputs and the subject's values by name. Only values that one node
+    gives in 16 bits are looked at.
+    """
+    arrays = {**graph.constants, **values}
+    return [_judged(graph, arrays, f) for f in findings]
+
+
+def _judged(graph: Graph, arrays: Mapping[str, np.ndarray], finding: Finding) -> Finding:
+    node = graph.producers.get(finding.value)
+    agrees = finding.kind in (Kind.rounding, Kind.precision, Kind.undecided)
+    if node is None or not agrees or finding.region or finding.elements > MOST_WORK:
+        return finding
+    if finding.elements < FEWEST or any(v is not None and v not in arrays for v in node.inputs):
+        return finding
+    actual = np.asarray(arrays[finding.value])
+    fmt = _stored_in(graph.types[finding.value], actual)
+    suspect = None if fmt is None else _suspect(graph, node, arrays, finding.value, fmt)
+    if fmt is None or suspect is None or suspect.actual.shape != suspect.expected.shape:
+        return finding
+    missed = _missed(suspect, suspect.expected, suspect.meaning.roundings[suspect.output], fmt)
+    if missed < FEWEST:
+        return finding
+    for words in _that_give_all(suspect, fmt):
+        reason = (
+            f"{words}: rounded once, that gives all of {finding.elements} numbers to the last bit, "
+            f"and the meaning misses {missed} of them"
+        )
+        return dataclasses.replace(finding, kind=Kind.mistake, reason=reason, test=TEST)
+    return finding
+
+
+def _stored_in(declared: TensorType, actual: np.ndarray) -> FloatFormat | None:
+    """The 16-bit format of a value, by its declared type or because all its numbers have it."""
+    name = str(declared.dtype)
+    if name in SHORT:
+        return FORMATS[name]
+    if declared.dtype is not DType.float32 or not np.isfinite(actual.astype(np.float64)).all():
+        return None
+    return next((FORMATS[n] for n in SHORT if on_grid(actual, FORMATS[n])), None)
+
+
+def _suspect(
+    graph: Graph, node: Node, arrays: Mapping[str, np.ndarray], value: str, fmt: FloatFormat
+) -> Suspect | None:
+    """The node as float32 computes it, from factors in that format where it is a product."""
+    inputs = [None if v is None else np.asarray(arrays[v]) for v in node.inputs]
+    if node.op.kind in PRODUCTS:
+        inputs = [
+            x
+            if x is None or x.dtype != np.float32
+            else round_to(x.astype(np.float64), fmt).astype(np.float32)
+            for x in inputs
+        ]
+    types = tuple(
+        t.with_dtype(DType.float32) if str(t.dtype) in SHORT else t
+        for t in graph.output_types(node)
+    )
+    return suspect_of(node, inputs, arrays[value], types, node.outputs.index(value))
+
+
+def _missed(suspect: Suspect, value: np.ndarray, rounding: object, fmt: FloatFormat) -> int:
+    """How many of the subject's numbers `value`, rounded once, is not, wherever float32 may have
+    left it before."""
+    sigma = getattr(rounding, "sigma", None)
+    reach = np.zeros(()) if sigma is None else st.GRID_REACH * sigma
+    with np.errstate(all="ignore"):
+        low, high = (round_to(value + side * reach, fmt) for side in (-1, 1))
+        inside = (low <= suspect.wide) & (suspect.wide <= high)
+    return int((~inside & np.isfinite(value)).sum())
+
+
+def _that_give_all(suspect: Suspect, fmt: FloatFormat) -> Iterator[str]:
+    """Yield what the hypotheses that give every number say, those with no number of their own."""
+    for hypothesis in hypotheses(suspect):
+        if hypothesis.fitted:
+            continue
+        prediction = predict(suspect, hypothesis)
+        if prediction is None or prediction.value.shape != suspect.wide.shape:
+            continue
+        if not np.isfinite(prediction.value).all():
+            continue
+        if not _missed(suspect, prediction.value, prediction.rounding, fmt):
+            yield hypothesis.words
