@@ -188,7 +188,9 @@ def _judged(seen: Observation, options: CheckOptions, progress: Progress | None)
         unwatched = [] if apart is None else _beyond(result.findings, apart.result().findings)
     everything = [*result.findings, *unwatched]
     known = {**seen.inputs, **seen.values, **seen.outputs}
-    result = dataclasses.replace(result, findings=found_below_rounding(fixed, known, everything))
+    result = dataclasses.replace(
+        result, findings=found_below_rounding(fixed, known, everything, seed)
+    )
     all_notes = (*seen.notes, *notes)
     return JudgedValues(seen, result, tuple(unwatched), repeated=repeated, notes=all_notes)
 

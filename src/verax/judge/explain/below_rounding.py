@@ -20,6 +20,7 @@ from verax.judge.decide.precision import PRODUCTS, on_grid
 from verax.judge.explain.hypotheses.base import Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.node import predict, suspect_of
+from verax.judge.explain.region import search_region
 from verax.numerics import statistics as st
 from verax.numerics.formats import FORMATS, FloatFormat, round_to
 from verax.records.verdict import Finding, Kind
@@ -33,22 +34,56 @@ SHORT = ("bfloat16", "float16")
 
 
 def found_below_rounding(
-    graph: Graph, values: Mapping[str, np.ndarray], findings: Sequence[Finding]
+    graph: Graph, values: Mapping[str, np.ndarray], findings: Sequence[Finding], seed: int = 0
 ) -> list[Finding]:
-    """`findings`, those changed to *mistake* whose numbers a known mistake gives bit for bit and
-    the meaning does not.
+    """`findings`, those changed to *mistake* whose numbers a known mistake gives and the meaning
+    does not: bit for bit where one node gives a value in 16 bits, and within float32's rounding
+    where the size of the errors alone was taken for a coarser arithmetic's.
 
-    graph: specialized; values: inputs and the subject's values by name. Only values that one node
-    gives in 16 bits are looked at.
+    graph: specialized; values: inputs and the subject's values by name. Deterministic for a seed.
     """
     arrays = {**graph.constants, **values}
-    return [_judged(graph, arrays, f) for f in findings]
+    return [
+        _held_against_known(graph, arrays, f, seed) if f.region else _judged(graph, arrays, f)
+        for f in findings
+    ]
+
+
+def _held_against_known(
+    graph: Graph, arrays: Mapping[str, np.ndarray], finding: Finding, seed: int
+) -> Finding:
+    """A finding that is *precision* by its size alone, changed to *mistake* where a known mistake
+    in one of the nodes leaves no more than float32's rounding."""
+    precision = finding.precision
+    if finding.kind is not Kind.precision or precision is None or precision.confirmed:
+        return finding
+    nodes = [n for n in graph.nodes if (n.name or n.outputs[0]) in finding.region]
+    produced = {v for n in nodes for v in n.outputs}
+    read = {v for n in nodes for v in n.inputs if v is not None} - produced
+    if not nodes or nodes[-1].outputs[0] != finding.value or not read <= arrays.keys():
+        return finding
+    found, _ = search_region(
+        nodes,
+        {v: arrays[v] for v in read},
+        np.asarray(arrays[finding.value]),
+        graph.types,
+        constants=graph.constants.keys(),
+        seed=seed,
+        only_known=True,
+    )
+    if not found:
+        return finding
+    reason = (
+        f"{found[0].words}: that gives all {finding.elements} numbers within float32's rounding, "
+        f"where {precision.format} gives their size alone"
+    )
+    return dataclasses.replace(finding, kind=Kind.mistake, reason=reason, test=TEST, precision=None)
 
 
 def _judged(graph: Graph, arrays: Mapping[str, np.ndarray], finding: Finding) -> Finding:
     node = graph.producers.get(finding.value)
     agrees = finding.kind in (Kind.rounding, Kind.precision, Kind.undecided)
-    if node is None or not agrees or finding.region or finding.elements > MOST_WORK:
+    if node is None or not agrees or finding.elements > MOST_WORK:
         return finding
     if finding.elements < FEWEST or any(v is not None and v not in arrays for v in node.inputs):
         return finding

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -25,6 +24,8 @@ from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.node import IMPOSSIBLE, MOST, predict, same_numbers
 from verax.judge.explain.region_changes import RegionError, wires, wrong_constants
+from verax.judge.explain.region_hypothesis import RegionHypothesis, Values
+from verax.judge.explain.region_screen import Screen
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY, Rounding
 from verax.ops.pointwise.arithmetic import Div, Mul
@@ -51,26 +52,6 @@ UNARY = (
 """Operators on one tensor whose order with a neighbor is easily exchanged."""
 FINER = 128
 """How many steps stand for one where the float model is wanted of integers of 16 bits."""
-Values = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class RegionHypothesis:
-    """A hypothesis on a region. step: index of the node from which values change; value: the output
-    of that node under the hypothesis (a tuple: all of its outputs), from the inner values, in
-    float64. sigma: of that output's own rounding, where it differs from the reference's. bare: its
-    name without that of the node. is_whole: it concerns several nodes that form one function."""
-
-    hypothesis: str
-    words: str
-    prior: Prior
-    step: int
-    value: Callable[[Values], np.ndarray | tuple[np.ndarray, ...] | None]
-    attributes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    sigma: np.ndarray | None = None
-    fitted: int = 0
-    bare: str = ""
-    is_whole: bool = False
 
 
 def search_region(
@@ -81,14 +62,16 @@ def search_region(
     *,
     constants: Collection[str] = (),
     seed: int = 0,
+    only_known: bool = False,
 ) -> tuple[tuple[Explanation, ...], str]:
     """Explanations under which the last node's output is within rounding, best first, and what was
     not tried ("" where everything was).
 
     nodes: in order, each reading `arrays` or earlier outputs; arrays: the region's inputs by value
     name, in declared dtypes, and `constants`; actual: the last node's first output; types: of every
-    value. None when nothing fits or when the region is too long. In long regions the rarer
-    hypotheses are not tried (`WORK`).
+    value. only_known: hypotheses with no number that is fitted to the output. None when nothing
+    fits or when the region is too long. In long regions the rarer hypotheses are not tried
+    (`WORK`).
     """
     if len(nodes) > LONGEST:
         return (), f"the nodes one by one, which is done for up to {LONGEST}"
@@ -96,7 +79,7 @@ def search_region(
         region = _RegionSearch(nodes, arrays, actual, types, constants, seed)
     except VeraxError as error:
         return (), f"anything, as {error.cause}"
-    explanations = tuple(region.explanations())
+    explanations = tuple(region.explanations(only_known))
     return explanations, region.left
 
 
@@ -143,7 +126,7 @@ class _RegionSearch:
         outputs = tuple(self.types[v] for v in node.outputs)
         return meaning(node, inputs, declared, outputs, errors=errors)
 
-    def explanations(self) -> Iterator[Explanation]:
+    def explanations(self, only_known: bool = False) -> Iterator[Explanation]:
         """Yield the explanations that fit, best first."""
         if self.expected.shape != self.wide.shape or self.expected.dtype.kind != "f":
             return
@@ -151,12 +134,21 @@ class _RegionSearch:
             return
         before = st.root_mean_square(np.nan_to_num(self.wide - self.expected))
         noise = self._noise()
+        error = self.wide - self.expected
+        is_large = st.NEAR_EXPLAINED * before > st.EXPLAINED_NOISE * noise
+        screen = Screen(self.nodes, self.meanings, self.truth, error) if is_large else None
         fitting: list[tuple[RegionHypothesis, float, np.ndarray]] = []
         spent = 0.0
         same: dict[str, list[str]] = {}
         simple = sorted(self.hypotheses(), key=lambda candidate: candidate.prior)
         fitted = self._wrong_constants(lambda: bool(fitting))
-        for candidate in itertools.chain(simple, self._wires(), fitted):
+        more = () if only_known else itertools.chain(self._wires(), fitted)
+        if only_known:
+            simple = [candidate for candidate in simple if not candidate.fitted]
+        for candidate in itertools.chain(simple, more):
+            if screen is not None and not self._is_likely(candidate, screen):
+                spent += self.costs[candidate.step] - self._behind(candidate.step)
+                continue
             spent += self.costs[candidate.step]
             if spent > WORK or clock().is_up:
                 self.left = "the rarer mistakes, for which there was no time"
@@ -186,6 +178,22 @@ class _RegionSearch:
             if candidate.hypothesis in same:
                 words += f" (the same numbers here: {', '.join(same[candidate.hypothesis])})"
             yield Explanation(candidate.hypothesis, words, dict(candidate.attributes), statistic)
+
+    def _is_likely(self, candidate: RegionHypothesis, screen: Screen) -> bool:
+        """Whether what a hypothesis changes at its node may make the error of the output."""
+        try:
+            with np.errstate(all="ignore"):
+                changed = candidate.value(dict(self.truth))
+        except IMPOSSIBLE:
+            return False
+        if changed is None:
+            return False
+        outputs = changed if isinstance(changed, tuple) else (changed,)
+        return screen.passes(self.nodes[candidate.step], outputs)
+
+    def _behind(self, step: int) -> float:
+        """Estimated number of operations of all nodes behind one."""
+        return float(self.costs[step + 1]) if step + 1 < len(self.costs) else 0.0
 
     def _carried(self, candidate: RegionHypothesis, noisy: bool = False) -> np.ndarray | None:
         """The region's output under a hypothesis; noisy: with rounding noise at every node."""
