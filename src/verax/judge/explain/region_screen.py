@@ -45,6 +45,8 @@ class Screen:
         for node, meaning in zip(nodes, meanings, strict=True):
             inputs = [None if v is None else truth[v] for v in node.inputs]
             tape.add(node, meaning.ev, inputs, meaning.outputs)
+        if tape.jumps or tape.choices:
+            return  # derivatives say nothing about steps
         try:
             self.gradients = dict(tape.pull_back({last: error}))
         except NoRule:
