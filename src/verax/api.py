@@ -28,7 +28,7 @@ from verax.base.options import (
 )
 from verax.base.reading import stamp
 from verax.base.settings import DEFAULT_LEVEL, Settings
-from verax.base.tensors import is_module, named_inputs, tensors_in
+from verax.base.tensors import is_function, is_module, named_inputs
 from verax.by_value import by_value, same_inputs, same_outputs
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiling import Network, graph_of, model_of
@@ -55,7 +55,7 @@ from verax.records.verdict import Verdict
 from verax.reference.evaluate import evaluate as evaluate_graph
 from verax.repro.write import prepare, write_cases
 from verax.runners.child_runner import TIMEOUT
-from verax.runners.functions import FunctionRunner
+from verax.runners.inputs_as_given import inputs_by_input, with_devices, with_inputs_like
 from verax.runners.limited import limited
 from verax.runners.own import VeraxRunner
 from verax.runners.passes import with_passes
@@ -71,7 +71,7 @@ from verax.runners.subjects.resolve import (
     TextSubject,
     resolve,
 )
-from verax.runners.torch_calls import complex_inputs, named_examples
+from verax.runners.torch_calls import named_examples
 from verax.verified_conversion import Converted
 from verax.verified_conversion import convert as convert_verified
 
@@ -233,7 +233,7 @@ def check(
     )
     if second is not None:
         name_apart(runner, second, (subject, other))
-    return judge_check(
+    verdict = judge_check(
         graph,
         runner,
         _of_runs(graph, inputs),
@@ -243,6 +243,7 @@ def check(
         progress=progress,
         options=changed(options, judging_keywords),
     )
+    return with_devices(verdict, inputs_by_input(*_signature(network), inputs_as_given))
 
 
 def name_apart(first: Runner, second: Runner, subjects: tuple[Subject, Subject]) -> None:
@@ -258,9 +259,9 @@ def name_apart(first: Runner, second: Runner, subjects: tuple[Subject, Subject])
 
 
 def with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:
-    """A model and its inputs by name; of a torch.nn.Module they are also what it is exported
-    with, in any form that `load` takes."""
-    if not is_module(model):
+    """A model and its inputs by name; of a torch.nn.Module or a function they are also what it is
+    exported with, in any form that `load` takes."""
+    if not (is_module(model) or is_function(model)):
         return model_of(model), inputs
     network = model_of(model, inputs)
     assert isinstance(network, Model)
@@ -268,12 +269,15 @@ def with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:
 
 
 def _taking(inputs: Any, runner: Runner, network: Model | Graph) -> Runner:
-    """The subject; a function that is judged on tensors is handed tensors."""
-    if type(runner) is not FunctionRunner or not tensors_in(inputs):
-        return runner
+    """The subject; a function is handed what it is judged on: tensors, or arrays of JAX or CuPy, on
+    the device that the user's are on."""
+    return with_inputs_like(runner, *_signature(network), inputs)
+
+
+def _signature(network: Model | Graph) -> tuple[Any, tuple[str, ...]]:
+    """The ExportedProgram that a network was made from, if it was, and its inputs."""
     program = network.program if isinstance(network, Model) else None
-    complex_names = () if program is None else complex_inputs(program)
-    return FunctionRunner(runner.function, runner.name, tensors=True, complex_inputs=complex_names)
+    return program, tuple(graph_of(network).arguments)
 
 
 def inputs_of(graph: Graph, inputs: Any) -> Arrays:

@@ -31,7 +31,7 @@ from verax.judge.harness.repeat import CHANCE, UNINITIALISED, repeat
 from verax.judge.locate.consecutive import Inputs, StepRunner, in_steps, state_causes
 from verax.judge.locate.enlarge import enlarge_regions
 from verax.judge.observation import Arrays, Observation, answer_of, observe
-from verax.judge.protocol import Runner
+from verax.judge.protocol import ENVIRONMENT, Runner
 from verax.judge.regions.budget import in_context, keeping_to_memory, require_room_for_meaning
 from verax.judge.regions.coverage import (
     ACCEPTED,
@@ -313,7 +313,7 @@ def _verdict(
     """What the stages found, as a record without reasons and comparisons."""
     seen, result = judged.seen, judged.survey
     graph = seen.fixed
-    described = dict(seen.subject.describe())
+    described, machine = described_apart(seen.subject)
     subject_notes = (described.pop("note"),) if "note" in described else ()
     outputs = _outputs(graph, result, judged.on_outputs, seen.outputs, meaning)
     return Verdict(
@@ -329,7 +329,7 @@ def _verdict(
             InputRecord(v, str(graph.types[v]), array_hash(seen.inputs[v]), seen.origins[v])
             for v in seen.graph.inputs
         ),
-        environment=environment(),
+        environment={**environment(), **machine},
         seed=options.seed,
         unchecked=result.unchecked,
         notes=(*notes, *subject_notes),
@@ -340,6 +340,14 @@ def _verdict(
         coverage=coverage(graph, result),
         allowed=options.allow,
     )
+
+
+def described_apart(subject: Runner) -> tuple[dict[str, str], dict[str, str]]:
+    """What a subject says of itself, and what of the machine that it ran on."""
+    described = subject.describe()
+    machine = {k: v for k, v in described.items() if k.startswith(ENVIRONMENT)}
+    own = {k: v for k, v in described.items() if k not in machine}
+    return own, {k.removeprefix(ENVIRONMENT): v for k, v in machine.items()}
 
 
 def _overall(findings: Sequence[Finding], repeated: Repeat | None) -> Kind:

@@ -24,6 +24,9 @@ Shape = tuple[int | None, ...] | None
 """Sizes, None for one that is open; None when nothing is known."""
 SUFFIX, PREFIX = ":0", "serving_default_"
 """What TensorFlow puts around the names of tensors."""
+ENVIRONMENT = "environment."
+"""Prefix of what a Runner's `describe` says of the machine ("environment.card"): it stands in a
+record's environment."""
 
 
 class Naming(Enum):
@@ -102,7 +105,8 @@ class Runner(Protocol):
     def describe(self) -> dict[str, str]:
         """Versions and settings, as text by name; after a run, also what was assumed.
 
-        What stands under "note" is told to the reader of a verdict.
+        What stands under "note" is told to the reader of a verdict; what begins with ENVIRONMENT is
+        of the machine that it ran on (a GPU, its driver, its flags).
         """
 
     def run(

@@ -13,7 +13,7 @@ from verax.base.settings import Settings
 from verax.export.onnx.writer import to_bytes
 from verax.frontends.model import Model
 from verax.judge.protocol import Naming, Runner
-from verax.runners.arrays import ArraysRunner, load_npz
+from verax.runners.arrays import AnswerRunner, ArraysRunner, load_npz
 from verax.runners.child_runner import TIMEOUT, ChildRunner
 from verax.runners.command import CommandRunner
 from verax.runners.executables import ExecutableRunner
@@ -27,6 +27,7 @@ from verax.runners.subjects.resolve import (
     ArraysFile,
     Command,
     CompiledProgram,
+    GivenAnswer,
     GivenArrays,
     GivenFunction,
     GivenRunner,
@@ -78,6 +79,8 @@ def runner_of(
             return _of_other_file(runner, path, request)
         case GivenArrays(arrays):
             return ArraysRunner(arrays)
+        case GivenAnswer(outputs):
+            return AnswerRunner(outputs)
         case LoadedNetwork(network):
             settings = Settings(threads=request.threads)
             if isinstance(network, Model):

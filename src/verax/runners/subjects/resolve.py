@@ -10,12 +10,13 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from verax.base.errors import UsageError
+from verax.base.tensors import is_exported, is_from, is_tensor
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.executable import Executable
 from verax.formats import ONNX, VX
@@ -158,6 +159,13 @@ class GivenArrays:
 
 
 @dataclass(frozen=True)
+class GivenAnswer:
+    """Recorded outputs in the network's order, without names."""
+
+    arrays: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class LoadedNetwork:
     """Another network, read already."""
 
@@ -210,6 +218,7 @@ class GivenFunction:
 GivenObject: TypeAlias = (
     GivenRunner
     | GivenArrays
+    | GivenAnswer
     | LoadedNetwork
     | CompiledProgram
     | OnnxProgram
@@ -231,8 +240,8 @@ FROM: Mapping[str, Callable[[Any], GivenObject]] = {
 
 
 def resolve(subject: Any) -> Resolved:
-    """What `subject` is: a text as `resolve_text` takes it, a Runner, arrays by name, a network,
-    an executable, an object of PyTorch or ONNX Runtime, or a function.
+    """What `subject` is: a text as `resolve_text` takes it, a Runner, arrays by name, an array or a
+    sequence of them, a network, an executable, an object of PyTorch or ONNX Runtime, or a function.
 
     Raises `UsageError` that says what may be given.
     """
@@ -248,8 +257,10 @@ def resolve(subject: Any) -> Resolved:
         return LoadedNetwork(subject)
     if isinstance(subject, Executable | SavedExecutable):
         return CompiledProgram(subject)
+    if is_answer(subject):
+        return GivenAnswer(tuple(_leaves(subject)))
     for package, made_of in FROM.items():
-        if _is_from(subject, package):
+        if is_from(subject, package):
             return made_of(subject)
     if callable(subject):
         return GivenFunction(subject, isinstance(subject, TensorFunction))
@@ -261,7 +272,7 @@ def resolve(subject: Any) -> Resolved:
         )
     raise UsageError(
         f"a {type(subject).__name__} cannot be judged",
-        next_step="give a runner's name, a path, arrays by name, or a callable",
+        next_step="give a runner's name, a path, an array, arrays by name, or a callable",
     )
 
 
@@ -312,6 +323,16 @@ def _meant(text: str) -> str:
     return f"; is {near[0]!r} meant?" if near else ""
 
 
-def _is_from(subject: Any, package: str) -> bool:
-    """True if a class of `subject` was defined in `package`, which stays unimported."""
-    return any(f"{c.__module__}.".startswith(f"{package}.") for c in type(subject).__mro__)
+def is_answer(subject: Any) -> bool:
+    """True for an array of any library, and for a sequence of them."""
+    if isinstance(subject, list | tuple):
+        return bool(subject) and all(is_answer(one) for one in subject)
+    return (is_exported(subject) or is_tensor(subject)) and not callable(subject)
+
+
+def _leaves(answer: Any) -> Iterator[Any]:
+    if isinstance(answer, list | tuple):
+        for one in answer:
+            yield from _leaves(one)
+    else:
+        yield answer

@@ -1,0 +1,186 @@
+"""Subjects, inputs and answers on a device: `tests/stub_device.py` stands in for a GPU."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from tests import stub_device
+from tests.stub_device import ALLOCATOR, DEVICE, on_device
+
+import verax
+from verax.base.devices import require_torch_device
+from verax.base.errors import UsageError
+from verax.judge.harness.repeat import ORDER
+from verax.records.verdict import Kind
+from verax.runners.torch_device import cuda_flags, driver_version
+from verax.runners.torch_objects import TorchModuleRunner
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+FINE = (Kind.identical, Kind.rounding)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device() -> None:
+    stub_device.register()
+
+
+@pytest.fixture
+def case() -> tuple[Any, Any, Any]:
+    """A module on the processor, the same on the device, and an input on the processor."""
+    torch.manual_seed(31)
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 5, (3, 2)), torch.nn.BatchNorm2d(5), torch.nn.ReLU(),
+        torch.nn.Flatten(), torch.nn.Linear(5 * 4 * 7, 6),
+    )  # fmt: skip
+    return net.eval(), on_device(copy.deepcopy(net)), torch.randn(2, 3, 6, 8)
+
+
+def test_inputs_are_moved_where_the_parameters_are(case: Any) -> None:
+    net, on_stub, x = case
+    verdict = verax.check(net, on_stub, x)
+    assert verdict.kind in FINE and not verdict.blame
+    assert verdict.subject["device"] == DEVICE
+    assert verdict.environment["device"] == DEVICE
+    assert verdict.environment["card"] == "a stand-in" and verdict.environment["autocast"] == "off"
+    # The values inside were watched.
+    assert {"conv2d", "relu"} <= {f.value for f in verdict.nodes}
+    assert all(p.device.type == "stub" for p in on_stub.parameters())
+
+
+def test_a_mistake_on_the_device_is_named(case: Any) -> None:
+    net, on_stub, x = case
+    with torch.no_grad():
+        on_stub[0].bias.mul_(1.5)
+    (blame,) = verax.check(net, on_stub, x).blame
+    assert blame.node == "conv2d"
+
+
+def test_inputs_and_answers_come_from_the_device_and_the_verdict_says_so(case: Any) -> None:
+    net, on_stub, x = case
+    on_device_ = x.to(DEVICE)
+    verdict = verax.check(net, on_stub, on_device_)
+    assert verdict.kind in FINE
+    assert verdict.inputs[0].origin == f"given, copied from {DEVICE}"
+    with torch.no_grad():
+        answer = on_stub(on_device_)
+    for given in (answer, [answer], (answer,)):
+        verdict = verax.check(net, given, on_device_)
+        assert verdict.kind in FINE and verdict.subject["copied from"] == DEVICE
+    assert verax.check(net, answer * 1.5, on_device_).kind is Kind.mistake
+    named = {verax.load(net, inputs=x).graph.outputs[0]: answer}
+    assert verax.check(net, named, x).subject["copied from"] == DEVICE
+
+
+def test_a_function_is_handed_tensors_on_the_device_of_the_given_ones(case: Any) -> None:
+    net, on_stub, x = case
+    seen: list[str] = []
+
+    def function(given: Any) -> Any:
+        seen.append(str(given.device))
+        return on_stub(given)
+
+    verdict = verax.check(net, function, x.to(DEVICE))
+    assert verdict.kind in FINE and set(seen) == {DEVICE}
+    assert verdict.subject["takes"] == f"tensors on {DEVICE}"
+    assert verdict.environment["card"] == "a stand-in"
+    model = verax.load(net, inputs=x)
+    assert verax.check(model, function, {"input": x.to(DEVICE)}).kind in FINE
+    assert set(seen) == {DEVICE}
+
+
+def test_the_device_is_waited_for_before_its_numbers_are_read(case: Any) -> None:
+    _, on_stub, x = case
+    runner = TorchModuleRunner(on_stub)
+    graph = verax.load(case[0], inputs=x).graph
+    before = ALLOCATOR.synchronized
+    runner.run(graph, {"input": x.numpy()}, ["conv2d"])
+    assert ALLOCATOR.synchronized >= before + 2  # what is watched, and at the end
+
+
+def test_a_module_of_no_parameters_runs_where_its_inputs_are() -> None:
+    class Product(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, a: Any, b: Any) -> Any:
+            return torch.matmul(a, b).tanh()
+
+    a, b = torch.randn(2, 3, 5), torch.randn(5, 4)
+    verdict = verax.check(Product(), Product(), (a.to(DEVICE), b.to(DEVICE)))
+    assert verdict.kind in FINE and verdict.subject["device"] == DEVICE
+
+
+def test_a_stale_tail_of_the_devices_memory_is_found() -> None:
+    """The allocator gives a kernel the block that held the right answer before."""
+    torch.manual_seed(37)
+    a, b = torch.randn(6, 5), torch.randn(5, 90)
+
+    def product(a: Any, b: Any, *, tail: int) -> Any:
+        y = torch.empty(6, 90, device=a.device)
+        y[:, : 90 - tail] = (a @ b)[:, : 90 - tail]
+        return y
+
+    on_stub = a.to(DEVICE), b.to(DEVICE)
+    with stub_device.forgotten_memory():
+        right = product(*on_stub, tail=0)
+        del right
+        faulty = product(*on_stub, tail=3)
+        np.testing.assert_array_equal(faulty.cpu().numpy(), (a @ b).numpy())  # it seems right
+        del faulty
+        verdict = verax.check(torch.matmul, lambda a, b: product(a, b, tail=3), on_stub)
+    assert verdict.kind is Kind.mistake
+    assert verdict.repeat is not None and "stub:0" in verdict.repeat.poisoned
+    assert "reads uninitialised memory" in verdict.reasons[0]
+    with stub_device.forgotten_memory():
+        verdict = verax.check(torch.matmul, lambda a, b: product(a, b, tail=0), on_stub)
+    assert verdict.kind in FINE and verdict.repeat is not None
+    assert verdict.repeat.cause in ("", ORDER)  # blocks begin where the processor sums otherwise
+
+
+def test_autocast_of_the_users_thread_holds_in_the_judges_threads() -> None:
+    net, x = torch.nn.Linear(40, 3), torch.randn(7, 40)
+    seen: list[bool] = []
+
+    class Watched(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x: Any) -> Any:
+            seen.append(torch.is_autocast_enabled("cpu"))
+            return self.net(x).float()
+
+    model = verax.load(net, inputs=x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        verdict = verax.check(model, Watched(), {"input": x})
+    assert len(seen) > 1 and all(seen)
+    assert verdict.repeat is not None and verdict.repeat.same_bits
+    assert verdict.environment["autocast"] == "cpu to bfloat16"
+    seen.clear()
+    assert "autocast" not in verax.check(model, Watched(), {"input": x}).environment
+    assert not any(seen)
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    for name, words in {"cuda:0": "finds none", "stub:3": "finds 1", "abc": "knows no"}.items():
+        if name == "cuda:0" and torch.cuda.is_available():
+            continue
+        with pytest.raises(UsageError, match=words):
+            require_torch_device(torch, name)
+    assert str(require_torch_device(torch, DEVICE)) == DEVICE
+
+
+def test_flags_and_driver_are_told(tmp_path: Any) -> None:
+    before = torch.backends.cudnn.benchmark
+    try:
+        torch.backends.cudnn.benchmark = True
+        assert cuda_flags(torch)["cudnn.benchmark"] == "True"
+    finally:
+        torch.backends.cudnn.benchmark = before
+    flags = cuda_flags(torch)
+    assert {"float32 products", "float32 convolutions", "deterministic algorithms"} <= flags.keys()
+    file = tmp_path / "version"
+    file.write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue Jan  6\nGCC version: 13\n"
+    )
+    assert driver_version(file) == "580.159.04" and driver_version(tmp_path / "none") == ""
