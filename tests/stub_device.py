@@ -189,3 +189,29 @@ def forgotten_memory() -> Iterator[None]:
     ALLOCATOR.free.clear()
     yield
     ALLOCATOR.free.clear()
+
+
+def save_from_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Verax save programs of this device as PyTorch does those of a GPU: by copies on the
+    host. (It saves the weights of a class of Python as pickles.)"""
+    importer = pytest.importorskip("verax.frontends.torch.importer")
+    saved = importer._saved
+
+    def from_host(program: Any) -> bytes:
+        before = program._state_dict, program._constants
+        program._state_dict, program._constants = (
+            {k: _on_host(v) for k, v in tensors.items()} for tensors in before
+        )
+        try:
+            result: bytes = saved(program)
+        finally:
+            program._state_dict, program._constants = before
+        return result
+
+    monkeypatch.setattr(importer, "_saved", from_host)
+
+
+def _on_host(value: Any) -> Any:
+    raw = _raw(value)
+    is_parameter = isinstance(value, torch.nn.Parameter)
+    return torch.nn.Parameter(raw, value.requires_grad) if is_parameter else raw

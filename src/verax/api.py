@@ -128,13 +128,14 @@ def subject_of(
     model: Network | None = None,
     threads: int = 0,
     timeout: float | None = None,
+    device: str = "",
 ) -> Runner:
     """The Runner behind whatever the user calls a subject; `model` is what it is judged against.
 
     Raises `UsageError` when the model's file is another one than was loaded.
 
-    timeout: seconds that one of its runs may take; None for no limit in this process, and
-    `runners.child_runner.TIMEOUT` in others.
+    device: of a runner by name, "" for where the model is. timeout: seconds that one of its runs
+    may take; None for no limit in this process, and `runners.child_runner.TIMEOUT` in others.
     """
     resolved = _loaded(resolve(subject))
     loaded = model if isinstance(model, Model) else None
@@ -145,6 +146,7 @@ def subject_of(
         timeout=TIMEOUT if timeout is None else timeout,
         program=loaded.program if loaded else None,
         calls=(loaded.modules or None) if loaded else None,
+        device=device,
     )
     runner = _aligned(resolved, runner, model)
     return runner if timeout is None else limited(runner, timeout)
@@ -205,6 +207,7 @@ def check(
     other: Subject | None = None,
     sizes: Mapping[str, int] | None = None,
     pixels: Mapping[str, Pixels] | None = None,
+    device: str = "",
     progress: Progress | None = None,
     options: CheckOptions = CHECKED_AS_USUAL,
     **keywords: Unpack[JudgingKeywords],
@@ -217,7 +220,8 @@ def check(
     name, drawn (seeded) when not given; a list of them for consecutive runs of a model that
     remembers, which is judged over two runs or more; of a
     torch.nn.Module as `load` takes them. other: a second subject; the verdict's comparisons say
-    which of the two is nearer to the float64 meaning, by names that differ. sizes, pixels: of
+    which of the two is nearer to the float64 meaning, by names that differ. device: of a subject
+    that is a runner's name ("cuda:0" for "torch"), "" for where the model is. sizes, pixels: of
     inputs that are drawn, by symbol and by input; the latter by default as the file says. progress:
     called with (nodes judged, nodes in all, what is judged). options: how it is judged; keywords:
     its fields, which come before it, and those of `PassOptions` for the subject's optimizations.
@@ -226,7 +230,8 @@ def check(
     inputs_as_given = inputs
     network, inputs = with_examples(model, inputs)
     passes, judging_keywords = parted(PassOptions(), keywords)
-    runner = with_passes(_taking(inputs_as_given, subject_of(subject, network), network), passes)
+    runner = subject_of(subject, network, device=device)
+    runner = with_passes(_taking(inputs_as_given, runner, network), passes)
     graph = graph_of(network)
     second = (
         None if other is None else _taking(inputs_as_given, subject_of(other, network), network)

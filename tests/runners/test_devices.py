@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ from tests.stub_device import ALLOCATOR, DEVICE, on_device
 import verax
 from verax.base.devices import require_torch_device
 from verax.base.errors import UsageError
+from verax.judge import check as judge_check
 from verax.judge.harness.repeat import ORDER
 from verax.records.verdict import Kind
 from verax.runners.torch_device import cuda_flags, driver_version
+from verax.runners.torch_file import TorchFileRunner
 from verax.runners.torch_objects import TorchModuleRunner
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -184,3 +187,66 @@ def test_flags_and_driver_are_told(tmp_path: Any) -> None:
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue Jan  6\nGCC version: 13\n"
     )
     assert driver_version(file) == "580.159.04" and driver_version(tmp_path / "none") == ""
+
+
+def exported(case: Any) -> Any:
+    net, _, x = case
+    return torch.export.export(net, (x,))
+
+
+def test_a_program_runs_on_the_device_that_it_was_exported_on(
+    case: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub_device.save_from_host(monkeypatch)
+    net, on_stub, x = case
+    program = torch.export.export(on_stub, (x.to(DEVICE),))
+    for model, subject in ((net, program), (on_stub, "torch"), (on_stub, program)):
+        verdict = verax.check(model, subject, x)
+        assert verdict.kind in FINE and verdict.subject["device"] == DEVICE
+        assert verdict.environment["card"] == "a stand-in"
+
+
+def test_a_runner_is_told_its_device(case: Any, tmp_path: Any) -> None:
+    _, _, x = case
+    program, file = exported(case), tmp_path / "net.pt2"
+    torch.export.save(program, file)
+    model = verax.load(program)
+    verdict = verax.check(model, "torch", {"input": x}, device=DEVICE)
+    assert verdict.kind in FINE and verdict.subject["device"] == DEVICE
+    assert all(t.device.type == "cpu" for t in program.state_dict.values())
+    runner = TorchFileRunner(file, device=DEVICE, isolated=False)
+    verdict = judge_check(model.graph, runner, {"input": x.numpy()})
+    assert verdict.kind in FINE and verdict.environment["device"] == DEVICE
+    assert "relu" in {f.value for f in verdict.nodes}
+
+
+def test_a_device_is_refused_by_those_that_take_none(case: Any, tmp_path: Any) -> None:
+    net, _, x = case
+    model = verax.load(exported(case))
+    for subject in ("verax:O1", net, lambda x: x):
+        with pytest.raises(UsageError, match="not told where to run"):
+            verax.check(model, subject, {"input": x}, device=DEVICE)
+    file = tmp_path / "net.pt2"
+    torch.export.save(exported(case), file)
+    with pytest.raises(UsageError, match=r"no device 'stub:7' here: .* finds 1 of this kind"):
+        TorchFileRunner(file, device="stub:7", isolated=False).run(
+            model.graph, {"input": x.numpy()}
+        )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_file_of_a_gpu_is_read_without_one_and_not_run(case: Any, tmp_path: Any) -> None:
+    _, _, x = case
+    on_cpu, on_gpu = tmp_path / "cpu.pt2", tmp_path / "gpu.pt2"
+    torch.export.save(exported(case), on_cpu)
+    with zipfile.ZipFile(on_cpu) as old, zipfile.ZipFile(on_gpu, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name.endswith(".json"):
+                where = b'"type": "cpu", "index": null', b'"type": "cuda", "index": 0'
+                data = data.replace(*where)
+            new.writestr(name, data)
+    model = verax.load(on_gpu)
+    assert verax.check(model, "verax:O1", {"input": x.numpy()}).kind in FINE
+    with pytest.raises(UsageError, match=r"cannot load the program here: .*CUDA"):
+        TorchFileRunner(on_gpu, isolated=False).run(model.graph, {"input": x.numpy()})

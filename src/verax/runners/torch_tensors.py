@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from verax.base.arrays import as_array, as_tensor
+from verax.base.devices import require_torch_device
 from verax.base.errors import ModelError
 from verax.base.optional import optional
 from verax.frontends.pytrees import Step, leaf_names, name_of
@@ -42,6 +44,22 @@ def input_devices(program: Any) -> dict[str, Any]:
     """The `torch.device` that an ExportedProgram takes each of its tensors on, by name."""
     values = {str(n.name): n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
     return {name: v.device for name, v in values.items() if hasattr(v, "device")}
+
+
+def on_device(program: Any, name: str, *, own: bool = False) -> Any:
+    """An ExportedProgram with its weights, inputs and constants on the device of that name; itself
+    for "". own: whether it may be changed. Raises `UsageError` where there is no such device."""
+    if not name:
+        return program
+    torch = optional("torch", PURPOSE)
+    device = require_torch_device(torch, name)
+    if not own:  # what moves a program changes it
+        buffer = io.BytesIO()
+        torch.export.save(program, buffer)
+        buffer.seek(0)
+        program = torch.export.load(buffer)
+    passes = optional("torch.export.passes", "to move a program to a device")
+    return passes.move_to_device_pass(program, str(device))
 
 
 def program_device(program: Any) -> Any:

@@ -46,6 +46,11 @@ class TextSubject:
         """True if running it runs code that somebody else may have put into what it names."""
         return False
 
+    @property
+    def takes_device(self) -> bool:
+        """True if it can be told which device to run on."""
+        return False
+
     def at(self, paths: Mapping[str, str]) -> str:
         """The text with its files at other places. paths: new path by old path."""
         return self.text
@@ -58,6 +63,10 @@ class NamedRunner(TextSubject):
     @property
     def runs_code(self) -> bool:
         return ENTRIES[self.text].runs_code
+
+    @property
+    def takes_device(self) -> bool:
+        return ENTRIES[self.text].takes_device
 
     @property
     def is_ours(self) -> bool:
@@ -84,6 +93,10 @@ class RunnerOnFile(TextSubject):
     @property
     def runs_code(self) -> bool:
         return ENTRIES[self.runner].runs_code
+
+    @property
+    def takes_device(self) -> bool:
+        return ENTRIES[self.runner].takes_device
 
     def at(self, paths: Mapping[str, str]) -> str:
         return f"{self.runner}:{paths.get(self.path, self.path)}"
