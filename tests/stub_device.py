@@ -129,6 +129,7 @@ def _placed(value: Any) -> Any:
     return StubTensor(value) if isinstance(value, torch.Tensor) else value
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _empty(size: Any, dtype: Any = None, **_: Any) -> Any:
     dtype = dtype or torch.get_default_dtype()
     count = int(np.prod(size, dtype=np.int64))

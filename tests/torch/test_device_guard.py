@@ -42,7 +42,4 @@ def test_the_thread_that_traces_first_does_not_end(
         thread.join()
     else:
         trained()
-    first, *others = makers
-    assert first.is_alive()
-    # Tracing asks for the guard in threads that have ended: it is there by then.
-    assert any(not maker.is_alive() for maker in others)
+    assert makers[0].is_alive()  # the export's own thread has ended

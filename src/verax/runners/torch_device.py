@@ -33,9 +33,7 @@ class TorchDevice:
         self.device = torch.device("cpu") if device is None else torch.device(device)
         kinds = dict.fromkeys(("cpu", self.device.type))
         self._autocast = [
-            (kind, torch.get_autocast_dtype(kind))
-            for kind in kinds
-            if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+            (kind, torch.get_autocast_dtype(kind)) for kind in kinds if casts_on(kind)
         ]
 
     @property
@@ -80,6 +78,12 @@ class TorchDevice:
             return {f"{ENVIRONMENT}{k}": v for k, v in facts.items() if v}
         facts = device_facts(self.torch, self.device) | {"autocast": facts["autocast"] or "off"}
         return {"device": self.name, **{f"{ENVIRONMENT}{k}": v for k, v in facts.items()}}
+
+
+def casts_on(kind: str) -> bool:
+    """True if autocast is on, in this thread, for a kind of devices ("cuda")."""
+    torch = optional("torch", PURPOSE)
+    return bool(torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind))
 
 
 def device_facts(torch: Any, device: Any) -> dict[str, str]:

@@ -18,7 +18,14 @@ from verax.base.optional import optional
 from verax.base.torch_guard import in_own_thread
 from verax.torch.options import CompileOptions
 from verax.torch.reporting import GraphReport
-from verax.torch.tensors import Witness, array_of, of_kind, tensor_of, with_strides
+from verax.torch.tensors import (
+    Witness,
+    array_of,
+    of_kind,
+    require_on_processor,
+    tensor_of,
+    with_strides,
+)
 from verax.torch.tracing import Computed, Fixed, trace
 
 torch: Any = optional("torch", "to use verax.torch")
@@ -38,6 +45,7 @@ class GraphProgram:
         constants: Sequence[int],
         options: CompileOptions,
     ) -> None:
+        require_on_processor(arguments)
         traced = trace(graph, arguments, constants)
         self.traced = traced
         self.inputs = list(traced.arguments.items())
