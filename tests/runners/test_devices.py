@@ -12,12 +12,12 @@ from tests import stub_device
 from tests.stub_device import ALLOCATOR, DEVICE, on_device
 
 import verax
-from verax.base.devices import require_torch_device
+from verax.base.devices import driver_version, require_torch_device
 from verax.base.errors import UsageError
 from verax.judge import check as judge_check
 from verax.judge.harness.repeat import ORDER
 from verax.records.verdict import Kind
-from verax.runners.torch_device import cuda_flags, driver_version
+from verax.runners.torch_device import cuda_flags
 from verax.runners.torch_file import TorchFileRunner
 from verax.runners.torch_objects import TorchModuleRunner
 

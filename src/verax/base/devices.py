@@ -6,9 +6,11 @@ PyTorch, or an array of JAX or CuPy, has imported it.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from verax.base import dlpack
@@ -16,6 +18,8 @@ from verax.base.errors import InputError, UsageError
 from verax.base.tensors import is_array, is_from, is_tensor
 
 HOST = ("", "cpu")
+DRIVER = Path("/proc/driver/nvidia/version")
+"""Where NVIDIA's driver on Linux says which one it is."""
 
 
 def device_of(value: Any) -> str:
@@ -104,3 +108,19 @@ def require_torch_device(torch: Any, name: str) -> Any:
             else "give cpu, or run where there is one, with PyTorch built for it",
         )  # fmt: skip
     return device
+
+
+def driver_version(file: Path = DRIVER) -> str:
+    """Version of NVIDIA's driver, "" where nobody says."""
+    with contextlib.suppress(OSError):
+        words = file.read_text().partition("\n")[0].split()
+        return next((w for w in words if w[:1].isdigit() and "." in w), "")
+    return ""
+
+
+def answer(question: Any, *arguments: Any) -> Any:
+    """What a library answers about a device; None where this version, or this device, does not."""
+    try:
+        return None if question is None else question(*arguments)
+    except (AttributeError, RuntimeError, AssertionError, TypeError):
+        return None

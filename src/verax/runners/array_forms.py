@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.arrays import as_tensor
-from verax.base.devices import device_of
+from verax.base.devices import answer, device_of, driver_version
 from verax.base.tensors import is_from, is_tensor
 
 Form = Callable[[np.ndarray], Any]
@@ -52,6 +52,31 @@ def form_words(value: Any) -> str:
         return ""
     device = device_of(value)
     return f"{kind} on {device}" if device else kind
+
+
+def library_facts(value: Any) -> dict[str, str]:
+    """What decides how JAX or CuPy computes with arrays like `value`: versions, card, driver, and
+    the precision of products; {} for other libraries."""
+    facts: dict[str, Any] = {}
+    if is_from(value, "jax") or is_from(value, "jaxlib"):
+        jax = sys.modules["jax"]
+        devices = sorted(value.devices(), key=lambda d: d.id)
+        facts["JAX"], facts["card"] = jax.__version__, devices[0].device_kind
+        platform = answer(lambda: devices[0].client.platform_version)
+        facts["JAX platform"] = str(platform or "").partition("\n")[0]
+        precision = answer(lambda: jax.config.jax_default_matmul_precision)
+        facts["precision of JAX's products"] = precision or "default"
+    elif is_from(value, "cupy"):
+        cupy = sys.modules["cupy"]
+        runtime = answer(lambda: cupy.cuda.runtime)
+        properties = answer(lambda: runtime.getDeviceProperties(value.device.id)) or {}
+        name = properties.get("name", b"")
+        facts["CuPy"] = answer(lambda: cupy.__version__)
+        facts["card"] = name.decode() if isinstance(name, bytes) else name
+        facts["CUDA"] = answer(lambda: runtime.runtimeGetVersion())
+    if device_of(value):
+        facts = {"device": device_of(value), **facts, "driver": driver_version()}
+    return {k: str(v) for k, v in facts.items() if v not in (None, "")}
 
 
 def torch_device(value: Any) -> Any:

@@ -14,7 +14,8 @@ import numpy as np
 from verax.base.arrays import as_array
 from verax.base.errors import InputError, UsageError, VeraxError
 from verax.ir.graph import Graph
-from verax.runners.array_forms import form_like, form_words, torch_device
+from verax.judge.protocol import ENVIRONMENT
+from verax.runners.array_forms import form_like, form_words, library_facts, torch_device
 from verax.runners.memory import InProcess, poisoned_memory
 
 TENSORS = "verax.runners.torch_tensors"
@@ -69,6 +70,7 @@ class FunctionRunner(InProcess):
         )
         self.name = name or function_name(function)
         self._forms = {v: form_like(one) for v, one in (like or {}).items()}
+        self._facts = {k: v for one in (like or {}).values() for k, v in library_facts(one).items()}
         self._form_words = dict.fromkeys(map(form_words, (like or {}).values()))
         self.torch_device: Any = None
         if self.tensors:
@@ -82,7 +84,8 @@ class FunctionRunner(InProcess):
         kinds = [kind for kind in self._form_words if kind] or ["tensors"] * self.tensors
         takes = {"takes": ", ".join(kinds)} if kinds else {}
         device = {} if self.torch_device is None else self.torch_device.describe()
-        return {"kind": "Python callable", **takes, **device}
+        facts = {f"{ENVIRONMENT}{k}": v for k, v in self._facts.items()}
+        return {"kind": "Python callable", **takes, **facts, **device}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None

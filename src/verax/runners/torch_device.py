@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from verax.base.devices import HOST, synchronize
+from verax.base.devices import HOST, answer, driver_version, synchronize
 from verax.base.optional import optional
 from verax.base.torch_guard import hold_device_guard
 from verax.judge.protocol import ENVIRONMENT
@@ -19,8 +18,6 @@ from verax.runners.device_memory import can_poison, poison_device
 from verax.runners.memory import poisoned_memory
 
 PURPOSE = "to run a subject of PyTorch"
-DRIVER = Path("/proc/driver/nvidia/version")
-"""Where NVIDIA's driver on Linux says which one it is."""
 
 
 class TorchDevice:
@@ -91,14 +88,14 @@ def device_facts(torch: Any, device: Any) -> dict[str, str]:
     are known."""
     module = getattr(torch, device.type, None)
     facts: dict[str, Any] = {"device": str(device)}
-    facts["card"] = _answer(getattr(module, "get_device_name", None), device)
-    capability = _answer(getattr(module, "get_device_capability", None), device)
+    facts["card"] = answer(getattr(module, "get_device_name", None), device)
+    capability = answer(getattr(module, "get_device_capability", None), device)
     if isinstance(capability, tuple):
         facts["compute capability"] = ".".join(map(str, capability))
     if device.type == "cuda":
         facts["driver"] = driver_version()
         facts["CUDA"], facts["ROCm"] = torch.version.cuda, torch.version.hip
-        facts["cuDNN"] = _answer(torch.backends.cudnn.version)
+        facts["cuDNN"] = answer(torch.backends.cudnn.version)
         facts |= cuda_flags(torch)
     return {name: str(value) for name, value in facts.items() if value not in (None, "")}
 
@@ -108,15 +105,15 @@ def cuda_flags(torch: Any) -> dict[str, str]:
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     # Newer versions say it by operator, and refuse the old names once a new one was used.
     flags = {
-        "float32 products": _answer(lambda: matmul.fp32_precision)
-        or _tf32(_answer(lambda: matmul.allow_tf32)),
-        "float32 convolutions": _answer(lambda: cudnn.conv.fp32_precision)
-        or _tf32(_answer(lambda: cudnn.allow_tf32)),
-        "float32 recurrent layers": _answer(lambda: cudnn.rnn.fp32_precision),
-        "sums of fp16 products in fp16": _answer(
+        "float32 products": answer(lambda: matmul.fp32_precision)
+        or _tf32(answer(lambda: matmul.allow_tf32)),
+        "float32 convolutions": answer(lambda: cudnn.conv.fp32_precision)
+        or _tf32(answer(lambda: cudnn.allow_tf32)),
+        "float32 recurrent layers": answer(lambda: cudnn.rnn.fp32_precision),
+        "sums of fp16 products in fp16": answer(
             lambda: matmul.allow_fp16_reduced_precision_reduction
         ),
-        "sums of bf16 products in bf16": _answer(
+        "sums of bf16 products in bf16": answer(
             lambda: matmul.allow_bf16_reduced_precision_reduction
         ),
         "cudnn.benchmark": cudnn.benchmark,
@@ -127,22 +124,6 @@ def cuda_flags(torch: Any) -> dict[str, str]:
 
 def _tf32(allowed: Any) -> str | None:
     return None if allowed is None else "tf32" if allowed else "ieee"
-
-
-def driver_version(file: Path = DRIVER) -> str:
-    """Version of NVIDIA's driver, "" where nobody says."""
-    with contextlib.suppress(OSError):
-        words = file.read_text().partition("\n")[0].split()
-        return next((w for w in words if w[:1].isdigit() and "." in w), "")
-    return ""
-
-
-def _answer(question: Any, *arguments: Any) -> Any:
-    """An answer of PyTorch; None where this version, or this device, has none."""
-    try:
-        return None if question is None else question(*arguments)
-    except (AttributeError, RuntimeError, AssertionError, TypeError):
-        return None
 
 
 def _plain(dtype: Any) -> str:
