@@ -31,7 +31,7 @@ from verax.judge.harness.repeat import CHANCE, UNINITIALISED, repeat
 from verax.judge.locate.consecutive import Inputs, StepRunner, in_steps, state_causes
 from verax.judge.locate.enlarge import enlarge_regions
 from verax.judge.observation import Arrays, Observation, answer_of, observe
-from verax.judge.protocol import ENVIRONMENT, Runner
+from verax.judge.protocol import Runner, described_apart
 from verax.judge.regions.budget import in_context, keeping_to_memory, require_room_for_meaning
 from verax.judge.regions.coverage import (
     ACCEPTED,
@@ -340,14 +340,6 @@ def _verdict(
         coverage=coverage(graph, result),
         allowed=options.allow,
     )
-
-
-def described_apart(subject: Runner) -> tuple[dict[str, str], dict[str, str]]:
-    """What a subject says of itself, and what of the machine that it ran on."""
-    described = subject.describe()
-    machine = {k: v for k, v in described.items() if k.startswith(ENVIRONMENT)}
-    own = {k: v for k, v in described.items() if k not in machine}
-    return own, {k.removeprefix(ENVIRONMENT): v for k, v in machine.items()}
 
 
 def _overall(findings: Sequence[Finding], repeated: Repeat | None) -> Kind:

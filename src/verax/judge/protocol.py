@@ -192,6 +192,14 @@ class Selective(Protocol):
         """What the step at index `number` of `optimisations` did."""
 
 
+def described_apart(subject: Runner) -> tuple[dict[str, str], dict[str, str]]:
+    """What a subject says of itself, and what of the machine that it ran on."""
+    described = subject.describe()
+    machine = {k: v for k, v in described.items() if k.startswith(ENVIRONMENT)}
+    own = {k: v for k, v in described.items() if k not in machine}
+    return own, {k.removeprefix(ENVIRONMENT): v for k, v in machine.items()}
+
+
 def bare(name: str) -> str:
     """`name` without what TensorFlow puts around it: `serving_default_x:0` is `x`."""
     return name.removesuffix(SUFFIX).removeprefix(PREFIX)
