@@ -164,6 +164,18 @@ def test_autocast_of_the_users_thread_holds_in_the_judges_threads() -> None:
     assert not any(seen)
 
 
+def test_a_meaning_does_not_depend_on_the_callers_autocast() -> None:
+    """It was exported with autocast's casts, and refused as a file that contradicts itself."""
+    torch.manual_seed(43)
+    net, x = torch.nn.Sequential(torch.nn.Linear(40, 30), torch.nn.Tanh()), torch.randn(3, 40)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert verax.load(net, inputs=x).graph.outputs
+        verdict = verax.check(net, net, x)
+        assert torch.is_autocast_enabled("cpu")
+    assert verdict.kind is Kind.precision
+    assert {p.node for p in verdict.precisions} == {"linear", "tanh"}
+
+
 def test_a_device_that_is_not_there_is_refused() -> None:
     for name, words in {"cuda:0": "finds none", "stub:3": "finds 1", "abc": "knows no"}.items():
         if name == "cuda:0" and torch.cuda.is_available():

@@ -18,6 +18,8 @@ from verax.base.errors import InputError, UsageError
 from verax.base.tensors import is_array, is_from, is_tensor
 
 HOST = ("", "cpu")
+AUTOCAST = ("cpu", "cuda", "xpu", "mps")
+"""Kinds of devices of PyTorch's own that have autocast."""
 DRIVER = Path("/proc/driver/nvidia/version")
 """Where NVIDIA's driver on Linux says which one it is."""
 
@@ -85,6 +87,17 @@ def module_device(module: Any) -> Any:
     None for a module that has neither."""
     first = next(chain(module.parameters(), module.buffers()), None)
     return None if first is None else first.device
+
+
+@contextlib.contextmanager
+def without_autocast(torch: Any) -> Iterator[None]:
+    """Inside, autocast is off for every kind of device, whatever the thread has entered."""
+    kinds = dict.fromkeys((*AUTOCAST, torch._C._get_privateuse1_backend_name()))
+    with contextlib.ExitStack() as stack:
+        for kind in kinds:
+            if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 def require_torch_device(torch: Any, name: str) -> Any:

@@ -50,8 +50,8 @@ def is_array(value: object) -> bool:
 
 def is_exported(value: object) -> bool:
     """True for an array of any library, which says so by `__array__` or `__dlpack__`."""
-    has = {"__array__", "__dlpack__"}.intersection(dir(type(value)))
-    return bool(has) and not isinstance(value, type)
+    kind = type(value)
+    return hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")
 
 
 def named_inputs(inputs: Any, names: Iterable[str]) -> Mapping[str, Any]:

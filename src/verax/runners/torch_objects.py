@@ -122,7 +122,7 @@ class TorchModuleRunner(InProcess):
     ) -> dict[str, np.ndarray]:
         """Values of one run, from what the module's buffers hold now."""
         torch = optional("torch", PURPOSE)
-        args, kwargs, tensors = self._arguments(graph, inputs)
+        args, kwargs, tensors = called(self._arguments, (graph, inputs), self.name)
         values: dict[str, np.ndarray] = {}
         recorders: dict[Any, dict[int, str]] = {}
         for value, (path, call_index) in self._watched(graph, keep or ()).items():

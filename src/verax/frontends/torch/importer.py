@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.devices import module_device
+from verax.base.devices import module_device, without_autocast
 from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.optional import optional
 from verax.base.tensors import is_function
@@ -173,7 +173,9 @@ def _program(source: Any, inputs: Any) -> Any:
     positional, named = arguments_of(inputs, module_device(source))
     training = [submodule for submodule in source.modules() if submodule.training]
     try:
-        return torch.export.export(source.eval(), positional, named, strict=False)
+        # Of a module it is the meaning that is exported, not what the caller's autocast makes of it.
+        with without_autocast(torch):
+            return torch.export.export(source.eval(), positional, named, strict=False)
     except Exception as error:
         raise UsageError(
             f"torch.export cannot export the {kind}: {str(error).partition(chr(10))[0][:300]}",
