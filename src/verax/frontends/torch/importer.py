@@ -173,7 +173,7 @@ def _program(source: Any, inputs: Any) -> Any:
     positional, named = arguments_of(inputs, module_device(source))
     training = [submodule for submodule in source.modules() if submodule.training]
     try:
-        # Of a module it is the meaning that is exported, not what the caller's autocast makes of it.
+        # The network is the module as it is written, not what the caller's autocast makes of it.
         with without_autocast(torch):
             return torch.export.export(source.eval(), positional, named, strict=False)
     except Exception as error:
