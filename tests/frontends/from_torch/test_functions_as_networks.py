@@ -37,7 +37,7 @@ class Scaled:
         torch.ops.aten.matmul.default,
         partial(torch.matmul, out=None),
         Scaled(),
-    ],  # fmt: skip
+    ],
 )
 def test_of_every_kind(function: Any) -> None:
     answer = function(A, B)
