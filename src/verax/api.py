@@ -81,8 +81,8 @@ ShareProgress: TypeAlias = Callable[[str, float], None]
 Inputs: TypeAlias = Arrays | Sequence[Arrays]
 """Of one run; or, for a network that remembers, of several consecutive ones."""
 Subject: TypeAlias = Any
-"""A `Runner`, a runner's name, a network, an executable, a path, arrays by name, a torch module or
-a function from arrays to arrays."""
+"""A `Runner`, a runner's name, a network, an executable, a path, arrays by name, an array or
+several in the order of the outputs, a torch module or a function from arrays to arrays."""
 
 
 def reference(
@@ -214,17 +214,20 @@ def check(
 ) -> Verdict:
     """Judge what `subject` makes of `model`, value by value, against the float64 meaning.
 
-    subject: a runner's name ("onnxruntime", "verax:O1", ...), a model, an executable, a path
-    (.npz, .onnx, .vx), arrays by name, a torch module or ExportedProgram, or a function from inputs
-    to outputs, which is handed tensors where `inputs` are tensors. inputs: arrays or tensors by
-    name, drawn (seeded) when not given; a list of them for consecutive runs of a model that
-    remembers, which is judged over two runs or more; of a
-    torch.nn.Module as `load` takes them. other: a second subject; the verdict's comparisons say
-    which of the two is nearer to the float64 meaning, by names that differ. device: of a subject
-    that is a runner's name ("cuda:0" for "torch"), "" for where the model is. sizes, pixels: of
-    inputs that are drawn, by symbol and by input; the latter by default as the file says. progress:
-    called with (nodes judged, nodes in all, what is judged). options: how it is judged; keywords:
-    its fields, which come before it, and those of `PassOptions` for the subject's optimizations.
+    model: what `load` reads, a function of PyTorch's tensors (`torch.matmul`) among it. subject: a
+    runner's name ("onnxruntime", "verax:O1", ...), a model, an executable, a path (.npz, .onnx,
+    .vx), arrays by name, an array or several in the order of the outputs, a torch module or
+    ExportedProgram, which runs on its own device, or a function from inputs to outputs, which is
+    handed arrays of the library and device that `inputs` are of. inputs: arrays or tensors by name,
+    drawn (seeded) when not given; a list of them for consecutive runs of a model that remembers,
+    which is judged over two runs or more; of a torch.nn.Module or a function as `load` takes them.
+    Arrays may be of PyTorch, JAX, CuPy or whatever has `__dlpack__`, on any device. other: a second
+    subject; the verdict's comparisons say which of the two is nearer to the float64 meaning, by
+    names that differ. device: of a subject that is a runner's name ("cuda:0" for "torch"), "" for
+    where the model is. sizes, pixels: of inputs that are drawn, by symbol and by input; the latter
+    by default as the file says. progress: called with (nodes judged, nodes in all, what is judged).
+    options: how it is judged; keywords: its fields, which come before it, and those of
+    `PassOptions` for the subject's optimizations.
     Raises what `verax.judge.check` raises.
     """
     inputs_as_given = inputs

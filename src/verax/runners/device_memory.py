@@ -77,7 +77,7 @@ def _free_blocks(segments: list[Mapping[str, Any]], device: Any) -> Iterator[tup
 def _on_stream(module: Any, stream: int, device: Any) -> contextlib.AbstractContextManager[Any]:
     """What is asked for inside comes from the blocks of a stream, by its address; 0 is the default
     one."""
-    if not hasattr(module, "stream"):
+    if not all(hasattr(module, name) for name in ("stream", "default_stream", "ExternalStream")):
         return contextlib.nullcontext()
     own = module.ExternalStream(stream, device=device) if stream else module.default_stream(device)
     context: contextlib.AbstractContextManager[Any] = module.stream(own)
