@@ -19,6 +19,7 @@ from verax.base.devices import module_device, without_autocast
 from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.optional import optional
 from verax.base.tensors import is_function
+from verax.base.torch_guard import hold_device_guard
 from verax.frontends.common.foreign import ForeignModel
 from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
@@ -171,6 +172,7 @@ def _program(source: Any, inputs: Any) -> Any:
             next_step=f"give example inputs: verax.load({kind}, inputs=(x,))",
         )
     positional, named = arguments_of(inputs, module_device(source))
+    hold_device_guard(torch)  # this thread may end
     training = [submodule for submodule in source.modules() if submodule.training]
     try:
         # The network is the module as it is written, not what the caller's autocast makes of it.
