@@ -28,7 +28,7 @@ from verax.base.options import (
 )
 from verax.base.reading import stamp
 from verax.base.settings import DEFAULT_LEVEL, Settings
-from verax.base.tensors import is_module, named_inputs, tensors_in
+from verax.base.tensors import is_function, is_module, named_inputs
 from verax.by_value import by_value, same_inputs, same_outputs
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiling import Network, graph_of, model_of
@@ -55,7 +55,7 @@ from verax.records.verdict import Verdict
 from verax.reference.evaluate import evaluate as evaluate_graph
 from verax.repro.write import prepare, write_cases
 from verax.runners.child_runner import TIMEOUT
-from verax.runners.functions import FunctionRunner
+from verax.runners.inputs_as_given import inputs_by_input, with_devices, with_inputs_like
 from verax.runners.limited import limited
 from verax.runners.own import VeraxRunner
 from verax.runners.passes import with_passes
@@ -71,7 +71,7 @@ from verax.runners.subjects.resolve import (
     TextSubject,
     resolve,
 )
-from verax.runners.torch_calls import complex_inputs, named_examples
+from verax.runners.torch_calls import named_examples
 from verax.verified_conversion import Converted
 from verax.verified_conversion import convert as convert_verified
 
@@ -81,8 +81,8 @@ ShareProgress: TypeAlias = Callable[[str, float], None]
 Inputs: TypeAlias = Arrays | Sequence[Arrays]
 """Of one run; or, for a network that remembers, of several consecutive ones."""
 Subject: TypeAlias = Any
-"""A `Runner`, a runner's name, a network, an executable, a path, arrays by name, a torch module or
-a function from arrays to arrays."""
+"""A `Runner`, a runner's name, a network, an executable, a path, arrays by name, an array or
+several in the order of the outputs, a torch module or a function from arrays to arrays."""
 
 
 def reference(
@@ -128,13 +128,14 @@ def subject_of(
     model: Network | None = None,
     threads: int = 0,
     timeout: float | None = None,
+    device: str = "",
 ) -> Runner:
     """The Runner behind whatever the user calls a subject; `model` is what it is judged against.
 
     Raises `UsageError` when the model's file is another one than was loaded.
 
-    timeout: seconds that one of its runs may take; None for no limit in this process, and
-    `runners.child_runner.TIMEOUT` in others.
+    device: of a runner by name, "" for where the model is. timeout: seconds that one of its runs
+    may take; None for no limit in this process, and `runners.child_runner.TIMEOUT` in others.
     """
     resolved = _loaded(resolve(subject))
     loaded = model if isinstance(model, Model) else None
@@ -145,6 +146,7 @@ def subject_of(
         timeout=TIMEOUT if timeout is None else timeout,
         program=loaded.program if loaded else None,
         calls=(loaded.modules or None) if loaded else None,
+        device=device,
     )
     runner = _aligned(resolved, runner, model)
     return runner if timeout is None else limited(runner, timeout)
@@ -205,35 +207,41 @@ def check(
     other: Subject | None = None,
     sizes: Mapping[str, int] | None = None,
     pixels: Mapping[str, Pixels] | None = None,
+    device: str = "",
     progress: Progress | None = None,
     options: CheckOptions = CHECKED_AS_USUAL,
     **keywords: Unpack[JudgingKeywords],
 ) -> Verdict:
     """Judge what `subject` makes of `model`, value by value, against the float64 meaning.
 
-    subject: a runner's name ("onnxruntime", "verax:O1", ...), a model, an executable, a path
-    (.npz, .onnx, .vx), arrays by name, a torch module or ExportedProgram, or a function from inputs
-    to outputs, which is handed tensors where `inputs` are tensors. inputs: arrays or tensors by
-    name, drawn (seeded) when not given; a list of them for consecutive runs of a model that
-    remembers, which is judged over two runs or more; of a
-    torch.nn.Module as `load` takes them. other: a second subject; the verdict's comparisons say
-    which of the two is nearer to the float64 meaning, by names that differ. sizes, pixels: of
-    inputs that are drawn, by symbol and by input; the latter by default as the file says. progress:
-    called with (nodes judged, nodes in all, what is judged). options: how it is judged; keywords:
-    its fields, which come before it, and those of `PassOptions` for the subject's optimizations.
+    model: what `load` reads, a function of PyTorch's tensors (`torch.matmul`) among it. subject: a
+    runner's name ("onnxruntime", "verax:O1", ...), a model, an executable, a path (.npz, .onnx,
+    .vx), arrays by name, an array or several in the order of the outputs, a torch module or
+    ExportedProgram, which runs on its own device, or a function from inputs to outputs, which is
+    handed arrays of the library and device that `inputs` are of. inputs: arrays or tensors by name,
+    drawn (seeded) when not given; a list of them for consecutive runs of a model that remembers,
+    which is judged over two runs or more; of a torch.nn.Module or a function as `load` takes them.
+    Arrays may be of PyTorch, JAX, CuPy or whatever has `__dlpack__`, on any device. other: a second
+    subject; the verdict's comparisons say which of the two is nearer to the float64 meaning, by
+    names that differ. device: of a subject that is a runner's name ("cuda:0" for "torch"), "" for
+    where the model is. sizes, pixels: of inputs that are drawn, by symbol and by input; the latter
+    by default as the file says. progress: called with (nodes judged, nodes in all, what is judged).
+    options: how it is judged; keywords: its fields, which come before it, and those of
+    `PassOptions` for the subject's optimizations.
     Raises what `verax.judge.check` raises.
     """
     inputs_as_given = inputs
     network, inputs = with_examples(model, inputs)
     passes, judging_keywords = parted(PassOptions(), keywords)
-    runner = with_passes(_taking(inputs_as_given, subject_of(subject, network), network), passes)
+    runner = subject_of(subject, network, device=device)
+    runner = with_passes(_taking(inputs_as_given, runner, network), passes)
     graph = graph_of(network)
     second = (
         None if other is None else _taking(inputs_as_given, subject_of(other, network), network)
     )
     if second is not None:
         name_apart(runner, second, (subject, other))
-    return judge_check(
+    verdict = judge_check(
         graph,
         runner,
         _of_runs(graph, inputs),
@@ -243,6 +251,7 @@ def check(
         progress=progress,
         options=changed(options, judging_keywords),
     )
+    return with_devices(verdict, inputs_by_input(*_signature(network), inputs_as_given))
 
 
 def name_apart(first: Runner, second: Runner, subjects: tuple[Subject, Subject]) -> None:
@@ -258,9 +267,9 @@ def name_apart(first: Runner, second: Runner, subjects: tuple[Subject, Subject])
 
 
 def with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:
-    """A model and its inputs by name; of a torch.nn.Module they are also what it is exported
-    with, in any form that `load` takes."""
-    if not is_module(model):
+    """A model and its inputs by name; of a torch.nn.Module or a function they are also what it is
+    exported with, in any form that `load` takes."""
+    if not (is_module(model) or is_function(model)):
         return model_of(model), inputs
     network = model_of(model, inputs)
     assert isinstance(network, Model)
@@ -268,12 +277,15 @@ def with_examples(model: Network, inputs: Any) -> tuple[Model | Graph, Any]:
 
 
 def _taking(inputs: Any, runner: Runner, network: Model | Graph) -> Runner:
-    """The subject; a function that is judged on tensors is handed tensors."""
-    if type(runner) is not FunctionRunner or not tensors_in(inputs):
-        return runner
+    """The subject; a function is handed what it is judged on: tensors, or arrays of JAX or CuPy, on
+    the device that the user's are on."""
+    return with_inputs_like(runner, *_signature(network), inputs)
+
+
+def _signature(network: Model | Graph) -> tuple[Any, tuple[str, ...]]:
+    """The ExportedProgram that a network was made from, if it was, and its inputs."""
     program = network.program if isinstance(network, Model) else None
-    complex_names = () if program is None else complex_inputs(program)
-    return FunctionRunner(runner.function, runner.name, tensors=True, complex_inputs=complex_names)
+    return program, tuple(graph_of(network).arguments)
 
 
 def inputs_of(graph: Graph, inputs: Any) -> Arrays:

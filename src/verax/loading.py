@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from verax.base.errors import UsageError
 from verax.base.reading import stamp
+from verax.base.tensors import is_from, is_function, tensors_in
 from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
 
 if TYPE_CHECKING:
@@ -32,12 +33,13 @@ def load(
     evaluation: bool = False,
 ) -> Model | SavedExecutable:
     """Load a model (a path of any format, the bytes of an ONNX file, an `onnx.ModelProto`, a
-    `torch.export.ExportedProgram` or `torch.onnx.ONNXProgram`, or a `torch.nn.Module` with example
-    `inputs`) or a .vx file.
+    `torch.export.ExportedProgram` or `torch.onnx.ONNXProgram`, or a `torch.nn.Module` or a function
+    of PyTorch's tensors with example `inputs`) or a .vx file.
 
     shapes: sizes for what a model leaves open: {"x": (1, 3, 224, None)} or {"batch": 2}.
-    inputs: what a module is exported with, arrays or tensors: one, a sequence of positional
-    arguments, or a dictionary of keyword arguments.
+    inputs: what a module or a function is exported with: one, a sequence of positional arguments,
+    or a dictionary of keyword arguments. A module takes arrays or tensors, which are copied to the
+    device of its parameters; a function takes tensors.
     values: inputs of an ONNX model to be made constants, {"sr": 16000}: branches and loops that
     they decide are decided then. Foreign runtimes are given the network without these inputs.
     params: the file with the arrays of an MXNet symbol, if it is not the one beside it.
@@ -54,7 +56,10 @@ def load(
     if not isinstance(source, str | os.PathLike):
         if trust_key is not None:
             raise _only_programs_are_signed("an object in memory", "")
-        if is_from(source, "torch") and not is_from(source, "torch.onnx"):
+        if is_function(source):
+            _require_tensors(source, inputs)
+        in_torch = is_from(source, "torch") and not is_from(source, "torch.onnx")
+        if is_function(source) or in_torch:
             program: Model = PYTORCH.read(source, shapes=shapes, inputs=inputs)
             return program
         _no_examples(inputs, type(source).__name__)
@@ -127,9 +132,16 @@ def _only_programs_are_signed(subject: str, location: str) -> UsageError:
     )
 
 
-def is_from(source: object, package: str) -> bool:
-    """Whether a class of `source` was defined in `package`, without importing it."""
-    return any(f"{t.__module__}.".startswith(f"{package}.") for t in type(source).__mro__)
+def _require_tensors(source: Any, inputs: Any) -> None:
+    """Raise `UsageError` for a function that is no network, as its inputs are no tensors."""
+    if inputs is None or tensors_in(inputs):
+        return
+    raise UsageError(
+        "a function of arrays is no network: only functions of PyTorch's tensors are exported to "
+        "one",
+        place=str(getattr(source, "__name__", type(source).__name__)),
+        next_step="write it in PyTorch and give its inputs as tensors, or give the network's file",
+    )
 
 
 def _no_examples(inputs: Any, location: str) -> None:

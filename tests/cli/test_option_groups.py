@@ -89,7 +89,7 @@ def test_records_of_before_are_read_and_written_the_same() -> None:
     assert (request.photo.image_order, request.photo.image_fit) == ("BGR", "crop")
     assert (request.inputs.input, request.reading.shape) == (("x=a.npy",), ("n=3",))
     written = json.loads(json.dumps(request.to_options()))
-    assert written == {**json.loads(OLD), "value": []}
+    assert written == {**json.loads(OLD), "value": [], "device": ""}
     assert Request.from_options(written) == request
 
 

@@ -1,6 +1,6 @@
-"""NumPy arrays from what users hand over: arrays, numbers, tensors of PyTorch.
+"""NumPy arrays from what users hand over: numbers, and arrays of any library on any device.
 
-PyTorch itself is not imported here: who hands over a tensor has done it.
+No library is imported here: who hands over a tensor has done it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from verax.base import dlpack
+from verax.base.devices import device_of, require_one_array, synchronize
 from verax.base.errors import InputError
 from verax.base.optional import optional
+from verax.base.tensors import is_exported
 
 IN_BITS = {
     "bfloat16": "int16",
@@ -24,36 +27,59 @@ IN_BITS = {
 
 
 def as_array(value: Any, location: str = "") -> np.ndarray:
-    """`value` as an array, in the tensor's own memory where that can be.
+    """`value` as an array on the host, in the tensor's own memory where that can be.
 
-    Gradients are left behind; bfloat16 and floats of 8 bits keep their bits; a complex tensor
-    becomes pairs, a last axis of two numbers. place: for errors. Raises `InputError` for what holds
-    no array (sparse tensors, ragged lists).
+    Taken are tensors of PyTorch and arrays of JAX, CuPy and of whatever has `__array__` or
+    `__dlpack__`, on any device, which is waited for. Gradients are left behind; bfloat16 and floats
+    of 8 bits keep their bits; a complex tensor becomes pairs, a last axis of two numbers. location:
+    for errors. Raises `InputError` for what holds no array (sparse tensors, ragged lists), and for
+    one of which other processes hold parts.
     """
     if isinstance(value, np.ndarray):
         return value
     try:
-        if hasattr(value, "detach"):
-            tensor = value.detach().cpu()
-            if (kind := str(tensor.dtype).removeprefix("torch.")) in IN_BITS:
-                torch = optional("torch", "to read a tensor")
-                integers = tensor.contiguous().view(getattr(torch, IN_BITS[kind]))
-                return np.asarray(integers.numpy()).view(getattr(ml_dtypes, kind))
-            tensor = tensor.resolve_conj().resolve_neg()
-            if "complex" in str(tensor.dtype):
-                tensor = optional("torch", "to read a tensor").view_as_real(tensor)
-            return np.asarray(tensor.numpy())
-        array = np.asarray(value)
+        require_one_array(value)
+        array = _of_tensor(value) if hasattr(value, "detach") else _of_foreign(value)
         if array.dtype.kind in "OUSMm":
             raise TypeError("it holds no numbers")
         return array
-    except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+    except InputError as error:
+        raise InputError(error.cause, place=location, next_step=error.next_step) from error
+    except (TypeError, ValueError, RuntimeError, NotImplementedError, BufferError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise InputError(
             f"a {type(value).__name__} is given that cannot be read as an array ({reason})",
             place=location,
             next_step="give a NumPy array or a dense tensor",
         ) from error
+
+
+def _of_tensor(value: Any) -> np.ndarray:
+    """The array of a tensor of PyTorch."""
+    tensor = value.detach()
+    if (device := getattr(tensor, "device", None)) is not None and device_of(tensor):
+        synchronize(device)
+    tensor = tensor.cpu()
+    if (kind := str(tensor.dtype).removeprefix("torch.")) in IN_BITS:
+        torch = optional("torch", "to read a tensor")
+        integers = tensor.contiguous().view(getattr(torch, IN_BITS[kind]))
+        return np.asarray(integers.numpy()).view(getattr(ml_dtypes, kind))
+    tensor = tensor.resolve_conj().resolve_neg()
+    if "complex" in str(tensor.dtype):
+        tensor = optional("torch", "to read a tensor").view_as_real(tensor)
+    return np.asarray(tensor.numpy())
+
+
+def _of_foreign(value: Any) -> np.ndarray:
+    """The array of what another library than PyTorch made, or of a number or a list."""
+    if not is_exported(value):
+        return np.asarray(value)
+    # CuPy says no to NumPy where a copy from the device would go unseen, and has a word for it.
+    if device_of(value) and callable(getattr(value, "get", None)):
+        return np.asarray(value.get())
+    if hasattr(value, "__array__"):
+        return np.asarray(value)
+    return dlpack.host_copy(value)
 
 
 def as_tensor(array: np.ndarray) -> Any:

@@ -14,6 +14,11 @@ def is_torch(value: object, kind: str) -> bool:
     return any(f"{t.__module__}.{t.__qualname__}" == kind for t in type(value).__mro__)
 
 
+def is_from(value: object, package: str) -> bool:
+    """Whether a class of `value` was defined in `package`, without importing it."""
+    return any(f"{t.__module__}.".startswith(f"{package}.") for t in type(value).__mro__)
+
+
 def is_tensor(value: object) -> bool:
     return is_torch(value, "torch.Tensor")
 
@@ -31,9 +36,22 @@ def is_module(value: object) -> bool:
     return is_torch(value, "torch.nn.modules.module.Module")
 
 
+def is_function(value: object) -> bool:
+    """True for a function of anybody's, and no module, program or network that can be called."""
+    networks = ("torch.nn", "torch.export", "torch.onnx", "onnxruntime", "verax", "keras")
+    own = any(is_from(value, package) for package in networks)
+    return callable(value) and not isinstance(value, type) and not own
+
+
 def is_array(value: object) -> bool:
     """True for an array, a tensor or a number."""
-    return isinstance(value, bool | int | float) or hasattr(value, "__array__") or is_tensor(value)
+    return isinstance(value, bool | int | float) or is_exported(value) or is_tensor(value)
+
+
+def is_exported(value: object) -> bool:
+    """True for an array of any library, which says so by `__array__` or `__dlpack__`."""
+    kind = type(value)
+    return hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")
 
 
 def named_inputs(inputs: Any, names: Iterable[str]) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from verax.base.options import CheckOptions, InputOptions, ModelOptions, PassOpt
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.late import done_in
 from verax.cli.options import (
+    Device,
     Json,
     Model,
     Threads,
@@ -60,6 +61,7 @@ def command(
     force: Annotated[
         bool, typer.Option("--force", help="Write into DIR although it is not empty.")
     ] = False,
+    device: Device = "",
     threads: Threads = 0,
     json: Json = None,
 ) -> None:

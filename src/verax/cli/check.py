@@ -22,7 +22,7 @@ from verax.base.options import (
 )
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.late import done_in
-from verax.cli.options import Json, Threads
+from verax.cli.options import Device, Json, Threads
 
 
 @done_in(
@@ -83,6 +83,7 @@ def command(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="List every value.", rich_help_panel=RESULT)
     ] = False,
+    device: Device = "",
     threads: Threads = 0,
     json: Json = None,
 ) -> None:

@@ -66,6 +66,7 @@ class Request:
     inputs: InputOptions = field(default_factory=InputOptions)
     photo: PhotoOptions = field(default_factory=PhotoOptions)
     reading: ModelOptions = field(default_factory=ModelOptions)
+    device: str = ""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -201,7 +202,11 @@ def _subject(request: Request, loaded: Model, models: Models) -> Runner:
 
 
 def _runner(request: Request, loaded: Model, models: Models, text: str) -> Runner:
-    return subject_of(models.get(text, text), loaded, request.threads, request.judging.timeout)
+    takes = [s for s in request.subjects if resolve_text(s).takes_device]
+    # With two subjects it is for those that take one; where none does, the first one says so.
+    device = request.device if text in takes or not takes else ""
+    subject = models.get(text, text)
+    return subject_of(subject, loaded, request.threads, request.judging.timeout, device)
 
 
 def _check(request: Request, loaded: Model, models: Models, show: Show) -> Record:

@@ -39,6 +39,16 @@ Threads = Annotated[
         rich_help_panel=RUNNING,
     ),
 ]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="What torch and torch-compiled run on (cuda:0, mps, cpu); without, where the model's "
+        "file was exported.",
+        rich_help_panel=RUNNING,
+    ),
+]
 Shape = Annotated[list[str] | None, typer_option(ModelOptions, "shape")]
 Inputs = Annotated[list[str] | None, typer_option(InputOptions, "input")]
 Seed = Annotated[int, typer_option(CheckOptions, "seed")]

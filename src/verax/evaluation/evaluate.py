@@ -27,7 +27,7 @@ from verax.evaluation.wording import reasons
 from verax.images import ImageOptions
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
-from verax.judge.protocol import Runner
+from verax.judge.protocol import Runner, described_apart
 from verax.records.environment import array_hash, environment
 from verax.records.evaluation import (
     Accuracy,
@@ -123,7 +123,7 @@ def evaluate(
             comparison = _comparison(against, notes.rows, samples, flips, accuracies)
     steps = (*samples.load(0)[1], *samples.steps, *assumed)
     return EvaluationRecord(
-        {"name": model.name, **model.describe()},
+        {"name": model.name, **described_apart(model)[0]},
         side.output,
         len(truth),
         accuracies[0],
@@ -132,7 +132,7 @@ def evaluate(
         listed,
         steps,
         hashes,
-        environment(),
+        {**environment(), **{k: v for r in runners for k, v in described_apart(r)[1].items()}},
         seed,
     )
 
@@ -290,7 +290,7 @@ def _comparison(
     only_model = sum(r.rank == 0 and r.other_rank != 0 for r in rows)
     only_subject = sum(r.rank != 0 and r.other_rank == 0 for r in rows)
     return ComparedImplementation(
-        {"name": against.name, **against.describe()},
+        {"name": against.name, **described_apart(against)[0]},
         accuracies[1],
         len(rows) - len(flips),
         flips,

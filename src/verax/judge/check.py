@@ -32,7 +32,7 @@ from verax.judge.harness.repeat import CHANCE, UNINITIALISED, repeat
 from verax.judge.locate.consecutive import Inputs, StepRunner, in_steps, state_causes
 from verax.judge.locate.enlarge import enlarge_regions
 from verax.judge.observation import Arrays, Observation, answer_of, observe
-from verax.judge.protocol import Runner
+from verax.judge.protocol import Runner, described_apart
 from verax.judge.regions.budget import in_context, keeping_to_memory, require_room_for_meaning
 from verax.judge.regions.coverage import (
     ACCEPTED,
@@ -319,7 +319,7 @@ def _verdict(
     """What the stages found, as a record without reasons and comparisons."""
     seen, result = judged.seen, judged.survey
     graph = seen.fixed
-    described = dict(seen.subject.describe())
+    described, machine = described_apart(seen.subject)
     subject_notes = (described.pop("note"),) if "note" in described else ()
     outputs = _outputs(graph, result, judged.on_outputs, seen.outputs, meaning)
     return Verdict(
@@ -335,7 +335,7 @@ def _verdict(
             InputRecord(v, str(graph.types[v]), array_hash(seen.inputs[v]), seen.origins[v])
             for v in seen.graph.inputs
         ),
-        environment=environment(),
+        environment={**environment(), **machine},
         seed=options.seed,
         unchecked=result.unchecked,
         notes=(*notes, *subject_notes),

@@ -24,6 +24,9 @@ Shape = tuple[int | None, ...] | None
 """Sizes, None for one that is open; None when nothing is known."""
 SUFFIX, PREFIX = ":0", "serving_default_"
 """What TensorFlow puts around the names of tensors."""
+ENVIRONMENT = "environment."
+"""Prefix of what a Runner's `describe` says of the machine ("environment.card"): it stands in a
+record's environment."""
 
 
 class Naming(Enum):
@@ -104,7 +107,8 @@ class Runner(Protocol):
     def describe(self) -> dict[str, str]:
         """Versions and settings, as text by name; after a run, also what was assumed.
 
-        What stands under "note" is told to the reader of a verdict.
+        What stands under "note" is told to the reader of a verdict; what begins with ENVIRONMENT is
+        of the machine that it ran on (a GPU, its driver, its flags).
         """
 
     def run(
@@ -188,6 +192,14 @@ class Selective(Protocol):
 
     def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], number: int) -> Step:
         """What the step at index `number` of `optimisations` did."""
+
+
+def described_apart(subject: Runner) -> tuple[dict[str, str], dict[str, str]]:
+    """What a subject says of itself, and what of the machine that it ran on."""
+    described = subject.describe()
+    machine = {k: v for k, v in described.items() if k.startswith(ENVIRONMENT)}
+    own = {k: v for k, v in described.items() if k not in machine}
+    return own, {k.removeprefix(ENVIRONMENT): v for k, v in machine.items()}
 
 
 def bare(name: str) -> str:

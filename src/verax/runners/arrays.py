@@ -1,19 +1,23 @@
-"""Recorded answers as a subject: a dictionary of arrays or an .npz file, any subset of values."""
+"""Recorded answers as a subject: a dictionary of arrays or an .npz file, any subset of values; or
+the outputs alone, in order."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from verax.base.arrays import as_array
+from verax.base.devices import devices_in
 from verax.base.errors import UsageError
 from verax.base.npz import read_npz
 from verax.base.printing import Named
 from verax.ir.graph import Graph
 from verax.judge.protocol import Capabilities, Naming, as_declared
+from verax.runners.functions import named_results
 
 INPUT_MARK, OUTPUT_MARK = "in:", "out:"
 """Prefixes that tell inputs from answers in an .npz; without them, names tell."""
@@ -34,6 +38,7 @@ class ArraysRunner(Named):
 
     def __init__(self, arrays: Mapping[str, np.ndarray], name: str = "arrays") -> None:
         self.name = name
+        self.devices = tuple(dict.fromkeys(devices_in(arrays)))
         plain = {k: as_array(v, f"array {k!r}") for k, v in arrays.items()}
         marked = {k for k in plain if k.startswith((INPUT_MARK, OUTPUT_MARK))}
         self.answers = {k.removeprefix(OUTPUT_MARK): v for k, v in plain.items() if k not in marked}
@@ -54,7 +59,9 @@ class ArraysRunner(Named):
 
     def describe(self) -> dict[str, str]:
         note = {"note": OUTPUTS_ALONE} if self._outputs_alone else {}
-        return {"kind": "recorded arrays", "arrays": str(len(self.answers)), **note}
+        return {"kind": "recorded arrays", "arrays": str(len(self.answers))} | (
+            _copied(self.devices) | note
+        )
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
@@ -65,6 +72,36 @@ class ArraysRunner(Named):
         inside = graph.producers.keys() - {*graph.outputs}
         self._outputs_alone = bool(inside) and inside.isdisjoint(values)
         return values
+
+
+class AnswerRunner(Named):
+    """A network's outputs, as somebody else computed them: arrays in its order, without names."""
+
+    capabilities = Capabilities()
+
+    def __init__(self, outputs: Sequence[Any], name: str = "the answer") -> None:
+        self.name = name
+        self.devices = tuple(dict.fromkeys(devices_in(list(outputs))))
+        self.outputs = [as_array(v, f"output {i} of {name}") for i, v in enumerate(outputs)]
+        self.stored_inputs: Mapping[str, np.ndarray] | None = {}
+
+    def describe(self) -> dict[str, str]:
+        return {
+            "kind": "recorded arrays",
+            "arrays": str(len(self.outputs)),
+            **_copied(self.devices),
+        }
+
+    def run(
+        self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        named = named_results(graph, self.outputs, self.name)
+        return {k: as_declared(graph, k, v) for k, v in named.items()}
+
+
+def _copied(devices: Sequence[str]) -> dict[str, str]:
+    """For `describe`: the devices that recorded arrays were copied from."""
+    return {"copied from": ", ".join(devices)} if devices else {}
 
 
 def load_npz(path: str | os.PathLike[str]) -> ArraysRunner:

@@ -14,9 +14,12 @@ import numpy as np
 from verax.base.arrays import as_array
 from verax.base.errors import InputError, UsageError, VeraxError
 from verax.ir.graph import Graph
+from verax.judge.protocol import ENVIRONMENT
+from verax.runners.array_forms import form_like, form_words, library_facts, torch_device
 from verax.runners.memory import InProcess, poisoned_memory
 
 TENSORS = "verax.runners.torch_tensors"
+TORCH_DEVICE = "verax.runners.torch_device"
 """Loaded when tensors are handed over."""
 
 
@@ -45,7 +48,8 @@ class FunctionRunner(InProcess):
     The result is an array, a sequence of arrays in the order of the model's outputs, or a mapping
     from names of values (inner ones welcome) to arrays. State is none of these inputs and outputs:
     a function that has some keeps it itself. tensors: whether it is given tensors of PyTorch, in
-    memory of their own; pairs: inputs among these that hold complex numbers, as pairs.
+    memory of their own; complex_inputs: inputs among these that hold complex numbers, as pairs.
+    like: by input, an array whose library and device the function is given this input as.
     """
 
     capabilities = dataclasses.replace(InProcess.capabilities, resets=False)
@@ -57,6 +61,7 @@ class FunctionRunner(InProcess):
         *,
         tensors: bool = False,
         complex_inputs: Collection[str] = (),
+        like: Mapping[str, Any] | None = None,
     ) -> None:
         self.function, self.tensors, self.complex_inputs = (
             function,
@@ -64,27 +69,48 @@ class FunctionRunner(InProcess):
             frozenset(complex_inputs),
         )
         self.name = name or function_name(function)
+        self._forms = {v: form_like(one) for v, one in (like or {}).items()}
+        self._facts = {k: v for one in (like or {}).values() for k, v in library_facts(one).items()}
+        self._form_words = dict.fromkeys(map(form_words, (like or {}).values()))
+        self.torch_device: Any = None
+        if self.tensors:
+            device = next(filter(None, (torch_device(v) for v in (like or {}).values())), None)
+            self.torch_device = import_module(TORCH_DEVICE).TorchDevice(device)
+            self.capabilities = dataclasses.replace(
+                self.capabilities, poison=self.torch_device.poison
+            )
 
     def describe(self) -> dict[str, str]:
-        return {"kind": "Python callable", **({"takes": "tensors"} if self.tensors else {})}
+        kinds = [kind for kind in self._form_words if kind] or ["tensors"] * self.tensors
+        takes = {"takes": ", ".join(kinds)} if kinds else {}
+        device = {} if self.torch_device is None else self.torch_device.describe()
+        facts = {f"{ENVIRONMENT}{k}": v for k, v in self._facts.items()}
+        return {"kind": "Python callable", **takes, **facts, **device}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
         names = graph.inputs if all(v in inputs for v in graph.inputs) else graph.arguments
         arguments = [self._argument(v, inputs[v]) for v in names]
-        return named_results(graph, called(self.function, arguments, self.name), self.name)
+        with contextlib.nullcontext() if self.torch_device is None else self.torch_device.entered():
+            result = called(self.function, arguments, self.name)
+        return named_results(graph, result, self.name)
+
+    def _poisoned(self, fill: int) -> contextlib.AbstractContextManager[None]:
+        return (
+            poisoned_memory(fill) if self.torch_device is None else self.torch_device.poisoned(fill)
+        )
 
     def _argument(self, name: str, array: np.ndarray) -> Any:
         """What the function is given for an input: its own copy."""
-        if not self.tensors:
-            return np.array(array)
-        tensor = import_module(TENSORS).to_torch(array)
-        return (
-            tensor
-            if name not in self.complex_inputs
-            else import_module("torch").view_as_complex(tensor)
-        )
+        form = self._forms.get(name)
+        if not self.tensors or form is not None:
+            argument = np.array(array) if form is None else form(np.array(array))
+        else:
+            argument = import_module(TENSORS).to_torch(array)
+        if name in self.complex_inputs:
+            return import_module("torch").view_as_complex(argument)
+        return argument
 
     def run_steps(
         self,
@@ -97,7 +123,7 @@ class FunctionRunner(InProcess):
     ) -> list[dict[str, np.ndarray]]:
         """As `judge.protocol.Remembering.run_steps`. The function is taken to be where it begins;
         it shows its state if it gives a mapping that names the new values."""
-        with contextlib.nullcontext() if fill is None else poisoned_memory(fill):
+        with contextlib.nullcontext() if fill is None else self._poisoned(fill):
             return [self.run(graph, inputs, keep) for inputs in steps]
 
 

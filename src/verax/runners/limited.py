@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from verax.base.processes import SubjectError
 from verax.judge.protocol import Optimising, Poisonable, Remembering, Runner, Selective
-from verax.runners.arrays import ArraysRunner
+from verax.runners.arrays import AnswerRunner, ArraysRunner
 from verax.runners.child_runner import ChildRunner
 from verax.runners.command import CommandRunner
 
@@ -53,7 +53,7 @@ def within(seconds: float, name: str, act: Callable[[], Result]) -> Result:
 def limited(runner: Runner, seconds: float) -> Runner:
     """`runner`, whose runs may take `seconds` each. Those of subjects in processes of their own are
     limited already; recorded answers are not run."""
-    if isinstance(runner, CommandRunner | ArraysRunner):
+    if isinstance(runner, CommandRunner | ArraysRunner | AnswerRunner):
         return runner
     if (isinstance(runner, ChildRunner) and runner.isolated) or "run" in vars(runner):
         return runner

@@ -74,5 +74,9 @@ class InProcess(Named, ABC):
         fill: int,
     ) -> dict[str, np.ndarray]:
         """As `judge.protocol.Poisonable.run_poisoned`."""
-        with poisoned_memory(fill):
+        with self._poisoned(fill):
             return self.run(graph, inputs, keep)
+
+    def _poisoned(self, fill: int) -> contextlib.AbstractContextManager[None]:
+        """Context in which the memory that `capabilities` names holds the byte `fill`."""
+        return poisoned_memory(fill)

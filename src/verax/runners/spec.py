@@ -29,13 +29,14 @@ class RunRequest:
     """The network and options a runner is made for. source: the file of the network under test, if
     there is one. threads: 0 lets the runtime choose. timeout: seconds of one run. program: the
     ExportedProgram that the network was imported from, if it was one. writer: makes ONNX of a
-    graph."""
+    graph. device: what it shall run on ("cuda:0"), "" for where the model is."""
 
     source: Source
     threads: int
     timeout: float
     program: Any = None
     writer: Writer | None = None
+    device: str = ""
 
     @property
     def onnx(self) -> Source:
@@ -69,7 +70,8 @@ class RunnerVariant:
     None where it cannot. of_file: makes the Runner of `NAME:FILE`, a file in the framework's own
     format (an empty path means the source of the network under test). runs_onnx: `NAME:FILE.onnx`
     runs another ONNX file than the network's, with which it is aligned by value. runs_code: running
-    a file runs code that the file may hold, as pickles do.
+    a file runs code that the file may hold, as pickles do. takes_device: it can be told which
+    device to run on.
     """
 
     description: str
@@ -78,6 +80,7 @@ class RunnerVariant:
     of_file: Callable[[RunRequest, str], Runner] | None = None
     runs_onnx: bool = False
     runs_code: bool = False
+    takes_device: bool = False
 
 
 def framework(
@@ -86,10 +89,16 @@ def framework(
     engine: Engine | None = None,
     *,
     runs_code: bool = False,
+    takes_device: bool = False,
 ) -> RunnerVariant:
     """A framework that runs files in its own format; by name alone, that of the network itself."""
     return RunnerVariant(
-        description, lambda request: of_file(request, ""), engine, of_file, runs_code=runs_code
+        description,
+        lambda request: of_file(request, ""),
+        engine,
+        of_file,
+        runs_code=runs_code,
+        takes_device=takes_device,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from verax.base.arrays import as_array
 from verax.base.optional import optional
-from verax.base.tensors import is_tensor
+from verax.base.tensors import is_exported, is_tensor
 from verax.frontends.torch.examples import arguments_of
 from verax.runners.torch_tensors import PURPOSE, to_torch
 
@@ -22,13 +22,20 @@ def named_examples(program: Any, inputs: Any) -> dict[str, np.ndarray]:
 
     inputs: a tensor, a sequence of positional arguments, or a mapping of keyword arguments.
     """
+    named = named_tensors(program, arguments_of(inputs))
+    return {name: as_array(tensor, f"input {name!r}") for name, tensor in named.items()}
+
+
+def named_tensors(program: Any, arguments: Any) -> dict[str, Any]:
+    """The arrays among a module's arguments, in whatever form they were given, by the names of the
+    program's inputs."""
     torch = optional("torch", PURPOSE)
-    leaves = torch.utils._pytree.tree_leaves(arguments_of(inputs))
+    leaves = torch.utils._pytree.tree_leaves(arguments)
     specs = [s for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
     return {
-        spec.arg.name: as_array(leaf, f"input {spec.arg.name!r}")
+        spec.arg.name: leaf
         for spec, leaf in zip(specs, leaves)
-        if is_tensor(leaf)
+        if is_tensor(leaf) or is_exported(leaf)
     }
 
 

@@ -12,15 +12,25 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.devices import require_torch_device
+from verax.base.errors import UsageError
 from verax.base.optional import optional
 from verax.ir.graph import Graph
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.consecutive_runs import ConsecutiveRunner, put_together, taken_apart
+from verax.runners.device_memory import can_poison, poison_device
 from verax.runners.feeding import feed
 from verax.runners.file_runner import FileRunner
 from verax.runners.torch_compiling import Compiling, from_request, steps, to_request
+from verax.runners.torch_device import TorchDevice
 from verax.runners.torch_memory import borrowed, written
-from verax.runners.torch_tensors import output_names, run_exported, user_shapes
+from verax.runners.torch_tensors import (
+    on_device,
+    output_names,
+    program_device,
+    run_exported,
+    user_shapes,
+)
 
 
 def prepare() -> Callable[[], None]:
@@ -43,17 +53,21 @@ def answer(
     torch = optional("torch", "to run the subject 'torch'")
     if request["threads"]:
         torch.set_num_threads(request["threads"])
-    program = torch.export.load(request["path"])
+    program = _loaded(torch, request["path"], request["device"])
+    device = TorchDevice(program_device(program))
     runs, state = taken_apart(inputs)
     fed = [feed(user_shapes(program), arrays) for arrays in runs]
-    reply = {"notes": fed[0][1], "declared": output_names(program)}
+    notes = {**device.describe(), **fed[0][1]}
+    reply = {"notes": notes, "declared": output_names(program)}
     module = program.module()
     compiling = from_request(request)
     call = None if compiling is None else compiling.call(torch, module)
     answers = []
     applied: list[str] | None = [] if request.get("count") else None
     counting = contextlib.nullcontext() if compiling is None else compiling.counted(applied)
-    with borrowed(module) as memory, counting:
+    if request["fill"] is not None and can_poison(torch, device.device):
+        poison_device(torch, device.device, request["fill"], fresh=True)
+    with borrowed(module) as memory, counting, device.entered():
         memory.put(state)
         for named, _ in fed:
             values = run_exported(
@@ -66,13 +80,33 @@ def answer(
             )
             answers.append({**values, **memory.new(request["state"])})
     if applied is not None:
-        reply["notes"] = {**fed[0][1], "applied": json.dumps(applied)}
+        reply["notes"] = {**notes, "applied": json.dumps(applied)}
     return reply, put_together(answers)
+
+
+def _loaded(torch: Any, path: str, device: str) -> Any:
+    """The program of a file, on the device of that name, or on its own for "".
+
+    Raises `UsageError` where there is no such device.
+    """
+    if device:
+        require_torch_device(torch, device)  # before the file is read
+    try:
+        program = torch.export.load(path)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise UsageError(
+            f"PyTorch {torch.__version__} cannot load the program here: {reason}",
+            next_step="a program that was exported on a GPU is loaded there; export it on the CPU, "
+            "or run where there is such a device",
+        ) from error
+    return on_device(program, device, own=True)
 
 
 class TorchFileRunner(ConsecutiveRunner, FileRunner):
     """A .pt2 file run by PyTorch. compiled: by `torch.compile`, which shows no inner values;
-    compiling: how, if not by Inductor and whole."""
+    compiling: how, if not by Inductor and whole. device: what it is moved to ("cuda:0"), "" for
+    where it was exported."""
 
     prefix = "torch"
     packages = ("torch",)
@@ -88,13 +122,14 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
         threads: int = 0,
         isolated: bool = True,
         timeout: float = TIMEOUT,
+        device: str = "",
     ) -> None:
         compiling = compiling or (Compiling() if compiled else None)
         compiled = compiling is not None
         super().__init__(
             path,
             detail="compiled" if compiled else "eager",
-            request={"compiled": to_request(compiling)},
+            request={"compiled": to_request(compiling), "device": device},
             threads=threads,
             isolated=isolated,
             timeout=timeout,
@@ -110,6 +145,7 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
             "threads": threads,
             "isolated": isolated,
             "timeout": timeout,
+            "device": device,
         }
 
     def optimisations(

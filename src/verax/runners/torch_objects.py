@@ -11,22 +11,26 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.devices import module_device
 from verax.base.optional import installed_version, optional
 from verax.ir.graph import Graph
 from verax.judge.protocol import Naming, shape_fits, shape_of
 from verax.runners.feeding import collect, feed
 from verax.runners.functions import called, named_results
-from verax.runners.memory import InProcess, poisoned_memory
+from verax.runners.memory import InProcess
 from verax.runners.torch_compiling import Compiling, steps
+from verax.runners.torch_device import TorchDevice
 from verax.runners.torch_memory import Memory, borrowed, written
 from verax.runners.torch_tensors import (
     PURPOSE,
     arguments,
     flat_inputs,
     from_torch,
+    input_devices,
     named_leaves,
     new_contents,
     output_names,
+    program_device,
     run_exported,
     tensors_of,
     to_torch,
@@ -59,6 +63,8 @@ class TorchModuleRunner(InProcess):
         program: Any = None,
     ) -> None:
         self.module = module
+        self.torch_device = TorchDevice(module_device(module) or _inputs_device(program))
+        self.capabilities = dataclasses.replace(self.capabilities, poison=self.torch_device.poison)
         self.name = name or f"torch:{type(module).__name__}"
         self.calls, self.program = calls, program
         self._notes: dict[str, str] = {}
@@ -66,7 +72,8 @@ class TorchModuleRunner(InProcess):
 
     def describe(self) -> dict[str, str]:
         version = installed_version("torch")
-        details = {"kind": "torch module", "version": version, "mode": "evaluation", **self._notes}
+        details = {"kind": "torch module", "version": version, "mode": "evaluation"}
+        details |= {**self.torch_device.describe(), **self._notes}
         if self._in_training():
             details["note"] = (
                 f"{self.name} is in training mode and was judged in evaluation mode, as at "
@@ -101,7 +108,7 @@ class TorchModuleRunner(InProcess):
         """As `judge.protocol.Remembering.run_steps`; the module gets its own buffers back."""
         with (
             borrowed(self.module, evaluating=self._in_training()) as memory,
-            contextlib.nullcontext() if fill is None else poisoned_memory(fill),
+            contextlib.nullcontext() if fill is None else self._poisoned(fill),
         ):
             memory.put(state)
             return [self._run(graph, inputs, keep, memory) for inputs in steps]
@@ -115,7 +122,7 @@ class TorchModuleRunner(InProcess):
     ) -> dict[str, np.ndarray]:
         """Values of one run, from what the module's buffers hold now."""
         torch = optional("torch", PURPOSE)
-        args, kwargs, tensors = self._arguments(graph, inputs)
+        args, kwargs, tensors = called(self._arguments, (graph, inputs), self.name)
         values: dict[str, np.ndarray] = {}
         recorders: dict[Any, dict[int, str]] = {}
         for value, (path, call_index) in self._watched(graph, keep or ()).items():
@@ -123,7 +130,7 @@ class TorchModuleRunner(InProcess):
                 recorders.setdefault(self.module.get_submodule(path), {})[call_index] = value
         handles = [m.register_forward_hook(_recorder(values, v)) for m, v in recorders.items()]
         try:
-            with torch.no_grad():
+            with torch.no_grad(), self.torch_device.entered():
                 result = called(lambda: self.module(*args, **kwargs), (), self.name)
         finally:
             for handle in handles:
@@ -139,12 +146,19 @@ class TorchModuleRunner(InProcess):
     ) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
         """Positional and named arguments, and the tensors among them by the network's names."""
         if self.program is not None and list(user_shapes(self.program)) == list(graph.arguments):
-            flat = flat_inputs(self.program, inputs)
+            device = module_device(self.module)
+            # A program of this device knows better: lengths of sequences may stay on the processor.
+            fitting = device in input_devices(self.program).values()
+            flat = flat_inputs(self.program, inputs, None if fitting else device)
             return *arguments(self.program, flat), tensors_of(self.program, flat)
-        tensors = {v: to_torch(np.asarray(inputs[v])) for v in graph.arguments}
+        device = self.torch_device.device
+        tensors = {v: to_torch(np.asarray(inputs[v]), device) for v in graph.arguments}
         if tensors.keys() <= _parameters(self.module.forward):
             return (), tensors, tensors
         return tuple(tensors.values()), {}, tensors
+
+    def _poisoned(self, fill: int) -> contextlib.AbstractContextManager[None]:
+        return self.torch_device.poisoned(fill)
 
     def _without_unfit(self, graph: Graph, values: dict[str, np.ndarray]) -> dict[str, str]:
         """Remove from `values` those that were matched by name alone and have another shape than
@@ -179,6 +193,12 @@ class TorchModuleRunner(InProcess):
         by_node = {value: (path, 0) for path, value in clear.items()}
         # A submodule shows one value, and the node's scope says more than an equal name does.
         return {**{v: c for v, c in by_name.items() if c[0] not in clear}, **by_node}
+
+
+def _inputs_device(program: Any) -> Any:
+    """The `torch.device` that the program was exported with inputs on; None without a program."""
+    devices = {} if program is None else input_devices(program)
+    return next(iter(devices.values()), None)
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:
@@ -251,11 +271,13 @@ class ExportedProgramRunner(InProcess):
         self.compiling = compiling or (Compiling() if compiled else None)
         compiled = self.compiling is not None
         self.program, self.compiled, self.threads = program, compiled, threads
+        self.torch_device = TorchDevice(program_device(program))
         self.name = name.replace("torch", "torch-compiled", 1) if compiled else name
         # Eager PyTorch runs an exported program node by node.
         own = dataclasses.replace(
             self.capabilities, watches=not compiled, stepwise=not compiled, slow_steps=True
         )
+        own = dataclasses.replace(own, poison=self.torch_device.poison)
         self.capabilities = own.of_network(naming)
         self._notes: dict[str, str] = {}
         self._applied: list[str] | None = None
@@ -286,7 +308,11 @@ class ExportedProgramRunner(InProcess):
     def describe(self) -> dict[str, str]:
         version = installed_version("torch")
         mode = {"mode": "compiled"} if self.compiled else {}
-        return {"kind": "torch ExportedProgram", "version": version, **mode, **self._notes}
+        details = {"kind": "torch ExportedProgram", "version": version, **mode}
+        return {**details, **self.torch_device.describe(), **self._notes}
+
+    def _poisoned(self, fill: int) -> contextlib.AbstractContextManager[None]:
+        return self.torch_device.poisoned(fill)
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
@@ -324,7 +350,8 @@ class ExportedProgramRunner(InProcess):
             with (
                 counting,
                 borrowed(module) as memory,
-                contextlib.nullcontext() if fill is None else poisoned_memory(fill),
+                contextlib.nullcontext() if fill is None else self._poisoned(fill),
+                self.torch_device.entered(),
             ):
                 memory.put({v: state[v] for v in graph.state if v in state})
                 for named, _ in fed:

@@ -9,17 +9,23 @@ from verax.runners.engines import Engine
 from verax.runners.spec import RunnerSpec, RunRequest, framework
 from verax.runners.torch_file import TorchFileRunner
 from verax.runners.torch_objects import ExportedProgramRunner
+from verax.runners.torch_tensors import on_device
 
 
 def _of_file(request: RunRequest, path: str, compiled: bool = False) -> Runner:
     """Of the file, or of the ExportedProgram that the network under test was imported from."""
     if not path and request.program is not None:
+        program = on_device(request.program, request.device)
         return ExportedProgramRunner(
-            request.program, compiled=compiled, threads=request.threads, naming=Naming.network
+            program, compiled=compiled, threads=request.threads, naming=Naming.network
         )
     file = request.file("torch-compiled" if compiled else "torch", path)
     return TorchFileRunner(
-        file, compiled=compiled, threads=request.threads, timeout=request.timeout
+        file,
+        compiled=compiled,
+        threads=request.threads,
+        timeout=request.timeout,
+        device=request.device,
     )
 
 
@@ -31,12 +37,14 @@ SPEC = RunnerSpec(
             _of_file,
             Engine("torch", _PROGRAMS),
             runs_code=True,
+            takes_device=True,
         ),
         "torch-compiled": framework(
             "PyTorch, torch.compile, running a .pt2 file",
             partial(_of_file, compiled=True),
             Engine("torch", _PROGRAMS, {"compiled": True}),
             runs_code=True,
+            takes_device=True,
         ),
     },
     "torch",

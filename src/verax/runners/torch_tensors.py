@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from verax.base.arrays import as_array, as_tensor
+from verax.base.devices import require_torch_device
 from verax.base.errors import ModelError
 from verax.base.optional import optional
 from verax.frontends.pytrees import Step, leaf_names, name_of
@@ -17,9 +19,13 @@ from verax.judge.protocol import Shape
 PURPOSE = "to run the subject 'torch'"
 
 
-def to_torch(array: np.ndarray) -> Any:
-    """A tensor with its own memory; types of `ml_dtypes` keep their bits."""
-    return as_tensor(np.array(array))
+def to_torch(array: np.ndarray, device: Any = None) -> Any:
+    """A tensor with its own memory; types of `ml_dtypes` keep their bits.
+
+    device: a `torch.device` that it is copied to, None for the processor.
+    """
+    tensor = as_tensor(np.array(array))
+    return tensor if device is None else tensor.to(device)
 
 
 def from_torch(value: Any) -> np.ndarray:
@@ -32,6 +38,37 @@ def user_shapes(program: Any) -> dict[str, Shape]:
     exported."""
     values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
     return {n: _shape(values[n]) for n, is_given in _user_inputs(program) if is_given}
+
+
+def input_devices(program: Any) -> dict[str, Any]:
+    """The `torch.device` that an ExportedProgram takes each of its tensors on, by name."""
+    values = {str(n.name): n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    return {name: v.device for name, v in values.items() if hasattr(v, "device")}
+
+
+def on_device(program: Any, name: str, *, own: bool = False) -> Any:
+    """An ExportedProgram with its weights, inputs and constants on the device of that name; itself
+    for "". own: whether it may be changed. Raises `UsageError` where there is no such device."""
+    if not name:
+        return program
+    torch = optional("torch", PURPOSE)
+    device = require_torch_device(torch, name)
+    if not own:  # what moves a program changes it
+        buffer = io.BytesIO()
+        torch.export.save(program, buffer)
+        buffer.seek(0)
+        program = torch.export.load(buffer)
+    passes = optional("torch.export.passes", "to move a program to a device")
+    return passes.move_to_device_pass(program, str(device))
+
+
+def program_device(program: Any) -> Any:
+    """The `torch.device` of an ExportedProgram's weights, or else of its inputs; None for one that
+    has neither."""
+    tensors = (*program.state_dict.values(), *program.constants.values())
+    weights = [t.device for t in tensors if hasattr(t, "device")]
+    devices = [*weights, *input_devices(program).values()]
+    return next(iter(devices), None)
 
 
 def _user_inputs(program: Any) -> list[tuple[Any, bool]]:
@@ -51,18 +88,19 @@ def _shape(value: Any) -> Shape:
     return tuple(d if isinstance(d, int) else None for d in (*value.shape, *pair))
 
 
-def flat_inputs(program: Any, inputs: Mapping[str, np.ndarray]) -> list[Any]:
+def flat_inputs(program: Any, inputs: Mapping[str, np.ndarray], device: Any = None) -> list[Any]:
     """What the program takes, flat: arrays under the program's own names as tensors, and what was
-    fixed when it was exported."""
+    fixed when it was exported. device: a `torch.device` for all tensors; without it each lies where
+    the program was exported with it."""
     complex_inputs = {
         n.name
         for n in program.graph.nodes
         if n.op == "placeholder" and getattr(n.meta.get("val"), "is_complex", bool)()
     }
     torch = optional("torch", PURPOSE)
-    flat = []
+    devices, flat = input_devices(program), []
     for name, is_given in _user_inputs(program):
-        value = to_torch(inputs[name]) if is_given else name
+        value = to_torch(inputs[name], device or devices.get(name)) if is_given else name
         flat.append(torch.view_as_complex(value) if name in complex_inputs else value)
     return flat
 

@@ -10,7 +10,6 @@ import inspect
 import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from verax.base.errors import UnsupportedError
 from verax.base.optional import optional
+from verax.base.torch_guard import in_own_thread
 from verax.frontends.torch import load_torch
 from verax.ir.cut import cut
 from verax.ir.graph import Graph
@@ -171,8 +171,7 @@ def meaning_of(call: LayerCall) -> CallNetwork:
 
     try:
         # PyTorch keeps its modes per thread, and ours is one of them.
-        with ThreadPoolExecutor(1) as clean:
-            return clean.submit(build).result()
+        return in_own_thread(torch, build)
     except UnsupportedError as error:
         location = f"{call.name}: {error.place}" if error.place else call.name
         raise UnsupportedError(error.cause, place=location, next_step=error.next_step) from error

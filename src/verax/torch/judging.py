@@ -27,12 +27,13 @@ from verax.judge.check import check
 from verax.judge.protocol import Capabilities
 from verax.records.verdict import Kind, Verdict
 from verax.runners.functions import called
+from verax.runners.torch_device import TorchDevice, casts_on
 from verax.torch import reporting
 from verax.torch.backend import operators, weights
 from verax.torch.options import JudgeOptions, options_of
 from verax.torch.programs import plain
 from verax.torch.reporting import GraphReport, Judged
-from verax.torch.tensors import Witness, array_of, tensor_of
+from verax.torch.tensors import Witness, tensor_of
 from verax.torch.tracing import Computed, trace, with_outputs, written_by
 
 torch: Any = optional("torch", "to use verax.torch")
@@ -77,9 +78,13 @@ class Judging:
         placeholders = [n for n in self.graph.graph.nodes if n.op == "placeholder"]
         self.still = {i for i in self.constants if _memory(placeholders[i]) not in written}
         self.compiled = inner(graph, arguments)
-        self.casts = torch.is_autocast_enabled("cpu")
+        kinds = dict.fromkeys(("cpu", *(a.device.type for a in _tensors(arguments))))
+        self.casts = [k for k in kinds if casts_on(k)]
         if self.casts:
-            report.note("not judged: autocast is on, whose casts are not in the graph")
+            report.note(
+                f"not judged: autocast is on ({', '.join(self.casts)}), whose casts are not in "
+                "the graph"
+            )
         self._random = random.Random(0)
         self._lock = threading.Lock()
         self._meaning: _GraphNetwork | None = None
@@ -185,7 +190,9 @@ class _RecordedRun:
         self._first: Mapping[str, np.ndarray] | None = None
 
     def describe(self) -> dict[str, str]:
-        return {"kind": "backend of torch.compile", "version": str(torch.__version__)}
+        details = {"kind": "backend of torch.compile", "version": str(torch.__version__)}
+        devices = (t.device for t in _tensors(self.arguments) if t.device.type != "cpu")
+        return {**details, **TorchDevice(next(devices, None)).describe()}
 
     def run(
         self, graph: Graph, inputs: Mapping[str, np.ndarray], keep: Sequence[str] | None = None
@@ -202,7 +209,7 @@ class _RecordedRun:
         module = with_outputs(meaning.module, requested)
         arguments = list(self.arguments)
         for name, i in meaning.inputs.items():
-            arguments[i] = tensor_of(np.array(inputs[name]))
+            arguments[i] = tensor_of(np.array(inputs[name])).to(arguments[i].device)
         compiled = called(self.inner, (module, list(arguments)), self.name)
         answers = called(compiled, arguments, self.name)
         inner = dict(zip(inner_names, answers[len(meaning.results) :]))
@@ -219,7 +226,7 @@ class _RecordedRun:
 def _verdict(subject: _RecordedRun, options: JudgeOptions) -> Verdict:
     """The outputs first; with the values inside where those do not settle it."""
     meaning = subject.meaning
-    arrays = {v: array_of(subject.arguments[i]) for v, i in meaning.inputs.items()}
+    arrays = {v: as_array(subject.arguments[i]) for v, i in meaning.inputs.items()}
 
     def judged() -> Verdict:
         return check(meaning.graph, subject, arrays, winograd=options.winograd, twice=False)
@@ -231,6 +238,10 @@ def _verdict(subject: _RecordedRun, options: JudgeOptions) -> Verdict:
         subject.capabilities = Capabilities(watches=True)
         verdict = judged()
     return verdict
+
+
+def _tensors(values: Sequence[Any]) -> list[Any]:
+    return [v for v in values if isinstance(v, torch.Tensor)]
 
 
 def _snapshot(value: Any, still: bool) -> Any:

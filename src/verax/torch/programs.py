@@ -10,15 +10,22 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from verax import compiling
 from verax.base.errors import CompileError, VeraxError
 from verax.base.optional import optional
+from verax.base.torch_guard import in_own_thread
 from verax.torch.options import CompileOptions
 from verax.torch.reporting import GraphReport
-from verax.torch.tensors import Witness, array_of, of_kind, tensor_of, with_strides
+from verax.torch.tensors import (
+    Witness,
+    array_of,
+    of_kind,
+    require_on_processor,
+    tensor_of,
+    with_strides,
+)
 from verax.torch.tracing import Computed, Fixed, trace
 
 torch: Any = optional("torch", "to use verax.torch")
@@ -38,6 +45,7 @@ class GraphProgram:
         constants: Sequence[int],
         options: CompileOptions,
     ) -> None:
+        require_on_processor(arguments)
         traced = trace(graph, arguments, constants)
         self.traced = traced
         self.inputs = list(traced.arguments.items())
@@ -165,10 +173,9 @@ class GraphPrograms:
     def _compile(self, arguments: Sequence[Any]) -> GraphProgram | None:
         try:
             # PyTorch keeps what is being traced per thread; here it is in the middle of its own.
-            with ThreadPoolExecutor(1) as clean:
-                program = clean.submit(
-                    GraphProgram, self.graph, arguments, self.constants, self.options
-                ).result()
+            program = in_own_thread(
+                torch, GraphProgram, self.graph, arguments, self.constants, self.options
+            )
         except VeraxError as error:
             if not self.keep:
                 raise

@@ -21,12 +21,18 @@ def array_of(tensor: Any) -> np.ndarray:
 
     Raises `UnsupportedError` for a tensor that is not on the processor.
     """
-    if tensor.device.type != "cpu":
-        raise UnsupportedError(
-            f"a tensor lies on {tensor.device}; Verax compiles for the processor",
-            next_step="move the module and its inputs to the CPU",
-        )
+    require_on_processor([tensor])
     return as_array(tensor)
+
+
+def require_on_processor(arguments: Sequence[Any]) -> None:
+    """Raise `UnsupportedError` for a tensor among `arguments` that lies elsewhere."""
+    for tensor in arguments:
+        if isinstance(tensor, torch.Tensor) and tensor.device.type != "cpu":
+            raise UnsupportedError(
+                f"a tensor lies on {tensor.device}; Verax compiles for the processor",
+                next_step="move the module and its inputs to the CPU",
+            )
 
 
 def tensor_of(array: np.ndarray) -> Any:
@@ -54,17 +60,17 @@ class Witness:
 
     def __init__(self, tensor: Any) -> None:
         self.version, self.address = _version(tensor), tensor.data_ptr()
-        self.view: np.ndarray | None = None
+        self.view: Any = None
         if tensor.numel() and tensor.is_contiguous():
-            flat = array_of(tensor).reshape(-1)
-            self.view = flat[:: max(1, flat.size // SAMPLES)]
-            self.seen = self.view.tobytes()
+            flat = tensor.detach().reshape(-1)
+            self.view = flat[:: max(1, flat.numel() // SAMPLES)]
+            self.seen = as_array(self.view).tobytes()
 
     def changed(self, tensor: Any) -> bool:
         """Whether the tensor holds something else, as far as can be seen at little cost."""
         if _version(tensor) != self.version or tensor.data_ptr() != self.address:
             return True
-        return self.view is not None and self.view.tobytes() != self.seen
+        return self.view is not None and as_array(self.view).tobytes() != self.seen
 
 
 def _version(tensor: Any) -> int:

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.arrays import as_array
 from verax.base.errors import UnsupportedError
 from verax.base.optional import optional
 from verax.frontends.model import Model
 from verax.frontends.torch import load_torch
 from verax.frontends.torch.source_lines import line_of
-from verax.torch.tensors import array_of
 
 torch: Any = optional("torch", "to use verax.torch")
 
@@ -101,7 +101,7 @@ def trace(graph: Any, arguments: Sequence[Any], constants: Sequence[int] = ()) -
         program = export(Replay(subgraph), tuple(arguments))
         names = input_names(program)
         named = [(names[i], arguments[i]) for i in constants]
-        values = {name: np.array(array_of(a)) for name, a in named if name is not None}
+        values = {name: np.array(as_array(a)) for name, a in named if name is not None}
         model = load_torch(program, values=values)
     positions = {name: i for i, name in enumerate(names) if name is not None}
     return Traced(

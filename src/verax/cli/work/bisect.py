@@ -32,6 +32,7 @@ def perform(
     judging: CheckOptions,
     optimizations: PassOptions,
     reading: ModelOptions,
+    device: str,
     threads: int,
     json: Path | None,
 ) -> None:
@@ -52,7 +53,7 @@ def perform(
     with progress("searching") as show, Budget.of(judging.memory).as_current():
         record = bisect(
             loaded,
-            subject_of(judged, loaded, threads, judging.timeout),
+            subject_of(judged, loaded, threads, judging.timeout, device),
             prepared.arrays or None,
             repro=repro,
             force=force,

@@ -38,6 +38,7 @@ def perform(
     other: str | None,
     images: Path | None,
     output: str | None,
+    device: str,
     threads: int,
     judging: CheckOptions,
     optimizations: PassOptions,
@@ -61,7 +62,7 @@ def perform(
     else:
         folder = None if images is None else str(images)
         named = str(model), subject, other, folder, output, threads
-        request = Request(*named, judging, optimizations, inputs, photo, reading)
+        request = Request(*named, judging, optimizations, inputs, photo, reading, device)
         code = judge_anew(request, verbose, json)
     if code:
         raise typer.Exit(code)

@@ -15,8 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from verax.base.devices import module_device, without_autocast
 from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.optional import optional
+from verax.base.tensors import is_function
+from verax.base.torch_guard import hold_device_guard
 from verax.frontends.common.foreign import ForeignModel
 from verax.frontends.common.importing import Importer, Shapes
 from verax.frontends.model import Model
@@ -32,6 +35,7 @@ from verax.frontends.torch.decomposition import (
     unwrapped,
 )
 from verax.frontends.torch.examples import arguments_of
+from verax.frontends.torch.functions import as_module, names_of_source
 from verax.frontends.torch.named_tuples import as_dictionaries
 from verax.frontends.torch.reader import read_program
 from verax.frontends.torch.rows import COMPOSITE
@@ -54,8 +58,8 @@ def load_torch(
     inputs: Any = None,
 ) -> Model:
     """Import a `.pt2` archive (a path or bytes, without torch), an `ExportedProgram`, or an
-    `nn.Module` with example `inputs`: a tensor, a sequence of positional arguments, or a mapping
-    of keyword arguments.
+    `nn.Module` or a function with example `inputs`: a tensor, a sequence of positional arguments,
+    or a mapping of keyword arguments.
 
     shapes, values: as for every format; an input that the program writes to stays one, whatever
     its value is. Raises `ModelError` for a damaged file, `UnsupportedError` listing what Verax
@@ -66,7 +70,7 @@ def load_torch(
         _no_examples(inputs, "a file")
         name = "bytes" if isinstance(source, bytes) else os.fspath(source)
         return _read(Pt2Archive(source), name, shapes, values)
-    return _of_program(_program(source, inputs), type(source).__name__, shapes, values)
+    return _of_program(_program(source, inputs), names_of_source(source)[1], shapes, values)
 
 
 def _of_program(
@@ -147,30 +151,37 @@ def _nothing_drawn(foreign: ForeignModel) -> None:
 
 
 def _program(source: Any, inputs: Any) -> Any:
-    """The ExportedProgram that `source` is, or that a module becomes at inference."""
+    """The ExportedProgram that `source` is, or that a module or a function becomes at inference."""
     torch = optional("torch", "to read torch's own objects")
     if isinstance(source, torch.export.ExportedProgram):
         _no_examples(inputs, "an ExportedProgram")
         return source
+    if is_function(source):
+        source = as_module(source)
     if not isinstance(source, torch.nn.Module):
         raise UsageError(
             f"a {type(source).__name__} cannot be imported",
-            next_step="give an nn.Module with inputs, an ExportedProgram, or a .pt2 file",
+            next_step="give an nn.Module or a function with inputs, an ExportedProgram, or a .pt2 "
+            "file",
         )
+    kind, name = names_of_source(source)
     if inputs is None:
         raise UsageError(
-            "a module says nothing about its inputs",
-            place=type(source).__name__,
-            next_step="give example inputs: verax.load(module, inputs=(x,))",
+            f"a {kind} says nothing about its inputs",
+            place=name,
+            next_step=f"give example inputs: verax.load({kind}, inputs=(x,))",
         )
-    positional, named = arguments_of(inputs)
+    positional, named = arguments_of(inputs, module_device(source))
+    hold_device_guard(torch)  # this thread may end
     training = [submodule for submodule in source.modules() if submodule.training]
     try:
-        return torch.export.export(source.eval(), positional, named, strict=False)
+        # The network is the module as it is written, not what the caller's autocast makes of it.
+        with without_autocast(torch):
+            return torch.export.export(source.eval(), positional, named, strict=False)
     except Exception as error:
         raise UsageError(
-            f"torch.export cannot export the module: {str(error).partition(chr(10))[0][:300]}",
-            place=type(source).__name__,
+            f"torch.export cannot export the {kind}: {str(error).partition(chr(10))[0][:300]}",
+            place=name,
             next_step="torch.export.export(module, inputs) shows the whole message",
         ) from error
     finally:

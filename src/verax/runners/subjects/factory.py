@@ -13,7 +13,7 @@ from verax.base.settings import Settings
 from verax.export.onnx.writer import to_bytes
 from verax.frontends.model import Model
 from verax.judge.protocol import Naming, Runner
-from verax.runners.arrays import ArraysRunner, load_npz
+from verax.runners.arrays import AnswerRunner, ArraysRunner, load_npz
 from verax.runners.child_runner import TIMEOUT, ChildRunner
 from verax.runners.command import CommandRunner
 from verax.runners.executables import ExecutableRunner
@@ -27,6 +27,7 @@ from verax.runners.subjects.resolve import (
     ArraysFile,
     Command,
     CompiledProgram,
+    GivenAnswer,
     GivenArrays,
     GivenFunction,
     GivenRunner,
@@ -51,17 +52,27 @@ def runner_of(
     timeout: float = TIMEOUT,
     program: Any = None,
     calls: Mapping[str, Call] | None = None,
+    device: str = "",
 ) -> Runner:
     """The Runner for `subject`, as `resolve` takes it, or what that gave.
 
     source: the file of the network under test, which runtimes of its format then run unchanged.
     timeout: seconds that one run of a subject outside of this process may take. program: the
     ExportedProgram that the network under test was imported from. calls: which of its values a
-    call of a torch module gives. Raises `UsageError` that lists what exists, and for files that
-    have to be loaded first (`verax.api.subject_of` does that).
+    call of a torch module gives. device: what a runner by name shall run on ("cuda:0"), "" for
+    where the model is. Raises `UsageError` that lists what exists, for a device where the subject
+    takes none, and for files that have to be loaded first (`verax.api.subject_of` does that).
     """
-    request = RunRequest(source, threads, timeout, program, to_bytes)
+    request = RunRequest(source, threads, timeout, program, to_bytes, device)
     resolved = resolve(subject)
+    if device and not (isinstance(resolved, TextSubject) and resolved.takes_device):
+        raise UsageError(
+            f"the device {device!r} is given for a subject that is not told where to run",
+            place=resolved.text if isinstance(resolved, TextSubject) else "",
+            next_step="devices are for "
+            + ", ".join(name for name, entry in ENTRIES.items() if entry.takes_device)
+            + "; a module or a program of PyTorch runs where its parameters are",
+        )
     match resolved:
         case GivenRunner(runner):
             return runner
@@ -78,6 +89,8 @@ def runner_of(
             return _of_other_file(runner, path, request)
         case GivenArrays(arrays):
             return ArraysRunner(arrays)
+        case GivenAnswer(outputs):
+            return AnswerRunner(outputs)
         case LoadedNetwork(network):
             settings = Settings(threads=request.threads)
             if isinstance(network, Model):

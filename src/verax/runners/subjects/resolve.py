@@ -10,12 +10,13 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from verax.base.errors import UsageError
+from verax.base.tensors import is_exported, is_from, is_tensor
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.executable import Executable
 from verax.formats import ONNX, VX
@@ -45,6 +46,11 @@ class TextSubject:
         """True if running it runs code that somebody else may have put into what it names."""
         return False
 
+    @property
+    def takes_device(self) -> bool:
+        """True if it can be told which device to run on."""
+        return False
+
     def at(self, paths: Mapping[str, str]) -> str:
         """The text with its files at other places. paths: new path by old path."""
         return self.text
@@ -57,6 +63,10 @@ class NamedRunner(TextSubject):
     @property
     def runs_code(self) -> bool:
         return ENTRIES[self.text].runs_code
+
+    @property
+    def takes_device(self) -> bool:
+        return ENTRIES[self.text].takes_device
 
     @property
     def is_ours(self) -> bool:
@@ -83,6 +93,10 @@ class RunnerOnFile(TextSubject):
     @property
     def runs_code(self) -> bool:
         return ENTRIES[self.runner].runs_code
+
+    @property
+    def takes_device(self) -> bool:
+        return ENTRIES[self.runner].takes_device
 
     def at(self, paths: Mapping[str, str]) -> str:
         return f"{self.runner}:{paths.get(self.path, self.path)}"
@@ -158,6 +172,13 @@ class GivenArrays:
 
 
 @dataclass(frozen=True)
+class GivenAnswer:
+    """Recorded outputs in the network's order, without names."""
+
+    arrays: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class LoadedNetwork:
     """Another network, read already."""
 
@@ -210,6 +231,7 @@ class GivenFunction:
 GivenObject: TypeAlias = (
     GivenRunner
     | GivenArrays
+    | GivenAnswer
     | LoadedNetwork
     | CompiledProgram
     | OnnxProgram
@@ -231,8 +253,8 @@ FROM: Mapping[str, Callable[[Any], GivenObject]] = {
 
 
 def resolve(subject: Any) -> Resolved:
-    """What `subject` is: a text as `resolve_text` takes it, a Runner, arrays by name, a network,
-    an executable, an object of PyTorch or ONNX Runtime, or a function.
+    """What `subject` is: a text as `resolve_text` takes it, a Runner, arrays by name, an array or a
+    sequence of them, a network, an executable, an object of PyTorch or ONNX Runtime, or a function.
 
     Raises `UsageError` that says what may be given.
     """
@@ -248,8 +270,10 @@ def resolve(subject: Any) -> Resolved:
         return LoadedNetwork(subject)
     if isinstance(subject, Executable | SavedExecutable):
         return CompiledProgram(subject)
+    if is_answer(subject):
+        return GivenAnswer(tuple(_leaves(subject)))
     for package, made_of in FROM.items():
-        if _is_from(subject, package):
+        if is_from(subject, package):
             return made_of(subject)
     if callable(subject):
         return GivenFunction(subject, isinstance(subject, TensorFunction))
@@ -261,7 +285,7 @@ def resolve(subject: Any) -> Resolved:
         )
     raise UsageError(
         f"a {type(subject).__name__} cannot be judged",
-        next_step="give a runner's name, a path, arrays by name, or a callable",
+        next_step="give a runner's name, a path, an array, arrays by name, or a callable",
     )
 
 
@@ -312,6 +336,16 @@ def _meant(text: str) -> str:
     return f"; is {near[0]!r} meant?" if near else ""
 
 
-def _is_from(subject: Any, package: str) -> bool:
-    """True if a class of `subject` was defined in `package`, which stays unimported."""
-    return any(f"{c.__module__}.".startswith(f"{package}.") for c in type(subject).__mro__)
+def is_answer(subject: Any) -> bool:
+    """True for an array of any library, and for a sequence of them."""
+    if isinstance(subject, list | tuple):
+        return bool(subject) and all(is_answer(one) for one in subject)
+    return (is_exported(subject) or is_tensor(subject)) and not callable(subject)
+
+
+def _leaves(answer: Any) -> Iterator[Any]:
+    if isinstance(answer, list | tuple):
+        for one in answer:
+            yield from _leaves(one)
+    else:
+        yield answer

@@ -1,0 +1,135 @@
+"""Arrays of the DLPack protocol, as any library exports them: where one lies, and a copy of it.
+
+NumPy's own reader refuses bfloat16 and floats of 8 bits, and asks no library for a copy on the
+host; this one does both, by the structures of DLPack 1.x.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+CPU, PINNED, ROCM_PINNED = 1, 3, 11
+HOST = (CPU, PINNED, ROCM_PINNED)
+"""Numbers of the kinds of memory that the processor reads."""
+KINDS = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda", 14: "oneapi"}
+"""Number of a kind of device -> its name."""
+VERSION = (1, 1)
+"""The newest version of the structures that is read here; the major number decides."""
+_CODES = {0: "int", 1: "uint", 2: "float", 5: "complex"}
+_BYTES = {
+    4: "bfloat16", 7: "float8_e3m4", 8: "float8_e4m3", 9: "float8_e4m3b11fnuz",
+    10: "float8_e4m3fn", 11: "float8_e4m3fnuz", 12: "float8_e5m2", 13: "float8_e5m2fnuz",
+    14: "float8_e8m0fnu",
+}  # fmt: skip
+"""Number of an element type -> its name in `ml_dtypes`."""
+_BOOL = 6
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_kind", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("offset", ctypes.c_uint64),
+    ]
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _DLTensor),
+    ]
+
+
+_get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_get_pointer.restype, _get_pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
+
+
+def device_of(value: Any) -> str:
+    """The device that an exporter lies on ("cuda:0"), "" for the host's memory."""
+    kind, index = value.__dlpack_device__()
+    return (
+        "" if int(kind) in HOST else f"{KINDS.get(int(kind), f'device kind {int(kind)}')}:{index}"
+    )
+
+
+def host_copy(value: Any) -> np.ndarray:
+    """The numbers of an exporter, in memory of their own.
+
+    One that lies on a device is asked for a copy on the host. Raises `TypeError` or `ValueError`
+    for an element type that no array has, and what the exporter raises (`BufferError` where it
+    copies nothing to the host).
+    """
+    if device_of(value):
+        capsule = value.__dlpack__(max_version=VERSION, dl_device=(CPU, 0), copy=True)
+    else:
+        try:
+            capsule = value.__dlpack__(max_version=VERSION)
+        except TypeError:  # a library from before DLPack 1.0
+            capsule = value.__dlpack__()
+    return _copied(capsule)
+
+
+def _copied(capsule: Any) -> np.ndarray:
+    """A copy of what a capsule holds. The capsule, not marked as used, frees its memory itself."""
+    if _is_valid(capsule, b"dltensor_versioned"):
+        content = _Versioned.from_address(_get_pointer(capsule, b"dltensor_versioned"))
+        if content.major != VERSION[0]:
+            raise TypeError(f"it is exported as DLPack {content.major}.{content.minor}")
+        tensor = content.tensor
+    else:
+        tensor = _DLTensor.from_address(_get_pointer(capsule, b"dltensor"))
+    if tensor.device_kind not in HOST:
+        raise BufferError("it was exported on its device, not on the host")
+    dtype, rank = _dtype(tensor), tensor.rank
+    shape = tuple(tensor.shape[i] for i in range(rank))
+    if not math.prod(shape):
+        return np.empty(shape, dtype)
+    strides = [tensor.strides[i] for i in range(rank)] if tensor.strides else _usual(shape)
+    if any(stride < 0 for stride in strides):
+        raise ValueError("its strides are negative")
+    last = sum((n - 1) * stride for n, stride in zip(shape, strides))
+    size = (last + 1) * dtype.itemsize
+    memory = (ctypes.c_char * size).from_address(tensor.data + tensor.offset)
+    # As integers, because NumPy cannot stride through every type of `ml_dtypes`.
+    words = np.dtype(f"V{dtype.itemsize}")
+    flat = np.frombuffer(memory, words)
+    steps = [stride * dtype.itemsize for stride in strides]
+    view = np.lib.stride_tricks.as_strided(flat, shape, steps, writeable=False)
+    return np.array(view, order="C").view(dtype).reshape(shape)
+
+
+def _dtype(tensor: _DLTensor) -> np.dtype:
+    """The element type. Raises `TypeError`."""
+    if tensor.lanes == 1 and tensor.code in _CODES:
+        return np.dtype(f"{_CODES[tensor.code]}{tensor.bits}")
+    if tensor.lanes == 1 and tensor.code == _BOOL and tensor.bits == 8:
+        return np.dtype(np.bool_)
+    if tensor.lanes == 1 and tensor.code in _BYTES:
+        return np.dtype(getattr(ml_dtypes, _BYTES[tensor.code]))
+    raise TypeError(
+        f"its elements are of DLPack's type {tensor.code} of {tensor.bits} bits, "
+        f"{tensor.lanes} at a time"
+    )
+
+
+def _usual(shape: tuple[int, ...]) -> list[int]:
+    """Strides of a dense array in C order, in elements."""
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
