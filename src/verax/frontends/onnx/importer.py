@@ -127,8 +127,8 @@ class _OnnxImporter(Importer):
 
     def _input_dims(self, value: ForeignValue) -> tuple[int | str | None, ...]:
         if value.kind == "STRING":
-            place = f"input {value.name!r}"
-            raise UnsupportedError("the input is text", place=place, next_step=TEXT)
+            location = f"input {value.name!r}"
+            raise UnsupportedError("the input is text", place=location, next_step=TEXT)
         return super()._input_dims(value)
 
     def overrules(self, declared: ForeignValue, inferred: TensorType) -> bool:
