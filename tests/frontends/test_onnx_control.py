@@ -219,36 +219,6 @@ def test_a_loop_of_known_length_is_unrolled(runs: int) -> None:
     agree(proto, {"x": X})
 
 
-def loops_in_loops(depth: int, runs: int) -> onnx.ModelProto:
-    """v = (v + x) / 2 in loops of `runs` runs, `depth` of them in each other."""
-    nodes = [node("Add", ["v0", "x"], ["s"]), node("Mul", ["s", "half"], ["w0"])]
-    for i in range(depth):
-        inputs = [value(f"i{i}", I, []), value(f"go{i}", B, []), value(f"v{i}")]
-        nodes.append(node("Identity", [f"go{i}"], [f"on{i}"]))
-        inner = body(nodes, inputs, [value(f"on{i}", B, []), value(f"w{i}")])
-        outside = ("x", "y") if i == depth - 1 else (f"v{i + 1}", f"w{i + 1}")
-        nodes = [node("Loop", ["m", "", outside[0]], [outside[1]], f"loop{i}", body=inner)]
-    x = value("x", F, [3, 5])
-    return model(nodes, [x], ["y"], m=np.array(runs), half=np.float32(0.5))
-
-
-@pytest.mark.parametrize("limit", [0, 20, 1000])
-def test_loops_in_loops_are_unrolled_up_to_a_limit(
-    limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever is left then stays loops, which give the same."""
-    monkeypatch.setattr(common_control, "MAX_NESTED_COPIES", limit)
-    found = agree(loops_in_loops(3, 3), {"x": X})
-    kinds = [n.op.kind for n in found.graph.nodes]
-    assert ("Loop" in kinds) == (limit < 1000) and (kinds.count("Mul") == 27) == (limit == 1000)
-
-
-def test_many_runs_of_loops_in_loops_are_read_at_once() -> None:
-    """900 runs of five loops in each other would be 10^15 nodes."""
-    found = load_onnx(loops_in_loops(5, 900)).graph
-    assert len(found.nodes) < 5000
-
-
 def test_a_loop_that_never_runs_hands_on_what_it_was_given() -> None:
     proto = model([loop(stacked=False)], [value("x", F, [3, 5])], ["y"], m=np.array(0))
     (found,) = verax.reference(load_onnx(proto), {"x": X}).values()
