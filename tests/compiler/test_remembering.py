@@ -250,3 +250,41 @@ def test_a_forked_child_goes_on_with_a_copy() -> None:
             os._exit(0 if right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     np.testing.assert_array_equal(exe.run({"k": given[1]})["sums"], wanted[1])
+
+
+MIXED = """graph "mixed"
+input %small: float32[3, 2]
+input %large: float32[600]
+input %shift: float32[2]
+state %sum: float32[2] = [1, 2]
+const %axis: int64[1] = [0]
+const %half: float32[1] = [0.5]
+%rows: float32[2] = ReduceSum(keepdims=False)(%small, %axis)
+%next: float32[2] = Add()(%sum, %rows)
+%halved: float32[600] = Mul()(%large, %half)
+%shifted: float32[2] = Add()(%next, %shift)
+output %shifted
+output %halved
+output %next -> %sum
+"""
+"""Small and large inputs and outputs, which a stream hands over in different ways."""
+
+
+def test_small_and_large_arrays_of_a_stream_stay_the_callers() -> None:
+    """Outputs do not change with later runs, and strided inputs are read as they are."""
+    exe, random = compile(parse_graph(MIXED), ONE), np.random.default_rng(23)
+    inputs, outputs, sums = [], [], [np.float32([1, 2])]
+    for _ in range(4):
+        small = random.integers(-99, 99, (2, 3)).astype(np.float32).T  # whose sums are exact
+        large, shift = random.standard_normal(1200).astype(np.float32)[::2], sums[-1] * 2
+        inputs.append({"small": small, "large": large, "shift": shift})
+        outputs.append(exe.run(inputs[-1]))
+        sums.append(sums[-1] + small.sum(0))
+        np.testing.assert_array_equal(exe.state["sum"], sums[-1])
+    for one, made, total in zip(inputs, outputs, sums[1:], strict=True):
+        assert list(made) == ["shifted", "halved"]
+        np.testing.assert_array_equal(made["halved"], one["large"] / 2)
+        np.testing.assert_array_equal(made["shifted"], total + one["shift"])
+    with pytest.raises(InputError, match="shift"):
+        exe.run({**inputs[0], "shift": np.zeros(3, np.float32)})
+    np.testing.assert_array_equal(exe.state["sum"], sums[-1])

@@ -8,7 +8,9 @@ The figures name whatever was neither a model nor a clear error, the slowest and
 
 from __future__ import annotations
 
+import copy
 import io
+import json
 import re
 import struct
 import sys
@@ -18,11 +20,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tests.formats.confined import Outcome, outcomes
 from tests.formats.open_files import OPEN
 from tests.formats.small_files import EXAMPLES, SMALL, Files, written
+from tests.frontends.from_mxnet.mxnet_models import stored as mxnet_cases
+from tests.runtime.vx_mutations import at, places
 
 BYTES = (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF)
 WORDS = (0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32 - 4)
@@ -30,6 +35,7 @@ NUMBERS = (b"0", b"-1", b"1", b"2", b"9999999999", b"1e999", b"-9223372036854775
            b"[]", b"{}", b'""', b"true", b"NaN")  # fmt: skip
 TOKEN = re.compile(rb'"[^"]{0,80}"|-?\d[\d.e+-]*|true|false|null|\(.*?\)')
 BATCH = 500
+MXNET_CASES = ("deconv_target", "pool_lp", "rnn_rnn_tanh_2", "box_nms_2", "slice_axis_open", "pad")
 
 
 def mutated(data: bytes, rng: np.random.Generator) -> bytes:
@@ -75,12 +81,43 @@ def _token(data: bytearray, at: int, rng: np.random.Generator) -> None:
 
 
 def damaged(files: Files, rng: np.random.Generator) -> Files:
-    """The files with one of them damaged; half of the damage to a zip is inside of a member."""
+    """The files with one of them damaged; half of the damage to a zip is inside of a member, half
+    of that to JSON leaves it JSON."""
     name = list(files)[int(rng.integers(len(files)))]
     data = files[name]
     if data[:2] == b"PK" and rng.random() < 0.5:
         return {**files, name: _inside(data, rng)}
-    return {**files, name: mutated(data, rng)}
+    return {**files, name: _by_kind(data, rng)}
+
+
+def _by_kind(data: bytes, rng: np.random.Generator) -> bytes:
+    """As `mutated`, or JSON with one to three other leaves: damage to its bytes rarely leaves it
+    readable."""
+    if data[:1] in (b"{", b"[") and rng.random() < 0.5:
+        tree = json.loads(data)
+        for _ in range(int(rng.integers(1, 4))):
+            _change_leaf(tree, rng)
+        return json.dumps(tree).encode()
+    return mutated(data, rng)
+
+
+def _change_leaf(tree: Any, rng: np.random.Generator) -> None:
+    """A leaf becomes one near to it, or another one's value; texts have other digits."""
+    leaves = [p for p in places(tree) if p and not isinstance(at(tree, p), dict | list)]
+    if not leaves:
+        return
+    path, other = (leaves[int(rng.integers(len(leaves)))] for _ in range(2))
+    old = at(tree, path)
+    new = at(tree, other)
+    if rng.random() < 0.7:
+        if isinstance(old, bool):
+            new = not old
+        elif isinstance(old, int | float):
+            new = old + int(rng.choice((-1, 1, 7)))
+        elif isinstance(old, str) and (digits := [m.start() for m in re.finditer(r"\d", old)]):
+            where = digits[int(rng.integers(len(digits)))]
+            new = f"{old[:where]}{rng.integers(12)}{old[where + 1 :]}"
+    at(tree, path[:-1])[path[-1]] = new
 
 
 def _inside(data: bytes, rng: np.random.Generator) -> bytes:
@@ -88,7 +125,7 @@ def _inside(data: bytes, rng: np.random.Generator) -> bytes:
         entries = {n: archive.read(n) for n in archive.namelist()}
     sizes = np.array([len(d) ** 0.5 for d in entries.values()])
     chosen = list(entries)[int(rng.choice(len(entries), p=sizes / sizes.sum()))]
-    entries[chosen] = mutated(entries[chosen], rng)
+    entries[chosen] = _by_kind(entries[chosen], rng)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in entries.items():
@@ -97,7 +134,8 @@ def _inside(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def seeds() -> dict[str, list[Files]]:
-    """What is mutated: the small files, those with open sizes, and the example network."""
+    """What is mutated: the small files, those with open sizes, the example network, and operators
+    that MXNet's files hold."""
     found = {kind: [make()] for kind, make in SMALL.items()}
     for kind, (make, *_) in OPEN.items():
         found[kind.partition(" ")[0]].append(make())
@@ -106,7 +144,19 @@ def seeds() -> dict[str, list[Files]]:
         files = {path.name: path.read_bytes()}
         if files not in found[kind]:
             found[kind].append(files)
+    found["mxnet"] += [_mxnet_case(name) for name in MXNET_CASES]
     return found
+
+
+def _mxnet_case(name: str) -> Files:
+    """A stored operator; its symbol says the shapes of the inputs, so that it loads by itself."""
+    case = mxnet_cases()[name]
+    symbol = copy.deepcopy(case.symbol)
+    for node in symbol["nodes"]:
+        if node["name"] in case.inputs:
+            shape = str(case.inputs[node["name"]].shape)
+            node.setdefault("attrs", {})["__shape__"] = shape
+    return {"net-symbol.json": json.dumps(symbol).encode(), "net-0000.params": case.params}
 
 
 @dataclass
@@ -136,8 +186,8 @@ def fuzzed(
     jobs = [
         (kind, files, seed + i) for kind in kinds for files in seeds()[kind] for i in range(each)
     ]
-    for at in range(0, len(jobs), BATCH):
-        part = jobs[at : at + BATCH]
+    for start in range(0, len(jobs), BATCH):
+        part = jobs[start : start + BATCH]
         with tempfile.TemporaryDirectory() as folder:
             paths = [
                 written(Path(folder) / str(j), damaged(files, np.random.default_rng(number)))

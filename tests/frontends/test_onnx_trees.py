@@ -192,6 +192,7 @@ def test_maps_and_text_say_how_to_export_without_them():
         ("StringConcat", "", "text"),
         ("ImageDecoder", "", "decode"),
         ("RandomNormal", "", "input"),
+        ("RandomUniformLike", "", "random numbers as an input"),
     ):
         node = helper.make_node(kind, ["x"], ["y"], domain=domain)
         x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
@@ -200,3 +201,11 @@ def test_maps_and_text_say_how_to_export_without_them():
         with pytest.raises(UnsupportedError, match=kind) as caught:
             load_onnx(helper.make_model(graph, opset_imports=opsets, ir_version=9))
         assert said in caught.value.next_step
+
+
+def test_an_input_of_text_says_how_to_export_without_it():
+    x, y = (helper.make_tensor_value_info(v, t, [2]) for v, t in (("x", 8), ("y", 9)))
+    graph = helper.make_graph([helper.make_node("Equal", ["x", "x"], ["y"])], "one", [x], [y])
+    with pytest.raises(UnsupportedError, match="the input is text") as caught:
+        load_onnx(helper.make_model(graph, ir_version=9))
+    assert "numbers as input" in caught.value.next_step

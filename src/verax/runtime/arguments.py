@@ -24,10 +24,8 @@ def types_of(signatures: Iterable[Signature]) -> list[ArraySpec]:
 def contiguous_if_exact(
     values: Mapping[str, Any], specs: Sequence[ArraySpec]
 ) -> list[np.ndarray] | None:
-    """Contiguous arrays in the order of `wanted`; None unless `values` are arrays of exactly these
-    names, shapes and dtypes."""
-    if len(values) != len(specs):
-        return None
+    """Contiguous arrays in the order of `specs`; None unless `values` holds arrays of exactly these
+    names, shapes and dtypes. It may hold others."""
     arrays = []
     for name, shape, dtype in specs:
         array = values.get(name)

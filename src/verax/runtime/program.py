@@ -284,6 +284,7 @@ class ExecutionContext:
         self._input_specs, self._output_specs = types_of(binary.inputs), types_of(binary.outputs)
         self.arena = aligned_zeros(binary.arena_bytes)
         self._pool_is_lost = False
+        self.pool_handle: int | None = None
         self._in_flight: Sequence[np.ndarray] = ()
         self._count = len(binary.inputs)
         count = len(binary.inputs) + len(binary.outputs)
@@ -306,7 +307,7 @@ class ExecutionContext:
         if self.binary.pool and self._library:
             pool = ThreadPool(self._library, threads)
             self._pools.append(pool)
-            self.pointers[CTX_POOL] = pool.handle
+            self.pool_handle = self.pointers[CTX_POOL] = pool.handle
 
     def renew(self, pool_is_lost: bool) -> None:
         """In a forked child: nothing runs here; workers are started when they are needed."""
@@ -320,6 +321,8 @@ class ExecutionContext:
 
     def run_if_exact(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
         """As `Program.run_if_exact`, here."""
+        if len(values) != self._count:
+            return None
         callers = contiguous_if_exact(values, self._input_specs)
         return None if callers is None else self._run(callers)
 
@@ -342,7 +345,9 @@ class ExecutionContext:
         self._in_flight = arrays
         for step in self._schedule:
             step(argument)
-        self._finish()
+        self._in_flight = ()
+        if self._checks and self._status != self._passed:
+            self._raise_failed()
 
     def _finish(self) -> None:
         self._in_flight = ()

@@ -2,7 +2,8 @@
 between two runs.
 
 The state lies in two sets of buffers. A run reads one set and writes the other; the caller takes
-the other as the new state only if the run has succeeded.
+the other as the new state only if the run has succeeded. Small inputs and outputs have buffers,
+too: copying some hundred bytes takes less time than handing their address to the code.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from verax.base.arrays import address_writer
 from verax.runtime.arguments import ArraySpec, add_outputs, contiguous_if_exact, types_of
 from verax.runtime.program import ExecutionContext, Program
-from verax.runtime.program_binary import CTX_ARRAYS, CTX_POOL
+from verax.runtime.program_binary import CTX_ARRAYS
 
 State = Mapping[str, np.ndarray]
 _ALIGNMENT = 64
+MAX_COPIED_BYTES = 2048
+"""Larger inputs are read, and larger outputs written, where they are."""
 
 
 def state_buffers_of(program: Program) -> StateBuffers | None:
@@ -40,21 +44,29 @@ class StateBuffers:
         self._program = program
         inputs, outputs = types_of(program.binary.inputs), types_of(program.binary.outputs)
         after = {output: name for name, output in updates.items()}
-        self._input_specs = [s for s in inputs if s[0] not in updates]
-        self._output_specs = [s for s in outputs if s[0] not in after]
+        own_inputs = [s for s in inputs if s[0] not in updates]
+        own_outputs = [s for s in outputs if s[0] not in after]
         self._sets = tuple(_arrays([s for s in inputs if s[0] in updates]) for _ in range(2))
-        read = {CTX_ARRAYS + i: s[0] for i, s in enumerate(inputs) if s[0] in updates}
-        first = CTX_ARRAYS + len(inputs)
-        written = {first + i: after[s[0]] for i, s in enumerate(outputs) if s[0] in after}
-        self._fixed = [
-            {
-                **{i: self._sets[turn][v].ctypes.data for i, v in read.items()},
-                **{i: self._sets[1 - turn][v].ctypes.data for i, v in written.items()},
-            }
-            for turn in (0, 1)
+        copied_inputs = _arrays([s for s in own_inputs if _bytes(s) <= MAX_COPIED_BYTES])
+        copied_outputs = _arrays([s for s in own_outputs if _bytes(s) <= MAX_COPIED_BYTES])
+        self._input_count = len(own_inputs)
+        self._copied_inputs = [(*s, copied_inputs[s[0]]) for s in inputs if s[0] in copied_inputs]
+        self._output_copies = [
+            (i, copied_outputs[s[0]].copy)
+            for i, s in enumerate(own_outputs)
+            if s[0] in copied_outputs
         ]
-        count = first + len(outputs)
-        self._caller_slots = [i for i in range(CTX_ARRAYS, count) if i not in self._fixed[0]]
+        self._input_specs = [s for s in own_inputs if s[0] not in copied_inputs]
+        self._output_specs = [s for s in own_outputs if s[0] not in copied_outputs]
+        first = CTX_ARRAYS + len(inputs)
+        self._fixed: list[dict[int, int]] = []
+        for turn in (0, 1):
+            read = {**self._sets[turn], **copied_inputs}
+            written = {o: self._sets[1 - turn][v] for o, v in after.items()} | copied_outputs
+            slots = [(CTX_ARRAYS + i, read.get(s[0])) for i, s in enumerate(inputs)]
+            slots += [(first + i, written.get(s[0])) for i, s in enumerate(outputs)]
+            self._fixed.append({i: a.ctypes.data for i, a in slots if a is not None})
+        self._caller_slots = [i for i, a in slots if a is None]
         self._bound: Callable[[], ExecutionContext | None] = lambda: None
 
     def run(self, values: Mapping[str, Any], state: State) -> tuple[list[np.ndarray], State] | None:
@@ -65,22 +77,37 @@ class StateBuffers:
         copied if it is the mapping that the last run returned. Raises `InputError` as
         `Program.run` does, and then the state is unchanged.
         """
-        arrays = contiguous_if_exact(values, self._input_specs)
-        if arrays is None:
+        if len(values) != self._input_count:
             return None
-        count = len(arrays)
-        add_outputs(arrays, self._output_specs)
+        for name, shape, dtype, buffer in self._copied_inputs:
+            array = values.get(name)
+            if type(array) is not ndarray or array.shape != shape:
+                return None
+            if array.dtype is not dtype and array.dtype != dtype:
+                return None
+            buffer[...] = array
+        arrays: list[np.ndarray] = []
+        if self._caller_slots:
+            large_inputs = contiguous_if_exact(values, self._input_specs)
+            if large_inputs is None:
+                return None
+            arrays = large_inputs
+            add_outputs(arrays, self._output_specs)
         turn = 0 if state is self._sets[0] else 1 if state is self._sets[1] else self._copied(state)
         context = self._program.acquire()
         try:
             context.start_lost_workers()
-            if self._bound() is not context or context.pointers[CTX_POOL] != self._pool:
+            if self._bound() is not context or context.pool_handle != self._pool:
                 self._bind(context)
-            self._write[turn](arrays)
+            if arrays:
+                self._write[turn](arrays)
             context.run_prepared(self._arguments[turn], arrays)
         finally:
             self._program.release(context)
-        return arrays[count:], self._sets[1 - turn]
+        outputs = arrays[len(self._input_specs) :]
+        for i, copy in self._output_copies:
+            outputs.insert(i, copy())
+        return outputs, self._sets[1 - turn]
 
     def _copied(self, state: State) -> int:
         for name, array in self._sets[0].items():
@@ -98,16 +125,21 @@ class StateBuffers:
             tables.append(table)
         self._write = [address_writer(t, self._caller_slots) for t in tables]
         self._arguments = [ctypes.byref(t) for t in tables]
-        self._pool = context.pointers[CTX_POOL]
+        self._pool = context.pool_handle
         self._bound = weakref.ref(context)  # a strong reference would count as a user
 
 
 def _arrays(types: list[ArraySpec]) -> dict[str, np.ndarray]:
     """Zeros of these names, shapes and dtypes, each on a boundary of 64 bytes."""
-    sizes = [math.prod(shape) * dtype.itemsize for _, shape, dtype in types]
+    sizes = [_bytes(spec) for spec in types]
     raw = np.zeros(sum(-(-n // _ALIGNMENT) for n in sizes) * _ALIGNMENT + _ALIGNMENT, np.uint8)
     start, arrays = -raw.ctypes.data % _ALIGNMENT, {}
     for (name, shape, dtype), size in zip(types, sizes, strict=True):
         arrays[name] = raw[start : start + size].view(dtype).reshape(shape)
         start += -(-size // _ALIGNMENT) * _ALIGNMENT
     return arrays
+
+
+def _bytes(spec: ArraySpec) -> int:
+    _, shape, dtype = spec
+    return math.prod(shape) * dtype.itemsize

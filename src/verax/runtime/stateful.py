@@ -86,7 +86,8 @@ class StatefulExecutable(OneLine, ABC):
                 outputs, self._state = self._stepped(inputs, self._state)
                 return outputs
             arrays, self._state = continued
-        return dict(zip(self._result_names, arrays))
+        names = self._result_names
+        return {names[0]: arrays[0]} if len(names) == 1 else dict(zip(names, arrays))
 
     def step(
         self, inputs: Arrays | np.ndarray, state: Arrays | None = None

@@ -7,6 +7,7 @@ witness what a layer means are written out here from NeuralNetwork.proto, one lo
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,20 @@ FLOAT32 = 65568
 EXACT = 5
 SHARED = Path(__file__).resolve().parents[3].parent / "shared"
 Layer = tuple[str, str, Sequence[str], Sequence[str], Callable[[Any], None]]
+
+
+def unpacked(folder: Path, arrays: Mapping[str, np.ndarray], name: str) -> Path:
+    """The package NAME.mlpackage in a folder, of the bytes that NAME/model and NAME/weights are."""
+    root = folder / f"{name}.mlpackage"
+    inner = root / "Data" / "com.apple.CoreML"
+    (inner / "weights").mkdir(parents=True)
+    (inner / "model.mlmodel").write_bytes(arrays[f"{name}/model"].tobytes())
+    if f"{name}/weights" in arrays:
+        (inner / "weights" / "weight.bin").write_bytes(arrays[f"{name}/weights"].tobytes())
+    entry = {"path": "com.apple.CoreML/model.mlmodel"}
+    manifest = {"itemInfoEntries": {"m": entry}, "rootModelIdentifier": "m"}
+    (root / "Manifest.json").write_text(json.dumps(manifest))
+    return root
 
 
 def network(

@@ -5,6 +5,7 @@ import importlib.util
 import pytest
 
 from verax.frontends.coreml.compressed_weights import COMPRESSED
+from verax.frontends.coreml.lists import RULES
 from verax.frontends.coreml.messages import model_messages
 from verax.frontends.coreml.pipeline import SUPPORTED
 from verax.frontends.coreml.program import CONTROL
@@ -18,13 +19,13 @@ REFUSED_LAYERS = {
 """Code that no file holds, control flow, and chance."""
 
 REFUSED_OPERATIONS = {
-    *("make_list", "list_gather", "list_length", "list_read", "list_scatter", "list_write"),
     *("random_bernoulli", "random_categorical", "random_normal", "random_uniform"),
     *("read_state", "slice_update", "conv_quantized"),
 }
-"""Lists, chance, states, and what only a compiler of programs makes."""
+"""Chance, states, and what only a compiler of programs makes."""
 
-MADE_BY_READING = {"const", "classify", "_const_symbolic", *CONTROL}
+LISTS = {kind for _, kind in RULES}
+MADE_BY_READING = {"const", "classify", "_const_symbolic", *CONTROL, *LISTS}
 """Operations that the reader itself turns into constants, metadata, branches and loops."""
 
 

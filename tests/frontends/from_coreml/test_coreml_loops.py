@@ -1,13 +1,13 @@
 """`while_loop` and `cond` of ML programs: against the PyTorch modules that they came from
 (make_loops.py) and, for what coremltools does not write, against loops in NumPy."""
 
-import json
 import re
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from coreml_models import unpacked
 from coreml_operations import Operation, bind, program, type_
 
 import verax
@@ -15,7 +15,6 @@ from verax.base.errors import ModelError, UnsupportedError
 from verax.frontends.coreml import load_coreml
 from verax.reference.evaluate import evaluate
 
-INNER = Path("Data/com.apple.CoreML")
 SETS = [("decoder", 0), ("decoder", 1), ("decoder", 2), ("counted", 0), ("chosen", 0),
         ("chosen", 1), ("nested", 0), ("nested", 1), ("nested", 2)]  # fmt: skip
 
@@ -29,18 +28,8 @@ def stored():
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """Every stored program, loaded once."""
-    found = {}
-    for name in dict(SETS):
-        root = tmp_path_factory.mktemp("loops") / f"{name}.mlpackage"
-        (root / INNER / "weights").mkdir(parents=True)
-        (root / INNER / "model.mlmodel").write_bytes(stored()[f"{name}/model"].tobytes())
-        if f"{name}/weights" in stored():
-            (root / INNER / "weights/weight.bin").write_bytes(stored()[f"{name}/weights"].tobytes())
-        entry = {"path": "com.apple.CoreML/model.mlmodel"}
-        manifest = {"itemInfoEntries": {"m": entry}, "rootModelIdentifier": "m"}
-        (root / "Manifest.json").write_text(json.dumps(manifest))
-        found[name] = verax.load(root)
-    return found
+    folder = tmp_path_factory.mktemp("loops")
+    return {name: verax.load(unpacked(folder, stored(), name)) for name in dict(SETS)}
 
 
 def arrays(name, k, side):

@@ -68,6 +68,9 @@ def recurrent_cases() -> Iterator[Case]:
     yield "LSTM int8", integer_lstm(single=True)
     yield "UNIDIRECTIONAL_SEQUENCE_LSTM hybrid", hybrid_lstm(projected=True)
     yield "LSTM hybrid", hybrid_lstm(single=True, peepholes=True)
+    yield "BIDIRECTIONAL_SEQUENCE_LSTM hybrid", hybrid_bidirectional_lstm(1, 1, cell_clip=0.7)
+    yield "UNIDIRECTIONAL_SEQUENCE_LSTM normalized", normalized_lstm(peepholes=True, cell_clip=0.6)
+    yield "LSTM normalized", normalized_lstm(single=True, coupled=True, projected=True)
 
 
 def _states(*sizes: int) -> list[T | None]:
@@ -267,12 +270,34 @@ def integer_lstm(
 
 def hybrid_lstm(
     coupled: bool = False, projected: bool | None = None, time_major: int = 0,
-    peepholes: bool = False, single: bool = False, **options: Any,
+    peepholes: bool = False, layer_norm: bool = False, single: bool = False, **options: Any,
 ) -> bytes:  # fmt: skip
     """LSTM of float32 with weights of bytes, as dynamic-range quantization makes it; arguments as
     those of `integer_lstm`."""
-    rng = np.random.default_rng([RNG_SEED, 1, coupled, projected is not None, peepholes])
     units, outputs = 7, 7 if projected is None else 6
+    rng = np.random.default_rng([RNG_SEED, 1, coupled, projected is not None, peepholes])
+    shape: tuple[int, ...] = (STEPS, BATCH) if time_major else (BATCH, STEPS)
+    shape = (BATCH,) if single else shape
+    operands = [
+        T((*shape, SIZE), name="x0"),
+        *_hybrid_weights(rng, units, outputs, coupled, projected, peepholes),
+        *_states(outputs, units),
+    ]
+    if layer_norm:
+        norms = [const(rng.uniform(0.5, 2, units).astype(np.float32)) for _ in range(4)]
+        operands += [None if coupled and g == 0 else t for g, t in enumerate(norms)]
+    fields = {"fused_activation_function": "TANH", **options}
+    if not single:
+        fields["time_major"] = time_major
+    kind = "LSTM" if single else "UNIDIRECTIONAL_SEQUENCE_LSTM"
+    return one(kind, operands, T((*shape, outputs), name="y"), **fields)
+
+
+def _hybrid_weights(
+    rng: np.random.Generator, units: int, outputs: int, coupled: bool, projected: bool | None,
+    peepholes: bool,
+) -> list[T | None]:  # fmt: skip
+    """Operands of one direction between the data and the states."""
 
     def codes(scale: float, *shape: int) -> T:
         return const(rng.integers(-127, 128, shape).astype("int8"), [scale], [0])
@@ -284,20 +309,54 @@ def hybrid_lstm(
     def floats(*shape: int) -> T:
         return const(rng.uniform(-0.5, 0.5, shape).astype(np.float32))
 
-    shape: tuple[int, ...] = (STEPS, BATCH) if time_major else (BATCH, STEPS)
-    shape = (BATCH,) if single else shape
-    operands = [
-        T((*shape, SIZE), name="x0"),
+    return [
         *gates(0.0061, units, SIZE),
         *gates(0.0083, units, outputs),
         *(gates(0.0047, units)[:3] if peepholes else [None] * 3),
         *[None if coupled and g == 0 else floats(units) for g in range(4)],
         None if projected is None else codes(0.0052, outputs, units),
         floats(outputs) if projected else None,
-        *_states(outputs, units),
+    ]
+
+
+def hybrid_bidirectional_lstm(
+    merged: int, time_major: int, *, auxiliary: bool = False, **options: Any
+) -> bytes:
+    """Both directions with weights of bytes; the second one has peepholes and a projection."""
+    rng = np.random.default_rng([RNG_SEED, 2, merged, time_major, auxiliary])
+    batch_first = 1 if merged and not time_major else BATCH
+    shape = (STEPS, BATCH) if time_major else (batch_first, STEPS)
+    batch = BATCH if time_major else batch_first
+    operands = [
+        T((*shape, SIZE), name="x0"),
+        *_hybrid_weights(rng, 7, 3, False, True, False),
+        *_hybrid_weights(rng, 7, 3, False, True, True),
+        *[variable((batch, size)) for size in (3, 7, 3, 7)],
+        T((*shape, SIZE), name="x1") if auxiliary else None,
+        *[None] * 8,
+    ]
+    results = [T((*shape, size), name=f"y{i}") for i, size in enumerate([6] if merged else [3, 3])]
+    return several(
+        "BIDIRECTIONAL_SEQUENCE_LSTM", operands, results, merge_outputs=merged,
+        time_major=time_major, fused_activation_function="TANH", **options,
+    )  # fmt: skip
+
+
+def normalized_lstm(
+    coupled: bool = False, projected: bool | None = None, peepholes: bool = False,
+    single: bool = False, time_major: int = 0, **options: Any,
+) -> bytes:  # fmt: skip
+    """LSTM of floats whose gates are normalized; arguments as those of `integer_lstm`."""
+    made, outputs = Operands(), 7 if projected is None else 6
+    x = T((BATCH, SIZE)) if single else sequence(bool(time_major))
+    operands = [
+        x,
+        *made.lstm(7, outputs, coupled=coupled, peepholes=peepholes, projected=projected),
+        *_states(outputs, 7),
+        *made.gates(7, coupled=coupled),
     ]
     fields = {"fused_activation_function": "TANH", **options}
     if not single:
         fields["time_major"] = time_major
     kind = "LSTM" if single else "UNIDIRECTIONAL_SEQUENCE_LSTM"
-    return one(kind, operands, T((*shape, outputs), name="y"), **fields)
+    return one(kind, operands, T((*x.shape[:-1], outputs)), **fields)

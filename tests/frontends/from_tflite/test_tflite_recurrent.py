@@ -13,6 +13,7 @@ from tests.frontends.from_tflite.recurrent_cases import (
     SIZE,
     STEPS,
     Operands,
+    hybrid_bidirectional_lstm,
     hybrid_lstm,
     integer_lstm,
     integer_svdf,
@@ -186,15 +187,6 @@ def lstm(kind: str = "UNIDIRECTIONAL_SEQUENCE_LSTM", **options: Any) -> bytes:
     return one(kind, operands, T((BATCH, STEPS, 7)), **options)
 
 
-def normalised() -> bytes:
-    made = Operands()
-    states = [variable((BATCH, 7)), variable((BATCH, 7))]
-    operands = [sequence(False), *made.lstm(7, 7), *states, *made.gates(7)]
-    act = "TANH"
-    y = T((BATCH, STEPS, 7))
-    return one("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, y, fused_activation_function=act)
-
-
 def two_way_rnn(joins: bool, auxiliary: int, **options: Any) -> bytes:
     made = Operands()
     major = bool(options.get("time_major"))
@@ -228,7 +220,6 @@ def two_way_lstm(auxiliary: int, **options: Any) -> bytes:
 
 
 REFUSED = {
-    "layer normalisation": (normalised(), "layer normalisation inside of the cell"),
     "sign bit": (lstm(fused_activation_function="SIGN_BIT"), "supported: NONE, RELU"),
     "no activation": (lstm(fused_activation_function="NONE"), "not with the cell"),
     "diagonal": (
@@ -326,6 +317,8 @@ HYBRID_LSTM: dict[str, dict[str, Any]] = {
     "projected": {"projected": False, "proj_clip": 0.2},
     "asymmetric": {"projected": True, "asymmetric_quantize_inputs": 1},
     "one step": {"single": True, "coupled": True, "peepholes": True},
+    "normalized": {"layer_norm": True, "peepholes": True},
+    "normalized, coupled": {"layer_norm": True, "coupled": True, "projected": True},
     "one step, asymmetric": {"single": True, "asymmetric_quantize_inputs": 1},
 }
 
@@ -357,6 +350,29 @@ def test_lstm_with_weights_of_bytes_is_litert_s_call_after_call(name: str) -> No
         # A code of the state that rounds the other way would be 1e-4 off.
         np.testing.assert_allclose(exe.run(inputs)["y"], expected["y"], rtol=0, atol=2e-6)
         assert len(np.unique(expected["y"])) > 10
+
+
+HYBRID_BIDIRECTIONAL: dict[str, dict[str, Any]] = {
+    "merged": {"merged": 1, "time_major": 1, "cell_clip": 0.5},
+    "apart": {"merged": 0, "time_major": 0, "proj_clip": 0.3},
+    "second input": {"merged": 0, "time_major": 1, "auxiliary": True},
+    "one row, asymmetric": {"merged": 1, "time_major": 0, "asymmetric_quantize_inputs": 1},
+}
+
+
+@pytest.mark.parametrize("name", HYBRID_BIDIRECTIONAL)
+def test_both_directions_with_weights_of_bytes_are_litert_s_call_after_call(name: str) -> None:
+    made = hybrid_bidirectional_lstm(**HYBRID_BIDIRECTIONAL[name])
+    loaded, rng = load_tflite(made), np.random.default_rng(52)
+    calls = [
+        {v: rng.standard_normal(t.dims).astype(np.float32) for v, t in loaded.inputs.items()}
+        for _ in range(3)
+    ]
+    exe = verax.compile(loaded, threads=1, require_native=True)
+    for inputs, expected in zip(calls, litert_calls(made, calls), strict=True):
+        for output, array in exe.run(inputs).items():
+            np.testing.assert_allclose(array, expected[output], rtol=0, atol=2e-6)
+            assert len(np.unique(array)) > 10
 
 
 def test_bounds_of_an_integer_lstm_change_what_it_gives() -> None:

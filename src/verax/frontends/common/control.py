@@ -9,7 +9,7 @@ kept (`KeptBranch`, `KeptRepeat`) and becomes an operator of the graph (`subgrap
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,13 @@ MAX_RUNS = 1000
 """How often the body of a loop may be repeated in the graph."""
 MAX_COPIES = 20_000
 """Nodes that one loop may be unrolled into; a longer one stays a loop."""
+MAX_NESTED_COPIES = 40_000
+"""Nodes that loops within loops, which multiply, may be unrolled into, all together; then they stay
+loops."""
+ASSUMED_RUNS = 32
+"""How often a loop in a body runs, before that is known."""
+NODES_AROUND = 4
+"""Nodes that each run of a body takes besides."""
 MAX_DEPTH = 32
 """Bodies within bodies."""
 GIVE = (
@@ -99,17 +106,53 @@ class KeptRepeat(CountedLoop):
     """Repeated as running decides."""
 
 
+@dataclass
+class CopyCount:
+    """How many nodes loops within loops were unrolled into."""
+
+    nested: int = 0
+
+    def may_go_on(self, node: CountedLoop | Scan) -> bool:
+        """Whether a loop may be unrolled further; its body is not counted yet."""
+        return self.nested <= MAX_NESTED_COPIES or not _is_nested(node)
+
+    def add(self, node: CountedLoop | Scan, runs: int = 1) -> None:
+        if _is_nested(node):
+            self.nested += runs * (len(node.body.nodes) + NODES_AROUND)
+
+
+def _is_nested(node: CountedLoop | Scan) -> bool:
+    """Whether a loop lies in a body, or another body in its own."""
+    return node.depth > 0 or any(_bodies(n) for n in node.body.nodes)
+
+
+def _bodies(node: ForeignNode) -> list[Subgraph]:
+    """The graphs in a node of control flow, also before a format has made it one of `Control`."""
+    fields = [getattr(node, f, None) for f in ("then", "otherwise", "test", "body")]
+    return [g for g in (*fields, *node.attributes.values()) if isinstance(g, Subgraph)]
+
+
+def weight(graph: Subgraph) -> int:
+    """Nodes of a body, where bodies in it are assumed to run several times."""
+    total = max(1, len(graph.nodes))
+    for node in graph.nodes:
+        runs = 1 if isinstance(node, Branch) or node.op_type == "If" else ASSUMED_RUNS
+        total += sum(runs * weight(body) for body in _bodies(node))
+    return total
+
+
 @dataclass(frozen=True)
 class Scope:
     """What expanding needs of an import.
 
     known: the content of a value, by the file's name, or None; type: its type; fresh: a name that
-    nothing has.
+    nothing has; copies: what was unrolled so far.
     """
 
     known_value: Callable[[str], np.ndarray | None]
     type: Callable[[str], TensorType]
     fresh: Callable[[str], str]
+    copies: CopyCount = field(default_factory=CopyCount)
 
 
 def unfold(node: ForeignNode, scope: Scope) -> list[ForeignNode] | None:
@@ -275,6 +318,7 @@ def _repeat(node: CountedLoop, scope: Scope) -> list[ForeignNode]:
         return _kept_repeat(node, scope)
     if not again:
         return _finished(node, carried, scope)
+    scope.copies.add(node)
     run = node.run
     count, more = scope.fresh(f"{node.outputs[0]}/run"), scope.fresh(f"{node.outputs[0]}/go")
     results = [scope.fresh(f"{o}/{run}") for o in ("go", *node.outputs)]
@@ -302,9 +346,9 @@ def _runs_again(node: CountedLoop, limit_name: str, goes_on: str, scope: Scope) 
     limit = scope.known_value(limit_name) if limit_name else None
     if limit is not None and node.run >= int(limit.reshape(-1)[0]):
         return False
-    if again is None or (limit_name and limit is None):
+    if again is None or (limit_name and limit is None) or not scope.copies.may_go_on(node):
         return None
-    nodes_per_run = max(1, len(node.body.nodes))
+    nodes_per_run = weight(node.body)
     total_runs = node.run + 1 if limit is None else int(limit.reshape(-1)[0])
     return None if total_runs > MAX_RUNS or total_runs * nodes_per_run > MAX_COPIES else True
 
@@ -349,8 +393,9 @@ def _scan(node: Scan, scope: Scope) -> list[ForeignNode]:
     )
     further = node.inputs[carried_count + sliced :]
     length = _length(node, sources, scope)
-    if length is None:
+    if length is None or not scope.copies.may_go_on(node):
         return _scan_while_running(node, scope)
+    scope.copies.add(node, length)
     collected: list[list[str]] = [[] for _ in range(stacked)]
     nodes: list[ForeignNode] = []
     for run in range(length):
@@ -422,7 +467,7 @@ def _length(node: Scan, sources: Sequence[str], scope: Scope) -> int | None:
     (size,) = sizes
     if not isinstance(size, int) or not 0 < size <= MAX_RUNS:
         return None
-    return size if size * len(node.body.nodes) <= MAX_COPIES else None
+    return size if size * weight(node.body) <= MAX_COPIES else None
 
 
 def switch(

@@ -72,6 +72,7 @@ class Importer:
         self.metadata = dict(foreign.metadata)
         self.names: dict[str, str] = {}
         self.scope = scope_of(self)
+        self._last_suffixes: dict[str, int] = {}
         self.used_names = {*foreign.constants, *(v.name for v in foreign.inputs)}
         self.used_names.update(o for node in foreign.nodes for o in node.outputs)
 
@@ -166,11 +167,13 @@ class Importer:
 
     def fresh(self, hint: str) -> str:
         """A name that neither the graph nor any part of the file uses."""
-        name, i = hint, 0
+        i = self._last_suffixes.get(hint, 0)
+        name = f"{hint}_{i}" if i else hint
         while name in self.used_names or name in self.builder.types:
             i += 1
             name = f"{hint}_{i}"
         self.used_names.add(name)
+        self._last_suffixes[hint] = i
         return name
 
     # Inputs and dimensions

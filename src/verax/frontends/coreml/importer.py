@@ -9,10 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from verax.base.errors import ModelError, UsageError
+from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.reading import companion, plain_bytes
+from verax.frontends.common.context import Row
+from verax.frontends.common.foreign import ForeignModel, ForeignNode
 from verax.frontends.common.importing import Importer, Shapes
+from verax.frontends.common.tensor_lists import TensorList, expand_lists
 from verax.frontends.coreml.blob import Blobs
+from verax.frontends.coreml.lists import RULES as LIST_RULES
 from verax.frontends.coreml.messages import parse
 from verax.frontends.coreml.pipeline import read_model
 from verax.frontends.coreml.table import TABLE
@@ -63,8 +67,40 @@ def load_coreml(
     version = model.specificationVersion
     del model
     all_values = {**defaults, **{k: _as(v, defaults.get(k)) for k, v in (values or {}).items()}}
-    importer = Importer(foreign, TABLE, shapes, all_values)
+    importer = CoreMLImporter(foreign, TABLE, shapes, all_values)
     return importer.run(location, f"CoreML {kind}, specification {version}")
+
+
+class CoreMLImporter(Importer):
+    """The importer, which knows which tensors lie in which list."""
+
+    lists: dict[str, TensorList]
+
+    def __init__(
+        self,
+        foreign: ForeignModel,
+        table: Mapping[tuple[str, str], Row],
+        shapes: Shapes | None = None,
+        values: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        super().__init__(foreign, table, shapes, values)
+        self.lists = {}
+
+    def can_convert(self, node: ForeignNode) -> bool:
+        return (node.domain, node.op_type) in LIST_RULES or super().can_convert(node)
+
+    def expand(self, node: ForeignNode) -> list[ForeignNode] | None:
+        nodes = expand_lists(self, node, LIST_RULES)
+        return super().expand(node) if nodes is None else nodes
+
+    def _output(self, name: str) -> str:
+        if name in self.lists:
+            raise UnsupportedError(
+                "the output is a list of tensors",
+                place=f"output {name!r}",
+                next_step="gather the list into one tensor (list_gather) before it goes out",
+            )
+        return super()._output(name)
 
 
 def _as(value: np.ndarray, default: np.ndarray | None) -> np.ndarray:

@@ -236,6 +236,9 @@ class _ProgramReader:
             if len(values) == 1 and not isinstance(values[0], _Computed):
                 attributes[argument] = values[0]
                 continue
+            if (operation.type, argument) == ("make_list", "elem_shape"):
+                attributes[argument] = tuple(map(str, values))  # sizes, and names of sizes
+                continue
             for value in values:
                 bound.append(argument)
                 inputs.append(self._value(value))

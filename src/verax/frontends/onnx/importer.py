@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from verax.base.errors import UnsupportedError
 from verax.frontends.common.control import Control
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.importing import Importer, Shapes, is_fresh
@@ -71,16 +72,20 @@ def load_onnx(
 BLOCKED = "com.microsoft.nchwc"
 """Domain of operators on channels in blocks, as wide as a vector of the machine that wrote them."""
 
+TEXT = "text is no number: export the network behind it, with numbers as input"
+DRAWN = (
+    "export the network with its random numbers as an input: what it draws would be another at "
+    "each run"
+)
 INSTEAD = {
     ("ZipMap", "DictVectorizer", "CastMap"): "maps are no tensors: export scores as a tensor, with "
     "scikit-learn's exporter by to_onnx(..., options={'zipmap': False})",
     (
         *("StringNormalizer", "StringSplit", "StringConcat", "RegexFullMatch", "CategoryMapper"),
         "LabelEncoder",
-    ): "text is no number: export the network behind it, with numbers as input",
+    ): TEXT,
     ("ImageDecoder",): "decode images before the network, and export it with pixels as input",
-    ("RandomNormal", "RandomNormalLike", "Multinomial"): "export the network with its random "
-    "numbers as an input: what it draws would be another at each run",
+    ("RandomNormal", "RandomNormalLike", "Multinomial"): DRAWN,
 }
 """What to do about operators that have no meaning on tensors alone."""
 
@@ -115,10 +120,16 @@ class _OnnxImporter(Importer):
                 "model that it was made from"
             )
         if any(node.op_type in RANDOM for node in missing):
-            return ADVICE
+            return f"{ADVICE}; if it is meant to draw, {DRAWN}"
         kinds = {node.op_type for node in missing}
         advice = (text for named, text in INSTEAD.items() if kinds.intersection(named))
         return next(advice, super().advice(missing))
+
+    def _input_dims(self, value: ForeignValue) -> tuple[int | str | None, ...]:
+        if value.kind == "STRING":
+            location = f"input {value.name!r}"
+            raise UnsupportedError("the input is text", place=location, next_step=TEXT)
+        return super()._input_dims(value)
 
     def overrules(self, declared: ForeignValue, inferred: TensorType) -> bool:
         """Recorded shapes bind nobody. Where a runtime would tell of an output's too, a warning

@@ -13,9 +13,10 @@ from verax.base.reading import open_bytes
 from verax.frontends.common.context import Row
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.importing import Importer, Shapes
+from verax.frontends.common.tensor_lists import TensorList, expand_lists
 from verax.frontends.model import Model
 from verax.frontends.tensorflow import complex_parts
-from verax.frontends.tensorflow.lists import List, is_of_lists, of_lists
+from verax.frontends.tensorflow.lists import RULES as LIST_RULES
 from verax.frontends.tensorflow.reader import read_graph, read_saved_model
 from verax.frontends.tensorflow.table import TABLE
 from verax.ops.movement.reshaping import Unsqueeze
@@ -81,7 +82,7 @@ class TensorFlowImporter(Importer):
     """The importer, which knows what to do about operators that no table row can convert, which
     tensors lie in which list, and which are complex: real and imaginary part of each."""
 
-    lists: dict[str, List]
+    lists: dict[str, TensorList]
     components: dict[str, complex_parts.Parts]
 
     def __init__(
@@ -97,13 +98,13 @@ class TensorFlowImporter(Importer):
     def can_convert(self, node: ForeignNode) -> bool:
         if (complex_parts.DOMAIN, node.op_type) in self.table and not node.domain:
             return True  # on complex numbers at least
-        return is_of_lists(node) or super().can_convert(node)
+        return (node.domain, node.op_type) in LIST_RULES or super().can_convert(node)
 
     def expand(self, node: ForeignNode) -> list[ForeignNode] | None:
         nodes = complex_parts.in_parts(self, node)
         if nodes is None:
             complex_parts.must_not_be_real(self, node)
-            nodes = of_lists(self, node)
+            nodes = expand_lists(self, node, LIST_RULES)
         return super().expand(node) if nodes is None else nodes
 
     def _constant(self, name: str, array: np.ndarray) -> None:

@@ -6,7 +6,6 @@ from verax.frontends.tflite import (  # noqa: F401  (each enters its rows)
     table_fourier,
     table_general,
     table_hybrid,
-    table_hybrid_lstm,
     table_mediapipe,
     table_movement,
     table_quantized,
@@ -17,6 +16,7 @@ from verax.frontends.tflite import (  # noqa: F401  (each enters its rows)
     table_quantized_recurrent,
     table_quantized_reductions,
     table_recurrent,
+    table_stepped_lstm,
     table_windows,
 )
 from verax.frontends.tflite.rows import TABLE

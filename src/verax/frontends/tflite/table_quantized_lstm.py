@@ -45,19 +45,33 @@ def unrolled(
     step(what the data give to the gates, state, cell): the state and the cell after one step.
     projected: what they give in all steps, which lie along axis `steps`.
     """
+    outputs, ends = steps_of(c, step, projected, states, steps)
+    names = iter(c.node.outputs)
+    return (
+        _named(c, "Concat", outputs, names, axis=steps),
+        *(_named(c, "Identity", [state], names) for state in ends),
+    )
+
+
+def steps_of(
+    c: Conversion,
+    step: Step,
+    projected: str,
+    states: Sequence[str],
+    steps: int,
+    backwards: bool = False,
+) -> tuple[list[str], tuple[str, str]]:
+    """As `unrolled`, perhaps from the last step to the first: the outputs of all steps, in the
+    order of the data and with an axis for the step, and the state and the cell at the end."""
     h, memory = states
     count = c.known_size(0, steps, "the number of steps")
     c.check_count(count, MAX_STEPS, "steps")
     outputs = []
-    for t in range(count):
+    for t in range(count)[:: -1 if backwards else 1]:
         now = c.add("Gather", [projected, c.constant(t, np.int64)], axis=steps)
         h, memory = step(now, h, memory)
         outputs.append(c.add("Unsqueeze", [h, c.ints((steps,))]))
-    names = iter(c.node.outputs)
-    return (
-        _named(c, "Concat", outputs, names, axis=steps),
-        *(_named(c, "Identity", [state], names) for state in (h, memory)),
-    )
+    return outputs[:: -1 if backwards else 1], (h, memory)
 
 
 @row("LSTM", quantized=True)

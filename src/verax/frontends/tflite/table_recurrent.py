@@ -161,18 +161,15 @@ def _lstm_fields(c: Conversion, first: int) -> dict[str, Any]:
     return fields
 
 
-def _must_be_full(c: Conversion) -> None:
-    """Refuse layer normalization, and numbers of operands that LiteRT does not know."""
+def has_layer_norm(c: Conversion) -> bool:
+    """Whether the gates are normalized. Refuses numbers of operands that LiteRT does not know."""
     if len(c.inputs) not in FULL:
         raise ModelError(f"it has {len(c.inputs)} operands, not {FULL[0]}", place=c.node.place)
-    if any(name is not None for name in c.inputs[FULL[0] :]):
-        c.refuse("layer normalisation inside of the cell is not supported")
+    return any(name is not None for name in c.inputs[FULL[0] :])
 
 
-@row("UNIDIRECTIONAL_SEQUENCE_LSTM")
-def sequence_lstm(c: Conversion) -> Result:
-    c.attributes.expect("diagonal_recurrent_tensors", False, reason="weights are taken as matrices")
-    _must_be_full(c)
+def whole_sequence(c: Conversion) -> Result:
+    """UNIDIRECTIONAL_SEQUENCE_LSTM on floats, without layer normalization."""
     time_major = c.flag("time_major")
     states = _states(c, 1 if time_major else 0, 18, 19)
     fields, own = _lstm_fields(c, 0), _lstm_direction(c, 0, None)
@@ -180,17 +177,14 @@ def sequence_lstm(c: Conversion) -> Result:
     return _finished(c, [result], time_major)
 
 
-@row("LSTM")
-def lstm_cell(c: Conversion) -> Result:
-    """One step. The basic kernel has its weights in one matrix, on the input and the state."""
-    if c.choice("kernel_type", ("FULL", "BASIC"), "FULL") == "BASIC":
-        return _basic_cell(c)
-    _must_be_full(c)
+def single_step(c: Conversion) -> Result:
+    """LSTM's full kernel on floats, without layer normalization."""
     states = _states(c, 0, 18, 19)
     return _cell(c, "LSTM", _lstm_direction(c, 0, None), states, **_lstm_fields(c, 0))
 
 
-def _basic_cell(c: Conversion) -> Result:
+def basic_cell(c: Conversion) -> Result:
+    """LSTM's basic kernel, which has its weights in one matrix, on the input and the state."""
     a = c.attributes
     a.expect("fused_activation_function", "TANH", reason="the basic kernel has no other")
     for name in ("cell_clip", "proj_clip"):

@@ -26,7 +26,11 @@ from verax.ops.common import declared_units, draw
 from verax.ops.control.subgraphs import Noise, SubgraphEvaluator, body_of, instantiated
 
 MOST_RUNS = 1 << 20
-"""A loop that is not done after so many runs is taken for one without end."""
+"""A loop that is not done after so many runs, those of loops in it among them, is taken for one
+without end."""
+MAX_MEASURED = 20_000
+"""Evaluations of nodes in bodies up to which it is measured what rounding does to the results: each
+is repeated for every draw."""
 DRAWS = ((1.0, 8), (4.0, 4), (16.0, 4))
 """Multiples of rounding that are drawn, and how often; a single number may honestly show the
 last."""
@@ -98,6 +102,11 @@ class Control(Operator):
         """Raises `OpenChoiceError` where rounding alone would choose otherwise."""
         exact = SubgraphEvaluator(np.dtype(np.float64))
         meant = self.run_bodies(exact, inputs)
+        if exact.evaluations > MAX_MEASURED:
+            raise OpenChoiceError(
+                f"its bodies evaluate {exact.evaluations} nodes, and what rounding does to results "
+                f"is measured for up to {MAX_MEASURED}"
+            )
         random, noisy_results = np.random.default_rng(0), []
         for scale, count in DRAWS:
             for _ in range(count):
@@ -312,8 +321,10 @@ class Loop(Control):
         rows: list[list[Any]] = [[] for _ in body.outputs[1 + carried :]]
         run = 0
         while going and (max_runs is None or run < max_runs):
-            if run >= MOST_RUNS:
-                raise InputError(ENDLESS.format(run), next_step="give it a limit, or another input")
+            if runner.total_runs >= MOST_RUNS:
+                done = ENDLESS.format(runner.total_runs)
+                raise InputError(done, next_step="give it a limit, or another input")
+            runner.total_runs += 1
             iteration = np.array(run, np.int64)
             truth, *results = runner.evaluate(body, [iteration, *values, *outside])
             going = runner.decide(truth)

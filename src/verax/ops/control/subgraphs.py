@@ -98,6 +98,8 @@ class SubgraphEvaluator:
     noise: Noise | None = None
     decisions: list[bool] = dataclasses.field(default_factory=list)
     runs: int = 0  # of the body of the loop that ended last
+    total_runs: int = 0  # of all bodies of loops, those in each other among them
+    evaluations: int = 0  # of nodes of bodies
 
     def decide(self, condition: Any) -> bool:
         """`condition` as a bool, which is appended to `decisions`."""
@@ -121,6 +123,7 @@ class SubgraphEvaluator:
         )
         declared = body.output_types(node)
         ev = Evaluation(types, declared, self.work)
+        self.evaluations += 1
         try:
             if hasattr(node.op, "run_bodies"):
                 results: Any = node.op.run_bodies(self, arrays)
