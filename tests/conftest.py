@@ -1,13 +1,14 @@
 """Settings of the whole suite: the same cases on every machine, one thread for foreign libraries.
 
-Hypothesis draws the same cases every time; `make campaign` draws fresh ones (the profile "fresh"):
-what they find becomes a test of its own. No test sees what another one drew.
+Hypothesis draws the same few cases every time; `make campaign` draws fresh ones for every test that
+draws (the profile "fresh"): what they find becomes a test of its own. No test sees what another one drew.
 
 `--quick` (that is `make quick`) takes a sample of every room: `tests/sample.py`.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -43,7 +44,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # No deadlines: a busy machine is not a fault. Nothing depends on Hypothesis noticing CI by itself.
 calm = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fresh", derandomize=False, **calm)
-settings.register_profile("same", derandomize=True, database=None, **calm)
+settings.register_profile("same", derandomize=True, database=None, max_examples=40, **calm)
 settings.load_profile("same")
 
 
@@ -57,6 +58,7 @@ FOLDER = "shared code"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until all is imported, of which little is garbage (`pytest_collection_finish`)
     told = getattr(config, "workerinput", {}).get(FOLDER)
     if told is None:
         made = tempfile.TemporaryDirectory(prefix="verax-tests-", ignore_cleanup_errors=True)
@@ -82,6 +84,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = sample.chosen(items, seconds)
     config.hook.pytest_deselected(items=[*{*items} - {*kept}])
     items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the collector need not go over it between tests."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -113,7 +113,7 @@ def test_bytes_are_read_where_they_lie(plain: None, between) -> None:
     holds((graph, {"x": x}), ONE)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=16, deadline=None, suppress_health_check=list(HealthCheck))
 @given(convolutions())
 def test_a_convolution_of_bytes_is_exact(case: Network) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -153,7 +153,7 @@ def test_the_instruction_itself(choice: Settings) -> None:
         assert bits(exe.run({"x": x})[name]) == bits(np.asarray(want))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(convolutions(), st.sampled_from(CHOICES))
 def test_every_convolution_by_the_instruction(case: Network, choice: Settings) -> None:
     if runnable(choice):

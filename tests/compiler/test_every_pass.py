@@ -7,7 +7,7 @@ each is deleted, disabled and replaced by one that does nothing, and the look mu
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -353,8 +353,19 @@ def test_a_pass_or_a_decision_does_what_it_is_for_and_says_so(name: str) -> None
     look(name)
 
 
-@pytest.mark.parametrize("names", NODE_NAMES)
-@pytest.mark.parametrize("name", SHOWN)
+LARGE = ("choose_strassen", "divide_batch")
+"""Whose networks are large: they are looked at under two styles of names, and all in `slow`."""
+
+
+def with_names() -> Iterator[Any]:
+    """(pass, style of names)."""
+    for name in SHOWN:
+        for number, names in enumerate(NODE_NAMES):
+            slow = (pytest.mark.slow,) if name in LARGE and number > 1 else ()
+            yield pytest.param(name, names, marks=slow)
+
+
+@pytest.mark.parametrize(("name", "names"), with_names())
 def test_no_name_of_a_node_or_a_value_matters(name: str, names: str) -> None:
     look(name, names=names)
 

@@ -36,7 +36,9 @@ def rewrites_with_equal_bits(seeds: range) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize("first", [0, 50, 100, 150])
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (50, 100, 150))]
+)
 def test_the_passes_change_no_bit_of_random_networks(first: int) -> None:
     found = rewrites_with_equal_bits(range(first, first + 50))
     assert all(found[name] >= FEWEST for name in NEW), found

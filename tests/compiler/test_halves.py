@@ -249,7 +249,7 @@ def test_who_else_reads_a_factor_keeps_it_in_float32(plain: None) -> None:
     st.integers(1, 40), st.integers(1, 40), st.sampled_from([1, 2]), st.integers(9, 30),
     st.integers(8, 40), st.integers(1, 70), st.integers(1, 3),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_the_sizes_the_bits_are_the_promised_ones(
     channels: int, filters: int, stride: int, m: int, half: int, n: int, threads: int
 ) -> None:

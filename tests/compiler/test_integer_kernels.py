@@ -107,7 +107,7 @@ def _behind(b: Builder, rng: np.random.Generator, sums: str, channels: int, what
     return b.add(REGISTRY["QuantizeLinear"](), [y, b.constant(scale[:1].reshape(())), zero])
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(convolutions(), st.sampled_from([c for c in CHOICES if runnable(c)]))
 def test_a_convolution_of_integers_is_exact(case: Network, choice: Settings) -> None:
     holds(case, choice)
@@ -260,7 +260,7 @@ def test_data_that_is_quantised_while_it_runs(seed: int, what: str) -> None:
         holds((graph, {"x": x}), Settings(opt_level=1, threads=3))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([(3, 1), (2, 5, 37), (1, 1001), (2, 4095)]),

@@ -100,7 +100,7 @@ def below_zero() -> dict[str, np.ndarray]:
     return {"x": drawn.astype(np.float32) - 9}
 
 
-@pytest.mark.parametrize("exponent", [4.0, 6.0])
+@pytest.mark.parametrize("exponent", [4.0, pytest.param(6.0, marks=pytest.mark.slow)])
 def test_a_layer_norm_of_another_power(tmp_path: Path, exponent: float) -> None:
     record = verax.bisect(layer_norm(tmp_path / "net.onnx", exponent), "onnxruntime")
     found = record.optimisations

@@ -129,7 +129,7 @@ def require_fault(record: Bisection) -> None:
 @pytest.mark.parametrize(
     ("made", "guilty", "partners"),
     [
-        (gelu_by_tanh(0.0452), "8 y (Mul)", 7),
+        pytest.param(gelu_by_tanh(0.0452), "8 y (Mul)", 7, marks=pytest.mark.slow),
         (gelu_by_erf(1.414), "4 y (Mul)", 3),
         (norm_with_epsilons(ROWS), "2 guarded (Add)", 0),
     ],

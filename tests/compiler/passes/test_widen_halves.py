@@ -105,7 +105,7 @@ def unwidened() -> list[str]:
 @pytest.mark.parametrize("name", sorted(unwidened()))
 def test_no_operator_of_16_bits_lacks_a_kernel_that_float32_has(name: str) -> None:
     """And what runs natively has the promised bits."""
-    for graph, fed in halves_of(name, "float16")[:3]:
+    for graph, fed in halves_of(name, "float16")[:2]:
         if not all(graph.types[v].is_static for v in graph.outputs):
             continue
         wide = Builder("net")

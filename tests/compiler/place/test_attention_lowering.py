@@ -26,7 +26,7 @@ from verax.ir.types import TensorType
 from verax.ops.sums.attention import Attention
 from verax.reference import promised
 
-FEW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here()]
 
 

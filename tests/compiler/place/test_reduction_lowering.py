@@ -10,7 +10,7 @@ from tests.compiler.native import agree, seeds, shapes, values
 
 from verax.ir.operator import REGISTRY
 
-FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 WHOLE = ["int8", "uint8", "int32", "int64", "uint16"]
 FLOATING = ["float16", "float32"]
 KINDS = {

@@ -23,6 +23,7 @@ from verax.frontends.torch import load_torch
 from verax.frontends.torch.rows import OTHER_NAMES
 from verax.frontends.torch.table import TABLE
 from verax.frontends.torch.tables.elementwise import COMPARISONS
+from verax.records.verdict import Kind
 
 CASES = cases()
 
@@ -39,7 +40,27 @@ def test_an_operator_means_what_pytorch_computes(case: Call) -> None:
     model = load_torch(saved(program))
     result = program.module()(*case.inputs)
     outputs = list(result) if isinstance(result, tuple | list) else [result]
-    agree(model, arrays(model, case.inputs), outputs)
+    agree(model, arrays(model, case.inputs), outputs, compiled=False)
+
+
+EVERY = 4
+"""Of so many cases one is compiled; the others are in `slow`. What an operator is compiled to is
+tested with the operator (`tests/compiler/test_operators.py`)."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.slow] * (number % EVERY > 0))
+        for number, case in enumerate(CASES)
+    ],
+    ids=[case.label for case in CASES],
+)
+def test_an_operator_compiled_means_the_same(case: Call) -> None:
+    program = exported(case)
+    model = load_torch(saved(program))
+    verdict = verax.check(model, "verax:O1", arrays(model, case.inputs), watch=False)
+    assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons
 
 
 def test_the_table_is_covered() -> None:

@@ -48,10 +48,12 @@ def arrays(model: Model, tensors: tuple[Any, ...]) -> dict[str, np.ndarray]:
     return {k: t.detach().numpy() for k, t in zip(model.inputs, tensors, strict=True)}
 
 
-def agree(model: Model, inputs: Mapping[str, np.ndarray], outputs: list[Any]) -> None:
-    """PyTorch's outputs and our compiled ones are judged against the meaning."""
+def agree(
+    model: Model, inputs: Mapping[str, np.ndarray], outputs: list[Any], *, compiled: bool = True
+) -> None:
+    """PyTorch's outputs and, if `compiled`, our compiled ones are judged against the meaning."""
     given = {k: np.asarray(o.detach()) for k, o in zip(model.outputs, outputs, strict=True)}
-    _judged(model, given, inputs)
+    _judged(model, given, inputs, compiled)
 
 
 def agree_inside(model: Model, program: Any, tensors: tuple[Any, ...]) -> None:
@@ -60,9 +62,12 @@ def agree_inside(model: Model, program: Any, tensors: tuple[Any, ...]) -> None:
     _judged(model, program, arrays(model, tensors))
 
 
-def _judged(model: Model, pytorch: Any, inputs: Mapping[str, np.ndarray]) -> None:
-    for subject in (pytorch, "verax:O1"):
-        verdict = verax.check(model, subject, inputs)
+def _judged(
+    model: Model, pytorch: Any, inputs: Mapping[str, np.ndarray], compiled: bool = True
+) -> None:
+    for subject in (pytorch, *(["verax:O1"] if compiled else [])):
+        # Watched, ours is another program, compiled for this once more.
+        verdict = verax.check(model, subject, inputs, watch=subject is pytorch)
         if verdict.kind is Kind.undecided and subject is pytorch:
             # Floor and the like, or attention to values that are all equal, hide what is before
             # them; everything shown was judged nevertheless.
