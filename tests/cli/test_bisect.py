@@ -126,7 +126,7 @@ def test_passes_are_chosen_on_the_command_line(cli: Cli, tiny: Path, tmp_path: P
     subject = Bisection.from_json(record.read_text()).verdict.subject
     assert subject["disable"] == "('fuse_elementwise', 'fold_pads')"
     assert str(own) in subject["inject"]
-    some = cli("bisect", tiny, "verax:O1", "--passes", "fold_constants", "--passes", "canonicalise")
+    some = cli("bisect", tiny, "verax:O1", "--passes", "fold_constants", "--passes", "canonicalize")
     assert some.code == 0
     assert cli("check", tiny, "verax:O1", "--inject", own, "--disable", "do_nothing").code == 0
 

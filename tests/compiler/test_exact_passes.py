@@ -11,7 +11,7 @@ from tests.compiler.salted import random_case, same_promised_bits
 from tests.compiler.test_bits import bits
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
-from verax.compiler.passes import canonicalise as canonical
+from verax.compiler.passes import canonicalize as canonical
 from verax.compiler.passes import reduce_strength as strength
 from verax.compiler.pipeline import levels
 from verax.compiler.pipeline.levels import run_passes
@@ -20,7 +20,7 @@ from verax.ir.rewrite import Rewriter
 from verax.ops.movement.slicing import Concat
 from verax.ops.pointwise.arithmetic import Add
 
-NEW = ("share_constants", "canonicalise", "reduce_strength")
+NEW = ("share_constants", "canonicalize", "reduce_strength")
 FEWEST = 20
 """Rewrites of each pass in a hundred networks, below which they would show little."""
 

@@ -99,9 +99,10 @@ def seconds(work: Callable[[], object], times: int = 2) -> float:
 def test_compiling_takes_time_in_proportion(make: Callable[[int], Graph], size: int) -> None:
     small = seconds(lambda: compile(make(size), ONE))  # the first makes what is made once
     limit, large = GROWTH * small, make(4 * size)
-    assert seconds(lambda: compile(large, ONE), 1) < limit or seconds(
-        lambda: compile(large, ONE), 1
-    ) < limit  # once more where something else came between
+    assert (
+        seconds(lambda: compile(large, ONE), 1) < limit
+        or seconds(lambda: compile(large, ONE), 1) < limit
+    )  # once more where something else came between
 
 
 class Counted(str):
