@@ -1,7 +1,8 @@
 """Settings of the whole suite: the same cases on every machine, one thread for foreign libraries.
 
 Hypothesis draws the same few cases every time; `make campaign` draws fresh ones for every test that
-draws (the profile "fresh"): what they find becomes a test of its own. No test sees what another one drew.
+draws (the profile "fresh"): what they find becomes a test of its own. No test sees what another one
+drew.
 
 `--quick` (that is `make quick`) takes a sample of every room: `tests/sample.py`.
 """
