@@ -206,7 +206,7 @@ def test_two_passes_that_are_wrong_together_are_both_named(
     with_passes(monkeypatch, leaky_relu, negate_by_product)
     record = bisect(chain(), VeraxRunner(Settings(threads=1))).record
     assert record.exit_code == 1
-    found = record.optimisations
+    found = record.optimizations
     assert found is not None
     assert found.guilty == "negate_by_product: node 'neg4' (Neg)"
     assert found.partners == ("leaky_relu: node 'relu2' (Relu)",)
@@ -221,7 +221,7 @@ def test_a_pass_that_another_makes_possible_is_told_from_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with_passes(monkeypatch, leaky_relu, product_by_leak)
-    found = bisect(chain(), VeraxRunner(Settings(threads=1))).record.optimisations
+    found = bisect(chain(), VeraxRunner(Settings(threads=1))).record.optimizations
     assert found is not None
     assert found.guilty.startswith("product_by_leak: ")
     assert "which is possible behind \"leaky_relu: node 'relu2' (Relu)\" only" in found.words
@@ -231,7 +231,7 @@ def test_a_decision_is_shown_in_kernels() -> None:
     runner = VeraxRunner(Settings(threads=1))
     graph = network(SHOWN["fuse_elementwise"][0])
     inputs = draw_inputs(graph, 1)[0]
-    names = [name for name, _ in runner.optimisations(graph, inputs)]
+    names = [name for name, _ in runner.optimizations(graph, inputs)]
     number = next(i for i, n in enumerate(names) if n.startswith("fuse_elementwise: "))
     step = runner.step(graph, inputs, number)
     assert (step.part, step.level, step.number) == ("fuse_elementwise", "O1", number)

@@ -53,11 +53,11 @@ def test_the_passes_change_no_bit_of_ten_thousand_networks(first: int) -> None:
 @pytest.mark.parametrize("seed", range(300, 306))
 def test_compiled_networks_have_the_same_bits_at_both_levels(seed: int) -> None:
     graph, inputs = random_case(seed)
-    plain, optimised = (
+    plain, optimized = (
         compile(graph, Settings(opt_level=level, threads=1)).run(inputs) for level in (0, 1)
     )
     for name, array in plain.items():
-        assert bits(array) == bits(optimised[name]), name
+        assert bits(array) == bits(optimized[name]), name
 
 
 # --- broken twins, each of which the random networks find

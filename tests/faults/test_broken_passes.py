@@ -545,7 +545,7 @@ def test_a_broken_twin_is_noticed_and_named(
     run.__name__ = name
     monkeypatch.setattr(levels, "PIPELINE", tuple(map(exchanged, levels.PIPELINE)))
     record = bisected(name, network)
-    found = record.optimisations
+    found = record.optimizations
     assert found is not None
     assert found.guilty.startswith(f"{name}: "), found.words
     assert found.steps[0].part == name

@@ -140,7 +140,7 @@ def test_the_nodes_that_openvino_joins_are_named(made: Network, guilty: str, par
     record = bisected(network, drawn())
     require_fault(record)
     assert error(network, meaning) > 1e-5
-    found = record.optimisations
+    found = record.optimizations
     assert found is not None
     assert found.guilty == JOINED + guilty
     assert (len(found.partners), found.cured) == (partners, True)
@@ -207,7 +207,7 @@ def test_a_concatenation_of_int8_is_wrong_by_low_precision_alone() -> None:
     subject = OpenVinoRunner(content, writer=to_bytes, threads=1, isolated=False)
     record = bisect(verax.load(made).graph, subject, given).record
     require_fault(record)
-    found = record.optimisations
+    found = record.optimizations
     assert found is not None
     assert found.guilty == "LP_TRANSFORMS_MODE=True"
     assert found.cured is True
@@ -236,8 +236,8 @@ def test_integers_of_64_bits_are_computed_in_32(
     x = np.array([[1, 2, 3], [40_000, -70_000, 2**31 - 2]])
     record = bisected(made, x)
     require_fault(record)
-    assert record.optimisations is not None
-    assert "no optimisation behind that is guilty" in record.optimisations.words
+    assert record.optimizations is not None
+    assert "no optimization behind that is guilty" in record.optimizations.words
     subject = OpenVinoRunner(made.SerializeToString(), writer=to_bytes, threads=1, isolated=False)
     given = subject.run(verax.load(made).graph, {"x": x})["y"]
     clamped = np.int32(min(operand, 2**31 - 1))

@@ -1,14 +1,15 @@
 """Old names of public things: they still work, and a warning says the new name.
 
-Attributes of objects (`renamed_property`) and passes (`present_pass`): those are named by what
-users have stored, in recipes, scripts, and records.
+Attributes of objects (`renamed_property`), members of modules (`renamed_members`), and passes
+(`present_pass`), which are named by what users have stored: recipes, scripts, records.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 RENAMED_PASSES = {
@@ -41,6 +42,20 @@ def renamed_property(old: str, new: str) -> property:
         return getattr(self, new)
 
     return property(read, doc=f"Deprecated name of `{new}`.")
+
+
+def renamed_members(module: str, renamed: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module whose members `renamed` (new name by old name) still exist
+    under their old names, with a warning."""
+
+    def member(name: str) -> Any:
+        if name not in renamed:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        new = renamed[name]
+        warnings.warn(f"{module}.{name} is deprecated: use {new}", DeprecationWarning, stacklevel=2)
+        return getattr(sys.modules[module], new)
+
+    return member
 
 
 def present_pass(text: str) -> str:

@@ -12,7 +12,7 @@ from verax.base.deprecation import present_passes
 from verax.base.errors import UsageError
 
 LEVELS = (0, 1, 2, 3)
-"""Optimisation levels; `compiler.pipeline.levels` says what each admits."""
+"""Optimization levels; `compiler.pipeline.levels` says what each admits."""
 ALLOWANCES = ("bf16",)
 """Approximations that O3 makes only where a user allows them: products in bfloat16."""
 DEFAULT_LEVEL = 3

@@ -25,7 +25,7 @@ COMMANDS = {
     "compile": "Compile a model to one file that runs without the model.",
     "run": "Run a model or a compiled .vx program; inputs that are not given are drawn.",
     "check": "Judge a subject's numbers against the float64 meaning of a model.",
-    "bisect": "Find the guilty nodes of a subject, their causes, and the optimisation that "
+    "bisect": "Find the guilty nodes of a subject, their causes, and the optimization that "
     "brought them.",
     "bench": "Time a model beside other runtimes: own processes, taking turns, medians and a "
     "ratio.",

@@ -112,7 +112,7 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
             "timeout": timeout,
         }
 
-    def optimisations(
+    def optimizations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, TorchFileRunner]]:
         """Of one that is compiled: eager, the backends of torch.compile, then one more application

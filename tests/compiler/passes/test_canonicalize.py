@@ -227,11 +227,11 @@ def test_compiled_it_has_the_bits_of_o0(name: str) -> None:
     make = {**NOTHING, **NEAR, **{k: v[0] for k, v in JOINED.items()}}[name]
     graph = built(make)
     inputs = inputs_of(graph)
-    plain, optimised = (
+    plain, optimized = (
         compile_graph(graph, Settings(opt_level=level, threads=1)).run(inputs) for level in (0, 1)
     )
     for value, array in plain.items():
-        assert bits(array) == bits(optimised[value])
+        assert bits(array) == bits(optimized[value])
 
 
 def test_an_output_keeps_its_node_and_its_name() -> None:

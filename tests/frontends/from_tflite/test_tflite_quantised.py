@@ -19,7 +19,7 @@ from verax.records.verdict import Kind
 
 CASES = dict(quantised_cases())
 REFERENCE_IS_WRONG = {"SUM int8", "SUM int16"}
-"""LiteRT's reference kernel reads these operands as uint8; its optimised one does not."""
+"""LiteRT's reference kernel reads these operands as uint8; its optimized one does not."""
 
 
 @pytest.mark.parametrize("label", CASES)

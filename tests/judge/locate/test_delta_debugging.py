@@ -52,7 +52,7 @@ def test_nothing_more_can_be_left_out_of_what_is_found() -> None:
     assert not any(fails(tuple(t for t in found if t != left)) for left in found)
 
 
-# --- within the search for the guilty optimisation
+# --- within the search for the guilty optimization
 
 NAMES = ["plain", *(f"part{i % 3}: step {i}" for i in range(1, 21))]
 

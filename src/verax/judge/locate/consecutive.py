@@ -20,7 +20,7 @@ from verax.base.printing import Named
 from verax.ir.graph import Graph, specialise
 from verax.ir.unroll import Unrolled, unrolled
 from verax.judge.protocol import (
-    Optimising,
+    Optimizing,
     Poisonable,
     Remembering,
     Runner,
@@ -90,12 +90,12 @@ class StepRunner(Named):
         """As `judge.protocol.Poisonable.run_poisoned`; for a runner that is one."""
         return self._run(graph, inputs, keep, fill)
 
-    def optimisations(self, graph: Graph, inputs: Arrays) -> list[tuple[str, Runner]]:
+    def optimizations(self, graph: Graph, inputs: Arrays) -> list[tuple[str, Runner]]:
         """The runner's optimization steps, each wrapped over the same runs."""
-        if not isinstance(self.runner, Optimising):
+        if not isinstance(self.runner, Optimizing):
             return []
         steps = self.unrolling.split(inputs)
-        variants = self.runner.optimisations(self.network, steps[0])
+        variants = self.runner.optimizations(self.network, steps[0])
         return [(name, StepRunner(r, self.network, self.unrolling)) for name, r in variants]
 
     def _run(
