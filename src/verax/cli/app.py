@@ -31,7 +31,7 @@ COMMANDS = {
     "ratio.",
     "tune": "Measure other schedules for a model's kernels (tiles, order, prefetching), and "
     "keep what is faster here.",
-    "evaluate": "Count on how many labelled samples a model, compiled by Verax, is right.",
+    "evaluate": "Count on how many labeled samples a model, compiled by Verax, is right.",
     "ops": "List the operators, or show one: its attributes and its meaning.",
     "passes": "List the compiler's passes in the order in which they run, or show one with an "
     "example.",

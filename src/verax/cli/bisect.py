@@ -36,7 +36,7 @@ def command(
         typer.Option(
             "--images",
             metavar="DIR|FILE.npz",
-            help="Labelled samples: find the step at which the accuracy falls, and judge samples "
+            help="Labeled samples: find the step at which the accuracy falls, and judge samples "
             "that become wrong.",
         ),
     ] = None,

@@ -19,7 +19,7 @@ from verax.base.errors import VeraxError
 from verax.base.keywords import with_options
 from verax.base.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
 from verax.ir.cut import cut
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Graph, specialize
 from verax.ir.pixels import Pixels
 from verax.judge.check import EXPLAINED, check, judging
 from verax.judge.explain.causes import diagnose
@@ -96,7 +96,7 @@ def _searched(
     )
     if verdict.causes:
         return BisectionResult(Bisection(verdict, "the surroundings of the network"), (), arrays)
-    fixed = specialise(graph, bind_symbols(graph, arrays))
+    fixed = specialize(graph, bind_symbols(graph, arrays))
     observed = _observed_values(fixed, subject, arrays, verdict, watch)
     verdict = _without_consequences(verdict)
     faulty, method = _by_values(fixed, arrays, observed, verdict), verdict.method

@@ -15,7 +15,7 @@ from verax.compiler.compile import compile as compile_graph
 from verax.compiler.describe.step_text import step_between
 from verax.compiler.executable import Executable
 from verax.compiler.pipeline.levels import decisions_only, passes_for, run_passes
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Graph, specialize
 from verax.judge.protocol import Capabilities
 from verax.records.bisection import Step
 from verax.records.trace import Rewrite
@@ -96,7 +96,7 @@ class VeraxRunner(Named):
         if self._watching is not None and self._watching.fits(graph, keep, bindings):
             outputs = _stepped(self._watching.executable, inputs)
             return {v: outputs[to] for v, to in self._watching.output_names.items()}
-        fixed = specialise(graph, bindings)
+        fixed = specialize(graph, bindings)
         rewritten, trace = run_passes(fixed, self.settings)
         computed = {v for node in rewritten.nodes for v in node.outputs}
         left = {v: trace.values[v] for v in keep if trace.values.get(v) in computed}

@@ -96,7 +96,7 @@ def test_scales_along_another_axis_are_refused() -> None:
 
 def test_data_that_would_change_its_scale_by_being_moved_is_refused() -> None:
     shape = const(np.array([3, 2], np.int32))
-    with pytest.raises(UnsupportedError, match="quantised differently"):
+    with pytest.raises(UnsupportedError, match="quantized differently"):
         load_tflite(one("RESHAPE", [data((2, 3), "int8"), shape], result((3, 2), "int8")))
 
 

@@ -7,7 +7,7 @@ from verax.ir.graph import Node
 from verax.ir.operator import Inference, Operator
 from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node, meaning
-from verax.numerics.fixed_point import quantised_factor
+from verax.numerics.fixed_point import quantized_factor
 from verax.ops.images.detection import NonMaxSuppression
 from verax.ops.quantized.quantization import QuantizeLinear
 from verax.ops.quantized.requantization import Requantize
@@ -93,7 +93,7 @@ def test_an_index_behind_nan_proves_nothing() -> None:
 
 def test_a_half_way_number_may_be_rounded_either_way() -> None:
     """LiteRT's optimized kernels round halves otherwise than its reference kernels."""
-    factor, shift = quantised_factor(0.0625)
+    factor, shift = quantized_factor(0.0625)
     x = np.array([[8, 24, 40, -8, -24], [7, 9, 16, 100, -300]], np.int32)
     arrays = [x, np.array(factor, np.int32), np.array(shift, np.int32)]
     op = Requantize(zero_point=3)

@@ -10,7 +10,7 @@ from tests.frontends.from_tflite.quantised_cases import quantised_cases
 import verax
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import DType, TensorType
-from verax.numerics.fixed_point import quantised_factor
+from verax.numerics.fixed_point import quantized_factor
 from verax.numerics.fixed_point_words import stepped_sigmoid, stepped_tanh
 from verax.ops.images.resize_integer import ResizeInteger
 from verax.ops.pointwise.arithmetic import Sub
@@ -29,7 +29,7 @@ def mean() -> Graph:
     x = b.input("x", TensorType.parse("int8[2, 5, 4, 16]"))
     moved = b.add(Sub(), [b.add(Cast(to=DType.int32), [x]), b.constant(np.array(IN, np.int32))])
     total = b.add(ReduceSum(keepdims=False), [moved, b.constant(np.array([1, 2]))])
-    factors = [b.constant(np.array(v, np.int32)) for v in quantised_factor(SCALE / COUNT)]
+    factors = [b.constant(np.array(v, np.int32)) for v in quantized_factor(SCALE / COUNT)]
     return b.graph([b.add(Requantize(zero_point=OUT), [total, *factors], ["y"], "mean")])
 
 

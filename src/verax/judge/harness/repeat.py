@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.ir.graph import Graph, same_bits, specialise
+from verax.ir.graph import Graph, same_bits, specialize
 from verax.judge.protocol import Poisonable, Runner, renamed_answers
 from verax.judge.regions.network import survey
 from verax.numerics import statistics as st
@@ -122,7 +122,7 @@ def _within_rounding(
     sigmas = {f.value: f.sigma for f in findings}
     outputs = {v: first[v] for v in graph.outputs if v in first}
     if not sigmas.keys() >= differing.keys() & outputs.keys():
-        fixed = specialise(graph, bind_symbols(graph, inputs))
+        fixed = specialize(graph, bind_symbols(graph, inputs))
         findings_of_first = survey(fixed, inputs, outputs, measure_power=False).findings
         sigmas |= {f.value: f.sigma for f in findings_of_first}
     for name, largest in differing.items():

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.ir.graph import Graph, Node, specialise
+from verax.ir.graph import Graph, Node, specialize
 from verax.judge.decide.precision import ARITHMETICS, PRODUCTS, Arithmetic, to_float64, with_factors
 from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.numerics import statistics as st
@@ -113,7 +113,7 @@ def network_precision(
 
     inputs: in their declared types. Raises `VeraxError` when the meaning cannot be evaluated.
     """
-    fixed = specialise(graph, bind_symbols(graph, inputs))
+    fixed = specialize(graph, bind_symbols(graph, inputs))
     values = {v for node in fixed.nodes for v in node.outputs}
     observed = tuple(v for v in fixed.outputs if v in outputs and v in values)
     region = Region(fixed.nodes, frozenset(values - set(observed)), observed)
