@@ -3,8 +3,8 @@
 The kernels take 16 bits: the data minus its zero point, so that a border of zeros is the padding,
 by the weights minus theirs, centered when the network is compiled. Sums are exact in 32 bits (as
 far as the operator's own are), so instructions do not matter. Data of 16 bits around a zero point
-takes 32. Where groups have a few channels and no sum can leave 24 bits, lanes are summed in float32.
-Where the machine multiplies bytes (`Target.byte_products`), they take those (`bytes`).
+takes 32. Where groups have a few channels and no sum can leave 24 bits, lanes are summed in
+float32. Where the machine multiplies bytes (`Target.byte_products`), they take those (`bytes`).
 Windows of 3x3 go by Winograd's filtering where that saves work (`winograd`).
 """
 
