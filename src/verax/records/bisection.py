@@ -140,6 +140,6 @@ def _present(search: Any) -> Any:
     if isinstance(search, list):
         return [_present(one) for one in search]
     if isinstance(search, dict):
-        named = ("guilty", "partners", "tried", "steps", "name", "part")
-        return {k: _present(v) if k in named else v for k, v in search.items()}
+        fields = ("guilty", "partners", "tried", "steps", "name", "part")
+        return {k: _present(v) if k in fields else v for k, v in search.items()}
     return search

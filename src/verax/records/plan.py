@@ -36,9 +36,9 @@ class Plan(OneLine):
             head += f"; {len(self.on_reference)} nodes run on the reference (no kernel)"
         if self.tuning:
             head += f"\nschedules: {self.tuning}"
-        chosen = ["choices:", *(f"  {line}" for line in self.choices)] if self.choices else []
+        choices = ["choices:", *(f"  {line}" for line in self.choices)] if self.choices else []
         exact = (f"kept exact, {note}" for note in self.refused)
-        return "\n".join([head, *self.lines, *exact, *chosen])
+        return "\n".join([head, *self.lines, *exact, *choices])
 
     def _repr_html_(self) -> str:
         return of_text(f"plan of {len(self.lines)} steps", str(self))
