@@ -51,7 +51,7 @@ docs: $(VENV)/.docs  ## Build the site into out/site; a warning or a broken link
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "out/site/index.html"
 
-lint: $(VENV)/.test  ## ruff (lint and format) and mypy over src/
+lint: $(VENV)/.test  ## ruff (lint and format), and mypy over src/ and tests/
 	$(BIN)/ruff check src tests examples benchmarks docs
 	$(BIN)/ruff format --check src tests examples benchmarks docs
 	$(BIN)/mypy

@@ -284,7 +284,7 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
                                                                  "Reshape"]),
     "cancel_transposes": (turned, lambda exe: "Transpose" not in kinds(exe)),
     "fold_pads": (padded, lambda exe: kinds(exe) == ["Conv"]),
-    "trim_kernels": (far_reaching, lambda exe: exe.specialized.graph.nodes[0].op.kernel_shape
+    "trim_kernels": (far_reaching, lambda exe: exe.specialized.graph.nodes[0].op.kernel_shape  # type: ignore[attr-defined]
                      == (1, 1)),
     "recognize_layer_norm": (layer_normed, lambda exe: kinds(exe) == ["LayerNormalization"]),
     "recognize_rms_norm": (lambda b, x: [over_root(b, x)],

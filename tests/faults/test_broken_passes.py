@@ -343,8 +343,8 @@ def equal_pads(
     nodes = []
     for node in graph.nodes:
         if node.op.kind == "WinogradConv":
-            even = tuple(((a + b) // 2, (a + b + 1) // 2) for a, b in node.op.pads)
-            node = dataclasses.replace(node, op=dataclasses.replace(node.op, pads=even))
+            even = tuple(((a + b) // 2, (a + b + 1) // 2) for a, b in node.op.pads)  # type: ignore[attr-defined]
+            node = dataclasses.replace(node, op=dataclasses.replace(node.op, pads=even))  # type: ignore[call-arg]
         nodes.append(node)
     return dataclasses.replace(graph, nodes=tuple(nodes)), trace
 
@@ -367,7 +367,7 @@ def next_groups(
     for node in graph.nodes:
         if node.op.kind == "WinogradConv":
             w = constants[node.inputs[1]]
-            constants[node.inputs[1]] = np.roll(w, len(w) // node.op.groups, axis=0)
+            constants[node.inputs[1]] = np.roll(w, len(w) // node.op.groups, axis=0)  # type: ignore[attr-defined]
     return dataclasses.replace(graph, constants=constants), trace
 
 

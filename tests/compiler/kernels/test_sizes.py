@@ -303,7 +303,7 @@ def test_sizes_of_nothing_are_sizes() -> None:
                          ids=lambda t: t.name)  # fmt: skip
 def test_programs_for_all_sizes_are_compiled_for_every_target(target: Target) -> None:
     module = ModuleBuilder("net", target)
-    product_, b = product(*D, "fused")
+    product_, b = product(*D, "fused")  # type: ignore[call-arg]
     for spec in (product_, PackSpec(product_, b), LOOPS["transposed"], LOOPS["columns gathered"]):
         emit(module, spec, schedules(spec, target)[0])
     assert object_code(module)

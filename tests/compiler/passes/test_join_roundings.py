@@ -234,7 +234,7 @@ def test_parameters_that_are_computed_stay(place: str) -> None:
 
 def test_a_constant_with_more_axes_gives_the_result_more() -> None:
     n = Net("int8")
-    x = n.floats(*n.bytes, 0.3127, 3, "int8")
+    x = n.floats(*n.bytes, 0.3127, 3, "int8")  # type: ignore[call-arg]
     more = n.b.constant(np.full((1, 1, 1), 0.711, np.float32))
     graph = n.graph(n.again(n.add("Add", x, more), 0.4119, 1, "int8"))
     assert untouched(graph)

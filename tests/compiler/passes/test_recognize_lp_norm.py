@@ -154,7 +154,7 @@ def guard_of_the_squares(graph: Graph, limit: int | None = None) -> tuple[Graph,
 
     def confused(graph: Graph, match: Any) -> Any:
         op, inputs = module._lp_norm(match, 2) or (None, ())
-        return op and (LpNormalization(axis=op.axis, floor=op.floor**2), inputs)
+        return op and (LpNormalization(axis=op.axis, floor=op.floor**2), inputs)  # type: ignore[attr-defined]
 
     return replace_matches(graph, limit, "recognize_lp_norm", [Rule(module.EUCLIDEAN, confused)])
 

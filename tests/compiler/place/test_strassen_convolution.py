@@ -124,7 +124,7 @@ def test_a_wrong_place_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -
     graph = network(WRONG[wrong], 96, "" if wrong == "half" else "border behind")
     want = [found.tobytes() for found in promised(graph, data(graph)).values()]
     if wrong == "half":  # channels of the right half begin a block late
-        steps = StrassenSpec.steps.fget  # what is scaled and added up reads them
+        steps = StrassenSpec.steps.fget  # type: ignore[attr-defined]  # what is scaled and added up reads them
         moved = lambda s: (*steps(s)[:2], steps(s)[2] + s.image.block)  # noqa: E731
         monkeypatch.setattr(StrassenSpec, "steps", property(moved))
     else:  # rows of an image with a border are taken to follow one another
