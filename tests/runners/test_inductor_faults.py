@@ -57,7 +57,7 @@ def require_fault(kind: Kind) -> None:
     assert kind is Kind.mistake
 
 
-@pytest.mark.parametrize("axis", [-2, -1])
+@pytest.mark.parametrize("axis", [-2, pytest.param(-1, marks=pytest.mark.slow)])
 def test_a_softmax_along_another_axis_is_no_attention(axis: int) -> None:
     model = verax.load(attention(axis))
     subject = subject_of("torch-compiled", model)

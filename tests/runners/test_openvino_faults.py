@@ -166,6 +166,7 @@ def test_what_a_fusion_means_is_rounding(made: Network) -> None:
     assert error(network, meaning) < 2e-6
 
 
+@pytest.mark.slow  # the other faults of OpenVINO are searched in the same way
 def test_a_concatenation_of_int8_is_wrong_by_low_precision_alone() -> None:
     """Steps: a fifth piece with the convolution behind it, and the switch."""
     grid = ["scale", "zero"]
