@@ -10,6 +10,7 @@ drew.
 from __future__ import annotations
 
 import gc
+import operator
 import os
 import random
 import signal
@@ -76,7 +77,28 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput[FOLDER] = str(node.config.stash[SHARED].folder)
 
 
+def is_dark(item: pytest.Item) -> bool:
+    """True for every second combination of a test's parameters, as fields of a chessboard lie:
+    each value of one stays with half of the values of every other."""
+    values: dict[str, Any] = getattr(item, "callspec").params  # noqa: B009  (mypy: items have none)
+    total = 0
+    for mark in item.iter_markers("parametrize"):
+        names = (
+            mark.args[0].replace(",", " ").split()
+            if isinstance(mark.args[0], str)
+            else mark.args[0]
+        )
+        rows = [getattr(row, "values", row if len(names) > 1 else (row,)) for row in mark.args[1]]
+        wanted = [values[name] for name in names]
+        total += next(n for n, row in enumerate(rows) if all(map(operator.is_, row, wanted)))
+    return total % 2 == 1
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out the slow ones
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("checkered") and is_dark(item):
+            item.add_marker(pytest.mark.slow)
     if not config.getoption("--quick"):
         return
     seconds = sample.read()

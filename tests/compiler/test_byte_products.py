@@ -61,6 +61,7 @@ def convolution(kind: str, zero: int, border: int, channels: int = 21) -> tuple[
     return b.graph([b.add(REGISTRY["Relu"](), [y])]), x
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("level", [0, 1])
 @pytest.mark.parametrize(
     ("kind", "zero", "border", "in_bytes"),
@@ -122,6 +123,7 @@ def test_a_convolution_of_bytes_is_exact(case: Network) -> None:
     COMPILED_KERNELS.forget()
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("sizes", [(2, 5, 7, 3), (3, 1, 17, 33), (1, 4, 64, 16), (2, 3, 31, 48)])
 @pytest.mark.parametrize("point", [0, 131, 255])
 def test_a_matrix_product_of_bytes_is_exact(

@@ -61,6 +61,7 @@ def network(name: str, constant: bool) -> tuple[Graph, dict[str, np.ndarray]]:
     return b.graph([b.add(REGISTRY["Add"](), [b.add(REGISTRY["Relu"](), [made]), half])]), fed
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("name", CASES)

@@ -188,6 +188,7 @@ def holds(graph: Graph, fed: dict[str, np.ndarray], choice: Settings, taken: boo
     assert bits(got) == bits(promised(exe.specialized.graph, fed)[value])
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize(
     ("graph", "taken"),
     [(chain(24, 40), True), (chain(23, 40), False), (chain(32, 64, groups=2), True),

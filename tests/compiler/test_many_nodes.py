@@ -93,7 +93,7 @@ def seconds(work: Callable[[], object], times: int = 2) -> float:
 @pytest.mark.usefixtures("llvm_itself")
 @pytest.mark.parametrize(
     ("make", "size"),
-    [(lambda n: wide("Concat", n), 1500), (chain, 500), (split, 1500), (narrow, 500)],
+    [(lambda n: wide("Concat", n), 1000), (chain, 400), (split, 1000), (narrow, 400)],
     ids=["Concat", "chain", "Split", "many operators"],
 )
 def test_compiling_takes_time_in_proportion(make: Callable[[int], Graph], size: int) -> None:

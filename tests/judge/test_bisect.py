@@ -101,6 +101,7 @@ def test_an_honest_compiler_has_no_guilty_pass() -> None:
     assert "bit for bit" in record.optimizations.words
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("watches", [True, False])
 @pytest.mark.parametrize("what", ["epsilon 1e-5 for 1e-3", "pads swapped", "addend forgotten"])
 def test_node_and_cause_are_named_with_and_without_values_inside(what: str, watches: bool) -> None:

@@ -137,6 +137,7 @@ def larger(op: Recurrent, given: str, scale: float) -> tuple[Any, ...]:
     return tuple(inputs)
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("scale", [0.5, 2.0])
 @pytest.mark.parametrize(("op", "given"), [t for t in TORCH if "j" not in t[1]], ids=str)
 def test_honest_runtimes_round_and_a_small_mistake_does_not(

@@ -46,7 +46,7 @@ def test_the_compiler_answers_the_node_suite(cases, capsys, every):
     assert len(written_out) > 400
     plain = [c for c in cases if "_expanded" not in c.name]
     compiled = [*plain, *written_out[::every]]
-    outcomes = run_suite(compiled, "compiler", Settings(opt_level=1, threads=1))
+    outcomes = run_suite(compiled, "compiler", Settings(opt_level=1, threads=1, quick=True))
     counts = Counter(o.kind for o in outcomes)
     with capsys.disabled():
         print(f"\ncompiler at O1, ONNX node suite: {dict(counts)}")

@@ -162,6 +162,7 @@ def operands_of(spec: LoopSpec, seed: int) -> list[np.ndarray]:
     return arrays
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_for_all_sizes_has_the_bits_of_loops_for_one(name: str, target: Target) -> None:

@@ -85,6 +85,7 @@ def halves_of(name: str, kind: str) -> list[tuple[Graph, dict[str, np.ndarray]]]
     return found
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("name", sorted(WIDENED))
 def test_widening_changes_no_promised_bit(name: str, kind: str) -> None:

@@ -104,6 +104,7 @@ def test_bits_know_neither_target_nor_threads(target: str, threads: int, dtype: 
     check(Attention(scale=0.2), grouped, target=target, threads=threads)
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 @pytest.mark.parametrize(("rows", "tiles"), [(1, 1), (4, 1), (6, 2), (5, 3), (12, 2)])
 def test_no_schedule_changes_a_bit(

@@ -76,6 +76,7 @@ def bits(graph: Graph, **options: object) -> list[bytes]:
 AROUND = ["", "bias", "residual", "gelu", "border before", "border behind", "borders", "pixels"]
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize(("x", "filters"), SHAPES)
 def test_the_promised_bits(x: tuple[int, ...], filters: int, around: str) -> None:
