@@ -84,9 +84,9 @@ ACTIVATIONS = (
     "softplus softshrink softsign tanhshrink"
 )
 CORE = (
-    "swin at 224", "vit at 224", "beit at 224", "dinov2 at 224", "resnet at 224", "bert of 96 words", "llama of 96 words", "gpt_neox of 96 words",
-    "t5 of 96 words", "pointwise", "cosine attention", "descriptors", "logarithm", "instance norm",
-    "masks", "unet",
+    "swin at 224", "vit at 224", "beit at 224", "dinov2 at 224", "resnet at 224",
+    "bert of 96 words", "llama of 96 words", "gpt_neox of 96 words", "t5 of 96 words", "pointwise",
+    "cosine attention", "descriptors", "logarithm", "instance norm", "masks", "unet",
 )  # fmt: skip
 """What CI runs: one network of each kind, the smaller ones of the zoo."""
 
