@@ -227,7 +227,7 @@ def _operators() -> Iterator[Entry]:
         "gather": lambda y: y.gather(-1, (y[..., :7] > 0).long()),
         "glu": lambda y: f.glu(y, dim=-1) if y.shape[-1] % 2 == 0 else f.glu(y[..., 1:], dim=-1),
         "residue": lambda y: y - y.flip(-1) * 1.0000001,
-    }  # fmt: skip
+    }
     layers: dict[str, tuple[Callable[[], nn.Module], Any]] = {
         "a product": (lambda: nn.Linear(768, 768, bias=False), rows(2, 128, 768)),
         "a convolution": (lambda: nn.Conv2d(48, 64, 3, padding=1, bias=False),

@@ -237,7 +237,7 @@ MIXING = {
     "positions that count from the first image": one(
         "MaxPool", "[4, 3, 6, 5]", kernel_shape=(2, 2), with_indices=True
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", MIXING)

@@ -282,7 +282,7 @@ REFUSED: list[tuple[Recurrent, str, dict[str, str], str]] = [
     (LSTM(), "bhl", {"t4": "float32[3]"}, "lengths of the sequences are float32"),
     (LSTM(), "bh", {"t5": "float64[1, 3, 4]"}, "input 5 is float64"),
     (RNN(), "", {"t0": "float32[5, 2]"}, "not of rank 3"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("op", "given", "changed", "why"), REFUSED, ids=str)

@@ -262,7 +262,7 @@ FOUND: dict[str, tuple[Make, Attention, str]] = {
     "one for all": (one_for_all, Attention(), ""),
     "matrices": (matrices, Attention(scale=0.5), ""),
     "three axes": (three_axes, Attention(heads_inside="qkvy"), ""),
-}  # fmt: skip
+}
 """(the network, the operator, what is before it)."""
 
 

@@ -184,7 +184,7 @@ def other_input(n: Net) -> str:
     d = n.add("Sub", other, n.mean(other))
     return n.add(
         "Div", deviation(n), n.add("Sqrt", n.add("Add", n.mean(n.add("Pow", d, 2.0)), 1e-5))
-    )  # fmt: skip
+    )
 
 
 def other_deviation(n: Net) -> str:
