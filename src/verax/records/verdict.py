@@ -194,7 +194,7 @@ class Repeat:
 
     same_bits: whether every value agreed bit for bit; poisoned: how memory was pre-filled between
     the runs ("" when the runner cannot); differing: values that changed, with the largest
-    difference; cause: "uninitialised memory", "order of summation", "chance inside the subject" or
+    difference; cause: "uninitialized memory", "order of summation", "chance inside the subject" or
     how the second run failed; "" when nothing changed.
     """
 

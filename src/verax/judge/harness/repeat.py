@@ -24,7 +24,7 @@ from verax.reference.evaluate import bind_symbols
 FILL = 0x7F
 """Every byte of poisoned memory: as float32 or float64, numbers near the largest there is. (0xFF
 would be NaN, which glibc cannot put into fresh memory.)"""
-UNINITIALISED = "uninitialised memory"
+UNINITIALISED = "uninitialized memory"
 ORDER = "order of summation"
 CHANCE = "chance inside the subject"
 
