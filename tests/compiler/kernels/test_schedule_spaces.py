@@ -193,7 +193,7 @@ def test_a_kernel_by_itself_gives_the_same_bits_with_every_schedule(name: str) -
     """As they are compared before a candidate is timed: each is given the same numbers."""
     graph, _ = NETWORKS[name]()
     target, rng = Target.host(), random.Random(f"alone: {name}")
-    exe = compile_graph(graph, choice(name, 1))
+    exe = compile_graph(graph, choice(name, 1, quick=True))
     weight_bytes = exe.specialized.binary.weights.nbytes
     for call in calls(exe):
         if registry.stages(call.spec, target):
@@ -232,7 +232,7 @@ def calls(exe: Executable) -> list[KernelCall]:
 def test_what_rules_choose_and_what_is_tried_is_admitted(name: str, target: str) -> None:
     graph, _ = NETWORKS[name]()
     made = Target.named(target)
-    for call in calls(compile_graph(graph, choice(name, 1))):
+    for call in calls(compile_graph(graph, choice(name, 1, quick=True))):
         if not registry.stages(call.spec, made):
             continue
         rule = registry.schedules(call.spec, made)[0]
