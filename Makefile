@@ -51,7 +51,7 @@ docs: $(VENV)/.docs  ## Build the site into out/site; a warning or a broken link
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "out/site/index.html"
 
-lint: $(VENV)/.test  ## ruff (lint and format) and mypy over src/
+lint: $(VENV)/.test  ## ruff (lint and format), and mypy over src/ and tests/
 	$(BIN)/ruff check src tests examples benchmarks docs
 	$(BIN)/ruff format --check src tests examples benchmarks docs
 	$(BIN)/mypy
@@ -63,9 +63,9 @@ format: $(VENV)/.test  ## Let ruff fix and format what it can
 bench: $(VENV)/.test  ## The panel of networks beside every peer, 25 minutes (ARGS="--networks resnet18 --quick")
 	$(BIN)/python benchmarks/panel.py --install $(ARGS)
 
-campaign: $(VENV)/.test  ## The judge measured on random networks and planted mistakes (ARGS="plants --limit 2"), then the slow tests
+campaign: $(VENV)/.test  ## The judge measured on random networks and planted mistakes (ARGS="plants --limit 2"), then the slow tests, and all that draw on fresh draws
 	$(BIN)/python benchmarks/judge $(ARGS)
-	$(PYTEST) -m slow --hypothesis-profile=fresh
+	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=fresh
 
 honest: $(VENV)/.test  ## Honest runs of real architectures, and mistakes planted in them (ARGS="runs --only llama")
 	$(BIN)/python -m benchmarks.honest $(or $(ARGS),runs)

@@ -21,7 +21,7 @@ from provenance import stamped
 from verax.base.errors import VeraxError
 from verax.cli.console import parse_shapes
 from verax.formats import FORMATS
-from verax.ir.graph import specialise
+from verax.ir.graph import specialize
 
 HEAD = (
     "# Networks that O3's certificate holds on\n\n"
@@ -57,7 +57,7 @@ def from_file(path: Path, shapes: dict[str, Any]) -> Any:
     given = {name: size for name, size in shapes.items() if name in path.name}
     model = verax.load(path, shapes=next(iter(given.values()), None))
     open_sizes = model.graph.symbols()
-    return specialise(model.graph, dict.fromkeys(open_sizes, 1)) if open_sizes else model
+    return specialize(model.graph, dict.fromkeys(open_sizes, 1)) if open_sizes else model
 
 
 def from_torchvision(name: str, seed: int) -> Any:

@@ -24,7 +24,7 @@ import verax
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.frontends.model import Model
-from verax.ir.graph import Builder, Graph, specialise
+from verax.ir.graph import Builder, Graph, specialize
 from verax.ir.operator import REGISTRY
 from verax.ir.types import DType, TensorType
 from verax.judge.inputs import draw_inputs
@@ -80,7 +80,7 @@ def networks(paths: Sequence[Path], levels: Sequence[int], rounds: int) -> None:
     for path in paths:
         model = verax.load(path)
         assert isinstance(model, Model)
-        graph = specialise(model.graph, dict.fromkeys(model.graph.symbols(), 1))
+        graph = specialize(model.graph, dict.fromkeys(model.graph.symbols(), 1))
         for level in levels:
             plain = Settings(level, 1)
             runs = {"float32": program(graph, plain)}

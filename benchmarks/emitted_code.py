@@ -37,7 +37,7 @@ from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.place.binary import assembly
 from verax.frontends.model import Model
-from verax.ir.graph import Builder, Graph, specialise
+from verax.ir.graph import Builder, Graph, specialize
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 
@@ -100,7 +100,7 @@ def network_of(name: str, folder: Path, models: Path) -> Graph:
     """The graph of one of the panel's networks, batch 1. Raises `Skipped`."""
     loaded = verax.load(source_of(name, 1, folder, models), shapes=SHAPES.get(name))
     assert isinstance(loaded, Model)
-    return specialise(loaded.graph, dict.fromkeys(loaded.graph.symbols(), 1))
+    return specialize(loaded.graph, dict.fromkeys(loaded.graph.symbols(), 1))
 
 
 def operator_graphs(name: str) -> Iterator[tuple[str, Graph]]:

@@ -53,7 +53,7 @@ from benchmarks.hashes_page import (  # noqa: E402
     counted,
     page,
     ratios,
-)  # fmt: skip
+)
 from benchmarks.provenance import commit, today  # noqa: E402
 
 NETWORKS = ("resnet18", "mobilenetv2", "efficientnet_b0", "segformer_b0", "mobilenetv2-int8")

@@ -21,7 +21,7 @@ import verax
 from panel_zoo import PANEL, write
 from verax.base.errors import VeraxError
 from verax.frontends.model import Model
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Graph, specialize
 from verax.judge.inputs import draw_inputs
 
 DETECTORS: Mapping[str, str] = {
@@ -134,7 +134,7 @@ def source_of(name: str, batch: int, folder: Path, models: Path) -> Path:
 
 def _at_batch(graph: Graph, batch: int) -> Graph:
     """Open sizes are the batch; a file with fixed ones has what it has."""
-    fixed = specialise(graph, dict.fromkeys(graph.symbols(), batch))
+    fixed = specialize(graph, dict.fromkeys(graph.symbols(), batch))
     if {fixed.types[v].shape[0] for v in fixed.arguments} != {batch}:
         raise Skipped(f"its file says another batch than {batch}")
     return fixed

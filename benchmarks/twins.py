@@ -25,7 +25,7 @@ from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.pipeline.levels import run_passes
 from verax.frontends.model import Model
-from verax.ir.graph import specialise
+from verax.ir.graph import specialize
 from verax.judge.inputs import draw_inputs
 
 PAIRS = {
@@ -53,7 +53,7 @@ def program(path: Path, level: int) -> tuple[Run, str]:
     """One run of the network on one image, and how many of its transposes are left."""
     model = verax.load(path)
     assert isinstance(model, Model)
-    graph = specialise(model.graph, dict.fromkeys(model.graph.symbols(), 1))
+    graph = specialize(model.graph, dict.fromkeys(model.graph.symbols(), 1))
     settings = Settings(opt_level=level, threads=1)
     exe, inputs = compile(graph, settings), draw_inputs(graph)[0]
     exe.run(inputs)

@@ -2,7 +2,7 @@
 the difference is what rounding does to training, or a mistake.
 
 Two networks of the same seed train for an epoch on small digits: one with PyTorch's convolutions,
-one with the loops; parameters, optimiser and data are the same. Their losses part in the last
+one with the loops; parameters, optimizer and data are the same. Their losses part in the last
 digits, and training lets such differences grow. How far is honest? The same epoch with the
 rounding of every convolution drawn at random, a few times over, tells. Two mistakes follow, one in
 the numbers (a tap that is wrong by a thousandth) and one in the gradients (the bias is left out):
@@ -132,18 +132,18 @@ def train(
 ) -> Training:
     """An epoch with the convolutions exchanged, or as they are."""
     net = network()
-    optimiser = torch.optim.Adam(net.parameters(), 0.04)
+    optimizer = torch.optim.Adam(net.parameters(), 0.04)
     x, y = digits(batches * BATCH, seed=1)
     exchanged = {} if replacement is None else {nn.Conv2d: replacement}
     losses, shares = [], []
     options: dict[str, Any] = {"backward": backward, "calls": calls, "compare": False}
     with verax.torch.substitute(net, exchanged, **options) as run:
         for start in range(0, len(x), BATCH):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             answers, wanted = net(x[start : start + BATCH]), y[start : start + BATCH]
             loss = nn.functional.cross_entropy(answers, wanted)
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             losses.append(float(loss.detach()))
             shares.append(float((answers.argmax(1) == wanted).double().mean()))
     x, y = digits(500, seed=2)

@@ -89,9 +89,9 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 def train(images: torch.Tensor, labels: torch.Tensor) -> DigitNet:
     """The trained network; prints the loss."""
     net = DigitNet()
-    optimiser = torch.optim.AdamW(net.parameters(), lr=4e-3, weight_decay=1e-3)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=4e-3, weight_decay=1e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, 8e-3, total_steps=EPOCHS * (len(images) // 48)
+        optimizer, 8e-3, total_steps=EPOCHS * (len(images) // 48)
     )
     for epoch in range(EPOCHS):
         order = torch.randperm(len(images))
@@ -99,9 +99,9 @@ def train(images: torch.Tensor, labels: torch.Tensor) -> DigitNet:
             logits, drawing = net(images[batch])
             loss = F.cross_entropy(logits, labels[batch], label_smoothing=0.05)
             loss = loss + F.binary_cross_entropy_with_logits(drawing, images[batch])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             schedule.step()
         if epoch % 6 == 5:
             print(f"epoch {epoch + 1}: loss {loss.item():.3f}")

@@ -2,7 +2,7 @@
 
 A BatchNorm's scale may become negative in training as any other weight. Where it stands behind a
 Relu it must not be moved to the convolution in front of it then: relu(s x) is not s relu(x). An
-optimisation that forgets to ask for the sign spoils such a network, and no other.
+optimization that forgets to ask for the sign spoils such a network, and no other.
 
 Here half of the second's and third's scales begin at -1, instead of all at +1, and are trained like
 that: gradient descent has no reason to change a sign, so that about half are negative at the end.
@@ -57,14 +57,14 @@ class ScaledNet(nn.Module):
 def train(images: torch.Tensor, labels: torch.Tensor) -> ScaledNet:
     """The trained network."""
     net = ScaledNet()
-    optimiser = torch.optim.AdamW(net.parameters(), lr=4e-3, weight_decay=1e-3)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=4e-3, weight_decay=1e-3)
     for _ in range(EPOCHS):
         order = torch.randperm(len(images))
         for batch in order[: len(order) // 48 * 48].reshape(-1, 48):
             loss = F.cross_entropy(net(images[batch]), labels[batch], label_smoothing=0.05)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
     return net.eval()
 
 

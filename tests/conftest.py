@@ -1,13 +1,16 @@
 """Settings of the whole suite: the same cases on every machine, one thread for foreign libraries.
 
-Hypothesis draws the same cases every time; `make campaign` draws fresh ones (the profile "fresh"):
-what they find becomes a test of its own. No test sees what another one drew.
+Hypothesis draws the same few cases every time; `make campaign` draws fresh ones for every test that
+draws (the profile "fresh"): what they find becomes a test of its own. No test sees what another one
+drew.
 
 `--quick` (that is `make quick`) takes a sample of every room: `tests/sample.py`.
 """
 
 from __future__ import annotations
 
+import gc
+import operator
 import os
 import random
 import signal
@@ -43,7 +46,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # No deadlines: a busy machine is not a fault. Nothing depends on Hypothesis noticing CI by itself.
 calm = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fresh", derandomize=False, **calm)
-settings.register_profile("same", derandomize=True, database=None, **calm)
+settings.register_profile("same", derandomize=True, database=None, max_examples=40, **calm)
 settings.load_profile("same")
 
 
@@ -57,6 +60,7 @@ FOLDER = "shared code"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until all is imported, of which little is garbage (`pytest_collection_finish`)
     told = getattr(config, "workerinput", {}).get(FOLDER)
     if told is None:
         made = tempfile.TemporaryDirectory(prefix="verax-tests-", ignore_cleanup_errors=True)
@@ -73,7 +77,28 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput[FOLDER] = str(node.config.stash[SHARED].folder)
 
 
+def is_dark(item: pytest.Item) -> bool:
+    """True for every second combination of a test's parameters, as fields of a chessboard lie:
+    each value of one stays with half of the values of every other."""
+    values: dict[str, Any] = getattr(item, "callspec").params  # noqa: B009  (mypy: items have none)
+    total = 0
+    for mark in item.iter_markers("parametrize"):
+        names = (
+            mark.args[0].replace(",", " ").split()
+            if isinstance(mark.args[0], str)
+            else mark.args[0]
+        )
+        rows = [getattr(row, "values", row if len(names) > 1 else (row,)) for row in mark.args[1]]
+        wanted = [values[name] for name in names]
+        total += next(n for n, row in enumerate(rows) if all(map(operator.is_, row, wanted)))
+    return total % 2 == 1
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out the slow ones
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("checkered") and is_dark(item):
+            item.add_marker(pytest.mark.slow)
     if not config.getoption("--quick"):
         return
     seconds = sample.read()
@@ -82,6 +107,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = sample.chosen(items, seconds)
     config.hook.pytest_deselected(items=[*{*items} - {*kept}])
     items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the collector need not go over it between tests."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

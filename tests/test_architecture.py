@@ -82,7 +82,7 @@ ALLOWED: dict[str, set[str]] = {
         *("reference", "ops", "ir", "records", "numerics", "base"),
     },
     "runtime": {"records", "base"},
-    "judge.protocol": {"records", "ir"},
+    "judge.protocol": {"records", "ir", "base.deprecation"},
     "judge.inputs": BY_MEANING,
     "judge.decide": BY_MEANING,
     "judge.regions": BY_MEANING | {"judge.decide"},

@@ -8,6 +8,7 @@ count there, which must be true: who renames lowers it, and nobody raises it.
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import tomllib
 from collections import Counter, defaultdict
@@ -62,7 +63,7 @@ def kept(given, /, made=1, *known, asked, **told):
 class settled:
     few = 1
 """
-    names = {name for _, name, _ in _bindings(ast.parse(code))}
+    names = {name for _, name in _bindings(ast.parse(code))}
     assert names >= set(
         [
             *("found", "kept", "given", "made", "known", "asked", "told", "where", "chosen"),
@@ -83,9 +84,15 @@ def _advice(table: str) -> str:
 
 @cache
 def _files() -> dict[Path, ast.Module]:
-    return {
-        path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))
-    }
+    gc.disable()  # millions of nodes, and all of them stay
+    try:
+        return {
+            path: ast.parse(path.read_text(encoding="utf-8"))
+            for path in sorted(SOURCE.rglob("*.py"))
+        }
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _room(path: Path) -> str:
@@ -93,34 +100,36 @@ def _room(path: Path) -> str:
     return "/".join(parts[: 2 if parts and parts[0] in SPLIT_ROOMS else 1]) or "."
 
 
-def _bindings(tree: ast.Module) -> list[tuple[Scope, str, int]]:
-    """(scope, name, line) of every name that a file binds, attributes too."""
-    bound: list[tuple[Scope, str, int]] = []
+@cache
+def _bindings(tree: ast.Module) -> frozenset[tuple[Scope, str]]:
+    """(scope, name) of every name that a file binds, attributes too."""
+    bound: set[tuple[Scope, str]] = set()
 
     def visit(node: ast.AST, scope: Scope) -> None:
-        line, inner = getattr(node, "lineno", 0), scope
+        inner = scope
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound.append((scope, node.name, line))
+            bound.add((scope, node.name))
             inner = (*scope, node.name)
         elif isinstance(node, ast.Lambda):
             inner = (*scope, "<lambda>")
         elif isinstance(node, ast.arg):
-            bound.append((scope, node.arg, line))
+            bound.add((scope, node.arg))
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            bound.append((scope, node.id, line))
+            bound.add((scope, node.id))
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            bound.append((scope, node.attr, line))
+            bound.add((scope, node.attr))
         elif isinstance(node, ast.alias) and node.asname:
-            bound.append((scope, node.asname, line))
+            bound.add((scope, node.asname))
         elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            bound.append((scope, node.name, line))
+            bound.add((scope, node.name))
         elif isinstance(node, ast.MatchMapping) and node.rest:
-            bound.append((scope, node.rest, line))
+            bound.add((scope, node.rest))
         for child in ast.iter_child_nodes(node):
-            visit(child, inner)
+            if not isinstance(child, ast.Constant | ast.expr_context | ast.operator):
+                visit(child, inner)
 
     visit(tree, ())
-    return bound
+    return frozenset(bound)
 
 
 def _is_banned(name: str, scope: Scope) -> bool:
@@ -135,7 +144,7 @@ def _banned_counts() -> dict[str, int]:
     counts: Counter[str] = Counter()
     for path, tree in _files().items():
         allowed = VOCABULARY["allowed"].get(path.relative_to(SOURCE).as_posix(), [])
-        names = {(s, n) for s, n, _ in _bindings(tree) if n not in allowed and _is_banned(n, s)}
+        names = {(s, n) for s, n in _bindings(tree) if n not in allowed and _is_banned(n, s)}
         counts[_room(path)] += len(names)
     return {room: n for room, n in sorted(counts.items()) if n}
 
@@ -150,17 +159,14 @@ def _repeated_classes() -> dict[str, int]:
     return {name: n for name, n in sorted(counts.items()) if n > 1}
 
 
-def _docstrings(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        for child in (
-            getattr(node, "body", []) if not isinstance(node, ast.Lambda | ast.IfExp) else ()
-        ):
-            if (
-                isinstance(child, ast.Expr)
-                and isinstance(child.value, ast.Constant)
-                and isinstance(child.value.value, str)
-            ):
-                yield child.value.value
+@cache
+def _docstrings(tree: ast.Module) -> tuple[str, ...]:
+    statements = (node for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    return tuple(
+        node.value.value
+        for node in statements
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    )
 
 
 def _british_counts() -> dict[str, int]:
@@ -168,8 +174,7 @@ def _british_counts() -> dict[str, int]:
     pattern = re.compile("|".join(VOCABULARY["spelling"]), re.IGNORECASE)
     counts: Counter[str] = Counter()
     for path, tree in _files().items():
-        names = {(s, n) for s, n, _ in _bindings(tree)}
-        texts = [*(n for _, n in names), *_docstrings(tree)]
+        texts = [*(n for _, n in _bindings(tree)), *_docstrings(tree)]
         counts[_room(path)] += sum(len(pattern.findall(text)) for text in texts)
     return {room: n for room, n in sorted(counts.items()) if n}
 
@@ -181,7 +186,7 @@ def _stale_references() -> Iterator[str]:
     for path, tree in _files().items():
         dotted = ".".join(("verax", *path.relative_to(SOURCE).with_suffix("").parts))
         dotted = dotted.removesuffix(".__init__")
-        members = {name for _, name, _ in _bindings(tree)} | _imported(tree)
+        members = {name for _, name in _bindings(tree)} | _imported(tree)
         for start in range(dotted.count(".") + 1):
             modules[dotted.split(".", start)[-1]].append(members)
         package, _, last = dotted.rpartition(".")

@@ -40,7 +40,7 @@ import verax
 from verax.campaign.subjects import CachedAnswers
 from verax.export.onnx.writer import to_bytes
 from verax.frontends.model import Model
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Graph, specialize
 from verax.judge.inputs import choose_sizes, draw_inputs
 from verax.judge.protocol import Capabilities, Runner
 from verax.reference.evaluate import bind_symbols
@@ -140,7 +140,7 @@ def _of_file(name: str, form: str, folder: Path) -> Network:
         once(path, lambda to: to.write_bytes(lite_files()[name]))
         read = verax.load(path)
         assert isinstance(read, Model)
-        graph = specialise(read.graph, choose_sizes(read.graph))
+        graph = specialize(read.graph, choose_sizes(read.graph))
         return Network(
             graph, path, {f"draw{i}": draw_inputs(graph, i)[0] for i in range(max(DRAWS.values()))}
         )
@@ -148,7 +148,7 @@ def _of_file(name: str, form: str, folder: Path) -> Network:
         file = model_files()[name]
         path, read = file.path, verax.load(file.path)
         assert isinstance(read, Model)
-        graph = specialise(read.graph, _sizes(file, read.graph))
+        graph = specialize(read.graph, _sizes(file, read.graph))
         return Network(graph, path, {s: inputs_for(graph, s, INPUT_SEED) for s in STYLES})
     case = quantised_case(name, form)
     read = verax.load(case.model)

@@ -84,7 +84,7 @@ def _cell(outcomes: Sequence[Outcome], argued: set[str]) -> str:
     return " ".join([str(len(outcomes) or ""), *(f"{n}{mark}" for n, mark in counts if n)])
 
 
-OTHERWISE = "argued without: LiteRT's reference SUM against its optimised one"
+OTHERWISE = "argued without: LiteRT's reference SUM against its optimized one"
 
 
 def _found(planted: Sequence[PlantedOutcome]) -> str:

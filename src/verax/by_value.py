@@ -74,7 +74,7 @@ class ByValueRunner(Named):
 
 
 class SelectiveByValueRunner(ByValueRunner):
-    """The same of a runner that can leave out single steps of its optimisation, and so can this.
+    """The same of a runner that can leave out single steps of its optimization, and so can this.
 
     What a step did it says of the nodes of the file that it runs.
     """
@@ -84,11 +84,11 @@ class SelectiveByValueRunner(ByValueRunner):
         assert isinstance(self.runner, Selective)
         return self.runner
 
-    def optimisations(
+    def optimizations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, Runner]]:
-        """As `judge.protocol.Optimising.optimisations`."""
-        runners = self._selective.optimisations(self.second, self._fed(graph, inputs)[1])
+        """As `judge.protocol.Optimizing.optimizations`."""
+        runners = self._selective.optimizations(self.second, self._fed(graph, inputs)[1])
         return [(name, self._of(runner)) for name, runner in runners]
 
     def with_steps(self, names: Sequence[str]) -> SelectiveByValueRunner:

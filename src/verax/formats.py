@@ -44,7 +44,7 @@ VX = Format(
 TFLITE = Format(
     "TensorFlow Lite",
     (".tflite",),
-    "a model, floating-point or quantised",
+    "a model, floating-point or quantized",
     "verax.frontends.tflite:load_tflite",
 )
 MXNET = Format(

@@ -1,6 +1,6 @@
 """Photos as network inputs. Every step is stated in words, because each is a way to be wrong.
 
-Networks disagree on layout, channel order, range and normalisation. What the user gives is used;
+Networks disagree on layout, channel order, range and normalization. What the user gives is used;
 what is not given is what the model's file says (`Pixels`); what that leaves open is chosen from the
 declared input type and said to be assumed. `PreparedImage.steps` says what was done.
 """
@@ -30,7 +30,7 @@ MAX_PIXELS = 64_000_000
 ORDERS = ("RGB", "BGR", "GRAY")
 FITS = ("stretch", "crop", "pad")
 BYTES = (DType.uint8, DType.int8)
-"""Pixels as they are, or moved by 128 as quantised networks take them."""
+"""Pixels as they are, or moved by 128 as quantized networks take them."""
 _ORIENTATION = 0x0112
 _READABLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
@@ -161,7 +161,7 @@ def _completed(
         for name, value in values.items()
         if getattr(requested, name) is None and value is not None
     ]
-    if stated.is_normalised and not own_numbers and not takes_bytes:
+    if stated.is_normalized and not own_numbers and not takes_bytes:
         requested = replace(
             requested, low=stated.low, high=stated.high, mean=stated.mean, std=stated.std
         )
@@ -173,7 +173,7 @@ def _completed(
         if None not in (own := getattr(requested, name), stated_value := getattr(stated, name))
         and own != stated_value
     ]
-    if own_numbers and stated.is_normalised and not takes_bytes:
+    if own_numbers and stated.is_normalized and not takes_bytes:
         requested_numbers = Pixels(
             low=requested.low, high=requested.high, mean=requested.mean, std=requested.std
         )
@@ -190,9 +190,9 @@ def _completed(
 def _assumed(options: ImageOptions, type_: TensorType) -> list[str]:
     """What neither the user nor the file nor the input's type says, in words."""
     layout = options.layout or _layout(type_)
-    colours = "C" in layout and len(layout) == type_.rank and type_.dims[layout.index("C")] != 1
+    colors = "C" in layout and len(layout) == type_.rank and type_.dims[layout.index("C")] != 1
     open_ = [
-        *["order of the channels"] * (options.order is None and colours),
+        *["order of the channels"] * (options.order is None and colors),
         *["range"] * (options.low is None and type_.dtype not in BYTES),
     ]
     return [f"assumed, as nobody says: {', '.join(open_)}"] if open_ else []

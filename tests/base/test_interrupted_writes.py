@@ -258,7 +258,7 @@ def test_every_writer_is_this_one() -> None:
     }
     in_scratch |= {"base/npz.py", "bench/rounds.py", "bench/worker.py", "cli/app.py"}
     in_scratch |= {"repro/write.py"}  # a zip archive in memory
-    in_scratch |= {"runners/onnx_runtime.py"}  # the runtime writes its optimised model, in a child
+    in_scratch |= {"runners/onnx_runtime.py"}  # the runtime writes its optimized model, in a child
     ways = re.compile(
         r"\.write_bytes\(|\.write_text\(|open\([^\n]*[\"'][wax]b?\+?[\"']|mkstemp\(|mkdtemp\("
         r"|TemporaryDirectory\(|TemporaryFile\("

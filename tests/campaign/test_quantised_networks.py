@@ -36,6 +36,7 @@ def test_equal_seeds_give_equal_networks_and_every_scheme_comes() -> None:
     assert drawn == {s.name for s in quantised.SCHEMES} and len(drawn) == len(quantised.SCHEMES)
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("number", [1, 8, 13, 18, 27, 30])
 @pytest.mark.parametrize("level", ["all", "disabled"])
 def test_nobody_is_accused(number: int, level: str) -> None:

@@ -30,7 +30,7 @@ def wrong(tiny: Path, tmp_path: Path) -> Path:
 def test_an_honest_compiler_is_right_and_no_pass_is_guilty(cli: Cli, tiny: Path) -> None:
     found = cli("bisect", tiny, "verax:O1")
     assert found.code == 0
-    assert "no optimisation is guilty: the result is the same, bit for bit" in found.out
+    assert "no optimization is guilty: the result is the same, bit for bit" in found.out
 
 
 def test_the_guilty_node_its_cause_and_a_case_that_shows_it(
@@ -85,7 +85,7 @@ def test_bad_input_is_refused_in_words(
 def test_the_record_is_plain_json(cli: Cli, tiny: Path, tmp_path: Path) -> None:
     cli("bisect", tiny, "verax:O0", "--json", tmp_path / "a.json")
     facts = json.loads((tmp_path / "a.json").read_text())
-    assert facts["schema"] == "verax.bisection/2"
+    assert facts["schema"] == "verax.bisection/3"
     assert facts["verdict"]["kind"] in ("identical", "rounding")
 
 
@@ -126,7 +126,7 @@ def test_passes_are_chosen_on_the_command_line(cli: Cli, tiny: Path, tmp_path: P
     subject = Bisection.from_json(record.read_text()).verdict.subject
     assert subject["disable"] == "('fuse_elementwise', 'fold_pads')"
     assert str(own) in subject["inject"]
-    some = cli("bisect", tiny, "verax:O1", "--passes", "fold_constants", "--passes", "canonicalise")
+    some = cli("bisect", tiny, "verax:O1", "--passes", "fold_constants", "--passes", "canonicalize")
     assert some.code == 0
     assert cli("check", tiny, "verax:O1", "--inject", own, "--disable", "do_nothing").code == 0
 

@@ -245,9 +245,9 @@ def test_what_an_option_cannot_be_is_refused_everywhere(
 
 def test_an_unknown_option_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="no option 'alow'; is 'allow' meant"):
-        check(relu(), ReferenceRunner(), alow=["bf16"])
+        check(relu(), ReferenceRunner(), alow=["bf16"])  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="no option 'winnograd'"):
-        verax.bisect(relu(), "reference", winnograd=False)
+        verax.bisect(relu(), "reference", winnograd=False)  # type: ignore[call-arg]
 
 
 def test_the_commands_that_judge_have_the_same_options() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.compiler.amplifying import log, network, residual, unary
+from verax.base import deprecation
 from verax.export.onnx.writer import to_bytes
 
 
@@ -46,3 +47,17 @@ def test_compiling_says_it_too(cli: Cli, models: Path) -> None:
         assert len(json.loads((models / "c.json").read_text())["refused"]) == 1
     found = cli("compile", models / "residual.onnx", "-o", models / "residual.vx")
     assert "stay exact" not in found.out
+
+
+def test_an_old_name_of_a_pass_is_taken_and_said_once(
+    cli: Cli, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deprecation, "_warned", set())
+    shown = cli("passes", "canonicalise")
+    assert shown.code == 0 and "canonicalize: exact" in shown.out
+    assert "the pass canonicalise is called canonicalize now" in shown.err
+    options = ("--shape", "image=1x1x9x7", "--disable", "fold_pads,canonicalise,recognise_gelu")
+    compiled = cli("compile", tiny, "-o", tmp_path / "tiny.vx", *options)
+    assert compiled.code == 0
+    assert compiled.err.count("recognise_gelu is called recognize_gelu now") == 1
+    assert "canonicalise" not in compiled.err

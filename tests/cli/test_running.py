@@ -214,7 +214,7 @@ def test_passes_are_disabled_by_name(cli: Cli, tiny: Path, tmp_path: Path) -> No
     program = tmp_path / "tiny.vx"
     shape = ["--shape", "n=2"]
     assert (
-        cli("compile", tiny, "-o", program, *shape, "--disable", "fold_pads,canonicalise").code == 0
+        cli("compile", tiny, "-o", program, *shape, "--disable", "fold_pads,canonicalize").code == 0
     )
     refused = cli("run", program, *given)
     assert (refused.code, "has run its passes" in refused.err) == (2, True)

@@ -179,7 +179,7 @@ def test_a_line_of_metadata_reads_as_it_was_written(pixels: Pixels) -> None:
 )
 def test_other_lines_say_nothing_of_the_range(text: str) -> None:
     found = Pixels.from_text(text)
-    assert found is None or not found.is_normalised
+    assert found is None or not found.is_normalized
 
 
 def test_model_wide_words_are_for_the_only_image() -> None:

@@ -69,9 +69,9 @@ def test_arrays_come_back_as_they_were_written(tmp_path: Path) -> None:
     found = read_npz(tmp_path / "x.npz")
     assert found.keys() == arrays.keys()
     for name, array in arrays.items():
-        assert found[name].dtype == array.dtype and found[name].flags.writeable
+        assert found[name].dtype == array.dtype and found[name].flags.writeable  # type: ignore[attr-defined]
         np.testing.assert_array_equal(found[name], array)
-        assert npz_headers(tmp_path / "x.npz")[name] == (array.shape, array.dtype)
+        assert npz_headers(tmp_path / "x.npz")[name] == (array.shape, array.dtype)  # type: ignore[attr-defined]
     assert read_npz(tmp_path / "x.npz", ["flags"]).keys() == {"flags"}
 
 

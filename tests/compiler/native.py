@@ -18,10 +18,10 @@ from verax.ir.operator import Case, Operator
 from verax.reference import promised
 
 CHOICES = [
-    Settings(opt_level=0, threads=1),
+    Settings(opt_level=0, threads=1, quick=True),
     Settings(opt_level=1, threads=3),
     *(
-        Settings(opt_level=0, threads=1, target=t)
+        Settings(opt_level=0, threads=1, target=t, quick=True)
         for t in ("avx2", "avx512", "aarch64")
         if Target.named(t).runs_here() and t != Target.host().name
     ),

@@ -37,7 +37,7 @@ def runnable(choice: Settings) -> bool:
     return Target.named(choice.target).runs_here()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(networks(), st.sampled_from([c for c in CHOICES if runnable(c)]))
 def test_a_network_has_the_promised_bits(
     case: tuple[Graph, dict[str, np.ndarray]], choice: Settings

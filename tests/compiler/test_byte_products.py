@@ -61,6 +61,7 @@ def convolution(kind: str, zero: int, border: int, channels: int = 21) -> tuple[
     return b.graph([b.add(REGISTRY["Relu"](), [y])]), x
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("level", [0, 1])
 @pytest.mark.parametrize(
     ("kind", "zero", "border", "in_bytes"),
@@ -113,7 +114,7 @@ def test_bytes_are_read_where_they_lie(plain: None, between) -> None:
     holds((graph, {"x": x}), ONE)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=16, deadline=None, suppress_health_check=list(HealthCheck))
 @given(convolutions())
 def test_a_convolution_of_bytes_is_exact(case: Network) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -122,6 +123,7 @@ def test_a_convolution_of_bytes_is_exact(case: Network) -> None:
     COMPILED_KERNELS.forget()
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("sizes", [(2, 5, 7, 3), (3, 1, 17, 33), (1, 4, 64, 16), (2, 3, 31, 48)])
 @pytest.mark.parametrize("point", [0, 131, 255])
 def test_a_matrix_product_of_bytes_is_exact(
@@ -153,7 +155,7 @@ def test_the_instruction_itself(choice: Settings) -> None:
         assert bits(exe.run({"x": x})[name]) == bits(np.asarray(want))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(convolutions(), st.sampled_from(CHOICES))
 def test_every_convolution_by_the_instruction(case: Network, choice: Settings) -> None:
     if runnable(choice):

@@ -31,29 +31,47 @@ from verax.reference import promised
 from verax.runners.own import VeraxRunner
 
 
+def parts() -> list[Graph]:
+    """For each pass and decision a network in which it has something to do."""
+    return [ending({name}) for name in SHOWN]
+
+
 def everything() -> Graph:
-    """A network in which most passes and decisions have something to do."""
+    """All of them in one network."""
+    return ending({*SHOWN})
+
+
+def ending(names: set[str]) -> Graph:
+    """The networks of these passes and decisions, beside each other on one input."""
     b = Builder("net")
     x = b.input("x", TensorType.parse("float32[2, 3, 9, 7]"))
-    parts = {name: SHOWN[name][0](b, x)[0] for name in SHOWN}
+    parts = {name: SHOWN[name][0](b, x)[0] for name in SHOWN if name in names}
     floats = {n: v if b.types[v].dtype.is_float else b.add(Cast(to=DType.float32), [v])
               for n, v in parts.items()}  # fmt: skip
     return b.graph([b.add(Neg(), [v], [], f"end_{name}") for name, v in floats.items()])
 
 
 @pytest.mark.parametrize("level", LEVELS[1:])
-def test_each_rewrite_can_be_left_out(level: int) -> None:
-    graph = everything()
-    records = run_passes(graph, Settings(level))[1].records
+def test_every_rewrite_has_an_id_of_its_own(level: int) -> None:
+    records = run_passes(everything(), Settings(level))[1].records
     assert len({one.pass_name for one in records}) > 6
-    ids = [one.id for one in records]
-    assert len({*ids}) == len(ids)
+    assert len({one.id for one in records}) == len(records)
+
+
+@pytest.mark.parametrize("level", LEVELS[1:])
+def test_each_rewrite_can_be_left_out(level: int) -> None:
+    """In each part by itself: together they have hundreds of rewrites in hundreds of nodes."""
+    assert sum(left_out_of(part, level) for part in parts()) > 1
+
+
+def left_out_of(graph: Graph, level: int) -> int:
+    """How many rewrites of this level the network has; each is left out."""
+    ids = [one.id for one in run_passes(graph, Settings(level))[1].records]
     inputs = draw_inputs(graph, 5)[0]
     wanted = promised(graph, inputs) if level == 1 else {}
     judged = set()  # most outputs know nothing of a rewrite
     below = {one.id for one in run_passes(graph, Settings(level - 1))[1].records}
     new_here = [n for n in ids if n not in below]  # the others are left out at that level
-    assert new_here
     for left_out in new_here:
         some = tuple(n for n in ids if n != left_out)
         new, trace = run_passes(graph, Settings(level, steps=some))
@@ -66,6 +84,7 @@ def test_each_rewrite_can_be_left_out(level: int) -> None:
             judged.add(text)
             got = promised(part, inputs)[made]
             assert bits(np.asarray(got)) == bits(np.asarray(wanted[value]))
+    return len(new_here)
 
 
 def test_each_decision_can_be_left_out() -> None:
@@ -187,7 +206,7 @@ def test_two_passes_that_are_wrong_together_are_both_named(
     with_passes(monkeypatch, leaky_relu, negate_by_product)
     record = bisect(chain(), VeraxRunner(Settings(threads=1))).record
     assert record.exit_code == 1
-    found = record.optimisations
+    found = record.optimizations
     assert found is not None
     assert found.guilty == "negate_by_product: node 'neg4' (Neg)"
     assert found.partners == ("leaky_relu: node 'relu2' (Relu)",)
@@ -202,7 +221,7 @@ def test_a_pass_that_another_makes_possible_is_told_from_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with_passes(monkeypatch, leaky_relu, product_by_leak)
-    found = bisect(chain(), VeraxRunner(Settings(threads=1))).record.optimisations
+    found = bisect(chain(), VeraxRunner(Settings(threads=1))).record.optimizations
     assert found is not None
     assert found.guilty.startswith("product_by_leak: ")
     assert "which is possible behind \"leaky_relu: node 'relu2' (Relu)\" only" in found.words
@@ -212,7 +231,7 @@ def test_a_decision_is_shown_in_kernels() -> None:
     runner = VeraxRunner(Settings(threads=1))
     graph = network(SHOWN["fuse_elementwise"][0])
     inputs = draw_inputs(graph, 1)[0]
-    names = [name for name, _ in runner.optimisations(graph, inputs)]
+    names = [name for name, _ in runner.optimizations(graph, inputs)]
     number = next(i for i, n in enumerate(names) if n.startswith("fuse_elementwise: "))
     step = runner.step(graph, inputs, number)
     assert (step.part, step.level, step.number) == ("fuse_elementwise", "O1", number)

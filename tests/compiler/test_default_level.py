@@ -1,4 +1,4 @@
-"""What users get by default compiles and errs like float32: 25 networks of the zoo."""
+"""What users get by default compiles and errs like float32: 16 networks of the zoo."""
 
 from __future__ import annotations
 

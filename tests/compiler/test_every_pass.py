@@ -7,7 +7,7 @@ each is deleted, disabled and replaced by one that does nothing, and the look mu
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -278,23 +278,23 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "remove_identity": (lambda b, x: [add(b, "Relu", add(b, "Identity", x))],
                         lambda exe: kinds(exe) == ["Relu"]),
     "share_constants": (tied, lambda exe: len(exe.specialized.graph.constants) == 1),
-    "canonicalise": (reshaped, lambda exe: kinds(exe) == ["Reshape", "Relu"]),
+    "canonicalize": (reshaped, lambda exe: kinds(exe) == ["Reshape", "Relu"]),
     "reduce_strength": (halved, lambda exe: kinds(exe) == ["Mul"]),
     "tokens_as_images": (tokens, lambda exe: kinds(exe)[-4:] == ["Conv", "Relu", "Transpose",
                                                                  "Reshape"]),
     "cancel_transposes": (turned, lambda exe: "Transpose" not in kinds(exe)),
     "fold_pads": (padded, lambda exe: kinds(exe) == ["Conv"]),
-    "trim_kernels": (far_reaching, lambda exe: exe.specialized.graph.nodes[0].op.kernel_shape
+    "trim_kernels": (far_reaching, lambda exe: exe.specialized.graph.nodes[0].op.kernel_shape  # type: ignore[attr-defined]
                      == (1, 1)),
-    "recognise_layer_norm": (layer_normed, lambda exe: kinds(exe) == ["LayerNormalization"]),
-    "recognise_rms_norm": (lambda b, x: [over_root(b, x)],
+    "recognize_layer_norm": (layer_normed, lambda exe: kinds(exe) == ["LayerNormalization"]),
+    "recognize_rms_norm": (lambda b, x: [over_root(b, x)],
                            lambda exe: kinds(exe) == ["RMSNormalization"]),
-    "recognise_gelu": (gaussian, lambda exe: kinds(exe) == ["Gelu"]),
-    "recognise_swish": (lambda b, x: [add(b, "Mul", x, add(b, "Sigmoid", x))],
+    "recognize_gelu": (gaussian, lambda exe: kinds(exe) == ["Gelu"]),
+    "recognize_swish": (lambda b, x: [add(b, "Mul", x, add(b, "Sigmoid", x))],
                         lambda exe: kinds(exe) == ["Swish"]),
-    "recognise_lp_norm": (unit_length, lambda exe: kinds(exe) == ["LpNormalization"]),
-    "recognise_attention": (attended, lambda exe: kinds(exe) == ["Tanh", "Exp", "Attention"]),
-    "recognise_softmax": (exponentials, lambda exe: kinds(exe) == ["Softmax"]),
+    "recognize_lp_norm": (unit_length, lambda exe: kinds(exe) == ["LpNormalization"]),
+    "recognize_attention": (attended, lambda exe: kinds(exe) == ["Tanh", "Exp", "Attention"]),
+    "recognize_softmax": (exponentials, lambda exe: kinds(exe) == ["Softmax"]),
     "split_einsum": (three_factors, lambda exe: kinds(exe) == ["Einsum", "Einsum"]),
     "fold_scales": (normed, lambda exe: kinds(exe) == ["Conv", "Add"]),
     "merge_linear": (narrowed, lambda exe: kinds(exe) == ["Conv"]),
@@ -304,12 +304,12 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
                                                     "StrassenMatMul"]),
     "integer_products": (on_bytes, lambda exe: "ConvInteger" in kinds(exe)),
     "widen_halves": (in_halves, lambda exe: kinds(exe).count("Cast") == 3),
-    "move_dequantise": (pooled_bytes, lambda exe: kinds(exe) == ["QuantizeLinear", "MaxPool"]),
+    "move_dequantize": (pooled_bytes, lambda exe: kinds(exe) == ["QuantizeLinear", "MaxPool"]),
     "flatten_windows": (one_window, lambda exe: "ReduceSum" in kinds(exe)),
     "join_roundings": (rounded_thrice, lambda exe: kinds(exe)[-1] == "WeightedSumInteger"),
-    "centre_integers": (summed_bytes,
+    "center_integers": (summed_bytes,
                         lambda exe: kinds(exe) == ["QuantizeLinear", "Clip", "ConvInteger"]),
-    "scale_quantised": (scaled_bytes, lambda exe: not divides(exe)),
+    "scale_quantized": (scaled_bytes, lambda exe: not divides(exe)),
     "merge_common": (twice, lambda exe: kinds(exe).count("Exp") == 1),
     "remove_dead_code": (idle, lambda exe: kinds(exe) == ["Relu"]),
     "divide_batch": (enlarged, lambda exe: exe.plan.lines[0] == "2 times, for 1 of 2 images each:"),
@@ -353,8 +353,19 @@ def test_a_pass_or_a_decision_does_what_it_is_for_and_says_so(name: str) -> None
     look(name)
 
 
-@pytest.mark.parametrize("names", NODE_NAMES)
-@pytest.mark.parametrize("name", SHOWN)
+LARGE = ("choose_strassen", "divide_batch")
+"""Whose networks are large: they are looked at under two styles of names, and all in `slow`."""
+
+
+def with_names() -> Iterator[Any]:
+    """(pass, style of names)."""
+    for name in SHOWN:
+        for number, names in enumerate(NODE_NAMES):
+            slow = (pytest.mark.slow,) if name in LARGE and number > 1 else ()
+            yield pytest.param(name, names, marks=slow)
+
+
+@pytest.mark.parametrize(("name", "names"), with_names())
 def test_no_name_of_a_node_or_a_value_matters(name: str, names: str) -> None:
     look(name, names=names)
 

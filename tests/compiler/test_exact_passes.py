@@ -11,7 +11,7 @@ from tests.compiler.salted import random_case, same_promised_bits
 from tests.compiler.test_bits import bits
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
-from verax.compiler.passes import canonicalise as canonical
+from verax.compiler.passes import canonicalize as canonical
 from verax.compiler.passes import reduce_strength as strength
 from verax.compiler.pipeline import levels
 from verax.compiler.pipeline.levels import run_passes
@@ -20,7 +20,7 @@ from verax.ir.rewrite import Rewriter
 from verax.ops.movement.slicing import Concat
 from verax.ops.pointwise.arithmetic import Add
 
-NEW = ("share_constants", "canonicalise", "reduce_strength")
+NEW = ("share_constants", "canonicalize", "reduce_strength")
 FEWEST = 20
 """Rewrites of each pass in a hundred networks, below which they would show little."""
 
@@ -36,7 +36,9 @@ def rewrites_with_equal_bits(seeds: range) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize("first", [0, 50, 100, 150])
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (50, 100, 150))]
+)
 def test_the_passes_change_no_bit_of_random_networks(first: int) -> None:
     found = rewrites_with_equal_bits(range(first, first + 50))
     assert all(found[name] >= FEWEST for name in NEW), found
@@ -51,11 +53,11 @@ def test_the_passes_change_no_bit_of_ten_thousand_networks(first: int) -> None:
 @pytest.mark.parametrize("seed", range(300, 306))
 def test_compiled_networks_have_the_same_bits_at_both_levels(seed: int) -> None:
     graph, inputs = random_case(seed)
-    plain, optimised = (
+    plain, optimized = (
         compile(graph, Settings(opt_level=level, threads=1)).run(inputs) for level in (0, 1)
     )
     for name, array in plain.items():
-        assert bits(array) == bits(optimised[name]), name
+        assert bits(array) == bits(optimized[name]), name
 
 
 # --- broken twins, each of which the random networks find

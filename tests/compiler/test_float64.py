@@ -61,6 +61,7 @@ def network(name: str, constant: bool) -> tuple[Graph, dict[str, np.ndarray]]:
     return b.graph([b.add(REGISTRY["Add"](), [b.add(REGISTRY["Relu"](), [made]), half])]), fed
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("name", CASES)
@@ -94,6 +95,9 @@ def test_the_promise_is_the_meaning_within_rounding(name: str) -> None:
 ON_REFERENCE = {"BoxNMS", "MultiBoxDetection"}
 """Operators whose float64 cases, or some of them, run on the reference, and float32's natively."""
 LAYERS = ("GRU", "LSTM", "RNN")
+FIRST, EVERY = 6, 3
+"""All of the first cases of an operator run, of those behind them one in three: further ones tell
+attributes apart, which kernels of both types share (`tests/compiler/test_operators.py`)."""
 
 
 def cases_in(name: str, dtype: str) -> Iterator[tuple[int, Case, Graph, dict[str, np.ndarray]]]:
@@ -116,10 +120,13 @@ def runs(name: str, dtype: str) -> tuple[set[str], set[str]]:
     numbers in `dtype`; their bits are held to the promise."""
     made: tuple[set[str], set[str]] = (set(), set())
     for i, case, graph, fed in cases_in(name, dtype):
+        if i >= FIRST and i % EVERY and name not in ON_REFERENCE:
+            continue
         target = TARGETS[i % len(TARGETS)]
         exe = compile(graph, Settings(opt_level=i % 2, threads=1, target=target, quick=True))
+        answer = exe.run(fed)
         for value, array in promised(graph, fed).items():
-            assert bits(exe.run(fed)[value]) == bits(np.asarray(array)), f"{case.op} {case.label}"
+            assert bits(answer[value]) == bits(np.asarray(array)), f"{case.op} {case.label}"
         made[bool(exe.plan.on_reference)].add(f"{i} {case.op}")
     return made
 

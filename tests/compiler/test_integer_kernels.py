@@ -18,7 +18,7 @@ from verax.compiler.kernels.target import Target
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
-from verax.numerics.fixed_point import quantised_factor
+from verax.numerics.fixed_point import quantized_factor
 from verax.reference import promised
 
 CHOICES = [
@@ -92,7 +92,7 @@ def _behind(b: Builder, rng: np.random.Generator, sums: str, channels: int, what
     bias = rng.integers(-(2**20), 2**20, (channels, 1, 1)).astype(kind)
     y = b.add(REGISTRY["Add"](), [sums, b.constant(bias)])
     if what == "requantised":
-        factors = np.array([quantised_factor(f) for f in rng.uniform(1e-6, 1e-3, channels)])
+        factors = np.array([quantized_factor(f) for f in rng.uniform(1e-6, 1e-3, channels)])
         op = REGISTRY["Requantize"](
             zero_point=-3,
             output_dtype="int8" if kind == "int32" else "int16",
@@ -107,7 +107,7 @@ def _behind(b: Builder, rng: np.random.Generator, sums: str, channels: int, what
     return b.add(REGISTRY["QuantizeLinear"](), [y, b.constant(scale[:1].reshape(())), zero])
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(convolutions(), st.sampled_from([c for c in CHOICES if runnable(c)]))
 def test_a_convolution_of_integers_is_exact(case: Network, choice: Settings) -> None:
     holds(case, choice)
@@ -155,7 +155,7 @@ def test_requantised_numbers_are_exact_at_every_size(seed: int, rounding: str, u
     size = rng.integers(1, bits_ - 1, (3, 5, 37))
     x = (rng.integers(-(2**62), 2**62, (3, 5, 37)) >> (63 - size)).astype(kind)
     factors = 2.0 ** rng.uniform(-30, 3 if up else -1, 5)
-    pairs = np.array([quantised_factor(f) for f in factors], np.int32).T
+    pairs = np.array([quantized_factor(f) for f in factors], np.int32).T
     b = Builder("net")
     inputs = [b.input("x", TensorType.of(x)), *(b.constant(p) for p in pairs)]
     op = REGISTRY["Requantize"](
@@ -260,7 +260,7 @@ def test_data_that_is_quantised_while_it_runs(seed: int, what: str) -> None:
         holds((graph, {"x": x}), Settings(opt_level=1, threads=3))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([(3, 1), (2, 5, 37), (1, 1001), (2, 4095)]),

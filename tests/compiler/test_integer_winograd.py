@@ -92,7 +92,7 @@ def convolutions(draw: st.DrawFn) -> Network:
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     convolutions(), st.sampled_from([2, 4]), st.sampled_from([c for c in CHOICES if runnable(c)])
 )

@@ -33,6 +33,7 @@ def test_every_target_and_number_of_threads_gives_the_promised_bits(seed: int, t
             assert bits(got[old]) == bits(np.asarray(wanted[new]))
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("watch", [True, False])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_judge_calls_it_rounding(seed: int, watch: bool) -> None:

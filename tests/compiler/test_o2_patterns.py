@@ -145,4 +145,4 @@ def test_the_judge_calls_it_rounding(seed: int) -> None:
 def test_all_patterns_are_among_them() -> None:
     found = set().union(*(names(Written(seed).graph) for seed in range(40)))
     wanted = ("layer_norm", "rms_norm", "lp_norm", "gelu", "swish", "softmax")
-    assert {f"recognise_{name}" for name in wanted} <= found
+    assert {f"recognize_{name}" for name in wanted} <= found

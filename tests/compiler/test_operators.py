@@ -19,6 +19,10 @@ WEIGHTED = ("Conv", "ConvTranspose", "BatchNormalization", "Gemm", "Clip")
 """Their further inputs are given as constants, as networks do: that is what has kernels."""
 
 
+LEVELS = (0, 1)
+"""The first case of an operator runs at both, each other case at one of them in turn."""
+
+
 def graph_of(case: Case, constant: bool) -> tuple[Graph, dict[str, np.ndarray]]:
     """A network of the case alone, and its inputs. constant: all but the first are in it."""
     b = Builder(case.op.kind)
@@ -40,11 +44,11 @@ def test_an_operator_has_the_promised_bits(name: str) -> None:
     cls = REGISTRY[name]
     if cls.unsupported:
         pytest.skip(cls.unsupported)
-    for case in cls.cases(np.random.default_rng(0)):
+    for number, case in enumerate(cls.cases(np.random.default_rng(0))):
         graph, arrays = graph_of(case, name in WEIGHTED)
         want = promised(graph, arrays)
-        for level in (0, 1):
-            got = compile(graph, Settings(opt_level=level, threads=1)).run(arrays)
+        for level in LEVELS if number == 0 else (number % 2,):
+            got = compile(graph, Settings(level, threads=1, quick=level == 0)).run(arrays)
             for value, array in want.items():
                 assert bits(got[value]) == bits(np.asarray(array)), (
                     f"{case.op} {case.label} O{level}"

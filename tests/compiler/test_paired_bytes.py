@@ -146,7 +146,7 @@ def convolutions(draw: st.DrawFn) -> Network:
 
 
 @needs_avx2
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(convolutions(), st.sampled_from(CHOICES))
 def test_a_convolution_in_pairs_is_exact(always: None, case: Network, choice: Settings) -> None:
     assert "paired uint8 by int8 in int32" in str(compile(case[0], choice).plan)

@@ -78,7 +78,7 @@ def same_bits(graph: Graph, fed: dict[str, np.ndarray], threads: int = 1) -> Exe
     return exe
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     rows=st.integers(1, 11), groups=st.integers(1, 4), group=st.integers(1, 21),
     n=st.integers(1, 90), kind=st.sampled_from(["int8", "uint8", "int4", "uint4"]),

@@ -60,6 +60,7 @@ def native(graph: Graph, threads: int = 1) -> Executable:
     return compile(graph, Settings(opt_level=1, threads=threads, require_native=True))
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("count", [13, 33, 150])
 @pytest.mark.parametrize(
     "most, overlap, lowest",

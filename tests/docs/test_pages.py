@@ -22,7 +22,7 @@ FENCED = re.compile(r"^```.*?^```$|<!--.*?-->", re.DOTALL | re.MULTILINE)
 GENERATED = {ROOT / "docs" / name for name in ("rooms.svg", "rooms.md")}
 """Pages that are made when the site is built."""
 NOT_RUN = 9
-"""Blocks that do not run, each for a reason that stands beside it; four of them need a GPU or JAX."""
+"""Blocks that do not run, each for a reason beside it; four of them need a GPU or JAX."""
 
 
 def name_of(page: Path) -> str:

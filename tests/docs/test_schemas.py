@@ -79,5 +79,5 @@ def test_records_fit_and_others_do_not() -> None:
     for wrong, told in spoilt:
         (fault,) = faults(wrong, schema, schema)
         assert told in fault
-    bisection, schema = Bisection(record, "all"), schema_of("verax.bisection/2")
+    bisection, schema = Bisection(record, "all"), schema_of("verax.bisection/3")
     assert faults(json.loads(bisection.to_json()), schema, schema) == []

@@ -49,7 +49,7 @@ class Stepped:
         found[:, 0] = np.where(worse, 99, 0)
         return {graph.outputs[0]: found}
 
-    def optimisations(
+    def optimizations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, Stepped]]:
         return [(f"step {i}", Stepped(self.wrong, i)) for i in range(len(self.wrong))]
@@ -90,7 +90,7 @@ def test_a_fall_in_two_parts_is_laid_to_the_one_that_crosses_the_middle() -> Non
 def test_a_subject_without_steps_is_refused() -> None:
     data, labels = samples()
     plain = Stepped([0])
-    with pytest.raises(UsageError, match="no optimisation to search"):
+    with pytest.raises(UsageError, match="no optimization to search"):
         find_accuracy_drop(scores(), plain, data, labels)
     with pytest.raises(UsageError, match="cannot be run one by one"):
         verax.bisect(MODEL, "reference", images=HELD_OUT)
@@ -98,9 +98,9 @@ def test_a_subject_without_steps_is_refused() -> None:
 
 def test_both_oracles_name_the_broken_pass() -> None:
     record = verax.bisect(MODEL, "verax:O2", images=HELD_OUT, inject=BROKEN)
-    assert record.accuracy is not None and record.optimisations is not None
+    assert record.accuracy is not None and record.optimizations is not None
     assert record.accuracy.guilty == "fold_scale_axis: node 'norm2' (BatchNormalization)"
-    assert record.accuracy.guilty == record.optimisations.guilty
+    assert record.accuracy.guilty == record.optimizations.guilty
     assert record.accuracy.cured is True
     assert record.accuracy.steps[0].region == ("conv2", "relu2", "norm2")
     (judged,) = record.verdict.inputs

@@ -87,7 +87,7 @@ def test_one_command_names_the_pass_in_time(tmp_path: Path) -> None:
     spent -= before.children_user + before.children_system
     assert done.returncode == 1, done.stdout + done.stderr
     assert min(seconds, spent) < SECONDS  # other processes may hold the clock up
-    found = Bisection.from_json(record.read_text()).optimisations
+    found = Bisection.from_json(record.read_text()).optimizations
     assert found is not None
     assert found.guilty == "fold_scale_axis: node 'norm2' (BatchNormalization)"
     assert found.partners == ()
@@ -105,13 +105,13 @@ def test_one_command_names_the_pass_in_time(tmp_path: Path) -> None:
 def test_python_finds_the_same() -> None:
     inputs = {"image": images()[0][:3]}
     found = verax.bisect(verax.load(MODEL), "verax:O2", inputs, inject=[str(BROKEN)])
-    assert found.optimisations is not None
-    assert found.optimisations.guilty.startswith("fold_scale_axis: ")
+    assert found.optimizations is not None
+    assert found.optimizations.guilty.startswith("fold_scale_axis: ")
     assert {b.guilty_pass.partition(":")[0] for b in found.verdict.blame} == {"fold_scale_axis"}
     healthy = verax.bisect(verax.load(MODEL), "verax:O2", inputs)
     assert healthy.exit_code == 0
-    assert healthy.optimisations is not None
-    assert healthy.optimisations.guilty == ""
+    assert healthy.optimizations is not None
+    assert healthy.optimizations.guilty == ""
 
 
 @pytest.mark.slow

@@ -7,12 +7,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-from verax.compiler.passes import centre_integers as centring
+from verax.compiler.passes import center_integers as centring
 from verax.compiler.passes import flatten_windows as flattening
 from verax.compiler.passes import integer_products as products
 from verax.compiler.passes import join_roundings as joining
-from verax.compiler.passes import move_dequantise as moving
-from verax.compiler.passes import scale_quantised as scaling
+from verax.compiler.passes import move_dequantize as moving
+from verax.compiler.passes import scale_quantized as scaling
 from verax.compiler.passes import widen_halves as halves
 from verax.compiler.passes.quantized import DequantizedFactor
 from verax.ir.graph import Builder, Graph
@@ -74,7 +74,7 @@ def convolved() -> Graph:
 def whatever_the_scale(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Cancel without looking at the parameters."""
     with patch.object(moving, "_is_inverse", lambda *_: True):
-        return moving.move_dequantise(graph, limit)
+        return moving.move_dequantize(graph, limit)
 
 
 def requantised() -> Graph:
@@ -86,7 +86,7 @@ def requantised() -> Graph:
 def added_points(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Add the zero point where it is to be subtracted."""
     with patch.object(centring, "Sub", Add):
-        return centring.centre_integers(graph, limit)
+        return centring.center_integers(graph, limit)
 
 
 def summed() -> Graph:
@@ -125,7 +125,7 @@ def multiplied(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Multiply constants by the scale instead of dividing them."""
     healthy = scaling._constant
     with patch.object(scaling, "_constant", lambda array, scale: healthy(array, 1 / scale)):
-        return scaling.scale_quantised(graph, limit)
+        return scaling.scale_quantized(graph, limit)
 
 
 def affine() -> Graph:
@@ -188,11 +188,11 @@ def added_bytes() -> Graph:
 Rewriting = Callable[..., tuple[Graph, Trace]]
 TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("integer_products", of_the_data_alone, convolved, ""),
-    ("move_dequantise", whatever_the_scale, requantised, ""),
+    ("move_dequantize", whatever_the_scale, requantised, ""),
     ("flatten_windows", channels_first, one_window, ""),
     ("join_roundings", without_half, added_bytes, ""),
-    ("centre_integers", added_points, summed, ""),
-    ("scale_quantised", multiplied, affine, ""),
+    ("center_integers", added_points, summed, ""),
+    ("scale_quantized", multiplied, affine, ""),
     ("widen_halves", coarse_weights, in_halves, ""),
 ]
 """(pass, its twin, a network in which it errs, the evidence)."""

@@ -40,7 +40,7 @@ def bisected(run: object) -> Bisection:
 def test_a_pass_that_is_wrong_in_bodies_is_named_with_the_body() -> None:
     halved_in_bodies.__name__ = "fold_constants"
     record = bisected(halved_in_bodies)
-    found = record.optimisations
+    found = record.optimizations
     assert record.verdict.kind is Kind.mistake and found is not None
     assert found.guilty == "fold_constants: node 'e' (Exp) (in body of node 'loop' (Loop))"
     assert found.cured is True

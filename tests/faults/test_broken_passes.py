@@ -20,14 +20,14 @@ from tests.faults import quantised_twins
 from verax.base.settings import Settings
 from verax.compiler.passes import fold_constants as constants
 from verax.compiler.passes import fold_pads as pads
-from verax.compiler.passes import recognise_attention as attention
+from verax.compiler.passes import recognize_attention as attention
 from verax.compiler.passes import reduce_strength as strength
 from verax.compiler.passes import share_constants as sharing
 from verax.compiler.passes import split_einsum as split
 from verax.compiler.passes import tokens_as_images as tokens
 from verax.compiler.passes.affine import AffineMap
 from verax.compiler.passes.base import Pass
-from verax.compiler.passes.canonicalise import _Canonical
+from verax.compiler.passes.canonicalize import _Canonical
 from verax.compiler.passes.choose_bfloat16 import choose_bfloat16
 from verax.compiler.passes.choose_strassen import choose_strassen
 from verax.compiler.passes.choose_winograd import choose_winograd
@@ -139,7 +139,7 @@ def two_scales() -> Graph:
     return s.graph(s.add("Mul", s.add("Sigmoid", first), s.array([[1.5]], [[0.5]], [[2.5]])))
 
 
-# --- canonicalise: parts joined in another order
+# --- canonicalize: parts joined in another order
 
 
 def parts_in_any_order(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
@@ -343,8 +343,8 @@ def equal_pads(
     nodes = []
     for node in graph.nodes:
         if node.op.kind == "WinogradConv":
-            even = tuple(((a + b) // 2, (a + b + 1) // 2) for a, b in node.op.pads)
-            node = dataclasses.replace(node, op=dataclasses.replace(node.op, pads=even))
+            even = tuple(((a + b) // 2, (a + b + 1) // 2) for a, b in node.op.pads)  # type: ignore[attr-defined]
+            node = dataclasses.replace(node, op=dataclasses.replace(node.op, pads=even))  # type: ignore[call-arg]
         nodes.append(node)
     return dataclasses.replace(graph, nodes=tuple(nodes)), trace
 
@@ -367,7 +367,7 @@ def next_groups(
     for node in graph.nodes:
         if node.op.kind == "WinogradConv":
             w = constants[node.inputs[1]]
-            constants[node.inputs[1]] = np.roll(w, len(w) // node.op.groups, axis=0)
+            constants[node.inputs[1]] = np.roll(w, len(w) // node.op.groups, axis=0)  # type: ignore[attr-defined]
     return dataclasses.replace(graph, constants=constants), trace
 
 
@@ -473,13 +473,13 @@ def biased() -> Graph:
 
 BITS = "bits"
 """Evidence against a pass that is exact, where the judge cannot call it a mistake."""
-# --- recognise_attention: a division that rounds
+# --- recognize_attention: a division that rounds
 
 
 def any_divisor(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Multiply by the reciprocal whatever it is."""
     with patch.object(attention, "_factors", lambda scale, divisor: (scale / divisor, 1.0)):
-        return attention.recognise_attention(graph, limit)
+        return attention.recognize_attention(graph, limit)
 
 
 def attended() -> Graph:
@@ -493,7 +493,7 @@ TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("fold_constants", halved_constants, exponentials, ""),
     ("remove_identity", casts_that_come_back, whole_numbers, ""),
     ("share_constants", shared_by_shape, two_scales, ""),
-    ("canonicalise", parts_in_any_order, swapped_halves, ""),
+    ("canonicalize", parts_in_any_order, swapped_halves, ""),
     ("reduce_strength", unsigned_reciprocals, quotients, ""),
     ("reduce_strength", any_zero, negative_zeros, BITS),
     ("cancel_transposes", equal_permutations, turned_twice, ""),
@@ -504,7 +504,7 @@ TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("fold_scales", any_sign, negative_maximum, ""),
     ("fold_scales", any_fill, filled, ""),
     ("split_einsum", forgets_the_others, three_factors, ""),
-    ("recognise_attention", any_divisor, attended, BITS),
+    ("recognize_attention", any_divisor, attended, BITS),
     ("choose_winograd", equal_pads, wide, ""),
     ("choose_winograd", next_groups, wide_groups, ""),
     ("choose_strassen", other_half, large, ""),
@@ -545,7 +545,7 @@ def test_a_broken_twin_is_noticed_and_named(
     run.__name__ = name
     monkeypatch.setattr(levels, "PIPELINE", tuple(map(exchanged, levels.PIPELINE)))
     record = bisected(name, network)
-    found = record.optimisations
+    found = record.optimizations
     assert found is not None
     assert found.guilty.startswith(f"{name}: "), found.words
     assert found.steps[0].part == name

@@ -64,7 +64,7 @@ def test_the_decision_is_named(plant: Any, axis: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(program, "best_part", lambda graph: 2)
     plant(monkeypatch)
     record = bisect(network(axis), RUNNER, seed=3).record
-    found = record.optimisations
+    found = record.optimizations
     assert record.verdict.kind is Kind.mistake
     assert found is not None
     assert found.guilty == "divide_batch: 2 of 6 images at a time"

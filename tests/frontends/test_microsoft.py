@@ -1,4 +1,4 @@
-"""What ONNX Runtime's optimiser and its exporters write (com.microsoft) means what it computes."""
+"""What ONNX Runtime's optimizer and its exporters write (com.microsoft) means what it computes."""
 
 from __future__ import annotations
 

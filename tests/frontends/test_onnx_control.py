@@ -420,7 +420,7 @@ def test_a_scan_over_a_size_that_is_open_or_long_stays_a_loop(
 )
 def test_a_damaged_branch_is_named(spoil: Any) -> None:
     chosen = branches()
-    chosen.attribute.sort(key=lambda a: a.name, reverse=True)  # then_branch first
+    chosen.attribute.sort(key=lambda a: a.name, reverse=True)  # type: ignore[attr-defined]  # then_branch first
     spoil(chosen)
     proto = model([chosen], [value("x", F, [3, 5])], ["y"], c=np.array(True))
     with pytest.raises(ModelError):

@@ -60,7 +60,7 @@ def test_places_outside_of_the_folder_are_refused(tmp_path, location):
     inside.mkdir()
     (tmp_path / "w.bin").write_bytes(W.tobytes())
     path = written(inside, location)
-    assert "initialiser 'w'" in refusal(path)
+    assert "initializer 'w'" in refusal(path)
 
 
 def test_a_link_that_leaves_the_folder_is_refused(tmp_path):

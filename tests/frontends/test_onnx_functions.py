@@ -48,7 +48,7 @@ def test_a_function_is_inlined_with_its_attribute():
 
 def test_an_attribute_that_is_not_given_is_the_operators_default():
     graph = load_onnx(network([call()], [scaled()])).graph
-    assert graph.nodes[0].op.alpha == float(np.float32(0.01))
+    assert graph.nodes[0].op.alpha == float(np.float32(0.01))  # type: ignore[attr-defined]
 
 
 def test_functions_call_functions_and_names_do_not_meet():

@@ -103,6 +103,7 @@ def test_each_comparison_and_missing_values_take_onnx_runtime_s_branch(mode):
     must_agree(forest("TreeEnsembleRegressor", 1, voted=1, modes=modes), rows)
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("how", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX"])
 def test_weights_are_aggregated_over_trees(how, post):

@@ -211,10 +211,10 @@ def test_numbers_of_activations_belong_to_those_that_take_one():
     graph = load_onnx(
         one_node("LSTM", arrays, 14, 3, activations=names, activation_alpha=[0.25, 0.5])
     ).graph
-    assert graph.nodes[0].op.activation_alpha == (0.25, 0.0, 0.5)
-    assert [c.beta for c in graph.nodes[0].op.curves()[0][2:]] == [0.5]
+    assert graph.nodes[0].op.activation_alpha == (0.25, 0.0, 0.5)  # type: ignore[attr-defined]
+    assert [c.beta for c in graph.nodes[0].op.curves()[0][2:]] == [0.5]  # type: ignore[attr-defined]
     short = one_node("LSTM", arrays, 14, 3, activations=names, activation_alpha=[0.25])
-    last = load_onnx(short).graph.nodes[0].op.curves()[0][2]
+    last = load_onnx(short).graph.nodes[0].op.curves()[0][2]  # type: ignore[attr-defined]
     assert last.alpha == np.float32(0.2)
 
 

@@ -10,7 +10,7 @@ import pytest
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import GraphError
 from verax.ir import checker
-from verax.ir.graph import Builder, Graph, Node, specialise
+from verax.ir.graph import Builder, Graph, Node, specialize
 from verax.ir.operator import REGISTRY
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -58,7 +58,7 @@ def test_a_broken_line_is_named(line: str) -> None:
 
 
 def test_specialising_finishes_shape_inference() -> None:
-    graph = specialise(small_network(), {"n": 2, "h": 10})
+    graph = specialize(small_network(), {"n": 2, "h": 10})
     assert graph.types["sum"].shape == (2, 5, 5, 7)
     assert graph.symbols() == frozenset()
     checker.check(graph)

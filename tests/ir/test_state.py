@@ -12,7 +12,7 @@ from verax.base.errors import GraphError
 from verax.compiler.pipeline.levels import PIPELINE
 from verax.ir import checker
 from verax.ir.cut import cut, with_known_constants
-from verax.ir.graph import Graph, reinfer, specialise
+from verax.ir.graph import Graph, reinfer, specialize
 from verax.ir.text import parse_graph
 from verax.ir.types import TensorType
 from verax.ir.unroll import unrolled
@@ -108,7 +108,7 @@ def test_every_pass_keeps_what_is_remembered(step: object) -> None:
 
 def test_specialising_and_known_constants_keep_it_and_a_part_has_none() -> None:
     graph = average()
-    for other in (specialise(graph, {"n": 4}), with_known_constants(graph)):
+    for other in (specialize(graph, {"n": 4}), with_known_constants(graph)):
         assert (other.updates, other.initial.keys()) == (graph.updates, graph.initial.keys())
     part = cut(graph, graph.inputs, ["layers.0.mean.next"])
     assert not part.updates and not part.initial
@@ -136,7 +136,7 @@ def test_unrolled_runs_hand_the_state_on() -> None:
     random = np.random.default_rng(12)
     graph = average()
     steps = [random.standard_normal((n, 3)).astype(np.float32) for n in (2, 5, 4)]
-    made = unrolled([specialise(graph, {"n": len(x)}) for x in steps])
+    made = unrolled([specialize(graph, {"n": len(x)}) for x in steps])
     checker.check(made.graph)
     assert made.graph.inputs == ("x", *graph.state, "x@2", "x@3")
     assert made.graph.updates["count"] == "count.next@3"
@@ -154,4 +154,4 @@ def test_symbols_stay_open_in_an_unrolled_graph() -> None:
     graph = average()
     made = unrolled([graph, graph]).graph
     assert made.types["x@2"] == TensorType.parse("float32[n, 3]")
-    assert specialise(made, {"n": 6}).types["y@2"].shape == (6, 3)
+    assert specialize(made, {"n": 6}).types["y@2"].shape == (6, 3)

@@ -1,4 +1,4 @@
-"""From "it is wrong" to the node, its cause, and the optimisation that brought it."""
+"""From "it is wrong" to the node, its cause, and the optimization that brought it."""
 
 from __future__ import annotations
 
@@ -83,24 +83,25 @@ def test_a_negative_scale_folded_through_relu_names_pass_rewrite_and_nodes() -> 
     record = found.record
     assert record.exit_code == 1
     assert [b.region for b in record.verdict.blame] == [("scale1", "relu1")]
-    assert record.optimisations is not None
-    assert record.optimisations.guilty == "fold_scale_through_relu: node 'scale1' (Mul)"
+    assert record.optimizations is not None
+    assert record.optimizations.guilty == "fold_scale_through_relu: node 'scale1' (Mul)"
     (blame,) = record.verdict.blame
-    assert blame.guilty_pass == record.optimisations.guilty
+    assert blame.guilty_pass == record.optimizations.guilty
     assert any("through" in e.hypothesis for e in blame.explanations)
-    assert len(record.optimisations.tried) < record.optimisations.count
+    assert len(record.optimizations.tried) < record.optimizations.count
     assert Bisection.from_json(record.to_json()) == record
 
 
 def test_an_honest_compiler_has_no_guilty_pass() -> None:
     record = bisect(two_scaled_relus(), VeraxRunner(Settings(threads=1))).record
     assert record.verdict.kind in (Kind.rounding, Kind.identical)
-    assert record.optimisations is not None
-    assert record.optimisations.guilty == ""
-    assert "no optimisation is guilty" in record.optimisations.words
-    assert "bit for bit" in record.optimisations.words
+    assert record.optimizations is not None
+    assert record.optimizations.guilty == ""
+    assert "no optimization is guilty" in record.optimizations.words
+    assert "bit for bit" in record.optimizations.words
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("watches", [True, False])
 @pytest.mark.parametrize("what", ["epsilon 1e-5 for 1e-3", "pads swapped", "addend forgotten"])
 def test_node_and_cause_are_named_with_and_without_values_inside(what: str, watches: bool) -> None:
@@ -110,7 +111,7 @@ def test_node_and_cause_are_named_with_and_without_values_inside(what: str, watc
     found = bisect(GRAPH, subject)
     (blame,) = found.record.verdict.blame
     assert (blame.node, blame.region) == (node, ())
-    assert found.record.optimisations is None
+    assert found.record.optimizations is None
     assert (found.record.evaluations > 0) is not watches
     (guilty,) = found.faulty
     assert guilty.inputs

@@ -104,7 +104,7 @@ def test_what_is_stressed() -> None:
         assert not border[v][:, 9:].any() and border[v][:, :9].all()
     assert np.ptp(constant["image"]) == np.ptp(constant["ids"]) == 0 < constant["words"].min()
     assert np.count_nonzero(hot["image"]) == np.count_nonzero(hot["words"]) == 2
-    assert {*np.unique(saturated["words"])} == {inputs["words"].min(), inputs["words"].max()}
+    assert {*np.unique(saturated["words"])} == {inputs["words"].min(), inputs["words"].max()}  # type: ignore[attr-defined]
     for one in (constant, hot, saturated):
         np.testing.assert_array_equal(one["attention_mask"], inputs["attention_mask"])
 

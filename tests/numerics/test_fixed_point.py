@@ -14,7 +14,7 @@ from verax.numerics.fixed_point import (
     INT32,
     doubling_high_product,
     exp_of_negative,
-    quantised_factor,
+    quantized_factor,
     reciprocal_of_one_plus,
     rounded_shift,
     scaled,
@@ -39,17 +39,17 @@ def up(x: Fraction) -> int:
 
 @given(st.floats(2.0**-31, 2.0**20, exclude_min=True))
 def test_a_factor_is_represented_to_31_bits(factor: float) -> None:
-    multiplier, shift = quantised_factor(factor)
+    multiplier, shift = quantized_factor(factor)
     assert 2**30 <= multiplier < 2**31
     found = Fraction(multiplier) * Fraction(2) ** (shift - 31)
     assert abs(found - Fraction(factor)) <= Fraction(factor) / 2**31
 
 
 def test_factors_at_the_ends() -> None:
-    assert quantised_factor(0.0) == (0, 0)
-    assert quantised_factor(2.0**-33) == (0, 0)
-    assert quantised_factor(1.0) == (2**30, 1)
-    assert quantised_factor(math.nextafter(1.0, 0.0)) == (2**30, 1)
+    assert quantized_factor(0.0) == (0, 0)
+    assert quantized_factor(2.0**-33) == (0, 0)
+    assert quantized_factor(1.0) == (2**30, 1)
+    assert quantized_factor(math.nextafter(1.0, 0.0)) == (2**30, 1)
 
 
 @given(int32, int32)
@@ -69,7 +69,7 @@ def test_a_rounded_shift_divides_halves_away_from_zero(x: int, exponent: int) ->
 
 @given(st.integers(-(2**24), 2**24), st.floats(1e-6, 100))
 def test_scaling_rounds_within_one_of_the_product(x: int, factor: float) -> None:
-    multiplier, shift = quantised_factor(factor)
+    multiplier, shift = quantized_factor(factor)
     assume(
         abs(x) << max(shift, 0) < 2**31
     )  # LiteRT shifts in 32 bits, and what overflows is undefined
@@ -80,14 +80,14 @@ def test_scaling_rounds_within_one_of_the_product(x: int, factor: float) -> None
 
 @given(st.integers(-(2**46), 2**46), st.floats(1e-9, 1e-5))
 def test_wide_sums_are_rounded_once(x: int, factor: float) -> None:
-    multiplier, shift = quantised_factor(factor)
+    multiplier, shift = quantized_factor(factor)
     exact = Fraction(x) * Fraction(multiplier) * Fraction(2) ** (shift - 31)
     assert int(scaled_once(x, multiplier, shift)) == away(exact)
 
 
 @given(st.integers(-(2**40), 2**40), st.floats(1e-9, 1e-4))
 def test_wide_scaling_rounds_with_16_bits_of_the_factor(x: int, factor: float) -> None:
-    multiplier, shift = quantised_factor(factor)
+    multiplier, shift = quantized_factor(factor)
     short = min((multiplier + 2**15) >> 16, 0x7FFF)
     exact = Fraction(x) * short * Fraction(2) ** (shift - 15)
     if abs(exact) < 2**31 - 1:

@@ -149,7 +149,7 @@ def test_other_orders_are_judged_to_round_and_small_mistakes_are_not(size: float
     inputs = drawn(8, (2, 3, 24, 32), (2, 3, 95, 32), (2, 3, 95, 17), size=size)
     op = Attention(scale=1 / math.sqrt(32))
     want, error = meaning(op, *inputs)[0], errors(op, *inputs)[0]
-    answers = {"promised": canonical(op, *inputs), "blocks": online(*inputs, op.scale, 16)}
+    answers = {"promised": canonical(op, *inputs), "blocks": online(*inputs, op.scale, 16)}  # type: ignore[call-arg]
     for who, given in answers.items():
         decision = decide(given, want, error)
         assert decision.kind in (Kind.identical, Kind.rounding), (who, decision)

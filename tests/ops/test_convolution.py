@@ -55,7 +55,7 @@ def test_convolution_is_pytorchs(case: Case) -> None:
     op, found, (x, w, *b) = case.op, windows_of(case), in_torch(case)
     function = getattr(torch.nn.functional, f"conv{found.rank}d")
     padded = torch.nn.functional.pad(x, [p for pair in reversed(found.pads) for p in pair])
-    y = function(padded, w, *b or [None], found.strides, 0, found.dilations, op.groups)
+    y = function(padded, w, *b or [None], found.strides, 0, found.dilations, op.groups)  # type: ignore[attr-defined]
     agree(op, case.inputs, [y.numpy()], DOUBLE)
 
 
@@ -63,7 +63,7 @@ def test_convolution_is_pytorchs(case: Case) -> None:
 def test_transposed_convolution_is_pytorchs(case: Case) -> None:
     op, found, (x, w, *b) = case.op, windows_of(case), in_torch(case)
     function = getattr(torch.nn.functional, f"conv_transpose{found.rank}d")
-    y = function(x, w, None, found.strides, 0, 0, op.groups, found.dilations)
+    y = function(x, w, None, found.strides, 0, 0, op.groups, found.dilations)  # type: ignore[attr-defined]
     crop = [
         (-begin, begin + out - whole)
         for (begin, _), out, whole in zip(found.pads, found.output, y.shape[2:])

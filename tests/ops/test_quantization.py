@@ -74,7 +74,7 @@ def test_each_index_of_the_axis_has_its_scale() -> None:
     [
         (("float32[2, 3]", "float32[2]"), "has 2 numbers along axis 1"),
         (("float32[2, 3]", "float32[3]", "uint8[]"), "differ in shape"),
-        (("float32[2, 3]", "float32[]", "float32[]"), "no quantised type"),
+        (("float32[2, 3]", "float32[]", "float32[]"), "no quantized type"),
         (("int64[2, 3]", "float32[]"), "int64 is not allowed"),
     ],
 )

@@ -137,6 +137,7 @@ def larger(op: Recurrent, given: str, scale: float) -> tuple[Any, ...]:
     return tuple(inputs)
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("scale", [0.5, 2.0])
 @pytest.mark.parametrize(("op", "given"), [t for t in TORCH if "j" not in t[1]], ids=str)
 def test_honest_runtimes_round_and_a_small_mistake_does_not(
@@ -281,7 +282,7 @@ REFUSED: list[tuple[Recurrent, str, dict[str, str], str]] = [
     (LSTM(), "bhl", {"t4": "float32[3]"}, "lengths of the sequences are float32"),
     (LSTM(), "bh", {"t5": "float64[1, 3, 4]"}, "input 5 is float64"),
     (RNN(), "", {"t0": "float32[5, 2]"}, "not of rank 3"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("op", "given", "changed", "why"), REFUSED, ids=str)

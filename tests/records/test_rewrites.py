@@ -71,7 +71,7 @@ def test_a_rewrite_in_a_body_names_the_body() -> None:
 def test_a_runner_takes_texts_and_selects_ids() -> None:
     runner, graph = VeraxRunner(Settings(threads=1)), alike()
     inputs = {"x": np.ones((2, 3), np.float32)}
-    names = [name for name, _ in runner.optimisations(graph, inputs)][1:]
+    names = [name for name, _ in runner.optimizations(graph, inputs)][1:]
     chosen = runner.with_steps(names[:2]).settings.steps
     assert chosen == tuple(r.id for r in compile(graph, Settings(threads=1)).trace.records[:2])
     assert dataclasses.replace(runner.settings, steps=chosen) != runner.settings

@@ -1,4 +1,4 @@
-"""A bisection on the terminal names node, cause, optimisation and minimal case in words."""
+"""A bisection on the terminal names node, cause, optimization and minimal case in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.faults.planted import MISTAKES, Planted, small_network
 
 from verax.judge.bisect import bisect
-from verax.records.bisection import Bisection, Optimisations, RecordedCase, Tried
+from verax.records.bisection import Bisection, Optimizations, RecordedCase, Tried
 from verax.records.verdict import Kind
 from verax.report.bisection import render_bisection
 
@@ -38,8 +38,8 @@ def test_a_guilty_node_its_cause_and_the_effort_are_said() -> None:
     assert "runs of the subject" in shown
 
 
-def test_the_optimisation_and_the_case_are_said() -> None:
-    steps = Optimisations(
+def test_the_optimization_and_the_case_are_said() -> None:
+    steps = Optimizations(
         "the mistake appears with 'extended'",
         "extended",
         4,
@@ -48,7 +48,7 @@ def test_the_optimisation_and_the_case_are_said() -> None:
     case = RecordedCase("cases/01_bn", ("bn",), ("show.py",), False, "recorded inside")
     record = dataclasses.replace(
         found("epsilon 1e-5 for 1e-3"),
-        optimisations=steps,
+        optimizations=steps,
         cases=(case,),
         refused={"bn to relu": "it would not"},
         undecided={"sum": "blind"},

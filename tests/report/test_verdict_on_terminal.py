@@ -144,10 +144,10 @@ def test_a_subject_that_does_not_repeat_itself_is_told() -> None:
     assert "filled with NaN in between: the same bits" in text(
         verdict(Kind.rounding, repeat=same), verbose=True
     )
-    other = Repeat(2, False, "NaN", {"out[0]": 0.5}, "uninitialised memory")
+    other = Repeat(2, False, "NaN", {"out[0]": 0.5}, "uninitialized memory")
     shown = text(verdict(Kind.undecided, repeat=other))
     assert "does not repeat itself: asked 2 times" in shown
-    assert "out[0] by up to 0.5; cause: uninitialised memory" in shown
+    assert "out[0] by up to 0.5; cause: uninitialized memory" in shown
 
 
 def outputs(kind: Kind, **figures: object) -> str:

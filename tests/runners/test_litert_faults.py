@@ -47,11 +47,11 @@ def test_reference_kernels_that_are_wrong_are_told_from_those_that_mend_it(tmp_p
     whole = LiteRtRunner(path, threads=1, isolated=False)
     record = bisect(model.graph, whole, given).record
     assert record.verdict.kind in ACCEPTED
-    found = record.optimisations
+    found = record.optimizations
     assert found is not None
     assert found.guilty == ""
     assert found.words == (
-        "no optimisation is guilty: it is wrong at 'reference kernels', and right from "
+        "no optimization is guilty: it is wrong at 'reference kernels', and right from "
         "'built-in kernels' on"
     )
 

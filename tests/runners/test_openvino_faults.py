@@ -129,7 +129,7 @@ def require_fault(record: Bisection) -> None:
 @pytest.mark.parametrize(
     ("made", "guilty", "partners"),
     [
-        (gelu_by_tanh(0.0452), "8 y (Mul)", 7),
+        pytest.param(gelu_by_tanh(0.0452), "8 y (Mul)", 7, marks=pytest.mark.slow),
         (gelu_by_erf(1.414), "4 y (Mul)", 3),
         (norm_with_epsilons(ROWS), "2 guarded (Add)", 0),
     ],
@@ -140,7 +140,7 @@ def test_the_nodes_that_openvino_joins_are_named(made: Network, guilty: str, par
     record = bisected(network, drawn())
     require_fault(record)
     assert error(network, meaning) > 1e-5
-    found = record.optimisations
+    found = record.optimizations
     assert found is not None
     assert found.guilty == JOINED + guilty
     assert (len(found.partners), found.cured) == (partners, True)
@@ -166,6 +166,7 @@ def test_what_a_fusion_means_is_rounding(made: Network) -> None:
     assert error(network, meaning) < 2e-6
 
 
+@pytest.mark.slow  # the other faults of OpenVINO are searched in the same way
 def test_a_concatenation_of_int8_is_wrong_by_low_precision_alone() -> None:
     """Steps: a fifth piece with the convolution behind it, and the switch."""
     grid = ["scale", "zero"]
@@ -207,7 +208,7 @@ def test_a_concatenation_of_int8_is_wrong_by_low_precision_alone() -> None:
     subject = OpenVinoRunner(content, writer=to_bytes, threads=1, isolated=False)
     record = bisect(verax.load(made).graph, subject, given).record
     require_fault(record)
-    found = record.optimisations
+    found = record.optimizations
     assert found is not None
     assert found.guilty == "LP_TRANSFORMS_MODE=True"
     assert found.cured is True
@@ -236,8 +237,8 @@ def test_integers_of_64_bits_are_computed_in_32(
     x = np.array([[1, 2, 3], [40_000, -70_000, 2**31 - 2]])
     record = bisected(made, x)
     require_fault(record)
-    assert record.optimisations is not None
-    assert "no optimisation behind that is guilty" in record.optimisations.words
+    assert record.optimizations is not None
+    assert "no optimization behind that is guilty" in record.optimizations.words
     subject = OpenVinoRunner(made.SerializeToString(), writer=to_bytes, threads=1, isolated=False)
     given = subject.run(verax.load(made).graph, {"x": x})["y"]
     clamped = np.int32(min(operand, 2**31 - 1))

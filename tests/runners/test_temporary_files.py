@@ -15,7 +15,7 @@ from verax.runners import onnx_runtime, worker
 from verax.runners.child_files import REPLY, REQUEST, save_arrays
 
 
-def test_the_optimised_model_lies_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_optimized_model_lies_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
     session = onnx_runtime.engine.session
 
@@ -37,5 +37,5 @@ def test_the_optimised_model_lies_there(tmp_path: Path, monkeypatch: pytest.Monk
     }
     (tmp_path / REQUEST).write_text(worker.json.dumps(request))
     assert worker.main(tmp_path) == 0
-    assert "optimised model" in (tmp_path / REPLY).read_text()
+    assert "optimized model" in (tmp_path / REPLY).read_text()
     assert len(made) == 1 and tmp_path in made[0].parents

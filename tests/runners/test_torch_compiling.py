@@ -69,10 +69,10 @@ def test_a_broken_pass_of_inductor_is_named() -> None:
     with config.patch(post_grad_custom_pre_pass=relu_becomes_abs):
         record = bisect(model.graph, subject, draw_inputs(model.graph, 6)[0]).record
     assert record.exit_code == 1
-    assert record.optimisations is not None
-    assert record.optimisations.guilty.startswith("inductor post_grad_passes")
-    assert record.optimisations.guilty.endswith(": post_grad_custom_pre_pass")
+    assert record.optimizations is not None
+    assert record.optimizations.guilty.startswith("inductor post_grad_passes")
+    assert record.optimizations.guilty.endswith(": post_grad_custom_pre_pass")
     torch._dynamo.reset()
     honest = bisect(model.graph, subject, draw_inputs(model.graph, 6)[0]).record
     assert honest.exit_code == 0
-    assert honest.optimisations is None  # compiling at every step to find nothing takes minutes
+    assert honest.optimizations is None  # compiling at every step to find nothing takes minutes

@@ -59,5 +59,5 @@ def test_the_level_of_a_broken_pass_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(tvm, "compile", lambda module, **more: whole(broken(module), **more))
     record = bisect(graph, subject, given).record
     assert record.exit_code == 1
-    assert record.optimisations is not None
-    assert record.optimisations.guilty == "O2"
+    assert record.optimizations is not None
+    assert record.optimizations.guilty == "O2"

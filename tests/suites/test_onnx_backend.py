@@ -32,7 +32,7 @@ def test_a_model_runs_by_order_and_by_name(engine):
         y, z = ready.run(inputs)
         assert np.array_equal(y, X - X[0]) and np.array_equal(z, np.maximum(X - X[0], 0))
         assert y.dtype == z.dtype == np.float32
-    assert ready.run([X, X[0]]).z.shape == (2, 3)
+    assert ready.run([X, X[0]]).z.shape == (2, 3)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -36,17 +36,26 @@ def test_the_reference_answers_the_node_suite(cases, capsys):
     assert len(refused) + counts["right"] == len(cases)
 
 
-def test_the_compiler_answers_the_node_suite(cases, capsys):
-    outcomes = run_suite(cases, "compiler", Settings(opt_level=1, threads=1))
+EVERY = 6
+"""Of so many operators written out by ONNX's own definitions one is compiled; all are in `slow`."""
+
+
+@pytest.mark.parametrize("every", [EVERY, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_compiler_answers_the_node_suite(cases, capsys, every):
+    written_out = [c for c in cases if "_expanded" in c.name]
+    assert len(written_out) > 400
+    plain = [c for c in cases if "_expanded" not in c.name]
+    compiled = [*plain, *written_out[::every]]
+    outcomes = run_suite(compiled, "compiler", Settings(opt_level=1, threads=1, quick=True))
     counts = Counter(o.kind for o in outcomes)
     with capsys.disabled():
         print(f"\ncompiler at O1, ONNX node suite: {dict(counts)}")
     assert failures(outcomes) == ""
-    assert counts["right"] >= NODE_CASES_RIGHT
+    assert len(compiled) - counts["right"] <= len(cases) - NODE_CASES_RIGHT
 
 
 @pytest.mark.parametrize(
-    ("seed", "seconds"), [(1, 15), pytest.param(2, 600, marks=pytest.mark.slow)]
+    ("seed", "seconds"), [(1, 6), pytest.param(2, 600, marks=pytest.mark.slow)]
 )
 def test_mutated_cases_are_refused_or_keep_the_promised_bits(cases, tmp_path, seed, seconds):
     counts, bugs = campaign(cases, seed, seconds, tmp_path / "mutant.onnx")

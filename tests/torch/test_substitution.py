@@ -97,10 +97,10 @@ def test_a_layer_is_chosen_by_name_type_or_predicate(key: Any) -> None:
 
 def test_it_trains_as_it_did_and_is_put_back() -> None:
     mine, same, x = net(), net(), drawn(*X)
-    optimiser = torch.optim.SGD(mine.parameters(), 0.1)
+    optimizer = torch.optim.SGD(mine.parameters(), 0.1)
     with vt.substitute(mine, {"body.0": numpy_conv, nn.BatchNorm2d: vt.reference}) as run:
         trained_step(mine, x)
-        optimiser.step()
+        optimizer.step()
     trained_step(same, x)
     torch.optim.SGD(same.parameters(), 0.1).step()
     for a, b in zip(mine.state_dict().values(), same.state_dict().values()):

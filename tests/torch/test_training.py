@@ -65,14 +65,14 @@ def trained(
     torch.manual_seed(5)
     net = make()
     call = torch.compile(net, backend="verax", options={"certify": certify}) if compiled else net
-    optimiser = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
     torch.manual_seed(6)
     losses = []
     for _ in range(5):
         loss = F.cross_entropy(call(x).flatten(0, -2), target)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     return losses, net
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import dataclasses
 
 from verax.base.cores import deciding
+from verax.base.deprecation import present_passes
 from verax.base.errors import UsageError
 
 LEVELS = (0, 1, 2, 3)
-"""Optimisation levels; `compiler.pipeline.levels` says what each admits."""
+"""Optimization levels; `compiler.pipeline.levels` says what each admits."""
 ALLOWANCES = ("bf16",)
 """Approximations that O3 makes only where a user allows them: products in bfloat16."""
 DEFAULT_LEVEL = 3
@@ -54,6 +55,9 @@ class Settings:
     allow: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for field in ("disable", "require", "passes", "steps"):
+            if names := getattr(self, field):
+                object.__setattr__(self, field, present_passes(names))
         if self.opt_level not in LEVELS:
             raise UsageError(
                 f"unknown opt_level {self.opt_level!r}",

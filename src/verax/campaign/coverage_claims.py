@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.campaign.random_networks import Network
-from verax.ir.graph import Graph, Node, specialise
+from verax.ir.graph import Graph, Node, specialize
 from verax.judge import check
 from verax.records.verdict import Coverage, Kind, Power, Verdict
 from verax.reference.evaluate import bind_symbols, promised
@@ -41,7 +41,7 @@ class Claims:
     """One network, judged from one view on its promised bits, and what that verdict claims."""
 
     def __init__(self, network: Network, view: str) -> None:
-        self.graph = specialise(network.graph, bind_symbols(network.graph, network.inputs))
+        self.graph = specialize(network.graph, bind_symbols(network.graph, network.inputs))
         self.inputs, self.view = network.inputs, view
         inner = [v for n in self.graph.nodes for v in n.outputs if v not in self.graph.outputs]
         self.values = promised(self.graph, self.inputs, keep=[*inner, *self.graph.outputs])

@@ -25,13 +25,13 @@ COMMANDS = {
     "compile": "Compile a model to one file that runs without the model.",
     "run": "Run a model or a compiled .vx program; inputs that are not given are drawn.",
     "check": "Judge a subject's numbers against the float64 meaning of a model.",
-    "bisect": "Find the guilty nodes of a subject, their causes, and the optimisation that "
+    "bisect": "Find the guilty nodes of a subject, their causes, and the optimization that "
     "brought them.",
     "bench": "Time a model beside other runtimes: own processes, taking turns, medians and a "
     "ratio.",
     "tune": "Measure other schedules for a model's kernels (tiles, order, prefetching), and "
     "keep what is faster here.",
-    "evaluate": "Count on how many labelled samples a model, compiled by Verax, is right.",
+    "evaluate": "Count on how many labeled samples a model, compiled by Verax, is right.",
     "ops": "List the operators, or show one: its attributes and its meaning.",
     "passes": "List the compiler's passes in the order in which they run, or show one with an "
     "example.",

@@ -37,7 +37,7 @@ def command(
         typer.Option(
             "--images",
             metavar="DIR|FILE.npz",
-            help="Labelled samples: find the step at which the accuracy falls, and judge samples "
+            help="Labeled samples: find the step at which the accuracy falls, and judge samples "
             "that become wrong.",
         ),
     ] = None,
@@ -65,11 +65,11 @@ def command(
     threads: Threads = 0,
     json: Json = None,
 ) -> None:
-    """Find the guilty nodes of a subject, their causes, and the optimisation that brought them.
+    """Find the guilty nodes of a subject, their causes, and the optimization that brought them.
 
     A subject that shows no values inside is run on parts of the network instead.
 
-    Of the optimisations the level, the pass, the number of the rewrite and its nodes before and
+    Of the optimizations the level, the pass, the number of the rewrite and its nodes before and
     after are said. When it is wrong only together with earlier ones, those are named, too.
 
     Exit codes: 0 identical, rounding or precision; 1 mistake, or precision lost unless --allow

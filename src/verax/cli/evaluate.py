@@ -1,4 +1,4 @@
-"""`verax evaluate`: accuracy on labelled samples, and where a second implementation differs."""
+"""`verax evaluate`: accuracy on labeled samples, and where a second implementation differs."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def command(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every flip.")] = False,
     json: Json = None,
 ) -> None:
-    """Count on how many labelled samples a model, compiled by Verax, is right.
+    """Count on how many labeled samples a model, compiled by Verax, is right.
 
     With --against, count the same for another implementation, list every sample on which the two
     choose differently, and say of each whether it is a near tie that rounding decides.

@@ -196,7 +196,7 @@ def perform(request: Request, show: Show, network: str = "") -> Record:
 
 
 def _subject(request: Request, loaded: Model, models: Models) -> Runner:
-    """The subject that is judged, with the optimisations asked for."""
+    """The subject that is judged, with the optimizations asked for."""
     runner = _runner(request, loaded, models, request.subject)
     return with_passes(runner, request.optimizations)
 

@@ -202,6 +202,7 @@ class Specializer:
         plan = Plan(
             tuple(notes["plan"]), binary.arena_bytes, binary.weights.nbytes,
             tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
+            tuple(notes.get("choices", ())),
         )  # fmt: skip
         return Specialized(
             graph, binary, program, plan, lambda: self._translate(graph), network, notes
@@ -223,6 +224,7 @@ class Specializer:
             translation.lowered.on_reference,
             translation.tuning,
             translation.trace.refused,
+            translation.lowered.choices,
         )
         return Specialized(graph, binary, program, plan, lambda: translation, network)
 

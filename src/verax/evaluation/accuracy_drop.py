@@ -22,8 +22,8 @@ from verax.images import ImageOptions
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels
 from verax.judge.locate.step_search import search_steps
-from verax.judge.protocol import Optimising, Runner
-from verax.records.bisection import Optimisations
+from verax.judge.protocol import Optimizing, Runner
+from verax.records.bisection import Optimizations
 from verax.records.verdict import Kind
 
 CHANCE = 0.01
@@ -40,7 +40,7 @@ class AccuracyDrop:
     two samples that the whole optimization turns from right to wrong, else of the first; names:
     theirs."""
 
-    search: Optimisations
+    search: Optimizations
     inputs: Arrays
     names: tuple[str, ...]
 
@@ -67,9 +67,9 @@ def find_accuracy_drop(
     samples = read_samples(data, input_format)
     truth, _, _ = labels_of(side, samples, labels, classes)
     side = replace(side, batch=batch_of(side, samples, 0))
-    if not isinstance(subject, Optimising):
+    if not isinstance(subject, Optimizing):
         raise UsageError(
-            "this subject's optimisations cannot be run one by one",
+            "this subject's optimizations cannot be run one by one",
             place=subject.name,
             next_step="leave --images out; `verax evaluate --against` counts where it differs",
         )
@@ -91,7 +91,7 @@ def find_accuracy_drop(
 
     result = search_steps(graph, subject, first, counted.kind, progress, run, counted.words)
     if result is None:
-        raise UsageError("this subject has no optimisation to search", place=subject.name)
+        raise UsageError("this subject has no optimization to search", place=subject.name)
     lost_samples = counted.lost_samples[:2] or [0]
     if not side.batched or not side.open:
         lost_samples = lost_samples[:1]
@@ -151,11 +151,11 @@ class _Counted:
         right = int((outputs["choices"] == self.truth).sum())
         return f"right on {right} of {count} ({right / count:.1%})"
 
-    def record(self, search: Optimisations) -> Optimisations:
+    def record(self, search: Optimizations) -> Optimizations:
         """The record of the search in terms of accuracy."""
         if search.guilty:
             words = search.words.replace("the mistake appears with", "accuracy falls with", 1)
             return replace(search, words=words.replace("it is right", "it does not fall"))
         texts = [t.words for t in search.tried]
-        same = f"accuracy does not fall: {texts[0]} without optimisations, {texts[-1]} with all"
+        same = f"accuracy does not fall: {texts[0]} without optimizations, {texts[-1]} with all"
         return replace(search, words=same)

@@ -365,7 +365,7 @@ def reinfer(
     return b.graph(graph.outputs, updates, initial)
 
 
-def specialise(graph: Graph, sizes: Mapping[str, DimLike]) -> Graph:
+def specialize(graph: Graph, sizes: Mapping[str, DimLike]) -> Graph:
     """`graph` with symbols of its inputs replaced by `sizes`."""
     return reinfer(graph, {v: graph.types[v].substitute(sizes) for v in graph.inputs})
 

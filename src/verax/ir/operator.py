@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -142,6 +142,11 @@ class Operator:
     no_derivative: ClassVar[str] = ""  # why there is no rule that hands sensitivities back
     no_hypotheses: ClassVar[str] = ""  # why no family lists the ways in which it goes wrong
     gains: ClassVar[tuple[Gain, ...]] = ()  # of each input; the last one is that of all behind it
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **attributes: Any) -> None:
+            """A class that is found by its name (`REGISTRY`) takes attributes of its own."""
 
     @property
     def kind(self) -> str:

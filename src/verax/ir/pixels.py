@@ -1,4 +1,4 @@
-"""What a file says of its image inputs: layout, order of the channels, range, normalisation.
+"""What a file says of its image inputs: layout, order of the channels, range, normalization.
 
 Readers write it into a model's metadata as one line for each input, `input NAME`: "pixels 0..255,
 BGR, NHWC, mean 127.5, std 128". ONNX files may say it in their own words, too, of their only image:
@@ -50,7 +50,7 @@ class Pixels:
     std: tuple[float, ...] = ()
 
     @property
-    def is_normalised(self) -> bool:
+    def is_normalized(self) -> bool:
         """Whether anything is said of the numbers."""
         return self.low is not None or bool(self.mean) or bool(self.std)
 

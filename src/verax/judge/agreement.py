@@ -18,7 +18,7 @@ from verax.base.errors import InputError, UsageError
 from verax.base.helpers import helper_scope
 from verax.base.keywords import with_options
 from verax.base.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Graph, specialize
 from verax.judge.check import check
 from verax.judge.protocol import Runner
 from verax.judge.regions.network import regions
@@ -227,7 +227,7 @@ def margin_sigma(
 
     row: of the scores, all their axes but the last taken as one.
     """
-    fixed = specialise(graph, bind_symbols(graph, arrays))
+    fixed = specialize(graph, bind_symbols(graph, arrays))
     if value not in fixed.producers:
         return 0.0
     (region,) = list(regions(fixed, {value}))

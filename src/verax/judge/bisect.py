@@ -19,7 +19,7 @@ from verax.base.errors import VeraxError
 from verax.base.keywords import with_options
 from verax.base.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
 from verax.ir.cut import cut
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Graph, specialize
 from verax.ir.pixels import Pixels
 from verax.judge.check import EXPLAINED, check, judging
 from verax.judge.explain.causes import diagnose
@@ -30,7 +30,7 @@ from verax.judge.locate.truncate import FaultyPart, Located, locate
 from verax.judge.protocol import Runner
 from verax.judge.regions.network import Progress, fits, survey
 from verax.numerics import statistics as st
-from verax.records.bisection import Bisection, Optimisations
+from verax.records.bisection import Bisection, Optimizations
 from verax.records.verdict import Blame, Kind, Verdict
 from verax.reference.evaluate import bind_symbols
 
@@ -96,7 +96,7 @@ def _searched(
     )
     if verdict.causes:
         return BisectionResult(Bisection(verdict, "the surroundings of the network"), (), arrays)
-    fixed = specialise(graph, bind_symbols(graph, arrays))
+    fixed = specialize(graph, bind_symbols(graph, arrays))
     observed = _observed_values(fixed, subject, arrays, verdict, watch)
     verdict = _without_consequences(verdict)
     faulty, method = _by_values(fixed, arrays, observed, verdict), verdict.method
@@ -131,7 +131,7 @@ def _searched(
 
 
 def with_accuracy(
-    result: BisectionResult, accuracy: Optimisations, samples: tuple[str, ...]
+    result: BisectionResult, accuracy: Optimizations, samples: tuple[str, ...]
 ) -> BisectionResult:
     """`result` with the search by accuracy on labeled samples; samples: names of those judged."""
     verdict = result.record.verdict
@@ -206,7 +206,7 @@ def _is_vague(verdict: Verdict) -> bool:
     return regions or (verdict.kind is Kind.undecided and not verdict.blame)
 
 
-def _is_clear(verdict: Verdict, levels: Optimisations | None) -> bool:
+def _is_clear(verdict: Verdict, levels: Optimizations | None) -> bool:
     """True if the regions are exactly what one optimization fused: their parts would tell nothing
     more."""
     if levels is None or not levels.cured or not levels.steps:
@@ -255,7 +255,7 @@ def _explained(faulty: FaultyPart, subject: Runner, seed: int) -> FaultyPart:
     return dataclasses.replace(faulty, blame=blame)
 
 
-def _with_pass(faulty: FaultyPart, optimizations: Optimisations) -> FaultyPart:
+def _with_pass(faulty: FaultyPart, optimizations: Optimizations) -> FaultyPart:
     """The part with the name of the faulty step; of its pass where that step did not change these
     nodes."""
     name, region = optimizations.guilty, {*faulty.blame.region, faulty.blame.node}
@@ -276,7 +276,7 @@ def _search_optimizations(
     seed: int,
     verdict: Verdict,
     progress: Progress | None,
-) -> Optimisations | None:
+) -> Optimizations | None:
     """The optimization that brings the mistake, when the subject can stop between them.
 
     Steps are judged by their outputs. verdict: on the whole subject, which may rest on values

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.base.figures import times
-from verax.ir.graph import Graph, Node, same_bits, specialise
+from verax.ir.graph import Graph, Node, same_bits, specialize
 from verax.ir.operator import Evaluation, as_tuple
 from verax.judge.decide.criterion import pooled_maximum
 from verax.judge.decide.local import meaning
@@ -73,7 +73,7 @@ def examine(
     memory: as for `check`. ahead: waits for the result of `outputs_ahead` for the same inputs.
     Raises whatever `VeraxError` the subject fails with.
     """
-    fixed = specialise(graph, bind_symbols(graph, inputs))
+    fixed = specialize(graph, bind_symbols(graph, inputs))
     outputs_alone = subject.run(graph, inputs)
     inner = [v for node in fixed.nodes for v in node.outputs]
     problems, notes = [], []
@@ -238,7 +238,7 @@ def _value_of(graph: Graph, value: str | None, first: Arrays, then: Arrays) -> n
 
 def outputs_ahead(graph: Graph, inputs: Arrays, seed: int = 0) -> Ahead:
     """The samplers that `examine` needs for the outputs, drawn before these are known."""
-    fixed = specialise(graph, bind_symbols(graph, inputs))
+    fixed = specialize(graph, bind_symbols(graph, inputs))
     return survey_ahead(fixed, inputs, fixed.outputs, seed)
 
 

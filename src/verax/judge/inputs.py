@@ -86,7 +86,7 @@ def draw_inputs(
             continue
         type_ = graph.types[name].substitute(symbol_sizes)
         stated_pixels = (pixels or {}).get(name)
-        if stated_pixels is not None and stated_pixels.is_normalised and type_.dtype.is_float:
+        if stated_pixels is not None and stated_pixels.is_normalized and type_.dtype.is_float:
             arrays[name], words = _stated(stated_pixels, type_, random)
         else:
             arrays[name], words = _draw(graph, name, type_, random, symbol_sizes)

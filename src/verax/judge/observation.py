@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.base.errors import InputError, UsageError, VeraxError
-from verax.ir.graph import Graph, Node, same_bits, specialise
+from verax.ir.graph import Graph, Node, same_bits, specialize
 from verax.ir.pixels import Pixels
 from verax.judge.harness.naming import names
 from verax.judge.inputs import INITIAL, draw_inputs, untelling
@@ -80,7 +80,7 @@ def observe(
     arrays, origins, assumed = _inputs_of(graph, subject, inputs, seed, sizes, pixels)
     notes += assumed
     notes += untelling({v: a for v, a in arrays.items() if origins.get(v) != INITIAL})
-    fixed = _with_computed_outputs(specialise(graph, bind_symbols(graph, arrays)))
+    fixed = _with_computed_outputs(specialize(graph, bind_symbols(graph, arrays)))
     first, assumed = answer_of(subject, graph, arrays)
     notes += assumed
     outputs = {v: first[v] for v in graph.outputs if v in first}

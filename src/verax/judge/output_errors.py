@@ -17,7 +17,7 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.base.figures import times
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Graph, specialize
 from verax.judge.decide.local import meaning
 from verax.judge.protocol import Runner
 from verax.judge.regions.budget import in_context, needs, require_room_for_meaning, why_too_large
@@ -97,7 +97,7 @@ class OutputTrial:
     def sampler(self) -> Sampler | None:
         """The whole network as one region, None where that takes too much memory."""
         if self._sampler is None:
-            fixed = specialise(self.graph, bind_symbols(self.graph, self.inputs))
+            fixed = specialize(self.graph, bind_symbols(self.graph, self.inputs))
             region = region_of(fixed, fixed.outputs)
             arrays = {**fixed.constants, **self.inputs}
             if region is None or why_too_large(needs(fixed, region, {**arrays, **self.expected})):

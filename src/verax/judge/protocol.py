@@ -8,6 +8,7 @@ together, on both sides of the protocol; what it assumed is always said.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +16,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from verax.base.deprecation import renamed_members
 from verax.ir.graph import Graph
 from verax.ir.stored import in_type
 from verax.ir.types import DType
@@ -27,6 +29,9 @@ SUFFIX, PREFIX = ":0", "serving_default_"
 ENVIRONMENT = "environment."
 """Prefix of what a Runner's `describe` says of the machine ("environment.card"): it stands in a
 record's environment."""
+RENAMED_METHODS = {"optimisations": "optimizations"}
+"""Methods of the protocols by the names that they had up to Verax 0.1, and their names now."""
+__getattr__ = renamed_members(__name__, {"Optimising": "Optimizing"})
 
 
 class Naming(Enum):
@@ -75,7 +80,7 @@ class Capabilities:
     resets: bool = True
     """Of a `Remembering`: `run_steps` may be called again, and then begins again with `state`."""
     slow_steps: bool = False
-    """Of an `Optimising`: every step compiles for long, so they are searched only when the subject
+    """Of an `Optimizing`: every step compiles for long, so they are searched only when the subject
     is wrong."""
     script: str = ""
     """The runtime that the script of a minimal case calls ("onnxruntime", "verax", "cmd", ...);
@@ -161,10 +166,10 @@ class Remembering(Protocol):
 
 
 @runtime_checkable
-class Optimising(Protocol):
+class Optimizing(Protocol):
     """A Runner that can stop at steps of its optimization."""
 
-    def optimisations(
+    def optimizations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> Sequence[tuple[str, Runner]]:
         """(name of the step, subject at that step), the plain one first, the whole one last."""
@@ -174,13 +179,13 @@ class Optimising(Protocol):
 class Selective(Protocol):
     """A Runner that can leave out single steps of its optimization, and may tell what one did."""
 
-    def optimisations(
+    def optimizations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> Sequence[tuple[str, Runner]]:
-        """As `Optimising.optimisations`; of a subject with some steps, those that it does."""
+        """As `Optimizing.optimizations`; of a subject with some steps, those that it does."""
 
     def with_steps(self, names: Sequence[str]) -> Selective:
-        """The subject with these of its steps (names of `optimisations`) and no others.
+        """The subject with these of its steps (names of `optimizations`) and no others.
 
         It raises `VeraxError` when it runs if that cannot be had.
         """
@@ -191,7 +196,20 @@ class Selective(Protocol):
         """As `Runner.run`."""
 
     def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], number: int) -> Step:
-        """What the step at index `number` of `optimisations` did."""
+        """What the step at index `number` of `optimizations` did."""
+
+
+def with_present_names(subject: Runner) -> Runner:
+    """The same subject. If its class has the method `optimizations` under the name that the
+    protocol gave it up to Verax 0.1, it gets the present one as well, and a warning says so."""
+    kind = type(subject)
+    for old, new in RENAMED_METHODS.items():
+        if hasattr(kind, old) and not hasattr(kind, new):
+            setattr(kind, new, getattr(kind, old))
+            warnings.warn(
+                f"{kind.__name__}.{old} is called {new} by the protocol now", stacklevel=2
+            )
+    return subject
 
 
 def described_apart(subject: Runner) -> tuple[dict[str, str], dict[str, str]]:

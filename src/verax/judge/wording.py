@@ -29,7 +29,7 @@ def _outside(verdict: Verdict) -> list[str]:
     reasons = [f"the harness, not the network: {c.words}" for c in verdict.causes[:1]]
     repeat = verdict.repeat
     if repeat is not None and repeat.cause == UNINITIALISED:
-        reasons.append(f"{name} reads uninitialised memory: its answer changes with what was there")
+        reasons.append(f"{name} reads uninitialized memory: its answer changes with what was there")
     elif repeat is not None and repeat.cause == CHANCE:
         reasons.append(f"{name} changes its answer from run to run by more than rounding")
     return reasons

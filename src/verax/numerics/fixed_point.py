@@ -1,4 +1,4 @@
-"""Fixed-point arithmetic of quantised networks: real factors as 32-bit integers and shifts.
+"""Fixed-point arithmetic of quantized networks: real factors as 32-bit integers and shifts.
 
 A factor is multiplier x 2^(shift - 31), the multiplier being in [2^30, 2^31). The roundings are
 those that LiteRT's reference kernels use, each in its own places. Most are gemmlowp's: the high
@@ -21,7 +21,7 @@ Ints = Any
 """int64 arrays that hold numbers of 32 bits."""
 
 
-def quantised_factor(factor: float) -> tuple[int, int]:
+def quantized_factor(factor: float) -> tuple[int, int]:
     """(multiplier, shift) nearest to a factor >= 0; (0, 0) for one below 2^-32.
 
     Source: QuantizeMultiplier of TFLite's quantization_util.

@@ -1,4 +1,4 @@
-"""Fixed-point tanh and sigmoid on 16 bits by steps, as gemmlowp has them and LiteRT's optimised
+"""Fixed-point tanh and sigmoid on 16 bits by steps, as gemmlowp has them and LiteRT's optimized
 kernels use them.
 
 Source: gemmlowp's fixedpoint.h (tanh, logistic, exp_on_negative_values and what these use) on

@@ -100,7 +100,7 @@ def dtype_name(dtype: np.dtype[Any] | type) -> str:
 
 
 def ulp(x: Any, fmt: FloatFormat) -> np.ndarray:
-    """Distance between neighbouring numbers of `fmt` in the binade of |x|; float64, any shape.
+    """Distance between neighboring numbers of `fmt` in the binade of |x|; float64, any shape.
 
     Zero and subnormals give the smallest subnormal, infinities and NaN give NaN.
     """

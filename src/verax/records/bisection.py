@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from verax.base.deprecation import present_pass, renamed_members, renamed_property
 from verax.base.printing import Reported
 from verax.records.codec import read_json, write_json
 from verax.records.verdict import Kind, Verdict
 
-SCHEMA = "verax.bisection/2"
+SCHEMA = "verax.bisection/3"
+BRITISH = "verax.bisection/2"
+"""The record of before: its member `optimizations` and some passes in it had British names."""
+__getattr__ = renamed_members(__name__, {"Optimisations": "Optimizations"})
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Optimisations:
+class Optimizations:
     """Which optimization brings the mistake.
 
     words: the answer in a sentence; guilty: the name of the first step that is wrong (or that
@@ -95,12 +100,14 @@ class Bisection(Reported):
     evaluations: int = 0
     refused: Mapping[str, str] = field(default_factory=dict)
     undecided: Mapping[str, str] = field(default_factory=dict)
-    optimisations: Optimisations | None = None
-    accuracy: Optimisations | None = None
+    optimizations: Optimizations | None = None
+    accuracy: Optimizations | None = None
     cases: tuple[RecordedCase, ...] = ()
 
+    optimisations = renamed_property("optimisations", "optimizations")
+
     def _brief(self) -> str:
-        steps = self.optimisations.words if self.optimisations is not None else ""
+        steps = self.optimizations.words if self.optimizations is not None else ""
         return self.verdict._brief() + (f"; {steps}" if steps else "")
 
     @property
@@ -114,5 +121,25 @@ class Bisection(Reported):
 
     @staticmethod
     def from_json(text: str) -> Bisection:
-        """Read `to_json`'s text. Raises `UsageError` when it is something else."""
-        return read_json(Bisection, text, SCHEMA)
+        """Read `to_json`'s text, or that of version 2. Raises `UsageError` for anything else."""
+        return read_json(Bisection, text, SCHEMA, {BRITISH: _american})
+
+
+def _american(data: Any) -> Any:
+    """The plain form of a record of version 2 in that of this one."""
+    if "optimisations" not in data:
+        return data
+    searches = {"optimizations": data["optimisations"], "accuracy": data.get("accuracy")}
+    return {**data, **{name: _present(search) for name, search in searches.items()}}
+
+
+def _present(search: Any) -> Any:
+    """The plain form of `Optimizations` with the present names of passes."""
+    if isinstance(search, str):
+        return present_pass(search)
+    if isinstance(search, list):
+        return [_present(one) for one in search]
+    if isinstance(search, dict):
+        fields = ("guilty", "partners", "tried", "steps", "name", "part")
+        return {k: _present(v) if k in fields else v for k, v in search.items()}
+    return search

@@ -1,4 +1,5 @@
-"""The plan of a compiled program in words: its kernel calls, memory, and what was left exact."""
+"""The plan of a compiled program in words: its kernel calls, memory, the choices that these follow
+from, and what was left exact."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ class Plan(OneLine):
     """What one specialized program does: a line per kernel call or reference step.
 
     tuning: what the history of measured schedules said of its kernels; "" where there is none.
-    refused: which layers approximating passes left exact, and why.
+    refused: which layers approximating passes left exact, and why. choices: for each group of
+    nodes that run as one, in order, the kernel family with the layouts that it reads and writes, or
+    why none computes it; empty for a program of Verax 0.1, which did not store them.
     """
 
     lines: tuple[str, ...]
@@ -22,6 +25,7 @@ class Plan(OneLine):
     on_reference: tuple[str, ...]
     tuning: str = ""
     refused: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
     def _brief(self) -> str:
         return f"{len(self.lines)} steps, arena {self.arena_bytes / 1e6:.2f} MB"
@@ -32,7 +36,9 @@ class Plan(OneLine):
             head += f"; {len(self.on_reference)} nodes run on the reference (no kernel)"
         if self.tuning:
             head += f"\nschedules: {self.tuning}"
-        return "\n".join([head, *self.lines, *(f"kept exact, {note}" for note in self.refused)])
+        choices = ["choices:", *(f"  {line}" for line in self.choices)] if self.choices else []
+        exact = (f"kept exact, {note}" for note in self.refused)
+        return "\n".join([head, *self.lines, *exact, *choices])
 
     def _repr_html_(self) -> str:
         return of_text(f"plan of {len(self.lines)} steps", str(self))

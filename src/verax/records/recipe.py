@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from verax.base.deprecation import first_pass, present_pass, present_passes
 from verax.base.printing import OneLine
 from verax.records.codec import read_json, write_json
 
@@ -34,6 +35,18 @@ class Rewriting:
     ids: tuple[str, ...]
     notes: tuple[str, ...]
     digest: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", present_pass(self.name))
+        object.__setattr__(self, "ids", present_passes(self.ids))
+        object.__setattr__(self, "notes", present_passes(self.notes))
+
+    @property
+    def decides(self) -> list[Any]:
+        """What of it decides numbers, as JSON has it: under the names that passes had first, so
+        that a recipe keeps its hash when they are renamed."""
+        rewrites = [first_pass(one) for one in self.ids or self.notes]
+        return [first_pass(self.name), rewrites, self.digest]
 
     def differs(self, other: Rewriting) -> str:
         """The rewrite that only one of two recipes has, in words; empty if both make the same."""
@@ -73,10 +86,15 @@ class Recipe(OneLine):
     inputs: Mapping[str, str] = field(default_factory=dict)
     verax: str = ""
 
+    def __post_init__(self) -> None:
+        for options in ("disable", "require", "passes", "steps"):
+            if names := getattr(self, options):
+                object.__setattr__(self, options, present_passes(names))
+
     @property
     def sha256(self) -> str:
         """Of what decides numbers: not of the options that led to it, nor of who wrote it."""
-        done = [[r.name, r.ids or r.notes, r.digest] for r in self.rewritings]
+        done = [one.decides for one in self.rewritings]
         decides = [self.network, self.arithmetic, done, dict(self.algorithms)]
         text = json.dumps(decides, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from verax.records.bisection import Bisection, Optimisations
+from verax.records.bisection import Bisection, Optimizations
 from verax.report.faulty_node import MOST, explanation_line, faulty_lines
 from verax.report.verdict import HEADLINES
 
@@ -41,10 +41,10 @@ class _BisectionReport:
             yield from faulty_lines(blame, searched=True)
         if not verdict.blame:
             yield from (Text(f"- {r}") for r in verdict.reasons)
-        if record.optimisations is not None:
-            yield from _search_lines(record.optimisations, "optimisations")
+        if record.optimizations is not None:
+            yield from _search_lines(record.optimizations, "optimizations")
         if record.accuracy is not None:
-            steps = () if record.optimisations is None else record.optimisations.steps
+            steps = () if record.optimizations is None else record.optimizations.steps
             described = {step.name for step in steps}
             yield from _search_lines(record.accuracy, "accuracy", described)
         for case in record.cases:
@@ -68,7 +68,7 @@ class _BisectionReport:
 
 
 def _search_lines(
-    search: Optimisations, title: str, described: Collection[str] = ()
+    search: Optimizations, title: str, described: Collection[str] = ()
 ) -> Iterator[Text]:
     """Yield the lines on a search. described: names of steps that were described before."""
     effort = f"  ({len(search.tried)} of {search.count} steps were run)"

@@ -9,7 +9,7 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.ir.cut import cut, with_known_constants
-from verax.ir.graph import Graph, Node, specialise
+from verax.ir.graph import Graph, Node, specialize
 from verax.judge.decide.local import conform
 from verax.judge.locate.truncate import FaultyPart
 from verax.judge.protocol import Runner
@@ -93,7 +93,7 @@ class _Maker:
     ) -> None:
         self.subject, self.seed = subject, seed
         self.inputs = {v: np.asarray(inputs[v]) for v in graph.inputs}
-        self.graph = with_known_constants(specialise(graph, bind_symbols(graph, self.inputs)))
+        self.graph = with_known_constants(specialize(graph, bind_symbols(graph, self.inputs)))
 
     def wrong(self, graph: Graph, inputs: Values) -> Values | None:
         """The subject's outputs on a graph if they are a mistake, else None."""

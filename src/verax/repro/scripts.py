@@ -104,7 +104,7 @@ def _runtime(kind: str, facts: Mapping[str, str], outputs: list[str], alone: boo
     if not alone:
         text = RECORDED
     elif kind == "onnxruntime":
-        text = ONNX_RUNTIME.format(level=EXACT_LEVELS[facts.get("optimisation", "all")])
+        text = ONNX_RUNTIME.format(level=EXACT_LEVELS[facts.get("optimization", "all")])
     elif kind == "openvino":
         precision = facts.get("precision", "default")
         settings = {} if precision == "default" else {"INFERENCE_PRECISION_HINT": precision}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from verax.base.processes import SubjectError
-from verax.judge.protocol import Optimising, Poisonable, Remembering, Runner, Selective
+from verax.judge.protocol import Optimizing, Poisonable, Remembering, Runner, Selective
 from verax.runners.arrays import AnswerRunner, ArraysRunner
 from verax.runners.child_runner import ChildRunner
 from verax.runners.command import CommandRunner
@@ -69,8 +69,8 @@ def _calls(runner: Runner) -> Iterator[tuple[str, Callable[..., Any]]]:
         yield "run_steps", runner.run_steps
     if isinstance(runner, Poisonable):
         yield "run_poisoned", runner.run_poisoned
-    if isinstance(runner, Optimising):
-        yield "optimisations", runner.optimisations
+    if isinstance(runner, Optimizing):
+        yield "optimizations", runner.optimizations
     if isinstance(runner, Selective):
         yield "with_steps", runner.with_steps
 
@@ -80,7 +80,7 @@ def _limited_call(
 ) -> Callable[..., Any]:
     def call(*arguments: Any, **options: Any) -> Any:
         result = within(seconds, name, lambda: act(*arguments, **options))
-        if method == "optimisations":  # names, and runners that are limited as well
+        if method == "optimizations":  # names, and runners that are limited as well
             return [(step, limited(runner, seconds)) for step, runner in result]
         return limited(result, seconds) if method == "with_steps" else result
 

@@ -171,7 +171,7 @@ class LiteRtRunner(ConsecutiveRunner, FileRunner):
         }
         return super().run_steps(graph, steps, changed_state, keep, fill=fill)
 
-    def optimisations(
+    def optimizations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, LiteRtRunner]]:
         """The same file on the reference kernels, on the built-in ones, and on those with the

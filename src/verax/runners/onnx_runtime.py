@@ -62,7 +62,7 @@ def answer(
     if request.get("show"):
         notes = {
             **notes,
-            "optimised model": json.dumps(
+            "optimized model": json.dumps(
                 _optimized(model, request.get(FOLDER), *session_arguments)
             ),
         }
@@ -83,7 +83,7 @@ def _optimized(
     within: the folder for that file; None for the system's.
     """
     with tempfile.TemporaryDirectory(dir=within) as folder:
-        path = Path(folder) / "optimised.onnx"
+        path = Path(folder) / "optimized.onnx"
         more = {**options, "optimized_model_filepath": str(path)}
         engine.session(model, threads, level, more, disable)
         nodes = onnx.load(path, load_external_data=False).graph.node
@@ -141,7 +141,7 @@ class OnnxRuntimeRunner(OnnxRunner):
     ) -> None:
         if level not in LEVELS:
             raise UsageError(
-                f"ONNX Runtime has no optimisation level {level!r}",
+                f"ONNX Runtime has no optimization level {level!r}",
                 next_step=f"choose one of {', '.join(LEVELS)}",
             )
         optimizers = [name for names in OPTIMIZERS.values() for name in names]
@@ -149,11 +149,11 @@ class OnnxRuntimeRunner(OnnxRunner):
             if name not in optimizers:
                 near = difflib.get_close_matches(name, optimizers, 3, 0.5) or optimizers
                 raise UsageError(
-                    f"no optimiser {name!r} of ONNX Runtime is known",
+                    f"no optimizer {name!r} of ONNX Runtime is known",
                     next_step=f"choose from {', '.join(near)}",
                 )
         session_options = dict(options or {})
-        details = {"optimisation": level, **{k: str(v) for k, v in session_options.items()}}
+        details = {"optimization": level, **{k: str(v) for k, v in session_options.items()}}
         details |= {"disabled": ", ".join(disable)} if disable else {}
         name = "onnxruntime" if level == "all" else f"onnxruntime:{level}"
         request = {"level": level, "options": session_options, "disable": list(disable)}
@@ -165,7 +165,7 @@ class OnnxRuntimeRunner(OnnxRunner):
         """As `runners.passes.Configurable.with_passes`: optimizers can be disabled."""
         if options.passes is not None or options.inject:
             raise UsageError(
-                "of ONNX Runtime's optimisers some can be disabled, no more",
+                "of ONNX Runtime's optimizers some can be disabled, no more",
                 place=self.name,
                 next_step="leave --passes and --inject out",
             )
@@ -176,7 +176,7 @@ class OnnxRuntimeRunner(OnnxRunner):
         runner.capabilities = self.capabilities
         return runner
 
-    def optimisations(
+    def optimizations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, OnnxRuntimeRunner]]:
         """The same subject with one optimizer more each time, level by level up to its own. A level
@@ -205,11 +205,11 @@ class OnnxRuntimeRunner(OnnxRunner):
 
     def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], index: int) -> Step:
         """As `judge.protocol.Selective.step`: the nodes that its optimized model shows."""
-        steps = self.optimisations(graph, inputs)
+        steps = self.optimizations(graph, inputs)
         name = steps[index][0]
         optimizer, _, level = name.rpartition(" (")
         before, after = (
-            runner.optimised(graph, inputs) for _, runner in steps[index - 1 : index + 1]
+            runner.optimized(graph, inputs) for _, runner in steps[index - 1 : index + 1]
         )
         old = {text: node for node, text in before if (node, text) not in after}
         new = [text for node, text in after if (node, text) not in before]
@@ -217,7 +217,7 @@ class OnnxRuntimeRunner(OnnxRunner):
         texts = "\n".join(old), "\n".join(new)
         return Step(name, optimizer or name, level.rstrip(")") or name, index, region, *texts)
 
-    def optimised(self, graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
+    def optimized(self, graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
         """(name, text) of every node that is left when the runtime has optimized the model; empty
         where it does not write that."""
         self._request["show"] = True
@@ -225,7 +225,7 @@ class OnnxRuntimeRunner(OnnxRunner):
             self._ask(graph, inputs, None, None)
         finally:
             del self._request["show"]
-        lines = json.loads(self._notes.pop("optimised model", "[]"))
+        lines = json.loads(self._notes.pop("optimized model", "[]"))
         return [(name, text) for name, text in lines]
 
 

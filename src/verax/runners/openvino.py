@@ -119,7 +119,7 @@ class OpenVinoRunner(OnnxRunner):
         self._common = common
         self._joints: tuple[Graph, list[str]] | None = None
 
-    def optimisations(
+    def optimizations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, OpenVinoRunner]]:
         """The same subject with one node more each time that is in one model with those before it,
@@ -152,7 +152,7 @@ class OpenVinoRunner(OnnxRunner):
 
     def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], index: int) -> Step:
         """As `judge.protocol.Selective.step`: for a node, what the plugin runs in its place."""
-        name = self.optimisations(graph, inputs)[index][0]
+        name = self.optimizations(graph, inputs)[index][0]
         if not name.startswith(JOINED):
             return Step(name, name, "CPU plugin", index)
         pair = nodes_at(load(self.model_for(graph)).proto, index)

@@ -15,7 +15,7 @@ from verax.compiler.compile import compile as compile_graph
 from verax.compiler.describe.step_text import step_between
 from verax.compiler.executable import Executable
 from verax.compiler.pipeline.levels import decisions_only, passes_for, run_passes
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Graph, specialize
 from verax.judge.protocol import Capabilities
 from verax.records.bisection import Step
 from verax.records.trace import Rewrite
@@ -96,7 +96,7 @@ class VeraxRunner(Named):
         if self._watching is not None and self._watching.fits(graph, keep, bindings):
             outputs = _stepped(self._watching.executable, inputs)
             return {v: outputs[to] for v, to in self._watching.output_names.items()}
-        fixed = specialise(graph, bindings)
+        fixed = specialize(graph, bindings)
         rewritten, trace = run_passes(fixed, self.settings)
         computed = {v for node in rewritten.nodes for v in node.outputs}
         left = {v: trace.values[v] for v in keep if trace.values.get(v) in computed}
@@ -162,7 +162,7 @@ class VeraxRunner(Named):
         self._executables = [(graph, names, executable), *self._executables[: KEPT - 1]]
         return executable
 
-    def optimisations(
+    def optimizations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, VeraxRunner]]:
         """(name, runner) per step: O0, then each runner does one step more: the rewrites of the
@@ -192,7 +192,7 @@ class VeraxRunner(Named):
         return runner
 
     def with_steps(self, names: Sequence[str]) -> VeraxRunner:
-        """As `judge.protocol.Selective.with_steps`; names as `optimisations` has listed them."""
+        """As `judge.protocol.Selective.with_steps`; names as `optimizations` has listed them."""
         listed = {str(one) for one in self._rewrites}
         ids = [one.id for one in self._rewrites if str(one) in names]
         steps = (*ids, *(name for name in names if name not in listed))
@@ -200,7 +200,7 @@ class VeraxRunner(Named):
 
     def step(self, graph: Graph, inputs: Mapping[str, np.ndarray], index: int) -> Step:
         """As `judge.protocol.Selective.step`."""
-        steps = self.optimisations(graph, inputs)
+        steps = self.optimizations(graph, inputs)
         programs = []
         for _, runner in steps[index - 1 : index + 1]:
             exe = runner._compiled(graph, None)

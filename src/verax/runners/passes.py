@@ -24,7 +24,7 @@ def with_passes(subject: Runner, options: PassOptions) -> Runner:
     if isinstance(subject, Configurable):
         return subject.with_passes(options)
     raise UsageError(
-        "the optimisations of this subject cannot be chosen",
+        "the optimizations of this subject cannot be chosen",
         place=subject.name,
         next_step="--passes, --disable and --inject are for verax:O1 and the like; --disable for "
         "onnxruntime, too",

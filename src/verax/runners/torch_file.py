@@ -148,7 +148,7 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
             "device": device,
         }
 
-    def optimisations(
+    def optimizations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, TorchFileRunner]]:
         """Of one that is compiled: eager, the backends of torch.compile, then one more application

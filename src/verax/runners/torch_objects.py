@@ -282,10 +282,10 @@ class ExportedProgramRunner(InProcess):
         self._notes: dict[str, str] = {}
         self._applied: list[str] | None = None
 
-    def optimisations(
+    def optimizations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, ExportedProgramRunner]]:
-        """As `TorchFileRunner.optimisations`."""
+        """As `TorchFileRunner.optimizations`."""
         if self.compiling is None:
             return [("eager", self)]
         self._applied = []

@@ -54,16 +54,16 @@ class TvmRunner(OnnxRunner):
     ) -> None:
         if opt_level not in OPT_LEVELS:
             raise UsageError(
-                f"TVM has no optimisation level {opt_level}",
+                f"TVM has no optimization level {opt_level}",
                 next_step=f"choose one of {', '.join(map(str, OPT_LEVELS))}",
             )
         name = "tvm" if opt_level == OPT_LEVELS[-1] else f"tvm:O{opt_level}"
         request = {"opt_level": opt_level}
-        super().__init__(model, name, request, {"optimisation": f"O{opt_level}"}, **common)
+        super().__init__(model, name, request, {"optimization": f"O{opt_level}"}, **common)
         self.opt_level = opt_level
         self._common = common
 
-    def optimisations(
+    def optimizations(
         self, graph: Graph, inputs: Mapping[str, np.ndarray]
     ) -> list[tuple[str, TvmRunner]]:
         """The same subject at each optimization level up to its own, the least first."""

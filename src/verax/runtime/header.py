@@ -289,7 +289,7 @@ def _image(value: object) -> dict[str, Any]:
 
 _NOTES = {
     *("verax", "graph", "plan", "on_reference", "tuning", "opt_level", "nodes", "recipe"),
-    *("refused", "certificate", "options"),
+    *("refused", "certificate", "options", "choices"),
 }
 _NODE = {"op", "name", "inputs", "outputs", "input_types", "output_types"}
 
@@ -320,6 +320,7 @@ def _notes(value: object) -> dict[str, Any]:
         "on_reference": lambda v, p: items(v, p, text),
         "tuning": text,
         "refused": lambda v, p: items(v, p, text),
+        "choices": lambda v, p: items(v, p, text),
         "opt_level": lambda v, p: integer(v, p, maximum=9),
         "nodes": _nodes,
         "recipe": lambda v, p: text(v, p, MAX_TEXT),

@@ -136,6 +136,7 @@ def behind(kind: str, act: str) -> Graph:
     return b.graph([b.add(REGISTRY["Add"](), [value, b.constant(np.float32(0.25))])])
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("act", ["Gelu", "Swish", "Sin"])
 @pytest.mark.parametrize(
     "kind", ["wide", "conv", "depthwise", "grouped", "winograd", "pool", "rows", "rows of one"]

@@ -195,7 +195,7 @@ schedules = st.builds(
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=slow)
+@settings(max_examples=12, deadline=None, suppress_health_check=slow)
 @given(case=cases(), planar=st.booleans(), parts=st.integers(1, 3))
 @pytest.mark.parametrize("target", h.TARGETS, ids=lambda t: t.name)
 def test_default_schedules_give_canonical_bits(
@@ -206,7 +206,7 @@ def test_default_schedules_give_canonical_bits(
     assert h.same_bits(got, case.expected())
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=slow)
+@settings(max_examples=12, deadline=None, suppress_health_check=slow)
 @given(case=st.one_of(grouped_cases(), transposed_cases()), parts=st.integers(1, 3))
 @pytest.mark.parametrize("target", h.TARGETS, ids=lambda t: t.name)
 def test_groups_and_transposes_give_canonical_bits(target: Target, case: Case, parts: int) -> None:
@@ -293,7 +293,7 @@ def test_the_epilogue_sees_channel_and_tensor_operands() -> None:
         assert h.same_bits(y.read(), np.maximum(total, total * slope.reshape(1, -1, 1, 1, 1)))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=slow)
+@settings(max_examples=15, deadline=None, suppress_health_check=slow)
 @given(case=st.one_of(cases(), grouped_cases(), transposed_cases()), whole=st.booleans())
 @pytest.mark.parametrize("target", h.TARGETS, ids=lambda t: t.name)
 def test_a_long_epilogue_is_the_same_wherever_it_is_evaluated(

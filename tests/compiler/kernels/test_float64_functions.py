@@ -39,6 +39,7 @@ def arguments(rng: np.random.Generator, way: int) -> np.ndarray:
     return np.where(rng.random(N) < 0.1, rng.choice(SPECIAL, N), x)
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_every_function_has_the_bits_of_numpy(name: str, target: Target) -> None:

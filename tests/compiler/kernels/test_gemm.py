@@ -109,7 +109,7 @@ def compute(problem: Problem, target: Target, constant: bool, parts: int) -> Non
 slow = [HealthCheck.too_slow]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=slow)
+@settings(max_examples=12, deadline=None, suppress_health_check=slow)
 @given(problem=problems(), constant=st.booleans(), parts=st.integers(1, 3))
 @pytest.mark.parametrize("target", h.TARGETS, ids=lambda t: t.name)
 def test_products_give_canonical_bits(

@@ -64,7 +64,7 @@ def test_every_float_is_itself(name: str) -> None:
         rounded = dtype(number)
         written = getattr(texts, name)().written(number)
         bits = np.frombuffer(int(written, 16).to_bytes(8, "little"), np.float64)[0]
-        assert dtype(bits).tobytes() == rounded.tobytes()
+        assert dtype(bits).tobytes() == rounded.tobytes()  # type: ignore[attr-defined]
         read_alike(lambda ir: getattr(ir, name)(), number)
 
 

@@ -90,7 +90,7 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
     return bool((nan | (a.view(bits) == b.view(bits))).all())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pool=pools(), parts=st.integers(1, 3))
 @pytest.mark.parametrize("target", h.TARGETS, ids=lambda t: t.name)
 def test_the_promised_bits(

@@ -95,7 +95,7 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
                        np.nan_to_num(b, nan=777.0, posinf=np.inf, neginf=-np.inf))  # fmt: skip
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(pool=pools(), parts=st.integers(1, 3))
 @pytest.mark.parametrize("target", h.TARGETS, ids=lambda t: t.name)
 def test_pools_give_canonical_bits(

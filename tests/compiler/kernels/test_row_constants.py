@@ -74,7 +74,7 @@ def test_operators_with_scales_of_rows_keep_their_bits(shape: tuple[int, ...]) -
 def test_rows_in_step_have_the_bits_of_rows_by_themselves(length: int) -> None:
     """Of any number of rows, some of which are left over; Softmax writes where it reads."""
     scale = np.random.default_rng(length).standard_normal((2, length)).astype(np.float32)
-    for rows in range(1, 10):
+    for rows in (1, 2, 4, 7, 9):
         rng = np.random.default_rng([rows, length])
         x = rng.standard_normal((rows, length)).astype(np.float32)
         agree(REGISTRY["Softmax"](axis=-1), x)

@@ -164,15 +164,15 @@ def some_schedule(spec: Spec, target: Target, rng: random.Random) -> Schedule:
 def test_no_schedule_changes_a_bit(name: str) -> None:
     graph, feeds = NETWORKS[name]()
     rng = random.Random(f"schedules of {name}")
+    seen: set[Schedule] = set()
     for threads in (1, 3):
         exe = compile_graph(graph, choice(name, threads, quick=True))
         wanted = exe.run(feeds)
         target = Target.named("host")
         assert not exe.plan.on_reference
         assert any(registry.stages(c.spec, target) for c in calls(exe)), "nothing to choose"
-        seen: set[Schedule] = set()
 
-        def chosen(spec: Spec, target: Target = target, seen: set[Schedule] = seen) -> Any:
+        def chosen(spec: Spec, target: Target = target) -> Any:
             if not registry.stages(spec, target):
                 return None
             found = some_schedule(spec, target, rng)
@@ -180,12 +180,12 @@ def test_no_schedule_changes_a_bit(name: str) -> None:
             seen.add(found)
             return found
 
-        for _ in range(4):
+        for _ in range(2):
             again = exe.specializer.lower_with(exe.specialized, Once(chosen))
             got = run(again.binary, threads, feeds)
             for value, array in zip(graph.outputs, got, strict=True):
                 assert bits(array) == bits(wanted[value]), (name, seen)
-        assert len(seen) > 1
+    assert len(seen) > 1
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -193,14 +193,14 @@ def test_a_kernel_by_itself_gives_the_same_bits_with_every_schedule(name: str) -
     """As they are compared before a candidate is timed: each is given the same numbers."""
     graph, _ = NETWORKS[name]()
     target, rng = Target.host(), random.Random(f"alone: {name}")
-    exe = compile_graph(graph, choice(name, 1))
+    exe = compile_graph(graph, choice(name, 1, quick=True))
     weight_bytes = exe.specialized.binary.weights.nbytes
     for call in calls(exe):
         if registry.stages(call.spec, target):
             stand = KernelBench(Workload.of(call, weight_bytes), target, Host.here(target, 1))
             wanted = stand.result(call.schedule)
             assert len(set(wanted)) > 50
-            others = {some_schedule(call.spec, target, rng) for _ in range(3)}
+            others = {some_schedule(call.spec, target, rng) for _ in range(2)}
             for other in others:
                 assert stand.result(other) == wanted, other
             assert stand.result(call.schedule) == wanted, "nothing is left from another"
@@ -232,7 +232,7 @@ def calls(exe: Executable) -> list[KernelCall]:
 def test_what_rules_choose_and_what_is_tried_is_admitted(name: str, target: str) -> None:
     graph, _ = NETWORKS[name]()
     made = Target.named(target)
-    for call in calls(compile_graph(graph, choice(name, 1))):
+    for call in calls(compile_graph(graph, choice(name, 1, quick=True))):
         if not registry.stages(call.spec, made):
             continue
         rule = registry.schedules(call.spec, made)[0]

@@ -162,6 +162,7 @@ def operands_of(spec: LoopSpec, seed: int) -> list[np.ndarray]:
     return arrays
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_for_all_sizes_has_the_bits_of_loops_for_one(name: str, target: Target) -> None:
@@ -303,7 +304,7 @@ def test_sizes_of_nothing_are_sizes() -> None:
                          ids=lambda t: t.name)  # fmt: skip
 def test_programs_for_all_sizes_are_compiled_for_every_target(target: Target) -> None:
     module = ModuleBuilder("net", target)
-    product_, b = product(*D, "fused")
+    product_, b = product(*D, "fused")  # type: ignore[call-arg]
     for spec in (product_, PackSpec(product_, b), LOOPS["transposed"], LOOPS["columns gathered"]):
         emit(module, spec, schedules(spec, target)[0])
     assert object_code(module)

@@ -39,6 +39,7 @@ def test_whole_registers_are_spared(filters: int, avx2: int, avx512: int) -> Non
     assert default_schedule(deep, Target.avx512()).spare == avx512
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("filters", [8, 21, 24, 40, 56])
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 @pytest.mark.parametrize("passes", [0, 1])
@@ -51,6 +52,7 @@ def test_spare_lanes_change_no_bit(filters: int, blocks: int, passes: int) -> No
         assert h.same_bits(got, case.expected())
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("channels", [8, 21, 24, 40])
 @pytest.mark.parametrize("kernel", [(1, 3, 2), (1, 9, 9)])
 def test_spare_channels_change_no_bit(channels: int, kernel: tuple[int, int, int]) -> None:

@@ -47,7 +47,7 @@ FORMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "causal": (lambda q, k, v: attend(q, k, v, is_causal=True), drawn(5, *HEADS), "causal"),
     "shared": (lambda q, k, v: attend(q, k, v, enable_gqa=True), drawn(6, *SHARED), ""),
     "written out": (written_out, drawn(7, (2, 7, 24), *[(24, 24)] * 3), "qkvy"),
-}  # fmt: skip
+}
 
 
 class Net(torch.nn.Module):

@@ -105,7 +105,7 @@ def test_an_operand_in_another_layout_stops_it() -> None:
     assert same_bits(before, after)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_any_mixture_keeps_its_bits(data: st.DataObject) -> None:
     """Random chains and branches of transpositions, elementwise nodes, Concat and Pad."""

@@ -111,7 +111,7 @@ def test_nodes_can_be_kept_and_rewrites_are_counted() -> None:
     assert not any("winograd" in note for note in compile(graph, asked).trace.notes)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     st.integers(1, 2), st.integers(16, 20), st.integers(16, 34), st.integers(5, 11),
     st.integers(5, 11), st.tuples(*[st.integers(0, 3)] * 4), st.booleans(), st.sampled_from((2, 4)),
@@ -125,7 +125,7 @@ def test_kernels_give_the_promised_bits(
     hold_to_the_promise((n, channels, rows, cols), filters, pads, bias, tile, 1, threads)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     st.integers(1, 2), st.integers(2, 3), st.sampled_from((16, 32)), st.sampled_from((16, 32, 48)),
     st.integers(4, 9), st.integers(4, 9), st.booleans(), st.sampled_from((2, 4)),

@@ -17,7 +17,7 @@ from verax.compiler.passes.join_roundings import join_roundings
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
-from verax.numerics.fixed_point import quantised_factor
+from verax.numerics.fixed_point import quantized_factor
 from verax.reference import promised
 
 TARGETS = [t for t in ("avx512vnni", "avx512", "avx2", "aarch64") if Target.named(t).runs_here()]
@@ -52,7 +52,7 @@ class Net:
         return self.b.constant(np.array(number, np.int32))
 
     def requantised(self, x: str, factor: float, **attributes: Any) -> str:
-        return self.add("Requantize", x, *map(self.whole, quantised_factor(factor)), **attributes)
+        return self.add("Requantize", x, *map(self.whole, quantized_factor(factor)), **attributes)
 
     def floats(self, x: str, scale: float, zero: int, kind: str) -> str:
         return self.add("DequantizeLinear", x, *self.parameters(scale, zero, kind))
@@ -234,7 +234,7 @@ def test_parameters_that_are_computed_stay(place: str) -> None:
 
 def test_a_constant_with_more_axes_gives_the_result_more() -> None:
     n = Net("int8")
-    x = n.floats(*n.bytes, 0.3127, 3, "int8")
+    x = n.floats(*n.bytes, 0.3127, 3, "int8")  # type: ignore[call-arg]
     more = n.b.constant(np.full((1, 1, 1), 0.711, np.float32))
     graph = n.graph(n.again(n.add("Add", x, more), 0.4119, 1, "int8"))
     assert untouched(graph)
@@ -253,7 +253,7 @@ def test_factors_for_each_channel_stay() -> None:
     n = Net("int8", "int8")
     first = n.term(n.bytes[0], 3, 0.5)
     wide = n.add("Mul", n.add("Cast", n.bytes[1], to="int32"), n.whole(1 << 20))
-    factors = np.array([quantised_factor(f) for f in np.linspace(0.2, 0.5, 256)], np.int32).T
+    factors = np.array([quantized_factor(f) for f in np.linspace(0.2, 0.5, 256)], np.int32).T
     second = n.add("Requantize", wide, *map(n.b.constant, factors), axis=1, output_dtype="int32")
     assert untouched(n.graph(n.requantised(n.add("Add", first, second), 2.0**-19)))
 
@@ -276,21 +276,21 @@ def block(zeros: tuple[int, int, int]) -> tuple[Graph, dict[str, np.ndarray]]:
         pads = ((1, 1), (1, 1))
         sums = add("ConvInteger", value, w, b.constant(np.array(read, np.int8)), pads=pads)
         sums = add("Add", sums, b.constant(rng.integers(-900, 900, (21, 1, 1), dtype=np.int32)))
-        each = np.array([quantised_factor(f) for f in rng.uniform(2e-4, 4e-4, 21)], np.int32).T
+        each = np.array([quantized_factor(f) for f in rng.uniform(2e-4, 4e-4, 21)], np.int32).T
         factors = [b.constant(f) for f in each]
         return add("Requantize", sums, *factors, zero_point=made, low=low)
 
     def term(value: str, zero: int, factor: float) -> str:
         wide = add("Sub", add("Cast", value, to="int32"), whole(zero))
         wide = add("Mul", wide, whole(1 << 20))
-        numbers = map(whole, quantised_factor(factor))
+        numbers = map(whole, quantized_factor(factor))
         return add("Requantize", wide, *numbers, output_dtype="int32")
 
     first = convolved(value, 3, zeros[0], zeros[0])
     for _ in range(2):
         inner = convolved(first, zeros[0], zeros[1])
         total = add("Add", term(first, zeros[0], 0.5), term(inner, zeros[1], 0.37))
-        numbers = map(whole, quantised_factor(1.9 * 2.0**-20))
+        numbers = map(whole, quantized_factor(1.9 * 2.0**-20))
         first = add("Requantize", total, *numbers, zero_point=zeros[0], low=zeros[0])
     last = convolved(first, zeros[0], zeros[2])
     return b.graph([last]), {"x": x}

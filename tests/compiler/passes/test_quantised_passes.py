@@ -11,11 +11,11 @@ from tests.compiler.test_bits import bits
 import verax
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
-from verax.compiler.passes.centre_integers import centre_integers
+from verax.compiler.passes.center_integers import center_integers
 from verax.compiler.passes.fold_pads import fold_pads
 from verax.compiler.passes.integer_products import integer_products
-from verax.compiler.passes.move_dequantise import move_dequantise
-from verax.compiler.passes.scale_quantised import scale_quantised
+from verax.compiler.passes.move_dequantize import move_dequantize
+from verax.compiler.passes.scale_quantized import scale_quantized
 from verax.compiler.pipeline.levels import run_passes
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
@@ -96,7 +96,7 @@ def test_a_network_of_bytes_keeps_its_bits_at_O1_and_its_rounding_at_O2(seed: in
     exact = compile(graph, Settings(opt_level=1, threads=3)).run(fed)
     rewritten, trace = run_passes(graph, Settings(opt_level=2))
     passes = {note.partition(":")[0] for note in trace.notes}
-    assert {"integer_products", "move_dequantise", "centre_integers"} <= passes
+    assert {"integer_products", "move_dequantize", "center_integers"} <= passes
     assert "Conv" not in kinds(rewritten) and "Gemm" not in kinds(rewritten)
     exe = compile(graph, Settings(opt_level=2, threads=1))
     got, meant = exe.run(fed), promised(rewritten, fed)
@@ -181,7 +181,7 @@ def test_only_the_inverse_is_cancelled(
     if between:
         value = n.add("MaxPool", value, **between)
     graph = n.graph(n.quantise(value, **second))
-    rewritten, trace = move_dequantise(graph)
+    rewritten, trace = move_dequantize(graph)
     assert trace.rewrites == rewrites
     x = n.rng.integers(0, 256, (2, 3, 5, 7)).astype(np.uint8)
     old, new = (promised(g, {"x": x})[g.outputs[0]] for g in (graph, rewritten))
@@ -197,7 +197,7 @@ def test_padding_by_zero_becomes_padding_by_the_zero_point(fill: float, rewrites
     zero = n.array(113, "uint8")
     w = n.b.constant(n.rng.integers(-128, 128, (5, 3, 2, 3)).astype(np.int8))
     graph = n.graph(n.add("ConvInteger", q, w, zero))
-    moved, trace = move_dequantise(graph)
+    moved, trace = move_dequantize(graph)
     assert trace.rewrites == rewrites
     folded, trace = fold_pads(moved)
     assert trace.rewrites == rewrites
@@ -222,7 +222,7 @@ def test_bytes_that_others_read_too_are_made_as_they_were() -> None:
     w = n.b.constant(n.rng.integers(-128, 128, (5, 3, 2, 3)).astype(np.int8))
     y = n.add("ConvInteger", q, w, n.array(113, "uint8"))
     other = n.dequantise(q, 0.03, 112)
-    rewritten, _ = centre_integers(n.graph(y, other))
+    rewritten, _ = center_integers(n.graph(y, other))
     assert kinds(rewritten).count("QuantizeLinear") == 1
     assert "Clip" not in kinds(rewritten) and "Sub" in kinds(rewritten)
     assert "DequantizeLinear" in kinds(rewritten)
@@ -234,7 +234,7 @@ def test_a_requantisation_makes_the_differences_itself() -> None:
     q = n.add("Requantize", n.x, *factors, zero_point=-9, low=-100, output_dtype="int8")
     w = n.b.constant(n.rng.integers(-128, 128, (5, 3, 2, 3)).astype(np.int8))
     graph = n.graph(n.add("ConvInteger", q, w, n.array(-9, "int8")))
-    rewritten, trace = centre_integers(graph)
+    rewritten, trace = center_integers(graph)
     assert trace.rewrites == 1 and kinds(rewritten) == ["Requantize", "ConvInteger"]
     x = n.rng.integers(-(2**20), 2**20, n.shape).astype(np.int32)
     old, new = (promised(g, {"x": x})[g.outputs[0]] for g in (graph, rewritten))
@@ -250,4 +250,4 @@ def test_a_scale_stays_where_it_cannot_go_into_constants(case: str) -> None:
     halves = "away" if case == "away" else "even"
     q = n.add("QuantizeLinear", value, scale, n.array(7, "int8"), halves=halves)
     graph = n.graph(q, *([value] if case == "shared" else []))
-    assert scale_quantised(graph)[1].rewrites == 0
+    assert scale_quantized(graph)[1].rewrites == 0

@@ -144,11 +144,11 @@ def test_what_looks_alike_stays(case: Case) -> None:
 def test_compiled_it_has_the_bits_of_o0(case: Case) -> None:
     graph = built(case)
     inputs = every_kind_of_number(graph)
-    plain, optimised = (
+    plain, optimized = (
         compile_graph(graph, Settings(opt_level=level, threads=1)).run(inputs) for level in (0, 1)
     )
     for value, array in plain.items():
-        assert bits(array) == bits(optimised[value])
+        assert bits(array) == bits(optimized[value])
 
 
 def test_pow_by_two_is_not_a_product_in_promised_bits() -> None:

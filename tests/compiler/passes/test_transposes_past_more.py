@@ -142,10 +142,10 @@ def test_the_padding_of_a_channels_last_input_goes_into_the_convolution() -> Non
     assert kinds(after) == ["Transpose", "Conv"]
     assert after.nodes[1].op.pads == ((1, 0), (0, 2))  # type: ignore[attr-defined]
     inputs = draw_inputs(before, 6)[0]
-    plain, optimised = (
+    plain, optimized = (
         compile_graph(before, Settings(opt_level=level, threads=1)).run(inputs) for level in (0, 1)
     )
-    assert [a.tobytes() for a in plain.values()] == [a.tobytes() for a in optimised.values()]
+    assert [a.tobytes() for a in plain.values()] == [a.tobytes() for a in optimized.values()]
 
 
 def test_a_pad_that_something_else_reads_or_that_crops_stays_in_front() -> None:

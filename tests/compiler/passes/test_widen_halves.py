@@ -85,6 +85,7 @@ def halves_of(name: str, kind: str) -> list[tuple[Graph, dict[str, np.ndarray]]]
     return found
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("name", sorted(WIDENED))
 def test_widening_changes_no_promised_bit(name: str, kind: str) -> None:
@@ -105,7 +106,7 @@ def unwidened() -> list[str]:
 @pytest.mark.parametrize("name", sorted(unwidened()))
 def test_no_operator_of_16_bits_lacks_a_kernel_that_float32_has(name: str) -> None:
     """And what runs natively has the promised bits."""
-    for graph, fed in halves_of(name, "float16")[:3]:
+    for graph, fed in halves_of(name, "float16")[:2]:
         if not all(graph.types[v].is_static for v in graph.outputs):
             continue
         wide = Builder("net")

@@ -101,5 +101,5 @@ def assert_named(graph: Graph, inputs: dict[str, np.ndarray], name: str) -> None
     """The judge calls the compiled network a mistake, and bisect names the pass."""
     record = verax.bisect(graph, "verax:O2", inputs)
     assert record.verdict.kind is Kind.mistake, record.verdict.reasons
-    assert record.optimisations is not None
-    assert record.optimisations.guilty.startswith(f"{name}: "), record.optimisations.words
+    assert record.optimizations is not None
+    assert record.optimizations.guilty.startswith(f"{name}: "), record.optimizations.words

@@ -26,7 +26,7 @@ from verax.ir.types import TensorType
 from verax.ops.sums.attention import Attention
 from verax.reference import promised
 
-FEW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here()]
 
 
@@ -104,6 +104,7 @@ def test_bits_know_neither_target_nor_threads(target: str, threads: int, dtype: 
     check(Attention(scale=0.2), grouped, target=target, threads=threads)
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 @pytest.mark.parametrize(("rows", "tiles"), [(1, 1), (4, 1), (6, 2), (5, 3), (12, 2)])
 def test_no_schedule_changes_a_bit(

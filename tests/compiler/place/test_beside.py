@@ -42,7 +42,7 @@ def case_of(
     return network(x, w, zeros, "requantised", **windows)  # type: ignore[arg-type]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     channels=st.sampled_from([1, 3, 5, 7]),
     kernel=st.sampled_from([(1, 3), (3, 3), (7, 7), (2, 4), (5, 2)]),

@@ -65,13 +65,14 @@ def check(op: Operator, *arrays: np.ndarray, threads: int = 1) -> None:
             assert bits(got[value]) == bits(np.asarray(array)), (op, value)
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("rises", [True, False])
 def test_unique_of_every_type(dtype: str, rises: bool) -> None:
     check(REGISTRY["Unique"](sorted=rises), drawn(dtype, (5, 7, 11), 11))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     st.sampled_from(["float32", "int64", "float64", "uint8"]),
     st.integers(1, 700),
@@ -83,6 +84,7 @@ def test_unique_of_every_size(dtype: str, size: int, kinds: int, rises: bool, se
     check(REGISTRY["Unique"](axis=-1, sorted=rises), drawn(dtype, (size,), seed, kinds % 256))
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint16", "float64"])
 @pytest.mark.parametrize("rises", [True, False])
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_none_and_all(held: int) -> None:
     check(REGISTRY["Compress"](axis=1), drawn("float32", (3, 5, 2), 14), np.full(5, held, bool))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     st.sampled_from(TYPES),
     st.lists(st.integers(1, 40), min_size=1, max_size=3),

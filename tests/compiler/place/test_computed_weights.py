@@ -27,7 +27,7 @@ def test_every_case_of_the_operator(name: str, case: Case) -> None:
     agree(case.op, *case.inputs)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_drawn_ones(data: st.DataObject) -> None:
     """Many channels, so that there are full blocks, panels and rests of both."""

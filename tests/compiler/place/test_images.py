@@ -29,9 +29,10 @@ from verax.ops.windows.pooling import LpPool
 from verax.ops.windows.unpooling import MaxUnpool
 from verax.reference import promised
 
-FEW = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @FEW
@@ -143,6 +144,7 @@ def test_resized_integers(h: int, w: int, rows: int, cols: int, how: str, seed: 
 WIDE = ["float64", "uint8", "int8", "uint16", "int16", "uint32", "int32"]
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("dtype", WIDE)
 def test_other_types_between_pixels(mode: str, dtype: str) -> None:
@@ -191,6 +193,7 @@ def test_what_lies_outside_of_blocked_images() -> None:
     assert bits(got) == bits(np.asarray(want))
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("image", ["float32", "float64"])
 @pytest.mark.parametrize("places", ["float32", "float64"])
 def test_images_and_places_in_float64(image: str, places: str) -> None:
@@ -200,9 +203,8 @@ def test_images_and_places_in_float64(image: str, places: str) -> None:
     grid[0, 0, 0], grid[1, 3, 4] = (np.nan, 0.3), (np.inf, -np.inf)
     for mode in ("linear", "nearest", "cubic"):
         for padding in ("zeros", "border", "reflection"):
-            for corners in (False, True):
-                op = GridSample(mode=mode, padding_mode=padding, align_corners=corners)
-                agree(op, x, grid)
+            corners = (mode == "linear") == (padding == "border")
+            agree(GridSample(mode=mode, padding_mode=padding, align_corners=corners), x, grid)
     regions = np.array([[0, 0, 6, 5], [1.3, 2.1, 5.9, 4.7]], places)
     x = rng.standard_normal((2, 3, 6, 7)).astype(image)
     for which in ("avg", "max"):

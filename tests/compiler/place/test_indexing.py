@@ -19,7 +19,7 @@ from verax.ops.movement.gather import GatherElements, GatherND
 from verax.ops.movement.generation import EyeLike, Trilu
 from verax.ops.movement.scatter import ScatterElements, ScatterND
 
-FEW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 MOVED = ["float32", "float16", "int8", "int64", "bool"]
 COMBINED = ["float32", "float64", "int8", "uint8", "int64"]
 INDICES = [np.int32, np.int64]

@@ -21,7 +21,7 @@ from verax.ops.sums.layer_normalization import (
 from verax.ops.sums.normalization import GroupNormalization, InstanceNormalization
 from verax.reference import promised
 
-FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @FEW

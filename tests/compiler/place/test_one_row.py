@@ -42,6 +42,7 @@ def network(case: str, behind: str) -> Graph:
     return b.graph([y])
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("behind", ["", "residual", "gelu"])
 @pytest.mark.parametrize("case", CASES)
 def test_the_promised_bits(case: str, behind: str) -> None:

@@ -188,7 +188,7 @@ def networks(draw: st.DrawFn) -> tuple[Net, list[str]]:
 
 
 @given(networks())
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 def test_random_networks_keep_the_promised_bits(made: tuple[Net, list[str]]) -> None:
     net, outputs = made
     x = {"x": net.rng.standard_normal(net.shape).astype(np.float32)}

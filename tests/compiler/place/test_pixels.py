@@ -28,7 +28,7 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import DType, TensorType
 
-SAMPLE = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+SAMPLE = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class Image:

@@ -24,7 +24,7 @@ def test_every_case_of_the_operator(case: Case) -> None:
     agree(case.op, *case.inputs)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     seeds, st.integers(1, 20), st.integers(1, 3), st.integers(1, 3), st.booleans(),
     st.sampled_from(["float32", "int8", "int32"]),

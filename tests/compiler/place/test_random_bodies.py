@@ -89,7 +89,7 @@ def networks(draw: st.DrawFn) -> Graph:
     return b.graph(dict.fromkeys((x, y)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(networks(), st.booleans(), st.integers(0, 99))
 def test_random_bodies_keep_their_bits(graph: Graph, truth: bool, seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -46,6 +46,7 @@ def network(op: Recurrent, given: str, **sizes: Any) -> tuple[Graph, dict[str, n
     return b.graph(b.add_all(op, names)), fed
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("op", "given"), NATIVE, ids=str)

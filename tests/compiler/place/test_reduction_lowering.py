@@ -10,7 +10,7 @@ from tests.compiler.native import agree, seeds, shapes, values
 
 from verax.ir.operator import REGISTRY
 
-FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 WHOLE = ["int8", "uint8", "int32", "int64", "uint16"]
 FLOATING = ["float16", "float32"]
 KINDS = {
@@ -73,6 +73,7 @@ def test_running_sums(
     agree(op, values(seed, shape, dtype), np.array(axis), constant=(1,))
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("shape", [(3, 2, 17), (5, 3, 37), (2, 3, 2, 21), (4, 2, 3, 9)])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int8", "int64"])
 def test_lines_that_are_no_multiple_of_a_vector(shape: tuple[int, ...], dtype: str) -> None:

@@ -60,10 +60,11 @@ def hold(graph: Graph) -> None:
 SHAPES = [(7, 9, 19, 35), (5, 3, 16, 48), (1, 13, 3, 17), (11, 1, 32, 16), (14, 14, 33, 20)]
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("behind", ["nothing", "long", "sum"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_bits_are_the_promised_ones(shape: tuple[int, ...], behind: str) -> None:
-    hold(network(*shape, behind))
+    hold(network(*shape, behind))  # type: ignore[call-arg]
 
 
 def test_the_tile_is_as_if_there_were_no_border() -> None:

@@ -76,13 +76,14 @@ def bits(graph: Graph, **options: object) -> list[bytes]:
 AROUND = ["", "bias", "residual", "gelu", "border before", "border behind", "borders", "pixels"]
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize(("x", "filters"), SHAPES)
 def test_the_promised_bits(x: tuple[int, ...], filters: int, around: str) -> None:
     graph = network(x, filters, around)
     want = [found.tobytes() for found in promised(graph, data(graph)).values()]
     for target in TARGETS:
-        for threads in (1, 2, 3):
+        for threads in (1, 3):
             assert bits(graph, target=target, threads=threads) == want, (target, threads)
     exe = compile(graph, Settings(opt_level=1, threads=1))
     specs = [s.spec for s in exe.specialized.lowered.steps if isinstance(s, KernelCall)]
@@ -124,7 +125,7 @@ def test_a_wrong_place_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -
     graph = network(WRONG[wrong], 96, "" if wrong == "half" else "border behind")
     want = [found.tobytes() for found in promised(graph, data(graph)).values()]
     if wrong == "half":  # channels of the right half begin a block late
-        steps = StrassenSpec.steps.fget  # what is scaled and added up reads them
+        steps = StrassenSpec.steps.fget  # type: ignore[attr-defined]  # what is scaled and added up reads them
         moved = lambda s: (*steps(s)[:2], steps(s)[2] + s.image.block)  # noqa: E731
         monkeypatch.setattr(StrassenSpec, "steps", property(moved))
     else:  # rows of an image with a border are taken to follow one another

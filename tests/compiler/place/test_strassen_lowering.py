@@ -61,6 +61,7 @@ def bits(graph: Graph, **options: object) -> bytes:
     return found.tobytes()
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("behind", ["", "bias", "residual", "gelu", "half"])
 @pytest.mark.parametrize(("rows", "k", "n"), SHAPES)
 def test_the_promised_bits(rows: tuple[int, ...], k: int, n: int, behind: str) -> None:

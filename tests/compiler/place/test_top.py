@@ -26,6 +26,7 @@ def test_a_few_of_a_row(
     agree(op, values(seed, shape, dtype), np.array([k]), constant=(1,))
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("k", [3, 300, 1001])
 def test_long_rows(dtype: str, k: int) -> None:

@@ -57,9 +57,9 @@ def test_every_output_is_in_one_band(
 
 
 @pytest.mark.parametrize(
-    ("most", "count"), [(winograd.BAND_BYTES, 1), (350_000, 3), (60_000, 15), (47_000, 30)]
+    ("most", "count", "threads"),
+    [(winograd.BAND_BYTES, 1, 3), (350_000, 3, 1), (60_000, 15, 3), (47_000, 30, 1)],
 )
-@pytest.mark.parametrize("threads", [1, 3])
 def test_bands_change_no_bit(
     monkeypatch: pytest.MonkeyPatch, most: int, count: int, threads: int
 ) -> None:

@@ -91,7 +91,7 @@ def gated() -> Iterator[Case]:
         if label == "last":
             del m["bias"]
         names = (options.get("recurrent_activation", "sigmoid"), options.get("activation", "tanh"))
-        step = gru_step(m, *(FUNCTIONS[NAMES[n]] for n in names), options.get("input_bias", 0.0))
+        step = gru_step(m, *(FUNCTIONS[NAMES[n]] for n in names), options.get("input_bias", 0.0))  # type: ignore[call-arg]
 
         def meaning(x, h, step=step, s=sequence, r=reverse):
             y, states = run(step, x, [h], sequence=s, reverse=r)

@@ -44,7 +44,7 @@ def test_a_compiled_layer_gives_its_meaning(case):
     graph = load_coreml(case.model().SerializeToString()).graph
     if not graph.nodes or not case.shapes:
         pytest.skip("the layer is a constant")
-    verdict = verax.check(graph, "verax:O1", case.arrays())
+    verdict = verax.check(graph, "verax:O1", case.arrays(), watch=False)
     exact = all(node.op.exact for node in graph.nodes)
     assert verdict.kind in ("identical", "rounding") or (exact and verdict.kind == "undecided")
 

@@ -47,7 +47,7 @@ def test_an_operation_means_what_its_documentation_says(case):
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_a_compiled_operation_gives_its_meaning(case):
     graph = load_coreml(case.model().SerializeToString()).graph
-    verdict = verax.check(graph, "verax:O1", case.inputs())
+    verdict = verax.check(graph, "verax:O1", case.inputs(), watch=False)
     exact = all(node.op.exact for node in graph.nodes)
     assert verdict.kind in ("identical", "rounding") or (exact and verdict.kind == "undecided")
 

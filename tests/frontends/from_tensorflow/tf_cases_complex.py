@@ -130,4 +130,4 @@ NETWORKS: dict[str, tuple[Any, ...]] = {
     "sound_mfcc": (lambda x: signal.mfccs_from_log_mel_spectrograms(mel(x))[..., :7], SOUND),
     "sound_back": (lambda x: signal.inverse_stft(bins(x) * (0.5 + 1j), 60, 25, 64), SOUND),
     "sound_phases": (repeated, SOUND),
-}  # fmt: skip
+}

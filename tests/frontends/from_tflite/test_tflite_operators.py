@@ -16,7 +16,7 @@ from verax.records.verdict import Kind
 
 CASES = dict(float_cases())
 REFERENCE_IS_WRONG = {"LOCAL_RESPONSE_NORMALIZATION"}
-"""LiteRT's reference kernel leaves the window's last channel out; its optimised one does not."""
+"""LiteRT's reference kernel leaves the window's last channel out; its optimized one does not."""
 
 
 @pytest.mark.parametrize("label", CASES)

@@ -19,7 +19,7 @@ from verax.records.verdict import Kind
 
 CASES = dict(quantised_cases())
 REFERENCE_IS_WRONG = {"SUM int8", "SUM int16"}
-"""LiteRT's reference kernel reads these operands as uint8; its optimised one does not."""
+"""LiteRT's reference kernel reads these operands as uint8; its optimized one does not."""
 
 
 @pytest.mark.parametrize("label", CASES)
@@ -96,7 +96,7 @@ def test_scales_along_another_axis_are_refused() -> None:
 
 def test_data_that_would_change_its_scale_by_being_moved_is_refused() -> None:
     shape = const(np.array([3, 2], np.int32))
-    with pytest.raises(UnsupportedError, match="quantised differently"):
+    with pytest.raises(UnsupportedError, match="quantized differently"):
         load_tflite(one("RESHAPE", [data((2, 3), "int8"), shape], result((3, 2), "int8")))
 
 

@@ -58,7 +58,7 @@ def test_compiled_it_remembers_what_litert_remembers(label: str) -> None:
     loaded = load_tflite(CASES[label])
     exe = verax.compile(loaded, threads=1, require_native=True)
     first = drawn(loaded)
-    calls = [{v: a * scale for v, a in first.items()} for scale in np.float32([1, -0.5, 0.25])]
+    calls = [{v: a * scale for v, a in first.items()} for scale in np.float32([1, -0.5, 0.25])]  # type: ignore[attr-defined]
     given = litert_calls(CASES[label], calls)
     for _ in range(2):
         exe.reset()

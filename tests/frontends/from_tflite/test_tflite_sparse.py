@@ -22,7 +22,7 @@ def test_sparse_weights_are_those_of_litert(name: str, dtype: str) -> None:
     x = np.random.default_rng(61).standard_normal(right.shape).astype(np.float32)
     (made,) = verax.compile(load_tflite(data), opt_level=1, threads=1).run({"x": x}).values()
     assert np.array_equal(made, x + right)
-    if sparsity.index == "int32" and values:  # the optimised kernel takes no others
+    if sparsity.index == "int32" and values:  # the optimized kernel takes no others
         assert np.array_equal(litert(data, {"x": x})["y"], made)
 
 

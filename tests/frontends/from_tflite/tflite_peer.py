@@ -23,9 +23,9 @@ def shared_folder() -> Path:
 def litert(
     model: bytes, inputs: Mapping[str, np.ndarray], *, reference: bool = True
 ) -> dict[str, np.ndarray]:
-    """What LiteRT's reference (or optimised) kernels give, by the names of the tensors.
+    """What LiteRT's reference (or optimized) kernels give, by the names of the tensors.
 
-    Operators that the reference resolver of the wheel lacks run on the optimised kernels.
+    Operators that the reference resolver of the wheel lacks run on the optimized kernels.
     """
     return litert_calls(model, [inputs], reference=reference)[0]
 

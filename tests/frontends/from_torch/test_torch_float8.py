@@ -74,6 +74,7 @@ def drawn(source):
     return values.to(source).reshape(2, -1)
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("source", ["float32", "float16", "bfloat16", "float64", "int32"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_numbers_are_rounded_to_8_bits_as_pytorch_does(kind, source):

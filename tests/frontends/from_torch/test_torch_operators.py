@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from torch_cases import Call, cases
-from torch_programs import agree, arrays, export, saved, torch
+from torch_programs import agree, agree_compiled, arrays, export, saved, torch
 
 import verax
 from verax.base.errors import VeraxError
@@ -39,7 +39,26 @@ def test_an_operator_means_what_pytorch_computes(case: Call) -> None:
     model = load_torch(saved(program))
     result = program.module()(*case.inputs)
     outputs = list(result) if isinstance(result, tuple | list) else [result]
-    agree(model, arrays(model, case.inputs), outputs)
+    agree(model, arrays(model, case.inputs), outputs, compiled=False)
+
+
+EVERY = 4
+"""Of so many cases one is compiled; the others are in `slow`. What an operator is compiled to is
+tested with the operator (`tests/compiler/test_operators.py`)."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.slow] * (number % EVERY > 0))
+        for number, case in enumerate(CASES)
+    ],
+    ids=[case.label for case in CASES],
+)
+def test_an_operator_compiled_means_the_same(case: Call) -> None:
+    program = exported(case)
+    model = load_torch(saved(program))
+    agree_compiled(model, arrays(model, case.inputs))
 
 
 def test_the_table_is_covered() -> None:

@@ -153,6 +153,7 @@ CASES: dict[str, tuple[Callable[[], Any], list[tuple[Any, ...]], list[str]]] = {
 }
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("decomposed", [False, True], ids=["traced", "decomposed"])
 @pytest.mark.parametrize("case", CASES)
 def test_every_step_is_that_of_torch(case: str, decomposed: bool) -> None:

@@ -15,6 +15,7 @@ from verax.frontends.model import Model
 from verax.records.verdict import Kind
 
 torch = pytest.importorskip("torch")
+RIGHT = (Kind.identical, Kind.rounding)
 
 
 class Call(torch.nn.Module):
@@ -48,10 +49,12 @@ def arrays(model: Model, tensors: tuple[Any, ...]) -> dict[str, np.ndarray]:
     return {k: t.detach().numpy() for k, t in zip(model.inputs, tensors, strict=True)}
 
 
-def agree(model: Model, inputs: Mapping[str, np.ndarray], outputs: list[Any]) -> None:
-    """PyTorch's outputs and our compiled ones are judged against the meaning."""
+def agree(
+    model: Model, inputs: Mapping[str, np.ndarray], outputs: list[Any], *, compiled: bool = True
+) -> None:
+    """PyTorch's outputs and, if `compiled`, our compiled ones are judged against the meaning."""
     given = {k: np.asarray(o.detach()) for k, o in zip(model.outputs, outputs, strict=True)}
-    _judged(model, given, inputs)
+    _judged(model, given, inputs, compiled)
 
 
 def agree_inside(model: Model, program: Any, tensors: tuple[Any, ...]) -> None:
@@ -60,12 +63,24 @@ def agree_inside(model: Model, program: Any, tensors: tuple[Any, ...]) -> None:
     _judged(model, program, arrays(model, tensors))
 
 
-def _judged(model: Model, pytorch: Any, inputs: Mapping[str, np.ndarray]) -> None:
-    for subject in (pytorch, "verax:O1"):
-        verdict = verax.check(model, subject, inputs)
-        if verdict.kind is Kind.undecided and subject is pytorch:
-            # Floor and the like, or attention to values that are all equal, hide what is before
-            # them; everything shown was judged nevertheless.
-            assert {f.test for f in verdict.nodes if f.kind is Kind.undecided} == {"power"}
-            continue
-        assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons
+def _judged(
+    model: Model, pytorch: Any, inputs: Mapping[str, np.ndarray], compiled: bool = True
+) -> None:
+    verdict = verax.check(model, pytorch, inputs)
+    if verdict.kind is Kind.undecided:
+        # Floor and the like, or attention to values that are all equal, hide what is before
+        # them; everything shown was judged nevertheless.
+        assert {f.test for f in verdict.nodes if f.kind is Kind.undecided} == {"power"}
+    else:
+        assert verdict.kind in RIGHT, verdict.reasons
+    if compiled:
+        agree_compiled(model, inputs)
+
+
+def agree_compiled(model: Model, inputs: Mapping[str, np.ndarray]) -> None:
+    """What the program is compiled to is judged against the meaning: by its outputs, and where
+    these hide what is before them, watched, which compiles it once more."""
+    verdict = verax.check(model, "verax:O1", inputs, watch=False)
+    if verdict.kind is Kind.undecided:
+        verdict = verax.check(model, "verax:O1", inputs)
+    assert verdict.kind in RIGHT, verdict.reasons

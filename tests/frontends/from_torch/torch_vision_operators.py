@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch_programs import torch
 
-Tensor = torch.Tensor
+Tensor: Any = torch.Tensor
 
 
 def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:

@@ -220,6 +220,7 @@ TORCH = {
 }
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("peer", ["onnxruntime", "torch"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_honest_over_all_magnitudes(name: str, peer: str) -> None:

@@ -62,6 +62,7 @@ def promised(case: Case, ev: Evaluation) -> list[np.ndarray]:
         return [np.asarray(y) for y in as_tuple(case.op.canonical(ev, *case.inputs))]
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("run", [in_float32, promised])
 @pytest.mark.parametrize("name", ROUNDING)
 def test_honest_float32_is_rounding(name: str, run) -> None:

@@ -65,6 +65,7 @@ def hostile(name: str) -> np.ndarray:
     return small.repeat(20, axis=2).repeat(30, axis=3).astype(np.float32)
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("watch", [True, False])
 def test_a_subject_that_adds_in_sequence_is_not_accused(name: str, watch: bool) -> None:

@@ -250,6 +250,7 @@ def by_interpolation(x: Array, w: Array, tile: int) -> Array:
     return whole[:, :, : x.shape[2] - 2, : x.shape[3] - 2]
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("tile", sorted(POINTS))
 @pytest.mark.parametrize("seed", range(3))
 def test_tiles_of_every_size_are_precision_and_mistakes_in_them_are_not(
@@ -267,6 +268,7 @@ def test_tiles_of_every_size_are_precision_and_mistakes_in_them_are_not(
     assert judged(Conv(), (x, w), by_interpolation(x, wrong, tile)).kind is Kind.mistake
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("tile", [16, 32, 64])
 @pytest.mark.parametrize("seed", range(4))
 def test_fourier_transforms_are_named_unless_ruled_out(tile: int, seed: int) -> None:

@@ -77,7 +77,7 @@ def by_winograds_variant(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def judge(op: object, arrays: list[np.ndarray], given: np.ndarray, **options: bool) -> Finding:
     node = Node(op, tuple(f"i{i}" for i in range(len(arrays))), ("y",), "node")
     types = tuple(TensorType.of(a) for a in arrays)
-    outputs = tuple(op.infer(Inference(types, tuple(arrays))))
+    outputs = tuple(op.infer(Inference(types, tuple(arrays))))  # type: ignore[attr-defined]
     return check_node(node, arrays, [given], outputs, **options)[0]
 
 

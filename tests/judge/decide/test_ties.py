@@ -7,7 +7,7 @@ from verax.ir.graph import Node
 from verax.ir.operator import Inference, Operator
 from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node, meaning
-from verax.numerics.fixed_point import quantised_factor
+from verax.numerics.fixed_point import quantized_factor
 from verax.ops.images.detection import NonMaxSuppression
 from verax.ops.quantized.quantization import QuantizeLinear
 from verax.ops.quantized.requantization import Requantize
@@ -92,8 +92,8 @@ def test_an_index_behind_nan_proves_nothing() -> None:
 
 
 def test_a_half_way_number_may_be_rounded_either_way() -> None:
-    """LiteRT's optimised kernels round halves otherwise than its reference kernels."""
-    factor, shift = quantised_factor(0.0625)
+    """LiteRT's optimized kernels round halves otherwise than its reference kernels."""
+    factor, shift = quantized_factor(0.0625)
     x = np.array([[8, 24, 40, -8, -24], [7, 9, 16, 100, -300]], np.int32)
     arrays = [x, np.array(factor, np.int32), np.array(shift, np.int32)]
     op = Requantize(zero_point=3)
@@ -115,7 +115,7 @@ def test_a_half_way_number_may_be_rounded_either_way() -> None:
 def test_halves_of_a_quantised_float_are_free_where_no_text_says_where_they_go(
     halves: str, kind: Kind
 ) -> None:
-    """LiteRT's optimised kernels send them to even, its reference kernels away from zero; ONNX's
+    """LiteRT's optimized kernels send them to even, its reference kernels away from zero; ONNX's
     text says even."""
     x = np.array([[0.25, 0.75, -1.25, 0.3], [2.25, 1.75, 0.5, -3.2]], np.float32)
     arrays = [x, np.array(0.5, np.float32), np.array(7, np.int8)]

@@ -11,7 +11,7 @@ from tests.faults.planted import MISTAKES, Planted, small_network
 from verax.base.errors import VeraxError
 from verax.export.onnx.writer import to_bytes
 from verax.ir.cut import cut
-from verax.ir.graph import Builder, Graph, Node, specialise
+from verax.ir.graph import Builder, Graph, Node, specialize
 from verax.ir.types import TensorType
 from verax.judge.explain.causes import diagnose, isolated_run
 from verax.judge.inputs import draw_inputs
@@ -20,7 +20,7 @@ from verax.ops.pointwise.arithmetic import Add
 from verax.records.verdict import Blame, Kind
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 
-GRAPH = specialise(small_network(), {"n": 2})
+GRAPH = specialize(small_network(), {"n": 2})
 INPUTS = draw_inputs(GRAPH, 5)[0]
 
 

@@ -87,7 +87,7 @@ def test_data_quantised_the_other_way_are_named_and_set_beside_the_float_model(
     known = {**graph.constants, **arrays}
     (first, *_) = search_region(graph.nodes, known, given, graph.types)[0]
     way = "asymmetrically" if symmetric else "symmetrically"
-    assert first.hypothesis == f"quantised: inputs quantised {way}"
+    assert first.hypothesis == f"quantised: inputs quantized {way}"
     assert "a mistake by the word of the file" in first.words
     nearer = "this reading is nearer" if symmetric else "what the file says is nearer"
     assert nearer in first.words

@@ -41,7 +41,7 @@ def read_as_nhwc(x: np.ndarray) -> np.ndarray:
 FAULTS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "NHWC handed over": ("read as NCHW", nhwc_bytes),
     "read as NHWC": ("were read as NHWC", read_as_nhwc),
-    "BGR": ("colours", lambda x: x[:, ::-1]),
+    "BGR": ("colors", lambda x: x[:, ::-1]),
     "upside down": ("upside down", lambda x: x[:, :, ::-1]),
     "mirrored": ("mirrored", lambda x: x[..., ::-1]),
     "batch reversed": ("batch", lambda x: x[::-1]),
@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "ImageNet": ("ImageNet's mean", lambda x: (x - MEAN) / STD),
     "ImageNet undone": ("was missing", lambda x: x * STD + MEAN),
     "BGR and divided": ("divided by 255", lambda x: x[:, ::-1] / np.float32(255)),
-    "NHWC and BGR": ("colours", lambda x: nhwc_bytes(x[:, ::-1])),
+    "NHWC and BGR": ("colors", lambda x: nhwc_bytes(x[:, ::-1])),
     "zeros": ("zeros", np.zeros_like),
 }
 

@@ -78,7 +78,7 @@ def test_scales_of_a_resize_are_no_image_and_are_not_multiplied_by_255() -> None
 
 def test_what_is_wrong_with_the_image_is_still_found_beside_other_inputs() -> None:
     graph = resized()
-    for fault, words in ((PIXELS[:, ::-1], "colours"), (PIXELS * np.float32(255), "by 255")):
+    for fault, words in ((PIXELS[:, ::-1], "colors"), (PIXELS * np.float32(255), "by 255")):
         given = evaluate(graph, {**GIVEN, "x": np.ascontiguousarray(fault)}, work=np.float32)
         found = harness_causes(graph, GIVEN, given)
         assert words in found[0].words

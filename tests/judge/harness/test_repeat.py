@@ -128,7 +128,7 @@ def test_zero_borders_survive_poison() -> None:
     h = b.add(pool, [x], ["h"], "first")
     graph = b.graph([b.add(pool, [h], ["y"], "second")])
     x = np.random.default_rng(7).standard_normal((2, 19, 13, 17))
-    inputs = {"x": x.astype(np.float32)}
+    inputs = {"x": x.astype(np.float32)}  # type: ignore[attr-defined]
     runner = runner_of("verax:O1", threads=1)
     assert isinstance(runner, Poisonable)
     plain = runner.run(graph, inputs)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from verax.base.errors import UsageError
 from verax.judge.locate.delta_debugging import MOST, minimal_failing_subset
 from verax.judge.locate.optimization_search import StepSelection, faulty_optimization
-from verax.records.bisection import Step
+from verax.records.bisection import Optimizations, Step
 from verax.records.verdict import Kind
 
 
@@ -52,7 +52,7 @@ def test_nothing_more_can_be_left_out_of_what_is_found() -> None:
     assert not any(fails(tuple(t for t in found if t != left)) for left in found)
 
 
-# --- within the search for the guilty optimisation
+# --- within the search for the guilty optimization
 
 NAMES = ["plain", *(f"part{i % 3}: step {i}" for i in range(1, 21))]
 
@@ -65,7 +65,9 @@ def kind(found: Mapping[str, np.ndarray]) -> Kind:
     return Kind.mistake if found["y"][0] >= 5 else Kind.rounding
 
 
-def search(wrong: set[int], needs: Mapping[int, int] | None = None, refused: int = 0) -> object:
+def search(
+    wrong: set[int], needs: Mapping[int, int] | None = None, refused: int = 0
+) -> Optimizations:
     """Steps in `wrong` are a mistake together; step i is done behind step needs[i] only."""
     needs = needs or {}
 

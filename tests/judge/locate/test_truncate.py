@@ -36,6 +36,7 @@ def names(found: Located) -> list[str]:
     return [" ".join(b.region) or b.node for b in found.blame]
 
 
+@pytest.mark.checkered
 @pytest.mark.parametrize("wrong", [True, False])
 @pytest.mark.parametrize("what", MISTAKES)
 def test_a_planted_mistake_is_located_without_intermediates(what: str, wrong: bool) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.faults.planted import Planted, small_network
 
-from verax.ir.graph import Builder, Graph, specialise
+from verax.ir.graph import Builder, Graph, specialize
 from verax.ir.types import TensorType
 from verax.judge import check, draw_inputs
 from verax.judge.decide.local import meaning
@@ -48,7 +48,7 @@ def taped(graph: Graph, inputs: dict[str, np.ndarray]) -> tuple[Tape, dict[str, 
 def small() -> tuple[Graph, dict[str, np.ndarray]]:
     graph = small_network()
     inputs, _ = draw_inputs(graph, 3)
-    return specialise(graph, bind_symbols(graph, inputs)), inputs
+    return specialize(graph, bind_symbols(graph, inputs)), inputs
 
 
 def test_the_exact_spread_is_what_many_samples_scatter() -> None:

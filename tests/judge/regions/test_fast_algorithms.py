@@ -69,7 +69,7 @@ def scaled(graph: Graph) -> Graph:
 
 def other_epsilon(graph: Graph) -> Graph:
     nodes = [
-        dataclasses.replace(n, op=dataclasses.replace(n.op, epsilon=3e-4))
+        dataclasses.replace(n, op=dataclasses.replace(n.op, epsilon=3e-4))  # type: ignore[call-arg]
         if n.name == "norm1"
         else n
         for n in graph.nodes

@@ -10,7 +10,7 @@ from tests.frontends.from_tflite.quantised_cases import quantised_cases
 import verax
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import DType, TensorType
-from verax.numerics.fixed_point import quantised_factor
+from verax.numerics.fixed_point import quantized_factor
 from verax.numerics.fixed_point_words import stepped_sigmoid, stepped_tanh
 from verax.ops.images.resize_integer import ResizeInteger
 from verax.ops.pointwise.arithmetic import Sub
@@ -29,11 +29,11 @@ def mean() -> Graph:
     x = b.input("x", TensorType.parse("int8[2, 5, 4, 16]"))
     moved = b.add(Sub(), [b.add(Cast(to=DType.int32), [x]), b.constant(np.array(IN, np.int32))])
     total = b.add(ReduceSum(keepdims=False), [moved, b.constant(np.array([1, 2]))])
-    factors = [b.constant(np.array(v, np.int32)) for v in quantised_factor(SCALE / COUNT)]
+    factors = [b.constant(np.array(v, np.int32)) for v in quantized_factor(SCALE / COUNT)]
     return b.graph([b.add(Requantize(zero_point=OUT), [total, *factors], ["y"], "mean")])
 
 
-def optimised_mean(x: np.ndarray) -> np.ndarray:
+def optimized_mean(x: np.ndarray) -> np.ndarray:
     """As LiteRT's kernel: the zero point's share is a whole number."""
     sums = x.astype(np.int64).sum((1, 2))
     whole = np.rint(sums * SCALE / COUNT) + OUT - np.rint(IN * SCALE)
@@ -43,8 +43,8 @@ def optimised_mean(x: np.ndarray) -> np.ndarray:
 def test_a_share_that_is_rounded_by_itself_is_named() -> None:
     x = np.random.default_rng(77).integers(-128, -60, (2, 5, 4, 16)).astype(np.int8)
     (stated,) = verax.reference(mean(), {"x": x}).values()
-    assert (optimised_mean(x) != stated).any()
-    found = verax.check(mean(), optimised_mean, {"x": x}, explain=False)
+    assert (optimized_mean(x) != stated).any()
+    found = verax.check(mean(), optimized_mean, {"x": x}, explain=False)
     assert found.kind is Kind.precision
     assert "zero point's share" in found.precisions[0].format
 
@@ -55,7 +55,7 @@ def test_results_that_are_one_off_stay_mistakes(off: str) -> None:
     (stated,) = verax.reference(mean(), {"x": x}).values()
     wrong = stated + np.int8(-1 if off == "down" else 1)
     if off == "one":
-        wrong = optimised_mean(x)
+        wrong = optimized_mean(x)
         wrong[1, 7] += 1
     assert verax.check(mean(), lambda x: wrong, {"x": x}, explain=False).kind is Kind.mistake
 

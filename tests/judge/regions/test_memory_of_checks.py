@@ -68,8 +68,17 @@ def end_of_efficientnet(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("runner", ["verax:O1", "onnxruntime", "openvino"])
-@pytest.mark.parametrize("network", ["digits", "end of EfficientNet-B0"])
+END = "end of EfficientNet-B0"
+
+
+@pytest.mark.parametrize(
+    ("network", "runner"),
+    [
+        *((END, runner) for runner in ("verax:O1", "onnxruntime", "openvino")),
+        ("digits", "verax:O1"),
+        *(pytest.param("digits", r, marks=pytest.mark.slow) for r in ("onnxruntime", "openvino")),
+    ],
+)
 def test_a_check_stays_within_memory(
     benchmark: Any, network: str, runner: str, tmp_path: Path
 ) -> None:

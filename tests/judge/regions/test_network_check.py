@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from verax.base.errors import InputError
-from verax.ir.graph import Builder, Graph, specialise
+from verax.ir.graph import Builder, Graph, specialize
 from verax.ir.types import TensorType
 from verax.judge import check, draw_inputs
 from verax.judge.protocol import Capabilities
@@ -103,7 +103,7 @@ def test_honest_values_are_rounding_however_much_is_shown(show: Sequence[str]) -
 
 
 def test_a_mistake_in_a_hidden_region_names_the_region() -> None:
-    graph = specialise(chain(), {"n": 31})
+    graph = specialize(chain(), {"n": 31})
     r = evaluate(graph, {"x": X}, work=np.float32, keep=["r"])["r"].copy()
     r[:, 3] *= np.float32(1.001)
     verdict = check(chain(), Values(["r"], r=r, y=continue_from(graph, "r", r)), {"x": X})
@@ -143,7 +143,7 @@ def test_power_says_what_would_have_shown() -> None:
     assert verdict.power
     for power in verdict.power:
         assert 0 < power.smallest_visible < st.BLIND
-        graph = specialise(chain(), {"n": 31})
+        graph = specialize(chain(), {"n": 31})
         values = evaluate(graph, {"x": X}, keep=[power.value])
         noise = np.random.default_rng(1).standard_normal(values[power.value].shape)
         wrong = values[power.value] * (1 + 10 * power.smallest_visible * noise)
@@ -225,7 +225,7 @@ def test_a_value_of_the_wrong_shape_is_blamed_once() -> None:
 
 
 def test_nodes_that_lead_nowhere_are_listed_as_unchecked() -> None:
-    graph = specialise(chain(), {"n": 31})
+    graph = specialize(chain(), {"n": 31})
     found = survey(graph, {"x": X}, {"r": evaluate(graph, {"x": X}, keep=["r"])["r"]})
     assert set(found.unchecked) == {"second", "scaled", "sum", "turn"}
 

@@ -261,7 +261,7 @@ def test_a_quantisation_left_out_before_a_sum_is_named() -> None:
     seen: dict[str, np.ndarray] = {}
     found = verdict(residual(), altered(residual(), image(), change))
     assert found.kind is Kind.precision
-    assert found.precisions[0].format == "no quantisation between a product and the sum behind it"
+    assert found.precisions[0].format == "no quantization between a product and the sum behind it"
 
 
 def at_the_edge(graph: Graph, inputs: Any, value: str) -> tuple[int, ...]:

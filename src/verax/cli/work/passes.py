@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
+from verax.base.deprecation import present_pass
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
 from verax.cli.console import can_write, output, parse_shapes, write_json
@@ -42,7 +43,7 @@ def perform(
         raise UsageError("sizes are for a model", next_step="name it: --model MODEL")
     done = None if model is None else _run_on(model, parse_shapes(shape), files)
     if name is not None:
-        _show(_named(name, steps), done, json)
+        _show(_named(present_pass(name), steps), done, json)
         return
     facts = [_facts(step) | _counts(step.name, done) for step in steps.values()]
     if done is not None:

@@ -167,7 +167,7 @@ def _table(results: dict[str, np.ndarray]) -> FittingTable:
 
 
 def _show_largest(name: str, array: np.ndarray) -> None:
-    """The largest elements per row of what looks like class scores (bytes if quantised)."""
+    """The largest elements per row of what looks like class scores (bytes if quantized)."""
     is_score = array.dtype.kind == "f" or (array.dtype.kind in "iu" and array.dtype.itemsize == 1)
     if array.ndim not in (1, 2) or not 2 <= array.shape[-1] <= 100_000 or not is_score:
         return

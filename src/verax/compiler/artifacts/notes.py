@@ -25,6 +25,9 @@ class Planned(Protocol):
     @property
     def refused(self) -> tuple[str, ...]: ...
 
+    @property
+    def choices(self) -> tuple[str, ...]: ...
+
 
 class Described(Protocol):
     """What notes need to know of a program (`compiler.specialize.Specialized`)."""
@@ -51,6 +54,7 @@ def notes_of(program: Described, opt_level: int, recipe: Recipe) -> dict[str, An
         "verax": importlib.metadata.version("verax"),
         "graph": str(program.graph),
         "plan": list(plan.lines),
+        "choices": list(plan.choices),
         "on_reference": list(plan.on_reference),
         **tuning,
         **refused,

@@ -182,7 +182,7 @@ def load_lanes(
     """A block of channels: 16 neighbors, the first `count` of them, or one value for all."""
     if strides.lane == 0:
         return f.broadcast(address, dtype)
-    assert strides.lane == 1, "a vector of channels is loaded from neighbours"
+    assert strides.lane == 1, "a vector of channels is loaded from neighbors"
     return f.load(address, dtype) if count is None else f.load_first(address, count, dtype)
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
+from verax.base.deprecation import present_pass, present_passes
 from verax.ir.graph import Graph
 from verax.records.trace import Trace
 
@@ -44,6 +45,9 @@ class Pass:
     after: tuple[str, ...] = ()
     allowance: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "after", present_passes(self.after))
+
     def apply(
         self, graph: Graph, limit: int | None = None, keep: Collection[str] = ()
     ) -> tuple[Graph, Trace]:
@@ -55,7 +59,7 @@ class Pass:
 
     @property
     def name(self) -> str:
-        return self.run.__name__
+        return present_pass(self.run.__name__)
 
     @property
     def example(self) -> Callable[[], Graph] | None:

@@ -8,8 +8,8 @@ from verax.base.errors import UsageError
 from verax.base.settings import LEVELS, Settings
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.passes.cancel_transposes import cancel_transposes
-from verax.compiler.passes.canonicalise import canonicalise
-from verax.compiler.passes.centre_integers import centre_integers
+from verax.compiler.passes.canonicalize import canonicalize
+from verax.compiler.passes.center_integers import center_integers
 from verax.compiler.passes.choose_bfloat16 import choose_bfloat16
 from verax.compiler.passes.choose_strassen import choose_strassen
 from verax.compiler.passes.choose_winograd import choose_winograd
@@ -21,18 +21,18 @@ from verax.compiler.passes.integer_products import integer_products
 from verax.compiler.passes.join_roundings import join_roundings
 from verax.compiler.passes.merge_common import merge_common
 from verax.compiler.passes.merge_linear import merge_linear
-from verax.compiler.passes.move_dequantise import move_dequantise
-from verax.compiler.passes.recognise_attention import recognise_attention
-from verax.compiler.passes.recognise_gelu import recognise_gelu
-from verax.compiler.passes.recognise_layer_norm import recognise_layer_norm
-from verax.compiler.passes.recognise_lp_norm import recognise_lp_norm
-from verax.compiler.passes.recognise_rms_norm import recognise_rms_norm
-from verax.compiler.passes.recognise_softmax import recognise_softmax
-from verax.compiler.passes.recognise_swish import recognise_swish
+from verax.compiler.passes.move_dequantize import move_dequantize
+from verax.compiler.passes.recognize_attention import recognize_attention
+from verax.compiler.passes.recognize_gelu import recognize_gelu
+from verax.compiler.passes.recognize_layer_norm import recognize_layer_norm
+from verax.compiler.passes.recognize_lp_norm import recognize_lp_norm
+from verax.compiler.passes.recognize_rms_norm import recognize_rms_norm
+from verax.compiler.passes.recognize_softmax import recognize_softmax
+from verax.compiler.passes.recognize_swish import recognize_swish
 from verax.compiler.passes.reduce_strength import reduce_strength
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.compiler.passes.remove_identity import remove_identity
-from verax.compiler.passes.scale_quantised import scale_quantised
+from verax.compiler.passes.scale_quantized import scale_quantized
 from verax.compiler.passes.share_constants import share_constants
 from verax.compiler.passes.split_einsum import split_einsum
 from verax.compiler.passes.tokens_as_images import tokens_as_images
@@ -55,13 +55,13 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(fold_constants, PassClass.exact),
     Pass(remove_identity, PassClass.exact),
     Pass(
-        move_dequantise,
+        move_dequantize,
         PassClass.exact,
         after=("fold_constants", "integer_products", "remove_identity"),
     ),
     Pass(share_constants, PassClass.exact, after=("fold_constants",)),
     Pass(split_einsum, PassClass.reassociates, after=("fold_constants", "widen_halves")),
-    Pass(canonicalise, PassClass.exact, after=("fold_constants", "remove_identity")),
+    Pass(canonicalize, PassClass.exact, after=("fold_constants", "remove_identity")),
     Pass(reduce_strength, PassClass.exact, after=("fold_constants", "remove_identity")),
     Pass(tokens_as_images, PassClass.exact, after=("fold_constants", "remove_identity")),
     Pass(
@@ -72,25 +72,25 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         fold_pads,
         PassClass.exact,
-        after=("fold_constants", "remove_identity", "cancel_transposes", "move_dequantise"),
+        after=("fold_constants", "remove_identity", "cancel_transposes", "move_dequantize"),
     ),
     Pass(trim_kernels, PassClass.reassociates, after=("fold_constants", "fold_pads")),
-    Pass(recognise_layer_norm, PassClass.reassociates, after=SIMPLE),
-    Pass(recognise_rms_norm, PassClass.reassociates, after=(*SIMPLE, "recognise_layer_norm")),
-    Pass(recognise_gelu, PassClass.reassociates, after=SIMPLE),
-    Pass(recognise_swish, PassClass.reassociates, after=SIMPLE),
-    Pass(recognise_lp_norm, PassClass.reassociates, after=(*SIMPLE, "recognise_rms_norm")),
-    Pass(recognise_softmax, PassClass.reassociates, after=SIMPLE),
+    Pass(recognize_layer_norm, PassClass.reassociates, after=SIMPLE),
+    Pass(recognize_rms_norm, PassClass.reassociates, after=(*SIMPLE, "recognize_layer_norm")),
+    Pass(recognize_gelu, PassClass.reassociates, after=SIMPLE),
+    Pass(recognize_swish, PassClass.reassociates, after=SIMPLE),
+    Pass(recognize_lp_norm, PassClass.reassociates, after=(*SIMPLE, "recognize_rms_norm")),
+    Pass(recognize_softmax, PassClass.reassociates, after=SIMPLE),
     Pass(
         fold_scales,
         PassClass.reassociates,
-        after=(*SIMPLE, "fold_pads", "recognise_layer_norm", "recognise_gelu", "recognise_swish"),
+        after=(*SIMPLE, "fold_pads", "recognize_layer_norm", "recognize_gelu", "recognize_swish"),
     ),
     Pass(merge_linear, PassClass.reassociates, after=("fold_constants", "fold_scales")),
     Pass(
-        recognise_attention,
+        recognize_attention,
         PassClass.exact,
-        after=(*SIMPLE, "reduce_strength", "recognise_softmax", "fold_scales", "merge_linear"),
+        after=(*SIMPLE, "reduce_strength", "recognize_softmax", "fold_scales", "merge_linear"),
     ),
     Pass(
         choose_winograd,
@@ -111,14 +111,14 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(flatten_windows, PassClass.exact, after=("fold_constants", "cancel_transposes")),
     Pass(join_roundings, PassClass.exact, after=("fold_constants", "cancel_transposes")),
     Pass(
-        centre_integers,
+        center_integers,
         PassClass.exact,
         after=("fold_constants", "integer_products", "join_roundings"),
     ),
     Pass(
-        scale_quantised,
+        scale_quantized,
         PassClass.reassociates,
-        after=("fold_constants", "fold_scales", "centre_integers"),
+        after=("fold_constants", "fold_scales", "center_integers"),
     ),
     Pass(merge_common, PassClass.exact, after=("fold_constants", "share_constants")),
     Pass(remove_dead_code, PassClass.exact, after=("merge_common", "remove_identity")),

@@ -28,14 +28,14 @@ from verax.records.recipe import BFLOAT16_PRODUCTS, Recipe, Rewriting
 
 def recipe_of(
     graph: Graph,
-    optimised: Graph,
+    optimized: Graph,
     changes: Sequence[Change],
     settings: Settings,
     network: str = "",
 ) -> Recipe:
     """The recipe of a program.
 
-    graph: with its sizes known, before the passes; optimised: after them; changes: what those did
+    graph: with its sizes known, before the passes; optimized: after them; changes: what those did
     that may change numbers; network: the hash of `graph` if it is known.
     """
     return Recipe(
@@ -44,8 +44,8 @@ def recipe_of(
         rewritings=tuple(map(_rewriting, changes)),
         algorithms={
             node.name or node.outputs[0]: algorithm
-            for node in optimised.nodes
-            if (algorithm := _algorithm(optimised, node))
+            for node in optimized.nodes
+            if (algorithm := _algorithm(optimized, node))
         },
         opt_level=settings.opt_level,
         disable=settings.disable,

@@ -26,7 +26,7 @@ ATTEMPTS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Hidden(Operator):
-    """An operator that a pass shall not recognise. It lives no longer than the pass runs."""
+    """An operator that a pass shall not recognize. It lives no longer than the pass runs."""
 
     min_inputs: ClassVar[int] = 0
     max_inputs: ClassVar[int | None] = None

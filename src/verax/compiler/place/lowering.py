@@ -38,6 +38,7 @@ class Lowering:
         """calls, weights: where they are recorded, by default new ones."""
         self.graph, self.target, self.settings = graph, target, settings
         self.full_graph, self.chunk_count = graph, 1
+        self.choices: tuple[str, ...] = ()  # the plan that is placed, in words
         self.calls, self.weights = calls or Calls(target), weights or Weights()
         self.values = Values(graph, self.calls, self.weights)
         self.place_plan: Callable[[Lowering, GraphPlan], None] = lambda lowering, plan: None

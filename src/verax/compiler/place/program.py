@@ -76,7 +76,8 @@ from verax.runtime.program_binary import ProgramBinary
 class LoweredProgram:
     """The binary of a program and what to tell people about it. graph: what was lowered, whose
     nodes steps on the reference count, and which is run for `chunk_count` parts of the batch.
-    kernels: by index of the step. trace: the decisions that were made (`plan.steps`)."""
+    kernels: by index of the step. trace: the decisions that were made (`plan.steps`). choices: the
+    plan that was placed, a line for each group."""
 
     graph: Graph
     binary: ProgramBinary
@@ -86,6 +87,7 @@ class LoweredProgram:
     kernels: Mapping[int, Kernel]
     trace: Trace
     chunk_count: int = 1
+    choices: tuple[str, ...] = ()
 
 
 def lower(
@@ -115,7 +117,15 @@ def lower(
     on_reference = tuple(s.label for s in steps if isinstance(s, ReferenceCall))
     trace = Trace({v: v for v in walk_values(graph)}, numbered(decisions.records))
     return LoweredProgram(
-        lowering.graph, binary, lines, on_reference, steps, kernels, trace, lowering.chunk_count
+        lowering.graph,
+        binary,
+        lines,
+        on_reference,
+        steps,
+        kernels,
+        trace,
+        lowering.chunk_count,
+        lowering.choices,
     )
 
 
@@ -154,6 +164,7 @@ def _lowered(
     plan = plan_graph(planning)
     lowering = Lowering(planning.graph, target, settings, Calls(target, tuned))
     lowering.place_plan = _place_plan
+    lowering.choices = tuple(map(str, plan.steps))
     _place_plan(lowering, plan)
     return lowering
 

@@ -22,7 +22,7 @@ class Values:
     once.
 
     layouts: those that the plan decided. placed: by value, all its placements. dynamic: values
-    whose sizes are known only when they run. centred: as integer kernels read them, by value and
+    whose sizes are known only when they run. centered: as integer kernels read them, by value and
     shift. late: dequantized constants, by value, computed if somebody reads them. io: the caller's
     arrays, inputs and then outputs.
     """
@@ -32,7 +32,7 @@ class Values:
         self.layouts = Decided(graph)
         self.placed: dict[str, list[Placed]] = {}
         self.dynamic: dict[str, Dynamic] = {}
-        self.centred: dict[tuple[str, str], list[Placed]] = {}
+        self.centered: dict[tuple[str, str], list[Placed]] = {}
         self.late: dict[str, Node] = {}
         self.io: list[Buffer] = []
         self._concatenated: dict[str, Placed] = {}  # results whose parts are made in their place

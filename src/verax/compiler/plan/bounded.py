@@ -1,6 +1,6 @@
-"""Expressions of quantised numbers in fewer steps, with the same bits, where ranges allow it.
+"""Expressions of quantized numbers in fewer steps, with the same bits, where ranges allow it.
 
-What a quantised value can be is known: sums of products from the weights, bytes from their type,
+What a quantized value can be is known: sums of products from the weights, bytes from their type,
 scales from their constants. So a NaN that cannot be needs no guard, a clip that cuts nothing goes,
 an integer that is widened again was never narrow, a number that was rounded to an integer need not
 become one to be a number again, and a clip before a rounding is one of the integer, which packing

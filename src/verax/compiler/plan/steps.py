@@ -1,7 +1,7 @@
 """The decisions as steps of the pipeline: named, counted, to be disabled or stopped at.
 
 A step lists what it would do one thing at a time and asks before each (`Decisions.allows`). So a
-search for a faulty optimisation can stop between two of them, as it can between rewrites of passes.
+search for a faulty optimization can stop between two of them, as it can between rewrites of passes.
 """
 
 from __future__ import annotations

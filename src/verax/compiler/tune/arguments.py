@@ -33,7 +33,7 @@ from verax.compiler.kernels.sizes import static_size
 
 INTEGERS = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}
 OTHER_INTEGERS = (-200, 200)
-"""Of wider types: sums stay small, as in quantised networks."""
+"""Of wider types: sums stay small, as in quantized networks."""
 
 
 @dataclasses.dataclass(frozen=True)

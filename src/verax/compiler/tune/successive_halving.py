@@ -1,7 +1,7 @@
 """Which of several schedules is faster, on a machine that does other things as well.
 
 Everybody takes turns with the best so far, so that whatever else the machine does meets both: what
-is compared is the ratio of neighbouring turns, by its median. The noise is measured too: the same
+is compared is the ratio of neighboring turns, by its median. The noise is measured too: the same
 schedule is timed against itself. Only who wins beyond it has won.
 """
 

@@ -21,7 +21,7 @@ from verax.ir.types import DType
 from verax.numerics.fixed_point import (
     INT32,
     exp_of_negative,
-    quantised_factor,
+    quantized_factor,
     rounded_shift,
     scaled,
 )
@@ -181,7 +181,7 @@ def _leading_zeros(g: NodeGroup, x: str) -> str:
 
 def _softmax_by_tables(g: NodeGroup, factor: float, version: int) -> OnnxEmission:
     """Softmax of 16 bits: two interpolated tables."""
-    multiplier, shift = quantised_factor(factor / (10.0 / (2**16 - 1)))
+    multiplier, shift = quantized_factor(factor / (10.0 / (2**16 - 1)))
     x = g.cast(g.input(0), DType.int64)
     below = g.add("Sub", x, reduced(g, "ReduceMax", x, [-1], version))
     scaled_ = _scaled(g, below, np.array(multiplier), np.array(shift))
@@ -215,7 +215,7 @@ def _interpolated(g: NodeGroup, x: str, table: np.ndarray) -> str:
 def _tables(factor: float) -> tuple[np.ndarray, np.ndarray]:
     """exp(-factor d) for d = 0 .. 255 with 31 fraction bits, and as terms of the sum; 0 where
     `SoftmaxInteger` leaves a difference out."""
-    multiplier, shift = quantised_factor(min(factor * 2 ** (31 - DIFF_BITS), float(INT32.max)))
+    multiplier, shift = quantized_factor(min(factor * 2 ** (31 - DIFF_BITS), float(INT32.max)))
     difference = -np.arange(256)
     radius = (2**DIFF_BITS - 1) * 2.0 ** (31 - DIFF_BITS) / 2.0**shift
     counted = difference >= -np.floor(radius)

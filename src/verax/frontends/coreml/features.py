@@ -106,7 +106,7 @@ def _image(name: str, image: Any, location: str) -> Feature:
     color = type(image).ColorSpace.Name(image.colorSpace) if image.colorSpace in (
         type(image).ColorSpace.values()) else "unknown"  # fmt: skip
     if color not in CHANNELS:
-        raise UnsupportedError(f"an image with the colours {color}", place=location)
+        raise UnsupportedError(f"an image with the colors {color}", place=location)
     height: int | None
     height, width = _sizes((image.height, image.width), location)
     if image.WhichOneof("SizeFlexibility") is not None:

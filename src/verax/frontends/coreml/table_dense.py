@@ -18,7 +18,7 @@ from verax.frontends.coreml.rows import bias, or_default, require_rank, row, wei
 def inner_product(c: Conversion) -> Result:
     """x times weights [out, in]; of rank 4 and more the last three axes are taken as one."""
     a = c.attributes
-    a.expect("int8DynamicQuantize", False, reason="inputs quantised while running")
+    a.expect("int8DynamicQuantize", False, reason="inputs quantized while running")
     in_channels, out = a.integer("inputChannels", 0), a.integer("outputChannels", 0)
     w = c.constant(weights(c, "weights", (out, in_channels)))
     if c.rank() < 4:
@@ -38,7 +38,7 @@ def _bias(c: Conversion, out: int) -> str | None:
 def batched_matmul(c: Conversion) -> Result:
     """Two inputs, or one and weights [in, out] that are stored column by column."""
     a = c.attributes
-    a.expect("int8DynamicQuantize", False, reason="inputs quantised while running")
+    a.expect("int8DynamicQuantize", False, reason="inputs quantized while running")
     names, sizes = ("transposeA", "transposeB"), ("First", "Second")
     if len(c.inputs) == 2:
         for name in sizes:

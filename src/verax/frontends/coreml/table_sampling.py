@@ -31,7 +31,7 @@ def upsample(c: Conversion) -> Result:
     rule = a.text("linearUpsampleMode", "DEFAULT") if mode == "BILINEAR" else "DEFAULT"
     a.irrelevant("linearUpsampleMode", "it belongs to bilinear interpolation")
     if mode == "NN" and any(f != int(f) for f in factors):
-        a.refuse("fractionalScalingFactor", "nearest neighbours of fractions are not defined")
+        a.refuse("fractionalScalingFactor", "nearest neighbors of fractions are not defined")
     rules = {"ALIGN_CORNERS_TRUE": "align_corners", "ALIGN_CORNERS_FALSE": "half_pixel"}
     rule = rules.get(rule, "asymmetric")
     kind = "nearest" if mode == "NN" else "linear"

@@ -94,7 +94,7 @@ def read_weights(message: Any, location: str) -> np.ndarray | Quantized:
     scale, bias = (np.array(getattr(form.linearQuantization, n), np.float32)
                    for n in ("scale", "bias"))  # fmt: skip
     if not scale.size:
-        raise ModelError("quantised weights have no scale", place=location)
+        raise ModelError("quantized weights have no scale", place=location)
     return Quantized(message.rawValue, bits, scale, bias, none)
 
 

@@ -143,8 +143,8 @@ _regression("LogisticRegressionOutput", "Sigmoid")
 
 @row("MakeLoss", "SVMOutput")
 def loss(c: Conversion) -> Result:
-    c.irrelevant(*TRAINING, *REGULARISED, reason="it shapes the gradient only")
+    c.irrelevant(*TRAINING, *REGULARIZED, reason="it shapes the gradient only")
     return c.result("Identity", [c.required(0)])
 
 
-REGULARISED = ("valid_thresh", "margin", "regularization_coefficient", "use_linear")
+REGULARIZED = ("valid_thresh", "margin", "regularization_coefficient", "use_linear")

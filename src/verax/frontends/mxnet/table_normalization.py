@@ -37,7 +37,7 @@ def batch_norm(c: Conversion) -> Result:
     a.irrelevant("momentum", "it only updates statistics in training")
     a.irrelevant("use_global_stats", "evaluation always uses the moving statistics")
     c.irrelevant("ndev", "key", reason="it gathers statistics in training")
-    c.irrelevant("min_calib_range", "max_calib_range", reason="a remark for quantisation")
+    c.irrelevant("min_calib_range", "max_calib_range", reason="a remark for quantization")
     if any(c.output_used(i) for i in range(1, 3)):
         c.refuse("the statistics as outputs are not supported")
     a.irrelevant("output_mean_var", "the statistics are not read")

@@ -146,12 +146,12 @@ class _OnnxReader:
         versions = opset_versions(proto.opset_import, "model", graph.node)
         refuse_many(len(graph.node))
         if graph.sparse_initializer:
-            raise UnsupportedError("the model has sparse initialisers", place="model")
+            raise UnsupportedError("the model has sparse initializers", place="model")
         constants: dict[str, Any] = {}
         for tensor in graph.initializer:
-            location = f"initialiser {text(tensor.name)!r}"
+            location = f"initializer {text(tensor.name)!r}"
             if not tensor.name or tensor.name in constants:
-                raise ModelError("an initialiser is unnamed or named twice", place=location)
+                raise ModelError("an initializer is unnamed or named twice", place=location)
             constants[tensor.name] = self.tensors.read(tensor, location)
         inputs = tuple(read_value(v) for v in graph.input)
         declared = {v.name: read_value(v) for v in graph.value_info}
@@ -219,9 +219,9 @@ def _undefined(name: str, node: ForeignNode, later: Mapping[str, str]) -> ModelE
             next_step="the nodes are not sorted, or form a cycle",
         )
     return ModelError(
-        f"{name!r} is read, but no node, input or initialiser defines it",
+        f"{name!r} is read, but no node, input or initializer defines it",
         place=node.place,
-        next_step="the file is damaged or an initialiser was left out",
+        next_step="the file is damaged or an initializer was left out",
     )
 
 
@@ -333,12 +333,12 @@ def _read_subgraph(
 ) -> Subgraph:
     refuse_many(len(proto.node), location)
     if proto.sparse_initializer:
-        raise UnsupportedError("a graph has sparse initialisers", place=location)
+        raise UnsupportedError("a graph has sparse initializers", place=location)
     constants: dict[str, Any] = {}
     for tensor in proto.initializer:
         if not text(tensor.name) or tensor.name in constants:
-            raise ModelError("an initialiser is unnamed or named twice", place=location)
-        constants[tensor.name] = tensors.read(tensor, f"initialiser {tensor.name!r} of {location}")
+            raise ModelError("an initializer is unnamed or named twice", place=location)
+        constants[tensor.name] = tensors.read(tensor, f"initializer {tensor.name!r} of {location}")
     inputs = tuple(text(v.name) for v in proto.input if v.name not in constants)
     outputs = tuple(text(v.name) for v in proto.output)
     nodes = tuple(read_node(n, versions, tensors) for n in proto.node)

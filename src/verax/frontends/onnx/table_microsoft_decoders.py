@@ -110,8 +110,8 @@ def group_query_attention(c: Conversion) -> Result:
     a = c.attributes
     for name in ("k_quant_type", "v_quant_type"):
         a.expect(name, "NONE", reason="caches of integers are not supported")
-    a.irrelevant("kv_cache_bit_width", "the cache is not quantised")
-    a.irrelevant("qk_norm_epsilon", "queries and keys are not normalised")
+    a.irrelevant("kv_cache_bit_width", "the cache is not quantized")
+    a.irrelevant("qk_norm_epsilon", "queries and keys are not normalized")
     a.expect("qk_output", 0, reason="the scores, its output 3, are not supported")
     a.expect("sliding_window_cache", 0, reason="caches that forget are not supported")
     if any(c.input(i) is not None for i in range(12, 16)):

@@ -14,7 +14,7 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.frontends.common.context import Conversion
 from verax.frontends.tflite.rows import ACTIVATIONS
-from verax.numerics.fixed_point import quantised_factor
+from verax.numerics.fixed_point import quantized_factor
 
 Float = np.float32
 
@@ -33,7 +33,7 @@ def quantization(c: Conversion, side: str) -> Quantization:
     a = c.attributes
     scale = a.tensor(f"{side}.scale")
     if scale is None:
-        c.refuse(f"the operand {side} is not quantised, others are")
+        c.refuse(f"the operand {side} is not quantized, others are")
     zero, axis = a.tensor(f"{side}.zero_point"), a.integer(f"{side}.quantized_dimension", 0)
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise ModelError(f"the scale of {side} is not positive", place=c.node.place)
@@ -78,7 +78,7 @@ def rounded(value: float | np.floating) -> int:
 def factors(c: Conversion, values: np.ndarray | float) -> list[str]:
     """Constants: multipliers and shifts of real factors, scalars for a single one."""
     many = np.atleast_1d(np.asarray(values, np.float64))
-    multipliers_and_shifts = np.array([quantised_factor(float(v)) for v in many], np.int32).reshape(
+    multipliers_and_shifts = np.array([quantized_factor(float(v)) for v in many], np.int32).reshape(
         -1, 2
     )
     return [

@@ -298,7 +298,7 @@ def _quantization(
     if table is None:
         return None, None, 0
     if table.integer(4, "uint8"):
-        raise UnsupportedError("custom quantisation is not supported", place=location)
+        raise UnsupportedError("custom quantization is not supported", place=location)
     scale, zero = table.array(2, "float32"), table.array(3, "int64")
     if not len(scale):
         return None, None, 0

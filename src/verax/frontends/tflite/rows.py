@@ -24,7 +24,7 @@ HYBRID: dict[str, Row] = {}
 MAX_POSITIONS = 1 << 20
 """Positions that a row may list one by one in a constant; what needs more is refused."""
 REASONS = dict.fromkeys(
-    WRITERS, ": its state is rounded in every step; convert the model without quantisation"
+    WRITERS, ": its state is rounded in every step; convert the model without quantization"
 )
 """Why operators of one kind of operands have no row, and what to do."""
 DATA = {"TRANSPOSE_CONV": 2}
@@ -75,7 +75,7 @@ def _dispatch(c: Conversion) -> Result:
     if is_quantized and name in HYBRID and c.type(DATA.get(name, 0)).dtype.is_float:
         convert = HYBRID[name]
     if convert is None:
-        kind = "quantised" if is_quantized else "floating-point"
+        kind = "quantized" if is_quantized else "floating-point"
         c.refuse(f"{kind} operands are not supported{REASONS.get(name, '')}")
     return convert(c)
 
@@ -92,7 +92,7 @@ def _moving(function: Row) -> Row:
             if scale.size != 1:
                 c.refuse("scales per channel are not supported where data is moved")
             if first is not None and first != (scale[0], zero[0]):
-                c.refuse("its operands are quantised differently, and LiteRT would not convert")
+                c.refuse("its operands are quantized differently, and LiteRT would not convert")
             first = scale[0], zero[0]
         return function(c)
 

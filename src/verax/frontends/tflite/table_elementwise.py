@@ -88,7 +88,7 @@ def softmax(c: Conversion) -> Result:
 def l2_normalization(c: Conversion) -> Result:
     """x / max(|x|, 1e-6), |x| being the Euclidean length along the last axis."""
     c.attributes.expect(
-        "fused_activation_function", "NONE", reason="only None is known to be honoured"
+        "fused_activation_function", "NONE", reason="only None is known to be honored"
     )
     return formulas.over_norm(c, c.required(0), (-1,), 1e-6)
 

@@ -53,7 +53,7 @@ def _float(c: Conversion, sums: str) -> str:
 @row("CONV_2D", hybrid=True)
 def conv_2d(c: Conversion) -> Result:
     """One scale: data are quantized symmetrically. Differing scales: asymmetrically."""
-    c.attributes.irrelevant("quantized_bias_type", "no bias is quantised")
+    c.attributes.irrelevant("quantized_bias_type", "no bias is quantized")
     scale, groups = _scales(c, 0), groups_of(c)
     is_single = bool((scale == scale[0]).all())
     if groups > 1 and scale.size == 1:
@@ -85,7 +85,7 @@ def depthwise_conv_2d(c: Conversion) -> Result:
 def transpose_conv(c: Conversion) -> Result:
     """Operands: output shape, weights [out, *kernel, in], data, bias. LiteRT adds up scaled
     products, not integers, so that its sums round."""
-    c.attributes.irrelevant("quantized_bias_type", "no bias is quantised")
+    c.attributes.irrelevant("quantized_bias_type", "no bias is quantized")
     scale = _scales(c, 0)
     x, by_image = _quantized(c, channels_first(c, c.required(2)), 1, symmetric=False)
     weights = _float(c, transposed(c, c.required(1), (3, 0, 1, 2)))
@@ -114,7 +114,7 @@ def _finished(c: Conversion, y: str, index: int = 2) -> Result:
 def fully_connected(c: Conversion) -> Result:
     """Each row of the data has its own scale."""
     symmetric = not c.flag("asymmetric_quantize_inputs")
-    c.attributes.irrelevant("quantized_bias_type", "no bias is quantised")
+    c.attributes.irrelevant("quantized_bias_type", "no bias is quantized")
     act, scale = activation(c), _scales(c, 0)
     x, shape = flat_rows(c)
     x, by_row = _quantized(c, x, 1, symmetric)
@@ -143,7 +143,7 @@ def batch_matmul(c: Conversion) -> Result:
 def embedding_lookup(c: Conversion) -> Result:
     """Rows of a quantized table in float32, times the one scale or that of the row."""
     if any(k.startswith("output0.") for k in c.attributes.values):
-        c.refuse("rows that stay quantised are not supported")
+        c.refuse("rows that stay quantized are not supported")
     scale, indices = _scales(c, 0), c.required(0)
     rows = _float(c, c.add("Gather", [c.required(1), indices], axis=0))
     if scale.size == 1:

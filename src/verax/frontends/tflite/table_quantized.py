@@ -29,7 +29,7 @@ def _alike(c: Conversion, *sides: str) -> tuple[np.float32, int]:
     """Scale and zero point that all these operands must share."""
     parameters = {side: of_tensor(c, side) for side in sides}
     if len(set(parameters.values())) > 1:
-        c.refuse("its operands are quantised differently")
+        c.refuse("its operands are quantized differently")
     return parameters[sides[0]]
 
 
@@ -130,7 +130,7 @@ def _converted(c: Conversion, index: int, target: tuple[np.float32, int]) -> str
     if (x_scale, x_zero) == target:
         return value
     if c.type(index).dtype != "uint8":
-        c.refuse("its operands are quantised differently, and LiteRT would not convert")
+        c.refuse("its operands are quantized differently, and LiteRT would not convert")
     factor = x_scale * (np.float32(1) / scale)
     results = nearest(np.arange(256).astype(np.float32) * factor + np.float32(-x_zero) * factor)
     return c.append(looked_up(c, results + zero, rounded_once(c, np.asarray, index), index))

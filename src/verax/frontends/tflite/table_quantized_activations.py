@@ -26,7 +26,7 @@ from verax.numerics.fixed_point import (
     interpolation_table,
     inverse_root,
     nearest,
-    quantised_factor,
+    quantized_factor,
     rounded_shift,
     scaled,
     sigmoid,
@@ -178,7 +178,7 @@ def absolute(c: Conversion) -> Result:
     (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
     value = np.abs(_numbers(c, "int8", "int16") - x_zero)
     if x_scale != scale:
-        value = scaled(value, *quantised_factor(float(x_scale / scale)))
+        value = scaled(value, *quantized_factor(float(x_scale / scale)))
     return looked_up(c, value + zero, rounded_once(c, np.abs))
 
 
@@ -203,7 +203,7 @@ def inverse_square_root(c: Conversion) -> Result:
     value = _numbers(c, "int8") - x_zero
     multiplier, shift = inverse_root(np.maximum(value, 0))
     data = scaled(np.ones_like(value), multiplier, shift + 20)
-    factor, exponent = quantised_factor(float(1 / (np.float64(np.sqrt(x_scale)) * scale)))
+    factor, exponent = quantized_factor(float(1 / (np.float64(np.sqrt(x_scale)) * scale)))
     results = np.where(value > 0, scaled(data, factor, exponent - 20) + zero, 127)
     largest = float(scale) * (127 - zero)
     return looked_up(c, results, rounded_once(c, lambda x: _inverse_root(x, largest)))
@@ -219,8 +219,8 @@ def hard_swish(c: Conversion) -> Result:
     factor in 0 .. 1 that saturates at +-3. Source: LiteRT's reference kernel."""
     (x_scale, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")
     fine = np.float32(1 / 128) * x_scale
-    out, out_shift = quantised_factor(float(fine / scale))
-    ramp, ramp_shift = quantised_factor(float(fine / (np.float32(3) / np.float32(32768))))
+    out, out_shift = quantized_factor(float(fine / scale))
+    ramp, ramp_shift = quantized_factor(float(fine / (np.float32(3) / np.float32(32768))))
     if out_shift > 0:
         c.attributes.refuse("output0.scale", "LiteRT demands one that is not so much finer")
     x = (_numbers(c, *BYTES) - x_zero) * 128

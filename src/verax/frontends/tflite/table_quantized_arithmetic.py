@@ -12,7 +12,7 @@ from verax.frontends.tflite.quantization import activation_range, centered, fact
 from verax.frontends.tflite.rows import activation, row
 from verax.numerics.fixed_point import (
     doubling_high_product,
-    quantised_factor,
+    quantized_factor,
     reciprocal_of_one_plus,
     rounded_shift,
 )
@@ -96,7 +96,7 @@ def divide(c: Conversion) -> Result:
     inverse = reciprocal_of_one_plus((b << lead) - 2**31)
     headroom = 31 - np.frexp(np.where(a < 0, ~a, a).astype(np.float64))[1]
     unscaled = doubling_high_product(a << headroom, inverse)
-    multiplier, shift = quantised_factor(float(a_scale / (b_scale * scale)))
+    multiplier, shift = quantized_factor(float(a_scale / (b_scale * scale)))
     down = np.clip(31 - lead + headroom - shift, 0, 62)
     quotients = rounded_shift(doubling_high_product(unscaled, multiplier), down) + zero
     limits = {"low": int(info.min), "high": int(info.max)}
@@ -163,5 +163,5 @@ def comparison(c: Conversion) -> Result:
 def extreme(c: Conversion) -> Result:
     sides = {of_tensor(c, side) for side in ("input0", "input1", "output0")}
     if len(sides) > 1:
-        c.refuse("its operands are quantised differently")
+        c.refuse("its operands are quantized differently")
     return c.operator("Max" if c.node.op_type == "MAXIMUM" else "Min")

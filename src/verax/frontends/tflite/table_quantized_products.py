@@ -144,7 +144,7 @@ def transpose_conv(c: Conversion) -> Result:
 
 @row("FULLY_CONNECTED", quantized=True)
 def fully_connected(c: Conversion) -> Result:
-    c.attributes.irrelevant("asymmetric_quantize_inputs", "the data is quantised already")
+    c.attributes.irrelevant("asymmetric_quantize_inputs", "the data is quantized already")
     product = _QuantizedProduct(c, 0, 1, weight_axis=0)
     rows, shape = flat_rows(c)
     x = c.add("Cast", [rows], to=product.sums()["output_dtype"])
@@ -163,7 +163,7 @@ def fully_connected(c: Conversion) -> Result:
 @row("BATCH_MATMUL", quantized=True)
 def batch_matmul(c: Conversion) -> Result:
     """Both operands lose their zero points; int16 data are summed in 64 bits."""
-    c.attributes.irrelevant("asymmetric_quantize_inputs", "the data is quantised already")
+    c.attributes.irrelevant("asymmetric_quantize_inputs", "the data is quantized already")
     sides = [of_tensor(c, f"input{i}") for i in (0, 1)]
     scale, zero = of_tensor(c, "output0")
     dtype = c.type(0).dtype

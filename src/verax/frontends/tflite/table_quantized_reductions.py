@@ -12,7 +12,7 @@ from verax.frontends.tflite.quantization import centered, factors, of_tensor
 from verax.frontends.tflite.rows import row
 from verax.frontends.tflite.table_elementwise import arg as position
 from verax.frontends.tflite.table_elementwise import shape
-from verax.numerics.fixed_point import quantised_factor
+from verax.numerics.fixed_point import quantized_factor
 
 
 def _sums(c: Conversion) -> tuple[str, tuple[int, ...]]:
@@ -32,7 +32,7 @@ def mean(c: Conversion) -> Result:
     count = math.prod(c.known_sizes(0, {a % c.rank() for a in axes}, "the mean"))
     if not count or not axes:
         c.refuse("a mean of nothing")
-    multiplier, shift = quantised_factor(float(np.float64(x_scale) / np.float64(scale)))
+    multiplier, shift = quantized_factor(float(np.float64(x_scale) / np.float64(scale)))
     up = min(count.bit_length() - 1, 32, 31 + shift)
     pair = ((multiplier << up) // count, shift - up)
     return c.result(
@@ -60,7 +60,7 @@ def total(c: Conversion) -> Result:
 def l2_normalization(c: Conversion) -> Result:
     """x over its Euclidean length along the last axis, in units of 1/128."""
     c.attributes.expect(
-        "fused_activation_function", "NONE", reason="only None is known to be honoured"
+        "fused_activation_function", "NONE", reason="only None is known to be honored"
     )
     c.attributes.irrelevant("input0.scale", "it cancels")
     (_, x_zero), (scale, zero) = of_tensor(c, "input0"), of_tensor(c, "output0")

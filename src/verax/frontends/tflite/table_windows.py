@@ -73,7 +73,7 @@ def require_float_weights(c: Conversion, data: int = 0) -> None:
 
 @row("CONV_2D")
 def conv_2d(c: Conversion) -> Result:
-    c.attributes.irrelevant("quantized_bias_type", "no operand is quantised")
+    c.attributes.irrelevant("quantized_bias_type", "no operand is quantized")
     return _convolution(c, transposed(c, c.required(1), (0, 3, 1, 2)), "hw", groups_of(c))
 
 
@@ -102,7 +102,7 @@ def _convolution(c: Conversion, weights: str, axes: str, groups: int) -> Result:
 @row("TRANSPOSE_CONV")
 def transpose_conv(c: Conversion) -> Result:
     """Operands: output shape, weights [out, *kernel, in], data, bias."""
-    c.attributes.irrelevant("quantized_bias_type", "no operand is quantised")
+    c.attributes.irrelevant("quantized_bias_type", "no operand is quantized")
     return _transposed(c, transposed(c, c.required(1), (3, 0, 1, 2)), "hw")
 
 
@@ -196,8 +196,8 @@ def fully_connected(c: Conversion) -> Result:
     """Data [..., in] is taken as [-1, in]; weights [out, in]."""
     a = c.attributes
     require_float_weights(c)
-    a.irrelevant("asymmetric_quantize_inputs", "the weights are not quantised")
-    a.irrelevant("quantized_bias_type", "no operand is quantised")
+    a.irrelevant("asymmetric_quantize_inputs", "the weights are not quantized")
+    a.irrelevant("quantized_bias_type", "no operand is quantized")
     act = activation(c)
     x, shape = flat_rows(c)
     operands = [x, c.required(1), c.input(2)]
@@ -229,7 +229,7 @@ def flat_rows(c: Conversion) -> tuple[str, tuple[int, ...] | None]:
 @row("BATCH_MATMUL")
 def batch_matmul(c: Conversion) -> Result:
     require_float_weights(c)
-    c.attributes.irrelevant("asymmetric_quantize_inputs", "no operand is quantised")
+    c.attributes.irrelevant("asymmetric_quantize_inputs", "no operand is quantized")
     return c.apply("MatMul", [matrix_operand(c, 0, "adj_x"), matrix_operand(c, 1, "adj_y")])
 
 

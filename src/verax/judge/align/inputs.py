@@ -128,7 +128,7 @@ def pair_names(first: Graph, second: Graph) -> dict[str, str]:
         if codes and any(opposite.types[v].dtype.is_float for v in opposite.inputs):
             raise InputError(
                 f"one network takes {graph.types[codes[0]].dtype}, the other floating-point "
-                "numbers: the values of a quantised network are codes, not the same numbers",
+                "numbers: the values of a quantized network are codes, not the same numbers",
                 place=f"input {codes[0]!r}",
                 next_step="judge each by itself: verax check MODEL RUNNER",
             )

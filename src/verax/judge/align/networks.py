@@ -14,7 +14,7 @@ import numpy as np
 from verax.base.deadline import clock, limited_in_time
 from verax.base.errors import VeraxError
 from verax.base.figures import times
-from verax.ir.graph import Graph, same_bits, specialise
+from verax.ir.graph import Graph, same_bits, specialize
 from verax.judge.align.divergence import Divergences, find_divergences, match_all
 from verax.judge.align.inputs import (
     InputConversions,
@@ -97,7 +97,7 @@ def _compared(
             dict.fromkeys(inputs, "given"),
         )
     sizes_open, declared = graph_open(first, second), first
-    first = specialise(first, bind_symbols(first, arrays))
+    first = specialize(first, bind_symbols(first, arrays))
     say("evaluating the first network", 0.05)
     sides_first = Side(first, evaluate_all(first, _work(first, arrays)))
     say("matching inputs", 0.2)
@@ -317,7 +317,7 @@ def _at_other_sizes(
     sizes = {s: n + 1 for s, n in choose_first_sizes(first, second, _names(conversions)).items()}
     try:
         arrays, _ = draw_inputs(first, seed, sizes)
-        graph = specialise(first, bind_symbols(first, arrays))
+        graph = specialize(first, bind_symbols(first, arrays))
         a = Side(graph, evaluate_all(graph, _work(graph, arrays)))
         b = _second_side(
             second, a, {v: (own, w.resized(arrays[own])) for v, (own, w) in conversions.items()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Graph, specialize
 from verax.judge.align.divergence import find_divergences, match_all
 from verax.judge.align.inputs import InputConversions, match_inputs, pair_names, second_inputs
 from verax.judge.align.permutations import Arrangement, likeliest
@@ -68,7 +68,7 @@ def pair(first: Graph, second: Graph, inputs: Mapping[str, np.ndarray]) -> Pairi
     Raises `InputError` when the networks take inputs that cannot be made of each other, and
     whatever `VeraxError` the evaluation of either meets.
     """
-    fixed = specialise(first, bind_symbols(first, inputs))
+    fixed = specialize(first, bind_symbols(first, inputs))
     work = {
         v: to_work(np.asarray(inputs[v]), fixed.types[v].dtype, np.dtype(np.float64))
         for v in fixed.inputs

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from verax.ir.cut import cut
-from verax.ir.graph import Graph, same_bits, specialise
+from verax.ir.graph import Graph, same_bits, specialize
 from verax.judge.align.permutations import arrangements
 from verax.judge.decide.local import conform
 from verax.judge.explain.node import IMPOSSIBLE
@@ -82,7 +82,7 @@ def harness_causes(
     subject on other inputs, to put what was found to the test. Empty when what comes first after
     the inputs is right, or nothing fits: then the network is to blame.
     """
-    fixed = specialise(graph, bind_symbols(graph, inputs))
+    fixed = specialize(graph, bind_symbols(graph, inputs))
     shown_outputs = {
         v: conform(np.asarray(a), fixed.types[v].dtype)
         for v, a in outputs.items()

@@ -15,9 +15,9 @@ import numpy as np
 from verax.ir.operator import Operator
 from verax.ops.pointwise.arithmetic import Add, Div, Mul, Sub
 
-COLOURS = (3, 4)
+COLORS = (3, 4)
 """Channels of an image that has colors; a fourth is transparency and stays last."""
-IMAGE_CHANNELS = (1, *COLOURS)
+IMAGE_CHANNELS = (1, *COLORS)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of red, green and blue in 0 to 1: the figures that most image classifiers were trained with."""
 CAFFE_MEAN = (103.939, 116.779, 123.68)
@@ -53,9 +53,9 @@ SCALINGS = (
     Scaling("the input {0} was divided by 255", (("/", (255,)),)),
     Scaling("the input {0} was multiplied by 255", (("*", (255,)),)),
     Scaling(
-        "the input {0} was normalised as (x - 127.5) / 127.5", (("-", (127.5,)), ("/", (127.5,)))
+        "the input {0} was normalized as (x - 127.5) / 127.5", (("-", (127.5,)), ("/", (127.5,)))
     ),
-    Scaling("the input {0} was normalised as (x - 127.5) / 128", (("-", (127.5,)), ("/", (128,)))),
+    Scaling("the input {0} was normalized as (x - 127.5) / 128", (("-", (127.5,)), ("/", (128,)))),
     Scaling("the input {0} was mapped from 0..1 to -1..1", (("-", (0.5,)), ("/", (0.5,)))),
     Scaling("the input {0} was mapped from -1..1 to 0..1", (("+", (1,)), ("/", (2,)))),
     Scaling("the input {0} was mapped from -1..1 to 0..255", (("+", (1,)), ("*", (127.5,)))),
@@ -69,11 +69,11 @@ SCALINGS = (
         (("-", _in_bytes(IMAGENET_MEAN)), ("/", _in_bytes(IMAGENET_STD))),
     ),
     Scaling(
-        "ImageNet's normalisation of the input {0} was missing",
+        "ImageNet's normalization of the input {0} was missing",
         (("*", IMAGENET_STD), ("+", IMAGENET_MEAN)),
     ),
     Scaling(
-        "the mean colours of Caffe's networks were subtracted from the input {0}",
+        "the mean colors of Caffe's networks were subtracted from the input {0}",
         (("-", CAFFE_MEAN),),
     ),
 )
@@ -95,9 +95,9 @@ def readings(shape: tuple[int, ...], *, image: bool = True) -> Iterator[Reading]
     if image:
         yield from _layouts(shape)
         for axis in channel_axes(shape):
-            if shape[axis] in COLOURS:
+            if shape[axis] in COLORS:
                 swap = _colors(shape[axis], axis)
-                yield Reading("RGB and BGR", "the colours of {0} were taken in reverse", swap, swap)
+                yield Reading("RGB and BGR", "the colors of {0} were taken in reverse", swap, swap)
         yield from _flips(shape)
     if len(shape) > 1 and shape[0] > 1:
         back = _reversed(0)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.ir.graph import Graph, same_bits, specialise
+from verax.ir.graph import Graph, same_bits, specialize
 from verax.judge.protocol import Poisonable, Runner, renamed_answers
 from verax.judge.regions.network import survey
 from verax.numerics import statistics as st
@@ -24,7 +24,7 @@ from verax.reference.evaluate import bind_symbols
 FILL = 0x7F
 """Every byte of poisoned memory: as float32 or float64, numbers near the largest there is. (0xFF
 would be NaN, which glibc cannot put into fresh memory.)"""
-UNINITIALISED = "uninitialised memory"
+UNINITIALISED = "uninitialized memory"
 ORDER = "order of summation"
 CHANCE = "chance inside the subject"
 
@@ -122,7 +122,7 @@ def _within_rounding(
     sigmas = {f.value: f.sigma for f in findings}
     outputs = {v: first[v] for v in graph.outputs if v in first}
     if not sigmas.keys() >= differing.keys() & outputs.keys():
-        fixed = specialise(graph, bind_symbols(graph, inputs))
+        fixed = specialize(graph, bind_symbols(graph, inputs))
         findings_of_first = survey(fixed, inputs, outputs, measure_power=False).findings
         sigmas |= {f.value: f.sigma for f in findings_of_first}
     for name, largest in differing.items():

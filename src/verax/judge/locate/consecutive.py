@@ -17,10 +17,10 @@ import numpy as np
 
 from verax.base.errors import InputError, UsageError, VeraxError
 from verax.base.printing import Named
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Graph, specialize
 from verax.ir.unroll import Unrolled, unrolled
 from verax.judge.protocol import (
-    Optimising,
+    Optimizing,
     Poisonable,
     Remembering,
     Runner,
@@ -90,12 +90,12 @@ class StepRunner(Named):
         """As `judge.protocol.Poisonable.run_poisoned`; for a runner that is one."""
         return self._run(graph, inputs, keep, fill)
 
-    def optimisations(self, graph: Graph, inputs: Arrays) -> list[tuple[str, Runner]]:
+    def optimizations(self, graph: Graph, inputs: Arrays) -> list[tuple[str, Runner]]:
         """The runner's optimization steps, each wrapped over the same runs."""
-        if not isinstance(self.runner, Optimising):
+        if not isinstance(self.runner, Optimizing):
             return []
         steps = self.unrolling.split(inputs)
-        variants = self.runner.optimisations(self.network, steps[0])
+        variants = self.runner.optimizations(self.network, steps[0])
         return [(name, StepRunner(r, self.network, self.unrolling)) for name, r in variants]
 
     def _run(
@@ -260,7 +260,7 @@ def in_steps(
     run_inputs = run_inputs if several else run_inputs * count
     begin = {v: run_inputs[0][v] for v in graph.state if v in run_inputs[0]}
     run_inputs = [{v: a for v, a in one.items() if v not in begin} for one in run_inputs]
-    graphs = [specialise(graph, bind_symbols(graph, {**one, **begin})) for one in run_inputs]
+    graphs = [specialize(graph, bind_symbols(graph, {**one, **begin})) for one in run_inputs]
     unrolling = unrolled(graphs if several else [graph] * count)
     arrays = {
         names[v]: a for names, one in zip(unrolling.names, run_inputs) for v, a in one.items()

@@ -16,7 +16,7 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.ir.graph import same_bits
 from verax.judge.locate.delta_debugging import minimal_failing_subset
-from verax.records.bisection import Optimisations, Step, Tried
+from verax.records.bisection import Optimizations, Step, Tried
 from verax.records.verdict import Kind
 
 Arrays = Mapping[str, np.ndarray]
@@ -45,7 +45,7 @@ def faulty_optimization(
     progress: Progress | None = None,
     selection: StepSelection | None = None,
     words: Callable[[Arrays], str] | None = None,
-) -> Optimisations:
+) -> Optimizations:
     """The first of the steps in `names` whose outputs are a mistake.
 
     run: outputs of the step with that index; kind: the verdict on outputs. When the last step is
@@ -76,31 +76,31 @@ class _StepSearch:
         self.judged: list[tuple[Arrays, Kind]] = []
         self.subsets = 0
 
-    def answer(self) -> Optimisations:
+    def answer(self) -> Optimizations:
         last = len(self.names) - 1
         if self.kind(0) is Kind.mistake:
             plain = self.names[0]
             if self.kind(last) not in (Kind.mistake, Kind.undecided):
                 mends = self.names[self._first(lambda i: self.kind(i) is not Kind.mistake)]
                 return self._record(
-                    f"no optimisation is guilty: it is wrong at {plain!r}, and right from "
+                    f"no optimization is guilty: it is wrong at {plain!r}, and right from "
                     f"{mends!r} on"
                 )
             return self._record(
-                f"it is wrong already at {plain!r}: no optimisation behind that is guilty"
+                f"it is wrong already at {plain!r}: no optimization behind that is guilty"
             )
         if self.kind(last) is Kind.mistake:
             return self._blamed(self._first(lambda i: self.kind(i) is Kind.mistake))
         if not self._changed(last):
             return self._record(
-                "no optimisation is guilty: the result is the same, bit for bit, with all of them "
+                "no optimization is guilty: the result is the same, bit for bit, with all of them "
                 "as with none"
             )
         first = self._first(self._changed)
         words = f"the result changes first with {self.names[first]!r}, within rounding"
         if self.selection is not None and self.selection.step(first).exact:
             return self._record(f"{words}; but that promises to change no bit", first)
-        return self._record(f"no optimisation is guilty: {words}")
+        return self._record(f"no optimization is guilty: {words}")
 
     def _first(self, wrong: Callable[[int], bool]) -> int:
         """A step that is `wrong` while the one before it is not; step 0 is not, the last is."""
@@ -110,7 +110,7 @@ class _StepSearch:
             low, high = (low, middle) if wrong(middle) else (middle, high)
         return high
 
-    def _blamed(self, faulty: int) -> Optimisations:
+    def _blamed(self, faulty: int) -> Optimizations:
         """The record when this step is the first that is wrong."""
         name = self.names[faulty]
         words = f"the mistake appears with {name!r}"
@@ -204,7 +204,7 @@ class _StepSearch:
 
     def _record(
         self, words: str, faulty: int | None = None, partners: tuple[int, ...] = ()
-    ) -> Optimisations:
+    ) -> Optimizations:
         entries = tuple(
             Tried(self.names[i], self.kind(i), not self._changed(i), self.words(self.outputs[i]))
             for i in sorted(self.outputs)
@@ -217,7 +217,7 @@ class _StepSearch:
             cured = self._is_cured_without(steps[0].part) if wrong else None
             if cured:
                 words += f"; without {steps[0].part!r} it is right"
-        return Optimisations(
+        return Optimizations(
             words,
             "" if faulty is None else self.names[faulty],
             len(self.names),

@@ -12,8 +12,8 @@ import numpy as np
 
 from verax.ir.graph import Graph
 from verax.judge.locate.optimization_search import Progress, StepSelection, faulty_optimization
-from verax.judge.protocol import Optimising, Runner, Selective
-from verax.records.bisection import Optimisations, Step
+from verax.judge.protocol import Optimizing, Runner, Selective
+from verax.records.bisection import Optimizations, Step
 from verax.records.verdict import Kind
 
 Arrays = Mapping[str, np.ndarray]
@@ -27,16 +27,16 @@ def search_steps(
     progress: Progress | None = None,
     run: Callable[[Runner], Arrays] | None = None,
     words: Callable[[Arrays], str] | None = None,
-) -> Optimisations | None:
+) -> Optimizations | None:
     """The optimization with which `kind` calls the subject's outputs a mistake; None for a subject
     that has no steps.
 
     run: values of a subject to judge, by default its outputs for `inputs`. words: as of
     `faulty_optimization`.
     """
-    if not isinstance(subject, Optimising):
+    if not isinstance(subject, Optimizing):
         return None
-    steps: Sequence[tuple[str, Runner]] = subject.optimisations(graph, inputs)
+    steps: Sequence[tuple[str, Runner]] = subject.optimizations(graph, inputs)
     if len(steps) < 2:
         return None
     names = [name for name, _ in steps]
@@ -75,7 +75,7 @@ def _selection_of(
         return cached[indices]
 
     def done(indices: tuple[int, ...]) -> Sequence[str]:
-        return [name for name, _ in with_only(indices).optimisations(graph, inputs)]
+        return [name for name, _ in with_only(indices).optimizations(graph, inputs)]
 
     def step(index: int) -> Step:
         return subject.step(graph, inputs, index)

@@ -20,7 +20,7 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.ir.cut import cut, with_known_constants
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Graph, specialize
 from verax.judge.decide.local import conform
 from verax.judge.protocol import Runner
 from verax.judge.regions.network import Progress, Survey, survey
@@ -84,7 +84,7 @@ def locate(
     progress: called with (nodes settled, nodes in all, what is being looked at).
     Raises what the subject raises when it cannot even run the whole network.
     """
-    fixed = with_known_constants(specialise(graph, bind_symbols(graph, inputs)))
+    fixed = with_known_constants(specialize(graph, bind_symbols(graph, inputs)))
     return _PartSearch(fixed, runner, inputs, seed, progress).all(wrong)
 
 

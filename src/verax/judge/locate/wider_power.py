@@ -66,7 +66,7 @@ def limit_by_wider_views(graph: Graph, survey: Survey, known: Arrays, seed: int)
 
 
 def _whole(graph: Graph, known: Arrays) -> Region:
-    """All nodes from the network's inputs on; shown integers that were quantised are read as they
+    """All nodes from the network's inputs on; shown integers that were quantized are read as they
     were shown, as in every wider view."""
     stops = {
         v for v, node in graph.producers.items() if v in known and rounds_to_integers(node.op)

@@ -98,7 +98,7 @@ class IntegerScheme:
         if self.softmax:
             clauses.append("an integer softmax whose 1 / scale was rounded down")
         if self.weights:
-            clauses.append("float weights rounded to 8 bits between quantised values")
+            clauses.append("float weights rounded to 8 bits between quantized values")
         if self.wide:
             clauses.append("no rounding to 16-bit integers, which is finer")
         if self.means:
@@ -110,7 +110,7 @@ class IntegerScheme:
         if self.spared:
             clauses[-1] += " in some of the nodes"
         if self.sums:
-            clauses.append("no quantisation between a product and the sum behind it")
+            clauses.append("no quantization between a product and the sum behind it")
         return " and ".join(clauses)
 
     def left_out(self, graph: Graph, nodes: Sequence[Node]) -> set[str]:
@@ -180,7 +180,7 @@ def applicable_schemes(graph: Graph, nodes: Sequence[Node]) -> Iterator[IntegerS
     if factors:
         products += [IntegerScheme(IN_A_ROW), IntegerScheme(BY_POSITION)]
     if any(data.dtype == np.int8 for data, _ in factors):
-        products += [IntegerScheme(BY_POSITION, "centred"), IntegerScheme(BY_POSITION, "signed")]
+        products += [IntegerScheme(BY_POSITION, "centered"), IntegerScheme(BY_POSITION, "signed")]
     bare = [sum(v is not None for v in _bare_sums(graph, n)) for n in nodes]
     sums = ["", "both", "left", "right"] if 2 in bare else ["", "both"] if any(bare) else [""]
     softmax = any(n.op.kind == "Softmax" and _softmax_factor(graph, n) is not None for n in nodes)

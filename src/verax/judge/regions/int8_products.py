@@ -135,7 +135,7 @@ def lost_in_pairs(
     if isinstance(node.op, Conv | ConvInteger):
         if isinstance(node.op, ConvInteger) and len(arrays) > 2 and arrays[2] is not None:
             zero = int(np.ravel(arrays[2])[0]) + shift
-        if shift and (halved == "signed" or (halved == "centred" and zero == shift)):
+        if shift and (halved == "signed" or (halved == "centered" and zero == shift)):
             change = 2 * np.rint(weights / 2) - weights
             lost = _plain(node.op).reference(_NOTHING, (raw - zero).astype(np.float64), change)
         else:

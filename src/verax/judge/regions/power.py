@@ -55,7 +55,7 @@ class Visibility:
     def by_disturbing(self) -> None:
         """Measure some values, disturbing PROBES of them and watching the result.
 
-        Between quantisations they are disturbed by one step: what less does is left to chance.
+        Between quantizations they are disturbed by one step: what less does is left to chance.
         """
         inner = [
             v

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.ir.graph import Graph, specialise
+from verax.ir.graph import Graph, specialize
 from verax.judge.decide.possible import may_be_device
 from verax.judge.decide.precision import ARITHMETICS, AUTOCASTS, PRODUCTS
 from verax.judge.decide.recurrent_precision import RECURRENT, TABLE
@@ -111,7 +111,7 @@ def network_precision(
 
     inputs: in their declared types. Raises `VeraxError` when the meaning cannot be evaluated.
     """
-    fixed = specialise(graph, bind_symbols(graph, inputs))
+    fixed = specialize(graph, bind_symbols(graph, inputs))
     values = {v for node in fixed.nodes for v in node.outputs}
     observed = tuple(v for v in fixed.outputs if v in outputs and v in values)
     region = Region(fixed.nodes, frozenset(values - set(observed)), observed)

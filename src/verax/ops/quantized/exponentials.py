@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from verax.numerics.arith import Arith
-from verax.numerics.fixed_point import EXP_FACTORS, quantised_factor
+from verax.numerics.fixed_point import EXP_FACTORS, quantized_factor
 from verax.ops.quantized.per_element import doubling_high_product, rounded_shift, scaled
 
 DIFF_BITS, SUM_BITS = 5, 12
@@ -20,7 +20,7 @@ class RowSoftmax:
     def __init__(self, m: Arith[Any], factor: float, low: int, high: int, bits: int) -> None:
         self.m, self.low, self.high, self.bits = m, low, high, bits
         largest = float(2**31 - 1)
-        self.factor = quantised_factor(min(factor * 2 ** (31 - DIFF_BITS), largest))
+        self.factor = quantized_factor(min(factor * 2 ** (31 - DIFF_BITS), largest))
         self.radius = int((2**DIFF_BITS - 1) * 2.0 ** (31 - DIFF_BITS) / 2.0 ** self.factor[1])
 
     def int64(self, value: int) -> Any:
@@ -110,7 +110,7 @@ class TableSoftmax:
     """Softmax of factor x over a row of 16-bit x, by tables of 513 entries, step by step."""
 
     def __init__(self, m: Arith[Any], factor: float) -> None:
-        self.m, self.factor = m, quantised_factor(factor / (10.0 / (2**16 - 1)))
+        self.m, self.factor = m, quantized_factor(factor / (10.0 / (2**16 - 1)))
 
     def _int64(self, value: int) -> Any:
         return self.m.const(value, "int64")

@@ -174,7 +174,7 @@ class QuantizeLinear(Parametrized):
         _check_scale(ctx, self.axis, self.block_size)
         ctx.require(self.precision in (None, *FLOATS), f"precision is {self.precision}")
         to = ctx.type(2).dtype if ctx.has(2) else self.output_dtype or DType.uint8
-        ctx.require(to in QUANTIZED, f"{to} is no quantised type, only {', '.join(QUANTIZED)}")
+        ctx.require(to in QUANTIZED, f"{to} is no quantized type, only {', '.join(QUANTIZED)}")
         if self.output_dtype not in (None, to):
             ctx.fail(f"output_dtype is {self.output_dtype}, the zero point is {to}")
         return (ctx.type(0).with_dtype(to),)

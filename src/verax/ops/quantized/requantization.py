@@ -22,7 +22,7 @@ from verax.numerics.fixed_point import (
     interpolated,
     interpolation_table,
     inverse_root,
-    quantised_factor,
+    quantized_factor,
     reciprocal_of_one_plus,
     rounded_shift,
     scaled,
@@ -134,22 +134,22 @@ class Requantize(Parametrized):
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
         x = rng.integers(-(2**24), 2**24, (2, 3, 5), dtype=np.int32)
-        one = [np.array(v, np.int32) for v in quantised_factor(7.3e-6)]
-        up = [np.array(v, np.int32) for v in quantised_factor(3.7)]
-        lines = np.array([quantised_factor(f) for f in (1e-5, 0.3, 2e-7)], np.int32).T
+        one = [np.array(v, np.int32) for v in quantized_factor(7.3e-6)]
+        up = [np.array(v, np.int32) for v in quantized_factor(3.7)]
+        lines = np.array([quantized_factor(f) for f in (1e-5, 0.3, 2e-7)], np.int32).T
         yield Case(cls(), (x, *one))
         yield Case(cls(zero_point=-7, low=-7, high=100), (x, *one))
         yield Case(cls(output_dtype=DType.uint8, zero_point=128), (x, *lines))
         yield Case(cls(axis=-2), (x, *lines), label="per index of an axis")
         yield Case(cls(output_dtype=DType.int32), (x, *up), label="above one")
         ties = np.array([-3, -2, -1, 0, 1, 2, 3, 5], np.int32)
-        half = [np.array(v, np.int32) for v in quantised_factor(0.5)]
+        half = [np.array(v, np.int32) for v in quantized_factor(0.5)]
         yield Case(cls(axis=0), (ties, *half), label="ties")
         wide = rng.integers(-(2**40), 2**40, (2, 3, 5), dtype=np.int64)
-        tiny = [np.array(v, np.int32) for v in quantised_factor(2.0**-27)]
+        tiny = [np.array(v, np.int32) for v in quantized_factor(2.0**-27)]
         yield Case(cls(output_dtype=DType.int16, rounding="short"), (wide, *tiny))
         sums = rng.integers(-(2**29), 2**29, (2, 3, 5), dtype=np.int64)
-        small = [np.array(v, np.int32) for v in quantised_factor(2.9e-5)]
+        small = [np.array(v, np.int32) for v in quantized_factor(2.9e-5)]
         yield Case(cls(output_dtype=DType.int16, rounding="once"), (sums, *small))
 
 
@@ -243,7 +243,7 @@ class SoftmaxInteger(Operator):
         if x.dtype == np.int16:
             return self._by_tables(x)
         largest = float(2**31 - 1)
-        multiplier, shift = quantised_factor(min(self.factor * 2 ** (31 - DIFF_BITS), largest))
+        multiplier, shift = quantized_factor(min(self.factor * 2 ** (31 - DIFF_BITS), largest))
         radius = (2**DIFF_BITS - 1) * 2.0 ** (31 - DIFF_BITS) / 2.0**shift
         difference = x.astype(np.int64) - x.max(axis=-1, keepdims=True)
         counted = difference >= -np.floor(radius)
@@ -261,7 +261,7 @@ class SoftmaxInteger(Operator):
     def _by_tables(self, x: np.ndarray) -> np.ndarray:
         """exp of -10 .. 0 and 1 / (1 + t) of 0 .. 1, both with 15 fraction bits."""
         steps = 2**16 - 1
-        factor = quantised_factor(self.factor / (10.0 / steps))
+        factor = quantized_factor(self.factor / (10.0 / steps))
         difference = x.astype(np.int64) - x.max(axis=-1, keepdims=True)
         at = np.clip(scaled(difference, *factor) + 2**15 - 1, -(2**15), 2**15 - 1)
         terms = interpolated(at, exp_table())

@@ -22,7 +22,7 @@ from verax.compiler.executable import Executable
 from verax.formats import ONNX, VX
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
-from verax.judge.protocol import Runner
+from verax.judge.protocol import Runner, with_present_names
 from verax.runners.functions import TensorFunction
 from verax.runners.registry import ENTRIES, SPEC_OF
 
@@ -263,7 +263,7 @@ def resolve(subject: Any) -> Resolved:
     if isinstance(subject, str | os.PathLike):
         return resolve_text(os.fspath(subject))
     if isinstance(subject, Runner):
-        return GivenRunner(subject)
+        return GivenRunner(with_present_names(subject))
     if isinstance(subject, Mapping):
         return GivenArrays(subject)
     if isinstance(subject, Model | Graph):

@@ -28,7 +28,7 @@ from verax.compiler.kernels.llvm.types import (
     Value,
     VectorType,
     VoidType,
-)  # fmt: skip
+)
 
 __all__ = [
     "ArrayType", "BFloatType", "Block", "Callee", "Constant", "DoubleType", "FloatType", "Function",

@@ -136,7 +136,7 @@ def pack_b(b: np.ndarray, spec: GemmSpec, schedule: ConvSchedule) -> np.ndarray:
 )
 def emit_gemm(module: ModuleBuilder, spec: GemmSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel that multiplies; its right factor is packed with the same `schedule`."""
-    assert spec.y.col == 1, "columns of y are neighbours"
+    assert spec.y.col == 1, "columns of y are neighbors"
     return emit_direct(module, spec.convolution(), schedule)
 
 

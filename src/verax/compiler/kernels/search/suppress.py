@@ -36,7 +36,7 @@ class SuppressSpec:
     Of problem p (float32, distances in elements): coordinates lie from p // shared * box_step on,
     `box_stride` apart; scores from p * score_step on, `score_stride` apart. A candidate's score is
     above `lowest` (None: it may be anything, NaN comes last), and only the first `max_candidates`
-    are tried. `centred`: boxes are middle and size, not two corners; `ordered`: corners come in
+    are tried. `centered`: boxes are middle and size, not two corners; `ordered`: corners come in
     order. Two overlap when their intersection over union is above `overlap`: `strict` says of an
     empty box that it overlaps nothing, otherwise an empty union does. `classes`: distance of a
     box's class from its score, None if all are of one; those of `background` are no candidates; if
@@ -58,7 +58,7 @@ class SuppressSpec:
     score_stride: int
     overlap: float
     lowest: float | None
-    centred: bool
+    centered: bool
     ordered: bool
     strict: bool
     classes: int | None = None
@@ -232,7 +232,7 @@ class _Problem:
         """Low and high of the first axis, then of the second, and the area."""
         m, spec = self.one, self.spec
         a, b, c, d = (self._load(self.boxes, (index, spec.box_stride), k) for k in range(4))
-        if spec.centred:
+        if spec.centered:
             half = m.const(0.5, F32)
             c, d = m.mul(c, half), m.mul(d, half)
             bounds = [m.sub(a, c), m.add(a, c), m.sub(b, d), m.add(b, d)]

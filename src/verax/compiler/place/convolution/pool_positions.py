@@ -88,7 +88,7 @@ def place_with_positions(lowering: Lowering, group: Group, choice: Choice) -> No
             (Access(dtype, y.physical.strides), Input(3, dtype)),
             (Access("int64", positions.physical.strides), plane_position),
         ),
-    )  # fmt: skip
+    )
     lowering.calls.call(spec, [seen, table, planes, y, positions], group.label)
 
 

@@ -1,1 +1,1 @@
-"""Integer networks: exact sums, bytes, softmax, lengths, quantisation while a network runs."""
+"""Integer networks: exact sums, bytes, softmax, lengths, quantization while a network runs."""

@@ -2,7 +2,7 @@
 
 The kernels of the blocked layout multiply pairs of a pixel's channels (of bytes, where VNNI is,
 fours), so an image of three has a quarter of nothing in them, and sixteen numbers for each pixel in
-memory. With channels last, and no more than there are, the columns of a window are neighbours: one
+memory. With channels last, and no more than there are, the columns of a window are neighbors: one
 pixel with all their channels. So 7x7 windows of three channels are 7x1 windows of 21. In bytes the
 border holds what stands for 0, which need not be the byte 0.
 """
@@ -42,16 +42,16 @@ def lie_beside(spec: ConvSpec) -> bool:
 
 
 def beside(
-    lowering: Lowering, source: Placed, pads: Pads, centre: Expr, label: str, zero: int = 0
+    lowering: Lowering, source: Placed, pads: Pads, center: Expr, label: str, zero: int = 0
 ) -> Placed:
     """The image [N, C, H, W] as [N, 1, H, W C], with a border for `pads`.
 
-    pads: rows and columns of the border, of which the window reads. centre: what becomes of an
+    pads: rows and columns of the border, of which the window reads. center: what becomes of an
     element, int16 or uint8. zero: what the border holds.
     """
     n, channels, rows, cols = source.physical.shape
     above, (left, right) = pads
-    type_ = TensorType(DType(centre.dtype), (n, 1, rows, cols * channels))
+    type_ = TensorType(DType(center.dtype), (n, 1, rows, cols * channels))
     spare = right * channels + 4 // type_.dtype.itemsize - 1  # a window's last step may end there
     target = lowering.values.allocate(Physical(type_, pads=(above, (left * channels, spare))))
     if zero:
@@ -61,8 +61,8 @@ def beside(
     move = LoopSpec(
         (n, rows, cols, channels),
         (Access(str(source.physical.type.dtype), (batch, row, col, lane)),),
-        (Access(centre.dtype, (to_batch, to_row, channels, 1)),),
-        (centre,),
+        (Access(center.dtype, (to_batch, to_row, channels, 1)),),
+        (center,),
     )
     lowering.calls.call(move, (source, target), label)
     return target

@@ -1,10 +1,10 @@
 """Convolutions of integers, summed exactly, on the kernels of the blocked layout.
 
 The kernels take 16 bits: the data minus its zero point, so that a border of zeros is the padding,
-by the weights minus theirs, centred when the network is compiled. Sums are exact in 32 bits (as far
-as the operator's own are), so instructions do not matter. Data of 16 bits around a zero point takes
-32. Where groups have a few channels and no sum can leave 24 bits, lanes are summed in float32.
-Where the machine multiplies bytes (`Target.byte_products`), they take those (`bytes`).
+by the weights minus theirs, centered when the network is compiled. Sums are exact in 32 bits (as
+far as the operator's own are), so instructions do not matter. Data of 16 bits around a zero point
+takes 32. Where groups have a few channels and no sum can leave 24 bits, lanes are summed in
+float32. Where the machine multiplies bytes (`Target.byte_products`), they take those (`bytes`).
 Windows of 3x3 go by Winograd's filtering where that saves work (`winograd`).
 """
 
@@ -36,7 +36,7 @@ from verax.compiler.place.integer.uint8_storage import (
     starting_sums,
     subtracted,
 )
-from verax.compiler.place.integer.weights import WeightFacts, centred, facts_of
+from verax.compiler.place.integer.weights import WeightFacts, centered, facts_of
 from verax.compiler.place.integer.winograd import border, lower_tiles, tile_of
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.movement.pixels import come_as_pixels
@@ -74,9 +74,9 @@ def _zero(graph: Graph, node: Node, index: int) -> np.ndarray:
     return np.zeros((), np.int64) if value is None else graph.constants[value].astype(np.int64)
 
 
-def _centred_weights(graph: Graph, node: Node) -> np.ndarray:
+def _centered_weights(graph: Graph, node: Node) -> np.ndarray:
     """int64, as the operator has them."""
-    return centred(graph.constants[node.inputs[1] or ""], _zero(graph, node, 3))
+    return centered(graph.constants[node.inputs[1] or ""], _zero(graph, node, 3))
 
 
 def _facts(graph: Graph, node: Node) -> WeightFacts:
@@ -151,7 +151,7 @@ def _tile(graph: Graph, node: Node, byte_products: str) -> int:
         return 0
     if graph.types[node.inputs[1] or ""].shape[2:] != (winograd.KERNEL,) * 2:
         return 0
-    weights, data = _centred_weights(graph, node), _data(graph, node)
+    weights, data = _centered_weights(graph, node), _data(graph, node)
     return tile_of(
         graph,
         node,
@@ -287,9 +287,9 @@ def place_integer_convolution(lowering: Lowering, group: Group, choice: Choice) 
     graph, node = lowering.graph, group.root
     scheme: _Scheme = choice.detail
     pads, beside_in, base = scheme.pads, scheme.beside_in, scheme.base
-    weights = _centred_weights(graph, node)
+    weights = _centered_weights(graph, node)
     if scheme.tile:
-        x = _centred_data(lowering, node, pads)
+        x = _centered_data(lowering, node, pads)
         declared = _as_declared(graph, node, "int32")
         lower_tiles(lowering, group, x, weights, scheme.tile, declared, _sums(graph, node, "int32"))
         return
@@ -298,10 +298,10 @@ def place_integer_convolution(lowering: Lowering, group: Group, choice: Choice) 
         value = node.inputs[0] or ""
         source = lowering.values.find_any(value, Layout.pixels)
         label = f"{value}: pixels side by side"
-        centre = _centre(graph, node) if base is None else bytes_minus(base, graph.types[value])
-        x = beside(lowering, source, pads, centre, label, zero)
+        center = _center(graph, node) if base is None else bytes_minus(base, graph.types[value])
+        x = beside(lowering, source, pads, center, label, zero)
     elif base is None:
-        x = _centred_data(lowering, node, pads)
+        x = _centered_data(lowering, node, pads)
     else:
         x = shifted_to_uint8(lowering, node.inputs[0] or "", base, pads)
     y = lowering.values.write(group.output, Layout.blocked)
@@ -369,7 +369,7 @@ def _sums(graph: Graph, node: Node, total: str) -> Bounds:
     return (int(ends.min), int(ends.max)) if wraps else (-max_sum, max_sum)
 
 
-def _centre(graph: Graph, node: Node) -> Expr:
+def _center(graph: Graph, node: Node) -> Expr:
     """An element of the data minus its zero point."""
     zero, carried = int(_zero(graph, node, 2)), str(_carried(graph, node))
     return trace(
@@ -378,19 +378,19 @@ def _centre(graph: Graph, node: Node) -> Expr:
     )
 
 
-def _centred_data(lowering: Lowering, node: Node, pads: Pads) -> Placed:
+def _centered_data(lowering: Lowering, node: Node, pads: Pads) -> Placed:
     """The data minus its zero point, blocked, with a border of zeros."""
     graph, value = lowering.graph, node.inputs[0] or ""
     if _is_ready(graph, node):
         return lowering.values.read(value, Layout.blocked, pads)
     zero, carried = int(_zero(graph, node, 2)), _carried(graph, node)
     key = (value, f"minus {zero}")
-    for placed in lowering.values.centred.get(key, ()):
+    for placed in lowering.values.centered.get(key, ()):
         if widest(placed.physical.borders, pads) == placed.physical.borders:
             return placed
     type_ = graph.types[value]
     target = lowering.values.allocate(Physical(type_.with_dtype(carried), Layout.blocked, pads))
     source = lowering.values.find_any(value, Layout.blocked, Layout.pixels)
-    lowering.calls.copy(source, target, f"{value}: minus {zero}", _centre(graph, node))
-    lowering.values.centred.setdefault(key, []).append(target)
+    lowering.calls.copy(source, target, f"{value}: minus {zero}", _center(graph, node))
+    lowering.values.centered.setdefault(key, []).append(target)
     return target

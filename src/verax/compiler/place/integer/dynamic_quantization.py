@@ -1,4 +1,4 @@
-"""Quantisation of data while a network runs: the ends of each row, then its numbers."""
+"""Quantization of data while a network runs: the ends of each row, then its numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plan_rows(planning: Planning, node: Node) -> Alternatives:
     """One alternative."""
     type_ = planning.graph.types[node.inputs[0] or ""]
     if 0 in type_.shape:
-        return NoKernel("there is nothing to quantise")
+        return NoKernel("there is nothing to quantize")
     if type_.dtype is not DType.float32:
         return NoKernel(f"no kernel takes {type_.dtype}")
     return planning.refused(node, ReduceSpec) or (Choice("dynamic quantization"),)

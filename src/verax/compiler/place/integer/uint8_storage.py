@@ -49,14 +49,14 @@ def shifted_to_uint8(lowering: Lowering, value: str, base: int, pads: Pads) -> P
     if type_.dtype is DType.uint8 and base == 0:
         return lowering.values.read(value, Layout.blocked, pads)
     key = (value, f"bytes, minus {base}")
-    for placed in lowering.values.centred.get(key, ()):
+    for placed in lowering.values.centered.get(key, ()):
         if widest(placed.physical.borders, pads) == placed.physical.borders:
             return placed
     target = lowering.values.allocate(Physical(type_.with_dtype(DType.uint8), Layout.blocked, pads))
     source = lowering.values.find_any(value, Layout.blocked, Layout.pixels)
     shifted = bytes_minus(base, type_)
     lowering.calls.copy(source, target, f"{value}: minus {base} in bytes", shifted)
-    lowering.values.centred.setdefault(key, []).append(target)
+    lowering.values.centered.setdefault(key, []).append(target)
     return target
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from verax.compiler.kernels.products.paired_bytes import safe_share
 
 
-def centred(weights: np.ndarray, zero: np.ndarray) -> np.ndarray:
+def centered(weights: np.ndarray, zero: np.ndarray) -> np.ndarray:
     """Weights minus their zero points, int64. zero: one, or one for each filter (axis 0)."""
     wide = weights.astype(np.int64)
     return wide - (zero.reshape(-1, *(1,) * (weights.ndim - 1)) if zero.ndim else zero)
@@ -37,7 +37,7 @@ def facts_of(weights: np.ndarray, zero: np.ndarray, filters: int) -> WeightFacts
     key = id(weights), zero.tobytes(), filters
     facts = _facts_by_weights.get(key)
     if facts is None:
-        facts = _facts_by_weights[key] = _compute_facts(centred(weights, zero), filters)
+        facts = _facts_by_weights[key] = _compute_facts(centered(weights, zero), filters)
         weakref.finalize(weights, _facts_by_weights.pop, key, None)
     return facts
 

@@ -102,7 +102,7 @@ def lower_tiles(
     declared: Expr | None,
     within: Bounds,
 ) -> None:
-    """The calls. x: centred, int16, with its border. declared, within: as `epilogue` takes them."""
+    """The calls. x: centered, int16, with its border. declared, within: as of `epilogue`."""
     node = group.root
     assert isinstance(node.op, ConvInteger)
     windows, groups = windows_of(lowering.graph, node), node.op.groups

@@ -23,7 +23,7 @@ from verax.ops.movement.scatter import ScatterElements, ScatterND
 from verax.ops.windows.unpooling import MaxUnpool
 
 CHUNK = 4096
-"""Neighbouring elements of one place that a thread writes, where there is no other way to share."""
+"""Neighboring elements of one place that a thread writes, where there is no other way to share."""
 
 M = TracingArith()
 

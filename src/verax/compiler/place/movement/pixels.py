@@ -3,7 +3,7 @@
 Frameworks with channels last and decoders of images keep red, green and blue of a pixel together;
 convolutions are written for channels first, so a Transpose stands between them. A convolution of
 few channels reads one element at a time and can take them from either, so the Transpose moves
-nothing: its result is a view of what it was given, and the chain that converts and normalises the
+nothing: its result is a view of what it was given, and the chain that converts and normalizes the
 image writes pixels, straight into the border that the convolution wants around them.
 """
 
@@ -90,7 +90,7 @@ def place_along_rows(
     for each pixel of a row, as they lie there: so the loop over a row is one, and not one of a few
     elements for every pixel.
 
-    shape, steps: of the image that it is broadcast to; neighbours along its channels are 1 apart.
+    shape, steps: of the image that it is broadcast to; neighbors along its channels are 1 apart.
     """
     aligned = constant.reshape((1,) * (len(shape) - constant.ndim) + constant.shape)
     column, channel = sorted(range(len(shape)), key=lambda axis: -steps[axis])[-2:]

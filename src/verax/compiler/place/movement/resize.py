@@ -214,7 +214,7 @@ def plan_resize_integer(planning: Planning, node: Node) -> Alternatives:
     largest = float(np.iinfo(str(type_.dtype)).max + 1)
     for axis, (low, high, weight) in tables:
         if max(low.max(), high.max()) >= type_.shape[axis]:
-            return NoKernel("a neighbour lies outside")
+            return NoKernel("a neighbor lies outside")
         largest *= float(np.max(np.abs((1 << BITS) - weight) + np.abs(weight)))
     if len(axes) > 2 or largest >= 2.0**62:
         return NoKernel("it takes one or two axes, and sums within int64")
@@ -224,7 +224,7 @@ def plan_resize_integer(planning: Planning, node: Node) -> Alternatives:
 
 @plans(ResizeInteger, plan=plan_resize_integer)
 def place_resize_integer(lowering: Lowering, group: Group, choice: Choice) -> None:
-    """Per axis both neighbours and the weight; the source once per corner; output."""
+    """Per axis both neighbors and the weight; the source once per corner; output."""
     node = group.root
     axis_tables, wide = choice.detail
     axes, tables = zip(*axis_tables) if axis_tables else ((), ())
@@ -246,7 +246,7 @@ def place_resize_integer(lowering: Lowering, group: Group, choice: Choice) -> No
         inputs.append(Access(dtype, tuple(steps), 0, lookups))
         arguments.append(x)
         terms.append(M.convert(Input(len(inputs) - 1, dtype), wide))
-    for i in reversed(range(len(axes))):  # the last axis tells neighbouring corners apart
+    for i in reversed(range(len(axes))):  # the last axis tells neighboring corners apart
         above = Input(3 * i + 2, wide)
         below = M.sub(M.const(1 << BITS, wide), above)
         neighbors = zip(terms[::2], terms[1::2], strict=True)

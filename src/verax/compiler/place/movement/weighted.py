@@ -1,4 +1,4 @@
-"""Sums of neighbours by their weights, in the order and arithmetic that interpolation promises."""
+"""Sums of neighbors by their weights, in the order and arithmetic that interpolation promises."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which factors are kept in bfloat16, in pairs: see `place.bf16_inputs`.
 
-An instruction takes pairs of neighbouring channels, so there must be an even number of them: where
+An instruction takes pairs of neighboring channels, so there must be an even number of them: where
 one is missing, the other half of its number in memory may be anything, even no number. A few rows
 are multiplied while their weights are read, in 16 bits already (`stored_weights`).
 """

@@ -49,7 +49,7 @@ MOST_STEPS = 2048
 @dataclasses.dataclass(frozen=True)
 class Spot:
     """Numbers [batch, columns] in memory: distance in elements between rows (0: one row for all);
-    columns are neighbours."""
+    columns are neighbors."""
 
     pointer: Pointer
     row: int

@@ -102,14 +102,14 @@ def _integers(graph: Graph, node: Node, transposed: bool) -> StoredFactor | None
     numbers = quantized.T if transposed else quantized
     points = np.zeros((1, 1), np.int32) if zero is None else spread(zero).astype(np.int32)
     kind = quantized.dtype.name
-    centred = numbers.reshape(-1, group, numbers.shape[1]) - points[:, None]
-    low, high = centred.min(initial=0), centred.max(initial=0)
+    centered = numbers.reshape(-1, group, numbers.shape[1]) - points[:, None]
+    low, high = centered.min(initial=0), centered.max(initial=0)
     if quantized.dtype == np.int8 and numbers.min(initial=0) >= -8 and numbers.max(initial=0) < 8:
         numbers, points, kind = (numbers + 8).astype(np.uint8), points + 8, "uint4"
     elif quantized.dtype == np.uint8 and numbers.max(initial=0) < 16:
         kind = "uint4"
     elif low >= -128 and high < 128:
-        numbers, kind = centred.reshape(numbers.shape).astype(np.int8), "int8"
+        numbers, kind = centered.reshape(numbers.shape).astype(np.int8), "int8"
         points = np.zeros((1, 1), np.int32)
     scales = spread(scale)
     zeros = bool(points.any())

@@ -1,1 +1,1 @@
-"""Reductions and normalisations: rows in stages, groups, extremes, running sums, LRN."""
+"""Reductions and normalizations: rows in stages, groups, extremes, running sums, LRN."""

@@ -3,7 +3,7 @@ numbers of every group (see `_statistics`), a loop applies them, and whatever el
 behind.
 
 The sums of a group run over row-major elements, so a blocked input is copied for them once; those
-of a channel are taken where it lies. The loop reads and writes blocks where its neighbours do.
+of a channel are taken where it lies. The loop reads and writes blocks where its neighbors do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ M = TracingArith()
 
 
 def is_compiled(graph: Graph, node: Node) -> bool:
-    """Whether kernels take this node: one type throughout, and something to normalise."""
+    """Whether kernels take this node: one type throughout, and something to normalize."""
     types = [graph.types[v] for v in (*node.inputs, *node.outputs) if v is not None]
     return bool(one_float(types)) and all(t.is_static and 0 not in t.shape for t in types)
 
@@ -44,13 +44,13 @@ def is_compiled(graph: Graph, node: Node) -> bool:
 def plan_group_normalization(planning: Planning, node: Node) -> Alternatives:
     """In blocks when the input comes so and channels fill theirs, else in rows."""
     if not is_compiled(planning.graph, node):
-        return NoKernel("normalisations take float32 or float64, throughout")
+        return NoKernel("normalizations take float32 or float64, throughout")
     refused = planning.refused(node, ReduceSpec, LoopSpec)
     if refused is not None:
         return refused
     type_ = planning.graph.types[node.inputs[0] or ""]
     if isinstance(node.op, InstanceNormalization) and type_.rank < 3:
-        return NoKernel("there is no axis to normalise over")
+        return NoKernel("there is no axis to normalize over")
     rows = Choice("group normalization", output=Layout.plain, takes_epilogue=True)
     if not can_block(type_) or type_.shape[1] % LANES:
         return (rows,)

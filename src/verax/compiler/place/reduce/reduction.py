@@ -1,4 +1,4 @@
-"""Reductions, global pools, softmax and normalisations: rows reduced in stages by one kernel.
+"""Reductions, global pools, softmax and normalizations: rows reduced in stages by one kernel.
 
 Each states here which expressions its stages evaluate; where the operator has `element` and
 `final` they are traced from it. Bits are held to the operators' `canonical` by tests.
@@ -319,11 +319,11 @@ def plan_normalization(planning: Planning, node: Node) -> Alternatives:
     graph, op, shape = planning.graph, node.op, planning.graph.types[node.inputs[0] or ""].shape
     dtype = one_float([*graph.input_types(node), *graph.output_types(node)])
     if not dtype or 0 in shape:
-        return NoKernel("normalisations take float32 or float64, throughout")
+        return NoKernel("normalizations take float32 or float64, throughout")
     if isinstance(op, LayerNormalization) and not op.keeps_type(dtype):
         return NoKernel(f"statistics in {op.stash_type}")
     if not _normalized_axes(op, len(shape)):
-        return NoKernel("there is no axis to normalise over")
+        return NoKernel("there is no axis to normalize over")
     return planning.refused(node, ReduceSpec) or (Choice("normalization"),)
 
 
@@ -362,7 +362,7 @@ def place_normalization(lowering: Lowering, group: Group, choice: Choice) -> Non
             dtype, count, lambda variance: inverse_of(M, variance, epsilon), inputs
         )
         stages, inverse = moment_stages.stages, narrow(moment_stages.last, dtype)
-        unit = moment_stages.normalised
+        unit = moment_stages.normalized
         result = M.fma(unit, scale, Input(2, dtype)) if len(extra) > 1 else M.mul(unit, scale)
         statistics = (
             (mean_of(M, moment_stages.near, moment_stages.mean_error), inverse)
@@ -389,7 +389,7 @@ class MomentStages:
         return narrow(M.mul(self.mean_error, self.last), self.x.dtype)
 
     @property
-    def normalised(self) -> Expr:
+    def normalized(self) -> Expr:
         """(x - mean) * inverse, which is the last stage's."""
         return standardised(self.x, self.near, narrow(self.last, self.x.dtype), self.shift)
 
@@ -426,7 +426,7 @@ def plan_mean_variance(planning: Planning, node: Node) -> Alternatives:
     assert isinstance(node.op, MeanVarianceNormalization)
     empty = 0 in planning.graph.types[node.inputs[0] or ""].shape
     if not _line_float(planning.graph, node) or empty or not node.op.axes:
-        return NoKernel("normalisations take float32 or float64, and an axis at least")
+        return NoKernel("normalizations take float32 or float64, and an axis at least")
     return planning.refused(node, ReduceSpec) or (Choice("mean-variance normalization"),)
 
 
@@ -441,10 +441,10 @@ def place_mean_variance(lowering: Lowering, group: Group, choice: Choice) -> Non
     count = math.prod(shape[a] for a in axes)
 
     moment_stages = moments(dtype, count, lambda v: guarded_inverse_of(M, v, MVN_EPSILON))
-    centred = M.sub(
+    centered = M.sub(
         M.sub(moment_stages.x, moment_stages.near), narrow(moment_stages.mean_error, dtype)
     )
-    result = M.mul(centred, narrow(moment_stages.last, dtype))
+    result = M.mul(centered, narrow(moment_stages.last, dtype))
     _emit_lines(lowering, group, axes, moment_stages.stages, result)
 
 
@@ -452,7 +452,7 @@ def plan_lp_normalization(planning: Planning, node: Node) -> Alternatives:
     """One alternative."""
     empty = 0 in planning.graph.types[node.inputs[0] or ""].shape
     if not _line_float(planning.graph, node) or empty:
-        return NoKernel("normalisations take float32 or float64")
+        return NoKernel("normalizations take float32 or float64")
     return planning.refused(node, ReduceSpec) or (Choice("Lp normalization"),)
 
 

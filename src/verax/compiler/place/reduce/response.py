@@ -1,4 +1,4 @@
-"""LRN: squares of neighbouring channels, on a copy with channels of zeros before and after.
+"""LRN: squares of neighboring channels, on a copy with channels of zeros before and after.
 
 A zero adds nothing to a sum that began as +0, so that every channel has as many terms.
 """
@@ -32,13 +32,13 @@ def plan_response(planning: Planning, node: Node) -> Alternatives:
     neighbors = sum(min(n, type_.shape[1] - 1) for n in op.reach)
     floats = str(type_.dtype) in ("float32", "float64")
     if not floats or neighbors >= MAX_NEIGHBORS or 0 in type_.shape:
-        return NoKernel("it takes float32 or float64, and a few neighbours")
+        return NoKernel("it takes float32 or float64, and a few neighbors")
     return planning.refused(node, LoopSpec) or (Choice("local response normalization"),)
 
 
 @plans(LRN, plan=plan_response)
 def place_response(lowering: Lowering, group: Group, choice: Choice) -> None:
-    """Zeros, a copy among them, then one loop over its channels and their neighbours."""
+    """Zeros, a copy among them, then one loop over its channels and their neighbors."""
     node, op = group.root, group.root.op
     assert isinstance(op, LRN)
     x = lowering.values.read_contiguous(node.inputs[0] or "")

@@ -57,7 +57,7 @@ def place_box_nms(lowering: Lowering, group: Group, choice: Choice) -> None:
         score_stride=width,
         overlap=float(np.float32(op.overlap_thresh)),
         lowest=float(np.float32(op.valid_thresh)),
-        centred=op.center,
+        centered=op.center,
         ordered=True,
         strict=False,
         classes=op.id_index - op.score_index if has_classes else None,
@@ -99,7 +99,7 @@ def plan_non_max_suppression(planning: Planning, node: Node) -> Alternatives:
         score_stride=1,
         overlap=allowed,
         lowest=None if lowest is None else float(lowest),
-        centred=op.center_point_box,
+        centered=op.center_point_box,
         ordered=False,
         strict=True,
     )

@@ -124,7 +124,7 @@ def _own(suspect: Suspect) -> Iterator[Hypothesis]:
     if isinstance(op, PRelu):
         for name, words, change in (
             ("slopes reversed", "the slopes were read backwards", lambda s: np.flip(s)),
-            ("slopes of the neighbour", "each channel got its neighbour's slope", _neighbor),
+            ("slopes of the neighbor", "each channel got its neighbor's slope", _neighbor),
             ("one slope for all", "every channel got the first one's slope", _first),
             ("slope inverted", "the slopes were divided by", lambda s: 1 / s.astype(np.float64)),
             ("slope negated", "the slopes' sign was changed", np.negative),

@@ -59,7 +59,7 @@ def attention(suspect: Suspect) -> Iterator[Hypothesis]:
     yield from _sharing(op, suspect)
     yield Hypothesis(
         "Softmax over the queries",
-        "the scores of a key were normalised over the queries, not those of a query over the keys",
+        "the scores of a key were normalized over the queries, not those of a query over the keys",
         Prior.common,
         after=After(lambda y, inputs: _over_queries(op, inputs), roundings=8),
     )
@@ -104,7 +104,7 @@ def _sharing(op: Attention, suspect: Suspect) -> Iterator[Hypothesis]:
 
     yield Hypothesis(
         "heads shared in turn",
-        "neighbouring heads of queries took different heads of keys and values",
+        "neighboring heads of queries took different heads of keys and values",
         Prior.usual,
         inputs=turns,
     )

@@ -174,16 +174,16 @@ def _edits(epsilon: float) -> Iterator[tuple[str, str, Prior, Edit]]:
     )
     for index, label in ((SCALE, "gamma"), (BIAS, "beta"), (MEAN, "mean"), (VARIANCE, "variance")):
         yield (
-            f"{label} of the neighbour",
-            f"each channel got its neighbour's {label}",
+            f"{label} of the neighbor",
+            f"each channel got its neighbor's {label}",
             Prior.rare,
             edited(index, lambda v: np.roll(v, 1)),
         )
     for name, words, change in (
         ("parameters reversed", "the parameters were read backwards", lambda v: v[::-1]),
         (
-            "parameters of the neighbour",
-            "each channel got its neighbour's parameters",
+            "parameters of the neighbor",
+            "each channel got its neighbor's parameters",
             lambda v: np.roll(v, 1),
         ),
         (

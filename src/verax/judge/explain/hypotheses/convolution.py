@@ -93,7 +93,7 @@ def _biases(suspect: Suspect) -> Iterator[Hypothesis]:
         ("bias doubled", "the bias was added twice", Prior.usual, lambda b: b * 2),
         ("bias subtracted", "the bias was subtracted", Prior.uncommon, lambda b: -b),
         ("bias reversed", "the bias was read backwards", Prior.rare, lambda b: b[::-1]),
-        ("bias shifted", "each channel got its neighbour's bias", Prior.uncommon, _roll),
+        ("bias shifted", "each channel got its neighbor's bias", Prior.uncommon, _roll),
         ("bias of channel 0", "every channel got the first one's bias", Prior.uncommon, _first),
     ):
         yield Hypothesis(name, words, prior, inputs=edited(2, change))

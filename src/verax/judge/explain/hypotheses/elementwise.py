@@ -86,7 +86,7 @@ def _other_axis(suspect: Suspect, index: int, label: str) -> Iterator[Hypothesis
                 )
     for name, words, change in (
         ("reversed", "was read backwards", lambda v: np.flip(v)),
-        ("shifted", "was read from its neighbour", lambda v: np.roll(v, 1)),
+        ("shifted", "was read from its neighbor", lambda v: np.roll(v, 1)),
         ("of its first element", "was taken as its first element", lambda v: v.ravel()[0]),
     ):
         yield Hypothesis(

@@ -130,7 +130,7 @@ def _channels(suspect: Suspect) -> Iterator[Hypothesis]:
         )
     yield Hypothesis(
         "input channels shifted",
-        "each weight met its neighbour's input channel",
+        "each weight met its neighbor's input channel",
         Prior.rare,
         inputs=edited(0, lambda x: np.roll(x, 1, axis=1)),
     )
@@ -169,7 +169,7 @@ def _groups(suspect: Suspect) -> Iterator[Hypothesis]:
         ),
         (
             "groups of the input shifted",
-            "each group met its neighbour's input channels",
+            "each group met its neighbor's input channels",
             edited(0, lambda x: _blocks(x, 1, g, lambda i: (i + 1) % g)),
         ),
         (

@@ -111,7 +111,7 @@ def _biases(suspect: Suspect) -> Iterator[Hypothesis]:
         ("bias reversed", "the bias was read backwards", Prior.rare, np.flip),
         (
             "bias shifted",
-            "each output got its neighbour's bias",
+            "each output got its neighbor's bias",
             Prior.uncommon,
             lambda c: np.roll(c, 1, axis=-1 if c.ndim else None),
         ),

@@ -60,7 +60,7 @@ def _groupings(suspect: Suspect) -> Iterator[Hypothesis]:
             yield from with_attributes(
                 op,
                 f"{groups} groups",
-                f"the channels were normalised in {groups} groups, not {op.num_groups}",
+                f"the channels were normalized in {groups} groups, not {op.num_groups}",
                 Prior.usual,
                 num_groups=groups,
             )
@@ -68,7 +68,7 @@ def _groupings(suspect: Suspect) -> Iterator[Hypothesis]:
         for groups in (g for g in range(1, channels) if channels % g == 0):
             yield Hypothesis(
                 f"{groups} groups",
-                f"the channels were normalised in {groups} groups, not each alone",
+                f"the channels were normalized in {groups} groups, not each alone",
                 Prior.common,
                 op=GroupNormalization(num_groups=groups, epsilon=op.epsilon),
                 attributes={"num_groups": str(groups)},
@@ -104,7 +104,7 @@ def _parameters(suspect: Suspect) -> Iterator[Hypothesis]:
         )
         for name, words, change in (
             ("reversed", "was read backwards", np.flip),
-            ("of the neighbour", "was read from its neighbour", _neighbor),
+            ("of the neighbor", "was read from its neighbor", _neighbor),
         ):
             yield Hypothesis(
                 f"{label} {name}", f"the {label} {words}", Prior.rare, inputs=edited(index, change)
@@ -301,8 +301,8 @@ def response(suspect: Suspect) -> Iterator[Hypothesis]:
     for axis in range(suspect.x.ndim):
         if axis != 1:
             yield Hypothesis(
-                f"neighbours along axis {axis}",
-                f"the neighbours along axis {axis} were summed, not the channels",
+                f"neighbors along axis {axis}",
+                f"the neighbors along axis {axis} were summed, not the channels",
                 Prior.common,
                 after=After(lambda y, inputs, a=axis: _along(op, inputs[0], a), roundings=8),
                 attributes={"axis": str(axis)},

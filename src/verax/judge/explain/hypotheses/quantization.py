@@ -92,8 +92,8 @@ def quantize_dynamically(suspect: Suspect) -> Iterator[Hypothesis]:
     opposite = "asymmetrically" if op.symmetric else "symmetrically"
     yield from with_attributes(
         op,
-        f"inputs quantised {opposite}",
-        f"the data were quantised {opposite}, where the file says {declared}",
+        f"inputs quantized {opposite}",
+        f"the data were quantized {opposite}, where the file says {declared}",
         Prior.usual,
         symmetric=not op.symmetric,
     )
@@ -139,8 +139,8 @@ def _parameters(suspect: Suspect, op: QuantizeLinear | DequantizeLinear) -> Iter
             ("scale of channel 0", "every channel got the first one's scale", _first),
             ("scale reversed", "the scales were read backwards", np.flip),
             (
-                "scale of the neighbour",
-                "each channel got its neighbour's scale",
+                "scale of the neighbor",
+                "each channel got its neighbor's scale",
                 lambda s: np.roll(s, 1, -1),
             ),
         ):

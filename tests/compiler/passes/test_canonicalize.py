@@ -1,4 +1,4 @@
-"""What canonicalise rewrites, what looks alike and must stay, and that no bit changes."""
+"""What canonicalize rewrites, what looks alike and must stay, and that no bit changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.compiler.test_bits import bits
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.settings import Settings
 from verax.compiler.compile import compile as compile_graph
-from verax.compiler.passes.canonicalise import canonicalise
+from verax.compiler.passes.canonicalize import canonicalize
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.ir import checker
 from verax.ir.graph import Builder, Graph
@@ -57,7 +57,7 @@ def inputs_of(graph: Graph) -> dict[str, np.ndarray]:
 
 
 def rewritten(graph: Graph) -> Graph:
-    after, _ = remove_dead_code(canonicalise(graph)[0])
+    after, _ = remove_dead_code(canonicalize(graph)[0])
     checker.check(after)
     assert same_promised_bits(graph, after, inputs_of(graph))
     return after
@@ -217,7 +217,7 @@ NEAR: dict[str, Make] = {
 @pytest.mark.parametrize("name", NEAR)
 def test_what_looks_alike_stays(name: str) -> None:
     graph = built(NEAR[name])
-    after, trace = canonicalise(graph)
+    after, trace = canonicalize(graph)
     assert after.nodes == graph.nodes and trace.rewrites == 0
     assert same_promised_bits(graph, after, inputs_of(graph))
 
@@ -227,11 +227,11 @@ def test_compiled_it_has_the_bits_of_o0(name: str) -> None:
     make = {**NOTHING, **NEAR, **{k: v[0] for k, v in JOINED.items()}}[name]
     graph = built(make)
     inputs = inputs_of(graph)
-    plain, optimised = (
+    plain, optimized = (
         compile_graph(graph, Settings(opt_level=level, threads=1)).run(inputs) for level in (0, 1)
     )
     for value, array in plain.items():
-        assert bits(array) == bits(optimised[value])
+        assert bits(array) == bits(optimized[value])
 
 
 def test_an_output_keeps_its_node_and_its_name() -> None:
@@ -253,7 +253,7 @@ def test_new_state_that_is_the_old_one_keeps_its_node() -> None:
     new = net.b.add(REGISTRY["Tile"](), [held, net.ints(1, 1)], ["new"])
     y = net.add("Relu", net.add("Tile", new, net.ints(1, 1)))
     graph = net.b.graph([y, new], {held: new}, {held: np.ones((2, 3), np.float32)})
-    after, trace = canonicalise(graph)
+    after, trace = canonicalize(graph)
     assert dict(after.updates) == {"held": "new"} and after.producers["new"].op.kind == "Tile"
     assert trace.rewrites == 1 and after.nodes[-1].inputs == ("new",)
 
@@ -263,6 +263,6 @@ def test_sizes_of_nothing_are_reshaped_to_nothing() -> None:
     x = b.input("x", TensorType.parse("float32[0, 3]"))
     flat = b.add(REGISTRY["Reshape"](allowzero=True), [x, b.constant(np.array([0]))])
     y = b.add(REGISTRY["Reshape"](allowzero=True), [flat, b.constant(np.array([5, 0]))], ["y"])
-    after, _ = canonicalise(b.graph([y]))
+    after, _ = canonicalize(b.graph([y]))
     assert str(after.types["y"]) == str(TensorType.parse("float32[5, 0]"))
     assert after.producers["y"].inputs[0] == "x"

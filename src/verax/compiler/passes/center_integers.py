@@ -27,7 +27,7 @@ MOVES = (Identity, Reshape, Transpose)
 """Operators that move bytes and compute nothing."""
 
 
-def centre_integers(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+def center_integers(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Subtract the zero point of bytes before a convolution, in 16 bits, which its kernel reads.
 
     Given:  %q = QuantizeLinear()(%x, %s, %z); %y = ConvInteger()(%q, %w, %z)
@@ -54,14 +54,14 @@ def centre_integers(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
             if len(node.inputs) > 3 and node.inputs[3] is not None:
                 inputs += [None, rewriter.map(node.inputs[3])]  # type: ignore[list-item]
             output = rewriter.add(node.op, inputs, node.name, rewriter.names(node))
-            rewriter.replace(node, output, "centre_integers")
+            rewriter.replace(node, output, "center_integers")
         elif scale is not None:
             zero_point, multiplier = scale
             c = _difference(rewriter, node.inputs[0] or "", zero_point, centered)
             wide = rewriter.add(Cast(to=DType.float32), [c])
             factor = rewriter.constant(multiplier.reshape(()))
             output = rewriter.add(Mul(), [wide, factor], node.name, rewriter.names(node))
-            rewriter.replace(node, output, "centre_integers")
+            rewriter.replace(node, output, "center_integers")
         elif isinstance(node.op, WeightedSumInteger) and not rewriter.spent:
             _rewrite_weighted_sum(rewriter, node, centered)
         else:
@@ -73,7 +73,7 @@ def example() -> Graph:
     """What `verax passes` shows."""
     return parse_graph(
         """
-        graph "centre_integers"
+        graph "center_integers"
         input %x: float32[2, 2, 3, 4]
         const %s: float32[] = [0.03]
         const %z: uint8[] = [113]
@@ -124,7 +124,7 @@ def _rewrite_weighted_sum(
         return
     new_op = dataclasses.replace(op, offset=int(wrap32(offset)))
     output = rewriter.add(new_op, inputs, node.name, rewriter.names(node))
-    rewriter.replace(node, output, "centre_integers")
+    rewriter.replace(node, output, "center_integers")
 
 
 def _scale(graph: Graph, node: Node) -> tuple[int, np.ndarray] | None:

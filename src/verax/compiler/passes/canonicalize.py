@@ -31,7 +31,7 @@ ALONE = (Concat, Max, Min, Sum, Mean)
 """Operators that hand a single input on."""
 
 
-def canonicalise(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+def canonicalize(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Remove nodes that hand a value on, and pairs that undo each other; join reshapes and pads.
 
     Given:  %b = Reshape()(%a, [3, 10]); %c = Reshape()(%b, [1, 2, 3, 5])
@@ -53,7 +53,7 @@ def example() -> Graph:
     """What `verax passes` shows."""
     return parse_graph(
         """
-        graph "canonicalise"
+        graph "canonicalize"
         input %a: float32[2, 3, 5]
         const %s: int64[2] = [3, 10]
         const %t: int64[4] = [1, 2, 3, 5]
@@ -90,7 +90,7 @@ class _Canonical:
             return False
         values = None if is_output else self._same(node, source)
         if values is not None:
-            self.rewriter.replace(node, values, "canonicalise")
+            self.rewriter.replace(node, values, "canonicalize")
             return True
         inputs = self._fused_inputs(node, source)
         if inputs is None:
@@ -100,7 +100,7 @@ class _Canonical:
             op = Reshape(allowzero=0 in self.graph.types[node.outputs[0]].shape)
         output = self.rewriter.add(op, inputs, node.name, self.rewriter.names(node))
         self._record(self.rewriter.new.nodes[-1])
-        self.rewriter.replace(node, output, "canonicalise")
+        self.rewriter.replace(node, output, "canonicalize")
         return True
 
     # --- nodes that give NEW values that are there already

@@ -15,8 +15,8 @@ from tests.compiler.test_bits import bits
 
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
-from verax.compiler.passes import recognise_attention as module
-from verax.compiler.passes.recognise_attention import recognise_attention
+from verax.compiler.passes import recognize_attention as module
+from verax.compiler.passes.recognize_attention import recognize_attention
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -262,7 +262,7 @@ FOUND: dict[str, tuple[Make, Attention, str]] = {
     "one for all": (one_for_all, Attention(), ""),
     "matrices": (matrices, Attention(scale=0.5), ""),
     "three axes": (three_axes, Attention(heads_inside="qkvy"), ""),
-}  # fmt: skip
+}
 """(the network, the operator, what is before it)."""
 
 
@@ -274,7 +274,7 @@ def drawn(graph: Graph, seed: int) -> dict[str, np.ndarray]:
 def test_it_is_found_and_no_bit_changes(name: str) -> None:
     make, op, before = FOUND[name]
     graph = make()
-    new, trace = recognise_attention(graph)
+    new, trace = recognize_attention(graph)
     left = [n for n in new.nodes if n.op.kind not in ("Relu", "Not")]
     assert [n.op for n in left] == [op] and trace.rewrites == 1
     assert kinds(new).startswith(f"{before}Attention")
@@ -302,7 +302,7 @@ def test_it_is_found_and_no_bit_changes(name: str) -> None:
 def test_an_inverted_constant_mask_needs_no_node() -> None:
     seen = np.random.default_rng(5).random((7, 19)) < 0.5
     seen[:, 0] = True
-    new, _ = recognise_attention(triangle(True, mask=seen)())
+    new, _ = recognize_attention(triangle(True, mask=seen)())
     assert kinds(new) == "Attention"
 
 
@@ -391,7 +391,7 @@ MISSED: dict[str, Make] = {
 @pytest.mark.parametrize("name", MISSED)
 def test_a_near_miss_is_left_alone(name: str) -> None:
     graph = MISSED[name]()
-    new, trace = recognise_attention(graph)
+    new, trace = recognize_attention(graph)
     assert trace.rewrites == 0 and kinds(new) == kinds(graph)
 
 
@@ -406,7 +406,7 @@ def test_a_near_miss_is_left_alone(name: str) -> None:
 )
 def test_heads_shared_in_another_order_stay_repeated(repeat: Callable[[Parts, str], str]) -> None:
     graph = shared(repeat)()
-    new, trace = recognise_attention(graph)
+    new, trace = recognize_attention(graph)
     assert trace.rewrites == 1 and kinds(new).count("Gather") == kinds(graph).count("Gather")
     assert kinds(new).count("Expand") == kinds(graph).count("Expand")
     feeds = drawn(graph, 4)
@@ -417,19 +417,19 @@ def test_heads_shared_in_another_order_stay_repeated(repeat: Callable[[Parts, st
 def test_another_triangle_stays_a_mask() -> None:
     for make in (triangle(offset=1), triangle(offset=-1), triangle(mask=np.tri(KEYS, ROWS).T > 0)):
         graph = make()
-        (node,) = recognise_attention(graph)[0].nodes
+        (node,) = recognize_attention(graph)[0].nodes
         assert isinstance(node.op, Attention) and not node.op.causal and len(node.inputs) == 4
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_other_floats_are_left_alone(dtype: str) -> None:
     p = Parts(dtype=dtype)
-    assert recognise_attention(p.graph(p.end(p.scaled())))[1].rewrites == 0
+    assert recognize_attention(p.graph(p.end(p.scaled())))[1].rewrites == 0
 
 
 def test_sizes_that_are_not_known_are_left_alone() -> None:
     p = Parts(q="2, 6, n, 5")
-    assert recognise_attention(p.graph(p.end(p.scaled())))[1].rewrites == 0
+    assert recognize_attention(p.graph(p.end(p.scaled())))[1].rewrites == 0
 
 
 def test_what_is_read_elsewhere_keeps_its_parts() -> None:
@@ -437,16 +437,16 @@ def test_what_is_read_elsewhere_keeps_its_parts() -> None:
     scores = p.add("Add", p.scaled(), p.input("mask", "7, 19"))
     y = p.end(scores)
     for node in p.b.nodes[1:-1]:
-        assert recognise_attention(p.graph(y, node.outputs[0]))[1].rewrites == 0
+        assert recognize_attention(p.graph(y, node.outputs[0]))[1].rewrites == 0
     again = p.add("Relu", scores)
-    assert recognise_attention(p.graph(y, again))[1].rewrites == 0
+    assert recognize_attention(p.graph(y, again))[1].rewrites == 0
 
 
 def test_a_transposition_that_is_read_elsewhere_stays_for_its_readers() -> None:
     p = Parts()
     turned = p.turn(p.k, 0, 1, 3, 2)
     graph = p.graph(p.end(p.scores(turned)), p.add("Relu", turned))
-    assert kinds(recognise_attention(graph)[0]) == "Transpose Attention Relu"
+    assert kinds(recognize_attention(graph)[0]) == "Transpose Attention Relu"
 
 
 def test_one_after_the_other_share_no_transposition() -> None:
@@ -455,19 +455,19 @@ def test_one_after_the_other_share_no_transposition() -> None:
     first = p.turn(p.end(p.scores()), 0, 2, 1, 3)
     p.q = p.turn(first, 0, 2, 1, 3)
     graph = p.graph(p.end(p.scores()))
-    new, trace = recognise_attention(graph)
+    new, trace = recognize_attention(graph)
     assert trace.rewrites == 2 and "MatMul" not in kinds(new)
     feeds = drawn(graph, 9)
     wanted = promised(graph, feeds)[graph.outputs[0]]
     assert bits(promised(new, feeds)[new.outputs[0]]) == bits(wanted)
-    assert recognise_attention(graph, 1)[1].rewrites == 1
+    assert recognize_attention(graph, 1)[1].rewrites == 1
 
 
 # --- broken twins
 
 
 def changed(graph: Graph, change: Callable[[Node], Node]) -> tuple[Graph, Trace]:
-    return recognise_attention(dataclasses.replace(graph, nodes=tuple(map(change, graph.nodes))))
+    return recognize_attention(dataclasses.replace(graph, nodes=tuple(map(change, graph.nodes))))
 
 
 def of_any_axis(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
@@ -490,12 +490,12 @@ def of_any_mask(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
 def of_any_heads(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Heads that are repeated in whatever order."""
     with patch.object(module, "_gathers", lambda *_: True):
-        return recognise_attention(graph, limit)
+        return recognize_attention(graph, limit)
 
 
 def of_any_triangle(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     with patch.object(module, "_is_triangle", lambda *_: True):
-        return recognise_attention(graph, limit)
+        return recognize_attention(graph, limit)
 
 
 BROKEN = {
@@ -511,5 +511,5 @@ def test_a_twin_that_ignores_something_is_named(name: str, monkeypatch: pytest.M
     broken, make = BROKEN[name]
     graph = make()
     written_out.assert_rounding(graph, drawn(graph, 9))
-    written_out.plant(monkeypatch, "recognise_attention", broken)
-    written_out.assert_named(graph, drawn(graph, 9), "recognise_attention")
+    written_out.plant(monkeypatch, "recognize_attention", broken)
+    written_out.assert_named(graph, drawn(graph, 9), "recognize_attention")

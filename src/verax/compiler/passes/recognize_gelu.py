@@ -33,7 +33,7 @@ CURVE = OneOf(
 GELU_TANH = Product(X, HALF, NodePattern("Add", NodePattern("Tanh", CURVE), ONE))
 
 
-def recognise_gelu(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+def recognize_gelu(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Recognize Gelu in its parts, with erf or with the tanh formula.
 
     Given:  %e = Erf()(Div()(%x, 1.4142135)); %y = Mul()(Mul()(%x, Add()(%e, 1)), 0.5)
@@ -50,14 +50,14 @@ def recognise_gelu(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace
         Rule(GELU, lambda graph, match: _gelu(match, "none")),
         Rule(GELU_TANH, lambda graph, match: _gelu(match, "tanh")),
     ]
-    return replace_matches(graph, limit, "recognise_gelu", rules)
+    return replace_matches(graph, limit, "recognize_gelu", rules)
 
 
 def example() -> Graph:
     """What `verax passes` shows."""
     return parse_graph(
         """
-        graph "recognise_gelu"
+        graph "recognize_gelu"
         input %x: float32[2, 3, 5]
         const %root: float32[] = [1.4142135381698608]
         const %one: float32[] = [1.0]

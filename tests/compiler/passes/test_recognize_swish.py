@@ -7,7 +7,7 @@ import pytest
 from tests.compiler.passes import written_out
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
-from verax.compiler.passes import recognise_swish as module
+from verax.compiler.passes import recognize_swish as module
 from verax.compiler.passes.patterns import (
     ONE,
     NodePattern,
@@ -18,7 +18,7 @@ from verax.compiler.passes.patterns import (
     over,
     replace_matches,
 )
-from verax.compiler.passes.recognise_swish import recognise_swish
+from verax.compiler.passes.recognize_swish import recognize_swish
 from verax.ir.graph import Graph
 from verax.ir.operator import Operator
 from verax.ops.pointwise.activation import HardSwish
@@ -62,7 +62,7 @@ FOUND: dict[str, tuple[Make, Operator]] = {
 def test_it_is_found_and_rounds(name: str) -> None:
     make, op = FOUND[name]
     graph = of(make)
-    new, trace = recognise_swish(graph)
+    new, trace = recognize_swish(graph)
     assert [n.op for n in new.nodes] == [op] and trace.rewrites == 1
     written_out.assert_rounding(graph, drawn(graph, 1), watch=(True, False))
     for seed, (size, shift) in enumerate(((0.01, 0), (0.2, -3), (20, 0), (300, 0))):
@@ -103,7 +103,7 @@ MISSED: dict[str, Make] = {
 @pytest.mark.parametrize("name", MISSED)
 def test_a_near_miss_is_left_alone(name: str) -> None:
     graph = of(MISSED[name])
-    new, trace = recognise_swish(graph)
+    new, trace = recognize_swish(graph)
     assert trace.rewrites == 0 and kinds(new) == kinds(graph)
 
 
@@ -117,38 +117,38 @@ def test_why_the_clipped_form_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
         rules = [
             Rule(Product(X, gate, module.Is(1 / 6)), lambda g, m: (HardSwish(), (m.bound["x"],)))
         ]
-        return replace_matches(graph, limit, "recognise_swish", rules)
+        return replace_matches(graph, limit, "recognize_swish", rules)
 
     graph = of(clipped)
     inputs = drawn(graph, 3, 1e-3, -2.999)
     written_out.assert_rounding(graph, inputs)
-    written_out.plant(monkeypatch, "recognise_swish", tempting)
-    written_out.assert_named(graph, inputs, "recognise_swish")
+    written_out.plant(monkeypatch, "recognize_swish", tempting)
+    written_out.assert_named(graph, inputs, "recognize_swish")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_other_floats_are_left_alone(dtype: str) -> None:
-    assert recognise_swish(of(silu, dtype=dtype))[1].rewrites == 0
+    assert recognize_swish(of(silu, dtype=dtype))[1].rewrites == 0
 
 
 def test_a_gate_that_is_read_elsewhere_keeps_its_parts() -> None:
     n = Net()
     y = silu(n)
     gate = n.b.nodes[0].outputs[0]
-    assert recognise_swish(n.b.graph([y, gate]))[1].rewrites == 0
-    assert recognise_swish(n.b.graph([y, n.add("Tanh", gate)]))[1].rewrites == 0
+    assert recognize_swish(n.b.graph([y, gate]))[1].rewrites == 0
+    assert recognize_swish(n.b.graph([y, n.add("Tanh", gate)]))[1].rewrites == 0
 
 
 def without_alpha(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     pattern = Product(X, NodePattern("Sigmoid", Product(X, NumberPattern("alpha"))))
     rules = [Rule(pattern, lambda graph, match: (Swish(), (match.bound["x"],)))]
-    return replace_matches(graph, limit, "recognise_swish", rules)
+    return replace_matches(graph, limit, "recognize_swish", rules)
 
 
 def without_a_sign(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     pattern = Product(X, over(NodePattern("Add", ONE, NodePattern("Exp", X))))
     return replace_matches(
-        graph, limit, "recognise_swish", [Rule(pattern, lambda graph, match: module._swish(match))]
+        graph, limit, "recognize_swish", [Rule(pattern, lambda graph, match: module._swish(match))]
     )
 
 
@@ -163,5 +163,5 @@ def test_a_twin_that_ignores_something_is_named(name: str, monkeypatch: pytest.M
     broken, make = BROKEN[name]
     graph = of(make)
     written_out.assert_rounding(graph, drawn(graph, 9))
-    written_out.plant(monkeypatch, "recognise_swish", broken)
-    written_out.assert_named(graph, drawn(graph, 9), "recognise_swish")
+    written_out.plant(monkeypatch, "recognize_swish", broken)
+    written_out.assert_named(graph, drawn(graph, 9), "recognize_swish")

@@ -9,7 +9,7 @@ import pytest
 from tests.compiler.passes import written_out
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
-from verax.compiler.passes import recognise_gelu as module
+from verax.compiler.passes import recognize_gelu as module
 from verax.compiler.passes.patterns import (
     ONE,
     NodePattern,
@@ -19,7 +19,7 @@ from verax.compiler.passes.patterns import (
     X,
     replace_matches,
 )
-from verax.compiler.passes.recognise_gelu import HALF, recognise_gelu
+from verax.compiler.passes.recognize_gelu import HALF, recognize_gelu
 from verax.ir.graph import Graph
 from verax.ops.pointwise.activation_smooth import Gelu
 from verax.records.trace import Trace
@@ -72,7 +72,7 @@ FOUND = [(m, "none") for m in ERF.values()] + [(m, "tanh") for m in TANH.values(
 @pytest.mark.parametrize("make, approximate", FOUND, ids=lambda v: getattr(v, "__name__", v))
 def test_it_is_found_and_rounds(make: Make, approximate: str) -> None:
     graph = of(make)
-    (node,), trace = (recognise_gelu(graph)[0].nodes, recognise_gelu(graph)[1])
+    (node,), trace = (recognize_gelu(graph)[0].nodes, recognize_gelu(graph)[1])
     assert node.op == Gelu(approximate=approximate) and trace.rewrites == 1
     written_out.assert_rounding(graph, drawn(graph, 1), watch=(True, False))
     for seed, (size, shift) in enumerate(((0.4, 0), (0.3, -4), (6, 0))):
@@ -125,23 +125,23 @@ MISSED: dict[str, Make] = {
 @pytest.mark.parametrize("name", MISSED)
 def test_a_near_miss_is_left_alone(name: str) -> None:
     graph = of(MISSED[name])
-    new, trace = recognise_gelu(graph)
+    new, trace = recognize_gelu(graph)
     assert trace.rewrites == 0 and kinds(new) == kinds(graph)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 @pytest.mark.parametrize("make", [bert, tanh], ids=["erf", "tanh"])
 def test_other_floats_are_left_alone(make: Make, dtype: str) -> None:
-    assert recognise_gelu(of(make, dtype=dtype))[1].rewrites == 0
+    assert recognize_gelu(of(make, dtype=dtype))[1].rewrites == 0
 
 
 def test_what_is_read_elsewhere_keeps_its_parts() -> None:
     n = Net()
     y = bert(n)
     for node in n.b.nodes[:-1]:
-        assert recognise_gelu(n.b.graph([y, node.outputs[0]]))[1].rewrites == 0
+        assert recognize_gelu(n.b.graph([y, node.outputs[0]]))[1].rewrites == 0
         reader = n.add("Relu", node.outputs[0])
-        assert recognise_gelu(n.b.graph([y, reader]))[1].rewrites == 0
+        assert recognize_gelu(n.b.graph([y, reader]))[1].rewrites == 0
 
 
 # --- broken twins
@@ -152,12 +152,12 @@ def any_argument(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     inner = NodePattern("Erf", Product(X, NumberPattern("any")))
     pattern = Product(X, HALF, NodePattern("Add", inner, ONE))
     rules = [Rule(pattern, lambda graph, match: module._gelu(match, "none"))]
-    return replace_matches(graph, limit, "recognise_gelu", rules)
+    return replace_matches(graph, limit, "recognize_gelu", rules)
 
 
 def tanh_for_erf(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     rules = [Rule(module.GELU, lambda graph, match: module._gelu(match, "tanh"))]
-    return replace_matches(graph, limit, "recognise_gelu", rules)
+    return replace_matches(graph, limit, "recognize_gelu", rules)
 
 
 BROKEN = {
@@ -171,5 +171,5 @@ def test_a_twin_that_ignores_something_is_named(name: str, monkeypatch: pytest.M
     broken, make = BROKEN[name]
     graph = of(make)
     written_out.assert_rounding(graph, drawn(graph, 9))
-    written_out.plant(monkeypatch, "recognise_gelu", broken)
-    written_out.assert_named(graph, drawn(graph, 9), "recognise_gelu")
+    written_out.plant(monkeypatch, "recognize_gelu", broken)
+    written_out.assert_named(graph, drawn(graph, 9), "recognize_gelu")

@@ -7,9 +7,9 @@ import pytest
 from tests.compiler.passes import written_out
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
-from verax.compiler.passes import recognise_softmax as module
+from verax.compiler.passes import recognize_softmax as module
 from verax.compiler.passes.patterns import NodePattern, Product, Reduce, Rule, replace_matches
-from verax.compiler.passes.recognise_softmax import recognise_softmax
+from verax.compiler.passes.recognize_softmax import recognize_softmax
 from verax.ir.graph import Graph
 from verax.ir.operator import Operator
 from verax.numerics.error_model import U
@@ -51,7 +51,7 @@ FOUND: dict[str, tuple[Make, Operator]] = {
 def test_it_is_found_and_rounds(name: str) -> None:
     make, op = FOUND[name]
     graph = of(make)
-    new, trace = recognise_softmax(graph)
+    new, trace = recognize_softmax(graph)
     assert [n.op for n in new.nodes] == [op] and trace.rewrites == 1
     written_out.assert_rounding(graph, drawn(graph, 1), watch=(True, False))
     for seed, (size, shift) in enumerate(((0.01, 0), (5, -3), (60, 500))):
@@ -117,7 +117,7 @@ MISSED: dict[str, Make] = {
 @pytest.mark.parametrize("name", MISSED)
 def test_a_near_miss_is_left_alone(name: str) -> None:
     graph = of(MISSED[name])
-    new, trace = recognise_softmax(graph)
+    new, trace = recognize_softmax(graph)
     assert trace.rewrites == 0 and kinds(new) == kinds(graph)
 
 
@@ -126,7 +126,7 @@ def test_reductions_without_their_axes_are_left_alone() -> None:
         e = n.add("Exp", below(n, 1, keepdims=False))
         return n.add("Div", e, n.total(e, 1, keepdims=False))
 
-    assert recognise_softmax(of(make, (5, 5)))[1].rewrites == 0
+    assert recognize_softmax(of(make, (5, 5)))[1].rewrites == 0
 
 
 def test_why_the_form_without_the_maximum_is_left_alone() -> None:
@@ -145,14 +145,14 @@ def test_why_the_form_without_the_maximum_is_left_alone() -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_other_floats_are_left_alone(dtype: str) -> None:
-    assert recognise_softmax(of(lambda n: softmax(n, 1), dtype=dtype))[1].rewrites == 0
+    assert recognize_softmax(of(lambda n: softmax(n, 1), dtype=dtype))[1].rewrites == 0
 
 
 def test_what_is_read_elsewhere_keeps_its_parts() -> None:
     n = Net()
     y = softmax(n, 2)
     for node in n.b.nodes[:-1]:
-        assert recognise_softmax(n.b.graph([y, node.outputs[0]]))[1].rewrites == 0
+        assert recognize_softmax(n.b.graph([y, node.outputs[0]]))[1].rewrites == 0
 
 
 def of_any_axis(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
@@ -160,14 +160,14 @@ def of_any_axis(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     e = NodePattern("Exp", module.BELOW)
     pattern = Product(e, module.over(Reduce("ReduceSum", e, "other")))
     rules = [Rule(pattern, lambda graph, match: module._along(graph, match, Softmax))]
-    return replace_matches(graph, limit, "recognise_softmax", rules)
+    return replace_matches(graph, limit, "recognize_softmax", rules)
 
 
 def mean_for_sum(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     e = NodePattern("Exp", module.BELOW)
     pattern = Product(e, module.over(Reduce("ReduceMean", e)))
     rules = [Rule(pattern, lambda graph, match: module._along(graph, match, Softmax))]
-    return replace_matches(graph, limit, "recognise_softmax", rules)
+    return replace_matches(graph, limit, "recognize_softmax", rules)
 
 
 BROKEN = {
@@ -181,5 +181,5 @@ def test_a_twin_that_ignores_something_is_named(name: str, monkeypatch: pytest.M
     broken, make = BROKEN[name]
     graph = of(make)
     written_out.assert_rounding(graph, drawn(graph, 9))
-    written_out.plant(monkeypatch, "recognise_softmax", broken)
-    written_out.assert_named(graph, drawn(graph, 9), "recognise_softmax")
+    written_out.plant(monkeypatch, "recognize_softmax", broken)
+    written_out.assert_named(graph, drawn(graph, 9), "recognize_softmax")

@@ -56,7 +56,7 @@ EUCLIDEAN = OneOf(
 ABSOLUTE = Product(X, _over_spread(_at_least(TOTAL, "floor")))
 
 
-def recognise_lp_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+def recognize_lp_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Recognize LpNormalization in its parts: x over its norm along one axis, guarded.
 
     Given:  %n = Clip()(ReduceL2()(%x, [1]), 1e-12); %y = Div()(%x, Expand()(%n, %shape))
@@ -72,14 +72,14 @@ def recognise_lp_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Tr
         Rule(EUCLIDEAN, lambda graph, match: _lp_norm(match, 2)),
         Rule(ABSOLUTE, lambda graph, match: _lp_norm(match, 1)),
     ]
-    return replace_matches(graph, limit, "recognise_lp_norm", rules)
+    return replace_matches(graph, limit, "recognize_lp_norm", rules)
 
 
 def example() -> Graph:
     """What `verax passes` shows."""
     return parse_graph(
         """
-        graph "recognise_lp_norm"
+        graph "recognize_lp_norm"
         input %x: float32[2, 3, 5]
         const %axis: int64[1] = [1]
         const %floor: float32[] = [0.0009765625]

@@ -40,7 +40,7 @@ HARD_SWISH = OneOf(
 )
 
 
-def recognise_swish(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+def recognize_swish(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Recognize Swish (SiLU) in x sigmoid(alpha x), and HardSwish in x HardSigmoid(x).
 
     Given:  %g = Sigmoid()(Mul()(%x, 1.702)); %y = Mul()(%x, %g)
@@ -55,14 +55,14 @@ def recognise_swish(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
         Rule(SWISH, lambda graph, match: _swish(match)),
         Rule(HARD_SWISH, lambda graph, match: (HardSwish(), (match.bound["x"],))),
     ]
-    return replace_matches(graph, limit, "recognise_swish", rules)
+    return replace_matches(graph, limit, "recognize_swish", rules)
 
 
 def example() -> Graph:
     """What `verax passes` shows."""
     return parse_graph(
         """
-        graph "recognise_swish"
+        graph "recognize_swish"
         input %x: float32[2, 3, 5]
         const %alpha: float32[] = [1.75]
         %p: float32[2, 3, 5] = Mul()(%x, %alpha)

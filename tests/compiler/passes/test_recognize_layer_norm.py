@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.compiler.passes import written_out
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
-from verax.compiler.passes import recognise_layer_norm as module
+from verax.compiler.passes import recognize_layer_norm as module
 from verax.compiler.passes.patterns import (
     NodePattern,
     NumberPattern,
@@ -22,7 +22,7 @@ from verax.compiler.passes.patterns import (
     replace_matches,
     root,
 )
-from verax.compiler.passes.recognise_layer_norm import recognise_layer_norm
+from verax.compiler.passes.recognize_layer_norm import recognize_layer_norm
 from verax.ir.graph import Graph
 from verax.ops.sums.layer_normalization import LayerNormalization
 from verax.records.trace import Trace
@@ -105,7 +105,7 @@ FOUND: dict[str, Make] = {
 @pytest.mark.parametrize("name", FOUND)
 def test_it_is_found_and_rounds(name: str) -> None:
     graph = of(FOUND[name])
-    new, trace = recognise_layer_norm(graph)
+    new, trace = recognize_layer_norm(graph)
     assert kinds(new) == "LayerNormalization" and trace.rewrites == 1
     assert new.outputs == graph.outputs
     written_out.assert_rounding(graph, drawn(graph, 1), watch=(True, False))
@@ -123,10 +123,10 @@ def test_lines_without_any_deviation_are_what_they_were(name: str, constant: flo
 
 
 def test_attributes_and_inputs_are_the_parts() -> None:
-    (node,) = recognise_layer_norm(of(as_onnx))[0].nodes
+    (node,) = recognize_layer_norm(of(as_onnx))[0].nodes
     assert node.op == LayerNormalization(axis=3, epsilon=float(np.float32(1e-5)))
     assert len(node.inputs) == 3
-    (node,) = recognise_layer_norm(of(over_images))[0].nodes
+    (node,) = recognize_layer_norm(of(over_images))[0].nodes
     assert node.op == LayerNormalization(axis=2, epsilon=float(np.float32(1e-5)))
 
 
@@ -184,7 +184,7 @@ def other_input(n: Net) -> str:
     d = n.add("Sub", other, n.mean(other))
     return n.add(
         "Div", deviation(n), n.add("Sqrt", n.add("Add", n.mean(n.add("Pow", d, 2.0)), 1e-5))
-    )  # fmt: skip
+    )
 
 
 def other_deviation(n: Net) -> str:
@@ -225,7 +225,7 @@ MISSED: dict[str, Make] = {
 @pytest.mark.parametrize("name", MISSED)
 def test_a_near_miss_is_left_alone(name: str) -> None:
     graph = of(MISSED[name])
-    new, trace = recognise_layer_norm(graph)
+    new, trace = recognize_layer_norm(graph)
     found = kinds(new)
     if name == "a larger constant widens it":  # the part before the constant is one
         assert found == "LayerNormalization Mul"
@@ -235,19 +235,19 @@ def test_a_near_miss_is_left_alone(name: str) -> None:
 
 def test_a_mean_without_its_axis_is_left_alone() -> None:
     graph = of(dropped_axis, (5, 5))
-    assert recognise_layer_norm(graph)[1].rewrites == 0
+    assert recognize_layer_norm(graph)[1].rewrites == 0
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_other_floats_are_left_alone(dtype: str) -> None:
-    assert recognise_layer_norm(of(as_onnx, dtype=dtype))[1].rewrites == 0
+    assert recognize_layer_norm(of(as_onnx, dtype=dtype))[1].rewrites == 0
 
 
 def test_a_scale_that_is_computed_is_left_outside() -> None:
     """A scale or bias that is no constant stays as it is, behind what is recognised."""
     graph = of(lambda n: n.add("Add", n.add("Mul", as_onnx(n, False, False),
                                             n.add("Tanh", n.x)), n.x))  # fmt: skip
-    new, _ = recognise_layer_norm(graph)
+    new, _ = recognize_layer_norm(graph)
     assert kinds(new) == "LayerNormalization Tanh Mul Add"
     written_out.assert_rounding(graph, drawn(graph, 5))
 
@@ -258,9 +258,9 @@ def test_what_is_read_elsewhere_keeps_its_parts() -> None:
     root = n.add("Sqrt", n.add("Add", n.mean(n.add("Pow", d, 2.0)), 1e-5))
     y = n.add("Div", d, root)
     for more in (root, d):
-        assert recognise_layer_norm(n.b.graph([y, more]))[1].rewrites == 0
+        assert recognize_layer_norm(n.b.graph([y, more]))[1].rewrites == 0
     reader = n.add("Tanh", root)
-    assert recognise_layer_norm(n.b.graph([y, reader]))[1].rewrites == 0
+    assert recognize_layer_norm(n.b.graph([y, reader]))[1].rewrites == 0
 
 
 def test_it_stops_when_told_and_forgets_what_is_inside() -> None:
@@ -270,8 +270,8 @@ def test_it_stops_when_told_and_forgets_what_is_inside() -> None:
     outer.__dict__ = {**n.__dict__, "x": first}
     second = as_torch(outer)
     graph = n.b.graph([second])
-    assert [recognise_layer_norm(graph, limit)[1].rewrites for limit in range(4)] == [0, 1, 2, 2]
-    half, trace = recognise_layer_norm(graph, 1)
+    assert [recognize_layer_norm(graph, limit)[1].rewrites for limit in range(4)] == [0, 1, 2, 2]
+    half, trace = recognize_layer_norm(graph, 1)
     assert half.nodes[0].op.kind == "LayerNormalization" and len(half.nodes) > 2
     assert first in trace.values and second in trace.values
     inner = {v for node in graph.nodes[:8] for v in node.outputs} - {first}
@@ -302,7 +302,7 @@ def test_any_order_of_operands_and_factors_is_found(data: st.DataObject) -> None
         )
 
     graph = of(make, (2, 4, WIDTH))
-    assert kinds(recognise_layer_norm(graph)[0]) == "LayerNormalization"
+    assert kinds(recognize_layer_norm(graph)[0]) == "LayerNormalization"
 
 
 # --- broken twins
@@ -314,7 +314,7 @@ def ignoring_the_exponent(graph: Graph, limit: int | None = None) -> tuple[Graph
     inverse = over_root(NodePattern("Add", mean(square), NumberPattern("epsilon")))
     pattern = Product(module.DEVIATION, inverse)
     return replace_matches(
-        graph, limit, "recognise_layer_norm", [Rule(pattern, module._layer_norm)]
+        graph, limit, "recognize_layer_norm", [Rule(pattern, module._layer_norm)]
     )
 
 
@@ -322,7 +322,7 @@ def epsilon_anywhere(graph: Graph, limit: int | None = None) -> tuple[Graph, Tra
     outside = NodePattern("Add", root(module.VARIANCE), NumberPattern("epsilon"))
     pattern = NodePattern("Div", module.DEVIATION, outside)
     return replace_matches(
-        graph, limit, "recognise_layer_norm", [Rule(pattern, module._layer_norm)]
+        graph, limit, "recognize_layer_norm", [Rule(pattern, module._layer_norm)]
     )
 
 
@@ -330,7 +330,7 @@ def either_sign(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     turned = OneOf(module.DEVIATION, NodePattern("Sub", mean(X), X))
     pattern = Product(turned, module.INVERSE)
     return replace_matches(
-        graph, limit, "recognise_layer_norm", [Rule(pattern, module._layer_norm)]
+        graph, limit, "recognize_layer_norm", [Rule(pattern, module._layer_norm)]
     )
 
 
@@ -347,5 +347,5 @@ def test_a_twin_that_ignores_something_is_named(name: str, monkeypatch: pytest.M
     graph = of(make)
     inputs = drawn(graph, 9, 0.05)
     written_out.assert_rounding(graph, inputs)
-    written_out.plant(monkeypatch, "recognise_layer_norm", broken)
-    written_out.assert_named(graph, inputs, "recognise_layer_norm")
+    written_out.plant(monkeypatch, "recognize_layer_norm", broken)
+    written_out.assert_named(graph, inputs, "recognize_layer_norm")

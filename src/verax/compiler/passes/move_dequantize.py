@@ -18,7 +18,7 @@ from verax.records.trace import Trace
 MOVES = frozenset({"Flatten", "Identity", "Pad", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 
-def move_dequantise(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+def move_dequantize(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Remove DequantizeLinear and QuantizeLinear with equal parameters around what keeps bytes.
 
     Given:  %x = DequantizeLinear()(%q, %s, %z); %m = MaxPool(kernel_shape=(2, 2))(%x);
@@ -38,7 +38,7 @@ def move_dequantise(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
     for node in graph.nodes:
         output = None if rewriter.spent else _moved_bytes(rewriter, node, dequantized)
         if output is not None:
-            rewriter.replace(node, output, "move_dequantise")
+            rewriter.replace(node, output, "move_dequantize")
             continue
         rewriter.keep(node)
         factor = dequantized_by(graph, node)
@@ -52,7 +52,7 @@ def example() -> Graph:
     """What `verax passes` shows."""
     return parse_graph(
         """
-        graph "move_dequantise"
+        graph "move_dequantize"
         input %q: uint8[2, 2, 3, 4]
         const %s: float32[] = [0.02]
         const %z: uint8[] = [113]

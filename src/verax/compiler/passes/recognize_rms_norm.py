@@ -31,7 +31,7 @@ INVERSE = over_root(OneOf(NodePattern("Add", MEAN_SQUARE, NumberPattern("epsilon
 RMS_NORM = OneOf(Product(X, INVERSE, Parameter("scale")), Product(X, INVERSE))
 
 
-def recognise_rms_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+def recognize_rms_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Recognize RMSNormalization in its parts.
 
     Given:  %s = ReduceMean()(Pow()(%x, 2), [-1]); %r = Sqrt()(Add()(%s, 1e-6))
@@ -45,14 +45,14 @@ def recognise_rms_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, T
     Numeric effect: the same function over the reals, within the rounding of the parts: the
     reciprocal of the root is multiplied with.
     """
-    return replace_matches(graph, limit, "recognise_rms_norm", [Rule(RMS_NORM, _rms_norm)])
+    return replace_matches(graph, limit, "recognize_rms_norm", [Rule(RMS_NORM, _rms_norm)])
 
 
 def example() -> Graph:
     """What `verax passes` shows."""
     return parse_graph(
         """
-        graph "recognise_rms_norm"
+        graph "recognize_rms_norm"
         input %x: float32[2, 3, 5]
         const %axis: int64[1] = [-1]
         const %two: float32[] = [2.0]

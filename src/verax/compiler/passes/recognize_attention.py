@@ -98,7 +98,7 @@ REPEATED = OneOf(
 """Heads that several queries share, each written several times."""
 
 
-def recognise_attention(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+def recognize_attention(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Recognize attention in its parts, with the transpositions of heads around it.
 
     Given:  %t = Transpose(perm=(0, 2, 3, 1))(%k); %s = Mul()(MatMul()(%q, %t), 0.125)
@@ -137,7 +137,7 @@ def example() -> Graph:
     """What `verax passes` shows."""
     return parse_graph(
         """
-        graph "recognise_attention"
+        graph "recognize_attention"
         input %q: float32[2, 3, 5, 4]
         input %k: float32[2, 7, 3, 4]
         input %v: float32[2, 3, 7, 6]
@@ -191,7 +191,7 @@ def _write(rewriter: Rewriter, node: Node, match: _Match) -> None:
             mask = rewriter.add(Not(), [mask])
         inputs.append(mask)
     output = rewriter.add(match.op, inputs, node.name, rewriter.names(node))
-    rewriter.replace(node, output, "recognise_attention")
+    rewriter.replace(node, output, "recognize_attention")
 
 
 def _match(graph: Graph, node: Node, claimed: set[str]) -> _Match | None:

@@ -22,7 +22,7 @@ DEEPEST = 8
 Build = Callable[[Rewriter], str]
 
 
-def scale_quantised(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+def scale_quantized(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Divide the constants by the scale once, instead of every number.
 
     Given:  %f = Mul()(%x, %a); %g = Add()(%f, %b); %q = QuantizeLinear()(%g, %s, %z)
@@ -49,7 +49,7 @@ def scale_quantised(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
         one = rewriter.constant(np.ones((), np.float32))
         inputs = [build(rewriter), one, *(rewriter.map(v) for v in node.inputs[2:])]
         output = rewriter.add(node.op, inputs, node.name, rewriter.names(node))
-        rewriter.replace(node, output, "scale_quantised")
+        rewriter.replace(node, output, "scale_quantized")
     return swept(graph, *rewriter.finish())
 
 
@@ -57,7 +57,7 @@ def example() -> Graph:
     """What `verax passes` shows."""
     return parse_graph(
         """
-        graph "scale_quantised"
+        graph "scale_quantized"
         input %x: float32[2, 3, 5]
         const %a: float32[3, 1] = [0.5, -1.25, 0.3]
         const %b: float32[3, 1] = [0.1, 2.0, -0.7]

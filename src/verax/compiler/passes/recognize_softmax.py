@@ -25,7 +25,7 @@ SOFTMAX = Product(NodePattern("Exp", BELOW), over(TOTAL))
 LOG_SOFTMAX = NodePattern("Sub", BELOW, NodePattern("Log", TOTAL))
 
 
-def recognise_softmax(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+def recognize_softmax(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Recognize Softmax and LogSoftmax in their parts.
 
     Given:  %e = Exp()(Sub()(%x, ReduceMax()(%x, [1]))); %y = Div()(%e, ReduceSum()(%e, [1]))
@@ -43,14 +43,14 @@ def recognise_softmax(graph: Graph, limit: int | None = None) -> tuple[Graph, Tr
         Rule(SOFTMAX, lambda graph, match: _along(graph, match, Softmax)),
         Rule(LOG_SOFTMAX, lambda graph, match: _along(graph, match, LogSoftmax)),
     ]
-    return replace_matches(graph, limit, "recognise_softmax", rules)
+    return replace_matches(graph, limit, "recognize_softmax", rules)
 
 
 def example() -> Graph:
     """What `verax passes` shows."""
     return parse_graph(
         """
-        graph "recognise_softmax"
+        graph "recognize_softmax"
         input %x: float32[2, 3, 5]
         const %axis: int64[1] = [1]
         %m: float32[2, 1, 5] = ReduceMax()(%x, %axis)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.compiler.passes import written_out
-from tests.compiler.passes.test_recognise_layer_norm import as_onnx as layer_norm
+from tests.compiler.passes.test_recognize_layer_norm import as_onnx as layer_norm
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
 from verax.base.settings import Settings
-from verax.compiler.passes import recognise_rms_norm as module
+from verax.compiler.passes import recognize_rms_norm as module
 from verax.compiler.passes.patterns import (
     NodePattern,
     NumberPattern,
@@ -21,7 +21,7 @@ from verax.compiler.passes.patterns import (
     replace_matches,
     square,
 )
-from verax.compiler.passes.recognise_rms_norm import recognise_rms_norm
+from verax.compiler.passes.recognize_rms_norm import recognize_rms_norm
 from verax.compiler.pipeline.levels import run_passes
 from verax.ir.graph import Graph
 from verax.ops.sums.layer_normalization import RMSNormalization
@@ -59,7 +59,7 @@ FOUND: dict[str, Make] = {
 @pytest.mark.parametrize("name", FOUND)
 def test_it_is_found_and_rounds(name: str) -> None:
     graph = of(FOUND[name])
-    new, trace = recognise_rms_norm(graph)
+    new, trace = recognize_rms_norm(graph)
     assert kinds(new) == "RMSNormalization" and trace.rewrites == 1
     written_out.assert_rounding(graph, drawn(graph, 1), watch=(True, False))
     for seed, (size, shift) in enumerate(((1e-3, 0), (1, 50), (3e4, -7))):
@@ -74,7 +74,7 @@ def test_zeros_stay_zeros() -> None:
 
 
 def test_attributes_are_the_parts() -> None:
-    (node,) = recognise_rms_norm(of(reciprocal))[0].nodes
+    (node,) = recognize_rms_norm(of(reciprocal))[0].nodes
     assert node.op == RMSNormalization(axis=2, epsilon=float(np.float32(1e-3)))
 
 
@@ -106,7 +106,7 @@ MISSED: dict[str, Make] = {
 @pytest.mark.parametrize("name", MISSED)
 def test_a_near_miss_is_left_alone(name: str) -> None:
     graph = of(MISSED[name])
-    new, trace = recognise_rms_norm(graph)
+    new, trace = recognize_rms_norm(graph)
     assert trace.rewrites == 0 and kinds(new) == kinds(graph)
 
 
@@ -115,13 +115,13 @@ def test_a_mean_without_its_axis_is_left_alone() -> None:
         squares = n.mean(n.add("Mul", n.x, n.x), keepdims=False)
         return n.add("Div", n.x, n.add("Sqrt", n.add("Add", squares, 1e-5)))
 
-    assert recognise_rms_norm(of(make, (5, 5)))[1].rewrites == 0
+    assert recognize_rms_norm(of(make, (5, 5)))[1].rewrites == 0
 
 
 def test_a_layer_normalisation_is_one_of_the_deviation_where_that_pass_is_disabled() -> None:
     graph = of(layer_norm)
     assert kinds(run_passes(graph, Settings(2))[0]) == "LayerNormalization"
-    alone, _ = run_passes(graph, Settings(2, disable=("recognise_layer_norm",)))
+    alone, _ = run_passes(graph, Settings(2, disable=("recognize_layer_norm",)))
     assert kinds(alone) == "ReduceMean Sub RMSNormalization Add"
 
 
@@ -131,16 +131,16 @@ def test_what_is_read_elsewhere_keeps_its_parts() -> None:
     for node in n.b.nodes[:-1]:
         graph = n.b.graph([y, node.outputs[0]])
         if node.op.kind == "Mul":  # x times the reciprocal root, without the scale, is one
-            assert kinds(recognise_rms_norm(graph)[0]) == "RMSNormalization Mul"
+            assert kinds(recognize_rms_norm(graph)[0]) == "RMSNormalization Mul"
         else:
-            assert recognise_rms_norm(graph)[1].rewrites == 0
+            assert recognize_rms_norm(graph)[1].rewrites == 0
 
 
 def with_squares(squares: object) -> object:
     def broken(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
         inverse = over_root(NodePattern("Add", squares, NumberPattern("epsilon")))
         rules = [Rule(Product(X, inverse), module._rms_norm)]
-        return replace_matches(graph, limit, "recognise_rms_norm", rules)
+        return replace_matches(graph, limit, "recognize_rms_norm", rules)
 
     return broken
 
@@ -158,5 +158,5 @@ def test_a_twin_that_ignores_something_is_named(name: str, monkeypatch: pytest.M
     graph = of(make)
     inputs = {"x": np.abs(drawn(graph, 9)["x"])}
     written_out.assert_rounding(graph, inputs)
-    written_out.plant(monkeypatch, "recognise_rms_norm", with_squares(squares))
-    written_out.assert_named(graph, inputs, "recognise_rms_norm")
+    written_out.plant(monkeypatch, "recognize_rms_norm", with_squares(squares))
+    written_out.assert_named(graph, inputs, "recognize_rms_norm")

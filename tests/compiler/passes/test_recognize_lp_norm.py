@@ -9,7 +9,7 @@ import pytest
 from tests.compiler.passes import written_out
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
-from verax.compiler.passes import recognise_lp_norm as module
+from verax.compiler.passes import recognize_lp_norm as module
 from verax.compiler.passes.patterns import (
     NodePattern,
     NumberPattern,
@@ -19,7 +19,7 @@ from verax.compiler.passes.patterns import (
     over,
     replace_matches,
 )
-from verax.compiler.passes.recognise_lp_norm import recognise_lp_norm
+from verax.compiler.passes.recognize_lp_norm import recognize_lp_norm
 from verax.ir.graph import Graph
 from verax.ops.sums.response_normalization import LpNormalization
 from verax.records.trace import Trace
@@ -65,7 +65,7 @@ FOUND: dict[str, tuple[Make, LpNormalization]] = {
 def test_it_is_found_and_rounds(name: str) -> None:
     make, op = FOUND[name]
     graph = of(make)
-    new, trace = recognise_lp_norm(graph)
+    new, trace = recognize_lp_norm(graph)
     assert [n.op for n in new.nodes] == [op] and trace.rewrites == 1
     written_out.assert_rounding(graph, drawn(graph, 1), watch=(True, False))
     for seed, (size, shift) in enumerate(((0.15, 0), (0.6, 1), (300, 0))):
@@ -84,7 +84,7 @@ def test_zeros_stay_zeros(name: str) -> None:
 def test_a_guard_of_the_squares_is_found_where_its_root_is_nearly_a_float(guard: float) -> None:
     """At the guard results are x over its root; what float32 makes of the root must not show."""
     graph = of(lambda n: tensorflow(n, guard))
-    new, _ = recognise_lp_norm(graph)
+    new, _ = recognize_lp_norm(graph)
     inputs = drawn(graph, 3, np.sqrt(guard) / 2.2)
     written_out.assert_rounding(graph, inputs)
     if kinds(new) == "LpNormalization":
@@ -120,7 +120,7 @@ MISSED: dict[str, Make] = {
 @pytest.mark.parametrize("name", MISSED)
 def test_a_near_miss_is_left_alone(name: str) -> None:
     graph = of(MISSED[name])
-    new, trace = recognise_lp_norm(graph)
+    new, trace = recognize_lp_norm(graph)
     assert trace.rewrites == 0 and kinds(new) == kinds(graph)
 
 
@@ -128,25 +128,25 @@ def test_a_norm_without_its_axis_is_left_alone() -> None:
     def make(n: Net) -> str:
         return n.add("Div", n.x, n.add("Max", length(n, 1, keepdims=False), 0.25))
 
-    assert recognise_lp_norm(of(make, (5, 5)))[1].rewrites == 0
+    assert recognize_lp_norm(of(make, (5, 5)))[1].rewrites == 0
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_other_floats_are_left_alone(dtype: str) -> None:
-    assert recognise_lp_norm(of(torch, dtype=dtype))[1].rewrites == 0
+    assert recognize_lp_norm(of(torch, dtype=dtype))[1].rewrites == 0
 
 
 def test_a_norm_that_is_read_elsewhere_keeps_its_parts() -> None:
     n = Net()
     y = torch(n)
     for node in n.b.nodes[:-1]:
-        assert recognise_lp_norm(n.b.graph([y, node.outputs[0]]))[1].rewrites == 0
+        assert recognize_lp_norm(n.b.graph([y, node.outputs[0]]))[1].rewrites == 0
 
 
 def epsilon_anywhere(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     pattern = Product(X, over(NodePattern("Add", module.LENGTH, NumberPattern("epsilon"))))
     rules = [Rule(pattern, lambda graph, match: module._lp_norm(match, 2))]
-    return replace_matches(graph, limit, "recognise_lp_norm", rules)
+    return replace_matches(graph, limit, "recognize_lp_norm", rules)
 
 
 def guard_of_the_squares(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
@@ -154,9 +154,9 @@ def guard_of_the_squares(graph: Graph, limit: int | None = None) -> tuple[Graph,
 
     def confused(graph: Graph, match: Any) -> Any:
         op, inputs = module._lp_norm(match, 2) or (None, ())
-        return op and (LpNormalization(axis=op.axis, floor=op.floor**2), inputs)
+        return op and (LpNormalization(axis=op.axis, floor=op.floor**2), inputs)  # type: ignore[attr-defined]
 
-    return replace_matches(graph, limit, "recognise_lp_norm", [Rule(module.EUCLIDEAN, confused)])
+    return replace_matches(graph, limit, "recognize_lp_norm", [Rule(module.EUCLIDEAN, confused)])
 
 
 BROKEN = {
@@ -172,5 +172,5 @@ def test_a_twin_that_ignores_something_is_named(name: str, monkeypatch: pytest.M
     graph = of(make)
     inputs = drawn(graph, 9, 0.1)
     written_out.assert_rounding(graph, inputs)
-    written_out.plant(monkeypatch, "recognise_lp_norm", broken)
-    written_out.assert_named(graph, inputs, "recognise_lp_norm")
+    written_out.plant(monkeypatch, "recognize_lp_norm", broken)
+    written_out.assert_named(graph, inputs, "recognize_lp_norm")

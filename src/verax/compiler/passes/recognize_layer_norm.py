@@ -52,7 +52,7 @@ LAYER_NORM = OneOf(
 )
 
 
-def recognise_layer_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+def recognize_layer_norm(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Recognize LayerNormalization in its parts.
 
     Given:  %m = ReduceMean()(%x, [-1]); %d = Sub()(%x, %m); %v = ReduceMean()(Pow()(%d, 2), [-1])
@@ -68,14 +68,14 @@ def recognise_layer_norm(graph: Graph, limit: int | None = None) -> tuple[Graph,
     multiplies with the reciprocal of the root, and scale and bias are one fused step; within the
     rounding of the parts.
     """
-    return replace_matches(graph, limit, "recognise_layer_norm", [Rule(LAYER_NORM, _layer_norm)])
+    return replace_matches(graph, limit, "recognize_layer_norm", [Rule(LAYER_NORM, _layer_norm)])
 
 
 def example() -> Graph:
     """What `verax passes` shows."""
     return parse_graph(
         """
-        graph "recognise_layer_norm"
+        graph "recognize_layer_norm"
         input %x: float32[2, 3, 5]
         const %axis: int64[1] = [-1]
         const %two: float32[] = [2.0]
