@@ -105,4 +105,5 @@ def test_autocast_of_the_devices_kind_is_noticed(graph: Any) -> None:
 
 def test_compiling_is_refused_on_a_device(graph: Any) -> None:
     with pytest.raises(UnsupportedError, match="lies on stub:0; Verax compiles for the processor"):
-        GraphProgram(*graph, (), CompileOptions())
+        module, arguments = graph
+        GraphProgram(module, arguments, (), CompileOptions())
