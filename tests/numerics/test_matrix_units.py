@@ -19,7 +19,7 @@ from verax.numerics.matrix_units.conversions import (
     TF32_AWAY,
     TF32_CUT,
     TF32_EVEN,
-    Conversion,
+    FactorConversion,
 )
 from verax.numerics.matrix_units.simulate import chain, fma_chain
 from verax.numerics.matrix_units.units import (
@@ -215,7 +215,7 @@ def test_special_values_are_those_of_ieee_and_touch_no_other_output() -> None:
     ids=lambda v: getattr(v, "name", None),
 )
 def test_conversions_differ_at_ties(
-    conversion: Conversion, ties: tuple[int, int], above: int
+    conversion: FactorConversion, ties: tuple[int, int], above: int
 ) -> None:
     ulp = 2.0**-10
     x = np.array([1 + ulp / 2, 1 + 1.5 * ulp, 1 + ulp / 2 + 2.0**-23], np.float32)

@@ -26,7 +26,7 @@ EVERYWHERE = math.inf
 
 
 @dataclass(frozen=True)
-class Limit:
+class ErrorLimit:
     """Greatest error for arguments with low <= x <= high: the sum of a part of the exact result, an
     absolute error, ulps, and ulps that grow with |x| (rounded down). Makers count ulps from the
     correctly rounded result."""
@@ -51,7 +51,7 @@ class GpuFunction:
 
     name: str
     function: str
-    limits: tuple[Limit, ...]
+    limits: tuple[ErrorLimit, ...]
     source: str
     format: FloatFormat = FLOAT32
     sigma_relative: float | None = None
@@ -87,16 +87,16 @@ class GpuFunction:
 
 
 _TURN = 2 * math.pi
-_NORMAL = Limit(2.0**-126, 2.0**126, ulps=2)
+_NORMAL = ErrorLimit(2.0**-126, 2.0**126, ulps=2)
 _SMALL_ANGLES = (
-    Limit(-_TURN, _TURN, absolute=2.0**-20.5),
-    Limit(-50 * _TURN, 50 * _TURN, absolute=2.0**-14.7),
+    ErrorLimit(-_TURN, _TURN, absolute=2.0**-20.5),
+    ErrorLimit(-50 * _TURN, 50 * _TURN, absolute=2.0**-14.7),
 )
 
 
-def _near_one(absolute: float, other: Limit) -> tuple[Limit, ...]:
+def _near_one(absolute: float, alternative: ErrorLimit) -> tuple[ErrorLimit, ...]:
     """Limits of logarithms: absolute where the result may be near zero."""
-    return Limit(0.5, 2.0, absolute=absolute), other
+    return ErrorLimit(0.5, 2.0, absolute=absolute), alternative
 
 
 GPU_FUNCTIONS: dict[str, GpuFunction] = {
@@ -105,37 +105,37 @@ GPU_FUNCTIONS: dict[str, GpuFunction] = {
         GpuFunction(
             "cuDNN's tanh in recurrent networks",
             "tanh",
-            (Limit(relative=2.0**-16.5),),
+            (ErrorLimit(relative=2.0**-16.5),),
             "records of an H100, cuDNN 9.19",
             sigma_relative=2.0**-17.7,
             measured_on="NVIDIA H100 80GB HBM3, cuDNN 9.19",
         ),
-        GpuFunction("ex2.approx.f32", "exp2", (Limit(ulps=2),), PTX),
-        GpuFunction("ex2.approx.f16", "exp2", (Limit(relative=2.0**-9.9),), PTX, FLOAT16),
-        GpuFunction("ex2.approx.bf16", "exp2", (Limit(relative=2.0**-7),), PTX, BFLOAT16),
+        GpuFunction("ex2.approx.f32", "exp2", (ErrorLimit(ulps=2),), PTX),
+        GpuFunction("ex2.approx.f16", "exp2", (ErrorLimit(relative=2.0**-9.9),), PTX, FLOAT16),
+        GpuFunction("ex2.approx.bf16", "exp2", (ErrorLimit(relative=2.0**-7),), PTX, BFLOAT16),
         GpuFunction(
             "lg2.approx.f32",
             "log2",
-            _near_one(2.0**-22, Limit(0.0, EVERYWHERE, relative=2.0**-22)),
+            _near_one(2.0**-22, ErrorLimit(0.0, EVERYWHERE, relative=2.0**-22)),
             PTX,
         ),
-        GpuFunction("rcp.approx.f32", "reciprocal", (Limit(ulps=1),), PTX),
+        GpuFunction("rcp.approx.f32", "reciprocal", (ErrorLimit(ulps=1),), PTX),
         GpuFunction("div.approx.f32", "divide", (_NORMAL,), PTX),
-        GpuFunction("div.full.f32", "divide", (Limit(ulps=2),), PTX),
-        GpuFunction("sqrt.approx.f32", "sqrt", (Limit(0.0, relative=2.0**-23),), PTX),
-        GpuFunction("rsqrt.approx.f32", "rsqrt", (Limit(0.0, relative=2.0**-22.9),), PTX),
+        GpuFunction("div.full.f32", "divide", (ErrorLimit(ulps=2),), PTX),
+        GpuFunction("sqrt.approx.f32", "sqrt", (ErrorLimit(0.0, relative=2.0**-23),), PTX),
+        GpuFunction("rsqrt.approx.f32", "rsqrt", (ErrorLimit(0.0, relative=2.0**-22.9),), PTX),
         GpuFunction("sin.approx.f32", "sin", _SMALL_ANGLES, PTX),
         GpuFunction("cos.approx.f32", "cos", _SMALL_ANGLES, PTX),
-        GpuFunction("tanh.approx.f32", "tanh", (Limit(relative=2.0**-11),), PTX),
-        GpuFunction("tanh.approx.f16", "tanh", (Limit(absolute=2.0**-10.987),), PTX, FLOAT16),
-        GpuFunction("tanh.approx.bf16", "tanh", (Limit(absolute=2.0**-8),), PTX, BFLOAT16),
-        GpuFunction("__expf", "exp", (Limit(ulps=2, ulps_per_argument=1.173),), CUDA),
-        GpuFunction("__logf", "log", _near_one(2.0**-21.41, Limit(0.0, ulps=3)), CUDA),
-        GpuFunction("__log2f", "log2", _near_one(2.0**-22, Limit(0.0, ulps=2)), CUDA),
-        GpuFunction("__log10f", "log10", _near_one(2.0**-24, Limit(0.0, ulps=3)), CUDA),
-        GpuFunction("__sinf", "sin", (Limit(-math.pi, math.pi, absolute=2.0**-21.41),), CUDA),
-        GpuFunction("__cosf", "cos", (Limit(-math.pi, math.pi, absolute=2.0**-21.19),), CUDA),
-        GpuFunction("__tanhf", "tanh", (Limit(relative=2.0**-11),), CUDA),
+        GpuFunction("tanh.approx.f32", "tanh", (ErrorLimit(relative=2.0**-11),), PTX),
+        GpuFunction("tanh.approx.f16", "tanh", (ErrorLimit(absolute=2.0**-10.987),), PTX, FLOAT16),
+        GpuFunction("tanh.approx.bf16", "tanh", (ErrorLimit(absolute=2.0**-8),), PTX, BFLOAT16),
+        GpuFunction("__expf", "exp", (ErrorLimit(ulps=2, ulps_per_argument=1.173),), CUDA),
+        GpuFunction("__logf", "log", _near_one(2.0**-21.41, ErrorLimit(0.0, ulps=3)), CUDA),
+        GpuFunction("__log2f", "log2", _near_one(2.0**-22, ErrorLimit(0.0, ulps=2)), CUDA),
+        GpuFunction("__log10f", "log10", _near_one(2.0**-24, ErrorLimit(0.0, ulps=3)), CUDA),
+        GpuFunction("__sinf", "sin", (ErrorLimit(-math.pi, math.pi, absolute=2.0**-21.41),), CUDA),
+        GpuFunction("__cosf", "cos", (ErrorLimit(-math.pi, math.pi, absolute=2.0**-21.19),), CUDA),
+        GpuFunction("__tanhf", "tanh", (ErrorLimit(relative=2.0**-11),), CUDA),
         GpuFunction("__fdividef", "divide", (_NORMAL,), CUDA),
     )
 }
@@ -144,5 +144,5 @@ GPU_FUNCTIONS: dict[str, GpuFunction] = {
 
 def approximations(function: str) -> tuple[GpuFunction, ...]:
     """The known approximations of a function, those with the smallest error at 1 first."""
-    found = [f for f in GPU_FUNCTIONS.values() if f.function == function]
-    return tuple(sorted(found, key=lambda f: float(f.bound(1.0, 1.0))))
+    result = [f for f in GPU_FUNCTIONS.values() if f.function == function]
+    return tuple(sorted(result, key=lambda f: float(f.bound(1.0, 1.0))))

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from verax.judge.decide.criterion import Coarse, Decision, Tiers, decide
+from verax.judge.decide.coarse import Coarse
+from verax.judge.decide.criterion import Decision, Tiers, decide
 from verax.numerics import statistics as st
 from verax.numerics.error_model import FLUSHED, Rounding, U, relative, sum_of_products
 from verax.records.verdict import Kind

@@ -50,7 +50,7 @@ def _convolution(op: Conv, factors: Sequence[Any], bias: Any, actual: np.ndarray
         return None, 0, 1
     ones = (1,) * (data.ndim - 2)
     begins, ends = zip(*(op.pads or ((0, 0),) * len(ones)))
-    found = reproduces_convolution(
+    result = reproduces_convolution(
         actual,
         data,
         weights,
@@ -60,7 +60,7 @@ def _convolution(op: Conv, factors: Sequence[Any], bias: Any, actual: np.ndarray
         groups=op.groups,
         bias=bias,
     )
-    return found.route, found.equal, found.of
+    return result.route, result.equal, result.of
 
 
 def _product(op: Any, factors: Sequence[Any], bias: Any, actual: np.ndarray) -> Any:

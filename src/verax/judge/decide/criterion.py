@@ -18,12 +18,12 @@ import numpy as np
 
 from verax.base.deadline import require_time
 from verax.base.figures import times
+from verax.judge.decide.coarse import Coarse
 from verax.judge.decide.possible import UNCLAIMED
 from verax.numerics import statistics as st
 from verax.numerics import strassen
 from verax.numerics.compare import same_value
 from verax.numerics.error_model import FLUSHED, TINY, Rounding, U
-from verax.numerics.formats import FloatFormat, round_to
 from verax.numerics.winograd import NAMES
 from verax.records.verdict import Kind
 
@@ -53,36 +53,6 @@ class Tiers:
     precisions: Callable[[np.ndarray], Iterable[Coarse]] | None = None
     ruled_out: str = ""
     claimed: bool = True
-
-
-@dataclass(frozen=True)
-class Coarse:
-    """A value under a coarser arithmetic: float64, how far float32 rounding may move it, and the
-    format that it is stored in (None: float32). added: what is added to it once it is stored, and
-    stored again; zero where nothing is."""
-
-    name: str
-    expected: np.ndarray
-    rounding: Rounding
-    grid: FloatFormat | None = None
-    added: np.ndarray | float = 0.0
-
-    def test(self, actual: np.ndarray, flushed: np.ndarray | None = None) -> st.GroupTest:
-        """T, at most 1 when `actual` is this value within rounding; `flushed` elements do not
-        count."""
-        wide = actual.astype(np.float64)
-        if flushed is not None:
-            wide = np.where(flushed, self.expected + self.added, wide)
-        if self.grid is None:
-            z = st.standardised(wide - self.expected, self.rounding.sigma + TINY)
-            return st.group_test(z)
-        reach = st.GRID_REACH * self.rounding.sigma
-        low, high = (
-            round_to(round_to(self.expected + s * reach, self.grid) + self.added, self.grid)
-            for s in (-1, 1)
-        )
-        inside = bool(((low <= wide) & (wide <= high)).all())
-        return st.GroupTest(0.0 if inside else math.inf, "all")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation, Operator, as_tuple
 from verax.ir.types import DType, TensorType
-from verax.judge.decide.criterion import Coarse
+from verax.judge.decide.coarse import Coarse
 from verax.judge.decide.matrix_sums import in_matrix_units, matrix_unit_sigma
 from verax.numerics import statistics as st
 from verax.numerics.error_model import KAPPA, Rounding, U

@@ -37,11 +37,11 @@ Array = np.ndarray
 
 
 def _arguments() -> Array:
-    begin, parts = 0.0, []
+    begin, pieces = 0.0, []
     for end, apart in SEGMENTS:
-        parts.append(np.arange(begin, end, apart))
+        pieces.append(np.arange(begin, end, apart))
         begin = end
-    return np.concatenate([*parts, [begin]])
+    return np.concatenate([*pieces, [begin]])
 
 
 ARGUMENTS = _arguments()
@@ -138,10 +138,10 @@ def fit_table(run: Callable[[Array | None], Array], error: Array) -> Array | Non
     # What no result depends on stays where it is: a prior of one standard deviation.
     noise = 0.1 * st.root_mean_square(error)
     gram = effects.T @ effects / noise**2 + np.eye(KNOTS)
-    found = np.linalg.solve(gram, effects.T @ error.ravel() / noise**2)
-    if float(np.abs(found).max()) * TANH_SIGMA > LARGEST:
+    solution = np.linalg.solve(gram, effects.T @ error.ravel() / noise**2)
+    if float(np.abs(solution).max()) * TANH_SIGMA > LARGEST:
         return None
-    fitted = (effects @ found).reshape(error.shape)
+    fitted = (effects @ solution).reshape(error.shape)
     left = st.root_mean_square(error - fitted) / st.root_mean_square(error)
     left /= np.sqrt(1 - KNOTS / error.size)  # so much less remains by chance
     return fitted if left <= st.TABLE_LEAVES else None

@@ -62,7 +62,7 @@ def _held_against_known(
     read = {v for n in nodes for v in n.inputs if v is not None} - produced
     if not nodes or nodes[-1].outputs[0] != finding.value or not read <= arrays.keys():
         return finding
-    found, _ = search_region(
+    explanations, _ = search_region(
         nodes,
         {v: arrays[v] for v in read},
         np.asarray(arrays[finding.value]),
@@ -71,11 +71,11 @@ def _held_against_known(
         seed=seed,
         only_known=True,
     )
-    if not found:
+    if not explanations:
         return finding
     reason = (
-        f"{found[0].words}: that gives all {finding.elements} numbers within float32's rounding, "
-        f"where {precision.format} gives their size alone"
+        f"{explanations[0].words}: that gives all {finding.elements} numbers within float32's "
+        f"rounding, where {precision.format} gives their size alone"
     )
     return dataclasses.replace(finding, kind=Kind.mistake, reason=reason, test=TEST, precision=None)
 

@@ -58,12 +58,12 @@ class Screen:
         changed_values = node.outputs[: len(outputs)]
         if not self.gradients or any(self.truth[v].dtype.kind != "f" for v in changed_values):
             return True
-        part = 0.0
+        share = 0.0
         for value, changed in zip(node.outputs, outputs):
             before = self.truth[value]
             if changed.shape != before.shape or before.dtype.kind != "f":
                 return True
             if value in self.gradients:
                 with np.errstate(all="ignore"):
-                    part += float(np.vdot(self.gradients[value], changed - before))
-        return not np.isfinite(part) or LEAST <= part / self.energy <= MOST
+                    share += float(np.vdot(self.gradients[value], changed - before))
+        return not np.isfinite(share) or LEAST <= share / self.energy <= MOST

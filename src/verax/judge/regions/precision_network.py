@@ -51,7 +51,7 @@ SWEEPS = 2
 @dataclass(frozen=True)
 class ArithmeticMatch:
     """The program that fits best; statistic: at most 1 when what was given is one of its runs;
-    left: part of the error that it leaves, most: how much it may leave where so many programs were
+    left: part of the error that it leaves, limit: how much it may leave where so many programs were
     tried on so few numbers; unit: the unit roundoff that the errors have; by_size: the errors are
     no larger than the program's, and too few numbers are shown to tell its runs from others."""
 
@@ -59,7 +59,7 @@ class ArithmeticMatch:
     statistic: float
     left: float
     unit: float
-    most: float = st.CONFIRMED
+    limit: float = st.CONFIRMED
     words: str = ""
     by_size: bool = False
 
@@ -67,7 +67,7 @@ class ArithmeticMatch:
     def confirmed(self) -> bool:
         """Whether recomputing in that arithmetic gave the subject's numbers."""
         fits = self.statistic <= st.ROUNDING_T or self.left <= st.EXPLAINED_BEST
-        return fits and self.left <= self.most
+        return fits and self.left <= self.limit
 
     def explain(self, finding: Finding) -> Finding:
         """`finding` changed to `precision` if this match is confirmed, to undecided if only the
@@ -162,7 +162,7 @@ class _ArithmeticSearch:
         }
         self.errors = {v: g - sampler.expected[v] for v, g in self.actual.items()}
         self.runner = ProgramRunner(sampler, names)
-        self.tried = 0
+        self.attempted = 0
 
     def best(self) -> ArithmeticMatch | None:
         """One run of each program, then several of the likeliest."""
@@ -174,15 +174,15 @@ class _ArithmeticSearch:
         likely = self._with_folded(self._likeliest(self._programs()))
         if not likely:
             return None
-        least = st.least_likeness(self._elements)
+        threshold = st.least_likeness(self._elements)
         matches = [
             m
             for like in likely[:MATCHED]
-            if like.likeness >= least and (m := self._match(like.program)) is not None
+            if like.likeness >= threshold and (m := self._match(like.program)) is not None
         ]
-        settled = next((m for m in matches if m.confirmed), None)
-        if settled is not None or self.names is not None:
-            return settled or (matches[0] if matches else None)
+        confirmed = next((m for m in matches if m.confirmed), None)
+        if confirmed is not None or self.names is not None:
+            return confirmed or (matches[0] if matches else None)
         for like in likely[:REFINED]:
             refined = self._refined(like.program) if like.likeness >= st.LIKENESS else None
             match = self._match(refined) if refined is not None else None
@@ -244,15 +244,15 @@ class _ArithmeticSearch:
             before = left
             for node in self.sampler.region.nodes:
                 for option in self.runner.options(program, node):
-                    if self.tried >= attempts:
+                    if self.attempted >= attempts:
                         return best if best is not program else None
                     value = node.outputs[0]
                     is_taken = best.exceptions.get(value) is option
-                    other = best.but(value, None if is_taken else option)
-                    self.tried += 1
-                    own = self._left(self.runner.run(other, 0.0))
+                    candidate = best.but(value, None if is_taken else option)
+                    self.attempted += 1
+                    own = self._left(self.runner.run(candidate, 0.0))
                     if own < st.NEARER * left:
-                        best, left = other, own
+                        best, left = candidate, own
             if left <= st.EXPLAINED_WELL or left > st.NEARER * before:
                 break
         return best if best is not program else None
@@ -260,13 +260,13 @@ class _ArithmeticSearch:
     def _left(self, run: Values) -> float:
         """Part of the error that a run leaves: the root of the mean square over the values.
         Infinite for a run that is not finite or not of the same shapes."""
-        parts = []
+        shares = []
         for value, error in self.errors.items():
             if run[value].shape != error.shape or not np.isfinite(run[value]).all():
                 return math.inf
             if error.any():
-                parts.append(_ratio(self.actual[value] - run[value], error) ** 2)
-        return math.sqrt(sum(parts) / max(1, len(parts)))
+                shares.append(_ratio(self.actual[value] - run[value], error) ** 2)
+        return math.sqrt(sum(shares) / max(1, len(shares)))
 
     def _match(self, program: SubjectProgram) -> ArithmeticMatch | None:
         """How well several runs of a program fit; None where their errors are of another size."""
@@ -290,24 +290,26 @@ class _ArithmeticSearch:
             size += _ratio(error, middle) / len(wrong)
         if not 1 / st.SAME_SIZE <= size <= st.SAME_SIZE:
             return None
-        most = min(st.CONFIRMED, st.most_left(self._elements, self.tried))
+        limit = min(st.CONFIRMED, st.most_left(self._elements, self.attempted))
         return ArithmeticMatch(
-            program.name, statistic, left**0.5, program.unit * size, most, program.in_words()
+            program.name, statistic, left**0.5, program.unit * size, limit, program.in_words()
         )
 
     def _likeliest(self, programs: Iterable[SubjectProgram]) -> list[_Likely]:
         """Programs by one run of each, in `_Likely.order`, none twice that gives the same numbers.
         Stops when one surely is the subject's."""
-        found: list[_Likely] = []
+        ranked: list[_Likely] = []
         for program in programs:
             run = self.runner.run(program, 0.0)
             like = _Likely(self._left(run), self._likeness(run), program)
-            known = any(abs(like.likeness - other.likeness) < 1e-9 for other in found)
-            if like.likeness > 0 and not known:
-                found.append(like)
+            is_repeated = any(
+                abs(like.likeness - candidate.likeness) < 1e-9 for candidate in ranked
+            )
+            if like.likeness > 0 and not is_repeated:
+                ranked.append(like)
             if like.left <= st.EXPLAINED_BEST:
                 break
-        return sorted(found, key=_Likely.order)
+        return sorted(ranked, key=_Likely.order)
 
     def _programs(self) -> Iterator[SubjectProgram]:
         """Yield the candidates, the usual ones first: where all that is shown has 16 bits, those

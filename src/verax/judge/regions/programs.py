@@ -90,9 +90,9 @@ class SubjectProgram:
 
     def but(self, value: str, exceptional: Exceptional | None) -> SubjectProgram:
         """This program with another exception, or none, for one node."""
-        others = {v: e for v, e in self.exceptions.items() if v != value}
+        remaining = {v: e for v, e in self.exceptions.items() if v != value}
         return replace(
-            self, exceptions=others if exceptional is None else {**others, value: exceptional}
+            self, exceptions=remaining if exceptional is None else {**remaining, value: exceptional}
         )
 
     def with_exceptions(self, exceptions: Mapping[str, Exceptional]) -> SubjectProgram:
@@ -174,11 +174,11 @@ class ProgramRunner:
         return tuple(self._stored(program, stored, node, v, y) for v, y in zip(node.outputs, noisy))
 
     def _noisy(self, node: Node, value: str, y: np.ndarray, noise: float) -> np.ndarray:
-        moved = self.sampler.noise(node, value, y, noise)
+        noisy = self.sampler.noise(node, value, y, noise)
         if not noise or node.op.kind not in EXACT_IN_FLOAT32 or y.dtype.kind != "f":
-            return moved
+            return noisy
         with np.errstate(over="ignore"):
-            return np.where(y.astype(np.float32) == y, y, moved)
+            return np.where(y.astype(np.float32) == y, y, noisy)
 
     def _with_factors(self, program: SubjectProgram, node: Node, wide: Sequence[Any]) -> list[Any]:
         """A product's inputs rounded as the program does. A factor of attention that was scaled by
@@ -307,7 +307,7 @@ class ProgramRunner:
     @cached_property
     def _biased(self) -> set[str]:
         """Results of an Add of a constant to a hidden product that nothing else reads."""
-        graph, found = self.sampler.graph, set[str]()
+        graph, values = self.sampler.graph, set[str]()
         products = {n.outputs[0] for n in self.sampler.region.nodes if n.op.kind in PRODUCTS}
         for node in self.sampler.region.nodes:
             if node.op.kind != "Add":
@@ -315,28 +315,28 @@ class ProgramRunner:
             added = [v for v in node.inputs if v in graph.constants]
             summed = [v for v in node.inputs if v in products]
             if len(added) == 1 and len(summed) == 1:
-                found.add(node.outputs[0])
-        return found
+                values.add(node.outputs[0])
+        return values
 
     @cached_property
     def _unstored(self) -> set[str]:
         """Products that a bias joins, and all between the scores of attention and their use."""
         graph, hidden = self.sampler.graph, self.sampler.region.hidden
-        found = set[str]()
+        values = set[str]()
         for node in self.sampler.region.nodes:
             if node.outputs[0] in self._biased:
-                found.update(v for v in node.inputs if v is not None and v in hidden)
+                values.update(v for v in node.inputs if v is not None and v in hidden)
         for node in self.sampler.region.nodes:
             if node.op.kind in PRODUCTS:
                 for value, scale in zip(node.inputs, self._factor_scales[node.outputs[0]]):
                     if (
                         scale != 1 and value in hidden
                     ):  # scaled within the kernel, after the product
-                        found.add(value)
+                        values.add(value)
             if node.op.kind != "Softmax" or node.outputs[0] not in hidden:
                 continue
-            found.add(node.outputs[0])
-            found.update(
+            values.add(node.outputs[0])
+            values.update(
                 v
                 for reader in graph.consumers.get(node.outputs[0], ())
                 if reader.op.kind == "Where"
@@ -344,7 +344,7 @@ class ProgramRunner:
             )
             value = node.inputs[0]
             while value in hidden:
-                found.add(value)
+                values.add(value)
                 producer = graph.producers[value]
                 if producer.op.kind not in TO_SOFTMAX:
                     break
@@ -352,7 +352,7 @@ class ProgramRunner:
                 if len(following) != 1:
                     break
                 value = following[0]
-        return found
+        return values
 
     @cached_property
     def with_bias(self) -> list[str]:
@@ -388,13 +388,15 @@ class ProgramRunner:
         while value in hidden:
             node = graph.producers[value]
             if node.op.kind in ("Mul", "Div"):
-                known = [(i, v) for i, v in enumerate(node.inputs) if self._number(v) is not None]
-                if len(known) != 1 or (node.op.kind == "Div" and known[0][0] != 1):
+                constants = [
+                    (i, v) for i, v in enumerate(node.inputs) if self._number(v) is not None
+                ]
+                if len(constants) != 1 or (node.op.kind == "Div" and constants[0][0] != 1):
                     break
-                number = self._number(known[0][1])
-                assert number is not None
-                scale *= number if node.op.kind == "Mul" else 1 / number
-                value = node.inputs[1 - known[0][0]]
+                constant = self._number(constants[0][1])
+                assert constant is not None
+                scale *= constant if node.op.kind == "Mul" else 1 / constant
+                value = node.inputs[1 - constants[0][0]]
             elif node.op.kind in MOVES:
                 value = node.inputs[0]
             else:
@@ -419,8 +421,8 @@ class ProgramRunner:
             if producer.op.kind not in ("Cast", "Identity", "Where"):
                 return False
             computed = self.sampler.graph.types
-            chosen = [v for v in producer.inputs if v in hidden and computed[v].dtype.is_float]
-            value = chosen[0] if len(chosen) == 1 else None
+            operands = [v for v in producer.inputs if v in hidden and computed[v].dtype.is_float]
+            value = operands[0] if len(operands) == 1 else None
         return False
 
     def _fold(self, node: Node, wide: list[Any]) -> list[Any]:

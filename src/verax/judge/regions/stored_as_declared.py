@@ -42,23 +42,23 @@ def reproduced_as_declared(sampler: Sampler, actual: Values) -> Reproduced | Non
     no 16 bits inside, or where no run leaves so little that it could not be by chance."""
     types = sampler.graph.types
     inside = {str(types[v].dtype) for v in sampler.region.hidden}
-    found = [name for name in SHORT if name in inside]
-    if len(found) != 1:
+    short_types = [name for name in SHORT if name in inside]
+    if len(short_types) != 1:
         return None
     elements = sum(a.size for a in actual.values())
-    most = min(st.CONFIRMED, st.most_left(elements, WAYS))
+    limit = min(st.CONFIRMED, st.most_left(elements, WAYS))
     runner = ProgramRunner(sampler)
     try:
         best = min(
             (
-                _compared(sampler, actual, runner.run(p, 0.0), found[0])
-                for p in _programs(found[0], runner)
+                _compared(sampler, actual, runner.run(p, 0.0), short_types[0])
+                for p in _programs(short_types[0], runner)
             ),
             key=lambda r: r.left,
         )
     except VeraxError:
         return None
-    return best if best.left <= most else None
+    return best if best.left <= limit else None
 
 
 def _programs(name: str, runner: ProgramRunner) -> Iterator[SubjectProgram]:
@@ -78,22 +78,22 @@ def _programs(name: str, runner: ProgramRunner) -> Iterator[SubjectProgram]:
     twice = {v: Exceptional.before_bias for v in runner.with_bias}
     if twice:
         yield plain.with_exceptions(twice)
-    given = {v: Exceptional.as_given for v in runner.between_values}
-    if given:
-        yield plain.with_exceptions(given)
+    shown = {v: Exceptional.as_given for v in runner.between_values}
+    if shown:
+        yield plain.with_exceptions(shown)
 
 
 def _compared(sampler: Sampler, actual: Values, run: Values, name: str) -> Reproduced:
     equal, left, elements = 0, 0.0, 0
-    for value, given in actual.items():
+    for value, shown in actual.items():
         own = run[value]
-        if own.shape != given.shape or not np.isfinite(own).all():
+        if own.shape != shown.shape or not np.isfinite(own).all():
             return Reproduced(0, 0, np.inf)
-        if on_grid(given, FORMATS[name]):  # a norm hands its result on in the network's type
+        if on_grid(shown, FORMATS[name]):  # a norm hands its result on in the network's type
             own = round_to(own, FORMATS[name])
-        equal += int((own == given).sum())
-        elements += given.size
-        error = st.root_mean_square(given - sampler.expected[value])
+        equal += int((own == shown).sum())
+        elements += shown.size
+        error = st.root_mean_square(shown - sampler.expected[value])
         if error:
-            left += (st.root_mean_square(given - own) / error) ** 2 / len(actual)
+            left += (st.root_mean_square(shown - own) / error) ** 2 / len(actual)
     return Reproduced(equal, elements, left**0.5)

@@ -26,7 +26,7 @@ import numpy as np
 
 from verax.numerics.error_model import KAPPA, U
 from verax.numerics.formats import FLOAT16, FLOAT32, FloatFormat
-from verax.numerics.matrix_units.conversions import CUT, Conversion
+from verax.numerics.matrix_units.conversions import CUT, FactorConversion
 from verax.numerics.matrix_units.routes import LANES, Route
 from verax.numerics.matrix_units.units import EXACT, FUSED, PAIRWISE, STAGED, MatrixUnit
 
@@ -59,8 +59,8 @@ def bound(route: Route, magnitudes: Any, k: int, largest: Any = 0.0) -> np.ndarr
     growth = (1 + per_step) ** steps if _rounds_to_nearest(route.unit) else 1.0
     if route.low is not None:
         r = route.conversion.relative_error
-        rest = 2 * r * (1 + r)  # of the two products with a low part
-        first = (1 + r) ** 2 * (1 + rest) + 2 * rest
+        remainder = 2 * r * (1 + r)  # of the two products with a low part
+        first = (1 + r) ** 2 * (1 + remainder) + 2 * remainder
         dropped = r * r + 2 * r * (1 + r) * route.low.relative_error
         result = t * (steps * per_step * growth * first + dropped)
         steps *= 3
@@ -113,20 +113,20 @@ def sigma(route: Route, total: Any, magnitudes: Any, root: Any, k: int) -> np.nd
     return np.asarray(np.sqrt(variance))
 
 
-def conversion_bound(conversion: Conversion, magnitudes: Any) -> np.ndarray:
+def conversion_bound(conversion: FactorConversion, magnitudes: Any) -> np.ndarray:
     """What converting both factors changes a sum by at most, T = magnitudes; normal factors."""
     r = conversion.relative_error
     return np.asarray(np.asarray(magnitudes, np.float64) * (2 * r + r * r))
 
 
-def conversion_bias(conversion: Conversion, total: Any) -> np.ndarray:
+def conversion_bias(conversion: FactorConversion, total: Any) -> np.ndarray:
     """Mean of that change: a cut makes every product smaller, and so y = total in proportion."""
     if conversion.format is None or conversion.rounding != CUT:
         return np.zeros_like(np.asarray(total, np.float64))
     return np.asarray(-2 * SCALE * conversion.format.unit_roundoff * np.asarray(total, np.float64))
 
 
-def conversion_sigma(conversion: Conversion, root: Any) -> np.ndarray:
+def conversion_sigma(conversion: FactorConversion, root: Any) -> np.ndarray:
     """Standard deviation of that change about its bias, R = root."""
     r = np.asarray(root, np.float64)
     if conversion.format is None:
@@ -303,7 +303,7 @@ def _cut_writes(unit: MatrixUnit, n: int) -> _Moments:
 def _with_cut_products(unit: MatrixUnit, n: int, writes: _Moments) -> _Moments:
     """Adds what the cut of products gives."""
     group, kept = unit.products_per_step, unit.kept_bits
-    found = {}
+    result = {}
     for name, power in (("coherent", 1.0), ("mixed", 0.5)):
         running, top = _running(group, n, power)
         unit_in_last_place = SCALE * 2.0**-kept * top[:, None]
@@ -312,9 +312,9 @@ def _with_cut_products(unit: MatrixUnit, n: int, writes: _Moments) -> _Moments:
         lost = np.maximum(0.0, lost)
         loss = unit_in_last_place * (1 - (lost + 2) * 2.0 ** -(lost + 1)) / 2
         loss = np.minimum(loss, 2.0 * 2.0**_SIZES)
-        found[f"cut_{name}"] = float(group * loss.mean(axis=1).sum() / running[-1])
-        found[f"noise_{name}"] = float(group * (loss**2).mean(axis=1).sum() / running[-1] ** 2)
-    return replace(writes, **found)
+        result[f"cut_{name}"] = float(group * loss.mean(axis=1).sum() / running[-1])
+        result[f"noise_{name}"] = float(group * (loss**2).mean(axis=1).sum() / running[-1] ** 2)
+    return replace(writes, **result)
 
 
 def _addition_moments(addition: str, parts: int) -> tuple[float, float]:
@@ -322,8 +322,8 @@ def _addition_moments(addition: str, parts: int) -> tuple[float, float]:
     if parts == 1:
         return 0.0, 0.0
     lanes = min(32, parts) if addition == LANES else 1
-    each = parts / lanes
-    at = np.arange(2, math.ceil(each) + 1) / each
+    per_step = parts / lanes
+    at = np.arange(2, math.ceil(per_step) + 1) / per_step
     y, r = float((at**2).sum()), float((at * np.maximum(1 - at, 0)).sum())
     # E[(lane's total)^2] = y^2 / lanes^2 + R^2 / lanes (1 - 1 / lanes), for so many lanes
     of_y, of_r = y / lanes, r + y * (1 - 1 / lanes)
@@ -333,7 +333,7 @@ def _addition_moments(addition: str, parts: int) -> tuple[float, float]:
     return of_y, of_r
 
 
-def dropped(high: Conversion, low: Conversion) -> float:
+def dropped(high: FactorConversion, low: FactorConversion) -> float:
     """Standard deviation, as a part of R, of what three products leave out: low by low, and the
     bits of the low parts that their conversion loses."""
     assert high.format is not None and low.format is not None

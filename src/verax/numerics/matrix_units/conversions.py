@@ -22,7 +22,7 @@ _FLOAT64_FRACTION = 52
 
 
 @dataclass(frozen=True)
-class Conversion:
+class FactorConversion:
     """How float32 factors become factors of a unit: the format and the rounding (cut: to zero)."""
 
     name: str
@@ -49,12 +49,12 @@ class Conversion:
 
 
 _STORED: dict[str, Any] = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
-AS_IS = Conversion("none", None)
-TF32_CUT = Conversion("TF32, cut", FORMATS["tf32"], CUT)
-TF32_EVEN = Conversion("TF32, nearest even", FORMATS["tf32"])
-TF32_AWAY = Conversion("TF32, nearest, ties away", FORMATS["tf32"], AWAY)
-BF16_EVEN = Conversion("bf16, nearest even", FORMATS["bfloat16"])
-FP16_EVEN = Conversion("fp16, nearest even", FORMATS["float16"])
+AS_IS = FactorConversion("none", None)
+TF32_CUT = FactorConversion("TF32, cut", FORMATS["tf32"], CUT)
+TF32_EVEN = FactorConversion("TF32, nearest even", FORMATS["tf32"])
+TF32_AWAY = FactorConversion("TF32, nearest, ties away", FORMATS["tf32"], AWAY)
+BF16_EVEN = FactorConversion("bf16, nearest even", FORMATS["bfloat16"])
+FP16_EVEN = FactorConversion("fp16, nearest even", FORMATS["float16"])
 CONVERSIONS = {c.name: c for c in (AS_IS, TF32_CUT, TF32_EVEN, TF32_AWAY, BF16_EVEN, FP16_EVEN)}
 
 

@@ -172,13 +172,13 @@ def reproduces_convolution(
 
     def all_of(candidate: tuple[Route, Order]) -> np.ndarray:
         route, order = candidate
-        places = [p.ravel() for p in np.indices(seen.shape[: 1 + rank])]
-        result = np.empty((len(places[0]), groups, per_group), outputs.dtype)
+        positions = [p.ravel() for p in np.indices(seen.shape[: 1 + rank])]
+        result = np.empty((len(positions[0]), groups, per_group), outputs.dtype)
         b = order.arranged(filters).T.reshape(-1, 1, groups, per_group)
         added = None if offsets is None else offsets.reshape(1, groups, per_group)
         rows = max(1, min(_OUTPUTS // n_out, _FACTORS // (groups * len(b))))
         for i in range(0, len(result), rows):
-            chunk = seen[tuple(p[i : i + rows] for p in places)]
+            chunk = seen[tuple(p[i : i + rows] for p in positions)]
             a = order.arranged(chunk.reshape(-1, channels, taps)).T
             a = a.reshape(len(b), len(chunk), groups, 1)
             result[i : i + rows] = finished(sums, route, a, b, added, outputs.dtype)
@@ -191,11 +191,11 @@ def reproduces_convolution(
         routes = (r for r in found_routes if r.part is None)
     fixed = None if orders is None else list(orders)
 
-    def pairs() -> Iterator[tuple[Route, Order]]:
+    def candidates() -> Iterator[tuple[Route, Order]]:
         for route in routes:
-            known = candidate_orders(channels, route.unit is not None)
-            yield from ((route, order) for order in (known if fixed is None else fixed))
+            orders_known = candidate_orders(channels, route.unit is not None)
+            yield from ((route, order) for order in (orders_known if fixed is None else fixed))
 
-    found = best(pairs(), outputs, at, some, all_of, share)
-    route, order = found[0] or (None, None)
-    return ConvolutionReproduction(route, order, *found[1:])
+    result = best(candidates(), outputs, at, some, all_of, share)
+    route, order = result[0] or (None, None)
+    return ConvolutionReproduction(route, order, *result[1:])

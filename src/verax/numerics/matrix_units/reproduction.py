@@ -97,7 +97,7 @@ class Plausibility:
 
     def __init__(self, outputs: np.ndarray, bias: np.ndarray | None) -> None:
         self.outputs, self.bias = outputs, bias
-        self.known: dict[Any, bool] = {}
+        self.cached: dict[Any, bool] = {}
 
     def holds(self, route: Route, a: np.ndarray, b: np.ndarray) -> bool:
         """True unless the errors are far too large; a, b: factors (K, samples), in any order of the
@@ -105,10 +105,10 @@ class Plausibility:
         if route.unit is not None and route.unit.scheme == EXACT:
             return True
         key = route.unit, route.conversion, route.low
-        if key not in self.known:
+        if key not in self.cached:
             with np.errstate(all="ignore"):
-                self.known[key] = self._is_small(route, a, b)
-        return self.known[key]
+                self.cached[key] = self._is_small(route, a, b)
+        return self.cached[key]
 
     def _is_small(self, route: Route, a: np.ndarray, b: np.ndarray) -> bool:
         x, w = (_as_multiplied(route, f) for f in (a, b))
@@ -129,8 +129,8 @@ class Plausibility:
         if not finite.any():
             return True
         if route.low is not None:
-            least = dropped(route.conversion, route.low) * root[finite]
-            if np.sqrt(np.mean((error[finite] / least) ** 2)) < NEAR:
+            threshold = dropped(route.conversion, route.low) * root[finite]
+            if np.sqrt(np.mean((error[finite] / threshold) ** 2)) < NEAR:
                 return False
         return float(np.sqrt(np.mean((error[finite] / size[finite]) ** 2))) < FAR
 
@@ -162,25 +162,29 @@ def best(
     the first so many of the outputs at `at` as a candidate gives them, None if it cannot have given
     them. all_of: all outputs."""
     expected = outputs[at]
-    found: tuple[Candidate | None, int, int] = (None, 0, expected.size)
+    result: tuple[Candidate | None, int, int] = (None, 0, expected.size)
     for candidate in candidates:
         hits = 0
         for count in (min(FIRST_SAMPLES, expected.size), expected.size):
-            given = some(candidate, count)
-            hits = 0 if given is None else int(equal_bits(given, expected[:count]).sum())
+            outputs_given = some(candidate, count)
+            hits = (
+                0
+                if outputs_given is None
+                else int(equal_bits(outputs_given, expected[:count]).sum())
+            )
             if hits < share * count:
                 break
         else:
             if outputs.size > expected.size:
                 hits = int(equal_bits(all_of(candidate), outputs).sum())
-            if found[0] is None or hits > found[1]:
-                found = (candidate, hits, outputs.size)
+            if result[0] is None or hits > result[1]:
+                result = (candidate, hits, outputs.size)
             if hits == outputs.size:
                 break
             continue
-        if found[0] is None:
-            found = (None, max(found[1], hits), expected.size)
-    return found
+        if result[0] is None:
+            result = (None, max(result[1], hits), expected.size)
+    return result
 
 
 def finished(

@@ -22,7 +22,7 @@ from verax.numerics.matrix_units.conversions import (
     TF32_AWAY,
     TF32_CUT,
     TF32_EVEN,
-    Conversion,
+    FactorConversion,
 )
 from verax.numerics.matrix_units.units import (
     BF16,
@@ -64,8 +64,8 @@ class Route:
 
     name: str
     unit: MatrixUnit | None
-    conversion: Conversion = AS_IS
-    low: Conversion | None = None
+    conversion: FactorConversion = AS_IS
+    low: FactorConversion | None = None
     part: int | None = None
     head: int = 0
     addition: str = CHAIN
@@ -167,9 +167,9 @@ def _runner(route: Route) -> Callable[[Any, Any, Any], np.ndarray]:
     def three(a: Any, b: Any, c: Any) -> np.ndarray:
         with np.errstate(invalid="ignore"):
             x, y = high(a), high(b)
-            rest = [low(np.asarray(f, np.float32) - h) for f, h in ((a, x), (b, y))]
-        small = simulate.chain(unit, rest[0], y, c)
-        small = simulate.chain(unit, x, rest[1], small)
+            remainder = [low(np.asarray(f, np.float32) - h) for f, h in ((a, x), (b, y))]
+        small = simulate.chain(unit, remainder[0], y, c)
+        small = simulate.chain(unit, x, remainder[1], small)
         # The low part of an infinity is NaN; kernels put zero in its place.
         return simulate.chain(unit, x, y, np.where(np.isnan(small), 0.0, small))
 
@@ -351,11 +351,14 @@ def candidate_routes(factors: str, k: int, epilogues: Sequence[str] = (ADDED,)) 
     for sized in (True, False):
         for name in names:
             route = ROUTES[name]
-            known = [(route.part, route.addition), *RECORDED_PARTS.get(name, {}).values()]
+            options_recorded = [
+                (route.part, route.addition),
+                *RECORDED_PARTS.get(name, {}).values(),
+            ]
             if route.unit is not None and route.unit.scheme == EXACT:
                 options: list[tuple[Part, str]] = [(None, CHAIN)]
             elif sized:
-                options = [o for o in dict.fromkeys(known) if o[0] is None or o[0] < k]
+                options = [o for o in dict.fromkeys(options_recorded) if o[0] is None or o[0] < k]
             else:
                 orders = (CHAIN, LANES) if name.startswith("JAX") else (CHAIN,)
                 options = [(size, how) for how in orders for size in candidate_parts(k)]

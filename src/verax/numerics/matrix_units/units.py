@@ -24,7 +24,7 @@ from verax.numerics.matrix_units.conversions import (
     FLOAT32_CUT,
     FLOAT32_EVEN,
     TF32_CUT,
-    Conversion,
+    FactorConversion,
     WriteBack,
 )
 
@@ -54,7 +54,7 @@ class MatrixUnit:
     products_per_step: int
     kept_bits: int
     write_back: WriteBack
-    conversion: Conversion = AS_IS
+    conversion: FactorConversion = AS_IS
     scheme: str = FUSED
     flushes: bool = False
     interleaved: bool = False
@@ -120,7 +120,7 @@ def _published(
     generation: str, unit: MatrixUnit, group: int, kept: int, source: str, **more: object
 ) -> MatrixUnit:
     """A unit of another generation, as the source has it, by its difference to Hopper's."""
-    other = replace(
+    candidate = replace(
         unit,
         generation=generation,
         products_per_step=group,
@@ -128,7 +128,7 @@ def _published(
         measured_on="",
         source=source,
     )
-    return replace(other, **more)  # type: ignore[arg-type]
+    return replace(candidate, **more)  # type: ignore[arg-type]
 
 
 _TWO = f"{FASI}; {MMA_SIM}"
@@ -188,8 +188,8 @@ PUBLISHED = (
 
 def published(generation: str) -> tuple[MatrixUnit, ...]:
     """The units of a generation that were not measured here; KeyError with the known names."""
-    found = tuple(u for u in PUBLISHED if u.generation == generation)
-    if not found:
+    result = tuple(u for u in PUBLISHED if u.generation == generation)
+    if not result:
         known = ", ".join(dict.fromkeys(u.generation for u in PUBLISHED))
         raise KeyError(f"no published units of {generation!r}; known: {known}")
-    return found
+    return result

@@ -1,8 +1,7 @@
 """Recurrent layers: RNN, GRU and LSTM as ONNX defines them, with PyTorch's projection.
 
-One step is written once, over `recurrent_arithmetic.StepOps`, which gives the float64 reference,
-the promised float32 bits and the error model. Gates lie one after the other in the weights, in
-ONNX's order: update, reset, new (GRU); input, output, forget, cell (LSTM).
+One step is written once, over `StepOps`: the reference, the promised bits and the error model.
+Gates are in ONNX's order: update, reset, new (GRU); input, output, forget, cell (LSTM).
 """
 
 from __future__ import annotations
