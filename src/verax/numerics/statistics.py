@@ -159,6 +159,8 @@ MOST_ATTEMPTS, REFINING_WORK = 200, 1e8
 """Most runs of a region in which exceptions are sought, and most inner elements of all of them."""
 PROMISING = 0.25
 """A coarser arithmetic is worth computing in full if it leaves at most this part of the error."""
+UNITS_PROMISING = 3.0
+"""The same where it leaves at most this multiple of what matrix units add to the rounding."""
 GRID_REACH = 16.0
 """Standard deviations of float32 rounding within which a value stored in a coarser format may have
 been rounded to either neighbour."""

@@ -228,9 +228,7 @@ def candidates(
             if not products:
                 continue
             factors = with_factors(node.op, wide, arithmetic, cache)
-            if not arithmetic.sums and not _promising(
-                node.op, ev, wide, factors, actual, arithmetic
-            ):
+            if not arithmetic.sums and not _promising(node, ev, wide, factors, actual, arithmetic):
                 continue
             half = name == "TF32 inputs" and with_factors(node.op, wide, FP16_INPUTS, cache)
             if half and all(np.array_equal(a, b) for a, b in zip(factors[:2], half[:2])):
@@ -291,14 +289,16 @@ def to_float64(x: Any) -> Any:
 
 
 def _promising(
-    op: Operator,
+    node: Node,
     ev: Evaluation,
     wide: Sequence[Any],
     factors: Sequence[Any],
     actual: Array,
     arithmetic: Arithmetic,
 ) -> bool:
-    """Whether the arithmetic explains most of the error in some output channels."""
+    """Whether the arithmetic explains most of the error in some output channels, or all but what
+    matrix units add: on data of one sign that is as much as rounding the factors."""
+    op = node.op
     channels = _sample_channels(op, actual)
     axis = 1 if op.kind.startswith("Conv") else -1
     sampled = actual if channels is None else np.take(actual, channels, axis)
@@ -317,7 +317,10 @@ def _promising(
     wide_sample = sampled.astype(np.float64)
     total = st.root_mean_square(wide_sample - result(_channels(op, wide, channels)))
     left = min(st.root_mean_square(wide_sample - y) for y in likely)
-    return left <= st.PROMISING * total
+    if left <= st.PROMISING * total or not arithmetic.factors:
+        return left <= st.PROMISING * total
+    added = matrix_unit_sigma(node, ev, some, likely[0], arithmetic.factors)
+    return left < total and left <= st.UNITS_PROMISING * st.root_mean_square(added)
 
 
 def _added_bias(op: Operator, arithmetic: Arithmetic, factors: Sequence[Any]) -> Array | None:

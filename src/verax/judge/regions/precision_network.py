@@ -23,13 +23,13 @@ import numpy as np
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, specialize
 from verax.judge.decide.possible import may_be_device
-from verax.judge.decide.precision import ARITHMETICS, AUTOCASTS, PRODUCTS
+from verax.judge.decide.precision import ARITHMETICS, AUTOCASTS, PRODUCTS, on_grid
 from verax.judge.decide.recurrent_precision import RECURRENT, TABLE
 from verax.judge.regions.programs import Exceptional, ProgramRunner, SubjectProgram
 from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
-from verax.numerics.formats import FORMATS, round_to
+from verax.numerics.formats import FORMATS, FloatFormat
 from verax.ops.recurrent.recurrent import Recurrent
 from verax.records.verdict import Finding, Kind, Precision
 from verax.reference.evaluate import bind_symbols
@@ -44,6 +44,8 @@ RUNS = 4
 """Runs in the most likely arithmetic, whose scatter is the yardstick."""
 MATCHED, REFINED = 2, 3
 """Likeliest programs that are held against their own runs, and in which exceptions are sought."""
+FEW_BITS = FloatFormat("four bits", 4, -126, 127)
+"""Numbers like 0, 1 and 3 say nothing about the type that they were stored in."""
 SWEEPS = 2
 """How often all nodes are looked at for exceptions."""
 
@@ -342,7 +344,10 @@ class _ArithmeticSearch:
             yield SubjectProgram(name, named[name], fmt, last=True)
 
     def _is_stored_in(self, name: str) -> bool:
-        return all(bool((round_to(a, FORMATS[name]) == a).all()) for a in self.actual.values())
+        """Whether all that is shown has the format's bits, and needs more than a few of them."""
+        values = list(self.actual.values())
+        fits = all(on_grid(a, FORMATS[name]) for a in values)
+        return fits and not all(on_grid(a, FEW_BITS) for a in values)
 
     def _likeness(self, run: Values) -> float:
         """Correlation between the errors that were given and those of a run, at best 1; the mean
