@@ -71,10 +71,16 @@ class ArithmeticMatch:
         fits = self.statistic <= st.ROUNDING_T or self.left <= st.EXPLAINED_BEST
         return fits and self.left <= self.limit
 
+    @property
+    def explains_most(self) -> bool:
+        """Whether so little of the error is left that it is no other arithmetic's by chance."""
+        return self.left <= min(st.PROMISING, self.limit)
+
     def explain(self, finding: Finding) -> Finding:
         """`finding` changed to `precision` if this match is confirmed, to undecided if only the
-        size of the errors fits; else unchanged."""
-        if not self.confirmed and not self.by_size and self.statistic > st.ROUNDING_T:
+        size of the errors fits, or if it explains most of them; else unchanged."""
+        is_of_size = self.statistic <= st.ROUNDING_T
+        if not (self.confirmed or self.by_size or is_of_size or self.explains_most):
             return finding
         precision = Precision(finding.value, finding.node, self.name, self.unit, self.confirmed)
         if self.confirmed:
@@ -90,6 +96,13 @@ class ArithmeticMatch:
                 f"float32; {finding.elements} numbers are too few to show which nodes use it"
             )
             kind, test = Kind.precision, self.name
+        elif not is_of_size:
+            reason = (
+                f"computing these nodes with {self.name}{self.words} explains all but "
+                f"{self.left:.1g} of the error, and what is left is more than two such runs differ "
+                f"by; {finding.reason}"
+            )
+            kind, test = Kind.undecided, finding.test
         else:
             reason = (
                 f"the errors have the size that {self.name} would give, but computing the nodes so "
@@ -331,12 +344,15 @@ class _ArithmeticSearch:
             for fused in (True, False):
                 yield SubjectProgram(plain.name, plain, fmt, fused=fused, recurrent=half)
             yield SubjectProgram(f"{short} autocast", plain, fmt, autocast=True, recurrent=half)
-        in_float32 = dict.fromkeys(self.runner.between_values, Exceptional.float32)
+        ways = (Exceptional.float32, Exceptional.as_given)
+        of_attention = [dict.fromkeys(self.runner.between_values, way) for way in ways]
+        of_attention.append(self.runner.of_unfused_attention)
         for name in IN_NETWORKS:
             is_tf32 = name.startswith("TF32")
             yield SubjectProgram(name, named[name], recurrent=tf32 if is_tf32 else gates[TABLE])
-            if in_float32 and is_tf32:
-                yield SubjectProgram(name, named[name], recurrent=tf32, exceptions=in_float32)
+            if self.runner.between_values and is_tf32:
+                for exceptions in of_attention:
+                    yield SubjectProgram(name, named[name], recurrent=tf32, exceptions=exceptions)
             if recurs and is_tf32:
                 yield SubjectProgram(name, named[name], recurrent=gates["TF32 gates"])
         for short, fmt in short_types:

@@ -54,6 +54,7 @@ class Exceptional(StrEnum):
 
     float32 = "factors in float32"
     as_given = "factors rounded as they stand"
+    scaled_by_root = "both factors rounded after scaling each by the root of the scale"
     before_bias = "stored before the bias is added"
     stored = "stored"
     kept = "kept in float32"
@@ -128,6 +129,7 @@ class ProgramRunner:
                 yield Exceptional.float32
                 if self._factor_scales[node.outputs[0]] != (1.0, 1.0) or self._is_weighted(node):
                     yield Exceptional.as_given
+                    yield Exceptional.scaled_by_root
             if program.store is not None and not program.last:
                 yield Exceptional.before_bias
         if program.store is not None and not program.last:
@@ -190,7 +192,10 @@ class ProgramRunner:
         if exceptional is Exceptional.as_given:
             return with_factors(node.op, wide, program.factors, {})
         scales: list[Any] = list(self._factor_scales[node.outputs[0]])
-        if self._is_weighted(node):
+        if exceptional is Exceptional.scaled_by_root:
+            root = (scales[0] * scales[1]) ** 0.5
+            scales = [scale / root for scale in scales]
+        elif self._is_weighted(node):
             largest = np.max(np.abs(wide[0]), axis=-1, keepdims=True, initial=0.0)
             scales[0] = np.where(largest > 0, largest, 1.0)
         factors = [w / s for w, s in zip(wide[:2], scales)]
@@ -353,6 +358,17 @@ class ProgramRunner:
                     break
                 value = following[0]
         return values
+
+    @cached_property
+    def of_unfused_attention(self) -> dict[str, Exceptional]:
+        """How products of two computed values are taken where attention is not fused: weights as
+        they stand, and queries and keys each scaled by the root of the scale before."""
+        return {
+            v: Exceptional.as_given
+            if self._factor_scales[v] == (1.0, 1.0)
+            else Exceptional.scaled_by_root
+            for v in self.between_values
+        }
 
     @cached_property
     def with_bias(self) -> list[str]:
