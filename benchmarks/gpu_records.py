@@ -5,8 +5,8 @@
 
 FOLDER holds archives of recorded networks (networks_cnn.zip, networks_seq.zip, planted.zip): a
 manifest.json whose records name a model, its inputs, and what a GPU computed. Every record is
-judged twice, by all of its values and by its outputs alone. Rows that stand in --rows are not
-judged again.
+judged twice, by all of its values and by its outputs alone. convs.zip and attention.zip hold single
+operators, which are judged by their answer. Rows that stand in --rows are not judged again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import tempfile
 import time
 import traceback
+import warnings
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import torch
+from benchmarks import gpu_operators
 from benchmarks.provenance import stamped
 
 import verax
@@ -42,6 +45,7 @@ FAMILIES = (
     ("JAX default", ("jax default",)),
     ("TF32", ("tf32",)),
     ("default settings", ("default",)),
+    ("16 bits", ("bf16", "fp16")),
     ("strict float32", ("strict", "jax highest")),
 )
 """Rows of the table, and by which words a mode belongs to them, the first that fits."""
@@ -89,8 +93,19 @@ class Archive:
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
-        found = json.loads(self._zip.read("manifest.json"))["records"]
-        return [r for r in found if "error" not in r and "model" in r]
+        records = json.loads(self._zip.read("manifest.json"))["records"]
+        return [r for r in records if "error" not in r and "model" in r]
+
+    @cached_property
+    def operators(self) -> list[dict[str, Any]]:
+        """Records of single operators."""
+        records = json.loads(self._zip.read("manifest.json"))["records"]
+        return [r for r in records if gpu_operators.is_judged(r)]
+
+    def inputs_of(self, record: Mapping[str, Any]) -> Arrays:
+        """The inputs of a single operator."""
+        records = json.loads(self._zip.read("manifest.json"))["records"]
+        return self.arrays(next(r["file"] for r in records if r["name"] == record["inputs_of"]))
 
     def arrays(self, file: str) -> Arrays:
         """The arrays of an .npz; "name@bfloat16" holds the bits of that type."""
@@ -114,11 +129,25 @@ class Archive:
         return verax.load(path)
 
 
+def judged_operator(archive: Archive, record: Mapping[str, Any]) -> Row:
+    """The verdict on a single operator, by its answer."""
+    answer = archive.arrays(record["file"])["y"]
+    dtype = gpu_operators.TYPES.get(answer.dtype.name, torch.float32)
+    function, arguments = gpu_operators.function_of(record, archive.inputs_of(record), dtype)
+    return _row(archive, record, "answer", function, answer, arguments)
+
+
 def judged(archive: Archive, record: Mapping[str, Any], model: Any, by: str) -> Row:
     """The verdict on one record."""
     values, inputs = archive.values(record), archive.arrays(record["inputs"])
     if by == "outputs":
         values = {v: values[v] for v in model.graph.outputs}
+    return _row(archive, record, by, model, values, inputs)
+
+
+def _row(
+    archive: Archive, record: Mapping[str, Any], by: str, meaning: Any, values: Any, inputs: Any
+) -> Row:
     plain = {
         "archive": archive.name,
         "name": record["name"],
@@ -130,7 +159,7 @@ def judged(archive: Archive, record: Mapping[str, Any], model: Any, by: str) -> 
     }
     begin = time.process_time()
     try:
-        verdict = verax.check(model, values, inputs)
+        verdict = verax.check(meaning, values, inputs)
     except Exception:  # a crash is a result, too
         last = traceback.format_exc().splitlines()[-1]
         return Row(**plain, kind="crash", seconds=time.process_time() - begin, reason=last)
@@ -154,6 +183,11 @@ def every(folder: Path, asked: argparse.Namespace) -> Iterator[tuple[Archive, di
         for record in archive.records:
             if asked.only in record["name"] and (not asked.mode or asked.mode == record["mode"]):
                 yield from ((archive, record, by) for by in WAYS if by in asked.by)
+    for name in gpu_operators.ARCHIVES if "answer" in asked.by else ():
+        archive = Archive(folder / name)
+        for record in archive.operators:
+            if asked.only in record["name"] and (not asked.mode or asked.mode == record["mode"]):
+                yield archive, record, "answer"
 
 
 def table(rows: Sequence[Row]) -> list[str]:
@@ -190,7 +224,11 @@ def page(rows: Sequence[Row]) -> str:
         "NVIDIA H100, judged on a processor by all values that were recorded and by the outputs",
         "alone. Every honest run counts twice, and so does every run with a planted mistake.",
         "",
-        *table(rows),
+        *table([r for r in rows if r.by != "answer"]),
+        "",
+        "The same of single convolutions and attention, by their answer:",
+        "",
+        *table([r for r in rows if r.by == "answer"]),
         "",
         f"Honest runs: {', '.join(f'{n} {k}' for k, n in kinds.most_common())}. Processor time of",
         f"a verdict: median {seconds[len(seconds) // 2]:.1f} s, longest {seconds[-1]:.1f} s.",
@@ -210,10 +248,11 @@ def read(path: Path | None) -> list[Row]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    warnings.simplefilter("ignore")
     parser.add_argument("folder", type=Path, help="where the archives lie")
     parser.add_argument("--only", default="", help="records whose names contain this")
     parser.add_argument("--mode", default="", help="records of this mode")
-    parser.add_argument("--by", nargs="+", default=WAYS, choices=WAYS)
+    parser.add_argument("--by", nargs="+", default=(*WAYS, "answer"), choices=(*WAYS, "answer"))
     parser.add_argument("--rows", type=Path, help="JSON lines of what was judged before, and then")
     parser.add_argument("--write", type=Path, help="the page to write")
     asked = parser.parse_args()
@@ -223,13 +262,17 @@ def main() -> int:
         for archive, record, by in every(asked.folder, asked):
             if (archive.name, record["name"], record["mode"], by) in done:
                 continue
-            row = judged(archive, record, archive.model(record, Path(folder)), by)
+            if by == "answer":
+                row = judged_operator(archive, record)
+            else:
+                row = judged(archive, record, archive.model(record, Path(folder)), by)
             rows.append(row)
             print(f"{row.kind:10} {row.seconds:5.1f} s  {row.name} | {row.mode} | {by}", flush=True)
             if asked.rows is not None:
                 with asked.rows.open("a") as file:
                     file.write(json.dumps(asdict(row)) + "\n")
-    print("\n".join(table(rows)))
+    print("\n".join(table([r for r in rows if r.by != "answer"])))
+    print("\n".join(table([r for r in rows if r.by == "answer"])))
     if asked.write is not None:
         asked.write.write_text(stamped(page(rows)))
     return 0 if rows else 2
