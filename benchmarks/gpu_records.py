@@ -178,7 +178,7 @@ def _row(
 
 def every(folder: Path, asked: argparse.Namespace) -> Iterator[tuple[Archive, dict[str, Any], str]]:
     """Yield what is to be judged."""
-    for name in ARCHIVES:
+    for name in (n for n in ARCHIVES if asked.archive in n):
         archive = Archive(folder / name)
         for record in archive.records:
             if asked.only in record["name"] and (not asked.mode or asked.mode == record["mode"]):
@@ -253,6 +253,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="records whose names contain this")
     parser.add_argument("--mode", default="", help="records of this mode")
     parser.add_argument("--by", nargs="+", default=(*WAYS, "answer"), choices=(*WAYS, "answer"))
+    parser.add_argument("--archive", default="", help="of archives whose names contain this")
     parser.add_argument("--rows", type=Path, help="JSON lines of what was judged before, and then")
     parser.add_argument("--write", type=Path, help="the page to write")
     asked = parser.parse_args()

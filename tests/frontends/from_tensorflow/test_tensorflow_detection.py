@@ -60,6 +60,6 @@ def test_it_is_judged_right() -> None:
 
 
 def test_without_sizes_it_says_what_is_missing() -> None:
-    with pytest.raises(UnsupportedError, match="its length, is decided only while running") as e:
+    with pytest.raises(UnsupportedError, match="or its length, is computed at run time") as e:
         load_tensorflow(stored()["graph"].tobytes())
     assert "give the sizes when loading" in str(e.value)

@@ -55,7 +55,8 @@ class ArithmeticMatch:
     """The program that fits best; statistic: at most 1 when what was given is one of its runs;
     left: part of the error that it leaves, limit: how much it may leave where so many programs were
     tried on so few numbers; unit: the unit roundoff that the errors have; by_size: the errors are
-    no larger than the program's, and too few numbers are shown to tell its runs from others."""
+    no larger than the program's, and too few numbers are shown to tell its runs from others;
+    is_stored: what is shown has the bits of the format wherever the program stores it."""
 
     name: str
     statistic: float
@@ -64,12 +65,13 @@ class ArithmeticMatch:
     limit: float = st.CONFIRMED
     words: str = ""
     by_size: bool = False
+    is_stored: bool = True
 
     @property
     def confirmed(self) -> bool:
         """Whether recomputing in that arithmetic gave the subject's numbers."""
         fits = self.statistic <= st.ROUNDING_T or self.left <= st.EXPLAINED_BEST
-        return fits and self.left <= self.limit
+        return fits and self.left <= self.limit and self.is_stored
 
     @property
     def explains_most(self) -> bool:
@@ -306,8 +308,16 @@ class _ArithmeticSearch:
         if not 1 / st.SAME_SIZE <= size <= st.SAME_SIZE:
             return None
         limit = min(st.CONFIRMED, st.most_left(self._elements, self.attempted))
+        fmt = program.store
         return ArithmeticMatch(
-            program.name, statistic, left**0.5, program.unit * size, limit, program.in_words()
+            program.name,
+            statistic,
+            left**0.5,
+            program.unit * size,
+            limit,
+            program.in_words(),
+            is_stored=fmt is None
+            or all(on_grid(a, fmt) or not on_grid(exact[v], fmt) for v, a in self.actual.items()),
         )
 
     def _likeliest(self, programs: Iterable[SubjectProgram]) -> list[_Likely]:

@@ -132,7 +132,8 @@ class ProgramRunner:
                     yield Exceptional.scaled_by_root
             if program.store is not None and not program.last:
                 yield Exceptional.before_bias
-        if program.store is not None and not program.last:
+        # What autocast stores differs by version; a value stored in 16 bits by itself is a mistake.
+        if program.autocast and self._factor_scales:
             yield Exceptional.stored
             yield Exceptional.kept
 
