@@ -72,6 +72,12 @@ class Allocator:
     def manual_seed_all(self, seed: int) -> None:
         pass
 
+    def get_rng_state(self, device: Any = None) -> Any:
+        return torch.zeros(0, dtype=torch.uint8)
+
+    def set_rng_state(self, state: Any, device: Any = None) -> None:
+        pass
+
     def get_amp_supported_dtype(self) -> list[Any]:
         return [torch.float16, torch.bfloat16]
 

@@ -133,7 +133,7 @@ def test_a_stale_tail_of_the_devices_memory_is_found() -> None:
         verdict = verax.check(torch.matmul, lambda a, b: product(a, b, tail=3), on_stub)
     assert verdict.kind is Kind.mistake
     assert verdict.repeat is not None and "stub:0" in verdict.repeat.poisoned
-    assert "reads uninitialised memory" in verdict.reasons[0]
+    assert "reads uninitialized memory" in verdict.reasons[0]
     with stub_device.forgotten_memory():
         verdict = verax.check(torch.matmul, lambda a, b: product(a, b, tail=0), on_stub)
     assert verdict.kind in FINE and verdict.repeat is not None

@@ -196,14 +196,16 @@ def test_a_package_that_starts_threads_is_not_forked(package: Write) -> None:
 
 def test_forks_draw_other_random_numbers(package: Write) -> None:
     package(
-        "drawn = None\n"
+        "__version__, drawn = '2', None\n"
         "def seed():\n    global drawn\n    drawn = os.getpid()\n"
         "class export:\n    def load(path):\n"
         "        raise RuntimeError(f'[{os.getppid()}, {os.getpid() - drawn}]')\n",
         "torch",
     )
     with helper_scope(), pytest.raises(SubjectError) as caught:
-        run_in_child("torch_file", {"path": "", "threads": 0}, {}, name="fake", timeout=60)
+        run_in_child(
+            "torch_file", {"path": "", "threads": 0, "device": ""}, {}, name="fake", timeout=60
+        )
     assert caught.value.cause.endswith(", 0]")
 
 

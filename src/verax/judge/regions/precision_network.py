@@ -212,6 +212,8 @@ class _ArithmeticSearch:
         """The arithmetic whose errors are at least as large, where so few numbers are shown that
         no run could be recognized among all that assign it to some of the products: 16 bits where
         all that is shown is stored so, TF32 where a GPU may have computed it."""
+        if self.sampler.quanta:
+            return None  # a step that falls the other way is as large as any mistake
         products = sum(n.op.kind in PRODUCTS for n in self.sampler.region.nodes)
         can_tell = st.most_left(self._elements, 1) >= st.CONFIRMED
         if can_tell and self._elements >= st.NUMBERS_PER_PRODUCT * products:
