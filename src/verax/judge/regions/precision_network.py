@@ -42,7 +42,7 @@ IN_NETWORKS = (
 """Arithmetics of products that are tried on whole networks, everything else being float32."""
 RUNS = 4
 """Runs in the most likely arithmetic, whose scatter is the yardstick."""
-MATCHED, REFINED = 2, 3
+MATCHED, REFINED = 2, 4
 """Likeliest programs that are held against their own runs, and in which exceptions are sought."""
 FEW_BITS = FloatFormat("four bits", 4, -126, 127)
 """Numbers like 0, 1 and 3 say nothing about the type that they were stored in."""
@@ -355,7 +355,11 @@ class _ArithmeticSearch:
             plain = named[f"{short} throughout"]
             for fused in (True, False):
                 yield SubjectProgram(plain.name, plain, fmt, fused=fused, recurrent=half)
-            yield SubjectProgram(f"{short} autocast", plain, fmt, autocast=True, recurrent=half)
+            listed = SubjectProgram(f"{short} autocast", plain, fmt, autocast=True, recurrent=half)
+            yield listed
+            if self.runner.with_bias:
+                twice = dict.fromkeys(self.runner.with_bias, Exceptional.before_bias)
+                yield listed.with_exceptions(twice)
         ways = (Exceptional.float32, Exceptional.as_given)
         of_attention = [dict.fromkeys(self.runner.between_values, way) for way in ways]
         of_attention.append(self.runner.of_unfused_attention)
