@@ -360,8 +360,8 @@ class _ArithmeticSearch:
             if self.runner.with_bias:
                 twice = dict.fromkeys(self.runner.with_bias, Exceptional.before_bias)
                 yield listed.with_exceptions(twice)
-        ways = (Exceptional.float32, Exceptional.as_given)
-        of_attention = [dict.fromkeys(self.runner.between_values, way) for way in ways]
+        departures = (Exceptional.float32, Exceptional.as_given)
+        of_attention = [dict.fromkeys(self.runner.between_values, d) for d in departures]
         of_attention.append(self.runner.of_unfused_attention)
         for name in IN_NETWORKS:
             is_tf32 = name.startswith("TF32")
