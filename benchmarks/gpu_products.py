@@ -1,6 +1,6 @@
 """Counts how many recorded bits of a GPU's products the simulated matrix units reproduce.
 
-Run: python benchmarks/gpu_products.py --records FOLDER [--verbose]. FOLDER holds products.zip
+Run: python -m benchmarks.gpu_products --records FOLDER [--verbose]. FOLDER holds products.zip
 (records of one H100: random products, probes, single instructions, orders of summation) and
 convs.zip (convolutions). Prints one line per kind of record, with the records that fall short;
 --verbose one per record. Exits 1 if a product with a known route is not reproduced in full.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import json
 import re
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from benchmarks.gpu_arrays import stored_arrays
 
 from verax.numerics.matrix_units import simulate, units
 from verax.numerics.matrix_units.convolution import (
@@ -59,12 +59,7 @@ class Records:
         self.by_name = {(r["name"], r["mode"]): r for r in self.records}
 
     def arrays(self, file: str) -> Arrays:
-        stored = np.load(io.BytesIO(self.archive.read(file)))
-        found = {}
-        for key in stored.files:
-            name, _, dtype = key.partition("@")
-            found[name] = stored[key].view(getattr(ml_dtypes, dtype)) if dtype else stored[key]
-        return found
+        return stored_arrays(self.archive.read(file))
 
     def inputs(self, record: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
         source = self.by_name[record["inputs_of"], "-"]

@@ -12,7 +12,6 @@ operators, which are judged by their answer. Rows that stand in --rows are not j
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import tempfile
 import time
@@ -26,10 +25,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 from benchmarks import gpu_operators
+from benchmarks.gpu_arrays import stored_arrays
 from benchmarks.provenance import stamped
 
 import verax
@@ -92,29 +91,28 @@ class Archive:
         self.name, self._zip = path.stem, zipfile.ZipFile(path)
 
     @cached_property
+    def manifest(self) -> list[dict[str, Any]]:
+        """All records."""
+        records: list[dict[str, Any]] = json.loads(self._zip.read("manifest.json"))["records"]
+        return records
+
+    @cached_property
     def records(self) -> list[dict[str, Any]]:
-        records = json.loads(self._zip.read("manifest.json"))["records"]
-        return [r for r in records if "error" not in r and "model" in r]
+        return [r for r in self.manifest if "error" not in r and "model" in r]
 
     @cached_property
     def operators(self) -> list[dict[str, Any]]:
         """Records of single operators."""
-        records = json.loads(self._zip.read("manifest.json"))["records"]
-        return [r for r in records if gpu_operators.is_judged(r)]
+        return [r for r in self.manifest if gpu_operators.is_judged(r)]
 
     def inputs_of(self, record: Mapping[str, Any]) -> Arrays:
         """The inputs of a single operator."""
-        records = json.loads(self._zip.read("manifest.json"))["records"]
-        return self.arrays(next(r["file"] for r in records if r["name"] == record["inputs_of"]))
+        source = record["inputs_of"]
+        return self.arrays(next(r["file"] for r in self.manifest if r["name"] == source))
 
     def arrays(self, file: str) -> Arrays:
-        """The arrays of an .npz; "name@bfloat16" holds the bits of that type."""
-        stored = np.load(io.BytesIO(self._zip.read(file)))
-        arrays = {}
-        for key in stored.files:
-            name, _, dtype = key.partition("@")
-            arrays[name] = stored[key].view(getattr(ml_dtypes, dtype)) if dtype else stored[key]
-        return arrays
+        """The arrays of an .npz of the archive."""
+        return stored_arrays(self._zip.read(file))
 
     def values(self, record: Mapping[str, Any]) -> Arrays:
         """What the record's run gave, by name; a record with a base holds what differs from it."""

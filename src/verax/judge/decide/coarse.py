@@ -33,10 +33,14 @@ class Coarse:
         if self.grid is None:
             z = st.standardised(wide - self.expected, self.rounding.sigma + TINY)
             return st.group_test(z)
+        inside = bool(self.given_by_rounding(wide, self.grid).all())
+        return st.GroupTest(0.0 if inside else math.inf, "all")
+
+    def given_by_rounding(self, wide: np.ndarray, grid: FloatFormat) -> np.ndarray:
+        """Mask of the elements of `wide` (float64) that this value, stored in `grid`, gives
+        wherever float32 rounding may have left it before."""
         reach = st.GRID_REACH * self.rounding.sigma
         low, high = (
-            round_to(round_to(self.expected + s * reach, self.grid) + self.added, self.grid)
-            for s in (-1, 1)
+            round_to(round_to(self.expected + s * reach, grid) + self.added, grid) for s in (-1, 1)
         )
-        inside = bool(((low <= wide) & (wide <= high)).all())
-        return st.GroupTest(0.0 if inside else math.inf, "all")
+        return np.asarray((low <= wide) & (wide <= high))

@@ -16,12 +16,15 @@ import numpy as np
 
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
+from verax.judge.decide.coarse import Coarse
 from verax.judge.decide.precision import PRODUCTS, on_grid
 from verax.judge.explain.hypotheses.base import Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.node import predict, suspect_of
 from verax.judge.explain.region import search_region
-from verax.numerics import statistics as st
+from verax.judge.explain.region_hypothesis import region_nodes
+from verax.judge.regions.programs import SHORT
+from verax.numerics.error_model import Rounding
 from verax.numerics.formats import FORMATS, FloatFormat, round_to
 from verax.records.verdict import Finding, Kind
 
@@ -30,7 +33,6 @@ FEWEST = 32
 MOST_WORK = 1 << 22
 """Largest tensors that are looked at, in elements."""
 TEST = "bits of a known mistake"
-SHORT = ("bfloat16", "float16")
 
 
 def found_below_rounding(
@@ -57,9 +59,7 @@ def _held_against_known(
     precision = finding.precision
     if finding.kind is not Kind.precision or precision is None or precision.confirmed:
         return finding
-    nodes = [n for n in graph.nodes if (n.name or n.outputs[0]) in finding.region]
-    produced = {v for n in nodes for v in n.outputs}
-    read = {v for n in nodes for v in n.inputs if v is not None} - produced
+    nodes, read = region_nodes(graph, finding.region)
     if not nodes or nodes[-1].outputs[0] != finding.value or not read <= arrays.keys():
         return finding
     explanations, _ = search_region(
@@ -133,14 +133,14 @@ def _suspect(
     return suspect_of(node, inputs, arrays[value], types, node.outputs.index(value))
 
 
-def _missed(suspect: Suspect, value: np.ndarray, rounding: object, fmt: FloatFormat) -> int:
+def _missed(
+    suspect: Suspect, value: np.ndarray, rounding: Rounding | None, fmt: FloatFormat
+) -> int:
     """How many of the subject's numbers `value`, rounded once, is not, wherever float32 may have
     left it before."""
-    sigma = getattr(rounding, "sigma", None)
-    reach = np.zeros(()) if sigma is None else st.GRID_REACH * sigma
+    own = rounding or Rounding(np.zeros(()), np.zeros(()))
     with np.errstate(all="ignore"):
-        low, high = (round_to(value + side * reach, fmt) for side in (-1, 1))
-        inside = (low <= suspect.wide) & (suspect.wide <= high)
+        inside = Coarse("", value, own).given_by_rounding(suspect.wide, fmt)
     return int((~inside & np.isfinite(value)).sum())
 
 

@@ -18,6 +18,7 @@ from verax.judge.explain.distinguish import Run, narrow_down
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect, edited
 from verax.judge.explain.node import fits, suspect_of
 from verax.judge.explain.region import search_region
+from verax.judge.explain.region_hypothesis import region_nodes
 from verax.judge.explain.structure import structure
 from verax.judge.explain.weights import weights
 from verax.judge.protocol import Runner
@@ -128,9 +129,7 @@ def _diagnose_region(
     blame: Blame, graph: Graph, observed: Mapping[str, np.ndarray], seed: int
 ) -> Blame:
     """As `diagnose`, for nodes that were judged together, from their inputs to the last output."""
-    nodes = [n for n in graph.nodes if (n.name or n.outputs[0]) in blame.region]
-    produced = {v for n in nodes for v in n.outputs}
-    read = {v for n in nodes for v in n.inputs if v is not None} - produced
+    nodes, read = region_nodes(graph, blame.region)
     inner = [n.outputs[0] for n in nodes[:-1] if n.outputs[0] not in observed]
     explanations: tuple[Explanation, ...] = ()
     left = f"any, as the subject did not give {', '.join(sorted(read - observed.keys())[:NAMED])}"

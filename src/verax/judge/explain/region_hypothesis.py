@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from verax.ir.graph import Graph, Node
 from verax.judge.explain.hypotheses.base import Prior
 
 Values = Mapping[str, np.ndarray]
@@ -30,3 +31,10 @@ class RegionHypothesis:
     fitted: int = 0
     bare: str = ""
     is_whole: bool = False
+
+
+def region_nodes(graph: Graph, names: Collection[str]) -> tuple[list[Node], set[str]]:
+    """The nodes of these names in order, and the values from outside that they read."""
+    nodes = [n for n in graph.nodes if (n.name or n.outputs[0]) in names]
+    produced = {v for n in nodes for v in n.outputs}
+    return nodes, {v for n in nodes for v in n.inputs if v is not None} - produced

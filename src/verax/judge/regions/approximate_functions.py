@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 
 from verax.ir.graph import Node
-from verax.ir.operator import Evaluation
-from verax.ir.types import TensorType
 from verax.judge.decide.criterion import Decision
 from verax.judge.decide.precision import to_float64
 from verax.judge.decide.recurrent_precision import (
@@ -45,8 +43,7 @@ def table_decision(
             if not isinstance(node.op, Recurrent):
                 return sampler.evaluate(node, arrays).outputs
             wide = [to_float64(a) for a in arrays]
-            types = tuple(None if x is None else TensorType.of(x) for x in wide)
-            ev = Evaluation(types, sampler.graph.output_types(node))
+            ev = sampler.wide_evaluation(node, wide)
             return recurrent_outputs(node.op, ev, wide, RECURRENT[0], table)
 
         return sampler.run(after)[value]

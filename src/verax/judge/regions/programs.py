@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 
 from verax.ir.graph import Node
-from verax.ir.operator import Evaluation
-from verax.ir.types import TensorType
 from verax.judge.decide.matrix_sums import matrix_unit_sigma
-from verax.judge.decide.precision import PRODUCTS, Arithmetic, to_float64, with_factors
+from verax.judge.decide.precision import PRODUCTS, Arithmetic, on_grid, to_float64, with_factors
 from verax.judge.decide.recurrent_precision import (
     RECURRENT,
     RecurrentArithmetic,
@@ -116,10 +114,16 @@ class ProgramRunner:
         self.sampler, self.names = sampler, names
         self.norm_of = norms_to_fold(sampler)
         self._unit_sigma: dict[tuple[str, str], np.ndarray] = {}
+        self._low: dict[str, dict[str, bool]] = {}
 
     def run(self, program: SubjectProgram, noise: float) -> Values:
         """Shown values as the program gives them, with `noise` times float32's rounding."""
-        stored = self._stored_by_autocast(program) if program.autocast else {}
+        stored: Mapping[str, bool] = {}
+        if program.autocast and program.store is not None:
+            fmt = program.store
+            if fmt.name not in self._low:
+                self._low[fmt.name] = self._stored_by_autocast(fmt)
+            stored = self._low[fmt.name]
         return self.sampler.run(partial(self._step, program, noise, stored))
 
     def options(self, program: SubjectProgram, node: Node) -> Iterator[Exceptional]:
@@ -216,8 +220,7 @@ class ProgramRunner:
     def _recurrent(
         self, program: SubjectProgram, noise: float, node: Node, wide: Sequence[Any]
     ) -> tuple[np.ndarray, ...]:
-        types = tuple(None if x is None else TensorType.of(x) for x in wide)
-        ev = Evaluation(types, self.sampler.graph.output_types(node))
+        ev = self.sampler.wide_evaluation(node, wide)
         table = drawn_table(self.sampler.random) if noise else None
         assert isinstance(node.op, Recurrent)
         outputs = recurrent_outputs(node.op, ev, wide, program.recurrent, table)
@@ -230,8 +233,7 @@ class ProgramRunner:
         key = node.outputs[0], fmt
         if key not in self._unit_sigma:
             expected = self.sampler.evaluate_wide(node, wide)[0]
-            types = tuple(None if x is None else TensorType.of(x) for x in wide)
-            ev = Evaluation(types, self.sampler.graph.output_types(node))
+            ev = self.sampler.wide_evaluation(node, wide)
             self._unit_sigma[key] = matrix_unit_sigma(node, ev, wide, expected, fmt)
         return self._unit_sigma[key]
 
@@ -272,16 +274,14 @@ class ProgramRunner:
             return y
         return round_to(y, program.store)
 
-    def _stored_by_autocast(self, program: SubjectProgram) -> dict[str, bool]:
-        """Whether autocast stores each value in its format. Between a product and its bias, and
+    def _stored_by_autocast(self, fmt: FloatFormat) -> dict[str, bool]:
+        """Whether autocast to a format stores each value in it. Between a product and its bias, and
         between the products of attention, nothing is stored."""
-        assert program.store is not None
         sampler, low = self.sampler, dict[str, bool]()
 
         def is_low(value: str) -> bool:
             if value not in low:
-                array = sampler.observed[value].astype(np.float64)
-                low[value] = bool((round_to(array, program.store) == array).all())  # type: ignore[arg-type]
+                low[value] = on_grid(sampler.observed[value], fmt)
             return low[value]
 
         for node in sampler.region.nodes:

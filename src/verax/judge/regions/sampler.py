@@ -15,6 +15,7 @@ import numpy as np
 
 from verax.base.deadline import require_time
 from verax.ir.graph import Graph, Node
+from verax.ir.operator import Evaluation
 from verax.ir.types import TensorType
 from verax.judge.decide.local import ReferenceValues, meaning, stored
 from verax.judge.decide.ties import quantities, rounded_otherwise
@@ -144,8 +145,13 @@ class Sampler:
 
     def evaluate_wide(self, node: Node, wide: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """Outputs of a node on float64 inputs `wide`, which may be more than the graph gives it."""
+        ev = self.wide_evaluation(node, wide)
+        return evaluate_node(node, wide, ev.inputs, ev.outputs)
+
+    def wide_evaluation(self, node: Node, wide: Sequence[Any]) -> Evaluation:
+        """The types of float64 inputs `wide` of a node, and those of its outputs."""
         types = tuple(None if x is None else TensorType.of(x) for x in wide)
-        return evaluate_node(node, wide, types, self.graph.output_types(node))
+        return Evaluation(types, self.graph.output_types(node))
 
     def _loosened(
         self, node: Node, arrays: Sequence[Any], evaluated: ReferenceValues
