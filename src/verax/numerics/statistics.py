@@ -139,6 +139,8 @@ SAME_SIZE = 2.0
 """Most that the errors of a subject and of a run in its arithmetic may differ in size."""
 LIKE_ENOUGH = 0.85
 """Correlation from which on BatchNorm is folded in the likeliest arithmetic alone."""
+MANY_NUMBERS = 4096
+"""Numbers above which it does not matter how many of them are repeated."""
 CONFIRMED = 0.7
 """A coarser arithmetic is confirmed when its runs leave at most this part of the error, half of its
 variance; measured on OpenVINO's bf16: 0.1 to 0.5."""

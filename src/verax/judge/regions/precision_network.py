@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -249,9 +250,18 @@ class _ArithmeticSearch:
             folded = [replace(program, folded=not program.last)]
         return sorted([*likely, *self._likeliest(folded)], key=_Likely.order)
 
-    @property
+    @cached_property
     def _elements(self) -> int:
-        return sum(e.size for e in self.errors.values())
+        """Numbers that tell arithmetics apart: repeated ones (rows of a constant input) and exact
+        ones (zeros behind a Relu) say nothing new."""
+        count = 0
+        for value, error in self.errors.items():
+            if error.size > st.MANY_NUMBERS:
+                count += error.size
+                continue
+            wrong = error != 0
+            count += np.unique(self.actual[value][wrong] + 1j * error[wrong]).size
+        return count
 
     def _refined(self, program: SubjectProgram) -> SubjectProgram | None:
         """The program with the exceptions that bring its run nearest to what was given; None where
