@@ -64,6 +64,7 @@ class Row:
     kind: str
     seconds: float
     blamed: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     worst: float = 0.0
@@ -78,6 +79,11 @@ class Row:
     @property
     def family(self) -> str:
         return next((n for n, words in FAMILIES if any(w in self.mode for w in words)), self.mode)
+
+    @property
+    def is_located(self) -> bool:
+        """Whether the guilty module was blamed, or a node in it by the first cause."""
+        return self.node in self.blamed or self.node in self.named
 
     @property
     def is_accused(self) -> bool:
@@ -167,11 +173,32 @@ def _row(
         kind=str(verdict.kind.value),
         seconds=seconds,
         blamed=tuple(dict.fromkeys(v for b in verdict.blame for v in (b.node, b.value))),
+        named=_modules_named(verdict, meaning, archive.values(record) if by != "answer" else {}),
         causes=tuple(e.words for b in verdict.blame for e in b.explanations),
         tests=tuple(sorted({f.test for f in verdict.nodes if f.kind is verdict.kind})),
         worst=max((f.statistic for f in verdict.nodes), default=0.0),
         reason="; ".join(verdict.reasons)[:600],
     )
+
+
+def _modules_named(verdict: Any, meaning: Any, recorded: Mapping[str, Any]) -> tuple[str, ...]:
+    """The recorded values of the modules that hold the node which each first cause names."""
+    first = [b.explanations[0].hypothesis for b in verdict.blame if b.explanations]
+    names = {hypothesis.partition(": ")[0] for hypothesis in first}
+    if not hasattr(meaning, "graph"):
+        return ()
+    modules: list[str] = []
+    for node in meaning.graph.nodes:
+        if (node.name or node.outputs[0]) not in names:
+            continue
+        reached = [node.outputs[0]]
+        for value in reached:  # grows
+            if value in recorded:
+                modules.append(value)
+                continue
+            readers = meaning.graph.consumers.get(value, ())
+            reached += [v for n in readers for v in n.outputs if v not in reached]
+    return tuple(dict.fromkeys(modules))
 
 
 def every(folder: Path, asked: argparse.Namespace) -> Iterator[tuple[Archive, dict[str, Any], str]]:
@@ -191,7 +218,7 @@ def every(folder: Path, asked: argparse.Namespace) -> Iterator[tuple[Archive, di
 def table(rows: Sequence[Row]) -> list[str]:
     """Markdown: honest and planted runs by mode."""
     lines = [
-        "| mode | honest | mistake | undecided | planted | mistake | right node | with a cause |",
+        "| mode | honest | mistake | undecided | planted | mistake | right module | with a cause |",
         "|---|---|---|---|---|---|---|---|",
     ]
     groups: dict[str, list[Row]] = defaultdict(list)
@@ -204,8 +231,8 @@ def table(rows: Sequence[Row]) -> list[str]:
         cells = (
             *(len(honest), sum(r.is_accused for r in honest)),
             *(sum(r.kind not in (*ACQUITTED, "mistake") for r in honest), len(planted)),
-            *(len(seen), sum(r.node in r.blamed for r in seen)),
-            sum(bool(r.causes) and r.node in r.blamed for r in seen),
+            *(len(seen), sum(r.is_located for r in seen)),
+            sum(bool(r.causes) and r.is_located for r in seen),
         )
         lines.append(f"| {name} | {' | '.join(map(str, cells))} |")
     return lines

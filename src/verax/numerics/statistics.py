@@ -183,6 +183,8 @@ NEAR_EXPLAINED = 0.5
 """Part of an error's size that a rival may leave, at the first look, to be looked at closely."""
 EXPLAINED_NOISE = 8.0
 """Multiple of sigma's root mean square that is never too much to leave at the first look."""
+STANDS_OUT = 5.0
+"""Multiple of the others' errors from which on an element of a parameter is looked at by itself."""
 SAME_MEANING = 2.0**-40
 """Relative size of a difference up to which two float64 evaluations are of one meaning."""
 ORDERS_WORTH = 16.0

@@ -18,7 +18,7 @@ from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.judge.decide.coarse import Coarse
 from verax.judge.decide.precision import PRODUCTS, on_grid
-from verax.judge.explain.hypotheses.base import Suspect
+from verax.judge.explain.hypotheses.base import Hypothesis, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.node import predict, suspect_of
 from verax.judge.explain.region import search_region
@@ -59,7 +59,7 @@ def _held_against_known(
     precision = finding.precision
     if finding.kind is not Kind.precision or precision is None or precision.confirmed:
         return finding
-    nodes, read = region_nodes(graph, finding.region)
+    nodes, read = region_nodes(graph, finding.region, finding.value)
     if not nodes or nodes[-1].outputs[0] != finding.value or not read <= arrays.keys():
         return finding
     explanations, _ = search_region(
@@ -81,27 +81,34 @@ def _held_against_known(
 
 
 def _judged(graph: Graph, arrays: Mapping[str, np.ndarray], finding: Finding) -> Finding:
-    node = graph.producers.get(finding.value)
     agrees = finding.kind in (Kind.rounding, Kind.precision, Kind.undecided)
-    if node is None or not agrees or finding.elements > MOST_WORK:
+    if not agrees or not FEWEST <= finding.elements <= MOST_WORK:
         return finding
-    if finding.elements < FEWEST or any(v is not None and v not in arrays for v in node.inputs):
-        return finding
-    actual = np.asarray(arrays[finding.value])
-    fmt = _stored_in(graph.types[finding.value], actual)
-    suspect = None if fmt is None else _suspect(graph, node, arrays, finding.value, fmt)
-    if fmt is None or suspect is None or suspect.actual.shape != suspect.expected.shape:
-        return finding
-    missed = _missed(suspect, suspect.expected, suspect.meaning.roundings[suspect.output], fmt)
-    if missed < FEWEST:
-        return finding
-    for words in _that_give_all(suspect, fmt):
+    for missed, hypothesis in known_by_bits(graph, arrays, finding.value):
         reason = (
-            f"{words}: rounded once, that gives all of {finding.elements} numbers to the last bit, "
-            f"and the meaning misses {missed} of them"
+            f"{hypothesis.words}: rounded once, that gives all of {finding.elements} numbers to "
+            f"the last bit, and the meaning misses {missed} of them"
         )
         return dataclasses.replace(finding, kind=Kind.mistake, reason=reason, test=TEST)
     return finding
+
+
+def known_by_bits(
+    graph: Graph, arrays: Mapping[str, np.ndarray], value: str
+) -> Iterator[tuple[int, Hypothesis]]:
+    """Yield the known mistakes that, rounded once to the 16 bits in which a value is stored, give
+    all of its numbers, and how many of them the meaning misses; nothing if fewer than `FEWEST`."""
+    node = graph.producers.get(value)
+    if node is None or any(v is not None and v not in arrays for v in node.inputs):
+        return
+    fmt = _stored_in(graph.types[value], np.asarray(arrays[value]))
+    suspect = None if fmt is None else _suspect(graph, node, arrays, value, fmt)
+    if fmt is None or suspect is None or suspect.actual.shape != suspect.expected.shape:
+        return
+    missed = _missed(suspect, suspect.expected, suspect.meaning.roundings[suspect.output], fmt)
+    if missed >= FEWEST:
+        for hypothesis in _that_give_all(suspect, fmt):
+            yield missed, hypothesis
 
 
 def _stored_in(declared: TensorType, actual: np.ndarray) -> FloatFormat | None:
@@ -144,8 +151,8 @@ def _missed(
     return int((~inside & np.isfinite(value)).sum())
 
 
-def _that_give_all(suspect: Suspect, fmt: FloatFormat) -> Iterator[str]:
-    """Yield what the hypotheses that give every number say, those with no number of their own."""
+def _that_give_all(suspect: Suspect, fmt: FloatFormat) -> Iterator[Hypothesis]:
+    """Yield the hypotheses that give every number, those with no number of their own."""
     for hypothesis in hypotheses(suspect):
         if hypothesis.fitted:
             continue
@@ -155,4 +162,4 @@ def _that_give_all(suspect: Suspect, fmt: FloatFormat) -> Iterator[str]:
         if not np.isfinite(prediction.value).all():
             continue
         if not _missed(suspect, prediction.value, prediction.rounding, fmt):
-            yield hypothesis.words
+            yield hypothesis

@@ -14,6 +14,8 @@ import numpy as np
 
 from verax.ir.graph import Builder, Graph, Node, same_bits
 from verax.ir.types import TensorType
+from verax.judge.explain.below_rounding import known_by_bits
+from verax.judge.explain.coarse_noise import possible_noises
 from verax.judge.explain.distinguish import Run, narrow_down
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect, edited
 from verax.judge.explain.node import fits, suspect_of
@@ -76,6 +78,10 @@ def diagnose(
     if not candidates or all(fit.hypothesis.fitted for fit in candidates):
         # A wire needs no number of its own, as long as one other value explains all elements.
         candidates = fits(suspect, wires(suspect, graph, arrays)) or candidates
+    if not candidates:
+        explanations = _in_coarse_arithmetic(blame, graph, arrays, seed)
+        if explanations:
+            return dataclasses.replace(blame, explanations=explanations)
     explanations, told_apart = narrow_down(suspect, candidates, run, seed)
     rounding = suspect.meaning.roundings[output]
     sigma = None if rounding is None else rounding.sigma
@@ -87,6 +93,27 @@ def diagnose(
         # Wrong weights that a hypothesis explains too would be noise.
         structure=(*(() if explanations else weights(suspect)), *looks),
     )
+
+
+def _in_coarse_arithmetic(
+    blame: Blame, graph: Graph, arrays: Mapping[str, np.ndarray], seed: int
+) -> tuple[Explanation, ...]:
+    """What explains a node's numbers in a coarser arithmetic that may have given them: bit for bit
+    if possible, else by the size of what is left."""
+    by_bits = [
+        Explanation(h.name, h.words, dict(h.attributes), 0.0)
+        for _, h in known_by_bits(graph, arrays, blame.value)
+    ]
+    noises = tuple(possible_noises(graph.types[blame.value], np.asarray(arrays[blame.value])))
+    node = graph.producers[blame.value]
+    if by_bits or not noises or node.outputs[0] != blame.value:
+        return tuple(by_bits[:NAMED])
+    read = {v: arrays[v] for v in node.inputs if v is not None}
+    constants = graph.constants.keys()
+    return search_region(
+        [node], read, arrays[blame.value], graph.types,
+        constants=constants, seed=seed, noises=noises,
+    )[0]  # fmt: skip
 
 
 def wires(suspect: Suspect, graph: Graph, arrays: Mapping[str, np.ndarray]) -> Iterator[Hypothesis]:
@@ -129,7 +156,7 @@ def _diagnose_region(
     blame: Blame, graph: Graph, observed: Mapping[str, np.ndarray], seed: int
 ) -> Blame:
     """As `diagnose`, for nodes that were judged together, from their inputs to the last output."""
-    nodes, read = region_nodes(graph, blame.region)
+    nodes, read = region_nodes(graph, blame.region, blame.value)
     inner = [n.outputs[0] for n in nodes[:-1] if n.outputs[0] not in observed]
     explanations: tuple[Explanation, ...] = ()
     left = f"any, as the subject did not give {', '.join(sorted(read - observed.keys())[:NAMED])}"
@@ -142,6 +169,7 @@ def _diagnose_region(
             graph.types,
             constants=graph.constants.keys(),
             seed=seed,
+            noises=possible_noises(graph.types[blame.value], np.asarray(observed[blame.value])),
         )
     note = "" if len(explanations) == 1 else _next_step(len(nodes), inner, len(explanations), left)
     return dataclasses.replace(blame, explanations=explanations, told_apart=note)

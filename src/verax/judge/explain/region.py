@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,37 +19,26 @@ from verax.base.errors import VeraxError
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
 from verax.judge.decide.local import ReferenceValues, conform, meaning
-from verax.judge.explain.attention_scores import Scores, scores_of
+from verax.judge.explain.coarse_noise import CoarseNoise
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.node import IMPOSSIBLE, MOST, predict, same_numbers
 from verax.judge.explain.region_changes import RegionError, wires, wrong_constants
 from verax.judge.explain.region_hypothesis import RegionHypothesis, Values
+from verax.judge.explain.region_pairs import several_nodes
 from verax.judge.explain.region_screen import Screen
 from verax.numerics import statistics as st
-from verax.numerics.error_model import TINY, Rounding
-from verax.ops.pointwise.arithmetic import Div, Mul
+from verax.numerics.error_model import TINY
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.quantized.dynamic_quantization import DynamicQuantizeGroups
-from verax.ops.sums.normalization import BatchNormalization
 from verax.records.verdict import Explanation
 
 LONGEST = 128
 """Nodes of a region that are still searched one by one."""
 WORK = 1 << 33
 """Products and elements that the search may compute, the usual hypotheses first."""
-ACTIVATIONS = ("Relu", "LeakyRelu", "PRelu", "Clip")
-"""Activations through which scales are folded."""
-UNARY = (
-    *ACTIVATIONS,
-    "Sigmoid",
-    "Tanh",
-    "HardSwish",
-    "MaxPool",
-    "AveragePool",
-    "BatchNormalization",
-)
-"""Operators on one tensor whose order with a neighbor is easily exchanged."""
+NEAREST = 6
+"""Hypotheses that are held against a coarser arithmetic: the usual ones, and the nearest."""
 FINER = 128
 """How many steps stand for one where the float model is wanted of integers of 16 bits."""
 
@@ -63,15 +52,17 @@ def search_region(
     constants: Collection[str] = (),
     seed: int = 0,
     only_known: bool = False,
+    noises: Iterable[CoarseNoise] = (),
 ) -> tuple[tuple[Explanation, ...], str]:
     """Explanations under which the last node's output is within rounding, best first, and what was
     not tried ("" where everything was).
 
     nodes: in order, each reading `arrays` or earlier outputs; arrays: the region's inputs by value
     name, in declared dtypes, and `constants`; actual: the last node's first output; types: of every
-    value. only_known: hypotheses with no number that is fitted to the output. None when nothing
-    fits or when the region is too long. In long regions the rarer hypotheses are not tried
-    (`WORK`).
+    value. only_known: hypotheses with no number that is fitted to the output. noises: coarser
+    arithmetics of the whole region, in which the explanations are sought where float32 has none.
+    None when nothing fits or when the region is too long. In long regions the rarer hypotheses are
+    not tried (`WORK`).
     """
     if len(nodes) > LONGEST:
         return (), f"the nodes one by one, which is done for up to {LONGEST}"
@@ -79,8 +70,16 @@ def search_region(
         region = _RegionSearch(nodes, arrays, actual, types, constants, seed)
     except VeraxError as error:
         return (), f"anything, as {error.cause}"
-    explanations = tuple(region.explanations(only_known))
+    explanations = tuple(region.explanations(only_known, tuple(noises)))
     return explanations, region.left
+
+
+class _Near(NamedTuple):
+    """A hypothesis that explains most of the error, how much it leaves, and the output under it."""
+
+    left: float
+    candidate: RegionHypothesis
+    value: np.ndarray
 
 
 class _RegionSearch:
@@ -126,7 +125,9 @@ class _RegionSearch:
         outputs = tuple(self.types[v] for v in node.outputs)
         return meaning(node, inputs, declared, outputs, errors=errors)
 
-    def explanations(self, only_known: bool = False) -> Iterator[Explanation]:
+    def explanations(
+        self, only_known: bool = False, noises: Sequence[CoarseNoise] = ()
+    ) -> Iterator[Explanation]:
         """Yield the explanations that fit, best first."""
         if self.expected.shape != self.wide.shape or self.expected.dtype.kind != "f":
             return
@@ -134,6 +135,7 @@ class _RegionSearch:
             return
         before = st.root_mean_square(np.nan_to_num(self.wide - self.expected))
         noise = self._noise()
+        coarse_noise = max((self._noise(n) for n in noises), default=0.0)
         error = self.wide - self.expected
         is_large = st.NEAR_EXPLAINED * before > st.EXPLAINED_NOISE * noise
         screen = Screen(self.nodes, self.meanings, self.truth, error) if is_large else None
@@ -141,7 +143,8 @@ class _RegionSearch:
         spent = 0.0
         same: dict[str, list[str]] = {}
         simple = sorted(self.hypotheses(), key=lambda candidate: candidate.prior)
-        fitted = self._wrong_constants(lambda: bool(fitting))
+        near: list[_Near] = []
+        fitted = self._wrong_constants(lambda: bool(fitting or self._coarse_fits(near, noises)[1]))
         more = () if only_known else itertools.chain(self._wires(), fitted)
         if only_known:
             simple = [candidate for candidate in simple if not candidate.fitted]
@@ -161,7 +164,7 @@ class _RegionSearch:
             if value is None or value.shape != self.wide.shape or not np.isfinite(value).all():
                 continue
             left = st.root_mean_square(np.nan_to_num(self.wide - value))
-            if left > max(st.NEAR_EXPLAINED * before, st.EXPLAINED_NOISE * noise):
+            if left > max(st.NEAR_EXPLAINED * before, st.EXPLAINED_NOISE * noise, coarse_noise):
                 continue
             alike = [r for r, _, v in fitting if _is_one(candidate, r) and same_numbers(value, v)]
             if alike:
@@ -170,6 +173,11 @@ class _RegionSearch:
             statistic = self._statistic(candidate, value)
             if statistic is not None:
                 fitting.append((candidate, statistic, value))
+            elif noises and left <= max(st.NEAR_EXPLAINED * before, coarse_noise):
+                near.append(_Near(left, candidate, value))
+        computed_in = ""
+        if not fitting:
+            computed_in, fitting = self._coarse_fits(near, noises)
         fewest = min((candidate.fitted for candidate, *_ in fitting), default=0)
         fitting = [one for one in fitting if one[0].fitted == fewest]
         fitting.sort(key=lambda one: (one[0].prior, one[1]))
@@ -177,6 +185,8 @@ class _RegionSearch:
             words = candidate.words + self._nearer(candidate)
             if candidate.hypothesis in same:
                 words += f" (the same numbers here: {', '.join(same[candidate.hypothesis])})"
+            if computed_in:
+                words += f"; all else in {computed_in}"
             yield Explanation(candidate.hypothesis, words, dict(candidate.attributes), statistic)
 
     def _is_likely(self, candidate: RegionHypothesis, screen: Screen) -> bool:
@@ -195,15 +205,38 @@ class _RegionSearch:
         """Estimated number of operations of all nodes behind one."""
         return float(self.costs[step + 1]) if step + 1 < len(self.costs) else 0.0
 
-    def _carried(self, candidate: RegionHypothesis, noisy: bool = False) -> np.ndarray | None:
-        """The region's output under a hypothesis; noisy: with rounding noise at every node."""
+    def _coarse_fits(
+        self, near: Sequence[_Near], noises: Sequence[CoarseNoise]
+    ) -> tuple[str, list[tuple[RegionHypothesis, float, np.ndarray]]]:
+        """The hypotheses that fit in the first of these arithmetics in which one does, and its
+        name."""
+        nearest = sorted(near, key=lambda one: (one.candidate.prior, one.left))[:NEAREST]
+        nearest += [one for one in sorted(near, key=lambda one: one.left)[:NEAREST]
+                    if not any(one is other for other in nearest)]  # fmt: skip
+        for noise in noises:
+            tested = [(n.candidate, self._statistic(n.candidate, n.value, noise), n.value)
+                      for n in nearest]  # fmt: skip
+            fitting = [(c, statistic, v) for c, statistic, v in tested if statistic is not None]
+            if fitting:
+                return noise.name, fitting
+        return "", []
+
+    def _carried(
+        self, candidate: RegionHypothesis, noisy: bool = False, coarse: CoarseNoise | None = None
+    ) -> np.ndarray | None:
+        """The region's output under a hypothesis; noisy: with rounding noise at every node, and
+        that of a coarser arithmetic."""
         values, touched = dict(self.truth), set(self.nodes[candidate.step].outputs)
         for i, node in enumerate(self.nodes):
             if i != candidate.step and not noisy and touched.isdisjoint(node.inputs):
                 continue  # before the step, or on a branch beside it: as under the truth
             touched.update(node.outputs)
+            read = values
+            if coarse is not None and coarse.is_product(node):
+                factors = [v for v in node.inputs[:2] if v is not None]
+                read = {**values, **{v: coarse.factor(values[v], self.random) for v in factors}}
             if i == candidate.step:
-                changed = candidate.value(values)
+                changed = candidate.value(read)
                 if changed is None:
                     return None
                 outputs: tuple[np.ndarray, ...]
@@ -212,13 +245,13 @@ class _RegionSearch:
                 else:
                     outputs = (changed, *self.meanings[i].outputs[1:])
             else:
-                outputs = self._evaluated(node, values).outputs
+                outputs = self._evaluated(node, read).outputs
             for value, y, rounding in zip(node.outputs, outputs, self.meanings[i].roundings):
                 own = candidate.sigma if i == candidate.step else None
                 sigma = own if own is not None or rounding is None else rounding.sigma
                 if noisy and sigma is not None and sigma.shape == y.shape:
                     y = y + sigma * self.random.standard_normal(y.shape)
-                values[value] = y
+                values[value] = y if coarse is None else coarse.result(y, self.random)
         return values[self.last]
 
     def _reference_run(self) -> RegionHypothesis:
@@ -228,19 +261,23 @@ class _RegionSearch:
             "", "", Prior.anything, 0, lambda v: self._evaluated(first, v).outputs[0]
         )
 
-    def _spread(self, candidate: RegionHypothesis, value: np.ndarray) -> np.ndarray:
+    def _spread(
+        self, candidate: RegionHypothesis, value: np.ndarray, coarse: CoarseNoise | None = None
+    ) -> np.ndarray:
         count = st.SAMPLES_MANY if value.size >= st.MANY_ELEMENTS else st.SAMPLES_FEW
         with np.errstate(all="ignore"):
-            samples = [self._carried(candidate, noisy=True) for _ in range(count)]
+            samples = [self._carried(candidate, True, coarse) for _ in range(count)]
             squares = np.mean([np.square(s - value) for s in samples if s is not None], axis=0)
         return st.sampled_sigma(np.nan_to_num(squares)) + TINY
 
-    def _noise(self) -> float:
-        return st.root_mean_square(self._spread(self._reference_run(), self.expected))
+    def _noise(self, coarse: CoarseNoise | None = None) -> float:
+        return st.root_mean_square(self._spread(self._reference_run(), self.expected, coarse))
 
-    def _statistic(self, candidate: RegionHypothesis, value: np.ndarray) -> float | None:
+    def _statistic(
+        self, candidate: RegionHypothesis, value: np.ndarray, coarse: CoarseNoise | None = None
+    ) -> float | None:
         """T under a hypothesis, None when it does not explain the numbers."""
-        sigma = self._spread(candidate, value)
+        sigma = self._spread(candidate, value, coarse)
         with np.errstate(all="ignore"):
             if not np.any(np.abs(value - self.expected) > st.DISTINCT * sigma):
                 return None
@@ -258,11 +295,7 @@ class _RegionSearch:
             words = "the output is all 0, as if nothing had been computed"
             bare = "nothing computed"
             yield RegionHypothesis(bare, words, Prior.common, last, lambda values: zeros, bare=bare)
-        for scores in scores_of(self.nodes, self.truth):
-            yield from self._attention(scores)
-        for i in range(len(self.nodes) - 1):
-            yield from self._folded(i)
-            yield from self._exchanged(i)
+        yield from several_nodes(self.nodes, self.meanings, self.truth, self.types, self._evaluated)
         for i in range(len(self.nodes)):
             suspect = self._suspect(i)
             last = i == len(self.nodes) - 1
@@ -371,126 +404,9 @@ class _RegionSearch:
             f"model: its root mean square error is {actual:.3g} here, {own:.3g} as the file says"
         )
 
-    def _scaled(self, node: Node, factor: float, values: Values) -> np.ndarray:
-        return factor * self._evaluated(node, values).outputs[0]
-
-    def _attention(self, scores: Scores) -> Iterator[RegionHypothesis]:
-        """Yield hypotheses on attention written out as operators: another scale, or no mask."""
-        product = self.nodes[scores.product]
-        for words, factor in scores.scales():
-            yield RegionHypothesis(
-                f"scale of attention: {words.partition(':')[0]}",
-                f"the scores of {product.place} were scaled otherwise ({words})",
-                Prior.usual,
-                scores.product,
-                partial(self._scaled, product, factor),
-                is_whole=True,
-            )
-        if scores.masked is not None:
-            step, mask = scores.masked
-            node = self.nodes[step]
-            unmasked, shape = str(node.inputs[1 - mask]), self.truth[node.outputs[0]].shape
-            yield RegionHypothesis(
-                "mask of attention missing",
-                f"the mask that {node.place} adds to the scores of {product.place} was left out",
-                Prior.usual,
-                step,
-                lambda values: np.broadcast_to(values[unmasked], shape),
-                is_whole=True,
-            )
-
-    def _folded(self, i: int) -> Iterator[RegionHypothesis]:
-        """act(s x) computed as s act(x), which differs where s is negative."""
-        scaling, activation = self.nodes[i], self.nodes[i + 1]
-        if activation.op.kind not in ACTIVATIONS or activation.inputs[0] != scaling.outputs[0]:
-            return
-        negative = self._negative_scale(scaling)
-        if negative is None or not negative.any():
-            return
-        channels = [int(c) for c in np.flatnonzero(negative.any(axis=_but_channel(negative.ndim)))]
-
-        def value(values: Values) -> np.ndarray:
-            inner = values[scaling.outputs[0]]
-            negated = dict(values)
-            negated[scaling.outputs[0]] = np.where(negative, -inner, inner)
-            y = self._evaluated(activation, negated).outputs[0]
-            return np.where(negative, -y, y)
-
-        yield RegionHypothesis(
-            "negative scale folded through the activation",
-            f"the scale of {scaling.place} was moved behind {activation.place}, which does not hold"
-            f" where it is negative (channels {', '.join(map(str, channels[:6]))})",
-            Prior.usual,
-            i + 1,
-            value,
-        )
-
-    def _negative_scale(self, node: Node) -> np.ndarray | None:
-        """Mask of elements that the node multiplies by a negative number, or None."""
-        y = self.truth[node.outputs[0]]
-        if isinstance(node.op, BatchNormalization):
-            scale = self.truth[str(node.inputs[1])].reshape(1, -1, *(1,) * (y.ndim - 2))
-        elif isinstance(node.op, Mul | Div):
-            scale = self.truth[str(node.inputs[1])]
-            if scale.size == y.size:
-                return None
-        else:
-            return None
-        return np.broadcast_to(scale < 0, y.shape)
-
-    def _exchanged(self, i: int) -> Iterator[RegionHypothesis]:
-        """Two neighbors in the other order."""
-        first, second = self.nodes[i], self.nodes[i + 1]
-        follows = second.inputs[0] == first.outputs[0] and second.op.kind in UNARY
-        sources = range(len(first.inputs) if first.op.kind in ("Add", "Sub", "Mul") else 1)
-        if not follows or not (first.op.kind in UNARY or len(sources) > 1):
-            return
-        for j in sources:
-            source = first.inputs[j]
-
-            def value(values: Values, source: str | None = source, j: int = j) -> np.ndarray:
-                return self._in_other_order(first, second, source, j, values).outputs[0]
-
-            try:
-                rounding = self._in_other_order(first, second, source, j, self.truth).roundings[0]
-            except IMPOSSIBLE:
-                continue
-            operand = f", on operand {j}" if len(sources) > 1 else ""
-            yield RegionHypothesis(
-                f"order exchanged{operand}",
-                f"{second.place} was computed before {first.place}{operand}",
-                Prior.common,
-                i + 1,
-                value,
-                sigma=_together(rounding, self.meanings[i + 1].roundings[0]),
-            )
-
-    def _in_other_order(
-        self, first: Node, second: Node, source: str | None, j: int, values: Values
-    ) -> ReferenceValues:
-        """`first` with its operand j, the value `source`, replaced by `second` of it."""
-        early = dataclasses.replace(second, inputs=(source, *second.inputs[1:]))
-        exchanged = self._evaluated(early, values).outputs[0]
-        arrays = [exchanged if k == j else None if v is None else values[v]
-                  for k, v in enumerate(first.inputs)]  # fmt: skip
-        declared = [None if v is None else self.types[v] for v in first.inputs]
-        return meaning(first, arrays, declared, tuple(self.types[v] for v in first.outputs))
-
 
 def _is_one(first: RegionHypothesis, second: RegionHypothesis) -> bool:
     """True if two hypotheses with the same numbers are reported as one: on the same node, of the
     same name, or the second one on the whole group."""
     same_place = first.step == second.step or (bool(first.bare) and first.bare == second.bare)
     return same_place or second.is_whole
-
-
-def _together(a: Rounding | None, b: Rounding | None) -> np.ndarray | None:
-    """Sigma of two roundings one after the other."""
-    sigmas = [r.sigma for r in (a, b) if r is not None]
-    if not sigmas or any(s.shape != sigmas[0].shape for s in sigmas):
-        return sigmas[0] if sigmas else None
-    return np.sqrt(sum((np.square(s) for s in sigmas), np.zeros(sigmas[0].shape)))
-
-
-def _but_channel(rank: int) -> tuple[int, ...]:
-    return tuple(a for a in range(rank) if a != 1)

@@ -33,8 +33,14 @@ class RegionHypothesis:
     is_whole: bool = False
 
 
-def region_nodes(graph: Graph, names: Collection[str]) -> tuple[list[Node], set[str]]:
-    """The nodes of these names in order, and the values from outside that they read."""
-    nodes = [n for n in graph.nodes if (n.name or n.outputs[0]) in names]
+def region_nodes(graph: Graph, names: Collection[str], last: str) -> tuple[list[Node], set[str]]:
+    """The nodes of these names in order, up to the value `last` and only those that it depends on,
+    and the values from outside that they read."""
+    nodes: list[Node] = []
+    needed = {last}
+    for node in reversed(graph.nodes):
+        if (node.name or node.outputs[0]) in names and not needed.isdisjoint(node.outputs):
+            nodes.insert(0, node)
+            needed.update(v for v in node.inputs if v is not None)
     produced = {v for n in nodes for v in n.outputs}
     return nodes, {v for n in nodes for v in n.inputs if v is not None} - produced

@@ -21,6 +21,7 @@ from verax.judge.explain.hypotheses.base import (
     unpermuted,
     zeroed,
 )
+from verax.judge.explain.hypotheses.edges import edges
 from verax.judge.explain.hypotheses.fitting import LEAST, factor, line, offset
 
 BLOCKS = (2, 4, 8, 16)
@@ -44,6 +45,7 @@ def generic(suspect: Suspect) -> Iterator[Hypothesis]:
     yield from _reordered(shape)
     yield from _inputs(suspect)
     yield from _fitted(suspect)
+    yield from edges(suspect)
     yield from _blank(suspect)
     yield from _taken_from_others(suspect)
 

@@ -13,6 +13,7 @@ from verax.base.discovery import import_modules
 from verax.judge.explain.hypotheses.attributes import by_attributes, exchanged
 from verax.judge.explain.hypotheses.base import BY_KIND, Hypothesis, Prior, Suspect
 from verax.judge.explain.hypotheses.generic import generic
+from verax.judge.explain.hypotheses.missing_elements import missing_elements
 from verax.judge.explain.hypotheses.parameters import parameters
 from verax.judge.explain.hypotheses.shapes import other_shape
 
@@ -31,4 +32,5 @@ def hypotheses(suspect: Suspect) -> Iterator[Hypothesis]:
     if family is not by_attributes and len(suspect.inputs) <= MOST_EXCHANGED:
         yield from exchanged(suspect, Prior.common)
     yield from generic(suspect)
+    yield from missing_elements(suspect)
     yield from parameters(suspect)

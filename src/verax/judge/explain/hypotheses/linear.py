@@ -21,6 +21,8 @@ from verax.judge.explain.hypotheses.filters import BLOCKS
 from verax.judge.explain.hypotheses.fourier import chirp
 from verax.ops.sums.linear import Gemm, MatMul
 
+LONG_BLOCKS = (64, 128, 256)
+"""Products that the kernels of GPUs sum before the next ones are read."""
 BYTE_BLOCKS = (16, 32, 64, 128, 256)
 """Neighbors in a row that share a scale where products take their inputs in bytes."""
 FACTORIZATIONS = 24
@@ -152,7 +154,7 @@ def _layouts(b: np.ndarray) -> Iterator[Hypothesis]:
 
 def _features(suspect: Suspect, k: int, axis: int) -> Iterator[Hypothesis]:
     """The shared axis in another order, or not all of it."""
-    tails = {t: f"last {t}" for block in BLOCKS if 0 < (t := k % block) < k}
+    tails = {t: f"last {t}" for block in (*BLOCKS, *LONG_BLOCKS) if 0 < (t := k % block) < k}
     for count, label in {**tails, **({1: "last 1"} if k > 1 else {})}.items():
         yield Hypothesis(
             f"{label} features ignored",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.ir.types import TensorType
+from verax.ir.types import DType, TensorType
 from verax.judge.decide.local import meaning
 from verax.judge.explain.hypotheses.base import Edit, Hypothesis, Prior, Suspect, edited
 from verax.judge.explain.hypotheses.batch_norm import PARAMETERS, same_by_another
@@ -38,6 +38,7 @@ LISTED = 4
 """Elements that a sentence lists."""
 WEIGHTED = {"Conv": 0, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1}
 """Operators with a weight as input 1, and its axis of output channels."""
+FLOATS = frozenset(d.value for d in DType if d.is_float)
 UNREAL = (VeraxError, ValueError, LookupError, ArithmeticError, TypeError)
 
 
@@ -84,7 +85,7 @@ def parameters(suspect: Suspect) -> Iterator[Hypothesis]:
 def parameters_of(suspect: Suspect) -> Iterator[NodeParameter]:
     """The parameters of a node."""
     for i, x in enumerate(suspect.inputs):
-        is_small = x is not None and x.dtype.kind == "f" and 0 < x.size <= LARGEST
+        is_small = x is not None and is_real(x) and 0 < x.size <= LARGEST
         if is_small and LEAST_EACH * x.size <= suspect.actual.size and (i or x.size == 1):
             yield NodeParameter(i, x.astype(np.float64).ravel())
     axis = WEIGHTED.get(suspect.op.kind)
@@ -96,7 +97,23 @@ def parameters_of(suspect: Suspect) -> Iterator[NodeParameter]:
     yield NodeParameter(1, np.ones(w.shape[axis]), axis)
 
 
-def _evaluated(suspect: Suspect, parameter: NodeParameter, values: np.ndarray) -> np.ndarray | None:
+def is_real(x: np.ndarray) -> bool:
+    """Whether an input has floating-point numbers, of 16 bits too."""
+    return x.dtype.name in FLOATS
+
+
+def vectors_of(suspect: Suspect) -> Iterator[NodeParameter]:
+    """The inputs of a node that have one axis of more than one element."""
+    for i, x in enumerate(suspect.inputs):
+        is_vector = x is not None and is_real(x) and max(x.shape, default=0) == x.size
+        if i and is_vector and 1 < x.size <= min(LARGEST, suspect.actual.size):
+            yield NodeParameter(i, x.astype(np.float64).ravel())
+
+
+def evaluated_with(
+    suspect: Suspect, parameter: NodeParameter, values: np.ndarray
+) -> np.ndarray | None:
+    """The node's float64 output with other values of a parameter; None where it has none."""
     arrays = parameter.edit(values)(list(suspect.inputs))
     declared = [None if x is None else TensorType.of(x) for x in suspect.inputs]
     try:
@@ -113,7 +130,7 @@ def _read_by(
     """Which element of the parameter each output element reads (-1: none); None when one reads
     several."""
     order = np.arange(1, steps.size + 1)
-    disturbed = _evaluated(suspect, parameter, parameter.values + steps * order / steps.size)
+    disturbed = evaluated_with(suspect, parameter, parameter.values + steps * order / steps.size)
     if disturbed is None:
         return None
     with np.errstate(all="ignore"):
@@ -133,7 +150,7 @@ def slopes(
     element is read (-1: none), and the steps [elements]; None where several are read."""
     old = parameter.values
     steps = STEP * np.maximum(np.abs(old), st.root_mean_square(old) or 1.0)
-    disturbed = _evaluated(suspect, parameter, old + steps)
+    disturbed = evaluated_with(suspect, parameter, old + steps)
     if disturbed is None or disturbed.shape != suspect.expected.shape:
         return None
     slope = disturbed - suspect.expected
@@ -166,7 +183,7 @@ def _fitted(
         values = values + change
         if (np.abs(change) <= error).all():
             break
-        again = [_evaluated(suspect, parameter, values + s) for s in (0 * steps, steps)]
+        again = [evaluated_with(suspect, parameter, values + s) for s in (0 * steps, steps)]
         if again[0] is None or again[1] is None:
             return None
         expected, slope = again[0], again[1] - again[0]

@@ -1,0 +1,47 @@
+"""The first or the last place along an axis multiplied by another number, as where a block's edge
+is weighted twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect, axis_name, pointwise
+from verax.judge.explain.hypotheses.fitting import factor
+from verax.numerics import statistics as st
+
+
+def edges(suspect: Suspect) -> Iterator[Hypothesis]:
+    """Yield, for the edges whose errors stand out from the others', their factor."""
+    actual, expected = suspect.wide, suspect.expected
+    if actual.shape != expected.shape or not (np.isfinite(actual) & np.isfinite(expected)).all():
+        return
+    squares = np.square(actual - expected)
+    for axis, n in enumerate(expected.shape):
+        for place, name in ((n - 1, "last"), (0, "first")) if n > 2 else ():
+            there, beside = np.take(squares, place, axis), np.delete(squares, place, axis)
+            if there.mean() <= st.STANDS_OUT**2 * beside.mean():
+                continue
+            times = factor(np.take(expected, place, axis), np.take(actual, place, axis))
+            if times is None or times in (0.0, 1.0):
+                continue
+            along = axis_name(axis, expected.ndim)
+            yield Hypothesis(
+                f"{name} along the {along} axis scaled",
+                f"the {name} of {n} along the {along} axis is {times:.6g} times what it should be",
+                Prior.anything,
+                after=pointwise(
+                    lambda y, a=axis, k=place, t=times: _scaled(y, a, k, t), max(1.0, abs(times))
+                ),
+                fitted=1,
+            )
+
+
+def _scaled(y: np.ndarray, axis: int, place: int, times: float) -> np.ndarray:
+    """`y` with what lies at an index of an axis multiplied."""
+    scaled = y.copy()
+    index: list[int | slice] = [slice(None)] * y.ndim
+    index[axis] = place
+    scaled[tuple(index)] *= times
+    return scaled
