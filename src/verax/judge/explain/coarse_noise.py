@@ -71,5 +71,5 @@ def possible_noises(declared: TensorType, actual: np.ndarray) -> Iterator[Coarse
 
 def _drawn(x: np.ndarray, unit: float, random: np.random.Generator) -> np.ndarray:
     """Each number off by its own draw, and all together by one: units that cut err to one side."""
-    own = random.uniform(-unit, unit, x.shape)
-    return np.asarray(x * (1.0 + own + random.uniform(-unit, unit)))
+    relative = random.uniform(-unit, unit, x.shape)
+    return np.asarray(x * (1.0 + relative + random.uniform(-unit, unit)))

@@ -96,6 +96,7 @@ class _RegionSearch:
     ) -> None:
         self.constants = frozenset(constants)
         self.nodes, self.types, self.left = tuple(nodes), types, ""
+        self.considered = 0
         self.actual = conform(np.asarray(actual), types[self.nodes[-1].outputs[0]].dtype)
         self.wide = self.actual.astype(np.float64)
         self.random = np.random.default_rng(seed)
@@ -144,11 +145,14 @@ class _RegionSearch:
         same: dict[str, list[str]] = {}
         simple = sorted(self.hypotheses(), key=lambda candidate: candidate.prior)
         near: list[_Near] = []
-        fitted = self._wrong_constants(lambda: bool(fitting or self._coarse_fits(near, noises)[1]))
+        fitted = self._wrong_constants(
+            lambda: bool(fitting or self._coarse_fits(near, noises, before)[1])
+        )
         more = () if only_known else itertools.chain(self._wires(), fitted)
         if only_known:
             simple = [candidate for candidate in simple if not candidate.fitted]
         for candidate in itertools.chain(simple, more):
+            self.considered += 1
             if screen is not None and not self._is_likely(candidate, screen):
                 spent += self.costs[candidate.step] - self._behind(candidate.step)
                 continue
@@ -177,7 +181,7 @@ class _RegionSearch:
                 near.append(_Near(left, candidate, value))
         computed_in = ""
         if not fitting:
-            computed_in, fitting = self._coarse_fits(near, noises)
+            computed_in, fitting = self._coarse_fits(near, noises, before)
         fewest = min((candidate.fitted for candidate, *_ in fitting), default=0)
         fitting = [one for one in fitting if one[0].fitted == fewest]
         fitting.sort(key=lambda one: (one[0].prior, one[1]))
@@ -206,10 +210,14 @@ class _RegionSearch:
         return float(self.costs[step + 1]) if step + 1 < len(self.costs) else 0.0
 
     def _coarse_fits(
-        self, near: Sequence[_Near], noises: Sequence[CoarseNoise]
+        self, near: Sequence[_Near], noises: Sequence[CoarseNoise], before: float
     ) -> tuple[str, list[tuple[RegionHypothesis, float, np.ndarray]]]:
         """The hypotheses that fit in the first of these arithmetics in which one does, and its
-        name."""
+        name. before: size of the error; of many hypotheses one explains most of a few numbers by
+        chance."""
+        error = self.wide - self.expected
+        most = before * st.most_left(np.unique(error[error != 0]).size, self.considered)
+        near = [one for one in near if one.left <= most]
         nearest = sorted(near, key=lambda one: (one.candidate.prior, one.left))[:NEAREST]
         nearest += [one for one in sorted(near, key=lambda one: one.left)[:NEAREST]
                     if not any(one is other for other in nearest)]  # fmt: skip

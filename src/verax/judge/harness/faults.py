@@ -13,6 +13,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -185,7 +186,24 @@ class _Judge:
             values[v].shape == a.shape
             and _gap(values[v], a) <= st.HARNESS_EXPLAINS * st.root_mean_square(_centered(a))
             for v, a in hypothesis.outputs.items()
+        ) and any(
+            _gap(values[v], a) <= st.NEAR_EXPLAINED * self._own_gaps.get(v, np.inf)
+            for v, a in hypothesis.outputs.items()
         )
+
+    @cached_property
+    def _own_gaps(self) -> dict[str, float]:
+        """How far the answers are from the network as it stands, by value; a small mistake in it
+        leaves them near under any reading that hardly matters."""
+        outputs = tuple(dict.fromkeys((*self.first, *self.graph.outputs)))
+        known = [v for v in outputs if v in self.outputs]
+        used = {v: self.inputs[v] for v in self.graph.inputs}
+        values = evaluate(self.graph, used, work=np.float32, keep=known)
+        return {
+            v: _gap(values[v], self.outputs[v])
+            for v in known
+            if values[v].shape == self.outputs[v].shape
+        }
 
     def output_hypotheses(self) -> Iterator[_FaultHypothesis]:
         """Answers that were read wrongly, or taken before or after the last step."""

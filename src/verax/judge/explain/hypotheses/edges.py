@@ -20,8 +20,8 @@ def edges(suspect: Suspect) -> Iterator[Hypothesis]:
     squares = np.square(actual - expected)
     for axis, n in enumerate(expected.shape):
         for place, name in ((n - 1, "last"), (0, "first")) if n > 2 else ():
-            there, beside = np.take(squares, place, axis), np.delete(squares, place, axis)
-            if there.mean() <= st.STANDS_OUT**2 * beside.mean():
+            at_edge, elsewhere = np.take(squares, place, axis), np.delete(squares, place, axis)
+            if at_edge.mean() <= st.STANDS_OUT**2 * elsewhere.mean():
                 continue
             times = factor(np.take(expected, place, axis), np.take(actual, place, axis))
             if times is None or times in (0.0, 1.0):
