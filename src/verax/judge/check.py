@@ -26,6 +26,7 @@ from verax.judge.decide.local import plain, worst_elements
 from verax.judge.decide.possible import using
 from verax.judge.explain.below_rounding import found_below_rounding
 from verax.judge.explain.causes import diagnose
+from verax.judge.explain.matched_test import found_by_projection
 from verax.judge.harness.faults import harness_causes
 from verax.judge.harness.naming import without_misnomers
 from verax.judge.harness.repeat import CHANCE, UNINITIALISED, repeat
@@ -188,9 +189,9 @@ def _judged(seen: Observation, options: CheckOptions, progress: Progress | None)
         unwatched = [] if apart is None else _beyond(result.findings, apart.result().findings)
     everything = [*result.findings, *unwatched]
     known = {**seen.inputs, **seen.values, **seen.outputs}
-    result = dataclasses.replace(
-        result, findings=found_below_rounding(fixed, known, everything, seed)
-    )
+    findings = found_below_rounding(fixed, known, everything, seed)
+    findings = found_by_projection(fixed, known, findings, seed)
+    result = dataclasses.replace(result, findings=findings)
     all_notes = (*seen.notes, *notes)
     return JudgedValues(seen, result, tuple(unwatched), repeated=repeated, notes=all_notes)
 

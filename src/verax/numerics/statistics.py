@@ -183,6 +183,23 @@ NEAR_EXPLAINED = 0.5
 """Part of an error's size that a rival may leave, at the first look, to be looked at closely."""
 EXPLAINED_NOISE = 8.0
 """Multiple of sigma's root mean square that is never too much to leave at the first look."""
+MATCHED_CHANCE = 1e-6
+"""Probability with which an honest region is accused by projecting its errors onto mistakes."""
+MATCHED_ELEMENTS = 256
+"""Numbers from which errors are projected onto mistakes."""
+MATCHED_CLUSTERS = 8
+"""Slices along an axis from which their sums tell how errors are correlated within them."""
+MATCHED_MANY_CLUSTERS = 32
+"""The same for slices that go through the whole batch, which are seldom correlated."""
+MATCHED_CURVATURE = 0.1
+"""How much of a mistake's effect may be missing or too much, as it is not quite additive."""
+MATCHED_LEAST, MATCHED_MOST = 4.0, 32.0
+"""Size of a mistake's effect over the errors' root mean square: below nothing would show, and an
+honest error holds none of a larger one by chance. In between a hypothesis counts as one try."""
+MATCHED_ROUGH = 4.0
+"""By what factor the first order may misjudge how much of an effect the errors hold."""
+MATCHED_NAMED = 3
+"""Mistakes found by projection that are named."""
 STANDS_OUT = 5.0
 """Multiple of the others' errors from which on an element of a parameter is looked at by itself."""
 SAME_MEANING = 2.0**-40

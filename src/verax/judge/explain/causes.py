@@ -18,6 +18,7 @@ from verax.judge.explain.below_rounding import known_by_bits
 from verax.judge.explain.coarse_noise import possible_noises
 from verax.judge.explain.distinguish import Run, narrow_down
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect, edited
+from verax.judge.explain.matched_test import explanations_by_projection
 from verax.judge.explain.node import fits, suspect_of
 from verax.judge.explain.region import search_region
 from verax.judge.explain.region_hypothesis import region_nodes
@@ -171,6 +172,10 @@ def _diagnose_region(
             seed=seed,
             noises=possible_noises(graph.types[blame.value], np.asarray(observed[blame.value])),
         )
+        if not explanations:
+            explanations = explanations_by_projection(
+                graph, observed, blame.region, blame.value, seed
+            )
     note = "" if len(explanations) == 1 else _next_step(len(nodes), inner, len(explanations), left)
     return dataclasses.replace(blame, explanations=explanations, told_apart=note)
 

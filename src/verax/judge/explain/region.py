@@ -67,7 +67,7 @@ def search_region(
     if len(nodes) > LONGEST:
         return (), f"the nodes one by one, which is done for up to {LONGEST}"
     try:
-        region = _RegionSearch(nodes, arrays, actual, types, constants, seed)
+        region = RegionSearch(nodes, arrays, actual, types, constants, seed)
     except VeraxError as error:
         return (), f"anything, as {error.cause}"
     explanations = tuple(region.explanations(only_known, tuple(noises)))
@@ -82,7 +82,7 @@ class _Near(NamedTuple):
     value: np.ndarray
 
 
-class _RegionSearch:
+class RegionSearch:
     """The reference values inside a region, and hypotheses evaluated against them."""
 
     def __init__(
@@ -154,7 +154,7 @@ class _RegionSearch:
         for candidate in itertools.chain(simple, more):
             self.considered += 1
             if screen is not None and not self._is_likely(candidate, screen):
-                spent += self.costs[candidate.step] - self._behind(candidate.step)
+                spent += self.costs[candidate.step] - self.behind(candidate.step)
                 continue
             spent += self.costs[candidate.step]
             if spent > WORK or clock().is_up:
@@ -162,7 +162,7 @@ class _RegionSearch:
                 break
             try:
                 with np.errstate(all="ignore"):
-                    value = self._carried(candidate)
+                    value = self.carried(candidate)
             except IMPOSSIBLE:
                 continue
             if value is None or value.shape != self.wide.shape or not np.isfinite(value).all():
@@ -195,17 +195,19 @@ class _RegionSearch:
 
     def _is_likely(self, candidate: RegionHypothesis, screen: Screen) -> bool:
         """Whether what a hypothesis changes at its node may make the error of the output."""
+        changed = self.changed(candidate)
+        return changed is not None and screen.passes(self.nodes[candidate.step], changed)
+
+    def changed(self, candidate: RegionHypothesis) -> tuple[np.ndarray, ...] | None:
+        """The results of the hypothesis's node, on the reference's values; None if impossible."""
         try:
             with np.errstate(all="ignore"):
                 changed = candidate.value(dict(self.truth))
         except IMPOSSIBLE:
-            return False
-        if changed is None:
-            return False
-        outputs = changed if isinstance(changed, tuple) else (changed,)
-        return screen.passes(self.nodes[candidate.step], outputs)
+            return None
+        return changed if changed is None or isinstance(changed, tuple) else (changed,)
 
-    def _behind(self, step: int) -> float:
+    def behind(self, step: int) -> float:
         """Estimated number of operations of all nodes behind one."""
         return float(self.costs[step + 1]) if step + 1 < len(self.costs) else 0.0
 
@@ -229,7 +231,7 @@ class _RegionSearch:
                 return noise.name, fitting
         return "", []
 
-    def _carried(
+    def carried(
         self, candidate: RegionHypothesis, noisy: bool = False, coarse: CoarseNoise | None = None
     ) -> np.ndarray | None:
         """The region's output under a hypothesis; noisy: with rounding noise at every node, and
@@ -274,7 +276,7 @@ class _RegionSearch:
     ) -> np.ndarray:
         count = st.SAMPLES_MANY if value.size >= st.MANY_ELEMENTS else st.SAMPLES_FEW
         with np.errstate(all="ignore"):
-            samples = [self._carried(candidate, True, coarse) for _ in range(count)]
+            samples = [self.carried(candidate, True, coarse) for _ in range(count)]
             squares = np.mean([np.square(s - value) for s in samples if s is not None], axis=0)
         return st.sampled_sigma(np.nan_to_num(squares)) + TINY
 
@@ -331,7 +333,7 @@ class _RegionSearch:
 
         def carried(i: int, hypothesis: Hypothesis) -> np.ndarray | None:
             try:
-                return self._carried(self._on_node(i, suspects[i], hypothesis))
+                return self.carried(self._on_node(i, suspects[i], hypothesis))
             except IMPOSSIBLE:
                 return None
 
@@ -399,7 +401,7 @@ class _RegionSearch:
         q, scale = self.meanings[candidate.step].outputs
         x = np.asarray(self.truth[str(node.inputs[0])], np.float64)
         fine = (np.rint(x / scale * FINER).astype(q.dtype), scale / FINER)
-        ideal = self._carried(dataclasses.replace(candidate, value=lambda values: fine))
+        ideal = self.carried(dataclasses.replace(candidate, value=lambda values: fine))
         if ideal is None or ideal.shape != self.wide.shape:
             return ""
         errors = [st.root_mean_square(v - ideal) for v in (self.wide, self.expected)]

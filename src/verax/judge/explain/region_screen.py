@@ -25,6 +25,26 @@ LINEAR = 0.05
 Values = Mapping[str, np.ndarray]
 
 
+def sensitivities(
+    nodes: Sequence[Node],
+    meanings: Sequence[ReferenceValues],
+    truth: Values,
+    seeds: Sequence[np.ndarray],
+) -> list[dict[str, np.ndarray]]:
+    """For each seed, an array of the shape of the last node's first output, the derivatives of
+    <seed, output> by every value of the region. Empty where there are steps or no rule."""
+    tape = Tape(frozenset(v for n in nodes for v in n.outputs))
+    for node, meaning in zip(nodes, meanings, strict=True):
+        inputs = [None if v is None else truth[v] for v in node.inputs]
+        tape.add(node, meaning.ev, inputs, meaning.outputs)
+    if tape.jumps or tape.choices:
+        return [{} for _ in seeds]  # derivatives say nothing about steps
+    try:
+        return [dict(tape.pull_back({nodes[-1].outputs[0]: seed})) for seed in seeds]
+    except NoRule:
+        return [{} for _ in seeds]
+
+
 class Screen:
     """Sensitivities of <e, output> to every value of a region, e being the output's error."""
 
@@ -41,16 +61,7 @@ class Screen:
         relative = st.root_mean_square(error) / max(st.root_mean_square(truth[last]), 1e-300)
         if not self.energy or relative > LINEAR:
             return
-        tape = Tape(frozenset(v for n in nodes for v in n.outputs))
-        for node, meaning in zip(nodes, meanings, strict=True):
-            inputs = [None if v is None else truth[v] for v in node.inputs]
-            tape.add(node, meaning.ev, inputs, meaning.outputs)
-        if tape.jumps or tape.choices:
-            return  # derivatives say nothing about steps
-        try:
-            self.gradients = dict(tape.pull_back({last: error}))
-        except NoRule:
-            self.gradients = {}
+        self.gradients = sensitivities(nodes, meanings, truth, [error])[0]
 
     def passes(self, node: Node, outputs: Sequence[np.ndarray]) -> bool:
         """True if changing the node's results to `outputs` may explain the error, or if nobody can

@@ -1,0 +1,258 @@
+"""Mistakes below the rounding of 16 bits in a region, seen by projecting its errors onto them.
+
+One number cannot show an epsilon or lanes behind a row's end in bfloat16; thousands can. With e the
+region's errors and d what a known mistake would change, a = <e, d> / <d, d> is one plus or minus
+its standard error where the mistake was made, and zero where not (the matched filter; North 1963).
+
+Errors of a coarse arithmetic are correlated, as many results read one rounded factor. The standard
+error is therefore that of clusters (Liang and Zeger 1986): of the slices along one axis, along the
+axis where it is largest, each sum divided by what its slice leaves to the others (the jackknife,
+MacKinnon and White 1985); the threshold is Student's with one degree of freedom less than there are
+effectively slices (Kish 1965). Which
+hypotheses are worth evaluating through the whole region is told by derivatives: <e, d> and |d| to
+first order from one backward pass of e and a few of random seeds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from verax.base.deadline import clock
+from verax.base.errors import VeraxError
+from verax.ir.graph import Graph, Node
+from verax.judge.decide.precision import on_grid
+from verax.judge.explain.hypotheses.base import Prior
+from verax.judge.explain.node import IMPOSSIBLE
+from verax.judge.explain.region import RegionSearch
+from verax.judge.explain.region_hypothesis import RegionHypothesis, region_nodes
+from verax.judge.explain.region_screen import sensitivities
+from verax.judge.regions.programs import SHORT
+from verax.numerics import statistics as st
+from verax.numerics.error_model import TINY
+from verax.numerics.formats import FORMATS
+from verax.numerics.student import upper_tail
+from verax.records.verdict import Explanation, Finding, Kind
+
+TEST = "projection onto a known mistake"
+LONGEST = 256
+"""Nodes of a region that is looked at."""
+WORK = 1 << 28
+"""Products and elements that may be computed for all regions, of the usual hypotheses first."""
+LARGEST = 1 << 28
+"""Products and elements of a region that is looked at: it is gone through some twenty times."""
+SEEDS = 8
+"""Random seeds from which the size of a hypothesis's effect is estimated."""
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Of errors on a hypothesis's effect. share: 1 where the mistake was made, 0 where not; error:
+    its standard error; freedom: degrees of freedom of that."""
+
+    share: float
+    error: float
+    freedom: int
+
+    @property
+    def statistic(self) -> float:
+        """Student's t against no mistake."""
+        return self.share / self.error if self.error > 0 else 0.0
+
+    @property
+    def chance(self) -> float:
+        """With which honest errors reach the statistic."""
+        return upper_tail(self.statistic, self.freedom) if self.statistic > 0 else 1.0
+
+    def is_detection(self, eligible: int) -> bool:
+        """Whether no hypothesis of so many is held like this by chance."""
+        return self.is_whole and self.chance * max(1, eligible) <= st.MATCHED_CHANCE
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the errors hold the effect once."""
+        return abs(self.share - 1) <= st.DISTINCT * self.error + st.MATCHED_CURVATURE
+
+
+def projected(error: np.ndarray, effect: np.ndarray) -> Projection:
+    """The projection of errors on an effect of the same shape, which is not zero everywhere."""
+    energy = float(np.vdot(effect, effect))
+    share = float(np.vdot(error, effect)) / energy
+    remainder = (error - share * effect) * effect
+    single = float(np.sqrt(np.vdot(remainder, remainder))) / energy
+    best = Projection(share, single, error.size)
+    for axes in _clusters(error.shape):
+        outside = tuple(a for a in range(error.ndim) if a not in axes)
+        weight = np.square(effect).sum(axis=outside).ravel() / energy
+        sums = remainder.sum(axis=outside).ravel() / np.maximum(1 - weight, TINY)
+        spread = float(np.sqrt(np.vdot(sums, sums))) / energy
+        clustered = Projection(share, spread, max(1, int(1 / np.vdot(weight, weight)) - 1))
+        if clustered.chance > best.chance:
+            best = clustered
+    return best
+
+
+def _clusters(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield the axes whose slices are clusters: each with the batch, as what reads one factor of
+    the data, and each alone, as what reads one of the weights, where there are enough."""
+    for axis in range(len(shape)):
+        together = tuple(sorted({0, axis}))
+        if math.prod(shape[a] for a in together) >= st.MATCHED_CLUSTERS:
+            yield together
+        if axis and shape[axis] >= st.MATCHED_MANY_CLUSTERS:
+            yield (axis,)
+
+
+def found_by_projection(
+    graph: Graph, values: Mapping[str, np.ndarray], findings: Sequence[Finding], seed: int = 0
+) -> list[Finding]:
+    """`findings`, those of regions in 16 bits changed to *mistake* whose errors hold a known one.
+
+    graph: specialized; values: inputs and the subject's values by name. Deterministic for a seed.
+    """
+    arrays = {**graph.constants, **values}
+    return [_judged(graph, arrays, finding, seed) for finding in findings]
+
+
+def _judged(graph: Graph, arrays: Mapping[str, np.ndarray], finding: Finding, seed: int) -> Finding:
+    agrees = finding.kind in (Kind.rounding, Kind.precision, Kind.undecided)
+    if not agrees or not finding.region or finding.elements < st.MATCHED_ELEMENTS:
+        return finding
+    found = explanations_by_projection(graph, arrays, finding.region, finding.value, seed)
+    if not found:
+        return finding
+    reason = f"{found[0].words}; no single number shows it beside the rounding to 16 bits"
+    return dataclasses.replace(finding, kind=Kind.mistake, reason=reason, test=TEST, precision=None)
+
+
+def explanations_by_projection(
+    graph: Graph,
+    arrays: Mapping[str, np.ndarray],
+    region: Collection[str],
+    value: str,
+    seed: int = 0,
+) -> list[Explanation]:
+    """The known mistakes in a region that its errors hold once and beyond chance, best first; none
+    where its value does not have 16 bits."""
+    if value not in arrays or not _has_16_bits(graph, np.asarray(arrays[value]), value):
+        return []
+    nodes, read = region_nodes(graph, region, value)
+    if not nodes or nodes[-1].outputs[0] != value or not read <= arrays.keys():
+        return []
+    if len(nodes) > LONGEST:
+        return []
+    try:
+        search = RegionSearch(
+            nodes, {v: arrays[v] for v in read}, arrays[value], graph.types, graph.constants, seed
+        )
+    except VeraxError:
+        return []
+    if search.costs[0] > LARGEST:
+        return []
+    return _Matched(search, nodes, seed).explanations()
+
+
+def _has_16_bits(graph: Graph, array: np.ndarray, value: str) -> bool:
+    """Whether a value is declared so, or all its numbers are."""
+    is_declared = str(graph.types[value].dtype) in SHORT
+    return is_declared or any(on_grid(array, FORMATS[n]) for n in SHORT)
+
+
+class _Matched:
+    """The hypotheses on a region held against its errors."""
+
+    def __init__(self, search: RegionSearch, nodes: Sequence[Node], seed: int) -> None:
+        self.search, self.nodes = search, nodes
+        self.error = search.wide - search.expected
+        self.noise = st.root_mean_square(self.error)
+        random = np.random.default_rng(seed)
+        seeds = [random.standard_normal(self.error.shape) for _ in range(SEEDS)]
+        self.by_seed = sensitivities(nodes, search.meanings, search.truth, [self.error, *seeds])
+        self.eligible = 0
+
+    def explanations(self) -> list[Explanation]:
+        """What is found, best first."""
+        if not self.by_seed[0] or not self.noise or not np.isfinite(self.noise):
+            return []
+        projections = [
+            (candidate, projection)
+            for candidate in self._promising()
+            if (projection := self._projection(candidate)) is not None
+        ]
+        detected = [
+            (candidate, projection)
+            for candidate, projection in projections
+            if projection.is_detection(self.eligible)
+        ]
+        detected.sort(key=lambda one: -one[1].statistic)
+        # What overlaps with the mistake that was made is held in part, and less surely.
+        detected = [d for d in detected if 2 * d[1].statistic >= detected[0][1].statistic]
+        return [
+            Explanation(
+                c.hypothesis,
+                f"{c.words}: over {self.error.size} numbers together the errors hold {p.share:.2f} "
+                f"of what that changes, plus or minus {p.error:.2f}",
+                dict(c.attributes),
+                p.statistic,
+            )
+            for c, p in detected[: st.MATCHED_NAMED]
+        ]
+
+    def _promising(self) -> list[RegionHypothesis]:
+        """The usual hypotheses whose first-order projection may be a detection."""
+        known = [c for c in self.search.hypotheses() if not c.fitted and c.prior <= Prior.uncommon]
+        costs, behind = self.search.costs, self.search.behind
+        known.sort(key=lambda c: (c.prior, costs[c.step] - behind(c.step)))
+        promising: list[RegionHypothesis] = []
+        spent = 0.0
+        for candidate in known:
+            spent += costs[candidate.step] - behind(candidate.step)
+            if spent > WORK or clock().is_up:
+                break
+            effect = self._first_order(candidate)
+            if effect is None:
+                continue
+            along, size = effect
+            power = size / self.noise
+            if st.MATCHED_LEAST <= power <= st.MATCHED_MOST:
+                self.eligible += 1
+            share = along / size**2 if size else 0.0
+            if (
+                share * power >= st.MATCHED_LEAST
+                and 1 / st.MATCHED_ROUGH < share < st.MATCHED_ROUGH
+            ):
+                promising.append(candidate)
+        return promising
+
+    def _first_order(self, candidate: RegionHypothesis) -> tuple[float, float] | None:
+        """<e, d> and |d| for a hypothesis's effect d, to first order."""
+        changed = self.search.changed(candidate)
+        if changed is None:
+            return None
+        sums = np.zeros(len(self.by_seed))
+        for value, array in zip(self.nodes[candidate.step].outputs, changed):
+            before = self.search.truth[value]
+            if array.shape != before.shape or before.dtype.kind != "f":
+                return None
+            for i, gradients in enumerate(self.by_seed):
+                if value in gradients:
+                    with np.errstate(all="ignore"):
+                        sums[i] += float(np.vdot(gradients[value], array - before))
+        if not np.isfinite(sums).all():
+            return None
+        return float(sums[0]), st.root_mean_square(sums[1:])
+
+    def _projection(self, candidate: RegionHypothesis) -> Projection | None:
+        try:
+            with np.errstate(all="ignore"):
+                value = self.search.carried(candidate)
+        except IMPOSSIBLE:
+            return None
+        if value is None or value.shape != self.error.shape or not np.isfinite(value).all():
+            return None
+        effect = value - self.search.expected
+        return projected(self.error, effect) if effect.any() else None

@@ -1,0 +1,91 @@
+"""Mistakes that no single number shows in 16 bits, by the outputs of several nodes."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import verax
+from tests.judge.explain.test_coarse_causes import rounded, run_node
+from verax.ir.graph import Builder, Graph
+from verax.ir.types import TensorType
+from verax.judge.explain.matched_test import TEST, projected
+from verax.numerics.formats import BFLOAT16
+from verax.ops.pointwise.activation_smooth import Gelu
+from verax.ops.sums.layer_normalization import LayerNormalization
+from verax.ops.sums.linear import MatMul
+from verax.records.verdict import Kind
+
+SEED = 3611
+SHAPE = (5, 30, 24)
+
+
+def block(epsilon: float = 1e-5) -> tuple[Graph, np.ndarray]:
+    random, b = np.random.default_rng(SEED), Builder("block")
+
+    def constant(name: str, array: np.ndarray) -> str:
+        return b.constant(array.astype(ml_dtypes.bfloat16), name)
+
+    x = b.input("x", TensorType.parse("bfloat16[5, 30, 24]"))
+    h = b.add(LayerNormalization(epsilon=epsilon), [x, constant("s", random.uniform(0.5, 2, 24))])
+    h = b.add(MatMul(), [h, constant("w", random.normal(0, 0.2, (24, 36)))], ["h"], "up")
+    h = b.add(Gelu(), [h], ["g"], "gelu")
+    y = b.add(MatMul(), [h, constant("v", random.normal(0, 0.2, (36, 28)))], ["y"], "down")
+    # Small numbers, to which an epsilon matters a little.
+    return b.graph([y]), random.normal(0, 0.17, SHAPE).astype(ml_dtypes.bfloat16)
+
+
+def in_bfloat16(graph: Graph, x: np.ndarray) -> np.ndarray:
+    """Each node in float32, its result stored in bfloat16."""
+    values = {v: a.astype(np.float32) for v, a in {**graph.constants, "x": x}.items()}
+    for node in graph.nodes:
+        y = run_node(node, [values[v] for v in node.inputs])
+        values[node.outputs[0]] = rounded(y, BFLOAT16)
+    return values["y"].astype(ml_dtypes.bfloat16)
+
+
+def test_an_epsilon_is_found_by_the_output_alone() -> None:
+    graph, x = block()
+    wrong, _ = block(epsilon=1e-4)
+    verdict = verax.check(graph, {"y": in_bfloat16(wrong, x)}, {"x": x})
+    assert verdict.kind is Kind.mistake and verdict.outputs[0].statistic < 1
+    assert verdict.outputs[0].test == TEST
+    words = verdict.blame[0].explanations[0].words
+    assert "epsilon was 0.0001" in words and "4200 numbers together" in words
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_honest_runs_are_not_accused(seed: int) -> None:
+    graph, _ = block()
+    x = np.random.default_rng(seed).normal(0, 0.17, SHAPE).astype(ml_dtypes.bfloat16)
+    verdict = verax.check(graph, {"y": in_bfloat16(graph, x)}, {"x": x})
+    assert verdict.kind in (Kind.rounding, Kind.identical), verdict.reasons
+
+
+def test_a_mistake_is_held_once() -> None:
+    random = np.random.default_rng(SEED)
+    effect = random.normal(0, 0.3, SHAPE)
+    noise = random.uniform(-1, 1, SHAPE)
+    made, twice, none = (projected(noise + k * effect, effect) for k in (1, 2, 0))
+    assert made.is_detection(1000) and not twice.is_whole and not none.is_detection(1000)
+    assert abs(made.share - 1) < 0.1 and made.statistic > 10
+
+
+def test_errors_that_a_row_shares_are_one_number() -> None:
+    """An effect that is constant along rows, and errors that are: as many numbers as rows."""
+    random = np.random.default_rng(SEED)
+    effect = np.broadcast_to(random.normal(0, 1, (5, 30, 1)), SHAPE)
+    shared = np.broadcast_to(random.normal(0, 1, (5, 30, 1)), SHAPE)
+    clustered = projected(shared + effect, effect)
+    independent = projected(random.normal(0, 1, SHAPE) + effect, effect)
+    assert clustered.error == pytest.approx(np.sqrt(24) * independent.error, rel=0.3)
+    assert clustered.freedom < 150
+
+
+def test_few_slices_that_hold_the_effect_are_few_degrees_of_freedom() -> None:
+    random = np.random.default_rng(SEED)
+    effect = np.zeros(SHAPE)
+    effect[2, 7:10] = random.normal(0, 1, (3, 24))
+    held = projected(random.normal(0, 1, SHAPE) + effect, effect)
+    assert held.freedom <= 2 and not held.is_detection(1)
