@@ -173,8 +173,8 @@ def _diagnose_region(
             noises=possible_noises(graph.types[blame.value], np.asarray(observed[blame.value])),
         )
         if not explanations:
-            explanations = explanations_by_projection(
-                graph, observed, blame.region, blame.value, seed
+            explanations = tuple(
+                explanations_by_projection(graph, observed, blame.region, blame.value, seed)
             )
     note = "" if len(explanations) == 1 else _next_step(len(nodes), inner, len(explanations), left)
     return dataclasses.replace(blame, explanations=explanations, told_apart=note)
