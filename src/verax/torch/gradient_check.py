@@ -1,0 +1,125 @@
+"""`check_gradients`: the gradients that somebody computed of a module or a function, judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+import numpy as np
+
+from verax.base.arrays import as_array
+from verax.base.errors import UsageError
+from verax.base.keywords import with_options
+from verax.base.optional import optional
+from verax.base.options import CheckKeywords, CheckOptions
+from verax.judge.check import check
+from verax.judge.regions.coverage import ACCEPTED
+from verax.records.verdict import Kind, Verdict
+from verax.runners.arrays import ArraysRunner
+from verax.torch.gradient_network import (
+    PREFIX,
+    GradientNetwork,
+    cotangents_of,
+    differentiable,
+    gradient_network,
+)
+
+torch: Any = optional("torch", "to use verax.torch")
+KINDS = (*ACCEPTED, Kind.precision_lost, Kind.undecided, Kind.mistake)
+"""The best first."""
+
+
+@with_options(CheckOptions)
+def check_gradients(
+    module: Any,
+    actual: Any,
+    inputs: Any,
+    cotangents: Any = None,
+    **keywords: Unpack[CheckKeywords],
+) -> Verdict:
+    """Judge gradients of the sum of outputs times `cotangents`, against float64.
+
+        verdict = verax.torch.check_gradients(net, net_on_gpu, x, dy)
+        verdict = verax.torch.check_gradients(F.conv2d, {"input": dx, "weight": dw}, (x, w), dy)
+
+    module: a `torch.nn.Module`, in the mode that it is in, or a function of tensors: what is meant.
+    actual: gradients by the names of parameters and inputs, tensors or arrays on any device, None
+    for one that is zero; or a module or function, whose backward runs on its own device. inputs: as
+    `verax.load` takes them, of the types that the gradients were computed in. cotangents: a tensor
+    or array of the shape of each output; ones for an output of one element if not given. What is
+    left out of `actual` is not judged.
+
+    The verdict names values "grad.NAME". Attention is judged as a fused kernel computes its
+    gradients, and as simple operators do; one of the two has to hold. Raises `UsageError` for names
+    and shapes that do not fit, `UnsupportedError` where the gradients have no reference.
+    """
+    call = differentiable(module, inputs)
+    network = gradient_network(call, cotangents)
+    if isinstance(actual, Mapping):
+        gradients = _named(actual, network)
+        label = "gradients"
+    else:
+        label = _label(actual)
+        gradients = _computed(actual, inputs, cotangents, network, label)
+    verdict = check(network.graph, ArraysRunner(gradients, label), network.arrays, **keywords)
+    if network.fused and verdict.kind not in ACCEPTED:
+        simple = gradient_network(call, cotangents, fused=False)
+        runner = ArraysRunner(gradients, label)
+        second = check(simple.graph, runner, simple.arrays, **keywords)
+        if KINDS.index(second.kind) < KINDS.index(verdict.kind):
+            return second
+    return verdict
+
+
+def _label(subject: Any) -> str:
+    name = type(subject).__name__ if isinstance(subject, torch.nn.Module) else ""
+    return f"gradients of {name or getattr(subject, '__name__', 'a function')}"
+
+
+def _named(actual: Mapping[str, Any], network: GradientNetwork) -> dict[str, np.ndarray]:
+    """The gradients under the network's names. Raises `UsageError` for names that it lacks."""
+    gradients: dict[str, np.ndarray] = {}
+    for name, gradient in actual.items():
+        plain = name.removeprefix(PREFIX)
+        value = PREFIX + plain
+        if plain not in network.names:
+            raise UsageError(
+                f"there is no gradient of {plain!r}",
+                next_step=f"it has gradients of {', '.join(network.names)}",
+            )
+        gradients[value] = (
+            np.zeros(network.graph.types[value].shape, network.graph.types[value].dtype.numpy)
+            if gradient is None
+            else as_array(gradient, f"the gradient of {plain!r}")
+        )
+    return gradients
+
+
+def _computed(
+    subject: Any, inputs: Any, cotangents: Any, network: GradientNetwork, label: str
+) -> dict[str, np.ndarray]:
+    """The gradients that a module or a function gives, where its parameters or its inputs are."""
+    if not callable(subject):
+        raise UsageError(
+            f"gradients cannot be a {type(subject).__name__}",
+            next_step="give gradients by name, or a module whose backward is to be run",
+        )
+    device = None
+    if isinstance(subject, torch.nn.Module):
+        device = next((p.device for p in subject.parameters()), None)
+    call = differentiable(subject, inputs, device)
+    tensors = {k: t.detach().clone() for k, t in call.tensors.items()}
+    leaves = {k: tensors[k].requires_grad_() for k in call.leaves}
+    with torch.enable_grad():
+        results = call.function(*tensors.values())
+        seeds = [s.to(r.device) for s, r in zip(cotangents_of(results, cotangents, label), results)]
+        found = torch.autograd.grad(results, list(leaves.values()), seeds, allow_unused=True)
+    values = [None if g is None else g.detach() for g in found]
+    if isinstance(subject, torch.nn.Module):
+        return _named(dict(zip(leaves, values)), network)
+    if len(values) != len(network.names):
+        raise UsageError(
+            f"it has {len(values)} gradients, the function that is meant {len(network.names)}",
+            place=label,
+        )
+    return _named(dict(zip(network.names, values)), network)  # a function's inputs, in order
