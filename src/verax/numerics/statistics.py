@@ -186,6 +186,10 @@ NEAR_EXPLAINED = 0.5
 """Part of an error's size that a rival may leave, at the first look, to be looked at closely."""
 EXPLAINED_NOISE = 8.0
 """Multiple of sigma's root mean square that is never too much to leave at the first look."""
+SCALED_FACTORS = 2.0
+"""Units of a coarse format, in a result's own size, that attention may be off where its kernel
+scales its factors before it rounds them or behind: four factors (q, k, p, v) are rounded otherwise,
+each by half a unit or less."""
 SAME_MEANING = 2.0**-40
 """Relative size of a difference up to which two float64 evaluations are of one meaning."""
 ORDERS_WORTH = 16.0

@@ -14,6 +14,7 @@ import numpy as np
 
 from verax.ir.graph import Builder, Graph, Node, same_bits
 from verax.ir.types import TensorType
+from verax.judge.explain.coarse_region import search_coarse
 from verax.judge.explain.distinguish import Run, narrow_down
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect, edited
 from verax.judge.explain.node import fits, suspect_of
@@ -143,6 +144,10 @@ def _diagnose_region(
             constants=graph.constants.keys(),
             seed=seed,
         )
+        if not explanations:
+            explanations = search_coarse(
+                nodes, arrays, observed[blame.value], graph.types, graph.constants.keys(), seed
+            )
     note = "" if len(explanations) == 1 else _next_step(len(nodes), inner, len(explanations), left)
     return dataclasses.replace(blame, explanations=explanations, told_apart=note)
 

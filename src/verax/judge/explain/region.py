@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -19,9 +18,11 @@ from verax.base.errors import VeraxError
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
 from verax.judge.decide.local import ReferenceValues, conform, meaning
-from verax.judge.explain.attention_scores import Scores, scores_of
+from verax.judge.decide.precision import PRODUCTS, Arithmetic, to_float64, with_factors
+from verax.judge.explain.attention_scores import scores_of
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
+from verax.judge.explain.hypotheses.written_attention import written_attention
 from verax.judge.explain.node import IMPOSSIBLE, MOST, predict, same_numbers
 from verax.judge.explain.region_changes import RegionError, wires, wrong_constants
 from verax.judge.explain.region_hypothesis import RegionHypothesis, Values
@@ -63,20 +64,22 @@ def search_region(
     constants: Collection[str] = (),
     seed: int = 0,
     only_known: bool = False,
+    factors: Arithmetic | None = None,
 ) -> tuple[tuple[Explanation, ...], str]:
     """Explanations under which the last node's output is within rounding, best first, and what was
     not tried ("" where everything was).
 
     nodes: in order, each reading `arrays` or earlier outputs; arrays: the region's inputs by value
     name, in declared dtypes, and `constants`; actual: the last node's first output; types: of every
-    value. only_known: hypotheses with no number that is fitted to the output. None when nothing
+    value. only_known: hypotheses with no number that is fitted to the output. factors: in
+    which products are computed, where that is not float32. None when nothing
     fits or when the region is too long. In long regions the rarer hypotheses are not tried
     (`WORK`).
     """
     if len(nodes) > LONGEST:
         return (), f"the nodes one by one, which is done for up to {LONGEST}"
     try:
-        region = _RegionSearch(nodes, arrays, actual, types, constants, seed)
+        region = _RegionSearch(nodes, arrays, actual, types, constants, seed, factors)
     except VeraxError as error:
         return (), f"anything, as {error.cause}"
     explanations = tuple(region.explanations(only_known))
@@ -94,7 +97,9 @@ class _RegionSearch:
         types: Mapping[str, TensorType],
         constants: Collection[str],
         seed: int,
+        factors: Arithmetic | None = None,
     ) -> None:
+        self.factors = factors
         self.constants = frozenset(constants)
         self.nodes, self.types, self.left = tuple(nodes), types, ""
         self.actual = conform(np.asarray(actual), types[self.nodes[-1].outputs[0]].dtype)
@@ -121,7 +126,10 @@ class _RegionSearch:
         return float(sum(sizes) * max(1, read[1].size // max(1, min(last[0], sizes[0]))))
 
     def _evaluated(self, node: Node, values: Values, *, errors: bool = False) -> ReferenceValues:
+        inputs: list[np.ndarray | None]
         inputs = [None if v is None else values[v] for v in node.inputs]
+        if self.factors is not None and node.op.kind in PRODUCTS:
+            inputs = with_factors(node.op, [to_float64(x) for x in inputs], self.factors, {})
         declared = [None if v is None else self.types[v] for v in node.inputs]
         outputs = tuple(self.types[v] for v in node.outputs)
         return meaning(node, inputs, declared, outputs, errors=errors)
@@ -233,7 +241,11 @@ class _RegionSearch:
         with np.errstate(all="ignore"):
             samples = [self._carried(candidate, noisy=True) for _ in range(count)]
             squares = np.mean([np.square(s - value) for s in samples if s is not None], axis=0)
-        return st.sampled_sigma(np.nan_to_num(squares)) + TINY
+        sigma = st.sampled_sigma(np.nan_to_num(squares)) + TINY
+        if self.factors is None:
+            return sigma
+        # How a kernel scales its factors before they are rounded is not known.
+        return np.hypot(sigma, st.SCALED_FACTORS * self.factors.unit * st.root_mean_square(value))
 
     def _noise(self) -> float:
         return st.root_mean_square(self._spread(self._reference_run(), self.expected))
@@ -259,7 +271,14 @@ class _RegionSearch:
             bare = "nothing computed"
             yield RegionHypothesis(bare, words, Prior.common, last, lambda values: zeros, bare=bare)
         for scores in scores_of(self.nodes, self.truth):
-            yield from self._attention(scores)
+            rounding = self.meanings[scores.product].roundings[0]
+            yield from written_attention(
+                self.nodes,
+                scores,
+                self.truth,
+                lambda node, values: self._evaluated(node, values).outputs[0],
+                None if rounding is None else rounding.sigma,
+            )
         for i in range(len(self.nodes) - 1):
             yield from self._folded(i)
             yield from self._exchanged(i)
@@ -370,34 +389,6 @@ class _RegionSearch:
             f"; a mistake by the word of the file, and {whose} is nearer to the floating-point "
             f"model: its root mean square error is {actual:.3g} here, {own:.3g} as the file says"
         )
-
-    def _scaled(self, node: Node, factor: float, values: Values) -> np.ndarray:
-        return factor * self._evaluated(node, values).outputs[0]
-
-    def _attention(self, scores: Scores) -> Iterator[RegionHypothesis]:
-        """Yield hypotheses on attention written out as operators: another scale, or no mask."""
-        product = self.nodes[scores.product]
-        for words, factor in scores.scales():
-            yield RegionHypothesis(
-                f"scale of attention: {words.partition(':')[0]}",
-                f"the scores of {product.place} were scaled otherwise ({words})",
-                Prior.usual,
-                scores.product,
-                partial(self._scaled, product, factor),
-                is_whole=True,
-            )
-        if scores.masked is not None:
-            step, mask = scores.masked
-            node = self.nodes[step]
-            unmasked, shape = str(node.inputs[1 - mask]), self.truth[node.outputs[0]].shape
-            yield RegionHypothesis(
-                "mask of attention missing",
-                f"the mask that {node.place} adds to the scores of {product.place} was left out",
-                Prior.usual,
-                step,
-                lambda values: np.broadcast_to(values[unmasked], shape),
-                is_whole=True,
-            )
 
     def _folded(self, i: int) -> Iterator[RegionHypothesis]:
         """act(s x) computed as s act(x), which differs where s is negative."""

@@ -9,6 +9,7 @@ node have to be decided first: their errors decide to which side its factors are
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -53,7 +54,7 @@ def assigned(
         for node in products:
             search.decide(program, node, 0)
         if search.taken == before:
-            for first, second in zip(products, products[1:]):
+            for first, second in itertools.pairwise(products):
                 search.exchange(first, second)
         if search.taken == before:
             break
