@@ -66,6 +66,11 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, name-defined]
 
     @staticmethod
     def forward(ctx: Any, q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+        with torch.autocast("cpu", enabled=False):
+            return _Attention._forward(ctx, q, k, v, mask, scale)
+
+    @staticmethod
+    def _forward(ctx: Any, q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
         root = math.sqrt(abs(scale))
         scaled_q, scaled_k = _wide(q) * math.copysign(root, scale), _wide(k) * root
         scores = torch.matmul(scaled_q, scaled_k.transpose(-1, -2))

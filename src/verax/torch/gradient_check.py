@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Unpack
 
 import numpy as np
@@ -35,6 +36,8 @@ def check_gradients(
     actual: Any,
     inputs: Any,
     cotangents: Any = None,
+    *,
+    autocast: Any = None,
     **keywords: Unpack[CheckKeywords],
 ) -> Verdict:
     """Judge gradients of the sum of outputs times `cotangents`, against float64.
@@ -46,29 +49,51 @@ def check_gradients(
     actual: gradients by the names of parameters and inputs, tensors or arrays on any device, None
     for one that is zero; or a module or function, whose backward runs on its own device. inputs: as
     `verax.load` takes them, of the types that the gradients were computed in. cotangents: a tensor
-    or array of the shape of each output; ones for an output of one element if not given. What is
-    left out of `actual` is not judged.
+    or array of the shape of each output; ones for an output of one element if not given. autocast:
+    `torch.bfloat16` or `torch.float16` where the forward pass ran under a GPU's autocast to it.
+    What is left out of `actual` is not judged.
 
     The verdict names values "grad.NAME". Attention is judged as a fused kernel computes its
     gradients, and as simple operators do; one of the two has to hold. Raises `UsageError` for names
     and shapes that do not fit, `UnsupportedError` where the gradients have no reference.
     """
-    call = differentiable(module, inputs)
-    network = gradient_network(call, cotangents)
+    expected = ExpectedGradients(module, inputs, cotangents, autocast=autocast)
+    network = expected.network
     if isinstance(actual, Mapping):
-        gradients = _named(actual, network)
-        label = "gradients"
-    else:
-        label = _label(actual)
-        gradients = _computed(actual, inputs, cotangents, network, label)
-    verdict = check(network.graph, ArraysRunner(gradients, label), network.arrays, **keywords)
-    if network.fused and verdict.kind not in ACCEPTED:
-        simple = gradient_network(call, cotangents, fused=False)
-        runner = ArraysRunner(gradients, label)
-        second = check(simple.graph, runner, simple.arrays, **keywords)
-        if KINDS.index(second.kind) < KINDS.index(verdict.kind):
-            return second
-    return verdict
+        return expected.check(actual, **keywords)
+    label = _label(actual)
+    gradients = _computed(actual, inputs, cotangents, network, label)
+    return expected.check(gradients, label, **keywords)
+
+
+class ExpectedGradients:
+    """What gradients should be, for as many checks as one likes; arguments as of
+    `check_gradients`."""
+
+    def __init__(
+        self, module: Any, inputs: Any, cotangents: Any = None, *, autocast: Any = None
+    ) -> None:
+        self._call, self._cotangents = differentiable(module, inputs, autocast=autocast), cotangents
+        self.network = gradient_network(self._call, cotangents)
+
+    @cached_property
+    def _simple(self) -> GradientNetwork:
+        """The same with attention in simple operators."""
+        return gradient_network(self._call, self._cotangents, fused=False)
+
+    def check(
+        self,
+        actual: Mapping[str, Any],
+        label: str = "gradients",
+        **keywords: Unpack[CheckKeywords],
+    ) -> Verdict:
+        """Judge gradients by the names of parameters and inputs."""
+        runner = ArraysRunner(_named(actual, self.network), label)
+        verdict = check(self.network.graph, runner, self.network.arrays, **keywords)
+        if not self.network.fused or verdict.kind in ACCEPTED:
+            return verdict
+        second = check(self._simple.graph, runner, self._simple.arrays, **keywords)
+        return second if KINDS.index(second.kind) < KINDS.index(verdict.kind) else verdict
 
 
 def _label(subject: Any) -> str:

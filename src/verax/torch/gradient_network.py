@@ -21,6 +21,7 @@ from verax.frontends.torch.examples import arguments_of
 from verax.ir.graph import Graph
 from verax.judge.locate.consecutive import renamed
 from verax.torch.attention_backward import FusedAttention
+from verax.torch.autocast import autocast_of_gpu
 from verax.torch.backward import decompositions
 from verax.torch.calls import LayerCall, arrays_of, meaning_of
 from verax.torch.replacements import parameters_of
@@ -70,9 +71,11 @@ class Differentiable:
         ]
 
 
-def differentiable(module: Any, inputs: Any, device: Any = None) -> Differentiable:
+def differentiable(
+    module: Any, inputs: Any, device: Any = None, autocast: Any = None
+) -> Differentiable:
     """The tensors of a module's or function's call. inputs: as `verax.load` takes them; device:
-    where they are copied to.
+    where they are copied to. autocast: the type that a GPU's autocast casts to, None for no casts.
 
     Raises `UsageError` for what cannot be called so, and for an input named like a parameter.
     """
@@ -96,11 +99,12 @@ def differentiable(module: Any, inputs: Any, device: Any = None) -> Differentiab
         for position, tensor in zip(positions, tensors):
             filled[position] = tensor
         args, kwargs = torch.utils._pytree.tree_unflatten(filled, form)
-        if is_module:
-            held = dict(zip(own, tensors[len(positions) :]))
-            results = torch.func.functional_call(module, held, args, kwargs)
-        else:
-            results = module(*args, **kwargs)
+        with autocast_of_gpu(autocast):
+            if is_module:
+                held = dict(zip(own, tensors[len(positions) :]))
+                results = torch.func.functional_call(module, held, args, kwargs)
+            else:
+                results = module(*args, **kwargs)
         flat = torch.utils._pytree.tree_leaves(results)
         return tuple(r for r in flat if isinstance(r, torch.Tensor) and r.is_floating_point())
 
@@ -118,7 +122,8 @@ def gradient_network(
     for an output of one element if not given. fused: whether scaled dot product attention is as
     fused kernels compute it (`attention_backward`), else PyTorch's simple operators.
 
-    Raises `UsageError` for cotangents that do not fit, `UnsupportedError` for what has no derivative or no reference in Verax.
+    Raises `UsageError` for cotangents that do not fit, `UnsupportedError` for what has no
+    derivative or no reference in Verax.
     """
     leaves = call.leaves
     if not leaves:
