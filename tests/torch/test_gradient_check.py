@@ -99,7 +99,7 @@ def test_weight_gradients_in_tf32_are_named() -> None:
     assert {p.format for p in verdict.precisions} <= {"TF32 inputs", "TF32 or fp16 inputs"}
 
 
-def attention_gradients(rows: bool, last: int | None = None) -> dict[str, Any]:
+def attention_gradients(rows: bool) -> dict[str, Any]:
     """Of attention without a mask; rows: with the sum over each row of the softmax's gradient."""
     q, k, v, dy = (drawn(2, 3, n, 8, seed=n).double() for n in (11, 13, 13, 11))
     p = torch.softmax(q @ k.transpose(-1, -2) / 8**0.5, -1)
@@ -138,7 +138,7 @@ def test_fused_attention_has_the_gradients_of_attention(causal: bool) -> None:
 
 
 def test_names_and_shapes_that_do_not_fit_are_told(expected: ExpectedGradients) -> None:
-    with pytest.raises(UsageError, match="no gradient of 'fc.wieght'"):
+    with pytest.raises(UsageError, match=r"no gradient of 'fc\.wieght'"):
         expected.check({"fc.wieght": np.zeros((7, 160), np.float32)})
     with pytest.raises(UsageError, match="do not fit outputs"):
         vt.check_gradients(Net(), {}, drawn(2, 3, 9, 8), drawn(2, 5))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Unpack
 
@@ -15,10 +15,11 @@ from verax.base.optional import optional
 from verax.base.options import CheckKeywords, CheckOptions
 from verax.judge.check import check
 from verax.judge.regions.coverage import ACCEPTED
-from verax.records.verdict import Kind, Verdict
+from verax.records.verdict import Finding, Kind, Verdict
 from verax.runners.arrays import ArraysRunner
 from verax.torch.gradient_network import (
     PREFIX,
+    Differentiable,
     GradientNetwork,
     cotangents_of,
     differentiable,
@@ -94,6 +95,33 @@ class ExpectedGradients:
             return verdict
         second = check(self._simple.graph, runner, self._simple.arrays, **keywords)
         return second if KINDS.index(second.kind) < KINDS.index(verdict.kind) else verdict
+
+
+class LayerGradients:
+    """The gradients of calls of one layer with tensors of the same shapes, judged."""
+
+    def __init__(self, call: Differentiable, cotangents: Sequence[Any]) -> None:
+        """call: of which every tensor is an input, so that no number is built in. Raises
+        `UnsupportedError` where its gradients have no reference."""
+        self._network = gradient_network(call, tuple(cotangents))
+
+    def findings(
+        self,
+        tensors: Mapping[str, np.ndarray],
+        cotangents: Sequence[np.ndarray],
+        actual: Mapping[str, np.ndarray],
+    ) -> dict[str, Finding]:
+        """A finding on each gradient in `actual`, by name."""
+        graph = self._network.graph
+        seeds = {f"grad_output{i}": g for i, g in enumerate(cotangents)}
+        arrays = {v: np.asarray(a) for v, a in {**tensors, **seeds}.items() if v in graph.inputs}
+        verdict = check(
+            graph,
+            ArraysRunner({PREFIX + k: g for k, g in actual.items()}),
+            arrays,
+            explain=False,
+        )
+        return {f.value.removeprefix(PREFIX): f for f in verdict.nodes}
 
 
 def _label(subject: Any) -> str:
