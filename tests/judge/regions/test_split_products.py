@@ -1,4 +1,4 @@
-"""Float32 attention on a GPU may err as sums in matrix units do; elsewhere, and beyond, it may not."""
+"""Float32 attention on a GPU may err as sums in matrix units do; elsewhere it may not."""
 
 from __future__ import annotations
 
