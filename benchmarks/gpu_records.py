@@ -6,7 +6,8 @@
 FOLDER holds archives of recorded networks (networks_cnn.zip, networks_seq.zip, planted.zip): a
 manifest.json whose records name a model, its inputs, and what a GPU computed. Every record is
 judged twice, by all of its values and by its outputs alone. convs.zip and attention.zip hold single
-operators, which are judged by their answer. Rows that stand in --rows are not judged again.
+operators, which are judged by their answer; `gpu_gradients` judges gradients, into the same rows.
+Rows that stand in --rows are not judged again.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import traceback
 import warnings
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from benchmarks.gpu_arrays import stored_arrays
 from benchmarks.provenance import stamped
 
 import verax
+from verax.records.verdict import Verdict
 
 ARCHIVES = ("networks_cnn.zip", "networks_seq.zip", "planted.zip")
 WAYS = ("values", "outputs")
@@ -65,6 +67,7 @@ class Row:
     seconds: float
     blamed: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
+    first_causes: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     worst: float = 0.0
@@ -116,9 +119,13 @@ class Archive:
         source = record["inputs_of"]
         return self.arrays(next(r["file"] for r in self.manifest if r["name"] == source))
 
+    def read(self, file: str) -> bytes:
+        """A file of the archive."""
+        return self._zip.read(file)
+
     def arrays(self, file: str) -> Arrays:
         """The arrays of an .npz of the archive."""
-        return stored_arrays(self._zip.read(file))
+        return stored_arrays(self.read(file))
 
     def values(self, record: Mapping[str, Any]) -> Arrays:
         """What the record's run gave, by name; a record with a base holds what differs from it."""
@@ -135,9 +142,12 @@ class Archive:
 
 def judged_operator(archive: Archive, record: Mapping[str, Any]) -> Row:
     """The verdict on a single operator, by its answer."""
-    answer = archive.arrays(record["file"])["y"]
+    arrays = archive.arrays(record["file"])
+    answer = arrays["y"] if "y" in arrays else arrays["y0"]
     dtype = gpu_operators.TYPES.get(answer.dtype.name, torch.float32)
     function, arguments = gpu_operators.function_of(record, archive.inputs_of(record), dtype)
+    if answer.shape == (1,):
+        answer = answer.reshape(())  # no archive holds an array without axes
     return _row(archive, record, "answer", function, answer, arguments)
 
 
@@ -146,12 +156,20 @@ def judged(archive: Archive, record: Mapping[str, Any], model: Any, by: str) -> 
     values, inputs = archive.values(record), archive.arrays(record["inputs"])
     if by == "outputs":
         values = {v: values[v] for v in model.graph.outputs}
-    return _row(archive, record, by, model, values, inputs)
+    row = _row(archive, record, by, model, values, inputs)
+    return replace(row, named=_modules_named(row, model.graph, archive.values(record)))
 
 
 def _row(
     archive: Archive, record: Mapping[str, Any], by: str, meaning: Any, values: Any, inputs: Any
 ) -> Row:
+    return row_of(archive, record, by, lambda: verax.check(meaning, values, inputs))
+
+
+def row_of(
+    archive: Archive, record: Mapping[str, Any], by: str, check: Callable[[], Verdict]
+) -> Row:
+    """The verdict that `check` gives of a record, as a row."""
     plain = {
         "archive": archive.name,
         "name": record["name"],
@@ -163,7 +181,7 @@ def _row(
     }
     begin = time.process_time()
     try:
-        verdict = verax.check(meaning, values, inputs)
+        verdict = check()
     except Exception:  # a crash is a result, too
         last = traceback.format_exc().splitlines()[-1]
         return Row(**plain, kind="crash", seconds=time.process_time() - begin, reason=last)
@@ -173,7 +191,7 @@ def _row(
         kind=str(verdict.kind.value),
         seconds=seconds,
         blamed=tuple(dict.fromkeys(v for b in verdict.blame for v in (b.node, b.value))),
-        named=_modules_named(verdict, meaning, archive.values(record) if by != "answer" else {}),
+        first_causes=tuple(b.explanations[0].hypothesis for b in verdict.blame if b.explanations),
         causes=tuple(e.words for b in verdict.blame for e in b.explanations),
         tests=tuple(sorted({f.test for f in verdict.nodes if f.kind is verdict.kind})),
         worst=max((f.statistic for f in verdict.nodes), default=0.0),
@@ -181,14 +199,11 @@ def _row(
     )
 
 
-def _modules_named(verdict: Any, meaning: Any, recorded: Mapping[str, Any]) -> tuple[str, ...]:
+def _modules_named(row: Row, graph: Any, recorded: Mapping[str, Any]) -> tuple[str, ...]:
     """The recorded values of the modules that hold the node which each first cause names."""
-    first = [b.explanations[0].hypothesis for b in verdict.blame if b.explanations]
-    names = {hypothesis.partition(": ")[0] for hypothesis in first}
-    if not hasattr(meaning, "graph"):
-        return ()
+    names = {hypothesis.partition(": ")[0] for hypothesis in row.first_causes}
     modules: list[str] = []
-    for node in meaning.graph.nodes:
+    for node in graph.nodes:
         if (node.name or node.outputs[0]) not in names:
             continue
         reached = [node.outputs[0]]
@@ -196,7 +211,7 @@ def _modules_named(verdict: Any, meaning: Any, recorded: Mapping[str, Any]) -> t
             if value in recorded:
                 modules.append(value)
                 continue
-            readers = meaning.graph.consumers.get(value, ())
+            readers = graph.consumers.get(value, ())
             reached += [v for n in readers for v in n.outputs if v not in reached]
     return tuple(dict.fromkeys(modules))
 
@@ -255,11 +270,25 @@ def page(rows: Sequence[Row]) -> str:
         "",
         *table([r for r in rows if r.by == "answer"]),
         "",
+        *gradient_lines([r for r in rows if r.by == "gradients"]),
         f"Honest runs: {', '.join(f'{n} {k}' for k, n in kinds.most_common())}. Processor time of",
         f"a verdict: median {seconds[len(seconds) // 2]:.1f} s, longest {seconds[-1]:.1f} s.",
         "",
     ]
     return "\n".join(lines)
+
+
+def gradient_lines(rows: Sequence[Row]) -> list[str]:
+    """Of the page, what it says of gradients."""
+    if not rows:
+        return []
+    return [
+        "The gradients of convolutions, attention and four networks, made by `python -m",
+        "benchmarks.gpu_gradients`, which also puts a mistake into each:",
+        "",
+        *table(rows),
+        "",
+    ]
 
 
 def read(path: Path | None) -> list[Row]:

@@ -159,6 +159,9 @@ NEARER = 0.97
 """An exception is taken where it leaves less than this part of what was left without."""
 MOST_ATTEMPTS, REFINING_WORK = 200, 1e8
 """Most runs of a region in which exceptions are sought, and most inner elements of all of them."""
+ASSIGNING_WORK = 4e8
+"""Elements that are computed while the products of a region are decided one by one: 400 runs of the
+gradients of a network of 17 convolutions, which take three sweeps of 49 products."""
 PROMISING = 0.25
 """A coarser arithmetic is worth computing in full if it leaves at most this part of the error."""
 UNITS_PROMISING = 3.0

@@ -5,6 +5,7 @@
     fast = torch.compile(module, backend="verax", options={"opt_level": 3})
     seen = torch.compile(module, backend="verax_judge", options={"inner": "inductor"})
     print(verax.torch.report())
+    print(verax.torch.check_gradients(module, module_on_gpu, x, cotangents))
 
 This room needs PyTorch; `import verax` alone does not load it. The backends are known to PyTorch by
 the entry points of the installed package; where that is not installed, importing this room makes
@@ -19,6 +20,7 @@ from typing import Any
 from verax.base.optional import optional
 from verax.torch.backend import reset, verax
 from verax.torch.custom import operator
+from verax.torch.gradient_check import check_gradients
 from verax.torch.judging import verax_judge
 from verax.torch.options import CompileOptions, JudgeOptions, options_of
 from verax.torch.replacements import of_tensors, perturbed, reference
@@ -34,6 +36,7 @@ __all__ = [
     "LayerReport",
     "Report",
     "Sides",
+    "check_gradients",
     "of_tensors",
     "operator",
     "options_of",

@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.errors import UnsupportedError, UsageError
+from verax.base.errors import UnsupportedError, UsageError, VeraxError
 from verax.base.optional import optional
 from verax.ir.graph import Graph
 from verax.judge.check import check
 from verax.judge.protocol import Capabilities
+from verax.records.verdict import Finding
 from verax.reference.evaluate import evaluate
 from verax.runners.functions import called
 from verax.torch.calls import CallNetwork, LayerCall, arrays_of, meaning_of
+from verax.torch.gradient_check import LayerGradients
+from verax.torch.gradient_network import Differentiable
 from verax.torch.gradients import Pulled, judged_gradient
 from verax.torch.replacements import Replacement
 from verax.torch.substituted import LayerReport
@@ -41,6 +44,7 @@ class ExchangeSite:
         self.replacement, self.report = replacement, report
         self.own, self.calls, self.winograd = own, calls, winograd
         self._meanings: dict[tuple[Any, ...], CallNetwork] = {}
+        self.gradients: dict[tuple[Any, ...], LayerGradients] = {}
 
     def __call__(self, call: LayerCall) -> Any:
         """The layer's result, a tensor or a tuple of them."""
@@ -165,6 +169,9 @@ class _Job:
             gradients = self._by_pytorch(tensors, cotangents, names)
             report.derived = BY_PYTORCH
         expected = [None if v is None else gradients[v] for v in names]
+        findings: Mapping[str, Finding] = {}
+        if self.judging and own is not None and roundings is None:
+            findings = self._by_network(tensors, arrays, cotangents, own)
         if self.judging:
             batch = int(arrays[0].shape[0]) if arrays and arrays[0].ndim else 1
             for i, (v, name) in enumerate(zip(names, self.call.names)):
@@ -175,8 +182,41 @@ class _Job:
                 if mine is not None:
                     mine = np.asarray(mine, arrays[i].dtype)
                 rounding = None if roundings is None else roundings[v]
-                report.judged_gradient(name, judged_gradient(mine, exact, rounding, batch))
+                found = judged_gradient(mine, exact, rounding, batch, findings.get(name))
+                report.judged_gradient(name, found)
         return expected
+
+    def _by_network(
+        self,
+        tensors: Sequence[Any],
+        arrays: Sequence[np.ndarray],
+        cotangents: Sequence[np.ndarray],
+        own: Sequence[np.ndarray | None],
+    ) -> Mapping[str, Finding]:
+        """Findings on the replacement's gradients, by the network of the layer's; none where it
+        has no reference, or where they are of other shapes."""
+        call, site = self.call, self.site
+        actual = {
+            name: np.asarray(g, a.dtype)
+            for name, a, g in zip(call.names, arrays, own)
+            if g is not None and np.shape(g) == a.shape and a.dtype.kind == "f"
+        }
+        try:
+            if call.key not in site.gradients:
+
+                def outputs(*values: Any) -> tuple[Any, ...]:
+                    leaves = torch.utils._pytree.tree_leaves(call.original(*values))
+                    return tuple(t for t in leaves if t.is_floating_point())
+
+                whole = Differentiable(
+                    dict(zip(call.names, tensors)), tuple(call.names), outputs, call.name
+                )
+                seeds = [tensor_of(np.array(g)) for g in cotangents if g.dtype.kind == "f"]
+                site.gradients[call.key] = LayerGradients(whole, seeds)
+            floats = [g for g in cotangents if g.dtype.kind == "f"]
+            return site.gradients[call.key].findings(dict(zip(call.names, arrays)), floats, actual)
+        except VeraxError:
+            return {}
 
     def _by_pytorch(
         self,

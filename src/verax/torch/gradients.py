@@ -20,8 +20,9 @@ from verax.judge.decide.criterion import decide
 from verax.judge.decide.local import meaning
 from verax.judge.regions.vjp import rule_of
 from verax.judge.regions.vjp_step import VjpStep
+from verax.numerics import statistics as st
 from verax.numerics.error_model import Rounding, sum_of_products
-from verax.records.verdict import Kind
+from verax.records.verdict import Finding, Kind
 from verax.reference.evaluate import to_work
 
 Arrays = Mapping[str, np.ndarray]
@@ -147,9 +148,14 @@ FACTORS = ("alpha", "beta")
 
 
 def judged_gradient(
-    actual: np.ndarray | None, expected: np.ndarray, rounding: Rounding | None, batch: int
+    actual: np.ndarray | None,
+    expected: np.ndarray,
+    rounding: Rounding | None,
+    batch: int,
+    finding: Finding | None = None,
 ) -> GradientFinding:
-    """Judge a float32 gradient against the float64 one. actual: None for one that was left out."""
+    """Judge a float32 gradient against the float64 one. actual: None for one that was left out.
+    finding: of the gradients' own network, where the rounding is not known in closed form."""
     size = float(np.sqrt(np.mean(np.square(expected)))) if expected.size else 0.0
     if actual is None:
         if not expected.any():
@@ -165,6 +171,9 @@ def judged_gradient(
         once = expected.astype(actual.dtype)
     if np.array_equal(once, actual):
         return GradientFinding(Kind.identical, "the float64 gradient rounded once", largest, size)
+    if rounding is None and finding is not None:
+        words = _factor(actual, expected, batch) if finding.kind is Kind.mistake else ""
+        return GradientFinding(finding.kind, finding.reason, largest, size, words)
     if rounding is None:
         return GradientFinding(
             Kind.undecided, "how rounding moves this gradient is not known", largest, size
@@ -183,6 +192,16 @@ def judged_gradient(
 
 
 FINE = (Kind.identical, Kind.rounding)
+
+
+def _factor(actual: np.ndarray, expected: np.ndarray, batch: int) -> str:
+    """The mistake that a gradient is by a factor, "" where it is none: what is left of it is far
+    less than what the factor changes."""
+    for factor, text in _factors(batch).items():
+        left = st.root_mean_square(actual - factor * expected)
+        if left <= st.SHARED_ERROR * st.root_mean_square((1 - factor) * expected):
+            return text
+    return ""
 
 
 def _factors(batch: int) -> dict[float, str]:

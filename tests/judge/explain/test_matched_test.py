@@ -5,9 +5,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.judge.explain.test_coarse_causes import rounded, run_node
 
 import verax
-from tests.judge.explain.test_coarse_causes import rounded, run_node
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.explain.matched_test import TEST, projected

@@ -14,6 +14,7 @@ import numpy as np
 
 from verax.ir.graph import Node
 from verax.ops.pointwise.arithmetic import Add, Div, Mul
+from verax.ops.pointwise.where import Where
 from verax.ops.sums.linear import MatMul
 from verax.ops.sums.softmax import Softmax
 
@@ -23,14 +24,16 @@ MOVES = ("Transpose", "Reshape", "Identity")
 @dataclass(frozen=True)
 class Scores:
     """Positions in a region. product: of q k; last: of what the Softmax reads; masked: of the
-    addition of the mask, with the operand that is the mask, or None; features: of a head; scale: by
-    which q k is multiplied altogether, as far as constants tell."""
+    addition of the mask or of the choice by it, with the operand that is the mask, or None;
+    unmasked: the operand there that is the scores; features: of a head; scale: by which q k is
+    multiplied altogether, as far as constants tell."""
 
     product: int
     last: int
     masked: tuple[int, int] | None
     features: int
     scale: float
+    unmasked: int = 0
 
     def scales(self) -> Iterator[tuple[str, float]]:
         """(words, factor on the scores) for the scales that are usual."""
@@ -38,6 +41,8 @@ class Scores:
             ("no scale", 1.0),
             ("1 / sqrt(features)", 1 / math.sqrt(self.features)),
             ("1 / features", 1 / self.features),
+            ("1 / sqrt(features + 1)", 1 / math.sqrt(self.features + 1)),
+            ("sqrt(features)", math.sqrt(self.features)),
             ("the scale applied twice", self.scale**2),
         ):
             if not math.isclose(scale, self.scale, rel_tol=1e-5):
@@ -51,7 +56,7 @@ def scores_of(nodes: Sequence[Node], values: Mapping[str, np.ndarray]) -> Iterat
         if not isinstance(node.op, Softmax):
             continue
         last = i = makers.get(str(node.inputs[0]), -1)
-        masked, scale = None, 1.0
+        masked, scale, unmasked = None, 1.0, 0
         while i >= 0 and not isinstance(nodes[i].op, MatMul):
             own = nodes[i]
             factor = _factor(own, values)
@@ -59,8 +64,15 @@ def scores_of(nodes: Sequence[Node], values: Mapping[str, np.ndarray]) -> Iterat
                 are_products = [_is_product(nodes, makers, str(v)) for v in own.inputs]
                 if sum(are_products) != 1:
                     break
-                masked = i, are_products.index(False)
+                masked, unmasked = (i, are_products.index(False)), are_products.index(True)
                 i = makers[str(own.inputs[are_products.index(True)])]
+            elif isinstance(own.op, Where) and masked is None:
+                if not _is_product(nodes, makers, str(own.inputs[1])):
+                    break
+                masked, unmasked = (i, 0), 1
+                i = makers[str(own.inputs[1])]
+            elif own.op.kind in MOVES:
+                i = makers.get(str(own.inputs[0]), -1)
             elif factor is not None:
                 scale *= factor
                 i = makers.get(str(own.inputs[0]), -1)
@@ -71,7 +83,7 @@ def scores_of(nodes: Sequence[Node], values: Mapping[str, np.ndarray]) -> Iterat
         for side in nodes[i].inputs:
             scale *= _scale_before(nodes, makers, str(side), values)
         features = values[str(nodes[i].inputs[0])].shape[-1]
-        yield Scores(i, last, masked, features, scale)
+        yield Scores(i, last, masked, features, scale, unmasked)
 
 
 def _factor(node: Node, values: Mapping[str, np.ndarray]) -> float | None:

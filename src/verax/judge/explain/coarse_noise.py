@@ -15,7 +15,6 @@ import numpy as np
 
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
-from verax.judge.decide.possible import may_be_device
 from verax.judge.decide.precision import PRODUCTS, on_grid
 from verax.numerics.formats import BFLOAT16, FLOAT16, FORMATS, TF32
 from verax.ops.recurrent.recurrent import Recurrent
@@ -54,8 +53,7 @@ SHORT = {
 
 def possible_noises(declared: TensorType, actual: np.ndarray) -> Iterator[CoarseNoise]:
     """Yield the arithmetics that may have given a value, the finest first: the 16 bits that its
-    numbers have, and where a GPU may have computed them TF32 and autocast whose last node gives
-    float32."""
+    numbers have, or else TF32, and products in 16 bits."""
     name = str(declared.dtype)
     if name in SHORT:
         yield SHORT[name]
@@ -65,7 +63,7 @@ def possible_noises(declared: TensorType, actual: np.ndarray) -> Iterator[Coarse
     stored = next((n for n in SHORT if on_grid(actual, FORMATS[n])), None)
     if stored is not None:
         yield SHORT[stored]
-    elif may_be_device():
+    else:
         yield from (TF32_NOISE, SHORT["float16"], SHORT["bfloat16"])
 
 

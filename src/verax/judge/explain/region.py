@@ -136,7 +136,7 @@ class RegionSearch:
             return
         before = st.root_mean_square(np.nan_to_num(self.wide - self.expected))
         noise = self._noise()
-        coarse_noise = max((self._noise(n) for n in noises), default=0.0)
+        coarse_noise = self._noise(noises[0]) if noises else 0.0
         error = self.wide - self.expected
         is_large = st.NEAR_EXPLAINED * before > st.EXPLAINED_NOISE * noise
         screen = Screen(self.nodes, self.meanings, self.truth, error) if is_large else None

@@ -1,4 +1,4 @@
-"""Mistakes in a region that concern several nodes: the scale or the mask of attention, a negative
+"""Mistakes in a region that concern several nodes: of attention written out, a negative
 scale folded through an activation, two neighbors in the other order."""
 
 from __future__ import annotations
@@ -6,15 +6,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
 from verax.judge.decide.local import ReferenceValues, meaning
-from verax.judge.explain.attention_scores import Scores, scores_of
+from verax.judge.explain.attention_scores import scores_of
 from verax.judge.explain.hypotheses.base import Prior
+from verax.judge.explain.hypotheses.written_attention import written_attention
 from verax.judge.explain.node import IMPOSSIBLE
 from verax.judge.explain.region_hypothesis import RegionHypothesis, Values
 from verax.numerics.error_model import Rounding
@@ -49,7 +49,14 @@ def several_nodes(
     """
     region = _SeveralNodes(nodes, meanings, truth, types, evaluated)
     for scores in scores_of(nodes, truth):
-        yield from region.attention(scores)
+        rounding = meanings[scores.product].roundings[0]
+        yield from written_attention(
+            nodes,
+            scores,
+            truth,
+            lambda node, values: evaluated(node, values).outputs[0],
+            None if rounding is None else rounding.sigma,
+        )
     for i in range(len(nodes) - 1):
         yield from region.folded(i)
         yield from region.exchanged(i)
@@ -62,34 +69,6 @@ class _SeveralNodes:
     truth: Values
     types: Mapping[str, TensorType]
     evaluated: Callable[[Node, Values], ReferenceValues]
-
-    def _scaled(self, node: Node, factor: float, values: Values) -> np.ndarray:
-        return factor * self.evaluated(node, values).outputs[0]
-
-    def attention(self, scores: Scores) -> Iterator[RegionHypothesis]:
-        """Yield hypotheses on attention written out as operators: another scale, or no mask."""
-        product = self.nodes[scores.product]
-        for words, factor in scores.scales():
-            yield RegionHypothesis(
-                f"scale of attention: {words.partition(':')[0]}",
-                f"the scores of {product.place} were scaled otherwise ({words})",
-                Prior.usual,
-                scores.product,
-                partial(self._scaled, product, factor),
-                is_whole=True,
-            )
-        if scores.masked is not None:
-            step, mask = scores.masked
-            node = self.nodes[step]
-            unmasked, shape = str(node.inputs[1 - mask]), self.truth[node.outputs[0]].shape
-            yield RegionHypothesis(
-                "mask of attention missing",
-                f"the mask that {node.place} adds to the scores of {product.place} was left out",
-                Prior.usual,
-                step,
-                lambda values: np.broadcast_to(values[unmasked], shape),
-                is_whole=True,
-            )
 
     def folded(self, i: int) -> Iterator[RegionHypothesis]:
         """act(s x) computed as s act(x), which differs where s is negative."""

@@ -14,7 +14,7 @@ another way where that brings the run nearer to what was given (`programs.Except
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from verax.ir.graph import Graph, specialize
 from verax.judge.decide.possible import may_be_device
 from verax.judge.decide.precision import ARITHMETICS, AUTOCASTS, PRODUCTS, on_grid
 from verax.judge.decide.recurrent_precision import RECURRENT, TABLE
+from verax.judge.regions.product_assignment import assigned
 from verax.judge.regions.programs import Exceptional, ProgramRunner, SubjectProgram
 from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.numerics import statistics as st
@@ -144,13 +145,16 @@ def network_precision(
 
 
 def best_match(
-    sampler: Sampler, actual: Values, names: frozenset[str] | None = None
+    sampler: Sampler,
+    actual: Values,
+    names: frozenset[str] | None = None,
+    wrong: Collection[str] | None = None,
 ) -> ArithmeticMatch | None:
     """The program whose runs are most like `actual` (float64 by observed value); None where no
     run's errors resemble its errors. names: of the products in bfloat16, if that is the only
-    candidate."""
+    candidate. wrong: the values whose errors are to be explained; the rest err as float32 does."""
     try:
-        return _ArithmeticSearch(sampler, actual, names).best()
+        return _ArithmeticSearch(sampler, actual, names, wrong).best()
     except VeraxError:
         return None  # the meaning of a coarser run cannot be evaluated (an index out of range)
 
@@ -171,7 +175,13 @@ class _Likely(NamedTuple):
 class _ArithmeticSearch:
     """Runs of one region in coarser arithmetics."""
 
-    def __init__(self, sampler: Sampler, actual: Values, names: frozenset[str] | None) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        actual: Values,
+        names: frozenset[str] | None,
+        wrong: Collection[str] | None,
+    ) -> None:
         self.sampler, self.names = sampler, names
         self.actual = {
             v: g
@@ -179,6 +189,7 @@ class _ArithmeticSearch:
             if g.shape == sampler.expected[v].shape and np.isfinite(g - sampler.expected[v]).all()
         }
         self.errors = {v: g - sampler.expected[v] for v, g in self.actual.items()}
+        self.wrong = [v for v, e in self.errors.items() if e.any() and (not wrong or v in wrong)]
         self.runner = ProgramRunner(sampler, names)
         self.attempted = 0
 
@@ -201,6 +212,9 @@ class _ArithmeticSearch:
         confirmed = next((m for m in matches if m.confirmed), None)
         if confirmed is not None or self.names is not None:
             return confirmed or (matches[0] if matches else None)
+        match = self._by_product(likely)
+        if match is not None:
+            return match
         for like in likely[:REFINED]:
             refined = self._refined(like.program) if like.likeness >= st.LIKENESS else None
             match = self._match(refined) if refined is not None else None
@@ -208,6 +222,27 @@ class _ArithmeticSearch:
                 return match
         by_size = self._by_size()
         return by_size or (matches[0] if matches else None)
+
+    def _by_product(self, likely: list[_Likely]) -> ArithmeticMatch | None:
+        """The likeliest arithmetic of factors, each product decided by itself; None where the runs
+        of that do not fit."""
+        inner = sum(a.size for a in self.sampler.inner.values())
+        most = int(st.ASSIGNING_WORK / max(1, inner))
+        factors = [
+            like.program.with_exceptions({})
+            for like in likely
+            if like.program.store is None and like.likeness >= st.LIKENESS
+        ]
+        for program in list(dict.fromkeys(p.name for p in factors))[:MATCHED]:
+            own = next(p for p in factors if p.name == program)
+            found = assigned(self.runner, own, {v: self.actual[v] for v in self.wrong}, most)
+            if found is None:
+                continue
+            self.attempted += found.runs
+            match = self._match(found.program)
+            if match is not None and match.confirmed:
+                return match
+        return None
 
     def _by_size(self) -> ArithmeticMatch | None:
         """The arithmetic whose errors are at least as large, where so few numbers are shown that
@@ -293,7 +328,7 @@ class _ArithmeticSearch:
         for value, error in self.errors.items():
             if run[value].shape != error.shape or not np.isfinite(run[value]).all():
                 return math.inf
-            if error.any():
+            if value in self.wrong:
                 shares.append(_ratio(self.actual[value] - run[value], error) ** 2)
         return math.sqrt(sum(shares) / max(1, len(shares)))
 
@@ -314,9 +349,10 @@ class _ArithmeticSearch:
             own = self.actual[value] - exact[value]
             statistic = max(statistic, st.group_test(z).statistic / st.ROUNDING_T)
             left_by_runs = _ratio(error - middle, error)
-            nearest = np.fmin(left_by_runs, _ratio(own, error))
-            left += nearest**2 / len(wrong)
-            size += _ratio(error, middle) / len(wrong)
+            if value in self.wrong:
+                nearest = np.fmin(left_by_runs, _ratio(own, error))
+                left += nearest**2 / len(self.wrong)
+                size += _ratio(error, middle) / len(self.wrong)
         if not 1 / st.SAME_SIZE <= size <= st.SAME_SIZE:
             return None
         limit = min(st.CONFIRMED, st.most_left(self._elements, self.attempted))

@@ -17,6 +17,7 @@ import numpy as np
 
 from verax.ir.graph import Node
 from verax.judge.decide.matrix_sums import matrix_unit_sigma
+from verax.judge.decide.possible import may_be_device
 from verax.judge.decide.precision import PRODUCTS, Arithmetic, on_grid, to_float64, with_factors
 from verax.judge.decide.recurrent_precision import (
     RECURRENT,
@@ -167,8 +168,12 @@ class ProgramRunner:
                 wide = self._with_factors(program, node, wide)
             if before and len(wide) > 2 and wide[2] is not None and node.op.kind.startswith("Conv"):
                 return self._twice(program, noise, node, wide)
-            if noise and program.factors.factors:
+            in_float32 = program.exceptions.get(value) is Exceptional.float32
+            if noise and program.factors.factors and not in_float32:
                 extra = self._unit_noise(program.factors.factors, node, wide)
+            elif noise and in_float32 and may_be_device() and value in self.between_values:
+                # Attention in float32 is three products of TF32 numbers there (split_products).
+                extra = self._unit_noise("tf32", node, wide)
         elif program.store is not None and not program.last and value in self._biased:
             wide = [
                 round_to(w, program.store) if v in self.sampler.graph.constants else w
@@ -382,14 +387,18 @@ class ProgramRunner:
 
     @cached_property
     def between_values(self) -> list[str]:
-        """Results of products of two values that are computed in the network, as in attention."""
+        """Results of products of two values that are computed in the network, as in attention: of
+        those of more than two axes where there are any, for gradients of weights are products of
+        two values, too."""
         graph = self.sampler.graph
         fixed = graph.constants.keys() | self.sampler.parameters
-        return [
-            n.outputs[0]
+        products = [
+            n
             for n in self.sampler.region.nodes
             if n.op.kind == "MatMul" and not any(v in fixed for v in n.inputs)
         ]
+        batched = [n for n in products if len(graph.types[n.outputs[0]].dims) > 2]
+        return [n.outputs[0] for n in batched or products]
 
     @cached_property
     def _factor_scales(self) -> dict[str, tuple[float, float]]:

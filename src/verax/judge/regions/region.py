@@ -42,6 +42,7 @@ from verax.judge.regions.power import measured
 from verax.judge.regions.precision_network import best_match
 from verax.judge.regions.quantized_steps import StepJudge, quantizes_inside, recorded
 from verax.judge.regions.sampler import Region, Sampler, Values
+from verax.judge.regions.split_products import split_decision
 from verax.judge.regions.stored_as_declared import reproduced_as_declared
 from verax.numerics import statistics as st
 from verax.numerics.compare import same_value
@@ -221,7 +222,7 @@ class _Judgement:
             return findings
         actual = {v: self.observed[v].astype(np.float64) for v in scale}
         try:
-            match = best_match(self.sampler, actual, names)
+            match = best_match(self.sampler, actual, names, [f.value for f in large])
         except OutOfTime as error:
             late = f"; coarser arithmetics were not tried: {error}"
             return [
@@ -419,6 +420,10 @@ class _Judgement:
             table = table_decision(self.sampler, value, error, sigma)
             if table is not None:
                 return table
+            if fit.statistic <= st.CALIBRATED_T:
+                split = split_decision(self.sampler, value, error, sigma)
+                if split is not None:
+                    return split
         except OutOfTime as exception:
             late = f"; what else may explain it was not tried: {exception}"
         reason = (

@@ -1,0 +1,141 @@
+"""Which products of a region were computed in a coarser arithmetic, decided in the order of nodes.
+
+A library chooses for each layer, and a network's gradients have three products for each. What a
+product's rounded factors add to the shown values is one direction d; the error that is left of what
+was given, r, is 1 d and other products' errors if the product was computed so, and only these if
+not. So <r, d> / <d, d> is near 1 or near 0, and many shown numbers tell which. Products before a
+node have to be decided first: their errors decide to which side its factors are rounded.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from verax.ir.graph import Node
+from verax.judge.decide.precision import PRODUCTS
+from verax.judge.regions.programs import Exceptional, ProgramRunner, SubjectProgram
+from verax.numerics import statistics as st
+
+Values = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A program whose exceptions say which products were in float32, and how many programs were
+    run to find it."""
+
+    program: SubjectProgram
+    runs: int
+
+
+def assigned(
+    runner: ProgramRunner, program: SubjectProgram, actual: Values, most: int
+) -> Assignment | None:
+    """The program with each product in float32 whose rounded factors do not show in `actual`.
+
+    actual: float64, by shown value. most: runs that may be made. None where there are more products
+    than that, or where all of them round, or none.
+    """
+    products = [n for n in runner.sampler.region.nodes if n.op.kind in PRODUCTS]
+    if not 1 < len(products) <= most or program.factors.data is None:
+        return None
+    expected = runner.sampler.expected
+    weights = {v: st.root_mean_square(a - expected[v]) for v, a in actual.items()}
+    current = program.with_exceptions({n.outputs[0]: Exceptional.float32 for n in products})
+    search = _Search(runner, actual, weights, current, most)
+    for i, node in enumerate(products):
+        search.decide(program, node, len(products) - i)
+    for _ in range(SWEEPS):
+        before = search.taken
+        for node in products:
+            search.decide(program, node, 0)
+        if search.taken == before:
+            for first, second in itertools.pairwise(products):
+                search.exchange(first, second)
+        if search.taken == before:
+            break
+    exceptions = search.program.exceptions.values()
+    in_float32 = sum(e is Exceptional.float32 for e in exceptions)
+    return Assignment(search.program, search.runs) if 0 < in_float32 < len(products) else None
+
+
+SWEEPS = 4
+"""How often all products are decided: what comes later tells more of what was decided before."""
+SCALED = (Exceptional.as_given, Exceptional.scaled_by_root)
+"""Other ways to round the factors of a product of attention."""
+
+
+class _Search:
+    """The likeliest program so far, and its run."""
+
+    def __init__(
+        self,
+        runner: ProgramRunner,
+        actual: Values,
+        weights: Mapping[str, float],
+        program: SubjectProgram,
+        most: int,
+    ) -> None:
+        self.runner, self.actual, self.weights, self.most = runner, actual, weights, most
+        self.program, self.base = program, runner.run(program, 0.0)
+        self.runs, self.taken = 1, 0
+
+    def decide(self, program: SubjectProgram, node: Node, reserved: int) -> None:
+        """Compute a product in the way that leaves least. reserved: runs that others need."""
+        value = node.outputs[0]
+        scaled = [o for o in self.runner.options(program, node) if o in SCALED]
+        own = self.program.exceptions.get(value)
+        likeliest: tuple[float, SubjectProgram, Values] | None = None
+        for option in (None, Exceptional.float32, *scaled):
+            if option is own:
+                continue
+            if self.runs >= self.most or (self.runs + reserved > self.most and option is not None):
+                break
+            candidate = self.program.but(value, option)
+            run = self.runner.run(candidate, 0.0)
+            self.runs += 1
+            gain = _gain(run, self.base, self.actual, self.weights)
+            if gain > 0 and (likeliest is None or gain > likeliest[0]):
+                likeliest = gain, candidate, run
+        if likeliest is not None:
+            _, self.program, self.base = likeliest
+            self.taken += 1
+
+    def exchange(self, first: Node, second: Node) -> None:
+        """Decide two products the other way at once, where that leaves less: the error of one hides
+        behind that of its neighbor."""
+        if self.runs >= self.most:
+            return
+        candidate = self.program
+        for node in (first, second):
+            value = node.outputs[0]
+            is_float32 = self.program.exceptions.get(value) is Exceptional.float32
+            candidate = candidate.but(value, None if is_float32 else Exceptional.float32)
+        run = self.runner.run(candidate, 0.0)
+        self.runs += 1
+        if _gain(run, self.base, self.actual, self.weights) > 0:
+            self.program, self.base, self.taken = candidate, run, self.taken + 1
+
+
+SCALED = (Exceptional.as_given, Exceptional.scaled_by_root)
+"""Other ways to round the factors of a product of attention."""
+
+
+def _gain(run: Values, base: Values, actual: Values, weights: Mapping[str, float]) -> float:
+    """How much less of the squared error a run leaves than the one before it, where that is more
+    than half of what the difference of the two can take away; else at most 0.
+
+    Of a product that was computed so, the difference d takes <d, d> of the error away, of another
+    one it adds as much: 2 <r, d> - <d, d> is one or the other.
+    """
+    gain = 0.0
+    for value, weight in weights.items():
+        if not weight or run[value].shape != base[value].shape:
+            continue
+        before, after = actual[value] - base[value], actual[value] - run[value]
+        gain += float(np.vdot(before, before) - np.vdot(after, after)) / weight**2 / before.size
+    return gain if np.isfinite(gain) else 0.0
