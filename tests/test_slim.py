@@ -264,6 +264,9 @@ def test_the_wheel_installs_small_and_works(folder: Path, tmp_path: Path) -> Non
     net = str(DIGITS / "digits.tflite")
     done = subprocess.run([*verax_, "check", net, str(folder / "right.npz")], **run, env=clean)
     assert "IDENTICAL" in done.stdout
+    subprocess.run([*verax_, "skill", "--install", "."], **run, env=clean)
+    texts = [(r / "skills/verify-numerics/SKILL.md").read_text() for r in (ROOT, tmp_path)]
+    assert texts[0] == texts[1] and "Numbers are judged" in (tmp_path / "AGENTS.md").read_text()
     run["check"] = False
     done = subprocess.run([*verax_, "run", net], **run, env=clean)
     assert done.returncode == 2 and "pip install 'verax[compile]'" in done.stderr

@@ -37,6 +37,8 @@ COMMANDS = {
     "example.",
     "runners": "List the subjects that `verax check` takes.",
     "formats": "List the file formats that Verax reads.",
+    "skill": "Print what a coding agent has to do to prove its numbers right, or install it in a "
+    "folder.",
     "cache": "Say what the cache of compiled programs holds, or empty it.",
     "doctor": "Say what is installed, and compile and run a tiny network on every thread count.",
 }
