@@ -133,7 +133,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "testing.judgement": set(),  # all that a run of pytest which judges nothing imports
     "testing": {
-        *("api", "compiling", "frontends.model", "judge.inputs", "report", "records", "ops", "ir"),
+        *("api", "compiling", "frontends.model", "judge", "report", "records", "ops", "ir"),
         "base",
     },
     "pytest_plugin": {"testing", "report", "records", "base"},

@@ -43,6 +43,8 @@ BLOCKS = (
             "recording",
             "tuning",
             "onnx_backend",
+            "testing",
+            "pytest_plugin",
         ),
         "#f3dff0",
     ),

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from verax.base.errors import UsageError
 from verax.records.verdict import Kind, Verdict
-from verax.testing.assertion import assert_correct
+from verax.testing.assertions import assert_correct
 from verax.testing.drawn_inputs import draw
+from verax.testing.failures import BlindCheckError, IncorrectError
 from verax.testing.judgement import BLIND, NOT_JUDGED, Judgement
 from verax.testing.kept_records import error_over_allowed, judgement_of, keep, stem_of
 
@@ -80,8 +81,10 @@ def test_rows_say_what_was_found(right: Verdict, failure: Any) -> None:
 
 
 def test_right_numbers_on_inputs_that_show_nothing_are_blind(right: Verdict) -> None:
-    row = judgement_of(right, "t", ("t.py", 3), AssertionError("blind"))
+    row = judgement_of(right, "t", ("t.py", 3), BlindCheckError("all zeros", right))
     assert (row.verdict, row.accepted) == (BLIND, False)
+    row = judgement_of(right, "t", ("t.py", 3), IncorrectError("not reproducible", right))
+    assert (row.verdict, row.accepted) == ("rounding", False)
     assert judgement_of(None, "t", ("t.py", 3), AssertionError()).verdict == NOT_JUDGED
 
 

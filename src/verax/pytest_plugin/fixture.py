@@ -12,8 +12,9 @@ import pytest
 from verax.base.errors import VeraxError
 from verax.pytest_plugin.marker import MarkedCase
 from verax.records.verdict import Verdict
-from verax.testing.assertion import assert_correct, assert_gradients
+from verax.testing.assertions import assert_correct
 from verax.testing.drawn_inputs import Shape, draw, has_inputs
+from verax.testing.gradients import assert_gradients
 from verax.testing.kept_records import judgement_of, keep
 
 

@@ -75,7 +75,7 @@ class Results:
         wrong = [test for test in tests if not test.worst.accepted]
         right = [test for test in tests if test.worst.accepted]
         quiet, verbose = self._config.option.verbose < 0, self._config.option.verbose > 0
-        terminalreporter.section(f"Verax: {len(right)} judged right, {len(wrong)} not")
+        terminalreporter.write_sep("=", f"Verax: {len(right)} judged right, {len(wrong)} not")
         for test in wrong:
             write(test.line, red=test.outcome == "failed", yellow=test.outcome != "failed")
         listed = right if verbose else right[: 0 if quiet else LISTED]

@@ -1,4 +1,6 @@
-"""What tests of other projects use: the assertion, inputs by seed and shape, records that are kept.
+"""Assertions for anybody's tests: `assert_correct` and `assert_gradients`.
 
-Nothing here knows of pytest, which `verax.pytest_plugin` is for.
+A meaning is an operator, a model, or a function that can be evaluated in float64. Networks of known
+operators go to the judge; for other functions a bound is derived by running them under random
+rounding. Nothing here may need pytest.
 """

@@ -19,6 +19,7 @@ from verax.base.files import atomic_write
 from verax.records.verdict import Verdict
 from verax.report.faulty_node import explanation_line
 from verax.report.verdict import over_allowed
+from verax.testing.failures import BlindCheckError
 from verax.testing.judgement import BLIND, NOT_JUDGED, Judgement
 
 LONGEST_STEM = 80
@@ -32,9 +33,7 @@ def judgement_of(
     message = "" if failure is None else str(failure)
     if not isinstance(verdict, Verdict):
         return Judgement(test, NOT_JUDGED, failure is None, None, "", message, *location)
-    word = verdict.kind.value
-    if failure is not None and verdict.exit_code == 0:
-        word = BLIND
+    word = BLIND if isinstance(failure, BlindCheckError) else verdict.kind.value
     return Judgement(
         test,
         word,

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from verax.records.verdict import Verdict
-from verax.testing.assertion import assert_correct, assert_gradients
+from verax.testing.assertions import assert_correct
 from verax.testing.drawn_inputs import Shape, draw
+from verax.testing.gradients import assert_gradients
 from verax.testing.kept_records import keep
 
 FOLDER = "VERAX_RECORDS"

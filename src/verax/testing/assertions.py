@@ -1,7 +1,4 @@
-"""The assertion behind the pytest fixture `judge` and the mixin for unittest.
-
-Both call `assert_correct` and `assert_gradients` of this module and nothing else of the judge.
-"""
+"""`assert_correct`: an answer is what rounding makes of a meaning, by `verax.check`."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import ast
 import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -21,18 +18,11 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Operator
 from verax.ir.types import TensorType
 from verax.records.verdict import Verdict
+from verax.testing.failures import BlindCheckError, IncorrectError
 
 assert verax.ops  # registers the operators
 MAX_LINES = 8
 """Lines of a failure message."""
-
-
-class IncorrectError(AssertionError):
-    """A subject was not judged correct. `verdict` holds every number that led to it."""
-
-    def __init__(self, verdict: Verdict, message: str) -> None:
-        super().__init__(message)
-        self.verdict = verdict
 
 
 def assert_correct(actual: Any, meaning: Any, inputs: Any, **options: Any) -> Verdict:
@@ -42,8 +32,9 @@ def assert_correct(actual: Any, meaning: Any, inputs: Any, **options: Any) -> Ve
     the outputs, a function of the inputs. meaning: an operator or a text such as
     "Conv(strides=(2, 2))", or whatever `verax.check` takes as a model. inputs: by name or in order.
     options: of `verax.check`.
-    Raises `IncorrectError` unless the verdict is identical, rounding or an allowed precision, and
-    where every input is constant, which could show no mistake; what `verax.check` raises else.
+    Raises `IncorrectError` unless the verdict is identical, rounding or an allowed precision,
+    `BlindCheckError` where every input is constant, which could show no mistake, and what
+    `verax.check` raises.
     """
     __tracebackhide__ = True
     if isinstance(meaning, str) and (operator := _operator_of(meaning)) is not None:
@@ -53,22 +44,14 @@ def assert_correct(actual: Any, meaning: Any, inputs: Any, **options: Any) -> Ve
     verdict = check(meaning, actual, inputs, **options)
     constant = _constant_inputs(inputs)
     if constant and verdict.exit_code != 1:
-        raise IncorrectError(
-            verdict,
+        raise BlindCheckError(
             f"blind: {constant}; most mistakes would not show here\n"
             "next: give inputs whose elements differ (judge.inputs draws some)",
+            verdict,
         )
     if verdict.exit_code != 0:
-        raise IncorrectError(verdict, _message(verdict))
+        raise IncorrectError(_message(verdict), verdict)
     return verdict
-
-
-def assert_gradients(function: Any, meaning: Any, inputs: Any, **options: Any) -> NoReturn:
-    """Raise `UsageError`: vector-Jacobian products of single functions are not judged yet."""
-    raise UsageError(
-        "gradients of a single function are not judged by this version",
-        next_step='judge a whole module\'s with torch.compile(module, backend="verax_judge")',
-    )
 
 
 def _message(verdict: Verdict) -> str:
