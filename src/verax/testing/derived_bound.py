@@ -91,24 +91,22 @@ def _float_bound(
         stored = _stored(expected, kind)
         count = len(samples)
         sigma = np.sqrt(squares / count + stored * stored)
-        limit = 1.0
+        farthest = 0.0
         for error in errors:
             # Held against the others: what all elements share shows as a whole run that strays.
-            remaining_sigma = np.sqrt(
-                (squares - error * error).clip(0) / (count - 1) + stored * stored
-            )
-            limit = max(limit, _statistic(error, remaining_sigma))
+            remaining = (squares - error * error).clip(0) / (count - 1)
+            farthest = max(farthest, _statistic(error, np.sqrt(remaining + stored * stored)))
         overflowed = None
         if own is not None:
             wide = own.astype(np.float64)
             overflowed = ~np.isfinite(wide) & np.isfinite(expected)
             error = np.where(np.isfinite(wide), wide - expected, 0.0)
-            limit = max(limit, _statistic(error, sigma))
+            farthest = max(farthest, _statistic(error, sigma))
         reach = np.stack([f.astype(np.float64) for f in far])
     return DerivedBound(
         expected,
         sigma,
-        max(1.0, st.DERIVED_MARGIN * limit) if limit > 1.0 else 1.0,
+        max(1.0, st.DERIVED_MARGIN * farthest),
         np.nanmin(np.where(np.isfinite(reach), reach, expected), 0),
         np.nanmax(np.where(np.isfinite(reach), reach, expected), 0),
         overflowed,

@@ -52,7 +52,7 @@ def failure_message(verdict: Verdict, evidence: FailureEvidence, headline: str =
     if worst is not None:
         if location := _location(verdict, worst, evidence):
             lines.append(f"  where: {location}")
-        if amount := _amount(worst):
+        if amount := _amount(worst, evidence):
             lines.append(f"  error: {amount}")
     elif verdict.reasons:
         lines.append(f"  why: {verdict.reasons[0]}")
@@ -124,12 +124,15 @@ def wrong_elements(value: str, evidence: FailureEvidence) -> np.ndarray | None:
     sigma = evidence.sigma.get(value)
     with np.errstate(all="ignore"):
         error = np.abs(wide - expected)
+        same = (wide == expected) | (np.isnan(wide) & np.isnan(expected))
         if sigma is None:
             limit = np.abs(expected - expected.astype(actual.dtype).astype(np.float64))
-        else:
-            limit = np.broadcast_to(st.LOCATED * sigma, error.shape)
-        same = (wide == expected) | (np.isnan(wide) & np.isnan(expected))
-        return np.asarray(~(error <= limit) & ~same)
+            return np.asarray(~(error <= limit) & ~same)
+        for multiple in (st.group_limit(1), st.LOCATED):
+            wrong = np.asarray(~(error <= multiple * sigma) & ~same)
+            if wrong.any():
+                break
+        return wrong
 
 
 def region(wrong: np.ndarray) -> str:
@@ -177,7 +180,12 @@ def _ordinal(n: int) -> str:
     return {2: "second", 3: "third"}.get(n, f"{n}th")
 
 
-def _amount(worst: Finding) -> str:
+def _amount(worst: Finding, evidence: FailureEvidence) -> str:
+    shapes = [
+        m[worst.value].shape for m in (evidence.actual, evidence.expected) if worst.value in m
+    ]
+    if len(shapes) == 2 and shapes[0] != shapes[1]:
+        return f"the shape is {shapes[0]}, it should be {shapes[1]}"
     ratio = _ratio(worst)
     if worst.kind is Kind.undecided:
         return ""
@@ -196,10 +204,10 @@ def _amount(worst: Finding) -> str:
 def readings(verdict: Verdict, evidence: FailureEvidence) -> Iterator[str]:
     """What the error looks like, the most telling first."""
     plain = list(_plain_readings(evidence))
-    if plain:
-        yield from plain
-        return
+    yield from plain
     yield from evidence.causes
+    if plain:
+        return
     for cause in verdict.causes:
         yield cause.words
     for blame in verdict.blame[:2]:

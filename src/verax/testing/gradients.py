@@ -30,6 +30,7 @@ from verax.testing.failure_message import FailureEvidence
 from verax.testing.function_judging import SURE, judge_function
 from verax.testing.input_power import constant_inputs
 from verax.testing.meanings import (
+    CLASSES,
     HOMES,
     called_as,
     is_plain_function,

@@ -30,6 +30,7 @@ from verax.testing.accumulation import (
 )
 from verax.testing.failure_message import FailureEvidence
 from verax.testing.input_power import constant_inputs, saturated_outputs
+from verax.testing.missing_tap import missing_tap
 from verax.testing.operator_meaning import OperatorCase, counted_inputs, operator_case
 from verax.testing.outcome import AssertionOptions, Outcome, with_repeats
 from verax.testing.subjects import Answers, with_inputs
@@ -145,6 +146,10 @@ def _explain_operator(
         sigma = None if rounding is None else rounding.sigma * scale
         evidence.sigma = {**evidence.sigma, name: sigma}
     if verdict.kind not in (Kind.mistake, Kind.precision, Kind.precision_lost):
+        return
+    tap = missing_tap(case, answers.first[0])
+    if tap:
+        evidence.causes = (tap,)
         return
     finer = unit_of(declared)
     cause = reproduced_accumulation(case, answers.first[0], finer)
