@@ -133,7 +133,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "testing.judgement": set(),  # all that a run of pytest which judges nothing imports
     "testing": {
-        *("api", "compiling", "frontends.model", "judge", "report", "records", "ops", "ir"),
+        *("api", "compiling", "formats", "frontends.model", "judge", "report", "runners"),
+        *("torch.gradients", "torch.backward", "reference", "records", "ops", "ir", "numerics"),
         "base",
     },
     "pytest_plugin": {"testing", "report", "records", "base"},
@@ -184,7 +185,10 @@ ALLOWED: dict[str, set[str]] = {
         *("verified_conversion", "evaluation", "tuning"),
         *("runners", "reference", "records", "ops", "ir", "base", "campaign", "replay", ""),
     },
-    "": {"api", "compiling", "loading", "recording", "tuning", "torch", "report", "base"},
+    "": {
+        *("api", "compiling", "loading", "recording", "tuning", "testing", "torch", "ops"),
+        *("report", "base"),
+    },
 }
 """Room -> what it may import; the longest row that fits a module is its row. "" is verax itself."""
 

@@ -1,4 +1,4 @@
-"""Assertions for anybody's tests: `assert_correct` and `assert_gradients`.
+"""Assertions for anybody's tests: `verax.assert_correct` and `verax.assert_gradients`.
 
 A meaning is an operator, a model, or a function that can be evaluated in float64. Networks of known
 operators go to the judge; for other functions a bound is derived by running them under random

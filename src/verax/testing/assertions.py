@@ -1,133 +1,167 @@
-"""`assert_correct`: an answer is what rounding makes of a meaning, by `verax.check`."""
+"""`assert_correct`: an answer is what rounding makes of a meaning.
+
+Otherwise an `AssertionError` says where it is not, by how much, and what it looks like.
+"""
 
 from __future__ import annotations
 
-import ast
-import dataclasses
-import difflib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Unpack
 
 import numpy as np
 
-import verax.ops
-from verax.api import check
-from verax.base.arrays import as_array
-from verax.base.errors import UsageError
-from verax.ir.graph import Builder, Graph
-from verax.ir.operator import REGISTRY, Operator
-from verax.ir.types import TensorType
-from verax.records.verdict import Verdict
-from verax.testing.failures import BlindCheckError, IncorrectError
+from verax.base.errors import UnsupportedError, UsageError
+from verax.base.keywords import with_options
+from verax.base.options import CheckKeywords, CheckOptions, changed
+from verax.base.tensors import is_tensor
+from verax.ir.operator import Operator
+from verax.records.verdict import Kind, Verdict
+from verax.testing.accumulation import accumulation_named
+from verax.testing.failure_message import FailureEvidence
+from verax.testing.function_judging import SURE, judge_function
+from verax.testing.input_power import constant_inputs, saturated_outputs
+from verax.testing.meanings import (
+    called_as,
+    function_of,
+    is_plain_function,
+    library_of,
+    positional,
+    resolved,
+)
+from verax.testing.network_judging import by_exported, by_network
+from verax.testing.operator_judging import by_operator
+from verax.testing.outcome import (
+    AssertionOptions,
+    Outcome,
+    passed_verdict,
+    require_undeclared,
+    with_repeats,
+)
+from verax.testing.subjects import Answers
 
-assert verax.ops  # registers the operators
-MAX_LINES = 8
-"""Lines of a failure message."""
 
+@with_options(CheckOptions)
+def assert_correct(
+    actual: Any,
+    meaning: Any,
+    inputs: Any,
+    *,
+    accumulate: str | None = None,
+    split_k: int = 1,
+    atomics: bool = False,
+    allow_blind: bool = False,
+    library: str = "",
+    **keywords: Unpack[CheckKeywords],
+) -> Verdict:
+    """Assert that `actual` is what rounding makes of `meaning` on `inputs`; no tolerance is chosen.
 
-def assert_correct(actual: Any, meaning: Any, inputs: Any, **options: Any) -> Verdict:
-    """Judge what `actual` gives on `inputs` and return the verdict.
+        verax.assert_correct(my_conv, "Conv(strides=(2, 2), pads=((1, 1), (1, 1)))", (x, w))
+        verax.assert_correct(y, lambda a, b: np.tanh(a @ b), (a, b))
 
-    actual: whatever `verax.check` takes as a subject: an array, arrays by name or in the order of
-    the outputs, a function of the inputs. meaning: an operator or a text such as
-    "Conv(strides=(2, 2))", or whatever `verax.check` takes as a model. inputs: by name or in order.
-    options: of `verax.check`.
-    Raises `IncorrectError` unless the verdict is identical, rounding or an allowed precision,
-    `BlindCheckError` where every input is constant, which could show no mistake, and what
-    `verax.check` raises.
+    actual: an array, several in order, arrays by output, a callable, or any subject of `check`. A
+    callable is given the inputs by position, in the meaning's order and in the library and on the
+    device that they are of, and is called several times.
+    meaning: an operator (`verax.ops.Conv(strides=(2, 2))`) or its text; a model, loaded or as a
+    path; a module; or a function of NumPy's, PyTorch's or JAX's arrays that can be evaluated in
+    float64. A function that PyTorch exports is judged node by node; of others a bound is derived by
+    running them under random rounding (docs/derived_bounds.md says how often that is wrong).
+    inputs: an array, several by position, or arrays by name.
+    accumulate: the type that sums are accumulated in ("float32", "float16", "bfloat16", "float64",
+    "int32"); by default float32, or float64 for float64. What is coarser than declared fails.
+    split_k: how many partial sums may each be stored in the result's type before they are added.
+    atomics: whether two calls may differ by the order of a sum. allow_blind: pass on inputs that
+    could not show a mistake (constants, saturated outputs). library: of a function ("numpy",
+    "torch", "jax") where its inputs do not tell. keywords: fields of `CheckOptions`; `allow` names
+    coarser arithmetics that pass ("TF32", "bf16", "int8").
+
+    Returns the verdict. Raises `IncorrectError` or `BlindCheckError`, which are `AssertionError`s
+    that carry the verdict; `VeraxError` for arguments that make no sense, and distributed tensors.
     """
-    __tracebackhide__ = True
-    if isinstance(meaning, str) and (operator := _operator_of(meaning)) is not None:
-        meaning = operator
-    if isinstance(meaning, Operator):
-        meaning, inputs = _one_node(meaning, inputs)
-    verdict = check(meaning, actual, inputs, **options)
-    constant = _constant_inputs(inputs)
-    if constant and verdict.exit_code != 1:
-        raise BlindCheckError(
-            f"blind: {constant}; most mistakes would not show here\n"
-            "next: give inputs whose elements differ (judge.inputs draws some)",
-            verdict,
-        )
-    if verdict.exit_code != 0:
-        raise IncorrectError(_message(verdict), verdict)
-    return verdict
-
-
-def _message(verdict: Verdict) -> str:
-    """The report on a verdict as far as its first table, at most MAX_LINES lines."""
-    lines = str(verdict).strip().splitlines()
-    tables = [i for i, line in enumerate(lines) if line.startswith("┏")]
-    return "\n".join(lines[: min(tables[0] - 1, MAX_LINES) if tables else MAX_LINES])
-
-
-def _constant_inputs(inputs: Any) -> str:
-    """A sentence on the inputs if each of them is one number everywhere; "" otherwise."""
-    named = inputs if isinstance(inputs, Mapping) else dict(enumerate(_listed(inputs)))
-    arrays = {name: as_array(value) for name, value in named.items()}
-    arrays = {name: a for name, a in arrays.items() if a.size > 1}
-    if not arrays or any((a != a.flat[0]).any() for a in arrays.values()):
-        return ""
-    return ", ".join(f"input {name} is {a.flat[0]} everywhere" for name, a in arrays.items())
-
-
-def _listed(inputs: Any) -> Sequence[Any]:
-    return inputs if isinstance(inputs, list | tuple) else (inputs,)
-
-
-def _operator_of(text: str) -> Operator | None:
-    """The operator that a text such as "Softmax(axis=1)" or "MatMul" names; None for a path.
-
-    Raises `UsageError` for an operator or an attribute that there is not, and for values that are
-    no literals.
-    """
-    try:
-        tree = ast.parse(text, mode="eval").body
-    except SyntaxError:
-        return None
-    match tree:
-        case ast.Name(name):
-            keywords: list[ast.keyword] = []
-        case ast.Call(ast.Name(name), [], keywords):
-            pass
-        case _:
-            return None
-    if name not in REGISTRY:
-        near = difflib.get_close_matches(name, REGISTRY, 1)
-        raise UsageError(
-            f"there is no operator {name!r}" + (f"; is {near[0]!r} meant?" if near else ""),
-            place=text,
-            next_step="`verax ops` lists them",
-        )
-    fields = [f.name for f in dataclasses.fields(REGISTRY[name])]
-    values = {}
-    for keyword in keywords:
-        if keyword.arg not in fields:
-            raise UsageError(
-                f"{name} has no attribute {keyword.arg!r}",
-                place=text,
-                next_step=f"it has {', '.join(fields) or 'none'}",
-            )
-        try:
-            values[keyword.arg] = ast.literal_eval(keyword.value)
-        except ValueError as error:
-            raise UsageError(
-                f"the attribute {keyword.arg!r} is no literal",
-                place=text,
-                next_step="write numbers, texts and tuples of them",
-            ) from error
-    return REGISTRY[name](**values)
-
-
-def _one_node(operator: Operator, inputs: Any) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The network of one operator, and its inputs by name; those without names are a, b, c, ..."""
-    named = (
-        dict(inputs)
-        if isinstance(inputs, Mapping)
-        else {chr(ord("a") + i): value for i, value in enumerate(_listed(inputs))}
+    request = AssertionOptions(
+        "" if accumulate is None else accumulation_named(str(accumulate)),
+        _positive(split_k),
+        atomics,
+        allow_blind,
+        library,
+        changed(CheckOptions(), keywords),
     )
-    arrays = {str(name): as_array(value, f"input {name!r}") for name, value in named.items()}
-    builder = Builder(operator.kind)
-    names = [builder.input(name, TensorType.of(array)) for name, array in arrays.items()]
-    outputs = builder.add_all(operator, names, name=operator.kind)
-    return builder.graph(outputs), arrays
+    subject = resolved(meaning)
+    if isinstance(subject, Operator):
+        outcome = by_operator(actual, subject, inputs, request)
+    elif is_plain_function(subject):
+        outcome = _by_function(actual, subject, inputs, request)
+    else:
+        require_undeclared(request, "a model")
+        outcome = by_network(actual, subject, inputs, request)
+    return passed_verdict(outcome, request)
+
+
+def _positive(split_k: int) -> int:
+    if split_k < 1:
+        raise UsageError(
+            f"split_k is {split_k}", next_step="give the number of partial sums, 1 for none"
+        )
+    return int(split_k)
+
+
+def _by_function(
+    actual: Any, function: Callable[..., Any], inputs: Any, request: AssertionOptions
+) -> Outcome:
+    """Judge by a function: as a network where PyTorch exports it, else by a derived bound."""
+    named = positional(inputs)
+    if request.split_k > 1:
+        require_undeclared(request, "a function")
+    kind = library_of(function, list(named.values()), request.library)
+    if kind == "torch" and any(map(is_tensor, named.values())) and not request.accumulate:
+        outcome = by_exported(actual, function, inputs, request)
+        if outcome is not None:
+            return outcome
+    return _by_derived_bound(actual, function, named, request)
+
+
+def _by_derived_bound(
+    actual: Any, function: Callable[..., Any], named: Mapping[str, Any], request: AssertionOptions
+) -> Outcome:
+    ready = function_of(function, named, request.library)
+    answers = Answers(actual, list(named.values()))
+    if answers.first is None:
+        raise UnsupportedError(
+            "the meaning is a plain function, and the answer is neither arrays nor a function",
+            next_step="give arrays, a tuple or dictionary of them, or a function",
+        )
+    outputs = list(map(str, actual)) if isinstance(actual, Mapping) else []
+    judged = judge_function(
+        ready,
+        list(named),
+        answers.first,
+        outputs,
+        subject={"name": answers.name},
+        accumulate=request.accumulate,
+        seed=request.options.seed,
+    )
+    verdict = with_repeats(judged.verdict, answers)
+    bounds = judged.bounds
+    evidence = FailureEvidence(
+        f"what {called_as(function)} means",
+        dict(zip(bounds, answers.first)),
+        {k: b.expected for k, b in bounds.items()},
+        {k: b.sigma for k, b in bounds.items()},
+        sure=SURE,
+    )
+    blind: list[str] = []
+    if not request.allow_blind and verdict.kind is not Kind.mistake:
+        arrays = dict(zip(named, ready.inputs))
+        order = list(arrays)
+        expected = [b.expected for b in bounds.values()]
+
+        def with_input(name: str, array: np.ndarray) -> list[np.ndarray]:
+            return ready.with_input(order.index(name), array)
+
+        kinds = answers.kinds()
+        blind = [
+            *constant_inputs(arrays),
+            *saturated_outputs(
+                expected, arrays, with_input, list(bounds), kinds, request.options.seed
+            ),
+        ]
+    return Outcome(verdict, evidence, blind)
