@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from verax.pytest_plugin import github
@@ -19,6 +19,7 @@ def row(test: str = "t.py::test", message: str = "", cause: str = "", **more: ob
 
 
 @given(st.text(), st.text())
+@example("a,b:c::d", "100 % of it\r\nis: 1, 2\n%0A")
 def test_an_annotation_is_one_line_with_three_fields(name: str, message: str) -> None:
     text = github.annotation(row(f"t.py::{name}", message), {}, ROOT)
     assert "\n" not in text and "\r" not in text

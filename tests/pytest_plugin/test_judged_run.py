@@ -117,9 +117,11 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def distributed(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The sample by two workers, with records elsewhere."""
+    """The sample by two workers on GitHub Actions, with records elsewhere."""
     folder = sample(tmp_path_factory.mktemp("distributed"))
-    return run(folder, "-n", "2", "--verax-records=kept/here", "-v")
+    arguments = ("-n", "2", "-v", "--verax-records=kept/here", "--verax-report=report.html")
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(folder / "step.md")}
+    return run(folder, *arguments, **github)
 
 
 def test_pytest_finds_the_plugin_by_itself() -> None:
@@ -174,6 +176,8 @@ def test_every_verdict_is_kept_and_says_whose_it_is(plain: Run) -> None:
     assert (plain.folder / ".verax" / ".gitignore").read_text() == "*\n"
     seeds = {r.subject["test"][-2]: r.seed for r in records if "seed" in r.subject["test"]}
     assert seeds == {"0": 0, "3": 3}
+    drawn = {i.sha256 for r in records if "[even" in r.subject["test"] for i in r.inputs}
+    assert len(drawn) == 4  # two inputs by two seeds
 
 
 def test_github_shows_failures_at_their_lines(plain: Run) -> None:
@@ -220,8 +224,10 @@ def test_workers_bring_the_same_verdicts_and_names(plain: Run, distributed: Run)
         return sorted(line for line in finished.summary if "::" in line and "::error" not in line)
 
     assert rows(distributed) == rows(plain)
-    assert "::error" not in distributed.text
     assert "records: kept/here" in distributed.summary
+    assert len(re.findall(r"^::error ", distributed.text, re.M)) == 3
+    assert (distributed.folder / "step.md").read_text().count("### Verax") == 1
+    assert "test_tiled[tail-seed3]" in (distributed.folder / "report.html").read_text()
     assert not (distributed.folder / ".verax").exists()
     names = [sorted(p.name for p in (r.folder / f).glob("*.json"))
              for r, f in ((plain, ".verax"), (distributed, "kept/here"))]  # fmt: skip
@@ -281,6 +287,41 @@ def test_d(judge, request): assert request.node.name in ("test_d[seed5]", "test_
 """
     ended = collected(text, tmp_path, "--strict-markers")
     assert ended.code == 0 and "6 passed" in ended.text, ended.text
+
+
+def test_gradients_and_drawn_inputs_of_models_and_functions_are_judged(tmp_path: Path) -> None:
+    text = """
+import numpy as np
+import pytest
+from verax.ir.graph import Builder
+from verax.ir.types import TensorType
+from verax.ops.pointwise.transcendental import Tanh
+
+def right(a, b, gradient):
+    return gradient @ b.T, a.T @ gradient
+
+def wrong(a, b, gradient):
+    return gradient @ b.T, a.T @ gradient * np.float32(1.01)
+
+@pytest.mark.parametrize("vjp", [right, wrong])
+def test_gradients(judge, vjp):
+    judge.gradients((np.matmul, vjp), "MatMul", judge.inputs(a=(4, 50), b=(50, 7)))
+
+@pytest.mark.verax(seeds=[4], shapes={"n": 3})
+def test_model(judge):
+    builder = Builder()
+    x = builder.input("x", TensorType.parse("float32[n, 5]"))
+    model = builder.graph([builder.add(Tanh(), [x])])
+    assert judge(np.tanh, model).inputs[0].type == "float32[3, 5]"
+
+@pytest.mark.verax(seeds=[4], shapes={"x": (3, 5)})
+def test_function(judge):
+    judge(lambda x: np.exp(np.sin(x)), lambda x: np.exp(np.sin(x)))
+"""
+    ended = collected(text, tmp_path, "-v")
+    assert "1 failed, 3 passed" in ended.text, ended.text
+    assert "FAILED test_one.py::test_gradients[wrong]" in ended.text
+    assert len(list((tmp_path / ".verax").iterdir())) == 5  # four and the .gitignore
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from verax.base.errors import UsageError
@@ -57,6 +57,8 @@ def test_a_test_that_runs_again_replaces_what_it_left_and_nothing_else(
 
 
 @given(st.lists(st.text(), min_size=2, max_size=2, unique=True))
+@example(["t.py::test[a/b]", "t.py::test[a-b]"])
+@example([f"t.py::test_{c}[{'x' * 100}]" for c in "pq"])
 def test_names_are_plain_and_differ_where_tests_do(tests: list[str]) -> None:
     first, second = map(stem_of, tests)
     assert first != second and len(first) < 100

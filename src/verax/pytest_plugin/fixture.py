@@ -36,14 +36,16 @@ class Judge:
 
         actual: a function of the inputs, or its results: an array, several in order or by name.
         meaning: what they should be: an operator ("Softmax(axis=1)"), a model or its path, a
-        function of PyTorch's tensors. inputs: by name or in order; drawn by `inputs(meaning)` when
-        not given. options: of the assertion; the seed is this test's unless it is among them.
+        function of NumPy's, PyTorch's or JAX's arrays. inputs: by name or in order; drawn by
+        `inputs` when not given. options: of `verax.assert_correct`; the seed is this test's unless
+        it is among them.
         """
         __tracebackhide__ = True
         return self._judged(assert_correct, actual, meaning, inputs, options)
 
     def gradients(self, function: Any, meaning: Any, inputs: Any = None, **options: Any) -> Verdict:
-        """The verdict on the vector-Jacobian products of `function`, as those of its results."""
+        """The verdict on the vector-Jacobian products of `function`; arguments as of
+        `verax.assert_gradients`, inputs drawn when they are not given."""
         __tracebackhide__ = True
         return self._judged(assert_gradients, function, meaning, inputs, options)
 
