@@ -37,6 +37,7 @@ BLOCKS = (
             "cli",
             "verax",
             "api",
+            "testing",
             "torch",
             "compiling",
             "loading",

@@ -1,8 +1,8 @@
 """200 plain functions with correct variants and injected faults, for the claim on derived bounds.
 
 25 families, 8 draws of sizes and data each. A variant gets float32 arrays and works in float32
-unless its name says otherwise. `python -m tests.testing.derived_bound_functions` prints the figures
-of docs/derived_bounds.md for a seed, by default 2026; with `small` behind it, how small a fault is seen.
+unless its name says otherwise. `python -m tests.testing.derived_bound_functions SEED` prints the
+figures of docs/derived_bounds.md; with `small` behind the seed also how small a fault is seen.
 """
 
 from __future__ import annotations

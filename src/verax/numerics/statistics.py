@@ -213,7 +213,7 @@ ACCUMULATION_T = 1.0
 """T under the sigma of a coarser accumulation up to which errors count as of its size."""
 ACCUMULATION_LEAST = 0.03
 """Least root mean square of errors over that sigma: own runs in bfloat16 and float16, in order and
-in blocks of 8 to 128, of 16 to 4,096 terms, reached 0.06 to 1.6."""
+in blocks of 8 to 128, of 16 to 4,096 terms, reached 0.09 to 13 (positive terms, one by one)."""
 
 
 @dataclass(frozen=True)
