@@ -32,7 +32,10 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DIGITS = ROOT / "examples" / "digits"
 HIDDEN = ("llvmlite", "onnx", "google", "PIL", "coremltools", "torch", "onnxruntime")
-BASE = ("numpy", "ml_dtypes", "rich", "typer", "platformdirs", "threadpoolctl")
+BASE = (
+    *("numpy", "ml_dtypes", "rich", "jinja2", "markupsafe", "typer", "platformdirs"),
+    "threadpoolctl",
+)
 PLAIN = {  # what may import a package of an extra: that is what it is for, or it says what lacks
     *("frontends.onnx", "frontends.tensorflow", "frontends.coreml"),
     *("onnx_format.package", "compiler.kernels.llvm.library", "images"),
