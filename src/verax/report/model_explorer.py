@@ -21,7 +21,7 @@ COLORS = {
     Kind.precision: "#f7d08a",
     Kind.precision_lost: "#ffb088",
     Kind.mistake: "#f2929e",
-    Kind.undecided: "#e6dc9c",
+    Kind.undecided: "#c9bdf2",
 }
 TEXT = "#1b2430"
 MAX_VALUE = 1e30

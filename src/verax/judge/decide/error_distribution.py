@@ -41,6 +41,8 @@ FEW_ROWS = 4
 """A matrix with fewer rows is drawn as one long row that is wrapped."""
 BIN_OF_ONE = 127 << 1
 """The upper ten bits of 1.0 in float32: exponent and first bit of the significand."""
+INFINITY = 0x7F800000
+"""The bits of infinity in float32; those of NaN are larger."""
 
 Distributions = dict[str, ErrorDistribution]
 _collection: ContextVar[Distributions | None] = ContextVar("errors of judged values", default=None)
@@ -82,17 +84,22 @@ def _over_allowed(
 ) -> np.ndarray:
     """|error| over what one element may err by, float32; of the shape of `actual`."""
     if sigma is None:
-        return np.where(same_value(actual, expected.astype(actual.dtype)), 0.0, np.inf)
-    wide, reference = actual.astype(np.float64), expected.astype(np.float64)
+        same = same_value(actual, expected.astype(actual.dtype))
+        return np.where(same, np.float32(0), np.float32(np.inf))
+    error = np.abs(actual.astype(np.float64) - expected)
     allowed = st.group_limit(1) * sigma if bound is None else bound
-    ratio = np.abs(wide - reference) / (allowed + TINY)
-    agrees = (wide == reference) | (np.isnan(wide) & np.isnan(reference))
-    return np.where(agrees, 0.0, ratio).astype(np.float32)
+    ratio = np.divide(error, allowed + TINY, dtype=np.float64).astype(np.float32)
+    if not np.isfinite(ratio).all():
+        agrees = same_value(actual.astype(np.float64), expected.astype(np.float64))
+        ratio[agrees] = 0
+    return ratio
 
 
 def distribution(value: str, ratio: np.ndarray) -> ErrorDistribution:
     """What a report draws of error over allowed, an array of any shape with at least an element."""
-    ratio = ratio.astype(np.float32)
+    ratio = np.abs(ratio.astype(np.float32, copy=False))  # no bits of a sign
+    if not ratio.any():
+        return ErrorDistribution(value, tuple(ratio.shape), (ratio.size, *[0] * (BINS - 1)))
     pictures, axes = _pictures(ratio)
     peaks = np.nan_to_num(pictures, nan=np.inf, posinf=np.inf).max(axis=(1, 2))
     leading = ratio.shape[: ratio.ndim - 2] if len(pictures) > 1 else ()
@@ -103,15 +110,21 @@ def distribution(value: str, ratio: np.ndarray) -> ErrorDistribution:
             _channel(tuple(int(i) for i in np.unravel_index(int(c), leading)), pictures[c])
             for c in worst
         ]
-    counts = tuple(int(n) for n in np.bincount(_bins(ratio).ravel(), minlength=BINS))
-    return ErrorDistribution(value, tuple(ratio.shape), counts, tuple(channels), axes)
+    return ErrorDistribution(value, tuple(ratio.shape), _histogram(ratio), tuple(channels), axes)
 
 
-def _bins(ratio: np.ndarray) -> np.ndarray:
-    """The bin of each ratio; half octaves are the upper bits of a float32."""
-    upper = (np.ascontiguousarray(ratio).view(np.uint32) >> np.uint32(22)).astype(np.int64)
-    inner = np.clip(upper - BIN_OF_ONE + ALLOWED_BIN, 1, BINS - 2)
-    return np.where(ratio == 0, 0, np.where(np.isfinite(ratio), inner, BINS - 1))
+def _histogram(ratio: np.ndarray) -> tuple[int, ...]:
+    """Counts by bin; half octaves are the upper bits of a float32."""
+    bits = np.ascontiguousarray(ratio).reshape(-1).view(np.uint32)
+    index = (bits >> np.uint32(22)).astype(np.int32)
+    index -= BIN_OF_ONE - ALLOWED_BIN
+    np.clip(index, 1, BINS - 2, out=index)
+    counts = np.bincount(index, minlength=BINS)
+    none = bits.size - np.count_nonzero(bits)
+    lost = bits.size - np.count_nonzero(bits < INFINITY)
+    counts[0], counts[1] = none, counts[1] - none
+    counts[-1], counts[-2] = lost, counts[-2] - lost
+    return tuple(int(n) for n in counts)
 
 
 def _pictures(ratio: np.ndarray) -> tuple[np.ndarray, str]:

@@ -80,6 +80,7 @@
     boxes.forEach((list, v) => list.forEach((box, b) => { if (box.dataset.node) home.set(+box.dataset.node, [v, b]); }));
     const scale = views.map(() => 1);
     const names = facts.nodes.map((n) => [n.name, n.operator, ...n.inputs.map((i) => i[0]), ...n.outputs.map((o) => o[0])].join("\n").toLowerCase());
+    const lengths = facts.nodes.map((n) => n.name.length + 1 + n.operator.length);
     let current = 0, selected = null, found = new Set();
 
     function zoom(v, factor, x, y) {
@@ -135,8 +136,9 @@
     }
     function search() {
       const words = field.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
-      found = new Set();
-      if (words.length) names.forEach((text, i) => { if (words.every((w) => text.includes(w))) found.add(i); });
+      const named = (i) => words.every((w) => names[i].slice(0, lengths[i]).includes(w));
+      const all = names.map((_, i) => i).filter((i) => words.length && words.every((w) => names[i].includes(w)));
+      found = new Set([...all.filter(named), ...all.filter((i) => !named(i))]); // then those beside one
       root.classList.toggle("searched", words.length > 0);
       const opened = new Set(); // drawings that hold one, and those around them
       for (const i of found) for (let v = home.get(i)[0]; v >= 0 && !opened.has(v); v = facts.views[v].parent) opened.add(v);
