@@ -146,7 +146,8 @@ def _channel(index: tuple[int, ...], picture: np.ndarray) -> ChannelErrors:
     level = np.round(ALLOWED_LEVEL + LEVELS_PER_OCTAVE * np.log2(np.maximum(small, TINY)))
     pixels = np.where(small == 0, 0, np.clip(level, 1, 255)).astype(np.uint8)
     text = base64.b64encode(zlib.compress(pixels.tobytes(), 9)).decode()
-    return ChannelErrors(index, float(picture.max()), *pixels.shape, text)
+    rows, columns = pixels.shape
+    return ChannelErrors(index, float(picture.max()), rows, columns, text)
 
 
 def _reduced(picture: np.ndarray, axis: int) -> np.ndarray:

@@ -349,8 +349,8 @@ def _aligned_graphs(record: Alignment) -> Iterable[GraphView]:
         outputs = {(o.first, o.second)[side]: o for o in record.outputs if not o.reason}
         parted: dict[str, list[str]] = {}
         for d in record.divergences:
-            for node in (d.first, d.second)[side]:
-                parted.setdefault(node.node, []).append(d.reason)
+            for layer in (d.first, d.second)[side]:
+                parted.setdefault(layer.node, []).append(d.reason)
         kinds, details = [], []
         for i, node in enumerate(network.nodes):
             found_here = [matches[v] for v in node.outputs if v in matches]

@@ -133,10 +133,10 @@ def _groups(
             break
     size = max(CHUNK, math.ceil(len(nodes) / MAX_BOXES))
     for start in range(0, len(nodes), size):
-        members = nodes[start : start + size]
-        operators = [network.nodes[i].operator for i in members]
+        chunk = nodes[start : start + size]
+        operators = [network.nodes[i].operator for i in chunk]
         common = max(dict.fromkeys(operators), key=operators.count)
-        yield f"{start + 1} to {start + len(members)}, mostly {common}", tuple(members), DEPTH
+        yield f"{start + 1} to {start + len(chunk)}, mostly {common}", chunk, DEPTH
 
 
 def _view(network: NetworkOutline, draft: _Draft, own: int) -> NetworkView:

@@ -40,7 +40,7 @@
   }
   function errorFigure(errors) {
     const figure = make("figure", { class: "errors" }, make("figcaption", {}, "Error over allowed, ",
-      make("span", { class: "name" }, errors.value), " (" + errors.shape + "): " + errors.beyond), histogram(errors));
+      make("span", { class: "name" }, errors.value), " (" + errors.shape + "): " + errors.beyond + ". Heights are logarithms of counts."), histogram(errors));
     if (errors.pictures.length) {
       const pictures = errors.pictures.map(([address, columns, rows, text]) => make("figure", {},
         make("img", { src: address, width: columns, height: rows, alt: "Error map, " + text }), make("figcaption", {}, text)));
