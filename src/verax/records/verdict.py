@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from verax.base.notebooks import of_verdict
 from verax.base.printing import Reported, first_few
 from verax.records.codec import read_json, write_json
 from verax.records.network import ErrorDistribution, NetworkOutline
@@ -312,9 +311,6 @@ class Verdict(Reported):
     allowed: tuple[str, ...] = ()
     network: NetworkOutline | None = None
     errors: tuple[ErrorDistribution, ...] = ()
-
-    def _repr_html_(self) -> str:
-        return of_verdict(self)
 
     def _brief(self) -> str:
         name = self.subject.get("name", "?")

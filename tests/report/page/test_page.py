@@ -275,3 +275,35 @@ def test_bars_say_what_they_count() -> None:
     ]
     assert edge(41) == 1.0 and edge(42) == 1.5 and edge(40) == 0.75 and edge(43) == 2.0
     assert range_of(41) == "from 1 to 1.5 of allowed"
+
+
+CONTRAST = 4.5
+"""What WCAG 2 AA wants of text (1.4.3)."""
+
+
+def luminance(color: str) -> float:
+    """Relative luminance of #rrggbb, by WCAG 2."""
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear))
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_text_stands_out_from_its_ground(scheme: int) -> None:
+    style = next(raw for tag, raw in Page(report_html([verdict()])).raw if tag == "style")
+    part = style.split("@media (prefers-color-scheme:dark)")[scheme].partition("@media print")[0]
+    colors = {k: v.replace("#fff", "#ffffff") if len(v) == 4 else v
+              for k, v in re.findall(r"--([\w-]+):(#[0-9a-f]+)", part)}  # fmt: skip
+    kinds = [k.removesuffix("-soft") for k in colors if k.endswith("-soft")]
+    assert len(kinds) == 7
+    text = [(k, f"{k}-soft") for k in kinds] + [("quiet", f"{k}-soft") for k in kinds]
+    text += [(ink, ground) for ink in ("ink", "quiet", "accent") for ground in ("card", "ground")]
+    for ink, ground in text:
+        low, high = sorted((luminance(colors[ink]), luminance(colors[ground])))
+        assert (high + 0.05) / (low + 0.05) >= CONTRAST, (ink, ground)
+
+
+@pytest.mark.parametrize("name", [n for n in RECORDS if n != "tuning"])
+def test_notebooks_show_every_record(name: str) -> None:
+    page = Page(RECORDS[name]()._repr_html_())
+    assert page.tags["article"] == 1 and "script" not in page.tags
