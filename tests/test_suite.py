@@ -27,7 +27,10 @@ ROOT = Path(__file__).parents[1]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-DISTRIBUTION = {"PIL": "pillow", "google": "protobuf", "sklearn": "scikit-learn"}
+DISTRIBUTION = {
+    **{"PIL": "pillow", "markdown_it": "markdown-it-py"},
+    **{"google": "protobuf", "sklearn": "scikit-learn"},
+}
 """Packages that are not imported by their distribution's name."""
 NOT_INSTALLED = {
     "tensorflow": "campaigns write new files with it; what it answered is stored in the tests",

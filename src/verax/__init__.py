@@ -79,7 +79,7 @@ __all__ = [
 ]
 
 
-RENDERERS.update(text="verax.report.plain_text:text_of", html="verax.report.notebooks:verdict_html")
+RENDERERS.update(text="verax.report.plain_text:text_of", html="verax.report.page.build:fragment")
 _load = lazy(__name__, _HOMES)
 
 

@@ -35,7 +35,8 @@ def test_the_skill_is_short_and_names_commands_that_there_are() -> None:
 def test_a_wheel_has_what_the_command_reads() -> None:
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     included = build["targets"]["wheel"]["force-include"]
-    assert included == {SKILL.parts[0]: "verax/skills", str(AGENTS): "verax/skills/AGENTS.md"}
+    assert included[SKILL.parts[0]] == "verax/skills"
+    assert included[str(AGENTS)] == "verax/skills/AGENTS.md"
 
 
 def test_without_a_folder_it_is_printed(cli: Cli) -> None:

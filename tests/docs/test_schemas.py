@@ -67,10 +67,10 @@ def test_there_is_no_other_file() -> None:
 def test_records_fit_and_others_do_not() -> None:
     precision = Precision("v", "n", "bf16 inputs", float("inf"), True)
     record = verdict(Kind.mistake, precisions=(precision,), repeat=Repeat(2, True))
-    data, schema = json.loads(record.to_json()), schema_of("verax.verdict/4")
+    data, schema = json.loads(record.to_json()), schema_of("verax.verdict/5")
     assert faults(data, schema, schema) == []
     spoilt = [
-        ({**data, "schema": "verax.verdict/3"}, ".schema is"),
+        ({**data, "schema": "verax.verdict/4"}, ".schema is"),
         ({**data, "kind": "fine"}, ".kind is"),
         ({**data, "more": 1}, "has more"),
         ({**data, "seed": "0"}, ".seed is"),
@@ -79,5 +79,5 @@ def test_records_fit_and_others_do_not() -> None:
     for wrong, told in spoilt:
         (fault,) = faults(wrong, schema, schema)
         assert told in fault
-    bisection, schema = Bisection(record, "all"), schema_of("verax.bisection/3")
+    bisection, schema = Bisection(record, "all"), schema_of("verax.bisection/4")
     assert faults(json.loads(bisection.to_json()), schema, schema) == []

@@ -32,6 +32,7 @@ COMMANDS = {
     "tune": "Measure other schedules for a model's kernels (tiles, order, prefetching), and "
     "keep what is faster here.",
     "evaluate": "Count on how many labeled samples a model, compiled by Verax, is right.",
+    "report": "Show records of --json as one HTML page that needs nothing else.",
     "ops": "List the operators, or show one: its attributes and its meaning.",
     "passes": "List the compiler's passes in the order in which they run, or show one with an "
     "example.",

@@ -53,9 +53,9 @@ class Results:
         tests = self.tests
         if tests and github.is_on(os.environ):
             self._attempt(session, github.append_summary, os.environ, tests)
-        if self._report is not None:
+        rows = [row for judged in self._judgements.values() for row in judged if row.record]
+        if rows and self._report is not None:
             module = import_module("verax.pytest_plugin.html_report")
-            rows = [row for judged in self._judgements.values() for row in judged]
             self._attempt(session, module.write, rows, self._report)
 
     def _attempt(self, session: pytest.Session, action: Any, *arguments: Any) -> None:
@@ -70,7 +70,9 @@ class Results:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         tests, write = self.tests, terminalreporter.write_line
-        if not tests and not self._problems:
+        if not tests:
+            if self._report is not None:
+                write("Verax: nothing was judged, so there is no report")
             return
         wrong = [test for test in tests if not test.worst.accepted]
         right = [test for test in tests if test.worst.accepted]
