@@ -331,6 +331,12 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(tmp_pat
     assert "cannot be written" in ended.text and not (tmp_path / "ran").exists()
 
 
+def test_a_run_that_judges_nothing_has_no_report_and_says_so(tmp_path: Path) -> None:
+    ended = collected("def test_it(): pass\n", tmp_path, "--verax-report=report.html")
+    assert ended.code == 0 and "nothing was judged, so there is no report" in ended.text
+    assert not (tmp_path / "report.html").exists()
+
+
 def test_a_step_summary_that_cannot_be_written_is_said_and_fails_the_run(tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text(
         "import numpy as np\n\n"

@@ -10,10 +10,11 @@ from verax.records.verdict import Verdict
 from verax.report import write_report
 from verax.testing.judgement import Judgement
 
+
 def write(judgements: Sequence[Judgement], path: Path) -> None:
-    """Write the report on every judgement that has a record, of which there is one. Raises `UsageError` for a file that
-    cannot be written or a record that cannot be read."""
-    write_report([_verdict(row) for row in judgements if row.record], path)
+    """Write the report on judgements, one at least, all of which have a record. Raises `UsageError`
+    for a file that cannot be written or a record that cannot be read."""
+    write_report([_verdict(row) for row in judgements], path)
 
 
 def _verdict(row: Judgement) -> Verdict:

@@ -29,6 +29,7 @@ class Results:
         self._judgements: dict[str, list[Judgement]] = {}
         self._outcomes: dict[str, str] = {}
         self._problems: list[str] = []
+        self._has_report = False
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         rows: Sequence[Mapping[str, Any]] = getattr(report, "verax_judgements", ())
@@ -56,17 +57,19 @@ class Results:
         rows = [row for judged in self._judgements.values() for row in judged if row.record]
         if rows and self._report is not None:
             module = import_module("verax.pytest_plugin.html_report")
-            self._attempt(session, module.write, rows, self._report)
+            self._has_report = self._attempt(session, module.write, rows, self._report)
 
-    def _attempt(self, session: pytest.Session, action: Any, *arguments: Any) -> None:
-        """Do something with files. What the system refuses is a line of the summary, and fails the
-        run: whoever asked for a report expects one."""
+    def _attempt(self, session: pytest.Session, action: Any, *arguments: Any) -> bool:
+        """Do something with files; True if that worked. What the system refuses is a line of the
+        summary, and fails the run: whoever asked for a report expects one."""
         try:
             action(*arguments)
+            return True
         except (OSError, VeraxError) as error:
             self._problems.append(" ".join(str(error).split()))
             if session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.USAGE_ERROR
+            return False
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         tests, write = self.tests, terminalreporter.write_line
@@ -89,7 +92,7 @@ class Results:
             write(f"not written: {problem}", red=True)
         if any(row.record for rows in self._judgements.values() for row in rows):
             write(f"records: {_relative(self._folder, self._config.invocation_params.dir)}")
-        if self._report is not None and not self._problems:
+        if self._report is not None and self._has_report:
             write(f"report: {_relative(self._report, self._config.invocation_params.dir)}")
         if github.is_on(os.environ):
             for test in wrong:
