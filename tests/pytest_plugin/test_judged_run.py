@@ -19,6 +19,8 @@ import pytest
 from verax.records.verdict import Kind, Verdict
 
 SAMPLE = """
+import sys
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,7 @@ def test_right(judge):
     verdict = judge(np.matmul, "MatMul", judge.inputs(a=(3, 64), b=(64, 7)))
     assert verdict.kind == "rounding"
     judge(np.exp, "Exp", judge.inputs(x=(4, 5)))
+    assert not {"torch", "onnx"} & set(sys.modules)  # the base of the package is enough
 
 
 def test_blind(judge):

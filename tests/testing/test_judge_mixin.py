@@ -23,7 +23,7 @@ class Products(JudgeMixin, unittest.TestCase):
         inputs = self.drawInputs(a=(3, 50), b=(50, 7), seed=4)
         self.assertCorrect(np.matmul, "MatMul", inputs)
         self.assertCorrect(np.exp, "Exp", self.drawInputs(x=(4, 5)))
-        self.assertNotIn("pytest", sys.modules)
+        self.assertFalse({"pytest", "torch", "onnx"} & set(sys.modules))
 
     def test_wrong(self):
         inputs = self.drawInputs(a=(3, 50), b=(50, 7), seed=4)

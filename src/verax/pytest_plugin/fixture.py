@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from verax.pytest_plugin.marker import MarkedCase
 from verax.records.verdict import Verdict
 from verax.testing.assertions import assert_correct
 from verax.testing.drawn_inputs import Shape, draw, has_inputs
-from verax.testing.gradients import assert_gradients
 from verax.testing.kept_records import judgement_of, keep
 
 
@@ -47,7 +47,8 @@ class Judge:
         """The verdict on the vector-Jacobian products of `function`; arguments as of
         `verax.assert_gradients`, inputs drawn when they are not given."""
         __tracebackhide__ = True
-        return self._judged(assert_gradients, function, meaning, inputs, options)
+        assertion = import_module("verax.testing.gradients").assert_gradients  # imports PyTorch
+        return self._judged(assertion, function, meaning, inputs, options)
 
     def inputs(
         self,

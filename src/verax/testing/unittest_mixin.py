@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from verax.records.verdict import Verdict
 from verax.testing.assertions import assert_correct
 from verax.testing.drawn_inputs import Shape, draw
-from verax.testing.gradients import assert_gradients
 from verax.testing.kept_records import keep
 
 FOLDER = "VERAX_RECORDS"
@@ -42,7 +42,8 @@ class JudgeMixin:
     def assertGradients(self, function: Any, meaning: Any, inputs: Any, **options: Any) -> Verdict:
         """Fail unless the gradients of `function` are right; arguments as of `assert_gradients`."""
         __tracebackhide__ = True
-        return self._judged(assert_gradients, function, meaning, inputs, options)
+        assertion = import_module("verax.testing.gradients").assert_gradients  # imports PyTorch
+        return self._judged(assertion, function, meaning, inputs, options)
 
     def drawInputs(
         self,
