@@ -354,6 +354,12 @@ BLIND = {
         *(lambda x: np.tanh(x), lambda x: np.tanh(x), np.abs(X) * 9 + 40),
         "saturated",
     ),
+    "a threshold that few elements pass": (
+        lambda x: np.maximum(x - f32(2.2), 0),
+        lambda x: np.maximum(x - 2.2, 0),
+        X,
+        "do not react",
+    ),
     "an empty answer": (
         *(lambda x: x[:0] * 2, lambda x: x[:0] * 2, X),
         "the outputs are empty",

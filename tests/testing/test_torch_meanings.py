@@ -141,6 +141,15 @@ def test_random_rounding_sees_forward_and_backward() -> None:
         assert (first != second).all() and 0 < relative.max() < 100 * U
 
 
+def test_composite_operators_are_rounded_step_by_step() -> None:
+    x = torch.from_numpy(X).double() + 1000
+    exact = torch.softmax(x, -1)
+    with home.RandomRounding(RoundingNoise(np.random.default_rng(6), U, U)):
+        rounded = torch.softmax(x, -1)
+    relative = ((rounded - exact) / exact).abs()
+    assert 0 < float(relative.max()) < 20 * U  # not that of numbers near 1000
+
+
 def test_moving_elements_is_not_rounded() -> None:
     for exact in (
         lambda x: torch.cat([x.t()[1:], -x.t()[:2]]).abs(),
