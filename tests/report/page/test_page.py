@@ -9,8 +9,10 @@ import json
 import re
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.json_mutants import mutants
@@ -84,7 +86,7 @@ def evaluation() -> EvaluationRecord:
     return EvaluationRecord({"name": "verax"}, "scores", 50, accuracy, other, ("one flips",))
 
 
-RECORDS = {
+RECORDS: dict[str, Callable[[], Any]] = {
     "verdict": verdict,
     "old verdict": lambda: dataclasses.replace(example()),
     "bisection": bisection,
@@ -314,7 +316,7 @@ def test_notebooks_show_every_record(name: str) -> None:
 def test_mutants_of_records_are_shown_or_refused_in_words(name: str) -> None:
     record = RECORDS[name]()
     outcomes: Counter[str] = Counter()
-    for text in mutants(record.to_json(), 17, 120):
+    for text in mutants(record.to_json(), 17, 60):
         try:
             page = report_html([type(record).from_json(text)])
             outcomes["shown" if page.endswith("</html>") else "cut"] += 1
