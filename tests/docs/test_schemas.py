@@ -9,6 +9,7 @@ import pytest
 
 from docs.site.schemas import FOLDER, RECORDS, file_of, schema_of, text_of
 from tests.docs.pages import ROOT
+from tests.report.page.test_page import RECORDS as EXAMPLES
 from tests.report.test_verdict_on_terminal import verdict
 from verax.records.bisection import Bisection
 from verax.records.verdict import Kind, Precision, Repeat
@@ -62,6 +63,13 @@ def test_the_file_is_what_the_class_says(name: str) -> None:
 
 def test_there_is_no_other_file() -> None:
     assert {p.name for p in FOLDER.iterdir()} == {file_of(name).name for name in RECORDS}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_kind_of_record_fits_its_schema(name: str) -> None:
+    data = json.loads(EXAMPLES[name]().to_json())
+    schema = schema_of(data["schema"])
+    assert faults(data, schema, schema) == []
 
 
 def test_records_fit_and_others_do_not() -> None:

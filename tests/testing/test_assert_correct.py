@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -352,6 +354,12 @@ BLIND = {
         *(lambda x: np.tanh(x), lambda x: np.tanh(x), np.abs(X) * 9 + 40),
         "saturated",
     ),
+    "a threshold that few elements pass": (
+        lambda x: np.maximum(x - f32(2.2), 0),
+        lambda x: np.maximum(x - 2.2, 0),
+        X,
+        "do not react",
+    ),
     "an empty answer": (
         *(lambda x: x[:0] * 2, lambda x: x[:0] * 2, X),
         "the outputs are empty",
@@ -421,6 +429,16 @@ def test_inputs_that_do_not_fit_are_no_assertion() -> None:
     for inputs in ((A,), (A, B, A), (A, A)):
         with pytest.raises(VeraxError):
             verax.assert_correct(product, "MatMul", inputs)
+
+
+def test_numpy_meanings_import_no_tensor_library() -> None:
+    code = (
+        "import sys, numpy as np, verax; x = np.random.default_rng(0).standard_normal((5, 7));"
+        "verax.assert_correct(np.tanh(x), np.tanh, x); verax.assert_correct(np.tanh(x), 'Tanh', x);"
+        "print([m for m in ('torch', 'jax', 'pytest') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
 
 
 class PlainUnittest(unittest.TestCase):

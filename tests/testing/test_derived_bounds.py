@@ -127,6 +127,23 @@ def test_an_edge_excuses_few_elements_alone() -> None:
     assert decide_by(right, cut).kind is Kind.mistake
 
 
+def test_where_most_elements_lie_at_an_edge_nothing_is_decided() -> None:
+    x = np.full((6, 7), (1 + 16 * U) / 3, np.float32)  # nearer than 64 roundings, not than one
+    cut = bound(lambda x: np.floor(3 * x), x)
+    assert decide_by(np.zeros((6, 7)), cut).kind is Kind.undecided
+    assert decide_by(np.full((6, 7), 5.0), cut).kind is Kind.mistake
+
+
+def test_a_smooth_function_excuses_no_single_element() -> None:
+    x = np.random.default_rng(8).standard_normal((50, 40)).astype(np.float32)
+    smooth = bound(lambda x: np.exp(x), x)
+    assert smooth.sigma is not None
+    right = np.exp(x.astype(np.float64))
+    assert decide_by(right.astype(np.float32), smooth).kind is Kind.rounding
+    right[5, 6] += 40 * smooth.sigma[5, 6]
+    assert decide_by(right, smooth).kind is Kind.mistake
+
+
 def test_what_overflows_in_the_meaning_too_is_undecided() -> None:
     x = np.array([[1, 2, 90], [3, 4, 5]], np.float32)
     square = bound(lambda x: np.exp(x) ** 2 / 1e40, x)

@@ -157,9 +157,13 @@ def decide_by(actual: np.ndarray, bound: DerivedBound) -> Decision:
     edges = 0
     if test.statistic > bound.limit:
         at_edge = _at_edge(wide, bound)
-        if at_edge.any() and at_edge.mean() <= st.DERIVED_EDGES:
-            edges = int(at_edge.sum())
-            test = st.group_test(np.where(at_edge, 0.0, z))
+        without = st.group_test(np.where(at_edge, 0.0, z))
+        if at_edge.mean() <= st.DERIVED_EDGES:
+            edges, test = int(at_edge.sum()), without
+        elif without.statistic <= bound.limit:
+            share = f"{int(at_edge.sum())} of {at_edge.size} elements"
+            reason = f"{share} lie at an edge inside this function, where rounding decides"
+            return Decision(Kind.undecided, reason, TEST, np.inf)
     size, sigma = st.root_mean_square(error), st.root_mean_square(bound.sigma[finite])
     ratio = test.statistic / bound.limit
     common = {"statistic": ratio, "group": test.group, "sigma": sigma, "error": size}

@@ -28,11 +28,12 @@ from verax.testing.accumulation import (
     reproduced_accumulation,
     unit_of,
 )
+from verax.testing.attention_shares import has_stored_shares
 from verax.testing.failure_message import FailureEvidence
 from verax.testing.input_power import constant_inputs, saturated_outputs
 from verax.testing.missing_tap import missing_tap
 from verax.testing.operator_meaning import OperatorCase, counted_inputs, operator_case
-from verax.testing.outcome import AssertionOptions, Outcome, with_repeats
+from verax.testing.outcome import ITSELF, AssertionOptions, Outcome, with_repeats
 from verax.testing.subjects import Answers, with_inputs
 
 
@@ -62,7 +63,13 @@ def by_operator(actual: Any, op: Operator, inputs: Any, request: AssertionOption
         blind = _operator_blindness(case, answers, request)
         notes = tuple(untelling({k: np.asarray(v) for k, v in case.feeds.items()}))
         verdict = dataclasses.replace(verdict, notes=(*verdict.notes, *notes))
-    return Outcome(verdict, evidence, blind)
+    accepted: list[str] = []
+    if verdict.kind is Kind.precision and answers.first:
+        formats = [
+            p.format for p in verdict.precisions if p.format.startswith(tuple(ITSELF.values()))
+        ]
+        accepted = formats if has_stored_shares(case, answers.first[0]) else []
+    return Outcome(verdict, evidence, blind, accepted)
 
 
 def _default_accumulation(case: OperatorCase) -> str:

@@ -37,11 +37,15 @@ class AssertionOptions:
 
 @dataclasses.dataclass
 class Outcome:
-    """A verdict, what its message needs, why the check is blind, and an earlier headline."""
+    """A verdict, what its message needs, and why the check is blind.
+
+    accepted: names of coarser arithmetics that keep to what is declared.
+    """
 
     verdict: Verdict
     evidence: FailureEvidence
     blind: Sequence[str] = ()
+    accepted: Sequence[str] = ()
 
 
 def passed_verdict(outcome: Outcome, request: AssertionOptions) -> Verdict:
@@ -50,7 +54,8 @@ def passed_verdict(outcome: Outcome, request: AssertionOptions) -> Verdict:
     if verdict.kind in (Kind.mistake, Kind.precision_lost):
         raise IncorrectError(failure_message(verdict, evidence), verdict)
     coarse = [p.format for p in verdict.precisions if _is_coarse(p.format)]
-    refused = [name for name in coarse if not _is_allowed(name, request.options.allow)]
+    allowed = (*request.options.allow, *outcome.accepted)
+    refused = [name for name in coarse if not _is_allowed(name, allowed)]
     if verdict.kind is Kind.precision and (refused or verdict.exit_code):
         names = refused or [p.format for p in verdict.precisions]
         short = _short_name(names[0]) if refused else names[0]
@@ -62,7 +67,7 @@ def passed_verdict(outcome: Outcome, request: AssertionOptions) -> Verdict:
         raise IncorrectError(failure_message(verdict, evidence, "not reproducible"), verdict)
     if verdict.kind is Kind.undecided and not any(f.test == "power" for f in all_findings(verdict)):
         raise IncorrectError(failure_message(verdict, evidence), verdict)
-    reasons = [*outcome.blind, *_blindall_findings(verdict)]
+    reasons = [*outcome.blind, *_blind_reasons(verdict)]
     if reasons and not request.allow_blind:
         raise BlindCheckError(_blind_message(verdict, evidence, reasons), verdict)
     return verdict
@@ -72,7 +77,7 @@ def all_findings(verdict: Verdict) -> list[Any]:
     return [*verdict.nodes, *verdict.outputs]
 
 
-def _blindall_findings(verdict: Verdict) -> list[str]:
+def _blind_reasons(verdict: Verdict) -> list[str]:
     if verdict.kind is not Kind.undecided:
         return []
     reasons = [f.reason for f in all_findings(verdict) if f.test == "power"]

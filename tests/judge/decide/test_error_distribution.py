@@ -79,7 +79,10 @@ def test_nothing_is_kept_unless_somebody_collects() -> None:
         noted("d", x[0], x.astype(np.float64), None)  # of another shape
         sigma = np.full(x.shape, 0.5)
         noted("e", x + st.group_limit(1), x.astype(np.float64), sigma)
-    assert into.keys() == {"b", "e"}
+        lost = np.array([np.nan, np.inf, -np.inf, np.nan, np.inf, 1], np.float32)
+        noted("f", lost, np.array([np.nan, np.inf, -np.inf, 0, 1, np.nan]), np.ones(6))
+    assert into.keys() == {"b", "e", "f"}
+    assert (into["f"].histogram[0], into["f"].histogram[-1]) == (3, 3)  # the same, and not
     assert into["b"].histogram[0] == 6
     assert into["e"].histogram[ALLOWED_BIN + 2] == 6  # twice what is allowed
 

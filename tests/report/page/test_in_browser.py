@@ -17,6 +17,7 @@ import pytest
 from tests.report.page.networks import hostile_texts, judged, residual_network, with_texts
 from tests.report.page.test_page import RECORDS, alignment, bisection
 
+from verax.records.network import NetworkOutline, OutlinedNode
 from verax.report import write_report
 
 SHOTS = Path(__file__).parents[3] / "out" / "reports"
@@ -211,3 +212,13 @@ def test_it_prints(opened: Opened) -> None:
     content = page.pdf(path=SHOTS / "printed.pdf", format="A4")
     assert content.startswith(b"%PDF") and len(content) > 20_000
     shot(page, "printed", full_page=True)
+
+
+def test_a_wide_network_begins_at_its_input(opened: Opened) -> None:
+    weights = [OutlinedNode(f"copy{i}", "Identity", (f"c{i}",), (f"w{i}",)) for i in range(80)]
+    total = OutlinedNode("sum", "Sum", ("x", *(f"w{i}" for i in range(80))), ("y",))
+    network = NetworkOutline("wide", ("x",), ("y",), (*weights, total))
+    page = opened(judged(network))
+    canvas = page.locator(".canvas").bounding_box()
+    box = page.locator(".box.input").bounding_box()
+    assert canvas["x"] <= box["x"] and box["x"] + box["width"] <= canvas["x"] + canvas["width"]

@@ -9,14 +9,17 @@ import json
 import re
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.json_mutants import mutants
 from tests.records.test_verdict_record import example
 from tests.report.page.networks import hostile_texts, judged, residual_network, with_texts
 
-from verax.base.errors import UsageError
+from verax.base.errors import UsageError, VeraxError
 from verax.records.agreement import Agreement, Disagreement
 from verax.records.alignment import AlignedNode, Alignment, Divergence, Match, OutputMatch, Relation
 from verax.records.benchmark import Benchmark, Timing
@@ -83,7 +86,7 @@ def evaluation() -> EvaluationRecord:
     return EvaluationRecord({"name": "verax"}, "scores", 50, accuracy, other, ("one flips",))
 
 
-RECORDS = {
+RECORDS: dict[str, Callable[[], Any]] = {
     "verdict": verdict,
     "old verdict": lambda: dataclasses.replace(example()),
     "bisection": bisection,
@@ -307,3 +310,16 @@ def test_text_stands_out_from_its_ground(scheme: int) -> None:
 def test_notebooks_show_every_record(name: str) -> None:
     page = Page(RECORDS[name]()._repr_html_())
     assert page.tags["article"] == 1 and "script" not in page.tags
+
+
+@pytest.mark.parametrize("name", ["bisection", "alignment", "evaluation", "benchmark", "tuning"])
+def test_mutants_of_records_are_shown_or_refused_in_words(name: str) -> None:
+    record = RECORDS[name]()
+    outcomes: Counter[str] = Counter()
+    for text in mutants(record.to_json(), 17, 60):
+        try:
+            page = report_html([type(record).from_json(text)])
+            outcomes["shown" if page.endswith("</html>") else "cut"] += 1
+        except VeraxError:
+            outcomes["refused"] += 1
+    assert outcomes.keys() == {"shown", "refused"}, outcomes

@@ -37,3 +37,8 @@ def percent(share: float, digits: int = 1) -> TableCell:
 def yes(value: bool) -> TableCell:
     """A cell with "yes" or "no"."""
     return TableCell("yes" if value else "no")
+
+
+def counted(value: int, noun: str) -> str:
+    """A number of things: "1 value", "2 values"."""
+    return f"{value:,} {noun}{'s' * (value != 1)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from verax.records.benchmark import Benchmark
 from verax.records.evaluation import Accuracy, EvaluationRecord, Share
 from verax.records.tuning import TuningRecord
-from verax.report.page.cells import MAX_ROWS, count, figure, name, percent
+from verax.report.page.cells import MAX_ROWS, count, counted, figure, name, percent
 from verax.report.page.model import PageTable, RecordSection, TableCell
 from verax.report.page.network_details import UNJUDGED
 
@@ -21,7 +21,7 @@ def evaluation_section(record: EvaluationRecord) -> RecordSection:
         sides.append((record.comparison.subject.get("name", "?"), record.comparison.accuracy))
         tables.append(
             PageTable(
-                f"{len(record.comparison.flips)} samples on which the choices differ",
+                counted(len(record.comparison.flips), "sample") + " on which the choices differ",
                 ("sample", "label", "model", "subject", "float64", "margin", "rounding", "near"),
                 tuple(
                     (
@@ -41,13 +41,14 @@ def evaluation_section(record: EvaluationRecord) -> RecordSection:
         )
     rows = tuple(_accuracy_row(side, accuracy) for side, accuracy in sides)
     columns = ("implementation", "top-1", "95 % interval", f"top-{record.accuracy.k}", "metrics")
-    tables.insert(0, PageTable(f"{record.samples} samples", columns, rows))
+    tables.insert(0, PageTable(counted(record.samples, "sample"), columns, rows))
     return RecordSection(
         kind=kind,
         word=f"{right_of(record.accuracy.top1)} right",
         sentence=record._brief(),
         title=sides[0][0],
         facts=(("chosen by", record.output), ("seed", str(record.seed))),
+        reasons_title="In words",
         reasons=record.reasons,
         tables=tuple(tables),
         notes=record.steps,
@@ -99,6 +100,7 @@ def benchmark_section(record: Benchmark) -> RecordSection:
         sentence="Measured side by side, in turns.",
         title=record.model,
         facts=tuple((k, v) for k, v in record.inputs.items()),
+        reasons_title="In words",
         reasons=reasons,
         tables=(PageTable("Engines", columns, tuple(rows)),),
         notes=record.notes,
@@ -126,6 +128,7 @@ def tuning_section(record: TuningRecord) -> RecordSection:
         sentence="The same bits before and after." if record.equal_bits else "OTHER BITS.",
         title=record.model,
         facts=(("level", f"O{record.opt_level}"), ("threads", str(record.threads))),
+        reasons_title="In words",
         reasons=str(record).splitlines(),
         tables=(PageTable("Kernels", columns, rows),),
         environment=tuple({**record.host, **record.environment}.items()),

@@ -98,6 +98,7 @@ class RecordSection:
     title: str
     facts: tuple[tuple[str, str], ...] = ()
     reasons: Sequence[str] = ()
+    reasons_title: str = "Why"
     causes: Sequence[str] = ()
     faulty: tuple[FaultyView, ...] = ()
     graphs: tuple[GraphView, ...] = ()

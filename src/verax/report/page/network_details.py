@@ -30,6 +30,7 @@ LABELS: Mapping[str, str] = {
     "identical": "identical",
     "same": "the same in both",
     "parted": "where they part",
+    "unmatched": "not found in the other",
     UNJUDGED: "not judged",
 }
 """Kinds of nodes, worst first, and what a reader calls them."""

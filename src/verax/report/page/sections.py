@@ -19,11 +19,10 @@ from verax.records.verdict import Blame, Finding, Verdict
 from verax.report.alignment import HEADLINES as RELATIONS
 from verax.report.faulty_node import explanation_line, faulty_lines
 from verax.report.issue_text import issue_text
-from verax.report.page.cells import MAX_ROWS, count, figure, kind_cell, name, yes
+from verax.report.page.cells import MAX_ROWS, count, counted, figure, kind_cell, name, yes
 from verax.report.page.measured import benchmark_section, evaluation_section, tuning_section
 from verax.report.page.model import FaultyView, GraphView, PageTable, RecordSection, TableCell
 from verax.report.page.network_details import (
-    UNJUDGED,
     error_view,
     graph_view,
     node_details,
@@ -141,7 +140,7 @@ def _verdict_tables(record: Verdict) -> Iterable[PageTable]:
         listed = ranked[:MAX_ROWS]
         more = f" (the {len(listed)} most suspicious)" if len(listed) < len(ranked) else ""
         yield PageTable(
-            f"{len(record.nodes)} judged values{more}",
+            counted(len(record.nodes), "judged value") + more,
             ("node", "operator", "verdict", "error / allowed", "decided by", "worst in"),
             tuple(
                 (
@@ -279,6 +278,7 @@ def _agreement(record: Agreement) -> RecordSection:
 def _alignment(record: Alignment) -> RecordSection:
     word, _, sentence = RELATIONS[record.relation]
     tables = [
+        *map(_divergence_table, record.divergences[:FAULTY]),
         PageTable(
             "Outputs",
             ("first", "second", "read as", "largest difference", "reason"),
@@ -294,7 +294,7 @@ def _alignment(record: Alignment) -> RecordSection:
             ),
         ),
         PageTable(
-            f"{len(record.matches)} values that agree",
+            counted(len(record.matches), "value") + " that agree",
             ("first", "operator", "second", "operator", "read as"),
             tuple(
                 (
@@ -306,7 +306,6 @@ def _alignment(record: Alignment) -> RecordSection:
             ),
             is_open=False,
         ),
-        *map(_divergence_table, record.divergences[:FAULTY]),
     ]
     return RecordSection(
         kind=RELATION_KINDS[record.relation],
@@ -355,7 +354,7 @@ def _aligned_graphs(record: Alignment) -> Iterable[GraphView]:
         for i, node in enumerate(network.nodes):
             found_here = [matches[v] for v in node.outputs if v in matches]
             is_same = found_here or any(v in outputs for v in node.outputs)
-            kind = "parted" if node.name in parted else "same" if is_same else UNJUDGED
+            kind = "parted" if node.name in parted else "same" if is_same else "unmatched"
             text = [*parted.get(node.name, ())]
             text += [f"the same as {(m.second, m.first)[side]}, read {m.how}" for m in found_here]
             kinds.append(kind)

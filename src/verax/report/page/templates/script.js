@@ -227,6 +227,7 @@
     });
     const worst = facts.first;
     if (worst >= 0) select(...home.get(worst), false);
+    else center(0, 0); // constants may make the first layers wide
     return { root, field };
   }
 
