@@ -32,7 +32,10 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DIGITS = ROOT / "examples" / "digits"
 HIDDEN = ("llvmlite", "onnx", "google", "PIL", "coremltools", "torch", "onnxruntime")
-BASE = ("numpy", "ml_dtypes", "rich", "typer", "platformdirs", "threadpoolctl")
+BASE = (
+    *("numpy", "ml_dtypes", "rich", "jinja2", "markupsafe", "typer", "platformdirs"),
+    "threadpoolctl",
+)
 PLAIN = {  # what may import a package of an extra: that is what it is for, or it says what lacks
     *("frontends.onnx", "frontends.tensorflow", "frontends.coreml"),
     *("onnx_format.package", "compiler.kernels.llvm.library", "images"),
@@ -254,6 +257,8 @@ def test_the_wheel_installs_small_and_works(folder: Path, tmp_path: Path) -> Non
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     assert_well_described(said_of_itself(next(site.glob("verax-*.dist-info/METADATA")).read_text()))
     ours = [p for p in site.iterdir() if not p.name.startswith(("pip", "setuptools"))]
+    schemas = {p.name for p in (site / "verax" / "schemas").iterdir()}
+    assert schemas == {p.name for p in (ROOT / "docs" / "schemas").iterdir()}
     size = sum(f.stat().st_size for p in ours for f in ([p] if p.is_file() else p.rglob("*")))
     assert size < 150e6
     clean = {n: v for n, v in os.environ.items() if n != "PYTHONPATH"}
@@ -264,6 +269,9 @@ def test_the_wheel_installs_small_and_works(folder: Path, tmp_path: Path) -> Non
     net = str(DIGITS / "digits.tflite")
     done = subprocess.run([*verax_, "check", net, str(folder / "right.npz")], **run, env=clean)
     assert "IDENTICAL" in done.stdout
+    subprocess.run([*verax_, "skill", "--install", "."], **run, env=clean)
+    texts = [(r / "skills/verify-numerics/SKILL.md").read_text() for r in (ROOT, tmp_path)]
+    assert texts[0] == texts[1] and "Numbers are judged" in (tmp_path / "AGENTS.md").read_text()
     run["check"] = False
     done = subprocess.run([*verax_, "run", net], **run, env=clean)
     assert done.returncode == 2 and "pip install 'verax[compile]'" in done.stderr

@@ -27,7 +27,10 @@ ROOT = Path(__file__).parents[1]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-DISTRIBUTION = {"PIL": "pillow", "google": "protobuf", "sklearn": "scikit-learn"}
+DISTRIBUTION = {
+    **{"PIL": "pillow", "markdown_it": "markdown-it-py"},
+    **{"google": "protobuf", "sklearn": "scikit-learn"},
+}
 """Packages that are not imported by their distribution's name."""
 NOT_INSTALLED = {
     "tensorflow": "campaigns write new files with it; what it answered is stored in the tests",
@@ -109,7 +112,7 @@ def test_every_package_that_a_test_may_skip_for_is_installed_or_argued() -> None
 def test_users_extras_are_unpinned_and_all_holds_them() -> None:
     users = set(EXTRAS) - {"test", "suite", "newest", "docs", "examples"}
     slim = {"compile", "onnx", "tensorflow", "images"}
-    assert users == {*slim, "torch", "coreml", "runners", "sign", "all"}
+    assert users == {*slim, "torch", "coreml", "runners", "sign", "pytest", "all"}
     for extra in users:
         for requirement in EXTRAS[extra]:
             assert not re.search(r"[<~!]|==", requirement.partition(";")[0]), (extra, requirement)

@@ -6,6 +6,7 @@
     verax.check(model, "onnxruntime").kind
     verax.bisect(model, "onnxruntime").verdict.blame
     verax.evaluate(model, "photos/", against="onnxruntime").accuracy.top1
+    verax.assert_correct(my_conv, "Conv(strides=(2, 2))", (x, w))
     verax.align("net.onnx", "net.tflite").relation
 
 Importing this package loads nothing else; each name below is loaded at its first use.
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from verax.compiling import Compiled, compile
     from verax.loading import load
     from verax.recording import record
+    from verax.testing.assertions import assert_correct
+    from verax.testing.gradients import assert_gradients
     from verax.tuning import tune
 
 __version__: str
@@ -42,6 +45,8 @@ _HOMES = {
     "Compiled": "verax.compiling",
     "VeraxError": "verax.base.errors",
     "align": "verax.api",
+    "assert_correct": "verax.testing.assertions",
+    "assert_gradients": "verax.testing.gradients",
     "bisect": "verax.api",
     "check": "verax.api",
     "compile": "verax.compiling",
@@ -59,6 +64,8 @@ __all__ = [
     "VeraxError",
     "__version__",
     "align",
+    "assert_correct",
+    "assert_gradients",
     "bisect",
     "check",
     "compile",
@@ -72,7 +79,7 @@ __all__ = [
 ]
 
 
-RENDERERS.update(text="verax.report.plain_text:text_of", html="verax.report.notebooks:verdict_html")
+RENDERERS.update(text="verax.report.plain_text:text_of", html="verax.report.page.build:fragment")
 _load = lazy(__name__, _HOMES)
 
 
@@ -83,6 +90,8 @@ def __getattr__(name: str) -> Any:
         return value
     if name == "torch":
         return import_module("verax.torch")
+    if name == "ops":
+        return import_module("verax.ops")
     return _load(name)
 
 

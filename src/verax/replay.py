@@ -30,9 +30,9 @@ from verax.records.verdict import Verdict
 
 Record: TypeAlias = Verdict | Alignment | Agreement
 READERS: Mapping[str, Callable[[str], Record]] = {
-    verdict.SCHEMA: Verdict.from_json,
-    alignment.SCHEMA: Alignment.from_json,
-    agreement.SCHEMA: Agreement.from_json,
+    **dict.fromkeys((verdict.SCHEMA, verdict.WITHOUT_NETWORK), Verdict.from_json),
+    **dict.fromkeys((alignment.SCHEMA, alignment.WITHOUT_NETWORKS), Alignment.from_json),
+    **dict.fromkeys((agreement.SCHEMA, agreement.WITHOUT_NETWORK), Agreement.from_json),
 }
 OPTIONS, MEANING, FILE = "options", "network SHA-256", "SHA-256 of "
 """Keys of a recipe in a record's `replay`; FILE is followed by the path."""
@@ -186,7 +186,7 @@ def differences(old: Record, new: Record) -> list[str]:
     texts = []
     if _answer(old) != _answer(new):
         texts.append(f"the answer was {_answer(old)}, is {_answer(new)}")
-    skipped = ("environment", "replay", "kind", "relation")
+    skipped = ("environment", "replay", "kind", "relation", "network", "networks", "errors")
     names = [f.name for f in dataclasses.fields(old) if f.name not in skipped]
     if type(old) is type(new):
         changed = [n for n in names if getattr(old, n) != getattr(new, n)]

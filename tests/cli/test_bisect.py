@@ -85,7 +85,7 @@ def test_bad_input_is_refused_in_words(
 def test_the_record_is_plain_json(cli: Cli, tiny: Path, tmp_path: Path) -> None:
     cli("bisect", tiny, "verax:O0", "--json", tmp_path / "a.json")
     facts = json.loads((tmp_path / "a.json").read_text())
-    assert facts["schema"] == "verax.bisection/3"
+    assert facts["schema"] == "verax.bisection/4"
     assert facts["verdict"]["kind"] in ("identical", "rounding")
 
 

@@ -79,7 +79,7 @@ def test_mutants_of_replays_are_taken_or_refused(cli: Cli, folder: Path, kind: s
 def test_thousands_of_mutants_are_replayed_or_refused(cli: Cli, folder: Path, kind: str) -> None:
     for mutant in mutants(_recorded(cli, kind), 37, 2000):
         Path("mutant.json").write_text(mutant, encoding="utf-8", errors="surrogatepass")
-        _is_taken(lambda: judge_again(Path("mutant.json"), False, False, None))
+        _is_taken(lambda: judge_again(Path("mutant.json"), False, False, (None, None, None)))
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_check_calls_honest_subjects_rounding(
     assert found.code == 0
     assert "ROUNDING" in found.out
     record = json.loads((tmp_path / "a.json").read_text())
-    assert (record["schema"], record["kind"]) == ("verax.verdict/4", "rounding")
+    assert (record["schema"], record["kind"]) == ("verax.verdict/5", "rounding")
     assert "scaled to 0..1" in record["inputs"][0]["origin"]
 
 

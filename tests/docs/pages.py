@@ -49,7 +49,8 @@ class Block:
 
 def pages() -> list[Path]:
     """Every page that people read."""
-    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    folders = [ROOT / "docs", ROOT / "skills"]
+    return [*sorted(ROOT.glob("*.md")), *(p for f in folders for p in sorted(f.rglob("*.md")))]
 
 
 def blocks(page: Path) -> Iterator[Block]:

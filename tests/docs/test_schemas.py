@@ -9,6 +9,7 @@ import pytest
 
 from docs.site.schemas import FOLDER, RECORDS, file_of, schema_of, text_of
 from tests.docs.pages import ROOT
+from tests.report.page.test_page import RECORDS as EXAMPLES
 from tests.report.test_verdict_on_terminal import verdict
 from verax.records.bisection import Bisection
 from verax.records.verdict import Kind, Precision, Repeat
@@ -64,13 +65,20 @@ def test_there_is_no_other_file() -> None:
     assert {p.name for p in FOLDER.iterdir()} == {file_of(name).name for name in RECORDS}
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_kind_of_record_fits_its_schema(name: str) -> None:
+    data = json.loads(EXAMPLES[name]().to_json())
+    schema = schema_of(data["schema"])
+    assert faults(data, schema, schema) == []
+
+
 def test_records_fit_and_others_do_not() -> None:
     precision = Precision("v", "n", "bf16 inputs", float("inf"), True)
     record = verdict(Kind.mistake, precisions=(precision,), repeat=Repeat(2, True))
-    data, schema = json.loads(record.to_json()), schema_of("verax.verdict/4")
+    data, schema = json.loads(record.to_json()), schema_of("verax.verdict/5")
     assert faults(data, schema, schema) == []
     spoilt = [
-        ({**data, "schema": "verax.verdict/3"}, ".schema is"),
+        ({**data, "schema": "verax.verdict/4"}, ".schema is"),
         ({**data, "kind": "fine"}, ".kind is"),
         ({**data, "more": 1}, "has more"),
         ({**data, "seed": "0"}, ".seed is"),
@@ -79,5 +87,5 @@ def test_records_fit_and_others_do_not() -> None:
     for wrong, told in spoilt:
         (fault,) = faults(wrong, schema, schema)
         assert told in fault
-    bisection, schema = Bisection(record, "all"), schema_of("verax.bisection/3")
+    bisection, schema = Bisection(record, "all"), schema_of("verax.bisection/4")
     assert faults(json.loads(bisection.to_json()), schema, schema) == []

@@ -34,9 +34,13 @@ class Read(HTMLParser):
         assert not self.open
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.open.append(tag)
+        if tag != "img":  # which has no end
+            self.open.append(tag)
         self.tags.add(tag)
-        assert {k for k, _ in attrs} <= {"style", "open"}
+        assert not {k for k, _ in attrs if k.startswith("on") or k == "href"}
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -65,9 +69,9 @@ def test_a_long_network_is_cut() -> None:
     assert re.search(r"\.\.\. and \d+ lines more", text) and text.count("\n") < 450
 
 
-def test_a_verdict_is_what_the_terminal_shows() -> None:
+def test_a_verdict_is_the_section_of_its_report() -> None:
     graph, x = network("small"), np.ones((2, 3), np.float32)
     verdict = verax.check(graph, lambda a: np.maximum(a @ graph.constants["w"], 0) * 1.01, {"x": x})
     page = Read(verdict._repr_html_())
     assert "MISTAKE" in page.text and verdict.blame[0].node in page.text
-    assert page.tags <= {"div", "span"}
+    assert not page.tags & {"script", "iframe", "object", "embed", "form", "input", "button"}

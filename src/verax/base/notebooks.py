@@ -1,13 +1,11 @@
-"""What notebooks show of networks, programs and verdicts: HTML of text, nothing of it active.
+"""What notebooks show of networks and programs: HTML of text, nothing of it active.
 
-Records know nothing of reports; what renders one is loaded when a notebook asks (see `printing`).
+Records are shown by what renders their reports (see `printing`).
 """
 
 from __future__ import annotations
 
 from html import escape
-
-from verax.base.printing import rendered
 
 LINES = 400
 """Of a long text; the rest is counted."""
@@ -24,8 +22,3 @@ def of_text(title: str, text: str) -> str:
         f"<details open><summary><b>{escape(title)}</b></summary>"
         f'<div style="{STYLE}">{escape(content)}</div></details>'
     )
-
-
-def of_verdict(verdict: object) -> str:
-    """A `Verdict` as `verax check` prints it."""
-    return rendered("html", verdict)

@@ -39,10 +39,14 @@ class OneLine:
 
 
 class Reported(OneLine):
-    """A record whose `str` is the report that the command line prints of it."""
+    """A record whose `str` is the report that the command line prints of it. Notebooks show it as
+    the section of its page."""
 
     def __str__(self) -> str:
         return rendered("text", self)
+
+    def _repr_html_(self) -> str:
+        return rendered("html", self)
 
 
 def first_few(names: Iterable[str]) -> str:

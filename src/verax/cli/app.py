@@ -32,11 +32,14 @@ COMMANDS = {
     "tune": "Measure other schedules for a model's kernels (tiles, order, prefetching), and "
     "keep what is faster here.",
     "evaluate": "Count on how many labeled samples a model, compiled by Verax, is right.",
+    "report": "Show records of --json as one HTML page that needs nothing else.",
     "ops": "List the operators, or show one: its attributes and its meaning.",
     "passes": "List the compiler's passes in the order in which they run, or show one with an "
     "example.",
     "runners": "List the subjects that `verax check` takes.",
     "formats": "List the file formats that Verax reads.",
+    "skill": "Print what a coding agent has to do to prove its numbers right, or install it in a "
+    "folder.",
     "cache": "Say what the cache of compiled programs holds, or empty it.",
     "doctor": "Say what is installed, and compile and run a tiny network on every thread count.",
 }

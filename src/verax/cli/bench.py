@@ -5,9 +5,9 @@ from __future__ import annotations
 from verax.base.compile_options import BenchOptions
 from verax.base.options import InputOptions
 from verax.cli.late import done_in
-from verax.cli.options import Json, Model
+from verax.cli.options import Html, Json, Model
 
 
 @done_in("verax.cli.work.bench", timing=BenchOptions, inputs=InputOptions)
-def command(model: Model, json: Json = None) -> None:
+def command(model: Model, json: Json = None, html: Html = None) -> None:
     """Time a model beside other runtimes: own processes, taking turns, medians and a ratio."""

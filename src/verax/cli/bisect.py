@@ -12,7 +12,9 @@ from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.late import done_in
 from verax.cli.options import (
     Device,
+    Html,
     Json,
+    Markdown,
     Model,
     Threads,
 )
@@ -64,6 +66,8 @@ def command(
     device: Device = "",
     threads: Threads = 0,
     json: Json = None,
+    html: Html = None,
+    markdown: Markdown = None,
 ) -> None:
     """Find the guilty nodes of a subject, their causes, and the optimization that brought them.
 

@@ -22,7 +22,7 @@ from verax.base.options import (
 )
 from verax.base.settings import DEFAULT_LEVEL
 from verax.cli.late import done_in
-from verax.cli.options import Device, Json, Threads
+from verax.cli.options import Device, Html, Json, Markdown, Threads
 
 
 @done_in(
@@ -86,6 +86,8 @@ def command(
     device: Device = "",
     threads: Threads = 0,
     json: Json = None,
+    html: Html = None,
+    markdown: Markdown = None,
 ) -> None:
     """Judge a subject's numbers against the float64 meaning of a model.
 

@@ -10,6 +10,7 @@ import typer
 from verax.base.options import ModelOptions, PassOptions, PhotoOptions
 from verax.cli.late import done_in
 from verax.cli.options import (
+    Html,
     Json,
     Level,
     Model,
@@ -90,6 +91,7 @@ def command(
     seed: Seed = 0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every flip.")] = False,
     json: Json = None,
+    html: Html = None,
 ) -> None:
     """Count on how many labeled samples a model, compiled by Verax, is right.
 

@@ -29,6 +29,25 @@ Json = Annotated[
         "--json", metavar="FILE", help="Write the result as JSON, too.", rich_help_panel=RESULT
     ),
 ]
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write the result as one HTML page, too (`verax report`).",
+        rich_help_panel=RESULT,
+    ),
+]
+Markdown = Annotated[
+    Path | None,
+    typer.Option(
+        "--markdown",
+        metavar="FILE",
+        help="Write what one pastes into an issue tracker: the claim, why it is not rounding, a "
+        "script that shows it, versions.",
+        rich_help_panel=RESULT,
+    ),
+]
 Level = Annotated[int | None, typer_option(CompilationOptions, "opt_level")]
 Threads = Annotated[
     int,

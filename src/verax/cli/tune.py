@@ -5,11 +5,11 @@ from __future__ import annotations
 from verax.base.compile_options import TuneOptions
 from verax.base.options import InputOptions, ModelOptions
 from verax.cli.late import done_in
-from verax.cli.options import Json, Model
+from verax.cli.options import Html, Json, Model
 
 
 @done_in("verax.cli.work.tune", tuning=TuneOptions, inputs=InputOptions, reading=ModelOptions)
-def command(model: Model, json: Json = None) -> None:
+def command(model: Model, json: Json = None, html: Html = None) -> None:
     """Measure other schedules for a model's kernels (tiles, order, prefetching), and keep what is
     faster here.
 

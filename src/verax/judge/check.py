@@ -21,7 +21,9 @@ from verax.base.helpers import helper_scope
 from verax.base.keywords import with_options
 from verax.base.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
 from verax.ir.graph import Graph, same_bits
+from verax.ir.outline import outline
 from verax.ir.pixels import Pixels
+from verax.judge.decide.error_distribution import Distributions, bounded, collected
 from verax.judge.decide.local import plain, worst_elements
 from verax.judge.decide.possible import using
 from verax.judge.explain.below_rounding import found_below_rounding
@@ -49,6 +51,7 @@ from verax.judge.regions.network import Progress, Survey, survey
 from verax.judge.wording import reasons_of, with_losses
 from verax.numerics.statistics import root_mean_square
 from verax.records.environment import array_hash, environment
+from verax.records.network import ErrorDistribution
 from verax.records.verdict import (
     Blame,
     Comparison,
@@ -76,7 +79,8 @@ class JudgedValues:
 
     seen: what was judged; its values are those whose names hold. survey: findings on every value.
     unwatched: those that only the unwatched outputs show. on_outputs: where the outputs decided
-    what was ambiguous inside. repeated: how a second run came out. notes: in sentences.
+    what was ambiguous inside. repeated: how a second run came out. notes: in sentences. errors: how
+    the errors of judged values are spread.
     """
 
     seen: Observation
@@ -85,6 +89,7 @@ class JudgedValues:
     on_outputs: tuple[Finding, ...] = ()
     repeated: Repeat | None = None
     notes: tuple[str, ...] = ()
+    errors: tuple[ErrorDistribution, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,13 +177,15 @@ def _judged(seen: Observation, options: CheckOptions, progress: Progress | None)
     fixed, subject, seed = seen.fixed, seen.subject, options.seed
     twice = options.twice and not (isinstance(subject, StepRunner) and not subject.repeatable)
     # What does not need each other goes side by side; the subject itself runs once at a time.
-    with ThreadPoolExecutor(2) as pool:
+    distributions: Distributions = {}
+    with ThreadPoolExecutor(2) as pool, collected(distributions):
         again, apart = None, None
         if twice:
             again = pool.submit(in_context(repeat), subject, seen.graph, seen.inputs, seen.first)
         if seen.watching_changed:
             outputs = partial(survey, seed=seed, measure_power=False)
-            apart = pool.submit(in_context(outputs), fixed, seen.inputs, seen.outputs)
+            with collected(None):
+                apart = pool.submit(in_context(outputs), fixed, seen.inputs, seen.outputs)
         judge = partial(survey, fixed, seen.inputs, seed=seed, progress=progress)
         result, values, notes = without_misnomers(
             fixed, subject, judge(seen.values), seen.values, judge
@@ -193,7 +200,10 @@ def _judged(seen: Observation, options: CheckOptions, progress: Progress | None)
     findings = found_by_projection(fixed, known, findings, seed)
     result = dataclasses.replace(result, findings=findings)
     all_notes = (*seen.notes, *notes)
-    return JudgedValues(seen, result, tuple(unwatched), repeated=repeated, notes=all_notes)
+    errors = bounded(distributions, result.findings, fixed.outputs)
+    return JudgedValues(
+        seen, result, tuple(unwatched), repeated=repeated, notes=all_notes, errors=errors
+    )
 
 
 def _beyond(watched: Sequence[Finding], apart: Sequence[Finding]) -> list[Finding]:
@@ -346,6 +356,8 @@ def _verdict(
         repeat=judged.repeated,
         coverage=coverage(graph, result),
         allowed=options.allow,
+        network=outline(graph),
+        errors=judged.errors,
     )
 
 

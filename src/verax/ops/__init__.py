@@ -9,3 +9,12 @@ import pkgutil
 
 for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
     importlib.import_module(_module.name)
+
+
+def __getattr__(name: str) -> type:
+    """An operator by its name, as in `verax.ops.Conv(strides=(2, 2))`."""
+    registry = importlib.import_module("verax.ir.operator").REGISTRY
+    if name in registry:
+        operator: type = registry[name]
+        return operator
+    raise AttributeError(f"there is no operator {name!r}; `verax ops` lists them")

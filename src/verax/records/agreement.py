@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from verax.base.printing import Reported
 from verax.records.codec import read_json, write_json
-from verax.records.verdict import Kind, Verdict
+from verax.records.verdict import Kind, Verdict, with_no_network
 
-SCHEMA = "verax.agreement/1"
+SCHEMA = "verax.agreement/2"
+WITHOUT_NETWORK = "verax.agreement/1"
+"""The record of before, whose verdict held no network."""
 
 
 @dataclass(frozen=True)
@@ -79,5 +82,10 @@ class Agreement(Reported):
 
     @staticmethod
     def from_json(text: str) -> Agreement:
-        """Read `to_json`'s text. Raises `UsageError` when it is something else."""
-        return read_json(Agreement, text, SCHEMA)
+        """Read `to_json`'s text, or that of version 1. Raises `UsageError` for anything else."""
+        return read_json(Agreement, text, SCHEMA, {WITHOUT_NETWORK: _with_no_network})
+
+
+def _with_no_network(data: Any) -> Any:
+    """The plain form of a record of version 1 in that of this one."""
+    return {**data, "verdict": with_no_network(data.get("verdict"))}

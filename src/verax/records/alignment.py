@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 
 from verax.base.printing import Reported, first_few
 from verax.records.codec import read_json, write_json
+from verax.records.network import NetworkOutline
 
-SCHEMA = "verax.alignment/1"
+SCHEMA = "verax.alignment/2"
+WITHOUT_NETWORKS = "verax.alignment/1"
+"""The record of before, which held no networks."""
 
 
 class Relation(enum.StrEnum):
@@ -154,7 +157,7 @@ class Alignment(Reported):
     reasons: the answer in sentences; matches: values that agree, in the first network's order;
     first_values, second_values: values with numbers in each network; divergences: in order, the
     first is the cause most worth reading; notes: what the reader should know besides; drawn: how
-    the inputs were made.
+    the inputs were made; networks: the two, without their weights (() in older records).
     """
 
     relation: Relation
@@ -172,6 +175,7 @@ class Alignment(Reported):
     environment: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     replay: Mapping[str, str] = field(default_factory=dict)
+    networks: tuple[NetworkOutline, ...] = ()
 
     def _brief(self) -> str:
         text = (
@@ -193,5 +197,6 @@ class Alignment(Reported):
 
     @staticmethod
     def from_json(text: str) -> Alignment:
-        """Read `to_json`'s text. Raises `UsageError` when it is something else."""
-        return read_json(Alignment, text, SCHEMA)
+        """Read `to_json`'s text, or that of version 1. Raises `UsageError` for anything else."""
+        older = {WITHOUT_NETWORKS: lambda data: {**data, "networks": []}}
+        return read_json(Alignment, text, SCHEMA, older)

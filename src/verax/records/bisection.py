@@ -9,11 +9,13 @@ from typing import Any
 from verax.base.deprecation import present_pass, renamed_members, renamed_property
 from verax.base.printing import Reported
 from verax.records.codec import read_json, write_json
-from verax.records.verdict import Kind, Verdict
+from verax.records.verdict import Kind, Verdict, with_no_network
 
-SCHEMA = "verax.bisection/3"
+SCHEMA = "verax.bisection/4"
+WITHOUT_NETWORK = "verax.bisection/3"
+"""The record of before, whose verdict held no network."""
 BRITISH = "verax.bisection/2"
-"""The record of before: its member `optimizations` and some passes in it had British names."""
+"""The record before that: its member `optimizations` and some passes in it had British names."""
 __getattr__ = renamed_members(__name__, {"Optimisations": "Optimizations"})
 
 
@@ -121,12 +123,22 @@ class Bisection(Reported):
 
     @staticmethod
     def from_json(text: str) -> Bisection:
-        """Read `to_json`'s text, or that of version 2. Raises `UsageError` for anything else."""
-        return read_json(Bisection, text, SCHEMA, {BRITISH: _american})
+        """Read `to_json`'s text, or that of versions 2 and 3. Raises `UsageError` for anything
+        else."""
+        older = {
+            BRITISH: lambda d: _with_no_network(_american(d)),
+            WITHOUT_NETWORK: _with_no_network,
+        }
+        return read_json(Bisection, text, SCHEMA, older)
+
+
+def _with_no_network(data: Any) -> Any:
+    """The plain form of a record of version 3 in that of this one."""
+    return {**data, "verdict": with_no_network(data.get("verdict"))}
 
 
 def _american(data: Any) -> Any:
-    """The plain form of a record of version 2 in that of this one."""
+    """The plain form of a record of version 2 in that of version 3."""
     if "optimisations" not in data:
         return data
     searches = {"optimizations": data["optimisations"], "accuracy": data.get("accuracy")}

@@ -9,12 +9,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from verax.base.notebooks import of_verdict
 from verax.base.printing import Reported, first_few
 from verax.records.codec import read_json, write_json
+from verax.records.network import ErrorDistribution, NetworkOutline
 
-SCHEMA = "verax.verdict/4"
+SCHEMA = "verax.verdict/5"
+WITHOUT_NETWORK = "verax.verdict/4"
+"""The record of before, which held no network and no distribution of errors."""
 
 
 class Kind(enum.StrEnum):
@@ -280,7 +283,9 @@ class Verdict(Reported):
     difference; coverage: how much of the network the check could see; precisions: arithmetics
     found; losses: outputs where the network makes their errors too large; repeat: whether the
     subject repeats itself; replay: what is needed to judge the same again (paths, hashes and
-    options as text); allowed: arithmetics that the caller allows by name though they lose digits.
+    options as text); allowed: arithmetics that the caller allows by name though they lose digits;
+    network: what was judged, without its weights (None in older records); errors: how the errors of
+    judged values are spread, in the order of `nodes`, with pictures of the most suspicious ones.
     """
 
     kind: Kind
@@ -304,9 +309,8 @@ class Verdict(Reported):
     replay: Mapping[str, str] = field(default_factory=dict)
     coverage: Coverage | None = None
     allowed: tuple[str, ...] = ()
-
-    def _repr_html_(self) -> str:
-        return of_verdict(self)
+    network: NetworkOutline | None = None
+    errors: tuple[ErrorDistribution, ...] = ()
 
     def _brief(self) -> str:
         name = self.subject.get("name", "?")
@@ -330,8 +334,13 @@ class Verdict(Reported):
 
     @staticmethod
     def from_json(text: str) -> Verdict:
-        """Read `to_json`'s text. Raises `UsageError` when it is something else."""
-        return read_json(Verdict, text, SCHEMA)
+        """Read `to_json`'s text, or that of version 4. Raises `UsageError` for anything else."""
+        return read_json(Verdict, text, SCHEMA, {WITHOUT_NETWORK: with_no_network})
+
+
+def with_no_network(data: Any) -> Any:
+    """The plain form of a verdict of version 4 in that of this one."""
+    return {**data, "network": None, "errors": []} if isinstance(data, dict) else data
 
 
 def disallowed(precisions: Iterable[Precision], allowed: Collection[str]) -> tuple[str, ...]:

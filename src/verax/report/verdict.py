@@ -187,11 +187,11 @@ def _nodes(findings: Sequence[Finding], verbose: bool) -> FittingTable:
         Column("worst in", rank=1),
     )
     rows = [
-        (f.node, f.operator, f.kind.value, times(_over_allowed(f)), f.test, f.group) for f in listed
+        (f.node, f.operator, f.kind.value, times(over_allowed(f)), f.test, f.group) for f in listed
     ]
     return FittingTable(title, columns, rows)
 
 
-def _over_allowed(f: Finding) -> float:
+def over_allowed(f: Finding) -> float:
     """The figure that the finding's reason gives: an error over what may be, as its test has it."""
     return f.bound_ratio if f.test in BY_BOUND and f.bound_ratio is not None else f.statistic

@@ -19,6 +19,7 @@ from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
 from verax.cli.console import can_write, checked_timeout, output, progress, write_json, write_text
 from verax.cli.inputs import read_inputs
 from verax.cli.models import load_file, require_model
+from verax.cli.results import write_record
 from verax.compiler.kernels.target import Target
 from verax.compiling import compile
 from verax.frontends import model as loading
@@ -36,9 +37,10 @@ def perform(
     timing: BenchOptions,
     inputs: InputOptions,
     json: Path | None,
+    html: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.bench`."""
-    can_write(json)
+    can_write(json, html)
     trace = None if timing.trace is None else Path(timing.trace)
     can_write(trace)
     checked_timeout(timing.timeout)
@@ -83,6 +85,8 @@ def perform(
             output.print(Text(f"input {name}: {words[name]}"), soft_wrap=True)
     arrays = {n: np.asarray(a, order="C") for n, a in arrays.items()}
     if profiled:
+        if html is not None:
+            raise UsageError("--html shows times, not a profile", next_step="leave --profile out")
         _profile(loaded, arrays, counts, settings, timing.rounds, json, trace)
         return
     engines = tuple(dict.fromkeys(("verax", *competitors)))
@@ -109,7 +113,7 @@ def perform(
         )
     record = dataclasses.replace(record, options=timing)
     output.print(benchmark_table(record, "verax", competitors))
-    write_text(json, record.to_json())
+    write_record(record, json, html)
     failures = [t.failure for t in record.timings if t.engine == "verax" and t.failure]
     if failures:
         raise CompileError("Verax could not run the model", place=failures[0])

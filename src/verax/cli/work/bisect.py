@@ -11,9 +11,10 @@ import typer
 from verax.api import bisect, subject_of
 from verax.base.errors import UsageError
 from verax.base.options import CheckOptions, InputOptions, ModelOptions, PassOptions, PhotoOptions
-from verax.cli.console import can_write, output, progress, write_text
+from verax.cli.console import can_write, output, progress
 from verax.cli.inputs import image_options, read_inputs
 from verax.cli.models import load_models
+from verax.cli.results import write_record
 from verax.judge.regions.budget import Budget
 from verax.report.bisection import render_bisection
 from verax.runners.subjects.resolve import ModelFile, resolve_text
@@ -35,9 +36,11 @@ def perform(
     device: str,
     threads: int,
     json: Path | None,
+    html: Path | None,
+    markdown: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.bisect`."""
-    can_write(json)
+    can_write(json, html, markdown)
     options = image_options(photo)
     files = (str(model), subject) if isinstance(resolve_text(subject), ModelFile) else (str(model),)
     loaded, *second_models = load_models(files, reading, command="verax bisect")
@@ -72,6 +75,6 @@ def perform(
         record, verdict=dataclasses.replace(record.verdict, inputs=described)
     )
     output.print(render_bisection(record))
-    write_text(json, record.to_json())
+    write_record(record, json, html, markdown)
     if record.exit_code:
         raise typer.Exit(record.exit_code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeAlias
 
 import typer
 from rich.markup import escape
@@ -10,9 +11,10 @@ from rich.markup import escape
 from verax.base.errors import UsageError
 from verax.base.options import CheckOptions, InputOptions, ModelOptions, PassOptions, PhotoOptions
 from verax.cli import console
-from verax.cli.console import can_write, errors, progress, write_text
+from verax.cli.console import can_write, errors, progress
 from verax.cli.judging import Request
 from verax.cli.judging import perform as perform_request
+from verax.cli.results import write_record
 from verax.judge.regions.budget import Budget
 from verax.records.agreement import Agreement
 from verax.records.alignment import Alignment
@@ -27,6 +29,8 @@ from verax.replay import (
 )
 from verax.report import render_agreement, render_alignment, render_replay, render_verdict
 
+Files: TypeAlias = tuple[Path | None, Path | None, Path | None]
+"""Where the record is written: as JSON, as a page, as Markdown."""
 NOT_REPRODUCED = 3
 """Exit code when a replay gives another answer: two answers decide nothing."""
 
@@ -49,12 +53,15 @@ def perform(
     allow_commands: bool,
     verbose: bool,
     json: Path | None,
+    html: Path | None,
+    markdown: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.check`."""
+    files = (json, html, markdown)
     if replay is not None:
         if model is not None:
             raise UsageError("--replay takes model, subject and options from the record")
-        code = judge_again(replay, allow_commands, verbose, json)
+        code = judge_again(replay, allow_commands, verbose, files)
     elif allow_commands:
         raise UsageError("--allow-commands belongs to --replay", next_step="leave it out")
     elif model is None:
@@ -63,20 +70,20 @@ def perform(
         folder = None if images is None else str(images)
         named = str(model), subject, other, folder, output, threads
         request = Request(*named, judging, optimizations, inputs, photo, reading, device)
-        code = judge_anew(request, verbose, json)
+        code = judge_anew(request, verbose, files)
     if code:
         raise typer.Exit(code)
 
 
-def judge_anew(request: Request, verbose: bool, json: Path | None) -> int:
+def judge_anew(request: Request, verbose: bool, files: Files) -> int:
     """Carry out a request; the exit code."""
-    can_write(json)
+    can_write(*files)
     with progress("judging") as show, Budget.of(request.judging.memory).as_current():
         record = perform_request(request, show)
-    return _print_record(record, verbose, json)
+    return _print_record(record, verbose, files)
 
 
-def _print_record(record: Record, verbose: bool, json: Path | None) -> int:
+def _print_record(record: Record, verbose: bool, files: Files) -> int:
     """Print and write a record; its exit code."""
     if isinstance(record, Alignment):
         console.output.print(render_alignment(record, verbose=verbose))
@@ -84,13 +91,13 @@ def _print_record(record: Record, verbose: bool, json: Path | None) -> int:
         console.output.print(render_agreement(record, verbose=verbose))
     else:
         console.output.print(render_verdict(record, verbose=verbose))
-    write_text(json, record.to_json())
+    write_record(record, *files)
     return record.exit_code
 
 
-def judge_again(path: Path, allow_commands: bool, verbose: bool, json: Path | None) -> int:
+def judge_again(path: Path, allow_commands: bool, verbose: bool, files: Files) -> int:
     """Judge again what a record says, and say what is not as it was; the exit code."""
-    can_write(json)
+    can_write(*files)
     old = read_record(path)
     recipe = ReplayOptions.from_text(old.replay, str(path))
     request = Request.from_options(recipe.options)
@@ -107,7 +114,7 @@ def judge_again(path: Path, allow_commands: bool, verbose: bool, json: Path | No
     with progress("judging again") as show, Budget.of(request.judging.memory).as_current():
         new = perform_request(request, show, recipe.network)
     require_same_inputs(old, new)
-    code = _print_record(new, verbose, json)
+    code = _print_record(new, verbose, files)
     same = same_answer(old, new)
     console.output.print(render_replay(same, differences(old, new), changed_versions(old, new)))
     return code if same else NOT_REPRODUCED

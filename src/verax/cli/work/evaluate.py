@@ -10,9 +10,10 @@ import typer
 from verax import api
 from verax.base.errors import UsageError
 from verax.base.options import ModelOptions, PassOptions, PhotoOptions
-from verax.cli.console import can_write, checked_timeout, output, progress, write_text
+from verax.cli.console import can_write, checked_timeout, output, progress
 from verax.cli.inputs import image_options
 from verax.cli.models import load_file
+from verax.cli.results import write_record
 from verax.report import render_evaluation
 
 
@@ -38,9 +39,10 @@ def perform(
     seed: int,
     verbose: bool,
     json: Path | None,
+    html: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.evaluate`."""
-    can_write(json, resume)
+    can_write(json, html, resume)
     image = image_options(photo)
     with progress("evaluating") as show:
         record = api.evaluate(
@@ -64,7 +66,7 @@ def perform(
             progress=show,
         )
     output.print(render_evaluation(record, verbose=verbose))
-    write_text(json, record.to_json())
+    write_record(record, json, html)
     if record.exit_code:
         raise typer.Exit(record.exit_code)
 

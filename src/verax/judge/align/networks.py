@@ -15,6 +15,7 @@ from verax.base.deadline import clock, limited_in_time
 from verax.base.errors import VeraxError
 from verax.base.figures import times
 from verax.ir.graph import Graph, same_bits, specialize
+from verax.ir.outline import outline
 from verax.judge.align.divergence import Divergences, find_divergences, match_all
 from verax.judge.align.inputs import (
     InputConversions,
@@ -164,6 +165,7 @@ def _compared(
         {v: f"{drawn[v]}; SHA-256 {array_hash(arrays[v])[:12]}" for v in first.inputs},
         environment(),
         seed,
+        networks=(outline(first), outline(second)),
     )
 
 

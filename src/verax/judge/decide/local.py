@@ -19,6 +19,7 @@ from verax.ir.types import DType, TensorType
 from verax.judge.decide import difference_of_squares
 from verax.judge.decide.bits_of_units import reproduced_bits
 from verax.judge.decide.criterion import Decision, Tiers, decide
+from verax.judge.decide.error_distribution import noted
 from verax.judge.decide.nan_origin import (
     Trail,
     infinity_decision,
@@ -205,6 +206,8 @@ def check_node(
         if decision.kind is Kind.mistake and g.dtype.kind in "iu":
             decision = _open_choice(node, reference, inputs, i, g, expected) or decision
         decision = _with_bits(node, reference, inputs, g, decision)
+        sigma, bound = (None, None) if rounding is None else (rounding.sigma, rounding.bound)
+        noted(value, g, expected, sigma, bound if g.dtype.kind in "biu" else None)
         judged = finding(node, value, decision, g, expected, region)
         if g.dtype.kind in "fV" and g.shape == expected.shape:
             visible = visible_error(decision, expected, rounding, tiers)

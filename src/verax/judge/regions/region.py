@@ -24,6 +24,7 @@ from verax.base.figures import times
 from verax.ir.graph import Graph, Node
 from verax.judge.decide.blindness import AGREEING, limits, unless_blind
 from verax.judge.decide.criterion import Decision
+from verax.judge.decide.error_distribution import noted
 from verax.judge.decide.local import conform, finding, undecided
 from verax.judge.decide.nan_origin import (
     Trail,
@@ -168,6 +169,8 @@ class _Judgement:
                     decision = Decision(
                         Kind.undecided, late, "power", decision.statistic, decision.group
                     )
+            if value in scale:
+                noted(value, actual[value], expected, scale[value])
             found_here = finding(node, value, decision, actual[value], expected, self.region.names)
             findings.append(recorded(found_here))
         findings = self._reproduced(findings, actual)
