@@ -425,6 +425,26 @@ def test_declarations_that_make_no_sense_are_refused(keywords: Any, words: str) 
         verax.assert_correct(product, "MatMul", (A, B), **keywords)
 
 
+@pytest.mark.parametrize(
+    ("actual", "meaning", "words"),
+    [
+        (product, 3, "is no meaning"),
+        (product, None, "is no meaning"),
+        (product, lambda a, b: 1 / 0, "the meaning raised ZeroDivisionError"),
+        (product, lambda a: a, "the meaning raised TypeError"),
+        (lambda a, b: 1 / 0, np.matmul, "the subject raised ZeroDivisionError"),
+        (lambda a, b: np.exp(1j * a), lambda a, b: a, "complex64"),
+        (product, lambda a, b: np.exp(1j * a), "no array of real numbers"),
+        (object(), "MatMul", "cannot be judged"),
+        (object(), np.matmul, "neither arrays nor a function"),
+    ],
+)
+def test_what_fails_by_itself_is_said_in_words(actual: Any, meaning: Any, words: str) -> None:
+    with pytest.raises(VeraxError) as caught:
+        verax.assert_correct(actual, meaning, (A, B))
+    assert words in str(caught.value) and "next: " in str(caught.value)
+
+
 def test_inputs_that_do_not_fit_are_no_assertion() -> None:
     for inputs in ((A,), (A, B, A), (A, A)):
         with pytest.raises(VeraxError):

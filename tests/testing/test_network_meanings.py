@@ -18,10 +18,12 @@ from verax.ops.sums.softmax import Softmax
 from verax.records.verdict import Kind
 from verax.testing.failures import BlindCheckError, IncorrectError
 
-RANDOM = np.random.default_rng(1)
-FIRST = RANDOM.standard_normal((7, 11)).astype(np.float32)
-SECOND = RANDOM.standard_normal((11, 5)).astype(np.float32)
-X = RANDOM.standard_normal((3, 7)).astype(np.float32)
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+FIRST, SECOND, X = normal(1, 7, 11), normal(2, 11, 5), normal(3, 3, 7)
 
 
 def network() -> Graph:

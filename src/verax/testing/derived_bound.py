@@ -8,11 +8,13 @@ answer may stray. That is measured, not proven: docs/derived_bounds.md has how o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from verax.base.errors import UsageError, VeraxError
 from verax.base.figures import times
 from verax.judge.decide.criterion import Decision
 from verax.numerics import statistics as st
@@ -22,6 +24,7 @@ from verax.records.verdict import Kind
 from verax.testing.random_rounding import Arrays, RoundingNoise, SampledFunction
 
 TEST = "derived bound"
+ROUNDED = "under random rounding"
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,13 @@ def derive(
     results of operations are stored in and that sums are accumulated in.
     """
     random = np.random.default_rng(seed)
-    expected = function.exact()
-    near = [function.sample(RoundingNoise(random, result, sums)) for _ in range(st.DERIVED_SAMPLES)]
-    far_result, far_sums = (st.DERIVED_FAR * unit for unit in (result, sums))
-    far = [
-        function.sample(RoundingNoise(random, far_result, far_sums))
-        for _ in range(st.DERIVED_SAMPLES)
-    ]
+    expected = _run(function, function.exact, "in float64")
+    noise = RoundingNoise(random, result, sums)
+    large = RoundingNoise(random, st.DERIVED_FAR * result, st.DERIVED_FAR * sums)
+    near, far = (
+        [_run(function, partial(function.sample, n), ROUNDED) for _ in range(st.DERIVED_SAMPLES)]
+        for n in (noise, large)
+    )
     own = function.own()
     bounds = []
     for i, value in enumerate(expected):
@@ -79,6 +82,20 @@ def derive(
         else:
             bounds.append(_integer_bound(value, [*samples, *wide], plain))
     return bounds
+
+
+def _run(function: SampledFunction, run: Callable[[], Arrays], mode: str) -> Arrays:
+    """Outputs of one run. Raises `UsageError` that quotes what the meaning raised."""
+    try:
+        return run()
+    except VeraxError:
+        raise
+    except Exception as error:  # whatever a function of anybody's raises
+        raise UsageError(
+            f"the meaning raised {type(error).__name__} {mode}: {error}",
+            place=function.label,
+            next_step="it takes the inputs by position, with floats in float64",
+        ) from error
 
 
 def _float_bound(

@@ -36,6 +36,13 @@ def resolved(meaning: Any) -> Any:
     neither an operator nor a file."""
     if isinstance(meaning, type) and issubclass(meaning, Operator):
         return meaning()
+    if meaning is None or is_array(meaning) or isinstance(meaning, list | tuple | Mapping):
+        pair = isinstance(meaning, tuple) and any(map(callable, meaning))
+        if not pair:
+            raise UsageError(
+                f"a {type(meaning).__name__} is no meaning",
+                next_step="give an operator or its text, a model or its path, or a function",
+            )
     if not isinstance(meaning, str):
         return meaning
     suffixes = {s for f in FILE_FORMATS for s in f.suffixes}

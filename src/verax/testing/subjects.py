@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.arrays import as_array
+from verax.base.errors import InputError
 from verax.base.tensors import is_array, is_function, is_tensor
 from verax.runners.functions import called, function_name
 
@@ -25,7 +26,15 @@ def listed(result: Any, name: str) -> list[np.ndarray]:
     """An answer as arrays in order. Raises `InputError` for what is none."""
     values = list(result.values()) if isinstance(result, Mapping) else result
     values = list(values) if isinstance(values, list | tuple) else [values]
-    return [np.asarray(as_array(v, f"output {i} of {name}")) for i, v in enumerate(values)]
+    arrays = [np.asarray(as_array(v, f"output {i} of {name}")) for i, v in enumerate(values)]
+    for i, array in enumerate(arrays):
+        if array.dtype.kind not in "biufV":
+            raise InputError(
+                f"an array of {array.dtype} is given",
+                place=f"output {i} of {name}",
+                next_step="give real numbers: the real and the imaginary part of complex ones",
+            )
+    return arrays
 
 
 class Answers:
