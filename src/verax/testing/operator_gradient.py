@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from verax.ir.operator import Operator
+from verax.judge.gradients import Pulled
 from verax.numerics.error_model import U
 from verax.testing.operator_meaning import counted_inputs, operator_case
 from verax.testing.random_rounding import Arrays, RoundingNoise
 from verax.testing.random_rounding_numpy import RoundedArray, rounding_at_random
-from verax.torch.gradients import Pulled
 
 
 class OperatorGradient:

@@ -10,8 +10,8 @@ import numpy as np
 
 from verax.base.notebooks import of_text
 from verax.base.printing import OneLine
+from verax.judge.gradients import GradientFinding
 from verax.records.verdict import Kind, Verdict
-from verax.torch.gradients import GradientFinding
 
 WORST = (
     Kind.identical,

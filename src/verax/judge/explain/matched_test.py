@@ -122,10 +122,10 @@ def _judged(graph: Graph, arrays: Mapping[str, np.ndarray], finding: Finding, se
     agrees = finding.kind in (Kind.rounding, Kind.precision, Kind.undecided)
     if not agrees or not finding.region or finding.elements < st.MATCHED_ELEMENTS:
         return finding
-    found = explanations_by_projection(graph, arrays, finding.region, finding.value, seed)
-    if not found:
+    explanations = explanations_by_projection(graph, arrays, finding.region, finding.value, seed)
+    if not explanations:
         return finding
-    reason = f"{found[0].words}; no single number shows it beside the rounding to 16 bits"
+    reason = f"{explanations[0].words}; no single number shows it beside the rounding to 16 bits"
     return dataclasses.replace(finding, kind=Kind.mistake, reason=reason, test=TEST, precision=None)
 
 
@@ -204,12 +204,14 @@ class _Matched:
 
     def _promising(self) -> list[RegionHypothesis]:
         """The usual hypotheses whose first-order projection may be a detection."""
-        known = [c for c in self.search.hypotheses() if not c.fitted and c.prior <= Prior.uncommon]
+        candidates = [
+            c for c in self.search.hypotheses() if not c.fitted and c.prior <= Prior.uncommon
+        ]
         costs, behind = self.search.costs, self.search.behind
-        known.sort(key=lambda c: (c.prior, costs[c.step] - behind(c.step)))
+        candidates.sort(key=lambda c: (c.prior, costs[c.step] - behind(c.step)))
         promising: list[RegionHypothesis] = []
         spent = 0.0
-        for candidate in known:
+        for candidate in candidates:
             spent += costs[candidate.step] - behind(candidate.step)
             if spent > WORK or clock().is_up:
                 break

@@ -218,11 +218,11 @@ class RegionSearch:
         name. before: size of the error; of many hypotheses one explains most of a few numbers by
         chance."""
         error = self.wide - self.expected
-        most = before * st.most_left(np.unique(error[error != 0]).size, self.considered)
-        near = [one for one in near if one.left <= most]
+        limit = before * st.most_left(np.unique(error[error != 0]).size, self.considered)
+        near = [one for one in near if one.left <= limit]
         nearest = sorted(near, key=lambda one: (one.candidate.prior, one.left))[:NEAREST]
         nearest += [one for one in sorted(near, key=lambda one: one.left)[:NEAREST]
-                    if not any(one is other for other in nearest)]  # fmt: skip
+                    if not any(one is n for n in nearest)]  # fmt: skip
         for noise in noises:
             tested = [(n.candidate, self._statistic(n.candidate, n.value, noise), n.value)
                       for n in nearest]  # fmt: skip

@@ -196,12 +196,12 @@ class _Judge:
         """How far the answers are from the network as it stands, by value; a small mistake in it
         leaves them near under any reading that hardly matters."""
         outputs = tuple(dict.fromkeys((*self.first, *self.graph.outputs)))
-        known = [v for v in outputs if v in self.outputs]
+        shown_outputs = [v for v in outputs if v in self.outputs]
         used = {v: self.inputs[v] for v in self.graph.inputs}
-        values = evaluate(self.graph, used, work=np.float32, keep=known)
+        values = evaluate(self.graph, used, work=np.float32, keep=shown_outputs)
         return {
             v: _gap(values[v], self.outputs[v])
-            for v in known
+            for v in shown_outputs
             if values[v].shape == self.outputs[v].shape
         }
 

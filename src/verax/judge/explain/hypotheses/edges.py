@@ -1,4 +1,4 @@
-"""The first or the last place along an axis multiplied by another number, as where a block's edge
+"""The first or the last index along an axis multiplied by another number, as where a block's edge
 is weighted twice."""
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ def edges(suspect: Suspect) -> Iterator[Hypothesis]:
         return
     squares = np.square(actual - expected)
     for axis, n in enumerate(expected.shape):
-        for place, name in ((n - 1, "last"), (0, "first")) if n > 2 else ():
-            at_edge, elsewhere = np.take(squares, place, axis), np.delete(squares, place, axis)
+        for index, name in ((n - 1, "last"), (0, "first")) if n > 2 else ():
+            at_edge, elsewhere = np.take(squares, index, axis), np.delete(squares, index, axis)
             if at_edge.mean() <= st.STANDS_OUT**2 * elsewhere.mean():
                 continue
-            times = factor(np.take(expected, place, axis), np.take(actual, place, axis))
+            times = factor(np.take(expected, index, axis), np.take(actual, index, axis))
             if times is None or times in (0.0, 1.0):
                 continue
             along = axis_name(axis, expected.ndim)
@@ -32,16 +32,16 @@ def edges(suspect: Suspect) -> Iterator[Hypothesis]:
                 f"the {name} of {n} along the {along} axis is {times:.6g} times what it should be",
                 Prior.anything,
                 after=pointwise(
-                    lambda y, a=axis, k=place, t=times: _scaled(y, a, k, t), max(1.0, abs(times))
+                    lambda y, a=axis, k=index, t=times: _scaled(y, a, k, t), max(1.0, abs(times))
                 ),
                 fitted=1,
             )
 
 
-def _scaled(y: np.ndarray, axis: int, place: int, times: float) -> np.ndarray:
+def _scaled(y: np.ndarray, axis: int, index: int, times: float) -> np.ndarray:
     """`y` with what lies at an index of an axis multiplied."""
     scaled = y.copy()
-    index: list[int | slice] = [slice(None)] * y.ndim
-    index[axis] = place
-    scaled[tuple(index)] *= times
+    selection: list[int | slice] = [slice(None)] * y.ndim
+    selection[axis] = index
+    scaled[tuple(selection)] *= times
     return scaled
