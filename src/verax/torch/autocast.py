@@ -31,10 +31,10 @@ SHORT = (torch.bfloat16, torch.float16)
 
 
 def _float32() -> frozenset[Any]:
-    found = [getattr(torch.nn.functional, n, None) for n in NAMES]
+    functions = [getattr(torch.nn.functional, n, None) for n in NAMES]
     for name in METHODS:
-        found += [getattr(torch, name, None), getattr(torch.Tensor, name, None)]
-    return frozenset(f for f in found if f is not None)
+        functions += [getattr(torch, name, None), getattr(torch.Tensor, name, None)]
+    return frozenset(f for f in functions if f is not None)
 
 
 class InFloat32(torch.overrides.TorchFunctionMode):  # type: ignore[misc, name-defined]

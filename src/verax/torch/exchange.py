@@ -182,8 +182,8 @@ class _Job:
                 if mine is not None:
                     mine = np.asarray(mine, arrays[i].dtype)
                 rounding = None if roundings is None else roundings[v]
-                found = judged_gradient(mine, exact, rounding, batch, findings.get(name))
-                report.judged_gradient(name, found)
+                gradient_finding = judged_gradient(mine, exact, rounding, batch, findings.get(name))
+                report.judged_gradient(name, gradient_finding)
         return expected
 
     def _by_network(
@@ -208,11 +208,11 @@ class _Job:
                     leaves = torch.utils._pytree.tree_leaves(call.original(*values))
                     return tuple(t for t in leaves if t.is_floating_point())
 
-                whole = Differentiable(
+                differentiated = Differentiable(
                     dict(zip(call.names, tensors)), tuple(call.names), outputs, call.name
                 )
                 seeds = [tensor_of(np.array(g)) for g in cotangents if g.dtype.kind == "f"]
-                site.gradients[call.key] = LayerGradients(whole, seeds)
+                site.gradients[call.key] = LayerGradients(differentiated, seeds)
             floats = [g for g in cotangents if g.dtype.kind == "f"]
             return site.gradients[call.key].findings(dict(zip(call.names, arrays)), floats, actual)
         except VeraxError:

@@ -166,8 +166,8 @@ def _computed(
     with torch.enable_grad():
         results = call.function(*tensors.values())
         seeds = [s.to(r.device) for s, r in zip(cotangents_of(results, cotangents, label), results)]
-        found = torch.autograd.grad(results, list(leaves.values()), seeds, allow_unused=True)
-    values = [None if g is None else g.detach() for g in found]
+        gradients = torch.autograd.grad(results, list(leaves.values()), seeds, allow_unused=True)
+    values = [None if g is None else g.detach() for g in gradients]
     if isinstance(subject, torch.nn.Module):
         return _named(dict(zip(leaves, values)), network)
     if len(values) != len(network.names):

@@ -69,7 +69,7 @@ def test_the_products_in_tf32_are_found(coarse: tuple[int, ...]) -> None:
     region = Region(graph.nodes, frozenset(values - set(graph.outputs)), tuple(graph.outputs))
     sampler = Sampler(graph, region, {**graph.constants, "x": X}, seed=1)
     actual = {graph.outputs[0]: answered(coarse).astype(np.float64)}
-    found = assigned(ProgramRunner(sampler), PROGRAM, actual, most=100)
+    found = assigned(ProgramRunner(sampler), PROGRAM, actual, max_runs=100)
     assert found is not None
     in_float32 = {v for v, e in found.program.exceptions.items() if e is Exceptional.float32}
     products = [n.outputs[0] for n in graph.nodes if n.op.kind == "MatMul"]

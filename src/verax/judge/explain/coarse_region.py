@@ -42,7 +42,7 @@ def search_coarse(
     for arithmetic in ARITHMETICS:
         if arithmetic.name not in TRIED or clock().is_up:
             continue
-        found, _ = search_region(
+        explanations, _ = search_region(
             nodes,
             arrays,
             actual,
@@ -52,7 +52,7 @@ def search_coarse(
             only_known=True,
             factors=arithmetic,
         )
-        if found:
+        if explanations:
             words = f" (products with {arithmetic.name})"
-            return tuple(dataclasses.replace(e, words=e.words + words) for e in found)
+            return tuple(dataclasses.replace(e, words=e.words + words) for e in explanations)
     return ()

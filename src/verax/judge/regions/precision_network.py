@@ -227,7 +227,7 @@ class _ArithmeticSearch:
         """The likeliest arithmetic of factors, each product decided by itself; None where the runs
         of that do not fit."""
         inner = sum(a.size for a in self.sampler.inner.values())
-        most = int(st.ASSIGNING_WORK / max(1, inner))
+        max_runs = int(st.ASSIGNING_WORK / max(1, inner))
         factors = [
             like.program.with_exceptions({})
             for like in likely
@@ -235,11 +235,13 @@ class _ArithmeticSearch:
         ]
         for program in list(dict.fromkeys(p.name for p in factors))[:MATCHED]:
             own = next(p for p in factors if p.name == program)
-            found = assigned(self.runner, own, {v: self.actual[v] for v in self.wrong}, most)
-            if found is None:
+            assignment = assigned(
+                self.runner, own, {v: self.actual[v] for v in self.wrong}, max_runs
+            )
+            if assignment is None:
                 continue
-            self.attempted += found.runs
-            match = self._match(found.program)
+            self.attempted += assignment.runs
+            match = self._match(assignment.program)
             if match is not None and match.confirmed:
                 return match
         return None

@@ -33,30 +33,30 @@ class Assignment:
 
 
 def assigned(
-    runner: ProgramRunner, program: SubjectProgram, actual: Values, most: int
+    runner: ProgramRunner, program: SubjectProgram, actual: Values, max_runs: int
 ) -> Assignment | None:
     """The program with each product in float32 whose rounded factors do not show in `actual`.
 
-    actual: float64, by shown value. most: runs that may be made. None where there are more products
+    actual: float64, by shown value. max_runs: runs that may be made. None where there are more products
     than that, or where all of them round, or none.
     """
     products = [n for n in runner.sampler.region.nodes if n.op.kind in PRODUCTS]
-    if not 1 < len(products) <= most or program.factors.data is None:
+    if not 1 < len(products) <= max_runs or program.factors.data is None:
         return None
     expected = runner.sampler.expected
     weights = {v: st.root_mean_square(a - expected[v]) for v, a in actual.items()}
     current = program.with_exceptions({n.outputs[0]: Exceptional.float32 for n in products})
-    search = _Search(runner, actual, weights, current, most)
+    search = _AssignmentSearch(runner, actual, weights, current, max_runs)
     for i, node in enumerate(products):
         search.decide(program, node, len(products) - i)
     for _ in range(SWEEPS):
-        before = search.taken
+        before = search.changes
         for node in products:
             search.decide(program, node, 0)
-        if search.taken == before:
+        if search.changes == before:
             for first, second in itertools.pairwise(products):
                 search.exchange(first, second)
-        if search.taken == before:
+        if search.changes == before:
             break
     exceptions = search.program.exceptions.values()
     in_float32 = sum(e is Exceptional.float32 for e in exceptions)
@@ -69,7 +69,7 @@ SCALED = (Exceptional.as_given, Exceptional.scaled_by_root)
 """Other ways to round the factors of a product of attention."""
 
 
-class _Search:
+class _AssignmentSearch:
     """The likeliest program so far, and its run."""
 
     def __init__(
@@ -78,11 +78,11 @@ class _Search:
         actual: Values,
         weights: Mapping[str, float],
         program: SubjectProgram,
-        most: int,
+        max_runs: int,
     ) -> None:
-        self.runner, self.actual, self.weights, self.most = runner, actual, weights, most
+        self.runner, self.actual, self.weights, self.max_runs = runner, actual, weights, max_runs
         self.program, self.base = program, runner.run(program, 0.0)
-        self.runs, self.taken = 1, 0
+        self.runs, self.changes = 1, 0
 
     def decide(self, program: SubjectProgram, node: Node, reserved: int) -> None:
         """Compute a product in the way that leaves least. reserved: runs that others need."""
@@ -93,7 +93,9 @@ class _Search:
         for option in (None, Exceptional.float32, *scaled):
             if option is own:
                 continue
-            if self.runs >= self.most or (self.runs + reserved > self.most and option is not None):
+            if self.runs >= self.max_runs or (
+                self.runs + reserved > self.max_runs and option is not None
+            ):
                 break
             candidate = self.program.but(value, option)
             run = self.runner.run(candidate, 0.0)
@@ -103,12 +105,12 @@ class _Search:
                 likeliest = gain, candidate, run
         if likeliest is not None:
             _, self.program, self.base = likeliest
-            self.taken += 1
+            self.changes += 1
 
     def exchange(self, first: Node, second: Node) -> None:
         """Decide two products the other way at once, where that leaves less: the error of one hides
         behind that of its neighbor."""
-        if self.runs >= self.most:
+        if self.runs >= self.max_runs:
             return
         candidate = self.program
         for node in (first, second):
@@ -118,7 +120,7 @@ class _Search:
         run = self.runner.run(candidate, 0.0)
         self.runs += 1
         if _gain(run, self.base, self.actual, self.weights) > 0:
-            self.program, self.base, self.taken = candidate, run, self.taken + 1
+            self.program, self.base, self.changes = candidate, run, self.changes + 1
 
 
 SCALED = (Exceptional.as_given, Exceptional.scaled_by_root)

@@ -55,20 +55,20 @@ def _scaled(evaluated: Evaluated, node: Node, factor: float, values: Values) -> 
 def _masks(nodes: Sequence[Node], scores: Scores, truth: Values) -> Iterator[RegionHypothesis]:
     assert scores.masked is not None
     step, operand = scores.masked
-    node, place = nodes[step], nodes[scores.product].place
+    node, scores_place = nodes[step], nodes[scores.product].place
     unmasked = str(node.inputs[scores.unmasked])
     shape = truth[node.outputs[0]].shape
     mask = truth[str(node.inputs[operand])]
 
-    def hypothesis(name: str, words: str, other: np.ndarray | None) -> RegionHypothesis:
+    def hypothesis(name: str, words: str, masks: np.ndarray | None) -> RegionHypothesis:
         def value(values: Values) -> np.ndarray:
             x = values[unmasked]
-            if other is None:
+            if masks is None:
                 return np.broadcast_to(x, shape)
-            if other.dtype == bool:
+            if masks.dtype == bool:
                 hidden = np.asarray(values[str(node.inputs[2])], np.float64)
-                return np.where(other, x, hidden)
-            return x + other.astype(np.float64)
+                return np.where(masks, x, hidden)
+            return x + masks.astype(np.float64)
 
         return RegionHypothesis(
             f"mask of attention {name}", words, Prior.usual, step, value, is_whole=True
@@ -76,12 +76,12 @@ def _masks(nodes: Sequence[Node], scores: Scores, truth: Values) -> Iterator[Reg
 
     yield hypothesis(
         "missing",
-        f"the mask that {node.place} lays over the scores of {place} was left out",
+        f"the mask that {node.place} lays over the scores of {scores_place} was left out",
         None,
     )
     inverted = _inverted(mask)
     if inverted is not None:
-        words = f"the mask over the scores of {place} hid what it should have kept"
+        words = f"the mask over the scores of {scores_place} hid what it should have kept"
         yield hypothesis("inverted", words, inverted)
     for axis, line in ((-1, "key"), (-2, "query")):
         if mask.ndim < -axis or mask.shape[axis] < 2:
@@ -90,8 +90,8 @@ def _masks(nodes: Sequence[Node], scores: Scores, truth: Values) -> Iterator[Reg
             direction = "later" if by > 0 else "earlier"
             yield hypothesis(
                 f"shifted to the {direction} {line}",
-                f"the mask over the scores of {place} was shifted by one: what it says of a {line} "
-                f"was taken for the {line} one {direction}",
+                f"the mask over the scores of {scores_place} was shifted by one: what it says of a "
+                f"{line} was taken for the {line} one {direction}",
                 _shifted(mask, by, axis),
             )
 
@@ -100,29 +100,29 @@ def _inverted(mask: np.ndarray) -> np.ndarray | None:
     """The mask that hides what this one keeps; None where it hides by numbers of several kinds."""
     if mask.dtype == bool:
         return ~mask
-    kept = mask == 0
-    hidden = np.unique(mask[~kept])
-    return np.where(kept, hidden[0], 0) if hidden.size == 1 else None
+    visible = mask == 0
+    hidden = np.unique(mask[~visible])
+    return np.where(visible, hidden[0], 0) if hidden.size == 1 else None
 
 
 def _shifted(mask: np.ndarray, by: int, axis: int) -> np.ndarray:
     """The mask moved by one along an axis. What enters at the edge is the neighbor's along the
     other axis, as on a diagonal, and in the corner what was there."""
-    other = -3 - axis
-    moved = np.roll(mask, by, axis)
+    across = -3 - axis
+    shifted = np.roll(mask, by, axis)
     edge: list[slice] = [slice(None)] * mask.ndim
     edge[axis] = slice(0, 1) if by > 0 else slice(-1, None)
     own = mask[tuple(edge)]
-    if mask.ndim > 1 and mask.shape[other] > 1:
+    if mask.ndim > 1 and mask.shape[across] > 1:
         corner: list[slice] = [slice(None)] * mask.ndim
-        corner[other] = slice(-1, None) if by > 0 else slice(0, 1)
-        entering = np.roll(own, -by, other)
+        corner[across] = slice(-1, None) if by > 0 else slice(0, 1)
+        entering = np.roll(own, -by, across)
         entering[tuple(corner)] = own[tuple(corner)]
         own = entering
-    moved[tuple(edge)] = own
+    shifted[tuple(edge)] = own
     if mask.dtype == bool:  # a query without keys is no number, and would show as that
-        moved = np.where(moved.any(axis=-1, keepdims=True), moved, mask)
-    return moved
+        shifted = np.where(shifted.any(axis=-1, keepdims=True), shifted, mask)
+    return shifted
 
 
 def _left_out(
@@ -130,7 +130,7 @@ def _left_out(
 ) -> Iterator[RegionHypothesis]:
     """Yield hypotheses that keys were left out: the last or the first, or what is left of the last
     block; and the same of the sum over keys in the scores' own product."""
-    last, place = nodes[scores.last], nodes[scores.product].place
+    last, scores_place = nodes[scores.last], nodes[scores.product].place
     keys = truth[last.outputs[0]].shape[-1]
     ends: dict[int, str] = {}
     for block in BLOCKS:
@@ -146,7 +146,7 @@ def _left_out(
         are_ = "were" if keys - end > 1 else "was"
         yield RegionHypothesis(
             f"attention without the last {keys - end} keys",
-            f"{words} {are_} left out of the attention of {place}",
+            f"{words} {are_} left out of the attention of {scores_place}",
             Prior.usual,
             scores.last,
             partial(hidden, np.arange(keys) >= end),
@@ -154,7 +154,7 @@ def _left_out(
         )
     yield RegionHypothesis(
         "attention without the first key",
-        f"the first of {keys} keys was left out of the attention of {place}",
+        f"the first of {keys} keys was left out of the attention of {scores_place}",
         Prior.common,
         scores.last,
         partial(hidden, np.arange(keys) == 0),
