@@ -233,6 +233,7 @@ class _ArithmeticSearch:
             for like in likely
             if like.program.store is None and like.likeness >= st.LIKENESS
         ]
+        actual = {v: self.actual[v] for v in self.wrong}
         for program in list(dict.fromkeys(p.name for p in factors))[:MATCHED]:
             own = next(p for p in factors if p.name == program)
             assignment = assigned(

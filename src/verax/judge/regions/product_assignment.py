@@ -20,7 +20,7 @@ from verax.judge.decide.precision import PRODUCTS
 from verax.judge.regions.programs import Exceptional, ProgramRunner, SubjectProgram
 from verax.numerics import statistics as st
 
-Values = Mapping[str, np.ndarray]
+Values = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ def assigned(
 ) -> Assignment | None:
     """The program with each product in float32 whose rounded factors do not show in `actual`.
 
-    actual: float64, by shown value. max_runs: runs that may be made. None where there are more products
-    than that, or where all of them round, or none.
+    actual: float64, by shown value. max_runs: runs that may be made. None where there are more
+    products than that, or where all of them round, or none.
     """
     products = [n for n in runner.sampler.region.nodes if n.op.kind in PRODUCTS]
     if not 1 < len(products) <= max_runs or program.factors.data is None:
