@@ -236,9 +236,7 @@ class _ArithmeticSearch:
         actual = {v: self.actual[v] for v in self.wrong}
         for program in list(dict.fromkeys(p.name for p in factors))[:MATCHED]:
             own = next(p for p in factors if p.name == program)
-            assignment = assigned(
-                self.runner, own, {v: self.actual[v] for v in self.wrong}, max_runs
-            )
+            assignment = assigned(self.runner, own, actual, max_runs)
             if assignment is None:
                 continue
             self.attempted += assignment.runs
