@@ -258,8 +258,8 @@ def gradient_lines(rows: Sequence[Row]) -> list[str]:
         return []
     return [
         "The gradients of convolutions, attention and networks, made by `python -m",
-        "benchmarks.gpu_gradients`, which also puts mistakes into them (no node is known for these,",
-        "and no causes are sought):",
+        "benchmarks.gpu_gradients`, which also puts mistakes into them (no node is known for",
+        "these, and no causes are sought):",
         "",
         *table(rows),
         "",
