@@ -21,6 +21,9 @@ from verax.records.verdict import Explanation
 
 TRIED = ("TF32 inputs", "bf16 inputs", "fp16 inputs")
 """Arithmetics of products behind a mistake."""
+SHORT = 40
+"""Nodes of a region up to which all of them are tried; in longer ones the first alone, for each
+takes as long as the search in float32 (some 30 s for a transformer of three blocks)."""
 
 
 def search_coarse(
@@ -40,7 +43,8 @@ def search_coarse(
     if not any(types[n.outputs[0]].dtype is DType.float32 for n in products):
         return ()
     for arithmetic in ARITHMETICS:
-        if arithmetic.name not in TRIED or clock().is_up:
+        candidates = TRIED if len(nodes) <= SHORT else TRIED[:1]
+        if arithmetic.name not in candidates or clock().is_up:
             continue
         explanations, _ = search_region(
             nodes,
