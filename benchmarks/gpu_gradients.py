@@ -63,8 +63,9 @@ class Recorded:
         if planted:
             record |= {"name": f"{record['name']}: {planted}", "honest": False, "cause": planted}
 
-        expected = self._expected()
-        return row_of(self.archive, record, BY, lambda: expected.check(given, explain=False))
+        return row_of(
+            self.archive, record, BY, lambda: self._expected().check(given, explain=False)
+        )
 
     def _expected(self) -> ExpectedGradients:
         """The same for all modes of one type."""

@@ -283,8 +283,9 @@ def gradient_lines(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
     return [
-        "The gradients of convolutions, attention and four networks, made by `python -m",
-        "benchmarks.gpu_gradients`, which also puts a mistake into each:",
+        "The gradients of convolutions, attention and networks, made by `python -m",
+        "benchmarks.gpu_gradients`, which also puts mistakes into them (no node is known for",
+        "these, and no causes are sought):",
         "",
         *table(rows),
         "",

@@ -1,4 +1,4 @@
-"""Gradients that a replaced norm makes itself are judged: right ones pass, mistakes show."""
+"""Gradients that a replacement of a norm makes itself are judged: mistakes show, others pass."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from verax.base.errors import UnsupportedError, UsageError, VeraxError
 from verax.base.optional import optional
 from verax.ir.graph import Graph
 from verax.judge.check import check
-from verax.judge.gradients import Pulled, judged_gradient
 from verax.judge.protocol import Capabilities
 from verax.records.verdict import Finding
 from verax.reference.evaluate import evaluate
@@ -19,6 +18,7 @@ from verax.runners.functions import called
 from verax.torch.calls import CallNetwork, LayerCall, arrays_of, meaning_of
 from verax.torch.gradient_check import LayerGradients
 from verax.torch.gradient_network import Differentiable
+from verax.judge.gradients import Pulled, judged_gradient
 from verax.torch.replacements import Replacement
 from verax.torch.substituted import LayerReport
 from verax.torch.tensors import tensor_of
@@ -182,8 +182,8 @@ class _Job:
                 if mine is not None:
                     mine = np.asarray(mine, arrays[i].dtype)
                 rounding = None if roundings is None else roundings[v]
-                finding = judged_gradient(mine, exact, rounding, batch, findings.get(name))
-                report.judged_gradient(name, finding)
+                gradient_finding = judged_gradient(mine, exact, rounding, batch, findings.get(name))
+                report.judged_gradient(name, gradient_finding)
         return expected
 
     def _by_network(
@@ -208,11 +208,11 @@ class _Job:
                     leaves = torch.utils._pytree.tree_leaves(call.original(*values))
                     return tuple(t for t in leaves if t.is_floating_point())
 
-                network = Differentiable(
+                differentiated = Differentiable(
                     dict(zip(call.names, tensors)), tuple(call.names), outputs, call.name
                 )
                 seeds = [tensor_of(np.array(g)) for g in cotangents if g.dtype.kind == "f"]
-                site.gradients[call.key] = LayerGradients(network, seeds)
+                site.gradients[call.key] = LayerGradients(differentiated, seeds)
             floats = [g for g in cotangents if g.dtype.kind == "f"]
             return site.gradients[call.key].findings(dict(zip(call.names, arrays)), floats, actual)
         except VeraxError:

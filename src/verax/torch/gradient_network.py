@@ -101,8 +101,8 @@ def differentiable(
         args, kwargs = torch.utils._pytree.tree_unflatten(filled, form)
         with autocast_of_gpu(autocast):
             if is_module:
-                tensor_of = dict(zip(own, tensors[len(positions) :]))
-                results = torch.func.functional_call(module, tensor_of, args, kwargs)
+                named = dict(zip(own, tensors[len(positions) :]))
+                results = torch.func.functional_call(module, named, args, kwargs)
             else:
                 results = module(*args, **kwargs)
         flat = torch.utils._pytree.tree_leaves(results)
@@ -131,19 +131,19 @@ def gradient_network(
     tensors = {k: t.detach().cpu().clone() for k, t in call.tensors.items()}
     with torch.no_grad():
         results = call.function(*(t.clone() for t in tensors.values()))
-    cotangent_list = cotangents_of(results, cotangents, call.name)
-    seeds = {f"grad_output{i}": g.cpu() for i, g in enumerate(cotangent_list)}
+    seed_list = cotangents_of(results, cotangents, call.name)
+    seeds = {f"grad_output{i}": g.cpu() for i, g in enumerate(seed_list)}
     names = [*tensors, *seeds]
 
     def joint(*values: Any) -> tuple[Any, ...]:
-        tensor_of = dict(zip(names, values))
+        named = dict(zip(names, values))
         with torch.enable_grad():
-            own = {k: tensor_of[k].detach() for k in tensors}
+            own = {k: named[k].detach() for k in tensors}
             for k in leaves:
                 own[k].requires_grad_()
             outputs = call.function(*own.values())
             gradients = torch.autograd.grad(
-                outputs, [own[k] for k in leaves], [tensor_of[k] for k in seeds], allow_unused=True
+                outputs, [own[k] for k in leaves], [named[k] for k in seeds], allow_unused=True
             )
         return tuple(
             torch.zeros_like(own[k]) if g is None else g for k, g in zip(leaves, gradients)
@@ -199,25 +199,25 @@ def _traced(joint: Callable[..., Any], values: Sequence[Any], mode: Any) -> Any:
     return traced
 
 
-def cotangents_of(results: Sequence[Any], cotangents: Any, call: str) -> list[Any]:
+def cotangents_of(results: Sequence[Any], cotangents: Any, label: str) -> list[Any]:
     """Gradients of the outputs, of the outputs' types. Raises `UsageError` for other shapes."""
     if cotangents is None:
         if any(r.numel() != 1 for r in results):
             raise UsageError(
                 "the outputs have more than one element, and so need gradients of their own",
-                place=call,
+                place=label,
                 next_step="give cotangents: an array of the shape of each output",
             )
         return [torch.ones_like(r) for r in results]
-    tensors = torch.utils._pytree.tree_leaves(arguments_of(cotangents))
-    shapes = [tuple(np.shape(g)) for g in tensors], [tuple(r.shape) for r in results]
+    arrays = torch.utils._pytree.tree_leaves(arguments_of(cotangents))
+    shapes = [tuple(np.shape(g)) for g in arrays], [tuple(r.shape) for r in results]
     if shapes[0] != shapes[1]:
         raise UsageError(
             f"cotangents of the shapes {shapes[0]} do not fit outputs of the shapes {shapes[1]}",
-            place=call,
+            place=label,
             next_step="give one array for each output of floats, in their order",
         )
-    return [g.detach().to(r.dtype) for g, r in zip(tensors, results)]
+    return [g.detach().to(r.dtype) for g, r in zip(arrays, results)]
 
 
 def _input_names(

@@ -227,15 +227,16 @@ class _ArithmeticSearch:
         """The likeliest arithmetic of factors, each product decided by itself; None where the runs
         of that do not fit."""
         inner = sum(a.size for a in self.sampler.inner.values())
-        limit = int(st.ASSIGNING_WORK / max(1, inner))
+        max_runs = int(st.ASSIGNING_WORK / max(1, inner))
         factors = [
             like.program.with_exceptions({})
             for like in likely
             if like.program.store is None and like.likeness >= st.LIKENESS
         ]
+        actual = {v: self.actual[v] for v in self.wrong}
         for program in list(dict.fromkeys(p.name for p in factors))[:MATCHED]:
             own = next(p for p in factors if p.name == program)
-            assignment = assigned(self.runner, own, {v: self.actual[v] for v in self.wrong}, limit)
+            assignment = assigned(self.runner, own, actual, max_runs)
             if assignment is None:
                 continue
             self.attempted += assignment.runs

@@ -20,7 +20,7 @@ from verax.judge.decide.precision import PRODUCTS
 from verax.judge.regions.programs import Exceptional, ProgramRunner, SubjectProgram
 from verax.numerics import statistics as st
 
-Values = Mapping[str, np.ndarray]
+Values = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def assigned(
 ) -> Assignment | None:
     """The program with each product in float32 whose rounded factors do not show in `actual`.
 
-    actual: float64, by shown value. max_runs: how many may be made. None where there are more
+    actual: float64, by shown value. max_runs: runs that may be made. None where there are more
     products than that, or where all of them round, or none.
     """
     products = [n for n in runner.sampler.region.nodes if n.op.kind in PRODUCTS]
@@ -46,7 +46,7 @@ def assigned(
     expected = runner.sampler.expected
     weights = {v: st.root_mean_square(a - expected[v]) for v, a in actual.items()}
     current = program.with_exceptions({n.outputs[0]: Exceptional.float32 for n in products})
-    search = _Assignment(runner, actual, weights, current, max_runs)
+    search = _AssignmentSearch(runner, actual, weights, current, max_runs)
     for i, node in enumerate(products):
         search.decide(program, node, len(products) - i)
     for _ in range(SWEEPS):
@@ -69,7 +69,7 @@ SCALED = (Exceptional.as_given, Exceptional.scaled_by_root)
 """Other ways to round the factors of a product of attention."""
 
 
-class _Assignment:
+class _AssignmentSearch:
     """The likeliest program so far, and its run."""
 
     def __init__(
@@ -81,8 +81,7 @@ class _Assignment:
         max_runs: int,
     ) -> None:
         self.runner, self.actual, self.weights, self.max_runs = runner, actual, weights, max_runs
-        self.program = program
-        self.base: Values = runner.run(program, 0.0)
+        self.program, self.base = program, runner.run(program, 0.0)
         self.runs, self.changes = 1, 0
 
     def decide(self, program: SubjectProgram, node: Node, reserved: int) -> None:

@@ -55,20 +55,20 @@ def _scaled(evaluated: Evaluated, node: Node, factor: float, values: Values) -> 
 def _masks(nodes: Sequence[Node], scores: Scores, truth: Values) -> Iterator[RegionHypothesis]:
     assert scores.masked is not None
     step, operand = scores.masked
-    node, product = nodes[step], nodes[scores.product].place
+    node, scores_place = nodes[step], nodes[scores.product].place
     unmasked = str(node.inputs[scores.unmasked])
     shape = truth[node.outputs[0]].shape
     mask = truth[str(node.inputs[operand])]
 
-    def hypothesis(name: str, words: str, changed: np.ndarray | None) -> RegionHypothesis:
+    def hypothesis(name: str, words: str, masks: np.ndarray | None) -> RegionHypothesis:
         def value(values: Values) -> np.ndarray:
             x = values[unmasked]
-            if changed is None:
+            if masks is None:
                 return np.broadcast_to(x, shape)
-            if changed.dtype == bool:
+            if masks.dtype == bool:
                 hidden = np.asarray(values[str(node.inputs[2])], np.float64)
-                return np.where(changed, x, hidden)
-            return x + changed.astype(np.float64)
+                return np.where(masks, x, hidden)
+            return x + masks.astype(np.float64)
 
         return RegionHypothesis(
             f"mask of attention {name}", words, Prior.usual, step, value, is_whole=True
@@ -76,12 +76,12 @@ def _masks(nodes: Sequence[Node], scores: Scores, truth: Values) -> Iterator[Reg
 
     yield hypothesis(
         "missing",
-        f"the mask that {node.place} lays over the scores of {product} was left out",
+        f"the mask that {node.place} lays over the scores of {scores_place} was left out",
         None,
     )
     inverted = _inverted(mask)
     if inverted is not None:
-        words = f"the mask over the scores of {product} hid what it should have kept"
+        words = f"the mask over the scores of {scores_place} hid what it should have kept"
         yield hypothesis("inverted", words, inverted)
     for axis, line in ((-1, "key"), (-2, "query")):
         if mask.ndim < -axis or mask.shape[axis] < 2:
@@ -90,7 +90,7 @@ def _masks(nodes: Sequence[Node], scores: Scores, truth: Values) -> Iterator[Reg
             direction = "later" if by > 0 else "earlier"
             yield hypothesis(
                 f"shifted to the {direction} {line}",
-                f"the mask over the scores of {product} was shifted by one: what it says of a "
+                f"the mask over the scores of {scores_place} was shifted by one: what it says of a "
                 f"{line} was taken for the {line} one {direction}",
                 _shifted(mask, by, axis),
             )
@@ -130,7 +130,7 @@ def _left_out(
 ) -> Iterator[RegionHypothesis]:
     """Yield hypotheses that keys were left out: the last or the first, or what is left of the last
     block; and the same of the sum over keys in the scores' own product."""
-    last, product = nodes[scores.last], nodes[scores.product].place
+    last, scores_place = nodes[scores.last], nodes[scores.product].place
     keys = truth[last.outputs[0]].shape[-1]
     ends: dict[int, str] = {}
     for block in BLOCKS:
@@ -146,7 +146,7 @@ def _left_out(
         are_ = "were" if keys - end > 1 else "was"
         yield RegionHypothesis(
             f"attention without the last {keys - end} keys",
-            f"{words} {are_} left out of the attention of {product}",
+            f"{words} {are_} left out of the attention of {scores_place}",
             Prior.usual,
             scores.last,
             partial(hidden, np.arange(keys) >= end),
@@ -154,7 +154,7 @@ def _left_out(
         )
     yield RegionHypothesis(
         "attention without the first key",
-        f"the first of {keys} keys was left out of the attention of {product}",
+        f"the first of {keys} keys was left out of the attention of {scores_place}",
         Prior.common,
         scores.last,
         partial(hidden, np.arange(keys) == 0),
