@@ -11,6 +11,7 @@ from verax.base.errors import UnsupportedError, UsageError, VeraxError
 from verax.base.optional import optional
 from verax.ir.graph import Graph
 from verax.judge.check import check
+from verax.judge.gradients import Pulled, judged_gradient
 from verax.judge.protocol import Capabilities
 from verax.records.verdict import Finding
 from verax.reference.evaluate import evaluate
@@ -18,7 +19,6 @@ from verax.runners.functions import called
 from verax.torch.calls import CallNetwork, LayerCall, arrays_of, meaning_of
 from verax.torch.gradient_check import LayerGradients
 from verax.torch.gradient_network import Differentiable
-from verax.judge.gradients import Pulled, judged_gradient
 from verax.torch.replacements import Replacement
 from verax.torch.substituted import LayerReport
 from verax.torch.tensors import tensor_of
