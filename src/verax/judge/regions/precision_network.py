@@ -401,7 +401,10 @@ class _ArithmeticSearch:
         for short, fmt in short_types:
             plain = named[f"{short} throughout"]
             for fused in (True, False):
-                yield SubjectProgram(plain.name, plain, fmt, fused=fused, recurrent=half)
+                program = SubjectProgram(plain.name, plain, fmt, fused=fused, recurrent=half)
+                yield program
+                if unstored := self._unstored_outputs(fmt):
+                    yield program.with_exceptions(dict.fromkeys(unstored, Exceptional.kept))
             listed = SubjectProgram(f"{short} autocast", plain, fmt, autocast=True, recurrent=half)
             yield listed
             if self.runner.with_bias:
@@ -421,6 +424,12 @@ class _ArithmeticSearch:
         for short, fmt in short_types:
             name = f"{short} output"
             yield SubjectProgram(name, named[name], fmt, last=True)
+
+    def _unstored_outputs(self, fmt: FloatFormat) -> list[str]:
+        """Outputs of the network that do not have the bits of a format: a runtime that stores in it
+        hands the last kernel's float32 over."""
+        outputs = self.sampler.graph.outputs
+        return [v for v, a in self.actual.items() if v in outputs and not on_grid(a, fmt)]
 
     def _is_stored_in(self, name: str) -> bool:
         """Whether all that is shown has the format's bits, and needs more than a few of them."""
