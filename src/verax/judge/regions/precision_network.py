@@ -212,20 +212,23 @@ class _ArithmeticSearch:
         confirmed = next((m for m in matches if m.confirmed), None)
         if confirmed is not None or self.names is not None:
             return confirmed or (matches[0] if matches else None)
-        match = self._by_product(likely)
-        if match is not None:
-            return match
+        decided = self._by_product(likely)
+        if decided is not None and decided.confirmed:
+            return decided
         for like in likely[:REFINED]:
             refined = self._refined(like.program) if like.likeness >= st.LIKENESS else None
             match = self._match(refined) if refined is not None else None
             if match is not None and match.confirmed:
                 return match
+        if decided is not None:
+            matches = sorted([decided, *matches], key=lambda m: m.left)
         by_size = self._by_size()
         return by_size or (matches[0] if matches else None)
 
     def _by_product(self, likely: list[_Likely]) -> ArithmeticMatch | None:
-        """The likeliest arithmetic of factors, each product decided by itself; None where the runs
-        of that do not fit."""
+        """The likeliest arithmetic of factors, each product decided by itself; None where there is
+        nothing to decide."""
+        matches: list[ArithmeticMatch] = []
         inner = sum(a.size for a in self.sampler.inner.values())
         max_runs = int(st.ASSIGNING_WORK / max(1, inner))
         factors = [
@@ -241,9 +244,11 @@ class _ArithmeticSearch:
                 continue
             self.attempted += assignment.runs
             match = self._match(assignment.program)
+            if match is not None:
+                matches.append(match)
             if match is not None and match.confirmed:
-                return match
-        return None
+                break
+        return min(matches, key=lambda m: (not m.confirmed, m.left), default=None)
 
     def _by_size(self) -> ArithmeticMatch | None:
         """The arithmetic whose errors are at least as large, where so few numbers are shown that
@@ -398,13 +403,16 @@ class _ArithmeticSearch:
         recurs = any(isinstance(n.op, Recurrent) for n in self.sampler.region.nodes)
         half, tf32 = gates["fp16 gates"], gates["TF32 inputs of the gates"]
         short_types.sort(key=lambda t: t not in fitting)
+        # Factors in TF32 give the same as fp16 that is stored nowhere else, and are likelier.
+        last: list[SubjectProgram] = []
         for short, fmt in short_types:
             plain = named[f"{short} throughout"]
+            first: list[SubjectProgram] = []
             for fused in (True, False):
                 program = SubjectProgram(plain.name, plain, fmt, fused=fused, recurrent=half)
-                yield program
-                if unstored := self._unstored_outputs(fmt):
-                    yield program.with_exceptions(dict.fromkeys(unstored, Exceptional.kept))
+                unstored = dict.fromkeys(self._unstored_outputs(fmt), Exceptional.kept)
+                (last if unstored else first).append(program.with_exceptions(unstored))
+            yield from first
             listed = SubjectProgram(f"{short} autocast", plain, fmt, autocast=True, recurrent=half)
             yield listed
             if self.runner.with_bias:
@@ -424,6 +432,7 @@ class _ArithmeticSearch:
         for short, fmt in short_types:
             name = f"{short} output"
             yield SubjectProgram(name, named[name], fmt, last=True)
+        yield from last
 
     def _unstored_outputs(self, fmt: FloatFormat) -> list[str]:
         """Outputs of the network that do not have the bits of a format: a runtime that stores in it

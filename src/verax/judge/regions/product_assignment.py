@@ -10,8 +10,9 @@ node have to be decided first: their errors decide to which side its factors are
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,22 +38,26 @@ def assigned(
 ) -> Assignment | None:
     """The program with each product in float32 whose rounded factors do not show in `actual`.
 
-    actual: float64, by shown value. max_runs: runs that may be made. None where there are more
-    products than that, or where all of them round, or none.
+    actual: float64, by shown value. max_runs: runs that may be made. Where products repeat, as the
+    steps of a recurrent network do, and one by one would take too many, those of equal shapes are
+    decided together. None where there are more than that, or where all of them round, or none.
     """
-    products = [n for n in runner.sampler.region.nodes if n.op.kind in PRODUCTS]
+    nodes = [n for n in runner.sampler.region.nodes if n.op.kind in PRODUCTS]
+    products: list[tuple[Node, ...]] = [(n,) for n in nodes]
+    if SWEEPS * len(products) > max_runs:
+        products = _of_equal_shapes(runner, nodes)
     if not 1 < len(products) <= max_runs or program.factors.data is None:
         return None
     expected = runner.sampler.expected
     weights = {v: st.root_mean_square(a - expected[v]) for v, a in actual.items()}
-    current = program.with_exceptions({n.outputs[0]: Exceptional.float32 for n in products})
+    current = program.with_exceptions({n.outputs[0]: Exceptional.float32 for n in nodes})
     search = _AssignmentSearch(runner, actual, weights, current, max_runs)
-    for i, node in enumerate(products):
-        search.decide(program, node, len(products) - i)
+    for i, alike in enumerate(products):
+        search.decide(program, alike, len(products) - i)
     for _ in range(SWEEPS):
         before = search.changes
-        for node in products:
-            search.decide(program, node, 0)
+        for alike in products:
+            search.decide(program, alike, 0)
         if search.changes == before:
             for first, second in itertools.pairwise(products):
                 search.exchange(first, second)
@@ -60,7 +65,17 @@ def assigned(
             break
     exceptions = search.program.exceptions.values()
     in_float32 = sum(e is Exceptional.float32 for e in exceptions)
-    return Assignment(search.program, search.runs) if 0 < in_float32 < len(products) else None
+    return Assignment(search.program, search.runs) if 0 < in_float32 < len(nodes) else None
+
+
+def _of_equal_shapes(runner: ProgramRunner, nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """Products by the shapes of their factors, in the order of their first."""
+    types = runner.sampler.graph.types
+    groups: dict[Any, list[Node]] = {}
+    for node in nodes:
+        shapes = tuple(types[v].shape for v in node.inputs[:2] if v is not None)
+        groups.setdefault((node.op.kind, shapes), []).append(node)
+    return [tuple(group) for group in groups.values()]
 
 
 SWEEPS = 4
@@ -84,11 +99,10 @@ class _AssignmentSearch:
         self.program, self.base = program, runner.run(program, 0.0)
         self.runs, self.changes = 1, 0
 
-    def decide(self, program: SubjectProgram, node: Node, reserved: int) -> None:
-        """Compute a product in the way that leaves least. reserved: runs that others need."""
-        value = node.outputs[0]
-        scaled = [o for o in self.runner.options(program, node) if o in SCALED]
-        own = self.program.exceptions.get(value)
+    def decide(self, program: SubjectProgram, alike: tuple[Node, ...], reserved: int) -> None:
+        """Compute products in the way that leaves least. reserved: runs that others need."""
+        scaled = [o for o in self.runner.options(program, alike[0]) if o in SCALED]
+        own = self.program.exceptions.get(alike[0].outputs[0])
         likeliest: tuple[float, SubjectProgram, Values] | None = None
         for option in (None, Exceptional.float32, *scaled):
             if option is own:
@@ -97,7 +111,7 @@ class _AssignmentSearch:
                 self.runs + reserved > self.max_runs and option is not None
             ):
                 break
-            candidate = self.program.but(value, option)
+            candidate = self._with(alike, option)
             run = self.runner.run(candidate, 0.0)
             self.runs += 1
             gain = _gain(run, self.base, self.actual, self.weights)
@@ -107,24 +121,25 @@ class _AssignmentSearch:
             _, self.program, self.base = likeliest
             self.changes += 1
 
-    def exchange(self, first: Node, second: Node) -> None:
+    def _with(self, alike: tuple[Node, ...], option: Exceptional | None) -> SubjectProgram:
+        candidate = self.program
+        for node in alike:
+            candidate = candidate.but(node.outputs[0], option)
+        return candidate
+
+    def exchange(self, first: tuple[Node, ...], second: tuple[Node, ...]) -> None:
         """Decide two products the other way at once, where that leaves less: the error of one hides
         behind that of its neighbor."""
         if self.runs >= self.max_runs:
             return
         candidate = self.program
-        for node in (first, second):
-            value = node.outputs[0]
+        for value in (n.outputs[0] for n in (*first, *second)):
             is_float32 = self.program.exceptions.get(value) is Exceptional.float32
             candidate = candidate.but(value, None if is_float32 else Exceptional.float32)
         run = self.runner.run(candidate, 0.0)
         self.runs += 1
         if _gain(run, self.base, self.actual, self.weights) > 0:
             self.program, self.base, self.changes = candidate, run, self.changes + 1
-
-
-SCALED = (Exceptional.as_given, Exceptional.scaled_by_root)
-"""Other ways to round the factors of a product of attention."""
 
 
 def _gain(run: Values, base: Values, actual: Values, weights: Mapping[str, float]) -> float:

@@ -417,12 +417,12 @@ class _Judgement:
             ordered = order_decision(self.sampler, value, error, sigma)
             if ordered is not None:
                 return ordered
-            fast = fast_decision(self.sampler, value, error, sigma)
-            if fast is not None:
-                return fast
             table = table_decision(self.sampler, value, error, sigma)
             if table is not None:
                 return table
+            fast = fast_decision(self.sampler, value, error, sigma)
+            if fast is not None:
+                return fast
             if fit.statistic <= st.CALIBRATED_T:
                 split = split_decision(self.sampler, value, error, sigma)
                 if split is not None:
