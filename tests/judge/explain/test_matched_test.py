@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from unittest import mock
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,10 +12,12 @@ from tests.judge.explain.test_coarse_causes import rounded, run_node
 
 import verax
 from verax.ir.graph import Builder, Graph
-from verax.ir.types import TensorType
-from verax.judge.explain.matched_test import TEST, projected
+from verax.ir.types import DType, TensorType
+from verax.judge.explain import matched_test
+from verax.judge.explain.matched_test import TEST, explanations_by_projection, projected
 from verax.numerics.formats import BFLOAT16
 from verax.ops.pointwise.activation_smooth import Gelu
+from verax.ops.pointwise.cast import Cast
 from verax.ops.sums.layer_normalization import LayerNormalization
 from verax.ops.sums.linear import MatMul
 from verax.records.verdict import Kind
@@ -61,6 +66,27 @@ def test_honest_runs_are_not_accused(seed: int) -> None:
     x = np.random.default_rng(seed).normal(0, 0.17, SHAPE).astype(ml_dtypes.bfloat16)
     verdict = verax.check(graph, {"y": in_bfloat16(graph, x)}, {"x": x})
     assert verdict.kind in (Kind.rounding, Kind.identical), verdict.reasons
+
+
+def test_a_cast_that_a_fused_kernel_leaves_out_is_no_mistake() -> None:
+    random, b = np.random.default_rng(SEED), Builder("fused")
+    x = b.input("x", TensorType.parse("bfloat16[5, 30, 24]"))
+    w = b.constant(random.normal(0, 0.2, (24, 36)).astype(np.float32), "w")
+    wide = b.add(Cast(to=DType.float32), [x])
+    h = b.add(MatMul(), [wide, w], ["h"])
+    short = b.add(Cast(to=DType.bfloat16), [h], ["short"], "short")
+    back = b.add(Cast(to=DType.float32), [short])
+    y = b.add(Cast(to=DType.bfloat16), [b.add(Gelu(), [back])], ["y"], "y")
+    given = random.normal(0, 1, SHAPE).astype(ml_dtypes.bfloat16)
+    graph = b.graph([y])
+    product = given.astype(np.float64) @ graph.constants["w"].astype(np.float64)
+    answer = product * 0.5 * (1 + np.vectorize(math.erf)(product / np.sqrt(2)))
+    arrays = {**graph.constants, "x": given, "y": answer.astype(ml_dtypes.bfloat16)}
+    names = [n.name or n.outputs[0] for n in graph.nodes]
+    assert explanations_by_projection(graph, arrays, names, "y") == []
+    with mock.patch.object(matched_test._Matched, "_is_cast", lambda *_: False):
+        (held,) = explanations_by_projection(graph, arrays, names, "y")
+    assert "passed on" in held.hypothesis  # it is held, and says nothing
 
 
 def test_a_mistake_is_held_once() -> None:

@@ -204,8 +204,11 @@ class _Matched:
 
     def _promising(self) -> list[RegionHypothesis]:
         """The usual hypotheses whose first-order projection may be a detection."""
+        # Whether a cast between two kernels rounds is arithmetic: fused kernels leave it out.
         candidates = [
-            c for c in self.search.hypotheses() if not c.fitted and c.prior <= Prior.uncommon
+            c
+            for c in self.search.hypotheses()
+            if not c.fitted and c.prior <= Prior.uncommon and not self._is_cast(c)
         ]
         costs, behind = self.search.costs, self.search.behind
         candidates.sort(key=lambda c: (c.prior, costs[c.step] - behind(c.step)))
@@ -229,6 +232,9 @@ class _Matched:
             ):
                 promising.append(candidate)
         return promising
+
+    def _is_cast(self, candidate: RegionHypothesis) -> bool:
+        return self.nodes[candidate.step].op.kind == "Cast"
 
     def _first_order(self, candidate: RegionHypothesis) -> tuple[float, float] | None:
         """<e, d> and |d| for a hypothesis's effect d, to first order."""
