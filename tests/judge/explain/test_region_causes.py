@@ -118,6 +118,27 @@ def test_a_negative_scale_folded_through_relu_is_named() -> None:
     assert explanations(graph, arrays, given) == ["negative scale folded through the activation"]
 
 
+def test_a_negative_scale_folded_into_the_convolution_before_relu_is_named() -> None:
+    """What an optimizer does that folds a BatchNormalization through an activation."""
+    random = np.random.default_rng(11)
+    b = Builder("folded before")
+    x = b.input("x", TensorType.parse("float32[2, 3, 6, 7]"))
+    w = random.standard_normal((5, 3, 3, 3)).astype(np.float32)
+    gamma = np.array([1, -0.5, 2, -1.5, 0.25], np.float32)
+    parameters = [gamma, *random.uniform(0.1, 0.5, (3, 5)).astype(np.float32)]
+    h = b.add(Conv(), [x, b.constant(w, "w")], ["conv"], "conv")
+    h = b.add(Relu(), [h], ["relu"], "relu")
+    names = [b.constant(p, f"p{i}") for i, p in enumerate(parameters)]
+    graph = b.graph([b.add(BatchNormalization(epsilon=1e-3), [h, *names], ["y"], "bn")])
+    arrays = {"x": random.standard_normal((2, 3, 6, 7)).astype(np.float32)}
+    inner = evaluate(graph, arrays, keep=["conv"])["conv"]
+    scale, beta, mean, variance = (p.astype(np.float64).reshape(1, -1, 1, 1) for p in parameters)
+    factor = scale / np.sqrt(variance + 1e-3)
+    given = np.maximum(factor * inner, 0) + beta - factor * mean
+    found = explanations(graph, arrays, given.astype(np.float32))
+    assert found == ["negative scale folded before the activation"]
+
+
 def test_neighbours_in_the_other_order_are_named() -> None:
     b = Builder("order")
     x = b.input("x", TensorType.parse("float32[2, 3, 8, 10]"))

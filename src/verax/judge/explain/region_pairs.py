@@ -23,6 +23,8 @@ from verax.ops.sums.normalization import BatchNormalization
 
 ACTIVATIONS = ("Relu", "LeakyRelu", "PRelu", "Clip")
 """Activations through which scales are folded."""
+HOMOGENEOUS = ("Relu", "LeakyRelu", "PRelu")
+"""Activations before which scales are folded."""
 UNARY = (
     *ACTIVATIONS,
     "Sigmoid",
@@ -59,6 +61,7 @@ def several_nodes(
         )
     for i in range(len(nodes) - 1):
         yield from region.folded(i)
+        yield from region.folded_before(i)
         yield from region.exchanged(i)
 
 
@@ -91,6 +94,38 @@ class _SeveralNodes:
             "negative scale folded through the activation",
             f"the scale of {scaling.place} was moved behind {activation.place}, which does not hold"
             f" where it is negative (channels {', '.join(map(str, channels[:6]))})",
+            Prior.usual,
+            i + 1,
+            value,
+        )
+
+    def folded_before(self, i: int) -> Iterator[RegionHypothesis]:
+        """s act(x) + t computed as act(s x) + t, as where a scale is folded into the weights before
+        the activation, which differs where s is negative."""
+        activation, scaling = self.nodes[i], self.nodes[i + 1]
+        follows = scaling.inputs[0] == activation.outputs[0]
+        if activation.op.kind not in HOMOGENEOUS or not follows:
+            return
+        negative = self._negative_scale(scaling)
+        if negative is None or not negative.any():
+            return
+        channels = [int(c) for c in np.flatnonzero(negative.any(axis=_but_channel(negative.ndim)))]
+
+        def value(values: Values) -> np.ndarray:
+            x, name = values[str(activation.inputs[0])], activation.outputs[0]
+            flipped = self.evaluated(activation, {**values, str(activation.inputs[0]): -x})
+            scaled, shift = (
+                self.evaluated(scaling, {**values, name: a}).outputs[0]
+                for a in (flipped.outputs[0], np.zeros_like(x))
+            )
+            return np.where(
+                negative, 2 * shift - scaled, self.evaluated(scaling, values).outputs[0]
+            )
+
+        yield RegionHypothesis(
+            "negative scale folded before the activation",
+            f"the scale of {scaling.place} was moved before {activation.place}, which does not "
+            f"hold where it is negative (channels {', '.join(map(str, channels[:6]))})",
             Prior.usual,
             i + 1,
             value,
