@@ -71,7 +71,8 @@ def keep(folder: Path, verdict: Verdict, test: str, index: int, facts: Mapping[s
     try:
         if not folder.exists():
             folder.mkdir(parents=True)
-            (folder / ".gitignore").write_text("*\n")
+            with atomic_write(folder / ".gitignore") as stream:
+                stream.write(b"*\n")
     except OSError as error:
         raise UsageError(
             f"the folder for records cannot be made ({error.strerror})",

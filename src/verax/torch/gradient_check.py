@@ -124,9 +124,9 @@ class LayerGradients:
         return {f.value.removeprefix(PREFIX): f for f in verdict.nodes}
 
 
-def _label(subject: Any) -> str:
-    name = type(subject).__name__ if isinstance(subject, torch.nn.Module) else ""
-    return f"gradients of {name or getattr(subject, '__name__', 'a function')}"
+def _label(function: Any) -> str:
+    name = type(function).__name__ if isinstance(function, torch.nn.Module) else ""
+    return f"gradients of {name or getattr(function, '__name__', 'a function')}"
 
 
 def _named(actual: Mapping[str, Any], network: GradientNetwork) -> dict[str, np.ndarray]:

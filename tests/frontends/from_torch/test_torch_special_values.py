@@ -147,6 +147,11 @@ def without_subnormal_divisors(name: str, inputs: tuple[np.ndarray, ...]) -> np.
     return ~(exempt & (np.abs(inputs[-1]) < 1e-38) & (inputs[-1] != 0))
 
 
+def without_gelu_of_infinity(name: str, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
+    """PyTorch's vectors of AVX-512 give NaN for gelu of an infinity, others 0 or infinity."""
+    return ~((name == "gelu") & np.isinf(inputs[0]))
+
+
 class Several(torch.nn.Module):
     def __init__(self, functions: list[Function]) -> None:
         super().__init__()
@@ -174,7 +179,10 @@ def test_special_values_are_those_of_pytorch(title: str) -> None:
     meant, bits = evaluate(model.graph, fed), promised(model.graph, fed)
     for (name, function), value in zip(functions.items(), model.graph.outputs, strict=True):
         want = function(*tensors).numpy()
-        kept = without_subnormal_divisors(name, inputs) if title == "two tensors" else ...
+        kept = {
+            "one tensor": without_gelu_of_infinity,
+            "two tensors": without_subnormal_divisors,
+        }.get(title, lambda *_: ...)(name, inputs)
         for kind, found in (("reference", meant[value]), ("promised", bits[value])):
             same(want[kept], np.asarray(found)[kept], f"{name}: {kind}")
 

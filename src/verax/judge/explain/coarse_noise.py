@@ -31,11 +31,11 @@ class CoarseNoise:
 
     def factor(self, x: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """A factor of a product (float64), off by one draw."""
-        return _drawn(x, self.factors, random)
+        return _drawn(x, self.factors, random) if x.dtype.kind == "f" else x
 
     def result(self, y: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """What a node gives (float64), off by one draw."""
-        return _drawn(y, self.stored, random) if self.stored else y
+        return _drawn(y, self.stored, random) if self.stored and y.dtype.kind == "f" else y
 
     @staticmethod
     def is_product(node: Node) -> bool:

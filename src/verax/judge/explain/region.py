@@ -218,7 +218,10 @@ class RegionSearch:
         name. before: size of the error; of many hypotheses one explains most of a few numbers by
         chance."""
         error = self.wide - self.expected
-        limit = before * st.most_left(np.unique(error[error != 0]).size, self.considered)
+        count = np.unique(error[error != 0]).size
+        limit = before * st.most_left(count, self.considered)
+        if count < st.MATCHED_ELEMENTS:  # mistakes look alike in few outputs
+            limit = min(limit, before * st.EXPLAINED_BEST)
         near = [one for one in near if one.left <= limit]
         nearest = sorted(near, key=lambda one: (one.candidate.prior, one.left))[:NEAREST]
         nearest += [one for one in sorted(near, key=lambda one: one.left)[:NEAREST]

@@ -295,10 +295,10 @@ def directions(moved: np.ndarray, draws: int) -> float:
     direction."""
     diagonal = np.diag(moved)
     if not draws:
-        squares, product = float((moved * moved).sum()), float(diagonal.sum()) ** 2
+        squares, product = float((moved * moved).sum()), float(np.square(diagonal.sum()))
     else:
         squares = float((moved * moved).sum() - diagonal @ diagonal)
-        product = float(diagonal.sum()) ** 2 - float(diagonal @ diagonal)
+        product = float(np.square(diagonal.sum())) - float(diagonal @ diagonal)
     if draws == 1 or not product > 0:
         return 1.0
     return max(1.0, product / squares) if squares > 0 else math.inf
