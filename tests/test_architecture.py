@@ -107,6 +107,10 @@ ALLOWED: dict[str, set[str]] = {
     "repro": {
         *("export", "onnx_format", "judge", "runners", "reference", "records", "ops", "ir", "base"),
     },
+    "hunt": {
+        *("api", "loading", "campaign", "repro", "report", "judge", "runners", "reference"),
+        *("export", "onnx_format", "frontends.model", "records", "ops", "ir", "base", ""),
+    },
     "report": {"records", "base"},
     "bench": {"runners.registry", "runners.engines", "records", "base"},
     "images": {"ir", "base"},
@@ -182,7 +186,7 @@ ALLOWED: dict[str, set[str]] = {
             "frontends",
             "judge",
         ),
-        *("verified_conversion", "evaluation", "tuning"),
+        *("verified_conversion", "evaluation", "tuning", "hunt"),
         *("runners", "reference", "records", "ops", "ir", "base", "campaign", "replay", ""),
     },
     "": {

@@ -42,7 +42,7 @@ reference:promised
 CHILDREN = "onnx_runtime openvino tvm litert tensorflow_file torch_file"
 """Modules of `runners` whose `answer` runs in a child process."""
 COMMANDS = (
-    "inspect convert compile run check bisect bench tune evaluate ops passes formats runners skill "
+    "inspect convert compile run check bisect bench tune hunt evaluate ops passes formats runners skill "
     "cache doctor report"
 )
 

@@ -135,6 +135,23 @@ def ending_quietly() -> Iterator[None]:
 
 
 @contextmanager
+def as_keyboard_interrupt() -> Iterator[None]:
+    """Inside, Ctrl-C is a KeyboardInterrupt and nothing else: for a command that ends well by it,
+    with what it has by then."""
+    ours = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or ours is signal.SIG_IGN:
+        yield
+        return
+    wakeup = signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, ours)
+        signal.set_wakeup_fd(wakeup)
+
+
+@contextmanager
 def listening() -> Iterator[Heard]:
     """Inside, the signals in HEARD raise `Interrupted`; only where this process is ours to end: in
     the main thread, and where nobody else handles them."""

@@ -12,14 +12,20 @@ from verax.base.optional import late
 if TYPE_CHECKING:
     import onnx
     from google.protobuf import message
-    from onnx import helper, numpy_helper, shape_inference
+    from onnx import checker, helper, numpy_helper, shape_inference
+    from onnx import reference as onnx_reference
     from onnx.backend import base as backend
     from onnx.backend.test import runner
 else:
     onnx, helper = late("onnx", "onnx"), late("onnx.helper", "onnx")
     numpy_helper, backend = late("onnx.numpy_helper", "onnx"), late("onnx.backend.base", "onnx")
+    checker = late("onnx.checker", "onnx")
+    onnx_reference = late("onnx.reference", "onnx")
     runner = late("onnx.backend.test.runner", "onnx")
     shape_inference = late("onnx.shape_inference", "onnx")
     message = late("google.protobuf.message", "onnx")
 
-__all__ = ["backend", "helper", "message", "numpy_helper", "onnx", "runner", "shape_inference"]
+__all__ = [
+    *("backend", "checker", "helper", "message", "numpy_helper", "onnx", "runner"),
+    *("onnx_reference", "shape_inference"),
+]

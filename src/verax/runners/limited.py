@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from verax.base.processes import SubjectError
+from verax.base.processes import SubjectLateError
 from verax.judge.protocol import Optimizing, Poisonable, Remembering, Runner, Selective
 from verax.runners.arrays import AnswerRunner, ArraysRunner
 from verax.runners.child_runner import ChildRunner
@@ -43,7 +43,7 @@ def within(seconds: float, name: str, act: Callable[[], Result]) -> Result:
         raise error
     for result in results:
         return result
-    raise SubjectError(
+    raise SubjectLateError(
         f"the subject gave no answer in {seconds:g} s and was given up",
         place=name,
         next_step="give a longer time limit (--timeout) or a smaller input",

@@ -1,0 +1,147 @@
+"""`generate`: case number `index` of a seed, the same on every machine."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+import verax.ops
+from verax.base.errors import VeraxError
+from verax.campaign.random_networks import random_network
+from verax.export.onnx.writer import OLDEST_WRITTEN, to_onnx
+from verax.hunt.case import Draft, HuntCase, NoCase, pick
+from verax.hunt.near_misses import PATTERNS
+from verax.hunt.operators import drawn, extreme, is_small, operands, placed, placed_with
+from verax.hunt.surroundings import AFTER, BEFORE
+from verax.hunt.unspecified import unspecified
+from verax.ir.graph import Builder, Graph
+from verax.ir.operator import REGISTRY
+from verax.onnx_format.dtypes import newest_opset
+from verax.onnx_format.package import checker, onnx
+from verax.reference.evaluate import evaluate
+
+assert verax.ops  # registers the operators
+ATTEMPTS = 300
+"""Draws for one case, most of which make no model of ONNX."""
+NO_GRAPH = (NoCase, VeraxError, ValueError, TypeError, IndexError, KeyError, ArithmeticError)
+"""What attributes and inputs that do not belong together run into."""
+Drawn = tuple[str, str, Graph, dict[str, np.ndarray]]
+"""The operator or pattern, why, the graph and its inputs."""
+
+
+def generate(
+    seed: int, index: int, operators: tuple[str, ...] = (), families: tuple[str, ...] = ()
+) -> HuntCase:
+    """Case `index` of `seed`. operators: only these are drawn alone (all where empty); families: of
+    FAMILIES, only these.
+
+    The model passes the ONNX standard's own checker, and its float64 reference can be evaluated.
+    Raises `NoCase` when nothing fitting comes up.
+    """
+    random = np.random.default_rng([seed, index])
+    names = operators or of_onnx()
+    usable = [f for f in WEIGHTED if not families or f in families]
+    if not usable:
+        raise NoCase
+    for _ in range(ATTEMPTS):
+        family = pick(random, usable)
+        try:
+            aim, reason, graph, inputs = FAMILIES[family](random, names)
+            opset = _checked(graph, random)
+            with warnings.catch_warnings(action="ignore"):  # of what is empty
+                values = evaluate(graph, inputs, keep="all")
+            if unspecified(graph, values):
+                continue
+        except NO_GRAPH:
+            continue
+        return HuntCase(seed, index, family, reason, aim, graph, inputs, opset)
+    raise NoCase
+
+
+@cache
+def of_onnx() -> tuple[str, ...]:
+    """Operators that ONNX has by the same name. Others are written as several, and what a runtime
+    makes of those is argued with the standard less directly."""
+    return tuple(sorted(name for name in REGISTRY if onnx.defs.has(name)))
+
+
+def _checked(graph: Graph, random: np.random.Generator) -> int | None:
+    """An operator set that can say the graph, of which the standard's checker accepts the model;
+    None for the oldest. Raises `NoCase`."""
+    requested = pick(random, (None, *range(OLDEST_WRITTEN, newest_opset() + 1)))
+    for opset in dict.fromkeys((requested, None)):
+        try:
+            checker.check_model(to_onnx(graph, opset), full_check=True)
+        except VeraxError:
+            continue
+        except Exception as error:  # the checker's own classes of errors have no common base
+            raise NoCase from error
+        return opset
+    raise NoCase
+
+
+def _draft(random: np.random.Generator, name: str) -> Draft:
+    return Draft(Builder(name), random)
+
+
+def _operator(random: np.random.Generator, names: tuple[str, ...]) -> Drawn:
+    case = drawn(random, names)
+    draft = _draft(random, case.op.kind)
+    outputs = placed(draft, case)
+    if not is_small(case):
+        raise NoCase
+    return case.op.kind, case.label or "as declared", draft.builder.graph(outputs), draft.inputs
+
+
+def _extreme(random: np.random.Generator, names: tuple[str, ...]) -> Drawn:
+    case, reason = extreme(drawn(random, names), random)
+    draft = _draft(random, case.op.kind)
+    return case.op.kind, reason, draft.builder.graph(placed(draft, case)), draft.inputs
+
+
+def _surrounded(random: np.random.Generator, names: tuple[str, ...]) -> Drawn:
+    """An operator whose first input is stored otherwise, and whose result is moved on."""
+    case = drawn(random, names)
+    first = case.inputs[0]
+    if first is None or 0 in case.constant or not first.ndim or not is_small(case):
+        raise NoCase
+    draft = _draft(random, case.op.kind)
+    before, after = pick(random, sorted(BEFORE)), pick(random, ("", *sorted(AFTER)))
+    value = BEFORE[before](draft, first)
+    outputs = placed_with(draft, case.op, [value, *operands(draft, case, 1)])
+    result = AFTER[after](draft, outputs[0]) if after else outputs[0]
+    reason = f"{before} in front" + (f", {after} behind" if after else "")
+    return case.op.kind, reason, draft.builder.graph((result, *outputs[1:])), draft.inputs
+
+
+def _near_miss(random: np.random.Generator, names: tuple[str, ...]) -> Drawn:
+    pattern = pick(random, PATTERNS)
+    draft = _draft(random, "pattern")
+    output, changed = pattern.build(draft)
+    return pattern.name, changed, draft.builder.graph([output]), draft.inputs
+
+
+def _network(random: np.random.Generator, names: tuple[str, ...]) -> Drawn:
+    network = random_network(int(random.integers(1 << 31)))
+    kinds = {n.op.kind for n in network.graph.nodes}
+    return "network", f"{len(kinds)} operators", network.graph, network.inputs
+
+
+FAMILIES: dict[str, Callable[[np.random.Generator, tuple[str, ...]], Drawn]] = {
+    "operator": _operator,
+    "extreme": _extreme,
+    "surrounded": _surrounded,
+    "near_miss": _near_miss,
+    "network": _network,
+}
+WEIGHTED = (
+    *("operator",) * 4,
+    *("extreme",) * 2,
+    *("surrounded",) * 4,
+    *("near_miss",) * 5,
+    "network",
+)
+"""Families, each as often as it is to be drawn."""

@@ -1,0 +1,182 @@
+"""Second opinions on a small case, and the confidence that follows from them.
+
+Who answers: our reference in exact rational arithmetic, the reference evaluator of the package onnx
+(other people's reading of the standard), other installed runtimes, and the subject's own runtime
+without optimizations. Each answer is judged as the subject's was; an opinion supports the alarm
+when it is right by our reference, and speaks against it when it is wrong by it as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from verax.api import subject_of
+from verax.base.errors import VeraxError
+from verax.export.onnx.writer import to_onnx
+from verax.ir.graph import Graph
+from verax.judge.decide.local import conform
+from verax.judge.regions.network import survey
+from verax.onnx_format.package import onnx_reference
+from verax.records.verdict import Kind
+from verax.reference.evaluate import evaluate
+from verax.runners.registry import SPEC_OF
+
+Values = Mapping[str, np.ndarray]
+HIGH, MEDIUM, LOW = "high", "medium", "low"
+OWN_ARITHMETIC = "exact rational arithmetic"
+STANDARD = "onnx.reference"
+RUNTIMES = ("onnxruntime:disabled", "openvino:f32", "verax:O0")
+"""Runtimes that are asked where they are installed and are not the subject."""
+EXACT_ELEMENTS = 4096
+"""Elements of inputs up to which exact arithmetic is tried: each is a Python object."""
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What somebody else makes of a case.
+
+    supports: their answer is right by our reference, so theirs and ours agree; None where they gave
+    none. independent: they share no code with us. words: their answer in words.
+    """
+
+    source: str
+    supports: bool | None
+    independent: bool
+    words: str
+
+
+def is_foreign(opinion: Opinion) -> bool:
+    """True if none of our code computed it; it may be the subject's own runtime."""
+    return opinion.source != OWN_ARITHMETIC and not opinion.source.startswith("verax")
+
+
+def is_wrong(graph: Graph, inputs: Values, answer: Values, seed: int = 0) -> bool:
+    """True if `answer` lacks an output of the graph, or the judge calls one of them a mistake."""
+    if any(v not in answer for v in graph.outputs):
+        return True
+    outputs = {v: conform(np.asarray(answer[v]), graph.types[v].dtype) for v in graph.outputs}
+    judged = survey(graph, inputs, outputs, seed=seed, measure_power=False)
+    return any(f.kind is Kind.mistake for f in judged.findings)
+
+
+def opinions(
+    graph: Graph, inputs: Values, subject: str, against: str = "", actual: Values | None = None
+) -> tuple[Opinion, ...]:
+    """Everybody's who can be asked. subject: text; against: another runner's name to be asked;
+    actual: the subject's outputs, None where it gave none."""
+    return tuple(
+        _judged(source, independent, answer, graph, inputs, actual)
+        for source, independent, answer in _answers(graph, inputs, subject, against)
+    )
+
+
+def _answers(
+    graph: Graph, inputs: Values, subject: str, against: str
+) -> Iterator[tuple[str, bool, Values | str]]:
+    """(who, whether they share no code with us, their outputs or why there are none)."""
+    if sum(a.size for a in inputs.values()) <= EXACT_ELEMENTS:
+        yield OWN_ARITHMETIC, False, _attempt(lambda: _exact(graph, inputs))
+    yield STANDARD, subject != STANDARD, _attempt(lambda: _standard(graph, inputs))
+    for name in dict.fromkeys((against, *RUNTIMES)):
+        if not name or name == subject or not is_installed(name):
+            continue
+        independent = not name.startswith("verax") and name.partition(":")[0] not in subject
+        yield name, independent, _attempt(lambda: subject_of(name).run(graph, inputs))  # noqa: B023
+
+
+def is_installed(name: str) -> bool:
+    """True if a runner exists by this name and its package is there."""
+    spec = SPEC_OF.get(name)
+    if spec is None:
+        return name.partition(":")[0] == "cmd"
+    return not spec.package or importlib.util.find_spec(spec.package) is not None
+
+
+def _attempt(run: object) -> Values | str:
+    """What `run` gives, or why it gives nothing."""
+    try:
+        return run()  # type: ignore[operator, no-any-return]
+    except VeraxError as error:
+        return error.cause
+    except Exception as error:  # foreign code, of which any error means that it has no opinion
+        return f"{type(error).__name__}: {error}"
+
+
+def _exact(graph: Graph, inputs: Values) -> Values:
+    """The outputs in fractions, rounded to float64. Raises what a function that has no rational
+    result raises."""
+    values = evaluate(graph, inputs, work=object)
+    return {
+        v: a.astype(np.float64) if graph.types[v].dtype.is_float else a for v, a in values.items()
+    }
+
+
+def _standard(graph: Graph, inputs: Values) -> Values:
+    """The outputs by the reference implementation of the package onnx."""
+    evaluator = onnx_reference.ReferenceEvaluator(to_onnx(graph))
+    with np.errstate(all="ignore"), contextlib.redirect_stdout(None):
+        results = evaluator.run(None, {v: inputs[v] for v in graph.inputs})
+    return {v: np.asarray(a) for v, a in zip(evaluator.output_names, results)}
+
+
+def _judged(
+    source: str,
+    independent: bool,
+    answer: Values | str,
+    graph: Graph,
+    inputs: Values,
+    actual: Values | None,
+) -> Opinion:
+    if isinstance(answer, str):
+        return Opinion(source, None, independent, f"no answer ({' '.join(answer.split())[:100]})")
+    try:
+        wrong = is_wrong(graph, inputs, answer)
+    except VeraxError as error:
+        return Opinion(source, None, independent, f"its answer cannot be judged ({error.cause})")
+    if not wrong:
+        return Opinion(source, True, independent, "agrees with our reference")
+    if actual is not None and not is_nearer(answer, actual, evaluate(graph, inputs)):
+        return Opinion(source, None, independent, "differs from our reference and the subject")
+    return Opinion(source, False, independent, "differs from our reference")
+
+
+def is_nearer(answer: Values, actual: Values, reference: Values) -> bool:
+    """True if an answer is nearer to the subject's outputs than to the reference, or they cannot be
+    compared: only then does it take the subject's side."""
+
+    def distance(second: Values) -> float:
+        total = 0.0
+        for name in reference:
+            x, y = (np.asarray(v[name]).astype(np.float64) for v in (answer, second))
+            total += float(np.square(np.nan_to_num(x - y, posinf=np.inf)).sum())
+        return total
+
+    try:
+        return distance(actual) <= distance(reference)
+    except (KeyError, ValueError, TypeError):
+        return True
+
+
+def confidence(seen: Sequence[Opinion], *, alone: bool) -> tuple[str, str]:
+    """How sure it is that the subject is wrong, and why. alone: the small case shows it by itself.
+
+    high: somebody who shares no code with us agrees with our reference, and nobody independent
+    disagrees. medium: only our own exact arithmetic or compiler agrees, or the case needs its
+    surroundings. low: an independent implementation differs from our reference, or nobody agrees.
+    """
+    support = [o for o in seen if o.supports and o.independent]
+    doubt = [o for o in seen if o.supports is False and o.independent]
+    own = [o for o in seen if o.supports and not o.independent]
+    summary = "; ".join(f"{o.source} {o.words}" for o in seen) or "nobody else could be asked"
+    if doubt and len(doubt) >= len(support):
+        return LOW, f"the reading of the standard is disputed: {summary}"
+    if support and not doubt and alone:
+        return HIGH, summary
+    if support or own:
+        return MEDIUM, summary if alone else f"{summary}; the small case does not show it by itself"
+    return LOW, summary
