@@ -104,11 +104,11 @@ class Values:
     def _wants_border(self, value: str, layout: Layout) -> bool:
         return any(a or b for a, b in self.layouts.borders.get((value, layout), ()))
 
-    def write(self, value: str, layout: Layout = Layout.plain) -> Placed:
-        """Where the kernel that makes `value` is to write it: a new placement."""
-        physical = Physical(
-            self.graph.types[value], layout, self.layouts.borders.get((value, layout), ())
-        )
+    def write(self, value: str, layout: Layout = Layout.plain, bordered: bool = True) -> Placed:
+        """Where the kernel that makes `value` is to write it: a new placement. bordered: False for
+        kernels that write rows one behind the other; who wants a border gets a copy."""
+        borders = self.layouts.borders.get((value, layout), ()) if bordered else ()
+        physical = Physical(self.graph.types[value], layout, borders)
         if layout is Layout.blocked and (
             value in self.layouts.result_slices or value in self._concatenated
         ):

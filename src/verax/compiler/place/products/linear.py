@@ -240,7 +240,7 @@ def place_product(lowering: Lowering, group: Group, choice: Choice) -> None:
         a = _shortened(lowering, group, a, product, spec, base)
     if stored is not None and product.m <= MOST_ROWS:
         rows, factor = few_rows(lowering, spec, stored)
-        y = lowering.values.write(group.output)
+        y = lowering.values.write(group.output, bordered=False)
         lowering.calls.call(rows, [a, *factor, *arguments, *values, y], group.label)
         return
     if stored is not None:
@@ -254,7 +254,7 @@ def place_product(lowering: Lowering, group: Group, choice: Choice) -> None:
         right = lowering.values.scratch(static_size(size))
         pack = PackSpec(spec, product.b)
         lowering.calls.call(pack, [b, right], f"{group.label}: pack", schedule)
-    y = lowering.values.write(group.output)
+    y = lowering.values.write(group.output, bordered=False)
     lowering.calls.call(spec, [a, right, *arguments, *values, y], group.label, schedule)
 
 

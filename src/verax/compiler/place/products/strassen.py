@@ -57,7 +57,7 @@ def place_strassen(lowering: Lowering, group: Group, choice: Choice) -> None:
     epilogue, values = linear.product_epilogue(lowering, group, spec.full_product)
     spec = dataclasses.replace(spec, epilogue=epilogue)
     a = lowering.values.read_contiguous(node.inputs[0] or "")
-    y = lowering.values.write(group.output)
+    y = lowering.values.write(group.output, bordered=False)
 
     def piece(item: int) -> Piece:
         label = f"{group.label}, item {item + 1} of {items}" if item else group.label
