@@ -38,6 +38,14 @@ class SubjectError(VeraxError):
     """The subject refused, crashed or took too long."""
 
 
+class SubjectCrash(SubjectError):
+    """The subject's process was ended by a signal."""
+
+
+class SubjectTimeout(SubjectError):
+    """The subject gave no answer in the time that it had."""
+
+
 @dataclass(frozen=True)
 class Ended:
     """Exit code (negative: the signal that killed it) and the end of what was printed."""
@@ -185,9 +193,9 @@ def stop_all() -> None:
 when_interrupted(stop_all)
 
 
-def too_late(name: str, timeout: float) -> SubjectError:
+def too_late(name: str, timeout: float) -> SubjectTimeout:
     """The error of a subject that was stopped after so many seconds."""
-    return SubjectError(
+    return SubjectTimeout(
         f"the subject gave no answer in {timeout:g} s and was stopped",
         place=name,
         next_step="give a longer time limit (--timeout) or a smaller input",

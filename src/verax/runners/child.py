@@ -18,7 +18,7 @@ import numpy as np
 
 from verax.base.files import scratch_folder
 from verax.base.helpers import helper_of
-from verax.base.processes import Ended, SubjectError, run_process
+from verax.base.processes import Ended, SubjectCrash, SubjectError, run_process
 from verax.runners.child_files import (
     INPUTS,
     OUTPUTS,
@@ -61,7 +61,8 @@ def run_in_child(
         (folder / REQUEST).write_text(json.dumps(plain))
         ended = _run(folder, task, name, timeout, fill)
         if ended.code != 0 or not (folder / REPLY).exists():
-            raise SubjectError(
+            kind = SubjectCrash if ended.code < 0 else SubjectError
+            raise kind(
                 f"the subject's process died ({ended.ending}): {ended.last_words}",
                 place=name,
                 next_step="run the model with the runtime itself to see whether it survives",

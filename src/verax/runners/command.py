@@ -16,7 +16,7 @@ from verax.base.errors import UsageError
 from verax.base.files import scratch_folder
 from verax.base.npz import read_npz, write_npz
 from verax.base.printing import Named
-from verax.base.processes import SubjectError, run_process
+from verax.base.processes import SubjectCrash, SubjectError, run_process
 from verax.ir.graph import Graph
 from verax.judge.protocol import Capabilities
 from verax.runners.child_runner import TIMEOUT
@@ -98,7 +98,8 @@ class CommandRunner(Named):
                 words, name=self.name, timeout=self.timeout, environment=environment
             )
             if ended.code != 0:
-                raise SubjectError(
+                kind = SubjectCrash if ended.code < 0 else SubjectError
+                raise kind(
                     f"the program failed ({ended.ending}): {ended.last_words}",
                     place=self.name,
                     next_step=f"run it by hand: {shlex.join(self.words)}",

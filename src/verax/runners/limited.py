@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from verax.base.processes import SubjectError
+from verax.base.processes import SubjectTimeout
 from verax.judge.protocol import Optimizing, Poisonable, Remembering, Runner, Selective
 from verax.runners.arrays import AnswerRunner, ArraysRunner
 from verax.runners.child_runner import ChildRunner
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 def within(seconds: float, name: str, act: Callable[[], Result]) -> Result:
     """Result of `act()`, called in another thread.
 
-    Raises what it raises, and `SubjectError` when it takes longer than `seconds`: its thread then
+    Raises what it raises, and `SubjectTimeout` when it takes longer than `seconds`: its thread then
     goes on until the process ends, which does not wait for it.
     """
     results: list[Result] = []
@@ -43,7 +43,7 @@ def within(seconds: float, name: str, act: Callable[[], Result]) -> Result:
         raise error
     for result in results:
         return result
-    raise SubjectError(
+    raise SubjectTimeout(
         f"the subject gave no answer in {seconds:g} s and was given up",
         place=name,
         next_step="give a longer time limit (--timeout) or a smaller input",
