@@ -8,7 +8,8 @@ failure that the old one had not. That the two differ says nothing by itself.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -64,7 +65,11 @@ def gate(
     new = in_steps(graph, new, inputs, options.steps)[1]
     graph, old, arrays = in_steps(graph, old, inputs, options.steps)
     options = dataclasses.replace(options, steps=None)  # unrolled already
-    arrays, origins = _inputs(graph, (old, new), arrays, options.seed, sizes, pixels)
+    stated = arrays
+    arrays, origins = _inputs(graph, (old, new), stated, options.seed, sizes, pixels)
+    # Drawn ones are drawn again by each check, so that its record says how.
+    is_drawn = stated is None and old.stored_inputs is None and new.stored_inputs is None
+    judged_inputs = None if is_drawn else arrays
     answers, results = [], []
     for subject in (old, new):
         answer, failure = _ran(graph, subject, arrays)
@@ -78,7 +83,18 @@ def gate(
     for i, (subject, second) in enumerate(((old, None), (new, old if first is not None else None))):
         if results[i] is not None:
             continue
-        results[i], verdicts[i] = _judged(graph, subject, second, arrays, progress, options)
+        judge = partial(
+            check,
+            graph,
+            subject,
+            judged_inputs,
+            other=second,
+            sizes=sizes,
+            pixels=pixels,
+            progress=progress,
+            options=options,
+        )
+        results[i], verdicts[i] = _judged(subject, judge)
     differences = _with_errors(differences, verdicts[1])
     before, after = results
     assert before is not None and after is not None
@@ -137,17 +153,10 @@ def _described(subject: Runner) -> dict[str, str]:
     return {"name": subject.name, **subject.describe()}
 
 
-def _judged(
-    graph: Graph,
-    subject: Runner,
-    second: Runner | None,
-    inputs: Arrays,
-    progress: Progress | None,
-    options: CheckOptions,
-) -> tuple[SubjectResult, Verdict | None]:
-    """A subject that ran, with its verdict."""
+def _judged(subject: Runner, judge: Callable[[], Verdict]) -> tuple[SubjectResult, Verdict | None]:
+    """A subject that ran, with the verdict that `judge` gives of it."""
     try:
-        verdict = check(graph, subject, inputs, other=second, progress=progress, options=options)
+        verdict = judge()
     except VeraxError as error:
         message = f"it ran and could not be judged: {error.cause}"
         result = SubjectResult(

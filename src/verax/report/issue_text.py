@@ -326,7 +326,12 @@ def _gate_text(record: GateRecord) -> str:
         "|---|---|---|---|---|",
     ]
     for m in record.models:
-        cells = code(m.model), prose(answer(m.old)), prose(answer(m.new)), prose(difference(m))
+        cells = (
+            code(m.model).replace("|", "\\|"),
+            prose(answer(m.old)),
+            prose(answer(m.new)),
+            prose(difference(m)),
+        )
         lines.append(f"| {' | '.join(cells)} | {m.change} |")
     lines.append("")
     for m in record.models:

@@ -389,8 +389,8 @@ def _interpreter(text: str, path: str, here: bool) -> OtherInterpreter:
 
 
 def _runtime_version(text: str) -> RuntimeVersion:
-    runtime, _, rest = text.partition("@")
-    version, _, level = rest.partition(":")
+    runtime, _, setting = text.partition("@")
+    version, _, level = setting.partition(":")
     if runtime != "onnxruntime":
         raise UsageError(
             f"versions of {runtime} are not installed by Verax",
@@ -399,7 +399,7 @@ def _runtime_version(text: str) -> RuntimeVersion:
         )
     if not VERSION.fullmatch(version) or level not in ("", *LEVELS):
         raise UsageError(
-            f"{rest!r} is no version of ONNX Runtime with a level",
+            f"{setting!r} is no version of ONNX Runtime with a level",
             place=text,
             next_step="write onnxruntime@1.20.0, or onnxruntime@1.20.0:LEVEL with one of "
             + ", ".join(LEVELS),
