@@ -31,8 +31,7 @@ from verax.records.gate import (
 from verax.records.verdict import Blame, Explanation, Kind
 
 Answer = Callable[[np.ndarray], np.ndarray]
-RNG = np.random.default_rng(37)
-WEIGHTS = RNG.standard_normal((11, 7)).astype(np.float32)
+WEIGHTS = np.random.default_rng(37).standard_normal((11, 7)).astype(np.float32)
 
 
 def network() -> Graph:
@@ -137,7 +136,7 @@ def test_a_crash_and_a_hang_are_results(tmp_path: Path) -> None:
 
 
 def test_arrays_are_given_to_the_models_that_have_them() -> None:
-    x = RNG.standard_normal((3, 11)).astype(np.float32)
+    x = np.random.default_rng(38).standard_normal((3, 11)).astype(np.float32)
     record = verax.gate(straight, reversed_sum, [network(), network()], {"x": x})
     assert [m.inputs[0].origin for m in record.models] == ["given"] * 2
     with pytest.raises(UsageError, match="no model has an input z"):

@@ -56,7 +56,7 @@ def write_arrays(path: str, arrays: Iterable[tuple[str, Any]]) -> list[list[str]
         content = np.ascontiguousarray(value).reshape(-1)
         flat[f"a{len(listed)}"] = content.view(np.uint8) if content.size else np.zeros(0, np.uint8)
         listed.append([name, value.dtype.name, json.dumps(list(value.shape))])
-    np.savez(path, **flat)
+    np.savez(path, **flat)  # type: ignore[arg-type]  # allow_pickle= is an array's name to NumPy 1
     return listed
 
 
