@@ -56,7 +56,6 @@ def gate(
     networks = list(models) if isinstance(models, list | tuple) else [models]
     if not networks:
         raise UsageError("there is no model to run", next_step="give at least one")
-    names = tuple(_name(s) for s in (old, new))
     loaded = [with_examples(network, None)[0] for network in networks]
     _require_inputs_of_some(inputs, [graph_of(network) for network in loaded])
     changes: list[ModelChange] = []
@@ -83,7 +82,7 @@ def gate(
             options=options,
         )
         changes.append(change)
-    return GateRecord(*names, tuple(changes), environment(), options.seed)
+    return GateRecord(_name(old), _name(new), tuple(changes), environment(), options.seed)
 
 
 def _name(subject: Subject) -> str:

@@ -80,7 +80,9 @@ def gate(
     if first is not None and second is not None:
         differences = _differences(graph, first, second)
     verdicts: list[Verdict | None] = [None, None]
-    for i, (subject, second) in enumerate(((old, None), (new, old if first is not None else None))):
+    for i, (subject, reference) in enumerate(
+        ((old, None), (new, old if first is not None else None))
+    ):
         if results[i] is not None:
             continue
         judge = partial(
@@ -88,7 +90,7 @@ def gate(
             graph,
             subject,
             judged_inputs,
-            other=second,
+            other=reference,
             sizes=sizes,
             pixels=pixels,
             progress=progress,
