@@ -42,8 +42,8 @@ reference:promised
 CHILDREN = "onnx_runtime openvino tvm litert tensorflow_file torch_file"
 """Modules of `runners` whose `answer` runs in a child process."""
 COMMANDS = (
-    "inspect convert compile run check bisect bench tune hunt evaluate ops passes formats runners "
-    "skill cache doctor report"
+    "inspect convert compile run check bisect gate bench tune hunt evaluate ops passes formats "
+    "runners skill cache doctor report"
 )
 
 

@@ -43,6 +43,7 @@ BLOCKS = (
             "loading",
             "recording",
             "tuning",
+            "gating",
             "onnx_backend",
             "testing",
             "pytest_plugin",

@@ -7,6 +7,7 @@
     verax.bisect(model, "onnxruntime").verdict.blame
     verax.evaluate(model, "photos/", against="onnxruntime").accuracy.top1
     verax.assert_correct(my_conv, "Conv(strides=(2, 2))", (x, w))
+    verax.gate("onnxruntime@1.20.0", "onnxruntime", "net.onnx").change
     verax.align("net.onnx", "net.tflite").relation
 
 Importing this package loads nothing else; each name below is loaded at its first use.
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     )
     from verax.base.errors import VeraxError
     from verax.compiling import Compiled, compile
+    from verax.gating import gate
     from verax.loading import load
     from verax.recording import record
     from verax.testing.assertions import assert_correct
@@ -52,6 +54,7 @@ _HOMES = {
     "compile": "verax.compiling",
     "convert": "verax.api",
     "evaluate": "verax.api",
+    "gate": "verax.gating",
     "load": "verax.loading",
     "record": "verax.recording",
     "reference": "verax.api",
@@ -71,6 +74,7 @@ __all__ = [
     "compile",
     "convert",
     "evaluate",
+    "gate",
     "load",
     "record",
     "reference",

@@ -32,6 +32,8 @@ COMMANDS = {
     "tune": "Measure other schedules for a model's kernels (tiles, order, prefetching), and "
     "keep what is faster here.",
     "hunt": "Generate cases, have a subject run them, and judge, shrink and keep what is wrong.",
+    "gate": "Say what changes on models when one subject gives way to another, and whether it "
+    "matters.",
     "evaluate": "Count on how many labeled samples a model, compiled by Verax, is right.",
     "report": "Show records of --json as one HTML page that needs nothing else.",
     "ops": "List the operators, or show one: its attributes and its meaning.",

@@ -17,6 +17,9 @@ def command(
 ) -> None:
     """Say what the cache of compiled programs holds, or empty it.
 
+    Environments of other versions of runtimes (onnxruntime@VERSION) lie there, too, and are removed
+    with it.
+
     VERAX_CACHE names its folder, or is off; VERAX_CACHE_SIZE limits it (4 GiB by default): what was
     not used for longest goes first.
     """

@@ -18,10 +18,12 @@ from verax.records.agreement import Agreement
 from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection, RecordedCase
 from verax.records.codec import read_plain
+from verax.records.gate import GateChange, GateRecord, ModelChange
 from verax.records.network import ALLOWED_BIN, ErrorDistribution
 from verax.records.verdict import Blame, Finding, InputRecord, Kind, Verdict
 from verax.report.alignment import HEADLINES as RELATIONS
 from verax.report.faulty_node import explanation_line
+from verax.report.gate import answer, difference
 from verax.report.verdict import HEADLINES
 
 LISTED = 5
@@ -60,9 +62,11 @@ def issue_text(record: Any) -> str:
         return _verdict_text(record, ())
     if isinstance(record, Alignment):
         return _alignment_text(record)
+    if isinstance(record, GateRecord):
+        return _gate_text(record)
     raise UsageError(
         f"a {type(record).__name__} claims nothing about anybody's numbers",
-        next_step="give a record of verax check or verax bisect",
+        next_step="give a record of verax check, verax bisect or verax gate",
     )
 
 
@@ -312,3 +316,46 @@ def _alignment_text(record: Alignment) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _gate_text(record: GateRecord) -> str:
+    lines = [
+        f"## From {code(record.old)} to {code(record.new)}: {record.change}",
+        "",
+        "| model | old | new | elements that differ | verdict |",
+        "|---|---|---|---|---|",
+    ]
+    for m in record.models:
+        cells = (
+            code(m.model).replace("|", "\\|"),
+            prose(answer(m.old)),
+            prose(answer(m.new)),
+            prose(difference(m)),
+        )
+        lines.append(f"| {' | '.join(cells)} | {m.change} |")
+    lines.append("")
+    for m in record.models:
+        if m.change is not GateChange.unchanged:
+            lines += [*_change_lines(m), ""]
+    lines += [
+        "Each subject was judged against the float64 reference on the same inputs; a difference "
+        "between the two alone says nothing. Speed was not compared.",
+        "",
+        *_versions(record.environment, {}),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _change_lines(model: ModelChange) -> Iterator[str]:
+    """Why one model's change matters or does not, and the new subject's verdict where it does."""
+    yield f"### {code(model.model)}: {model.change}"
+    yield ""
+    yield from (f"- {prose(reason)}" for reason in model.reasons[: 2 * LISTED])
+    if model.change is GateChange.matters and model.new.verdict is not None:
+        yield ""
+        yield (
+            _verdict_text(model.new.verdict, ())
+            .replace("\n###", "\n####")
+            .replace("## ", "#### ", 1)
+        )

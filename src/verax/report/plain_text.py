@@ -14,6 +14,7 @@ from verax.records.alignment import Alignment
 from verax.records.benchmark import Benchmark
 from verax.records.bisection import Bisection
 from verax.records.evaluation import EvaluationRecord
+from verax.records.gate import GateRecord
 from verax.records.verdict import Verdict
 from verax.report.agreement import render_agreement
 from verax.report.alignment import render_alignment
@@ -21,6 +22,7 @@ from verax.report.benchmark import benchmark_table
 from verax.report.bisection import render_bisection
 from verax.report.console import PlainConsole
 from verax.report.evaluation import render_evaluation
+from verax.report.gate import render_gate
 from verax.report.verdict import render_verdict
 
 WIDTH = 100
@@ -37,6 +39,7 @@ RENDERERS: Mapping[type, Callable[[Any], RenderableType]] = {
     Alignment: render_alignment,
     Agreement: render_agreement,
     EvaluationRecord: render_evaluation,
+    GateRecord: render_gate,
     Benchmark: _benchmark,
 }
 """What the command line prints of each kind of record."""

@@ -14,6 +14,7 @@ from verax.records.benchmark import Benchmark
 from verax.records.bisection import Bisection
 from verax.records.codec import read_plain
 from verax.records.evaluation import EvaluationRecord
+from verax.records.gate import GateRecord
 from verax.records.tuning import TuningRecord
 from verax.records.verdict import Verdict
 
@@ -22,6 +23,7 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "bisection": Bisection.from_json,
     "alignment": Alignment.from_json,
     "agreement": Agreement.from_json,
+    "gate": GateRecord.from_json,
     "evaluation": EvaluationRecord.from_json,
     "benchmark": Benchmark.from_json,
     "tuning-record": TuningRecord.from_json,

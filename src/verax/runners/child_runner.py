@@ -94,12 +94,17 @@ class ChildRunner(Named, ABC):
         fill: int | None,
     ) -> dict[str, np.ndarray]:
         request = {**self._request_for(graph), "keep": [*(keep or ())], "fill": fill}
-        if self.isolated:
-            reply, values = run_in_child(
-                self._task, request, inputs, name=self.name, timeout=self.timeout, fill=fill
-            )
-        else:
-            reply, values = self.answer(request, inputs)
+        reply, values = self._reply_to(request, inputs, fill)
         values, renamed = collect(graph, values, reply.get("declared", ()))
         self._notes = {**reply.get("notes", {}), **renamed}
         return values
+
+    def _reply_to(
+        self, request: Mapping[str, Any], inputs: Mapping[str, np.ndarray], fill: int | None
+    ) -> Answered:
+        """Reply and values of the child, or of this process where it is not isolated."""
+        if self.isolated:
+            return run_in_child(
+                self._task, request, inputs, name=self.name, timeout=self.timeout, fill=fill
+            )
+        return self.answer(request, inputs)

@@ -20,8 +20,8 @@ Result = TypeVar("Result")
 def within(seconds: float, name: str, act: Callable[[], Result]) -> Result:
     """Result of `act()`, called in another thread.
 
-    Raises what it raises, and `SubjectError` when it takes longer than `seconds`: its thread then
-    goes on until the process ends, which does not wait for it.
+    Raises what it raises, and `SubjectLateError` when it takes longer than `seconds`: its thread
+    then goes on until the process ends, which does not wait for it.
     """
     results: list[Result] = []
     errors: list[BaseException] = []

@@ -31,6 +31,14 @@ from verax.records.evaluation import (
     Flip,
     Share,
 )
+from verax.records.gate import (
+    GateChange,
+    GateRecord,
+    ModelChange,
+    OutputDifference,
+    RunOutcome,
+    SubjectResult,
+)
 from verax.records.network import ChannelErrors
 from verax.records.tuning import TunedKernel, TuningRecord
 from verax.records.verdict import Kind, Verdict
@@ -86,6 +94,29 @@ def evaluation() -> EvaluationRecord:
     return EvaluationRecord({"name": "verax"}, "scores", 50, accuracy, other, ("one flips",))
 
 
+def gate() -> GateRecord:
+    wrong = verdict()
+    old = SubjectResult(RunOutcome.ran, {"name": "s", "version": "1.0"}, kind=Kind.rounding)
+    new = SubjectResult(
+        RunOutcome.ran,
+        {"name": "s", "version": "2.0"},
+        "",
+        Kind.mistake,
+        wrong.reasons,
+        wrong.blame,
+        verdict=wrong,
+    )
+    crash = SubjectResult(RunOutcome.crashed, {"name": "s"}, "signal SIGSEGV")
+    outputs = (OutputDifference("y", False, 7, 12, 0.5, "", 1e-7, 0.25, "s"),)
+    return GateRecord(
+        "s@1.0", "s@2.0",
+        (ModelChange("net.onnx", GateChange.matters, ("the new subject has a mistake",), old, new,
+                     outputs),
+         ModelChange("other.onnx", GateChange.matters, ("it crashed",), old, crash),
+         ModelChange("third.onnx", GateChange.unchanged, ("the same bits",), old, old)),
+    )  # fmt: skip
+
+
 RECORDS: dict[str, Callable[[], Any]] = {
     "verdict": verdict,
     "old verdict": lambda: dataclasses.replace(example()),
@@ -95,6 +126,7 @@ RECORDS: dict[str, Callable[[], Any]] = {
         Kind.mistake, ("one differs",), {"name": "s"}, "y", 12,
         (Disagreement("a.png", 3, 4, 0.5, 0.01, False),), "a.png", verdict(),
     ),
+    "gate": gate,
     "evaluation": evaluation,
     "benchmark": lambda: Benchmark(
         "net.onnx", {"x": "float32[2]"},

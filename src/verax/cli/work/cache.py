@@ -9,6 +9,7 @@ from rich.text import Text
 from verax.base.memory import shown_bytes
 from verax.cli.console import can_write, output, write_json
 from verax.compiler.artifacts.cache import FOLDER, PROGRAM, SIZE, default_cache
+from verax.runners.environments.managed import managed_environments, remove_environments
 
 
 def perform(
@@ -24,11 +25,14 @@ def perform(
         write_json(json, "verax.cache/1", {"folder": None})
         return
     removed = cache.clear() if clear else 0
+    removed_environments = remove_environments() if clear else 0
     entries = cache.entries()
     programs = [e for e in entries if e[0].suffix == PROGRAM]
     used_bytes = sum(size for _, size, _ in entries)
+    environments = managed_environments()
     if clear:
-        output.print(f"removed {removed} files")
+        more = f" and {removed_environments} environments" if removed_environments else ""
+        output.print(f"removed {removed} files{more}")
     output.print(
         Text(
             f"{cache.folder}: {len(programs)} programs and {len(entries) - len(programs)} "
@@ -36,6 +40,8 @@ def perform(
         ),
         soft_wrap=True,
     )
+    for folder, size in environments:
+        output.print(Text(f"{folder}: {shown_bytes(size)}"), soft_wrap=True)
     facts = {
         "folder": str(cache.folder),
         "programs": len(programs),
@@ -43,5 +49,7 @@ def perform(
         "bytes": used_bytes,
         "limit": cache.limit,
         "removed": removed,
+        "environments": {folder.name: size for folder, size in environments},
+        "removed_environments": removed_environments,
     }
     write_json(json, "verax.cache/1", facts)

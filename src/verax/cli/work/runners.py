@@ -18,6 +18,9 @@ ALSO = {
     "cmd:PROGRAM ARGS": "any program: it reads one .npz and writes another, whose paths are its "
     "last two arguments or stand where {input} and {output} are written; {model} is the network "
     "as ONNX",
+    "onnxruntime@VERSION, onnxruntime@VERSION:LEVEL": "another version of ONNX Runtime, installed "
+    "with pip into an environment of its own the first time (`verax cache` lists and removes them)",
+    "python:PATH": "the ONNX Runtime of another Python interpreter, which needs NumPy besides",
     "FILE.npz": "recorded values, named as the network names them; in:NAME and out:NAME tell "
     "inputs from answers",
     "a model file, a .vx program": "another network, compiled by us",

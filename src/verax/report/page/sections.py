@@ -14,12 +14,14 @@ from verax.records.alignment import Alignment, Divergence, Relation
 from verax.records.benchmark import Benchmark
 from verax.records.bisection import Bisection, Optimizations
 from verax.records.evaluation import EvaluationRecord
+from verax.records.gate import GateRecord
 from verax.records.tuning import TuningRecord
 from verax.records.verdict import Blame, Finding, Verdict
 from verax.report.alignment import HEADLINES as RELATIONS
 from verax.report.faulty_node import explanation_line, faulty_lines
 from verax.report.issue_text import issue_text
 from verax.report.page.cells import MAX_ROWS, count, counted, figure, kind_cell, name, yes
+from verax.report.page.gate import gate_section
 from verax.report.page.measured import benchmark_section, evaluation_section, tuning_section
 from verax.report.page.model import FaultyView, GraphView, PageTable, RecordSection, TableCell
 from verax.report.page.network_details import (
@@ -365,11 +367,17 @@ def _aligned_graphs(record: Alignment) -> Iterable[GraphView]:
         yield dataclasses.replace(graph, suspects=suspects[:FAULTY], is_faulty=bool(suspects))
 
 
+@section_of.register
+def _gate(record: GateRecord) -> RecordSection:
+    return gate_section(record, _verdict)
+
+
 section_of.register(EvaluationRecord, evaluation_section)
 section_of.register(Benchmark, benchmark_section)
 section_of.register(TuningRecord, tuning_section)
 
 RECORD_TYPES: tuple[type, ...] = (
-    *(Verdict, Bisection, Alignment, Agreement, EvaluationRecord, Benchmark, TuningRecord),
+    *(Verdict, Bisection, Alignment, Agreement, GateRecord),
+    *(EvaluationRecord, Benchmark, TuningRecord),
 )
 """Records that a page shows."""

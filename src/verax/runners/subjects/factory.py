@@ -16,6 +16,8 @@ from verax.judge.protocol import Naming, Runner
 from verax.runners.arrays import AnswerRunner, ArraysRunner, load_npz
 from verax.runners.child_runner import TIMEOUT, ChildRunner
 from verax.runners.command import CommandRunner
+from verax.runners.environments.interpreter import InterpreterRunner
+from verax.runners.environments.managed import managed_python
 from verax.runners.executables import ExecutableRunner
 from verax.runners.functions import FunctionRunner
 from verax.runners.network import NetworkRunner
@@ -35,7 +37,9 @@ from verax.runners.subjects.resolve import (
     ModelFile,
     NamedRunner,
     OnnxSession,
+    OtherInterpreter,
     RunnerOnFile,
+    RuntimeVersion,
     TextSubject,
     TorchModule,
     TorchProgram,
@@ -82,6 +86,11 @@ def runner_of(
             return _on_file(resolved, request)
         case Command(_, line):
             return CommandRunner(line, writer=to_bytes, timeout=request.timeout)
+        case RuntimeVersion(_, version, level):
+            python, label = managed_python(version), f"onnxruntime@{version}"
+            return InterpreterRunner(python, label, request.onnx, level=level, **request.common)
+        case OtherInterpreter(text, path):
+            return InterpreterRunner(path, text, request.onnx, **request.common)
         case ArraysFile(path):
             return load_npz(path)
         case ModelFile(path) if resolved.is_onnx:

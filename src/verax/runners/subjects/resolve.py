@@ -23,11 +23,13 @@ from verax.formats import ONNX, VX
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.judge.protocol import Runner, with_present_names
+from verax.runners.engines.onnxruntime import LEVELS
+from verax.runners.environments.managed import VERSION
 from verax.runners.functions import TensorFunction
 from verax.runners.registry import ENTRIES, SPEC_OF
 
-COMMAND, ARRAYS = "cmd", ".npz"
-"""What opens a program, and what ends recorded arrays."""
+COMMAND, INTERPRETER, ARRAYS = "cmd", "python", ".npz"
+"""What opens a program and an interpreter, and what ends recorded arrays."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,29 @@ class Command(TextSubject):
             return tuple(word for word in shlex.split(self.line) if os.path.isfile(word))
         except ValueError:
             return ()
+
+    @property
+    def runs_code(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class RuntimeVersion(TextSubject):
+    """`onnxruntime@VERSION` or `onnxruntime@VERSION:LEVEL`, in an environment that Verax makes."""
+
+    version: str
+    level: str
+
+    @property
+    def runs_code(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class OtherInterpreter(TextSubject):
+    """`python:PATH`: the ONNX Runtime of that interpreter."""
+
+    path: str
 
     @property
     def runs_code(self) -> bool:
@@ -241,7 +266,15 @@ GivenObject: TypeAlias = (
     | GivenFunction
 )
 Resolved: TypeAlias = (
-    NamedRunner | RunnerOnFile | Command | ArraysFile | ProgramFile | ModelFile | GivenObject
+    NamedRunner
+    | RunnerOnFile
+    | Command
+    | RuntimeVersion
+    | OtherInterpreter
+    | ArraysFile
+    | ProgramFile
+    | ModelFile
+    | GivenObject
 )
 FROM: Mapping[str, Callable[[Any], GivenObject]] = {
     "torch.onnx": OnnxProgram,
@@ -291,9 +324,19 @@ def resolve(subject: Any) -> Resolved:
 
 def resolve_text(
     text: str, *, here: bool = True
-) -> NamedRunner | RunnerOnFile | Command | ArraysFile | ProgramFile | ModelFile:
+) -> (
+    NamedRunner
+    | RunnerOnFile
+    | Command
+    | RuntimeVersion
+    | OtherInterpreter
+    | ArraysFile
+    | ProgramFile
+    | ModelFile
+):
     """What a text names: a runner (`verax:O1`), a runner on a file (`torch:FILE`), a program
-    (`cmd:PROGRAM ARGS`), recorded arrays (.npz), a compiled program (.vx), or a model file.
+    (`cmd:PROGRAM ARGS`), another version (`onnxruntime@1.20.0`), an interpreter (`python:PATH`),
+    recorded arrays (.npz), a compiled program (.vx), or a model file.
 
     here: whether its files lie where the text says. Without, as for a record from another machine,
     a text that names nothing else is the path of a model. Raises `UsageError` that lists what
@@ -304,6 +347,10 @@ def resolve_text(
     kind, colon, argument = text.partition(":")
     if colon and kind == COMMAND:
         return Command(text, argument)
+    if colon and kind == INTERPRETER:
+        return _interpreter(text, argument, here)
+    if text.partition("@")[0] in ENTRIES and "@" in text:
+        return _runtime_version(text)
     variant = ENTRIES.get(kind) if colon else None
     if variant is not None and variant.of_file is not None:
         return RunnerOnFile(text, kind, argument)
@@ -329,6 +376,35 @@ def resolve_text(
         next_step=f"choose one of {', '.join(ENTRIES)}, or give a model file, an .npz file, "
         "or cmd:PROGRAM ARGS",
     )
+
+
+def _interpreter(text: str, path: str, here: bool) -> OtherInterpreter:
+    if here and not (os.path.isfile(path) and os.access(path, os.X_OK)):
+        raise UsageError(
+            "there is no such interpreter",
+            place=path,
+            next_step="give the path of a Python that has ONNX Runtime: python:ENV/bin/python",
+        )
+    return OtherInterpreter(text, path)
+
+
+def _runtime_version(text: str) -> RuntimeVersion:
+    runtime, _, setting = text.partition("@")
+    version, _, level = setting.partition(":")
+    if runtime != "onnxruntime":
+        raise UsageError(
+            f"versions of {runtime} are not installed by Verax",
+            place=text,
+            next_step="onnxruntime@VERSION is; of others give a program: cmd:PROGRAM ARGS",
+        )
+    if not VERSION.fullmatch(version) or level not in ("", *LEVELS):
+        raise UsageError(
+            f"{setting!r} is no version of ONNX Runtime with a level",
+            place=text,
+            next_step="write onnxruntime@1.20.0, or onnxruntime@1.20.0:LEVEL with one of "
+            + ", ".join(LEVELS),
+        )
+    return RuntimeVersion(text, version, level or "all")
 
 
 def _meant(text: str) -> str:
