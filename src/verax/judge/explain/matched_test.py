@@ -169,6 +169,8 @@ class _Matched:
         self.search, self.nodes = search, nodes
         self.error = search.wide - search.expected
         self.noise = st.root_mean_square(self.error)
+        fitting = [n for n in SHORT if on_grid(search.actual, FORMATS[n])]
+        self.unit = max((FORMATS[n].unit_roundoff for n in fitting), default=0.0)
         random = np.random.default_rng(seed)
         seeds = [random.standard_normal(self.error.shape) for _ in range(SEEDS)]
         self.by_seed = sensitivities(nodes, search.meanings, search.truth, [self.error, *seeds])
@@ -204,11 +206,8 @@ class _Matched:
 
     def _promising(self) -> list[RegionHypothesis]:
         """The usual hypotheses whose first-order projection may be a detection."""
-        # Whether a cast between two kernels rounds is arithmetic: fused kernels leave it out.
         candidates = [
-            c
-            for c in self.search.hypotheses()
-            if not c.fitted and c.prior <= Prior.uncommon and not self._is_cast(c)
+            c for c in self.search.hypotheses() if not c.fitted and c.prior <= Prior.uncommon
         ]
         costs, behind = self.search.costs, self.search.behind
         candidates.sort(key=lambda c: (c.prior, costs[c.step] - behind(c.step)))
@@ -233,13 +232,21 @@ class _Matched:
                 promising.append(candidate)
         return promising
 
-    def _is_cast(self, candidate: RegionHypothesis) -> bool:
-        return self.nodes[candidate.step].op.kind == "Cast"
+    def _is_within_rounding(self, candidate: RegionHypothesis, changed: np.ndarray) -> bool:
+        """Whether what a hypothesis changes is at most one rounding of its node's results:
+        arithmetic does that too. A fused kernel leaves casts out, and has constants in float32
+        that a network declares in 16 bits (the scale of attention)."""
+        before = self.search.truth[self.nodes[candidate.step].outputs[0]]
+        if changed.shape != before.shape or before.dtype.kind != "f":
+            return False
+        return bool((np.abs(changed - before) <= self.unit * np.abs(before)).all())
 
     def _first_order(self, candidate: RegionHypothesis) -> tuple[float, float] | None:
         """<e, d> and |d| for a hypothesis's effect d, to first order."""
         changed = self.search.changed(candidate)
         if changed is None:
+            return None
+        if self._is_within_rounding(candidate, changed[0]):
             return None
         sums = np.zeros(len(self.by_seed))
         for value, array in zip(self.nodes[candidate.step].outputs, changed):
