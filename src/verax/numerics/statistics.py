@@ -196,6 +196,8 @@ MATCHED_MANY_CLUSTERS = 32
 """The same for slices that go through the whole batch, which are seldom correlated."""
 MATCHED_CURVATURE = 0.1
 """How much of a mistake's effect may be missing or too much, as it is not quite additive."""
+MATCHED_UNSURE = 0.25
+"""How far the errors may be from holding a mistake once, however uncertain that is."""
 MATCHED_LEAST, MATCHED_MOST = 4.0, 32.0
 """Size of a mistake's effect over the errors' root mean square: below nothing would show, and an
 honest error holds none of a larger one by chance. In between a hypothesis counts as one try."""

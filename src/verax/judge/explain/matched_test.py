@@ -75,7 +75,8 @@ class Projection:
     @property
     def is_whole(self) -> bool:
         """Whether the errors hold the effect once."""
-        return abs(self.share - 1) <= st.DISTINCT * self.error + st.MATCHED_CURVATURE
+        margin = min(st.DISTINCT * self.error, st.MATCHED_UNSURE) + st.MATCHED_CURVATURE
+        return abs(self.share - 1) <= margin
 
 
 def projected(error: np.ndarray, effect: np.ndarray) -> Projection:
