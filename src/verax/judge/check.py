@@ -28,7 +28,6 @@ from verax.judge.decide.local import plain, worst_elements
 from verax.judge.decide.possible import using
 from verax.judge.explain.below_rounding import found_below_rounding
 from verax.judge.explain.causes import diagnose
-from verax.judge.explain.matched_test import found_by_projection
 from verax.judge.harness.faults import harness_causes
 from verax.judge.harness.naming import without_misnomers
 from verax.judge.harness.repeat import CHANCE, UNINITIALISED, repeat
@@ -196,9 +195,9 @@ def _judged(seen: Observation, options: CheckOptions, progress: Progress | None)
         unwatched = [] if apart is None else _beyond(result.findings, apart.result().findings)
     everything = [*result.findings, *unwatched]
     known = {**seen.inputs, **seen.values, **seen.outputs}
-    findings = found_below_rounding(fixed, known, everything, seed)
-    findings = found_by_projection(fixed, known, findings, seed)
-    result = dataclasses.replace(result, findings=findings)
+    result = dataclasses.replace(
+        result, findings=found_below_rounding(fixed, known, everything, seed)
+    )
     all_notes = (*seen.notes, *notes)
     errors = bounded(distributions, result.findings, fixed.outputs)
     return JudgedValues(

@@ -1,4 +1,8 @@
-"""Mistakes below the rounding of 16 bits in a region, seen by projecting its errors onto them.
+"""Causes below the rounding of 16 bits in a region, seen by projecting its errors onto them.
+
+It explains a mistake and accuses nobody: of a million simulated honest verdicts none was accused,
+and of some 500 real ones 24, as kernels depart from a network in ways that look like small mistakes
+(casts left out, constants in float32, factors of a channel rounded once).
 
 One number cannot show an epsilon or lanes behind a row's end in bfloat16; thousands can. With e the
 region's errors and d what a known mistake would change, a = <e, d> / <d, d> is one plus or minus
@@ -15,7 +19,6 @@ first order from one backward pass of e and a few of random seeds.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,9 +39,8 @@ from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
 from verax.numerics.formats import FORMATS
 from verax.numerics.student import upper_tail
-from verax.records.verdict import Explanation, Finding, Kind
+from verax.records.verdict import Explanation
 
-TEST = "projection onto a known mistake"
 LONGEST = 256
 """Nodes of a region that is looked at."""
 WORK = 1 << 28
@@ -106,28 +108,6 @@ def _clusters(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
             yield together
         if axis and shape[axis] >= st.MATCHED_MANY_CLUSTERS:
             yield (axis,)
-
-
-def found_by_projection(
-    graph: Graph, values: Mapping[str, np.ndarray], findings: Sequence[Finding], seed: int = 0
-) -> list[Finding]:
-    """`findings`, those of regions in 16 bits changed to *mistake* whose errors hold a known one.
-
-    graph: specialized; values: inputs and the subject's values by name. Deterministic for a seed.
-    """
-    arrays = {**graph.constants, **values}
-    return [_judged(graph, arrays, finding, seed) for finding in findings]
-
-
-def _judged(graph: Graph, arrays: Mapping[str, np.ndarray], finding: Finding, seed: int) -> Finding:
-    agrees = finding.kind in (Kind.rounding, Kind.precision, Kind.undecided)
-    if not agrees or not finding.region or finding.elements < st.MATCHED_ELEMENTS:
-        return finding
-    explanations = explanations_by_projection(graph, arrays, finding.region, finding.value, seed)
-    if not explanations:
-        return finding
-    reason = f"{explanations[0].words}; no single number shows it beside the rounding to 16 bits"
-    return dataclasses.replace(finding, kind=Kind.mistake, reason=reason, test=TEST, precision=None)
 
 
 def explanations_by_projection(
