@@ -85,10 +85,10 @@ def gate(
     return GateRecord(_name(old), _name(new), tuple(changes), environment(), options.seed)
 
 
-def _name(subject: Subject) -> str:
-    if isinstance(subject, str | os.PathLike):
-        return os.fspath(subject)
-    return str(getattr(subject, "name", type(subject).__name__))
+def _name(spec: Subject) -> str:
+    if isinstance(spec, str | os.PathLike):
+        return os.fspath(spec)
+    return str(getattr(spec, "name", type(spec).__name__))
 
 
 def _model_name(model: Any, graph: Graph) -> str:

@@ -257,6 +257,7 @@ def test_every_writer_is_this_one() -> None:
         "runners/worker.py",
     }
     in_scratch |= {"base/npz.py", "bench/rounds.py", "bench/worker.py", "cli/app.py"}
+    in_scratch |= {"runners/environments/interpreter.py", "runners/environments/script.py"}
     in_scratch |= {"pytest_plugin/github.py"}  # GitHub's file, to which steps append
     in_scratch |= {"repro/write.py"}  # a zip archive in memory
     in_scratch |= {"runners/onnx_runtime.py"}  # the runtime writes its optimized model, in a child
