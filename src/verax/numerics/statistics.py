@@ -188,8 +188,9 @@ EXPLAINED_NOISE = 8.0
 """Multiple of sigma's root mean square that is never too much to leave at the first look."""
 MATCHED_CHANCE = 1e-6
 """Probability with which an honest region is accused by projecting its errors onto mistakes."""
-MATCHED_ELEMENTS = 256
-"""Numbers from which errors are projected onto mistakes."""
+FEW_OUTPUTS = 256
+"""Different errors below which mistakes look alike: causes in a coarser arithmetic need to leave
+EXPLAINED_BEST of them."""
 MATCHED_CLUSTERS = 8
 """Slices along an axis from which their sums tell how errors are correlated within them."""
 MATCHED_MANY_CLUSTERS = 32

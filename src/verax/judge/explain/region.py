@@ -220,7 +220,7 @@ class RegionSearch:
         error = self.wide - self.expected
         count = np.unique(error[error != 0]).size
         limit = before * st.most_left(count, self.considered)
-        if count < st.MATCHED_ELEMENTS:  # mistakes look alike in few outputs
+        if count < st.FEW_OUTPUTS:  # mistakes look alike in few outputs
             limit = min(limit, before * st.EXPLAINED_BEST)
         near = [one for one in near if one.left <= limit]
         nearest = sorted(near, key=lambda one: (one.candidate.prior, one.left))[:NEAREST]
