@@ -58,7 +58,10 @@ class ArithmeticMatch:
     left: part of the error that it leaves, limit: how much it may leave where so many programs were
     tried on so few numbers; unit: the unit roundoff that the errors have; by_size: the errors are
     no larger than the program's, and too few numbers are shown to tell its runs from others;
-    is_stored: what is shown has the bits of the format wherever the program stores it."""
+    is_stored: what is shown has the bits of the format wherever the program stores it.
+    size_counts: whether errors of the program's size alone leave a verdict undecided. Not so where
+    nothing that is shown has the bits of the format that the program stores in: then only its
+    numbers speak for it."""
 
     name: str
     statistic: float
@@ -68,6 +71,7 @@ class ArithmeticMatch:
     words: str = ""
     by_size: bool = False
     is_stored: bool = True
+    size_counts: bool = True
 
     @property
     def confirmed(self) -> bool:
@@ -83,7 +87,7 @@ class ArithmeticMatch:
     def explain(self, finding: Finding) -> Finding:
         """`finding` changed to `precision` if this match is confirmed, to undecided if only the
         size of the errors fits, or if it explains most of them; else unchanged."""
-        is_of_size = self.statistic <= st.ROUNDING_T
+        is_of_size = self.size_counts and self.statistic <= st.ROUNDING_T
         if not (self.confirmed or self.by_size or is_of_size or self.explains_most):
             return finding
         precision = Precision(finding.value, finding.node, self.name, self.unit, self.confirmed)
@@ -372,6 +376,10 @@ class _ArithmeticSearch:
             program.in_words(),
             is_stored=fmt is None
             or all(on_grid(a, fmt) or not on_grid(exact[v], fmt) for v, a in self.actual.items()),
+            size_counts=fmt is None
+            or program.autocast
+            or program.last
+            or any(on_grid(a, fmt) for a in self.actual.values()),
         )
 
     def _likeliest(self, programs: Iterable[SubjectProgram]) -> list[_Likely]:
