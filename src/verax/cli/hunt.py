@@ -9,7 +9,7 @@ import typer
 
 from verax.base.options import RUNNING
 from verax.cli.late import done_in
-from verax.cli.options import Json
+from verax.cli.options import Html, Json
 
 
 @done_in("verax.cli.work.hunt")
@@ -76,6 +76,7 @@ def command(
         ),
     ] = 4096,
     json: Json = None,
+    html: Html = None,
 ) -> None:
     """Generate cases, have a subject run them, and judge, shrink and keep what is wrong.
 

@@ -39,6 +39,8 @@ from verax.repro.scripts import show_script
 from verax.repro.write import write_case
 
 Values = Mapping[str, np.ndarray]
+TEXT = "finding.md"
+"""What a finding's folder says to an issue tracker."""
 LIMIT = 60.0
 """Seconds that the verdict of an examination may take."""
 
@@ -177,7 +179,7 @@ def _failure(
             if v
         ),
     ]
-    _write_text(target / "finding.md", "\n".join(lines))
+    _write_text(target / TEXT, "\n".join(lines))
     return Examination(level, argument, str(target))
 
 
@@ -206,7 +208,7 @@ def _write_certificate(
 ) -> None:
     """The Markdown certificate with the opinions, and the record."""
     lines = [issue_text(record).rstrip(), "", *_opinion_lines(level, argument, answers, name)]
-    _write_text(target / "finding.md", "\n".join(lines))
+    _write_text(target / TEXT, "\n".join(lines))
     _write_text(target / "bisection.json", record.to_json())
     opinions_json = json.dumps([dataclasses.asdict(o) for o in answers], indent=1)
     _write_text(target / "opinions.json", opinions_json)

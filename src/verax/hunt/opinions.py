@@ -22,12 +22,12 @@ from verax.ir.graph import Graph
 from verax.judge.decide.local import conform
 from verax.judge.regions.network import survey
 from verax.onnx_format.package import onnx_reference
+from verax.records.hunt import HIGH, LOW, MEDIUM
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate
 from verax.runners.registry import SPEC_OF
 
 Values = Mapping[str, np.ndarray]
-HIGH, MEDIUM, LOW = "high", "medium", "low"
 OWN_ARITHMETIC = "exact rational arithmetic"
 STANDARD = "onnx.reference"
 RUNTIMES = ("onnxruntime:disabled", "openvino:f32", "verax:O0")

@@ -14,7 +14,7 @@ import selectors
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,12 +23,15 @@ from verax.base.errors import UsageError, VeraxError
 from verax.base.processes import Guarded
 from verax.hunt.alarm import CRASH, HANG, MEMORY, Alarm
 from verax.hunt.case import NoCase
+from verax.hunt.examine import TEXT
 from verax.hunt.generate import FAMILIES, generate
 from verax.hunt.judging import JUDGING, RUNNING, HuntTask, new_finding
 from verax.hunt.opinions import LOW, MEDIUM
-from verax.hunt.store import HuntOutcome, Store, StoredFinding
+from verax.hunt.store import HuntOutcome, Store
 from verax.hunt.worker import MESSAGE_BYTES, STORE
 from verax.ir.operator import REGISTRY
+from verax.records.environment import environment
+from verax.records.hunt import HuntResult, StoredFinding
 from verax.runners.subjects.resolve import Command, NamedRunner, resolve_text
 
 POLL_SECONDS = 0.5
@@ -38,29 +41,6 @@ JUDGING_SHARE = 6.0
 """Times as long that judging and examining a case may take."""
 MEMORY_MB = 4096
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
-
-@dataclass(frozen=True)
-class HuntResult:
-    """What the store holds after a hunt. counts: cases by outcome; cases, seconds: of this hunt."""
-
-    subject: str
-    seed: int
-    counts: dict[str, int]
-    findings: tuple[StoredFinding, ...]
-    cases: int
-    seconds: float
-    was_interrupted: bool = False
-
-    @property
-    def confirmed(self) -> tuple[StoredFinding, ...]:
-        """Findings of high confidence."""
-        return tuple(f for f in self.findings if f.confidence == "high")
-
-    @property
-    def exit_code(self) -> int:
-        """1 when something of high confidence was found."""
-        return 1 if self.confirmed else 0
 
 
 Progress = Callable[[int, float, int], None]
@@ -182,14 +162,17 @@ class _Session:
             interrupted = True
         finally:
             self._stop()
+        findings = tuple(self.store.findings())
         result = HuntResult(
             self.task.subject,
             self.task.seed,
             self.store.counts(),
-            tuple(self.store.findings()),
+            findings,
             self.done,
             time.monotonic() - began,
             interrupted,
+            _certificates(findings),
+            environment(),
         )
         self.store.close()
         return result
@@ -301,6 +284,16 @@ class _Session:
             self._forget(worker)
             if worker.case_number is not None:
                 self.store.give_back(self.task.seed, worker.case_number)
+
+
+def _certificates(findings: Iterable[StoredFinding]) -> dict[str, str]:
+    """What was written for an issue tracker; nothing of a folder that somebody took away."""
+    texts = {}
+    for finding in findings:
+        if finding.folder:
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                texts[finding.key] = (Path(finding.folder) / TEXT).read_text(encoding="utf-8")
+    return texts
 
 
 def resident(pid: int) -> int:

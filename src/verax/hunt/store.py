@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verax.base.errors import UsageError
+from verax.records.hunt import StoredFinding
 
 SCHEMA = "verax.hunt-store/1"
 MAX_TRIES = 2
@@ -51,24 +52,6 @@ class HuntOutcome:
     aim: str = ""
     reason: str = ""
     seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class StoredFinding:
-    """One distinct finding; count: of the cases that showed it."""
-
-    key: str
-    classification: str
-    operator: str
-    cause: str
-    location: str
-    message: str
-    seed: int
-    case_number: int
-    count: int
-    confidence: str
-    argument: str
-    folder: str
 
 
 class Store:

@@ -15,6 +15,7 @@ from verax.records.benchmark import Benchmark
 from verax.records.bisection import Bisection
 from verax.records.evaluation import EvaluationRecord
 from verax.records.gate import GateRecord
+from verax.records.hunt import HuntResult
 from verax.records.verdict import Verdict
 from verax.report.agreement import render_agreement
 from verax.report.alignment import render_alignment
@@ -23,6 +24,7 @@ from verax.report.bisection import render_bisection
 from verax.report.console import PlainConsole
 from verax.report.evaluation import render_evaluation
 from verax.report.gate import render_gate
+from verax.report.hunt import render_hunt
 from verax.report.verdict import render_verdict
 
 WIDTH = 100
@@ -40,6 +42,7 @@ RENDERERS: Mapping[type, Callable[[Any], RenderableType]] = {
     Agreement: render_agreement,
     EvaluationRecord: render_evaluation,
     GateRecord: render_gate,
+    HuntResult: render_hunt,
     Benchmark: _benchmark,
 }
 """What the command line prints of each kind of record."""

@@ -15,6 +15,7 @@ from verax.records.bisection import Bisection
 from verax.records.codec import read_plain
 from verax.records.evaluation import EvaluationRecord
 from verax.records.gate import GateRecord
+from verax.records.hunt import HuntResult
 from verax.records.tuning import TuningRecord
 from verax.records.verdict import Verdict
 
@@ -24,6 +25,7 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "alignment": Alignment.from_json,
     "agreement": Agreement.from_json,
     "gate": GateRecord.from_json,
+    "hunt": HuntResult.from_json,
     "evaluation": EvaluationRecord.from_json,
     "benchmark": Benchmark.from_json,
     "tuning-record": TuningRecord.from_json,

@@ -8,8 +8,10 @@ import dataclasses
 import difflib
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -74,10 +76,66 @@ def parse_operator(text: str) -> Operator:
                 place=f"{keyword.arg} in {text}",
                 next_step="give numbers, texts, True, False, None, or tuples of them",
             ) from error
+    types = get_type_hints(operator)
+    for attribute, value in attributes.items():
+        try:
+            attributes[attribute] = _as_type(value, types[attribute])
+        except ValueError as error:
+            raise UsageError(
+                f"{attribute} of {name} is {_in_words(types[attribute])}, not {value!r}",
+                place=text,
+                next_step=f"`verax ops {name}` shows its attributes and their defaults",
+            ) from error
     try:
         return operator(**attributes)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name} does not take these attributes: {error}", place=text) from error
+
+
+def _as_type(value: Any, hint: Any) -> Any:
+    """A literal as an attribute's declared type. hint: a class, a tuple type or a union of them.
+
+    Lists are tuples, 0 and 1 are truth values, whole numbers are floats, and a type of elements is
+    given by its name. Raises `ValueError` for a literal that is of another type.
+    """
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        for option in arguments:
+            with suppress(ValueError):
+                return _as_type(value, option)
+        raise ValueError
+    if origin is tuple:
+        if not isinstance(value, tuple | list):
+            raise ValueError
+        if get_origin(arguments[0]) is tuple and all(type(v) is int for v in value):
+            return tuple(value)  # pads in a row: the operator says what they would be as pairs
+        of = (arguments[0],) * len(value) if arguments[-1] is Ellipsis else arguments
+        return tuple(_as_type(v, h) for v, h in zip(value, of, strict=True))
+    if hint is bool and value in (0, 1):
+        return bool(value)
+    if hint is DType and isinstance(value, str):
+        return DType(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float) if hint is float else hint):
+        raise ValueError
+    return value
+
+
+def _in_words(hint: Any) -> str:
+    """An attribute's declared type for the reader: "a tuple of ints"."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(_in_words(a) for a in arguments)
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return f"a tuple of {_plural(arguments[0])}"
+    if origin is tuple:
+        return f"{len(arguments)} {_plural(arguments[0])}"
+    if hint is DType:
+        return f"the name of a type ({', '.join(d.value for d in DType)})"
+    return "None" if hint is type(None) else f"one {hint.__name__}"
+
+
+def _plural(hint: Any) -> str:
+    return "pairs" if get_origin(hint) is tuple else f"{hint.__name__}s"
 
 
 def _unreadable(text: str, problem: str) -> UsageError:

@@ -39,6 +39,7 @@ from verax.records.gate import (
     RunOutcome,
     SubjectResult,
 )
+from verax.records.hunt import HuntResult, StoredFinding
 from verax.records.network import ChannelErrors
 from verax.records.tuning import TunedKernel, TuningRecord
 from verax.records.verdict import Kind, Verdict
@@ -117,6 +118,19 @@ def gate() -> GateRecord:
     )  # fmt: skip
 
 
+def hunted() -> HuntResult:
+    def finding(key: str, confidence: str) -> StoredFinding:
+        return StoredFinding(
+            key, "mistake", "LRN", "alpha <ignored>", "LRN > Relu", "message", 5, 17, 3, confidence,
+            "two agree", "out/hunt/findings/x",
+        )  # fmt: skip
+
+    findings = finding("aa11", "low"), finding("bb22", "high")
+    texts = {"bb22": "# LRN computes <something> else"}
+    counts = {"right": 40, "finding": 6}
+    return HuntResult("s:level", 5, counts, findings, 46, 9.5, False, texts, {"python": "3"})
+
+
 RECORDS: dict[str, Callable[[], Any]] = {
     "verdict": verdict,
     "old verdict": lambda: dataclasses.replace(example()),
@@ -127,6 +141,7 @@ RECORDS: dict[str, Callable[[], Any]] = {
         (Disagreement("a.png", 3, 4, 0.5, 0.01, False),), "a.png", verdict(),
     ),
     "gate": gate,
+    "hunt": hunted,
     "evaluation": evaluation,
     "benchmark": lambda: Benchmark(
         "net.onnx", {"x": "float32[2]"},

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from verax.base.errors import UsageError
-from verax.cli.console import can_write, output, progress, write_json
+from verax.cli.console import can_write, output, progress
 from verax.cli.interrupts import as_keyboard_interrupt
-from verax.hunt.session import HuntResult, hunt
+from verax.cli.results import write_record
+from verax.hunt.session import hunt
+from verax.report.hunt import render_hunt
 
-SCHEMA = "verax.hunt/1"
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-SHOWN = 20
-"""Findings in the table; all are in the store."""
 
 
 def perform(
@@ -35,9 +31,10 @@ def perform(
     run_seconds: float,
     memory: int,
     json: Path | None,
+    html: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.hunt`."""
-    can_write(json)
+    can_write(json, html)
     limit = seconds_of(time)
     with as_keyboard_interrupt(), progress("hunting") as show:
 
@@ -60,8 +57,9 @@ def perform(
             families=_names(families),
             progress=show_rate,
         )
-    _show(result, store)
-    write_json(json, SCHEMA, dataclasses.asdict(result))
+    output.print(render_hunt(result))
+    output.print(f"the findings are in {store}", markup=False, highlight=False)
+    write_record(result, json, html)
     if result.exit_code:
         raise typer.Exit(result.exit_code)
 
@@ -80,25 +78,3 @@ def seconds_of(text: str) -> float | None:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _show(result: HuntResult, store: Path) -> None:
-    ended = "interrupted: " if result.was_interrupted else ""
-    rate = result.cases / result.seconds if result.seconds else 0.0
-    output.print(
-        f"{ended}{result.cases} cases in {result.seconds:.0f} s, {rate:.1f} a second; "
-        f"{len(result.findings)} distinct findings in {store}, {len(result.confirmed)} of high "
-        "confidence",
-        markup=False,
-        highlight=False,
-    )
-    counts = ", ".join(f"{n} {outcome}" for outcome, n in sorted(result.counts.items()))
-    output.print(f"the store's cases: {counts}", markup=False, highlight=False)
-    if not result.findings:
-        return
-    table = Table("finding", "operator", "cause", "fused with", "cases", "confidence", box=None)
-    order = {"high": 0, "medium": 1}
-    for f in sorted(result.findings, key=lambda f: order.get(f.confidence, 2))[:SHOWN]:
-        texts = (f.classification, f.operator, f.cause, f.location, str(f.count), f.confidence)
-        table.add_row(*(escape(t) for t in texts))
-    output.print(table)

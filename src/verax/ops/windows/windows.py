@@ -359,14 +359,23 @@ def geometry(
             fail("ceil_mode cannot be combined with the rule of SAME padding")
     else:
         pads = pads or ((0, 0),) * rank
-        if len(pads) != rank or any(len(p) != 2 for p in pads):
-            fail(f"pads must be {rank} pairs (begin, end), not {pads}")
+        if len(pads) != rank or any(isinstance(p, int) or len(p) != 2 for p in pads):
+            fail(f"pads must be {rank} pairs (begin, end), not {pads}{_as_pairs(pads, rank)}")
         if any(p < 0 for pair in pads for p in pair):
             fail(f"pads must not be negative: {pads}")
     numbers = tuple(int(k) for k in kernel_shape)  # type: ignore[arg-type]
     if math.prod(numbers) > MAX_TAPS:
         fail(f"a window of {numbers} is absurdly large")
     return WindowGeometry(numbers, strides, dilations, pads, ceil_mode)
+
+
+def _as_pairs(pads: Sequence[object], rank: int) -> str:
+    """What pads in a row would be as pairs, for whoever wrote them as ONNX or PyTorch does."""
+    if not all(isinstance(p, int) for p in pads):
+        return ""
+    if len(pads) == 2 * rank:
+        return f"; all begins and then all ends are {tuple(zip(pads[:rank], pads[rank:]))}"
+    return f"; the same on both sides is {tuple(zip(pads, pads))}" if len(pads) == rank else ""
 
 
 def kernel_dims(kernel_shape: Ints, weights: Sequence[DimLike], fail: Fail) -> Sequence[DimLike]:

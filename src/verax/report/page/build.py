@@ -47,8 +47,8 @@ def write_report(records: Any, path: str | Path) -> Path:
     """Write one HTML file on one or several records, and return where it is.
 
     records: `Verdict`, `Bisection`, `Alignment`, `Agreement`, `GateRecord`, `EvaluationRecord`,
-    `Benchmark` or `TuningRecord`, or an iterable of them. The file needs no other and loads
-    nothing. Raises `UsageError` for what is no such record.
+    `Benchmark`, `TuningRecord` or `HuntResult`, or an iterable of them. The file needs no
+    other and loads nothing. Raises `UsageError` for what is no such record.
     """
     listed = [records] if isinstance(records, RECORD_TYPES) else list(records)
     text = report_html(listed)

@@ -15,6 +15,7 @@ from verax.records.benchmark import Benchmark
 from verax.records.bisection import Bisection, Optimizations
 from verax.records.evaluation import EvaluationRecord
 from verax.records.gate import GateRecord
+from verax.records.hunt import HuntResult
 from verax.records.tuning import TuningRecord
 from verax.records.verdict import Blame, Finding, Verdict
 from verax.report.alignment import HEADLINES as RELATIONS
@@ -22,6 +23,7 @@ from verax.report.faulty_node import explanation_line, faulty_lines
 from verax.report.issue_text import issue_text
 from verax.report.page.cells import MAX_ROWS, count, counted, figure, kind_cell, name, yes
 from verax.report.page.gate import gate_section
+from verax.report.page.hunt import hunt_section
 from verax.report.page.measured import benchmark_section, evaluation_section, tuning_section
 from verax.report.page.model import FaultyView, GraphView, PageTable, RecordSection, TableCell
 from verax.report.page.network_details import (
@@ -375,9 +377,10 @@ def _gate(record: GateRecord) -> RecordSection:
 section_of.register(EvaluationRecord, evaluation_section)
 section_of.register(Benchmark, benchmark_section)
 section_of.register(TuningRecord, tuning_section)
+section_of.register(HuntResult, hunt_section)
 
 RECORD_TYPES: tuple[type, ...] = (
     *(Verdict, Bisection, Alignment, Agreement, GateRecord),
-    *(EvaluationRecord, Benchmark, TuningRecord),
+    *(EvaluationRecord, Benchmark, TuningRecord, HuntResult),
 )
 """Records that a page shows."""
