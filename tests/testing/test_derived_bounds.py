@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tests.testing.derived_bound_functions import FAMILIES, functions, measure
 
-from verax.base.errors import VeraxError
+import verax
+from verax.base.errors import UsageError, VeraxError
 from verax.numerics import statistics as st
 from verax.numerics.error_model import U
 from verax.records.verdict import Kind
@@ -164,3 +165,18 @@ def test_what_does_not_run_under_random_rounding_is_said_in_words() -> None:
 
     with pytest.raises(VeraxError, match="TypeError under random rounding: plain arrays alone"):
         bound(picky, np.ones(3, np.float32))
+
+
+def test_a_random_meaning_is_refused_by_name() -> None:
+    x = np.random.default_rng(95).standard_normal((3, 50)).astype(np.float32)
+    random = np.random.default_rng(96)
+    with pytest.raises(UsageError, match="other numbers when it is called again"):
+        verax.assert_correct(x, lambda a: a * (random.random(a.shape) > 0.5), x)
+
+
+def test_a_number_is_an_answer() -> None:
+    x = np.random.default_rng(97).standard_normal((4, 30)).astype(np.float32)
+    verax.assert_correct(float(np.square(x).sum()), lambda a: (a * a).sum(), x)
+    verax.assert_correct(float(x.astype(float).sum()), np.sum, x.astype(float))
+    with pytest.raises(AssertionError):
+        verax.assert_correct(float(x[:, 1:].sum()), np.sum, x)

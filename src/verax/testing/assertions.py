@@ -37,7 +37,7 @@ from verax.testing.outcome import (
     require_undeclared,
     with_repeats,
 )
-from verax.testing.subjects import Answers
+from verax.testing.subjects import Answers, number_as_array
 
 
 @with_options(CheckOptions)
@@ -58,7 +58,7 @@ def assert_correct(
         verax.assert_correct(my_conv, "Conv(strides=(2, 2), pads=((1, 1), (1, 1)))", (x, w))
         verax.assert_correct(y, lambda a, b: np.tanh(a @ b), (a, b))
 
-    actual: an array, several in order, arrays by output, a callable, or any subject of `check`. A
+    actual: an array, a number, several in order, by output, a callable, or any subject of `check`. A
     callable is given the inputs by position, in the meaning's order and in the library and on the
     device that they are of, and is called several times.
     meaning: an operator (`verax.ops.Conv(strides=(2, 2))`) or its text; a model, loaded or as a
@@ -85,7 +85,7 @@ def assert_correct(
         library,
         changed(CheckOptions(), keywords),
     )
-    subject = resolved(meaning)
+    subject, actual = resolved(meaning), number_as_array(actual, inputs)
     if isinstance(subject, Operator):
         outcome = by_operator(actual, subject, inputs, request)
     elif is_plain_function(subject):

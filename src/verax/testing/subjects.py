@@ -4,7 +4,7 @@ answer is kept for the message."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, ValuesView
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,19 @@ def copied(value: Any) -> Any:
     if is_tensor(value):
         return value.detach().clone()
     return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def number_as_array(actual: Any, inputs: Any) -> Any:
+    """A number of Python's, as `float(loss)` is, as an array of the type that it was computed in:
+    float64 where an input is of that type, else float32. Anything else as it is."""
+    if not isinstance(actual, bool | int | float):
+        return actual
+    if not isinstance(actual, float):
+        return np.asarray(actual)
+    values = inputs.values() if isinstance(inputs, Mapping) else inputs
+    values = values if isinstance(values, list | tuple | ValuesView) else [values]
+    is_wide = any(str(getattr(v, "dtype", "")).endswith("float64") for v in values)
+    return np.asarray(actual, np.float64 if is_wide else np.float32)
 
 
 def listed(result: Any, name: str) -> list[np.ndarray]:
