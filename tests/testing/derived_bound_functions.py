@@ -1,25 +1,17 @@
 """200 plain functions with correct variants and injected faults, for the claim on derived bounds.
 
 25 families, 8 draws of sizes and data each. A variant gets float32 arrays and works in float32
-unless its name says otherwise. `python -m tests.testing.derived_bound_functions SEED` prints the
-figures of docs/derived_bounds.md; with `small` behind the seed also how small a fault is seen.
+unless its name says otherwise. `derived_bound_figures` judges them.
 """
 
 from __future__ import annotations
 
-import sys
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-
-from verax.records.verdict import Kind
-from verax.testing.function_judging import judge_function
-from verax.testing.random_rounding_numpy import NumpyFunction
 
 Array = np.ndarray
 Formula = Callable[..., Any]
@@ -775,88 +767,3 @@ def mixture(random: np.random.Generator) -> PlainFunction:
             "wrong constant": lambda x, w: lerp(x, w) + f32(1e-4),
         },
     )
-
-
-SMALL = (1e-4, 1e-5, 1e-6, 1e-7)
-"""Relative errors by which how small a fault is seen is measured."""
-
-
-def small_faults(meaning: Formula) -> dict[str, Formula]:
-    """One factor of everything, and of one element alone, by size."""
-
-    def scaled(*xs: Array, by: float) -> Array:
-        return np.asarray(meaning(*(x.astype(np.float64) for x in xs))) * (1 + by)
-
-    def one(*xs: Array, by: float) -> Array:
-        y = np.array(meaning(*(x.astype(np.float64) for x in xs)))
-        y.flat[np.argsort(np.abs(y), axis=None)[3 * y.size // 4]] *= 1 + by
-        return y
-
-    return {
-        f"{text}, {by:g}": partial(formula, by=by)
-        for text, formula in (("everything scaled", scaled), ("one element", one))
-        for by in SMALL
-    }
-
-
-@dataclass
-class Figures:
-    """Cases and false answers by kind of variant and by type."""
-
-    cases: Counter[tuple[str, str]] = field(default_factory=Counter)
-    false: Counter[tuple[str, str]] = field(default_factory=Counter)
-    undecided: Counter[tuple[str, str]] = field(default_factory=Counter)
-    named: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
-
-
-def answer(function: PlainFunction, variant: Formula, seed: int) -> Kind:
-    with np.errstate(all="ignore"):
-        y = np.asarray(variant(*(x.copy() for x in function.inputs)))
-    ready = NumpyFunction(function.meaning, function.inputs, function.name)
-    names = [f"input_{i}" for i in range(len(function.inputs))]
-    judged = judge_function(
-        ready, names, [y.astype(f32)], [], subject={"name": "variant"}, seed=seed
-    )
-    return judged.verdict.kind
-
-
-def measure(selected: Iterator[PlainFunction], small: bool = False) -> Figures:
-    """Judge every variant; what is false is a correct one called a mistake, or a faulty one not."""
-    figures = Figures()
-    for seed, function in enumerate(selected):
-        groups = {
-            "correct": function.correct,
-            "unstable": function.unstable,
-            "faulty": function.faulty,
-            "small": small_faults(function.meaning) if small else {},
-        }
-        for group, variants in groups.items():
-            for kind, variant in variants.items():
-                key = (group, kind)
-                decided = answer(function, variant, seed)
-                figures.cases[key] += 1
-                figures.undecided[key] += decided is Kind.undecided
-                wrong = (decided is Kind.mistake) != (group in ("faulty", "small"))
-                if wrong and decided is not Kind.undecided:
-                    figures.false[key] += 1
-                    figures.named[key].append(function.name)
-    return figures
-
-
-def main() -> None:
-    seed = int(sys.argv[1]) if len(sys.argv) > 1 else 2026
-    figures = measure(functions(seed=seed), small="small" in sys.argv)
-    for key in sorted(figures.cases):
-        names = dict(Counter(figures.named[key]))
-        print(
-            f"| {key[0]} | {key[1]} | {figures.cases[key]} | {figures.false[key]} | "
-            f"{figures.undecided[key]} | {names or ''} |"
-        )
-    for group in ("correct", "unstable", "faulty", "small"):
-        keys = [k for k in figures.cases if k[0] == group]
-        totals = [sum(c[k] for k in keys) for c in (figures.cases, figures.false)]
-        print(group, *totals, sum(figures.undecided[k] for k in keys))
-
-
-if __name__ == "__main__":
-    main()

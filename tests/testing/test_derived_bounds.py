@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.testing.derived_bound_functions import FAMILIES, functions, measure
+from tests.testing.derived_bound_figures import measure
+from tests.testing.derived_bound_functions import FAMILIES, functions
 
 import verax
 from verax.base.errors import UsageError, VeraxError

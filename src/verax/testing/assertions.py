@@ -58,7 +58,7 @@ def assert_correct(
         verax.assert_correct(my_conv, "Conv(strides=(2, 2), pads=((1, 1), (1, 1)))", (x, w))
         verax.assert_correct(y, lambda a, b: np.tanh(a @ b), (a, b))
 
-    actual: an array, a number, several in order, by output, a callable, or any subject of `check`. A
+    actual: an array, a number, several of them, a callable, or any subject of `check`. A
     callable is given the inputs by position, in the meaning's order and in the library and on the
     device that they are of, and is called several times.
     meaning: an operator (`verax.ops.Conv(strides=(2, 2))`) or its text; a model, loaded or as a
