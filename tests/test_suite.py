@@ -37,7 +37,6 @@ NOT_INSTALLED = {
     "keras": "comes with tensorflow",
     "tvm": "one test of a runner",
     "torchao": "one test; the programs that it quantised are stored, and read without it",
-    "jax": "its arrays are one of three kinds that are handed over alike",
     "sklearn": "trains the example network again, in the extra `examples`",
 }
 """Packages that tests may ask for with `importorskip` and `make test` does not install, and why."""
