@@ -20,6 +20,8 @@ from verax.records.verdict import Verdict
 from verax.report.model_explorer import COLORS, node_data
 from verax.report.netron import annotated_path, write_annotated
 
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+
 
 def test_values_and_colors_by_output_tensor() -> None:
     verdict = bisection().verdict
@@ -87,6 +89,22 @@ def test_metadata_says_the_verdict_of_each_node(model: Path) -> None:
     for node in proto.graph.node:
         del node.metadata_props[:]
     assert proto == onnx.load(model), "nothing but the metadata is another"
+
+
+def test_nodes_that_were_judged_together_say_so(tmp_path: Path) -> None:
+    (tmp_path / "digits.onnx").write_bytes(DIGITS.read_bytes())
+    verdict = verax.check(tmp_path / "digits.onnx", "verax:O2", seed=6)
+    together = {name: f for f in verdict.nodes for name in f.region}
+    own = {f.node for f in verdict.nodes}
+    inner = [name for name in together if name not in own]
+    assert "stem" in inner
+    write_annotated(verdict, tmp_path / "digits.onnx", tmp_path / "a.onnx")
+    nodes = {n.name: n.metadata_props for n in onnx.load(tmp_path / "a.onnx").graph.node}
+    stem = {p.key: p.value for p in nodes["stem"]}
+    assert stem["verax.judged_with"] == together["stem"].node == "stem_bn"
+    assert stem["verax.verdict"] == together["stem"].kind.value
+    results = json.loads(node_data(verdict))["results"]
+    assert results["stem"] == results["stem_bn"]
 
 
 def test_other_files_are_refused(model: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import chain
 from typing import Any
 
 from verax.base.errors import UsageError
@@ -41,12 +42,20 @@ def verdict_of(record: Any) -> Verdict:
 
 
 def node_data(record: Any) -> str:
-    """JSON text of a graph's node data. Raises `UsageError` for records without a verdict."""
+    """JSON text of a graph's node data; nodes that were judged together have the same.
+
+    Raises `UsageError` for records without a verdict.
+    """
     verdict = verdict_of(record)
     results: dict[str, dict[str, Any]] = {}
+    nodes = verdict.network.nodes if verdict.network is not None else ()
+    outputs = {node.name: node.outputs for node in nodes}
     for f in verdict.nodes:
         finite = f.statistic if math.isfinite(f.statistic) else MAX_VALUE
-        results[f.value] = {"value": finite, "bgColor": COLORS[f.kind], "textColor": TEXT}
+        result_of_node = {"value": finite, "bgColor": COLORS[f.kind], "textColor": TEXT}
+        for value in chain.from_iterable(outputs.get(name, ()) for name in f.region):
+            results.setdefault(value, dict(result_of_node))
+        results[f.value] = result_of_node
     for blame in verdict.blame:
         result = results.setdefault(blame.value, {"value": MAX_VALUE, "textColor": TEXT})
         result["bgColor"] = COLORS[Kind.mistake]

@@ -29,7 +29,8 @@ def annotated_path(model: Path) -> Path:
 def write_annotated(record: Any, model: Path, target: Path) -> None:
     """Write a copy of an ONNX file with the verdict on each node in its metadata.
 
-    Nodes are found by the names of their outputs. Raises `UsageError` for records without a verdict
+    Nodes are found by the names of their outputs; those that were judged together have the same
+    verdict, and say with whom. Raises `UsageError` for records without a verdict
     and `ModelError` when the file is no ONNX model or has none of the nodes.
     """
     verdict = verdict_of(record)
@@ -39,6 +40,7 @@ def write_annotated(record: Any, model: Path, target: Path) -> None:
     except Exception as error:  # protobuf's own classes differ from version to version
         raise ModelError("this is no ONNX model", place=str(model)) from error
     findings = {f.value: f for f in verdict.nodes}
+    together = {name: f for f in verdict.nodes for name in f.region}
     texts = {b.value: b for b in verdict.blame}
     seen = 0
     for node in proto.graph.node:
@@ -46,6 +48,10 @@ def write_annotated(record: Any, model: Path, target: Path) -> None:
         remaining = [p for p in node.metadata_props if not p.key.startswith(PREFIX)]
         del node.metadata_props[:]
         node.metadata_props.extend(remaining)
+        region = together.get(node.name or "".join(node.output[:1]))
+        if region is not None and not own:
+            node.metadata_props.add(key=PREFIX + "judged_with", value=region.node)
+            own = [region]
         for f in own:
             seen += 1
             for key, text in _properties(f).items():
