@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.testing.derived_bound_figures import measure
+from tests.testing.derived_bound_figures import LIBRARIES, measure
 from tests.testing.derived_bound_functions import FAMILIES, functions
 
 import verax
@@ -181,3 +181,14 @@ def test_a_number_is_an_answer() -> None:
     verax.assert_correct(float(x.astype(float).sum()), np.sum, x.astype(float))
     with pytest.raises(AssertionError):
         verax.assert_correct(float(x[:, 1:].sum()), np.sum, x)
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_meanings_of_other_libraries_are_the_same_code(library: str) -> None:
+    pytest.importorskip(library)
+    for function in functions(draws=1, seed=98):
+        want = LIBRARIES["numpy"](function, list(function.inputs)).exact()
+        got = LIBRARIES[library](function, list(function.inputs)).exact()
+        assert len(want) == len(got)
+        for a, b in zip(want, got):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=function.name)
