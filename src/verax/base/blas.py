@@ -40,6 +40,7 @@ def one_blas_thread() -> Iterator[None]:
     global _users, _limited
     with _lock:
         if _users == 0:
+            _take_over()
             _limited = _controller().limit(limits=1, user_api="blas")
         _users += 1
     try:
@@ -48,4 +49,14 @@ def one_blas_thread() -> Iterator[None]:
         with _lock:
             _users -= 1
             if _users == 0:
+                _take_over()
                 _limited.restore_original_limits()
+
+
+def _take_over() -> None:
+    """Let this thread set limits: threadpoolctl 3.7 and later ignores in silence all but the thread
+    that did first, which need not be the one that now enters or leaves."""
+    for library in _controller().lib_controllers:
+        clear = getattr(library, "clear_controlling_thread", None)
+        if clear is not None:
+            clear(force=True)

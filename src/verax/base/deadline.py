@@ -32,6 +32,10 @@ class Clock:
         if self.seconds is not None:
             self._end = time.monotonic() + self.seconds
 
+    def stop(self) -> None:
+        """End the time now: what still works on a lost cause shall not go on."""
+        self._end = float("-inf")
+
     @property
     def is_up(self) -> bool:
         """Whether the time is over."""

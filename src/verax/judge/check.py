@@ -35,6 +35,7 @@ from verax.judge.locate.consecutive import Inputs, StepRunner, in_steps, state_c
 from verax.judge.locate.enlarge import enlarge_regions
 from verax.judge.observation import Arrays, Observation, answer_of, observe
 from verax.judge.protocol import Runner, described_apart
+from verax.judge.regions.ahead import DrawnAhead
 from verax.judge.regions.budget import in_context, keeping_to_memory, require_room_for_meaning
 from verax.judge.regions.coverage import (
     ACCEPTED,
@@ -136,7 +137,11 @@ def check(
     """
     options = changed(options, keywords)
     options = dataclasses.replace(options, allow=require_known(options.allow))
-    with judging(subject, options), clocked(options.timeout or JUDGING):
+    with (
+        judging(subject, options),
+        clocked(options.timeout or JUDGING) as time_left,
+        DrawnAhead(time_left, options.seed) as ahead,
+    ):
         if other is not None:
             other = in_steps(graph, other, inputs, options.steps)[1]
         graph, subject, arrays = in_steps(graph, subject, inputs, options.steps)
@@ -148,9 +153,10 @@ def check(
             seed=options.seed,
             sizes=sizes,
             pixels=pixels,
+            begun=ahead.begin if _is_waited_for(subject, options) else None,
         )
-        clock().start()
-        judged = _resolved(_judged(seen, options, progress), options)
+        time_left.start()
+        judged = _resolved(_judged(seen, ahead, options, progress), options)
         meaning, unevaluated = _meaning(judged, other)
         weighed = _weighed(judged, options)
         explained = _explained(judged, options, progress)
@@ -171,7 +177,15 @@ def judging(subject: Runner, options: CheckOptions) -> Iterator[None]:
         yield
 
 
-def _judged(seen: Observation, options: CheckOptions, progress: Progress | None) -> JudgedValues:
+def _is_waited_for(subject: Runner, options: CheckOptions) -> bool:
+    """Whether another process computes the outputs, and they are all that will be judged."""
+    watched = options.watch and subject.capabilities.watches
+    return bool(getattr(subject, "isolated", False)) and not watched
+
+
+def _judged(
+    seen: Observation, ahead: DrawnAhead, options: CheckOptions, progress: Progress | None
+) -> JudgedValues:
     """Every value on its actual inputs, and what a second run gives."""
     fixed, subject, seed = seen.fixed, seen.subject, options.seed
     twice = options.twice and not (isinstance(subject, StepRunner) and not subject.repeatable)
@@ -185,7 +199,8 @@ def _judged(seen: Observation, options: CheckOptions, progress: Progress | None)
             outputs = partial(survey, seed=seed, measure_power=False)
             with collected(None):
                 apart = pool.submit(in_context(outputs), fixed, seen.inputs, seen.outputs)
-        judge = partial(survey, fixed, seen.inputs, seed=seed, progress=progress)
+        begin = ahead.take()
+        judge = partial(survey, fixed, seen.inputs, seed=seed, progress=progress, ahead=begin)
         result, values, notes = without_misnomers(
             fixed, subject, judge(seen.values), seen.values, judge
         )

@@ -6,7 +6,7 @@ Stages of a check read the Observation and change nothing in it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,11 +68,13 @@ def observe(
     seed: int = 0,
     sizes: Mapping[str, int] | None = None,
     pixels: Mapping[str, Pixels] | None = None,
+    begun: Callable[[Graph, Arrays], None] | None = None,
 ) -> Observation:
     """Run the subject once, and once more for the values inside where it can be watched.
 
     graph, subject: as `in_steps` made them. inputs: by name; those stored with the subject, or
-    drawn, when None. The rest as for `check`. Raises `InputError` when inputs do not fit,
+    drawn, when None. begun: called with the specialized graph and the inputs before the subject
+    runs. The rest as for `check`. Raises `InputError` when inputs do not fit,
     `UsageError` when the answer has no value of the network, and what the subject fails with.
     """
     notes = written_notes(graph)
@@ -81,6 +83,8 @@ def observe(
     notes += assumed
     notes += untelling({v: a for v, a in arrays.items() if origins.get(v) != INITIAL})
     fixed = _with_computed_outputs(specialize(graph, bind_symbols(graph, arrays)))
+    if begun is not None:
+        begun(fixed, arrays)
     first, assumed = answer_of(subject, graph, arrays)
     notes += assumed
     outputs = {v: first[v] for v in graph.outputs if v in first}

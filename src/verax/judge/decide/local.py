@@ -91,9 +91,17 @@ def meaning(
     ]
     expected = evaluate_node(node, wide, types, outputs)
     shaped = tuple(TensorType(t.dtype, y.shape) for t, y in zip(outputs, expected))
-    ev = Evaluation(types, shaped)
-    if not errors:
-        return ReferenceValues(ev, expected, (None,) * len(expected))
+    values = ReferenceValues(Evaluation(types, shaped), expected, (None,) * len(expected))
+    return with_roundings(node, wide, values) if errors else values
+
+
+def with_roundings(node: Node, inputs: Sequence[Any], values: ReferenceValues) -> ReferenceValues:
+    """`values`, which a node gave on `inputs`, with the roundings or the problem that there is."""
+    ev, expected = values.ev, values.outputs
+    wide = [
+        None if x is None or t is None else to_work(x, t.dtype, np.dtype(np.float64))
+        for x, t in zip(inputs, ev.inputs, strict=True)
+    ]
     try:
         with np.errstate(all="ignore"):
             roundings = tuple(node.op.error(_in_float32(ev), wide, expected))
@@ -109,7 +117,7 @@ def meaning(
         tuple(
             # Who rounds to a narrow format says itself what is honest there.
             r if t.dtype.is_narrow else stored(r, y, t.dtype)
-            for r, y, t in zip(roundings, expected, shaped)
+            for r, y, t in zip(roundings, expected, ev.outputs)
         ),
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from verax.base.errors import VeraxError
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
 from verax.judge.decide.local import ReferenceValues, conform, meaning
+from verax.judge.explain.again import Again
 from verax.judge.explain.coarse_noise import CoarseNoise
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
@@ -102,9 +103,12 @@ class RegionSearch:
         self.random = np.random.default_rng(seed)
         self.truth: dict[str, np.ndarray] = dict(arrays)
         self.meanings: list[ReferenceValues] = []
+        self.again: list[Again] = []
         for node in self.nodes:
-            result = self._evaluated(node, self.truth, errors=True)
+            read = self._read(node, self.truth)
+            result = meaning(*read)
             self.meanings.append(result)
+            self.again.append(Again(*read, result))
             self.truth.update(zip(node.outputs, result.outputs))
         costs = [self._cost(node, result) for node, result in zip(self.nodes, self.meanings)]
         self.costs = np.cumsum(costs[::-1])[::-1]
@@ -120,11 +124,16 @@ class RegionSearch:
         last = read[1].shape[-1:] or (1,)
         return float(sum(sizes) * max(1, read[1].size // max(1, min(last[0], sizes[0]))))
 
-    def _evaluated(self, node: Node, values: Values, *, errors: bool = False) -> ReferenceValues:
+    def _read(
+        self, node: Node, values: Values
+    ) -> tuple[Node, list[Any], list[TensorType | None], tuple[TensorType, ...]]:
+        """A node, its inputs among `values`, and the declared types of inputs and outputs."""
         inputs = [None if v is None else values[v] for v in node.inputs]
         declared = [None if v is None else self.types[v] for v in node.inputs]
-        outputs = tuple(self.types[v] for v in node.outputs)
-        return meaning(node, inputs, declared, outputs, errors=errors)
+        return node, inputs, declared, tuple(self.types[v] for v in node.outputs)
+
+    def _evaluated(self, node: Node, values: Values) -> ReferenceValues:
+        return meaning(*self._read(node, values), errors=False)
 
     def explanations(
         self, only_known: bool = False, noises: Sequence[CoarseNoise] = ()
@@ -258,7 +267,7 @@ class RegionSearch:
                 else:
                     outputs = (changed, *self.meanings[i].outputs[1:])
             else:
-                outputs = self._evaluated(node, read).outputs
+                outputs = self.again[i]([None if v is None else read[v] for v in node.inputs])
             for value, y, rounding in zip(node.outputs, outputs, self.meanings[i].roundings):
                 own = candidate.sigma if i == candidate.step else None
                 sigma = own if own is not None or rounding is None else rounding.sigma

@@ -15,13 +15,14 @@ Derivatives say nothing about jumps. A tape that meets one, or an operator witho
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from verax.base.deadline import require_time
+from verax.base.side_by_side import in_turn, sharing, threads
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation
 from verax.judge.regions.vjp import rule_of
@@ -31,6 +32,10 @@ from verax.numerics.error_model import TINY, U
 from verax.reference.evaluate import to_work
 
 Values = dict[str, np.ndarray]
+Through = Callable[[list[np.ndarray]], list[tuple[str, np.ndarray]]]
+"""Sensitivities of a node's outputs -> (value, sensitivity) of the inputs that matter."""
+LARGE = 1 << 14
+"""Elements of a node's result from which on its passes go to threads."""
 
 
 class NoRule(Exception):
@@ -95,40 +100,61 @@ class Tape:
 
         seeds: cotangents of values on the tape. Raises `NoRule`.
         """
-        gradients = dict(seeds)
+        for value, (sensitivity,) in self.pull_back_together([seeds]):
+            yield value, sensitivity
+
+    def pull_back_together(
+        self, seeds: Sequence[Mapping[str, np.ndarray]]
+    ) -> Iterator[tuple[str, list[np.ndarray]]]:
+        """`pull_back` of several seeds of the same values, node by node: one sensitivity each."""
+        passes: list[Values] = [dict(s) for s in seeds]
         for record in reversed(self.records):
             require_time()
             node = record.node
-            if not any(v in gradients for v in node.outputs):
+            if not any(v in passes[0] for v in node.outputs):
                 continue
             cotangents = [
-                gradients.pop(v) if v in gradients else np.zeros(y.shape)
-                for v, y in zip(node.outputs, record.outputs)
+                [
+                    gradients.pop(v) if v in gradients else np.zeros(y.shape)
+                    for v, y in zip(node.outputs, record.outputs)
+                ]
+                for gradients in passes
             ]
-            yield from zip(node.outputs, cotangents)
-            for value, gradient in self._through(record, cotangents):
-                accumulated = gradients.get(value)
-                gradients[value] = gradient if accumulated is None else accumulated + gradient
+            for i, value in enumerate(node.outputs):
+                yield value, [each[i] for each in cotangents]
+            through = self._through(record)
+            if through is None:
+                continue
+            size = max((y.size for y in cotangents[0]), default=0)
+            with sharing(threads() if size >= LARGE else 1):
+                for gradients, found in zip(passes, in_turn(through, cotangents)):
+                    for value, gradient in found:
+                        accumulated = gradients.get(value)
+                        gradients[value] = (
+                            gradient if accumulated is None else accumulated + gradient
+                        )
 
-    def _through(
-        self, record: Record, cotangents: list[np.ndarray]
-    ) -> Iterator[tuple[str, np.ndarray]]:
+    def _through(self, record: Record) -> Through | None:
+        """How sensitivities of a record's outputs become those of its inputs; None where nothing
+        before it matters."""
         node = record.node
         choices_read = [v for v in node.inputs if v in self.choices]
         needed = tuple(
             v in self.hidden and v not in self.steady and t is not None and t.dtype.is_float
             for v, t in zip(node.inputs, record.ev.inputs)
         )
-        if not any(y.size for y in cotangents):  # an empty batch: nothing there is to be moved
-            for value, x, is_needed in zip(node.inputs, record.inputs, needed):
-                if is_needed and value is not None:
-                    yield value, np.zeros(x.shape)
-            return
+        if not any(y.size for y in record.outputs):  # an empty batch: nothing is to be moved
+            zeros = [
+                (value, np.zeros(x.shape))
+                for value, x, is_needed in zip(node.inputs, record.inputs, needed)
+                if is_needed and value is not None
+            ]
+            return lambda cotangents: zeros
         rule = rule_of(node, record.ev.outputs) if any(needed) else None
         if choices_read:
             raise NoRule(f"{node.place} reads {choices_read[0]!r}, a choice that rounding may tip")
         if not any(needed):
-            return
+            return None
         if rule is None:
             raise NoRule(f"no derivative goes through {node.place}")
         wide = tuple(
@@ -136,14 +162,20 @@ class Tape:
             for x, t in zip(record.inputs, record.ev.inputs)
         )
         step = VjpStep(node.op, record.ev, wide, record.outputs, needed)
-        try:
-            with np.errstate(all="ignore"):
-                gradients = rule(step, cotangents)
-        except NotImplementedError:
-            raise NoRule(f"no derivative goes through {node.place} to its parameters") from None
-        for value, gradient, is_needed in zip(node.inputs, gradients, needed):
-            if is_needed and value is not None and gradient is not None:
-                yield value, np.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
+
+        def through(cotangents: list[np.ndarray]) -> list[tuple[str, np.ndarray]]:
+            try:
+                with np.errstate(all="ignore"):
+                    gradients = rule(step, cotangents)
+                    return [
+                        (value, _finite(gradient))
+                        for value, gradient, is_needed in zip(node.inputs, gradients, needed)
+                        if is_needed and value is not None and gradient is not None
+                    ]
+            except NotImplementedError:
+                raise NoRule(f"no derivative goes through {node.place} to its parameters") from None
+
+        return through
 
 
 @dataclass(frozen=True)
@@ -252,22 +284,34 @@ def _energies(
 ) -> dict[str, _Energy]:
     """By value. seeds: of each pass, of the same values; the passes go side by side."""
     found: dict[str, _Energy] = {}
-    for each in zip(*map(tape.pull_back, seeds), strict=True):
-        value = each[0][0]
+    for value, gradients in tape.pull_back_together(seeds):
         y = tape.values[value]
         if y.dtype.kind != "f":
             continue
-        moved = np.array([_product(g, y) for _, g in each])
-        noise = [_product(g, sigma[value]) if value in sigma else np.zeros(1) for _, g in each]
-        found[value] = _Energy(
-            moved @ moved.T, np.array([float(n @ n) for n in noise]), moved.sum(axis=1)
-        )
+        products = np.empty((len(seeds), y.size))
+        _multiply(gradients, y, products)
+        moved, together = products @ products.T, products.sum(axis=1)
+        rounded = np.zeros(len(seeds))
+        if value in sigma:
+            _multiply(gradients, sigma[value], products)
+            rounded = np.array([float(n @ n) for n in products])
+        found[value] = _Energy(moved, rounded, together)
     return found
 
 
-def _product(gradient: np.ndarray, size: np.ndarray) -> np.ndarray:
+def _multiply(gradients: Sequence[np.ndarray], size: np.ndarray, out: np.ndarray) -> None:
+    """Each gradient times `size` into a row of `out`, what is not finite as 0."""
     with np.errstate(all="ignore"):
-        return np.nan_to_num(gradient * size, nan=0.0, posinf=0.0, neginf=0.0).ravel()
+        for gradient, row in zip(gradients, out, strict=True):
+            np.multiply(gradient, size, out=row.reshape(gradient.shape))
+            _finite(row, copy=False)
+
+
+def _finite(array: np.ndarray, copy: bool = True) -> np.ndarray:
+    """`array` with 0 for what is not finite; itself where all is. copy: not in place."""
+    if np.isfinite(array.sum()):  # a sum of which one addend is not finite is not either
+        return array
+    return np.nan_to_num(array, copy=copy, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _combined(energies: Mapping[str, _Energy], draws: int = 0) -> dict[str, Reach]:

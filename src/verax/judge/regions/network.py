@@ -19,6 +19,7 @@ import numpy as np
 from verax.base.blas import one_blas_thread
 from verax.base.cores import deciding
 from verax.base.errors import VeraxError
+from verax.base.side_by_side import sharing
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.judge.decide.criterion import Decision
@@ -130,11 +131,13 @@ def survey(
     judge_within_budget = limit_to_budget(
         budget or current(), graph, observed, result.unchecked, judge
     )
+    workers = min(WORKERS, deciding().threads)
     # A thread of the pool knows the time that is left and the subject's algorithms.
-    contexts = [contextvars.copy_context() for _ in cut]
+    with sharing(deciding().threads // max(1, min(workers, len(cut)))):
+        contexts = [contextvars.copy_context() for _ in cut]
     judged = 0
     # Regions know nothing of each other, and NumPy computes outside of the interpreter's lock.
-    with one_blas_thread(), ThreadPoolExecutor(min(WORKERS, deciding().threads)) as pool:
+    with one_blas_thread(), ThreadPoolExecutor(workers) as pool:
         for region, (findings, power, together) in zip(
             cut,
             pool.map(lambda region, own: own.run(judge_within_budget, region), cut, contexts),
@@ -180,6 +183,7 @@ def survey_ahead(
             contextlib.suppress(VeraxError, MemoryError),
             current().reserve(need),
             one_blas_thread(),
+            sharing(deciding().threads),
         ):
             samplers[region.observed] = drawn_ahead(graph, region, observed, seed)
     return samplers

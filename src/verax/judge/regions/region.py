@@ -114,7 +114,7 @@ def rounding_samples(
 ) -> tuple[Values, list[Values]]:
     """Observed values of a region in float64, and `count` samples with rounding at every node."""
     sampler = Sampler(graph, region, observed, seed)
-    return sampler.expected, [sampler.sample() for _ in range(count)]
+    return sampler.expected, sampler.samples(count)
 
 
 class _Judgement:
@@ -142,7 +142,7 @@ class _Judgement:
             except NoRule as reason:
                 self.no_rule = str(reason)
         if scale is None:
-            samples = [self.sampler.sample() for _ in range(_samples(elements))]
+            samples = self.sampler.samples(_samples(elements))
             scale = {v: self._spread(v, samples) for v in floats}
         actual = {
             v: conform(self.observed[v], self.graph.types[v].dtype) for v in self.region.observed
@@ -257,7 +257,7 @@ class _Judgement:
         """The samples, extended to SAMPLES_FEW; drawn once."""
         if self.drawn is None:
             missing = st.SAMPLES_FEW - len(samples)
-            self.drawn = [*samples, *(self.sampler.sample() for _ in range(missing))]
+            self.drawn = [*samples, *self.sampler.samples(missing)]
         return self.drawn
 
     def _largest_baseline(self, value: str, samples: Sequence[Values]) -> float:

@@ -7,17 +7,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from verax.base.deadline import require_time
+from verax.base.side_by_side import Behind, in_turn, threads
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation
 from verax.ir.types import TensorType
-from verax.judge.decide.local import ReferenceValues, meaning, stored
+from verax.judge.decide.local import ReferenceValues, meaning, stored, with_roundings
 from verax.judge.decide.ties import quantities, rounded_otherwise
 from verax.judge.regions.adjoint import Tape
 from verax.judge.regions.jumps import TIPPING, tips
@@ -40,6 +42,24 @@ After = Callable[[Node, Sequence[Any]], Sequence[np.ndarray]]
 """(node, its inputs) -> its outputs."""
 Watch = Callable[[Node, Sequence[Any], Sequence[np.ndarray]], None]
 """Called with (node, its inputs, its outputs)."""
+
+
+class Normal(Protocol):
+    """What normal numbers come from."""
+
+    def standard_normal(self, size: Any = None, dtype: Any = np.float64) -> Any: ...
+
+
+class Drawn:
+    """Normal numbers that were drawn before, to be asked for in the same order and shapes."""
+
+    def __init__(self, arrays: Iterable[np.ndarray]) -> None:
+        self.arrays = deque(arrays)
+
+    def standard_normal(self, size: Any = None, dtype: Any = np.float64) -> Any:
+        array = self.arrays.popleft()
+        assert array.shape == (size or ()), "drawn for another node"
+        return array
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,28 @@ def products_of(node: Node, arrays: Sequence[Any]) -> int:
     return int(weights[0].size) if len(weights) else 0
 
 
+Evaluated = tuple[Node, Sequence[Any], ReferenceValues]
+"""A node, its inputs, and what it gave on them."""
+Noted = tuple[ReferenceValues, list[np.ndarray | None]]
+"""What it gave with its roundings, and the standard deviation of each as noise has it."""
+
+
+def _with_sigma(part: Evaluated) -> Noted:
+    """How far rounding moves what a node gave."""
+    node, arrays, values = part
+    if all(r is None for r in values.roundings):
+        values = with_roundings(node, arrays, values)
+    sigmas: list[np.ndarray | None] = []
+    for array, rounding in zip(values.outputs, values.roundings):
+        if rounding is None or array.dtype.kind != "f":
+            sigmas.append(None)
+            continue
+        sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0)
+        # a sum of zeros is zero to everybody, and a norm makes much of very little
+        sigmas.append(np.where((array == 0) & (sigma < FLUSHED), 0.0, sigma + TINY))
+    return values, sigmas
+
+
 class Sampler:
     """One region's expected values, samples and disturbances.
 
@@ -94,14 +136,14 @@ class Sampler:
         self._terms: dict[str | None, int] = {}
         self._sizes: dict[str | None, np.ndarray] = {}  # of those terms, summed
         self._ahead: list[Values] = []
-        self.expected = self.run(self._measure)
+        self.expected = self._first_run()
 
     def run(self, after: After) -> Values:
         """The observed values of one evaluation; `after(node, inputs)` gives each node's
         outputs."""
         inner: Values = {}
         produced: Values = {}
-        for node in self.region.nodes:
+        for i, node in enumerate(self.region.nodes):
             require_time()
             arrays = [
                 None if v is None else inner[v] if v in inner else self.observed[v]
@@ -113,7 +155,18 @@ class Sampler:
                     inner[value] = array
                 if value in self.region.observed:
                     produced[value] = array
+            for value in self._last_read[i]:
+                inner.pop(value, None)
         return produced
+
+    @functools.cached_property
+    def _last_read(self) -> list[list[str]]:
+        """By node, the values that none after it reads: whole networks need not be kept."""
+        last = {v: i for i, n in enumerate(self.region.nodes) for v in (*n.outputs, *n.inputs) if v}
+        freed: list[list[str]] = [[] for _ in self.region.nodes]
+        for value, i in last.items():
+            freed[i].append(value)
+        return freed
 
     @functools.cached_property
     def jump(self) -> str:
@@ -177,20 +230,33 @@ class Sampler:
             evaluated, outputs=(exact,), roundings=(stored(nothing, exact, to),)
         )
 
-    def _measure(self, node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        declared, outputs = self.graph.input_types(node), self.graph.output_types(node)
-        evaluated = self._loosened(node, arrays, meaning(node, arrays, declared, outputs))
+    def _first_run(self) -> Values:
+        """The observed values; everything about the nodes is noted on the way. Their errors are
+        computed beside the next nodes where this work may use several threads."""
+
+        def evaluated(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+            if isinstance(node.op, Cast):
+                behind.finish()  # whether it rounds follows from what is known of its input
+            values = self.evaluate(node, arrays)
+            behind.add((node, arrays, values))
+            return values.outputs
+
+        with Behind(_with_sigma, self._note) as behind:
+            return self.run(evaluated)
+
+    def _note(
+        self, part: Evaluated, noted: tuple[ReferenceValues, list[np.ndarray | None]]
+    ) -> None:
+        """Keep what is known of a node, after that of all nodes before it."""
+        (node, arrays, _), (evaluated, sigmas) = part, noted
         if evaluated.problem:
             self.problems.append(f"{node.place}: {evaluated.problem}")
         fixed = node.op.is_flat or all(
             v is None or v in self.graph.constants or v in self.parameters for v in node.inputs
         )
         still = fixed and not evaluated.problem
-        for value, array, rounding in zip(node.outputs, evaluated.outputs, evaluated.roundings):
-            if rounding is not None and array.dtype.kind == "f":
-                sigma = np.nan_to_num(rounding.sigma, nan=0.0, posinf=0.0)
-                # a sum of zeros is zero to everybody, and a norm makes much of very little
-                sigma = np.where((array == 0) & (sigma < FLUSHED), 0.0, sigma + TINY)
+        for value, array, sigma in zip(node.outputs, evaluated.outputs, sigmas):
+            if sigma is not None:
                 if fixed:  # a size, a count: sqrt(16) is 4 to everybody
                     sigma = np.where(array == np.rint(array), 0.0, sigma)
                 self.sigma[value] = np.broadcast_to(sigma, array.shape)
@@ -204,7 +270,6 @@ class Sampler:
             if quantity is not None:
                 self.quanta[value] = quantity.step
         self.tape.add(node, evaluated.ev, arrays, evaluated.outputs, still)
-        return evaluated.outputs
 
     def _let_addends_start(
         self,
@@ -259,7 +324,37 @@ class Sampler:
 
     def draw_ahead(self, count: int) -> None:
         """Draw the first `count` samples in advance."""
-        self._ahead = [self.sample() for _ in range(count)]
+        self._ahead = self.samples(count)
+
+    def samples(self, count: int) -> list[Values]:
+        """The next `count` samples, several at a time where this work may use several threads.
+
+        Each has the numbers that it would have alone: they are drawn in one thread, in order."""
+        taken, self._ahead = self._ahead[:count], self._ahead[count:]
+        missing = count - len(taken)
+        if threads() == 1 or not self._is_drawable:
+            return [*taken, *(self._draw(1.0) for _ in range(missing))]
+        drawn = (Drawn(self._numbers()) for _ in range(missing))
+        return [*taken, *in_turn(lambda numbers: self._draw(1.0, random=numbers), drawn)]
+
+    @functools.cached_property
+    def _is_drawable(self) -> bool:
+        """Whether what a sample draws is known without evaluating it."""
+        types = (t for n in self.region.nodes for t in self.graph.output_types(n))
+        return not self.quanta and all(t.is_static for t in types)
+
+    def _numbers(self) -> Iterator[np.ndarray]:
+        """What `_draw` draws for one sample, in its order, where `_is_drawable`."""
+        random = self.random
+        for node in self.region.nodes:
+            weights = self._folding(node)
+            if weights is not None:
+                yield random.standard_normal(self.observed[weights].shape)
+            for value in node.outputs:
+                if value in self.sigma:
+                    yield random.standard_normal(self.sigma[value].shape, dtype=np.float32)
+                    if isinstance(node.op, DequantizeLinear):
+                        yield np.asarray(random.standard_normal())
 
     def sample(self, scale: float = 1.0) -> Values:
         """Observed values with `scale` times the rounding noise at every node."""
@@ -268,38 +363,51 @@ class Sampler:
             return self._ahead.pop(0)
         return self._draw(scale)
 
-    def _draw(self, scale: float, watch: Watch | None = None) -> Values:
+    def _draw(
+        self, scale: float, watch: Watch | None = None, random: Normal | None = None
+    ) -> Values:
         """One sample. watch: called with each node, its inputs and outputs without its own
-        noise."""
+        noise. random: where its normal numbers come from."""
 
         def noisy(node: Node, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-            evaluated = self.evaluate(node, self._refolded(node, arrays, scale))
+            evaluated = self.evaluate(node, self._refolded(node, arrays, scale, random))
             decided = quantities(node, evaluated.ev, arrays)
             if watch is not None:
                 watch(node, arrays, evaluated.outputs)
             return tuple(
-                self.noise(node, v, y, scale) if q is None else rounded_otherwise(q, y, self.random)
+                self.noise(node, v, y, scale, random)
+                if q is None
+                else rounded_otherwise(q, y, self.random)
                 for v, y, q in zip(node.outputs, evaluated.outputs, decided)
             )
 
         return self.run(noisy)
 
-    def _refolded(self, node: Node, arrays: Sequence[Any], scale: float) -> Sequence[Any]:
+    def _folding(self, node: Node) -> str | None:
+        """The parameter of a node (weights, a shift) into which a map of channels may be folded."""
+        if node.op.kind in PRODUCTS and node.outputs[0] in self._folded:
+            return node.inputs[1]
+        if isinstance(node.op, BatchNormalization) and node.inputs[0] in self._folded:
+            return node.inputs[2]
+        return None
+
+    def _refolded(
+        self, node: Node, arrays: Sequence[Any], scale: float, random: Normal | None = None
+    ) -> Sequence[Any]:
         """A node's inputs, its weights and shift with the rounding that folding a map of channels
         into them adds, common to all elements."""
-        if node.op.kind in PRODUCTS and node.outputs[0] in self._folded:
+        if self._folding(node) is None:
+            return arrays
+        random = random or self.random
+        if not isinstance(node.op, BatchNormalization):
             weights = np.asarray(arrays[1], np.float64)
-            error = st.CONSTANT_ROUNDINGS * U * self.random.standard_normal(weights.shape)
+            error = st.CONSTANT_ROUNDINGS * U * random.standard_normal(weights.shape)
             return [arrays[0], weights * (1 + scale * error), *arrays[2:]]
-        if isinstance(node.op, BatchNormalization) and node.inputs[0] in self._folded:
-            factor, shift, mean, variance = (np.asarray(a, np.float64) for a in arrays[1:])
-            with np.errstate(all="ignore"):
-                magnitude = np.abs(shift) + np.abs(
-                    mean * factor / np.sqrt(variance + node.op.epsilon)
-                )
-            error = st.CONSTANT_ROUNDINGS * U * self.random.standard_normal(shift.shape)
-            return [arrays[0], factor, shift + scale * error * magnitude, mean, variance]
-        return arrays
+        factor, shift, mean, variance = (np.asarray(a, np.float64) for a in arrays[1:])
+        with np.errstate(all="ignore"):
+            magnitude = np.abs(shift) + np.abs(mean * factor / np.sqrt(variance + node.op.epsilon))
+        error = st.CONSTANT_ROUNDINGS * U * random.standard_normal(shift.shape)
+        return [arrays[0], factor, shift + scale * error * magnitude, mean, variance]
 
     @functools.cached_property
     def _folded(self) -> set[str]:
@@ -318,7 +426,14 @@ class Sampler:
                 folded.add(value)
         return folded
 
-    def noise(self, node: Node, value: str, array: np.ndarray, scale: float) -> np.ndarray:
+    def noise(
+        self,
+        node: Node,
+        value: str,
+        array: np.ndarray,
+        scale: float,
+        random: Normal | None = None,
+    ) -> np.ndarray:
         """An output of the node with `scale` times the noise of rounding.
 
         A quantization scale may be combined with others first: all elements share that error.
@@ -326,9 +441,10 @@ class Sampler:
         sigma = self.sigma.get(value)
         if not scale or sigma is None or sigma.shape != array.shape:
             return array
-        noise = self.random.standard_normal(array.shape, dtype=np.float32)
+        random = random or self.random
+        noise = random.standard_normal(array.shape, dtype=np.float32)
         if isinstance(node.op, DequantizeLinear):
-            shared = scale * st.CONSTANT_ROUNDINGS * U * self.random.standard_normal()
+            shared = scale * st.CONSTANT_ROUNDINGS * U * random.standard_normal()
             array = array * (1 + shared)
         noisy = (scale * sigma if scale != 1 else sigma) * noise
         noisy += array

@@ -112,33 +112,65 @@ class Conv(Operator):
     ) -> Sequence[Rounding | None]:
         x, w, b = (*inputs, None)[:3]
         bias = 0.0 if b is None else per_channel(b, x.ndim)
-        x, w = narrowed(x, w)
-        absolute = self._correlate(np.abs(x), np.abs(w)) + np.abs(bias)
-        squares = self._correlate(x * x, w * w)
+        absolute, squares = self._sizes(*narrowed(x, w))
+        absolute = absolute + np.abs(bias)
         return [sum_of_products(outputs[0], absolute, squares, int(np.prod(w.shape[1:])), bias)]
 
     def _correlate(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
         """The convolution without bias, as matrix products over unfolded rows of the input."""
-        windows, g = self.geometry(w.shape[2:]).windows(x.shape[2:]), self.groups
-        padded, (n, c) = windows.padded(x), x.shape[:2]
-        if g == c == w.shape[0]:  # depthwise: nothing to multiply as matrices
+        if self._is_depthwise(x, w):  # nothing to multiply as matrices
+            windows = self.geometry(w.shape[2:]).windows(x.shape[2:])
+            padded = windows.padded(x)
             taps = (padded.tap(k) * per_channel(w[:, 0][over_spatial(k)], x.ndim)
                     for k in windows.positions())  # fmt: skip
             return sum(taps, np.zeros((), x.dtype))
+        weights, y = self._matrices(w), self._empty(x, w)
+        for rows, columns in self._unfolded(x, w):
+            _multiply(weights, columns, y, rows)
+        return y.reshape(y.shape[0], w.shape[0], *y.shape[3:])
+
+    def _sizes(self, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The sums of the products' sizes and of their squares, from one unfolding."""
+        if self._is_depthwise(x, w):
+            return self._correlate(np.abs(x), np.abs(w)), self._correlate(x * x, w * w)
+        weights = self._matrices(w)
+        positive, squared = np.abs(weights), weights * weights
+        absolute, squares = self._empty(x, w), self._empty(x, w)
+        for rows, columns in self._unfolded(x, w):
+            columns = np.abs(columns)
+            _multiply(positive, columns, absolute, rows)
+            columns *= columns
+            _multiply(squared, columns, squares, rows)
+        shape = (absolute.shape[0], w.shape[0], *absolute.shape[3:])
+        return absolute.reshape(shape), squares.reshape(shape)
+
+    def _is_depthwise(self, x: np.ndarray, w: np.ndarray) -> bool:
+        return self.groups == x.shape[1] == w.shape[0]
+
+    def _matrices(self, w: np.ndarray) -> np.ndarray:
+        """Weights [groups, outputs / groups, inputs / groups * taps]."""
         # Sizes are written out: -1 could be anything in a batch of 0.
-        weights = w.reshape(g, w.shape[0] // g, int(np.prod(w.shape[1:])))
-        y = np.empty((n, g, weights.shape[1], *windows.output), np.result_type(x, w))
+        return w.reshape(self.groups, w.shape[0] // self.groups, int(np.prod(w.shape[1:])))
+
+    def _empty(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """Room for results [n, groups, outputs / groups, *spatial]."""
+        windows = self.geometry(w.shape[2:]).windows(x.shape[2:])
+        channels = (self.groups, w.shape[0] // self.groups)
+        return np.empty((x.shape[0], *channels, *windows.output), np.result_type(x, w))
+
+    def _unfolded(self, x: np.ndarray, w: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield rows of the output and the inputs of their windows, [n, groups, inputs / groups *
+        taps, positions], CHUNK elements at a time."""
+        windows, g = self.geometry(w.shape[2:]).windows(x.shape[2:]), self.groups
+        padded, (n, c) = windows.padded(x), x.shape[:2]
+        terms = int(np.prod(w.shape[1:]))
         row = n * c * windows.taps * int(np.prod(windows.output[1:]))
         step = max(1, CHUNK // max(1, row))
         for first in range(0, windows.output[0], step):
             rows = slice(first, min(first + step, windows.output[0]))
             seen = [padded.tap(k, rows) for k in windows.positions()]
             columns = seen[0][:, :, None] if len(seen) == 1 else np.stack(seen, axis=2)
-            spatial = seen[0].shape[2:]
-            columns = columns.reshape(n, g, weights.shape[2], int(np.prod(spatial)))
-            product = np.matmul(weights, columns)
-            y[:, :, :, rows] = product.reshape(*product.shape[:3], *spatial)
-        return y.reshape(n, w.shape[0], *windows.output)
+            yield rows, columns.reshape(n, g, terms, int(np.prod(seen[0].shape[2:])))
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:
@@ -174,6 +206,15 @@ class Conv(Operator):
         ties = rng.integers(-2, 3, (2, 3, 4, 5)).astype(np.float32)
         signs = rng.integers(-1, 2, (2, 3, 2, 2)).astype(np.float32)
         yield Case(cls(), (ties, signs, np.array([0.0, -0.0], np.float32)), label="zeros")
+
+
+def _multiply(weights: np.ndarray, columns: np.ndarray, y: np.ndarray, rows: slice) -> None:
+    """weights @ columns as these rows of y [n, groups, outputs / groups, *spatial]."""
+    part = y[:, :, :, rows]
+    if part.shape == y.shape:
+        np.matmul(weights, columns, out=y.reshape(*y.shape[:3], columns.shape[-1]))
+    else:
+        part[...] = np.matmul(weights, columns).reshape(part.shape)
 
 
 def per_channel(b: np.ndarray, rank: int) -> np.ndarray:
