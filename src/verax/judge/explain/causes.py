@@ -18,6 +18,7 @@ from verax.judge.explain.below_rounding import known_by_bits
 from verax.judge.explain.coarse_noise import possible_noises
 from verax.judge.explain.distinguish import Run, narrow_down
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect, edited
+from verax.judge.explain.two_mistakes import two_mistakes
 from verax.judge.explain.matched_test import explanations_by_projection
 from verax.judge.explain.node import fits, suspect_of
 from verax.judge.explain.region import search_region
@@ -79,6 +80,8 @@ def diagnose(
     if not candidates or all(fit.hypothesis.fitted for fit in candidates):
         # A wire needs no number of its own, as long as one other value explains all elements.
         candidates = fits(suspect, wires(suspect, graph, arrays)) or candidates
+    if not candidates:
+        candidates = fits(suspect, two_mistakes(suspect))
     if not candidates:
         explanations = _in_coarse_arithmetic(blame, graph, arrays, seed)
         if explanations:
