@@ -48,7 +48,9 @@ VALUE_LIMIT = 64
 """Small inputs of whole numbers may be shapes or axes: constants where the sizes depend on them."""
 IMPORTED = ("onnxruntime", "openvino", "verax.judge.explain.hypotheses.library")
 REVIEWS = Path(__file__).with_suffix(".toml")
-HEAD = ("case", "runtime", "operator", "cause named", "review")
+KINDS = ("as stored", "identical", "rounding", "precision", "mistake", "undecided", "refused",
+         "not judged")  # fmt: skip
+HEAD = ("cases", "runtime", "operator", "cause named", "review")
 Answer = dict[str, Any]
 
 
@@ -273,12 +275,107 @@ def _same_bits(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     )
 
 
+@dataclass
+class Line:
+    """Wrong answers that are one finding: the same runtime, operator and cause.
+
+    right: whether who read the cases agrees with the cause; None where none is named or nobody
+    read them. note: what the reader says."""
+
+    name: str
+    runtime: str
+    operator: str
+    cause: str
+    right: bool | None
+    note: str
+    cases: list[str]
+
+    def cells(self) -> list[str]:
+        told = {True: "right", False: "wrong", None: ""}[self.right if self.cause else None]
+        review = ": ".join(p for p in (told, self.note) if p)
+        named = ", ".join(f"`{c}`" for c in self.cases)
+        return [named, self.runtime, self.operator, self.cause or "no known reading", review]
+
+
+@cache
+def reviews() -> list[dict[str, Any]]:
+    """What a human says of the cases whose names begin so; the first that fits holds."""
+    return list(tomllib.loads(REVIEWS.read_text())["review"])
+
+
+def lines_of(found: Sequence[Row]) -> list[Line]:
+    """The wrong answers, those alike together."""
+    lines: dict[tuple[str, ...], Line] = {}
+    for row in found:
+        case = row.name.removeprefix("test_")
+        for runtime, answer in row.mistakes():
+            cause = answer["causes"][0] if answer["causes"] else ""
+            review = next((r for r in reviews() if case.startswith(tuple(r["cases"]))), {})
+            note = str(review.get("note", ""))
+            key = (runtime, answer["operator"], cause, note)
+            line = lines.setdefault(
+                key,
+                Line(case, runtime, answer["operator"], cause, review.get("right"), note, []),
+            )
+            line.cases.append(case)
+    return list(lines.values())
+
+
 def page(found: Sequence[Row]) -> str:
-    return "# x\n"
+    """The page."""
+    lines = lines_of(found)
+    judged_rows = [r for r in found if r.found]
+    total, named = (sum(len(v.cases) for v in lines if keep(v)) for keep in (_any, _named))
+    right, wrong = (
+        sum(len(v.cases) for v in lines if v.cause and v.right is verdict)
+        for verdict in (True, False)
+    )
+    runtimes = ", ".join(f"{p} {version(p)}" for p in ("onnx", "onnxruntime", "openvino"))
+    kinds = [
+        [s, *(sum(r.found.get(s, {}).get("kind") == k for r in judged_rows) for k in KINDS)]
+        for s in SUBJECTS
+    ]
+    text = [
+        "# ONNX's node cases, and the causes of wrong answers",
+        "",
+        "Made by `python -m benchmarks.onnx_causes`: every node case of the installed `onnx` on "
+        "ONNX Runtime at each level of graph optimizations and on OpenVINO. An answer outside of "
+        "the case's own tolerance is judged; where the verdict is a mistake, the first cause that "
+        "it names stands here, and what a human says who read the case "
+        "(`benchmarks/onnx_causes.toml`).",
+        "",
+        f"**{total} wrong answers (a runtime's levels that answer alike count once): {named} get a "
+        f"cause, of which {right} are right, {wrong} wrong and {named - right - wrong} were not "
+        f'reviewed; {total - named} get "no known reading".**',
+        "",
+        f"{runtimes}, {platform.machine()}. {len(judged_rows)} of {len(found)} cases ran.",
+        "",
+        "## Wrong answers",
+        "",
+        *rows.table(HEAD, sorted(lines, key=lambda v: (v.operator, v.name))),
+        "",
+        "## All answers",
+        "",
+        "| runtime | " + " | ".join(KINDS) + " |",
+        "|" + "---|" * (len(KINDS) + 1),
+        *("| " + " | ".join(map(str, r)) + " |" for r in kinds),
+    ]
+    return "\n".join(text) + "\n"
+
+
+def _any(line: Line) -> bool:
+    return True
+
+
+def _named(line: Line) -> bool:
+    return bool(line.cause)
 
 
 def main() -> int:
-    return rows.run(__doc__, Row, lambda asked: rows.among(cases(), asked) or [*cases()], measure, page)
+    def names(asked: Sequence[str]) -> Sequence[str]:
+        return rows.among(cases(), asked) or list(cases())
+
+    return rows.run(str(__doc__), Row, names, measure, page)
 
 
 if __name__ == "__main__":

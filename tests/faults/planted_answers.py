@@ -47,7 +47,9 @@ def normal(random: np.random.Generator, *shape: int) -> Array:
     return random.standard_normal(shape).astype(np.float32)
 
 
-def convolved(x: Array, w: Array, begins: Sequence[int], strides: Sequence[int], out: Sequence[int]) -> Array:
+def convolved(
+    x: Array, w: Array, begins: Sequence[int], strides: Sequence[int], out: Sequence[int]
+) -> Array:
     """Convolution of [n, c, h, w] in float64, of windows that begin at `begins` before the input;
     zeros around it."""
     kernel = w.shape[2:]
@@ -62,7 +64,9 @@ def convolved(x: Array, w: Array, begins: Sequence[int], strides: Sequence[int],
     return y
 
 
-def transposed(x: Array, w: Array, strides: Sequence[int], begins: Sequence[int], out: Sequence[int]) -> Array:
+def transposed(
+    x: Array, w: Array, strides: Sequence[int], begins: Sequence[int], out: Sequence[int]
+) -> Array:
     """Transposed convolution in float64, cut to `out` from `begins` on."""
     n, _, h, wide = x.shape
     full = np.zeros((n, w.shape[1], *(
@@ -85,7 +89,14 @@ def shares(scores: Array) -> Array:
     return e / e.sum(-1, keepdims=True)
 
 
-def attended(q: Array, k: Array, v: Array, hidden: Array | float = 0.0, scale: float | None = None, cap: float = 0.0) -> Array:
+def attended(
+    q: Array,
+    k: Array,
+    v: Array,
+    hidden: Array | float = 0.0,
+    scale: float | None = None,
+    cap: float = 0.0,
+) -> Array:
     """Attention in float64; `hidden` is added to the scores."""
     q, k, v = (a.astype(np.float64) for a in (q, k, v))
     scores = q @ k.swapaxes(-1, -2) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)

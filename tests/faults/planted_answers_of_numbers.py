@@ -133,7 +133,9 @@ def _cubic(t: float, a: float) -> float:
     return a * (t**3 - 5 * t**2 + 8 * t - 4) if t < 2 else 0.0
 
 
-def _plant_resize(name: str, attributes: dict[str, object], faulty: dict[str, object], cause: str) -> None:
+def _plant_resize(
+    name: str, attributes: dict[str, object], faulty: dict[str, object], cause: str
+) -> None:
     @planted(name)
     def make(random: Random) -> PlantedAnswer:
         x = normal(random, 2, 3, 5, SOURCE)
@@ -187,7 +189,9 @@ def _masked(random: Random) -> tuple[Array, Array, Array]:
 def causal_corner(random: Random) -> PlantedAnswer:
     q, k, v = _masked(random)
     hidden = np.where(np.tri(5, 7, 2, dtype=bool), 0, -np.inf)
-    return PlantedAnswer(Attention(scale=8**-0.5, causal=True), [q, k, v], attended(q, k, v, hidden), "lower right")
+    return PlantedAnswer(
+        Attention(scale=8**-0.5, causal=True), [q, k, v], attended(q, k, v, hidden), "lower right"
+    )
 
 
 @planted("attention: a query does not see its own place")
@@ -236,7 +240,9 @@ def mask_of_head(random: Random) -> PlantedAnswer:
 def capped(random: Random) -> PlantedAnswer:
     q, k, v = _masked(random)
     q *= 9
-    return PlantedAnswer(Attention(scale=8**-0.5), [q, k, v], attended(q, k, v, cap=20.0), "capped at 20")
+    return PlantedAnswer(
+        Attention(scale=8**-0.5), [q, k, v], attended(q, k, v, cap=20.0), "capped at 20"
+    )
 
 
 @planted("attention: the mask added as numbers")
@@ -291,7 +297,9 @@ def _cast(name: str, to: str, answer: object, cause: str, source: str = "float32
 
 _cast("cast: rounded", "int32", lambda x: np.rint(x).astype(np.int32), "rounded to the nearest")
 _cast("cast: rounded down", "int32", lambda x: np.floor(x).astype(np.int32), "rounded down")
-_cast("cast: saturated", "int8", lambda x: np.clip(x, -128, 127).astype(np.int8), "saturated", "int32")
+_cast(
+    "cast: saturated", "int8", lambda x: np.clip(x, -128, 127).astype(np.int8), "saturated", "int32"
+)
 _cast("cast: read without a sign", "int32", lambda x: x.view(np.uint16).astype(np.int32),
       "read as uint16", "int16")  # fmt: skip
 _cast("cast: by float32", "int64", lambda x: x.astype(np.float32).astype(np.int64),

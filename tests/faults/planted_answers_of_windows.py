@@ -173,7 +173,7 @@ def _sampled(image: Array, row: float, column: float) -> Array:
 
 FORM = {"output_height": 3, "output_width": 2, "spatial_scale": 0.75}
 ROI_CAUSES = {
-    "RoiAlign: not shifted by half a pixel": ({}, {"shift": 0.0, "clip": True}, "output_half_pixel"),
+    "RoiAlign: without half a pixel": ({}, {"shift": 0.0, "clip": True}, "output_half_pixel"),
     "RoiAlign: one sample per bin": ({}, {"samples": 1}, "1 by 1 samples"),
     "RoiAlign: as many samples as pixels": ({}, {"samples": 0}, "as many samples"),
     "RoiAlign: the scale ignored": ({}, {"scale": 1.0}, "spatial_scale"),

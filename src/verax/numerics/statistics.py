@@ -449,9 +449,11 @@ def root_mean_square(values: np.ndarray) -> float:
     """sqrt(mean(values^2)), 0 for no values."""
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0
+
+
 CHANCE_BITS = 7.0
-"""Bits that have to speak for an explanation of a wrong answer: a node has some 40 to 150 hypotheses
-of the library. Measured on the wrong answers of ONNX's node cases: the four readings that agreed by
-chance (of two to four small integers) have 1.6 to 6.2, the right ones 9.6 and more."""
+"""Bits that have to speak for an explanation of a wrong answer: a node has some 40 to 150
+hypotheses. Of the wrong answers of ONNX's node cases, those that were explained by chance (two or
+three small numbers) have 2 to 4 bits, those that are explained rightly 9 and more."""
 PRIOR_BITS = 1.5
 """Bits more for each step from a usual mistake to what can happen to any operator."""

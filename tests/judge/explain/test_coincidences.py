@@ -29,7 +29,8 @@ def node_of(op: Operator, *inputs: np.ndarray) -> tuple[Node, tuple[TensorType, 
 
 
 SMALL: dict[str, tuple[Operator, tuple[np.ndarray, ...]]] = {
-    "sum of small integers": (ReduceSum(keepdims=False), (np.array([[1, 2], [3, -4]], np.int32), AXES)),
+    "sum of small integers": (
+        ReduceSum(keepdims=False), (np.array([[1, 2], [3, -4]], np.int32), AXES)),
     "sum of whole floats": (
         ReduceSum(keepdims=False), (np.array([[1, 2, 4], [3, 0, -5]], np.float32), AXES)),
     "a shift": (BitShift(direction="RIGHT"), (np.array([-4], np.int32), np.array([1], np.int32))),

@@ -18,12 +18,12 @@ from verax.judge.explain.below_rounding import known_by_bits
 from verax.judge.explain.coarse_noise import possible_noises
 from verax.judge.explain.distinguish import Run, narrow_down
 from verax.judge.explain.hypotheses.base import Hypothesis, Prior, Suspect, edited
-from verax.judge.explain.two_mistakes import two_mistakes
 from verax.judge.explain.matched_test import explanations_by_projection
 from verax.judge.explain.node import fits, suspect_of
 from verax.judge.explain.region import search_region
 from verax.judge.explain.region_hypothesis import region_nodes
 from verax.judge.explain.structure import structure
+from verax.judge.explain.two_mistakes import two_mistakes
 from verax.judge.explain.weights import weights
 from verax.judge.protocol import Runner
 from verax.judge.regions.budget import needs_of_node, why_too_large

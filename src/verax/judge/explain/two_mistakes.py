@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
-
 from verax.ir.operator import Operator
 from verax.judge.explain.hypotheses.base import (
     Arrays,
@@ -81,9 +80,12 @@ def _with_both(own: Operator, a: Operator, b: Operator) -> Operator | None:
 
 
 def _in_turn(a: Edit, b: Edit) -> Edit:
-    """Both edits, unless the second undoes or ignores the first: then it is no pair."""
+    """Both edits, one behind the other."""
 
     def edit(arrays: Arrays) -> Arrays:
-        return b(a(arrays))
+        try:
+            return b(a(arrays))
+        except AttributeError as error:  # of None: the first took away what the second changes
+            raise ValueError("these two mistakes cannot be made together") from error
 
     return edit

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.judge.explain.hypotheses.attention_masks import masks
 from verax.judge.explain.hypotheses.base import (
     After,
     Arrays,
@@ -18,7 +19,6 @@ from verax.judge.explain.hypotheses.base import (
     edited,
     hypotheses_of,
 )
-from verax.judge.explain.hypotheses.attention_masks import masks
 from verax.ops.sums.attention import Attention
 
 

@@ -58,9 +58,7 @@ def unpool(suspect: Suspect) -> Iterator[Hypothesis]:
         ("indices less one", "indices were taken to begin at 1", Prior.common, lambda i, _: i - 1),
     )
     for name, words, prior, places in rules:
-        yield Hypothesis(
-            name, words, prior, after=from_inputs(_scattered(inferred, shape, places))
-        )
+        yield Hypothesis(name, words, prior, after=from_inputs(_scattered(inferred, shape, places)))
 
 
 def _scattered(

@@ -108,9 +108,13 @@ def same_of_other_sizes(windows: Windows) -> Iterator[Begin]:
     spatial = list(zip(windows.pads, windows.input, windows.strides, windows.extent))
     totals = [max(0, (-(-n // s) - 1) * s + e - n) for _, n, s, e in spatial]
     for rule, upper in (("SAME upper", True), ("SAME lower", False)):
-        if windows.pads != tuple((t // 2, t - t // 2) if upper else (t - t // 2, t // 2) for t in totals):
+        if windows.pads != tuple(
+            (t // 2, t - t // 2) if upper else (t - t // 2, t // 2) for t in totals
+        ):
             continue
-        rest = [range(max(0, e - s), e) if s > 1 else (t,) for (_, _, s, e), t in zip(spatial, totals)]
+        rest = [
+            range(max(0, e - s), e) if s > 1 else (t,) for (_, _, s, e), t in zip(spatial, totals)
+        ]
         count = 0
         for other in itertools.product(*rest):
             begin = tuple(t // 2 if upper else t - t // 2 for t in other)
