@@ -303,6 +303,10 @@ def reviews() -> list[dict[str, Any]]:
     return list(tomllib.loads(REVIEWS.read_text())["review"])
 
 
+def _is_of(review: dict[str, Any], case: str, runtime: str) -> bool:
+    return review.get("runtime", "") in runtime and case.startswith(tuple(review["cases"]))
+
+
 def lines_of(found: Sequence[Row]) -> list[Line]:
     """The wrong answers, those alike together."""
     lines: dict[tuple[str, ...], Line] = {}
@@ -310,7 +314,7 @@ def lines_of(found: Sequence[Row]) -> list[Line]:
         case = row.name.removeprefix("test_")
         for runtime, answer in row.mistakes():
             cause = answer["causes"][0] if answer["causes"] else ""
-            review = next((r for r in reviews() if case.startswith(tuple(r["cases"]))), {})
+            review = next((r for r in reviews() if _is_of(r, case, runtime)), {})
             note = str(review.get("note", ""))
             key = (runtime, answer["operator"], cause, note)
             line = lines.setdefault(

@@ -115,12 +115,8 @@ def same_of_other_sizes(windows: Windows) -> Iterator[Begin]:
         rest = [
             range(max(0, e - s), e) if s > 1 else (t,) for (_, _, s, e), t in zip(spatial, totals)
         ]
-        count = 0
-        for other in itertools.product(*rest):
+        for other in itertools.islice(itertools.product(*rest), MOST_SIZES):
             begin = tuple(t // 2 if upper else t - t // 2 for t in other)
-            count += 1
-            if count > MOST_SIZES:
-                return
             if begin != tuple(first for first, _ in windows.pads):
                 yield (
                     f"{rule} of another size, {begin}",
