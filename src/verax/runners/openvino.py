@@ -31,6 +31,8 @@ from verax.runners.onnx_pieces import JOINED, called, joints, nodes_at, run_in_p
 from verax.runners.onnx_runner import Common, OnnxRunner
 from verax.runners.spec import RunnerSpec, RunnerVariant, RunRequest
 
+PACKED = {"u4": ml_dtypes.uint4, "i4": ml_dtypes.int4, "f4e2m1": ml_dtypes.float4_e2m1fn}
+"""Element types of 4 bits, by OpenVINO's names."""
 PLAIN = "what cannot be switched off"
 """The first step of a model that cannot be run in pieces: float32, and transformations of the
 graph."""
@@ -72,12 +74,25 @@ def answer(
     }
 
 
+def _unpacked(packed: np.ndarray, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Elements of 4 bits, which come two to a byte, the lower half first."""
+    raw = packed.view(np.uint8).ravel()
+    halves = np.stack([raw & 15, raw >> 4], axis=-1).ravel()[: int(np.prod(shape))]
+    signed = dtype is ml_dtypes.int4
+    numbers = np.where(halves > 7, halves.astype(np.int8) - 16, halves) if signed else halves
+    values = halves.view(dtype) if dtype is ml_dtypes.float4_e2m1fn else numbers.astype(dtype)
+    return values.reshape(shape)
+
+
 def _results(results: Mapping[Any, Any]) -> dict[str, np.ndarray]:
     """What a request gave, under every name of each output."""
     values: dict[str, np.ndarray] = {}
     for port, array in results.items():
-        if port.get_element_type().get_type_name() == "bf16":
+        kind = port.get_element_type().get_type_name()
+        if kind == "bf16":
             array = np.asarray(array).view(ml_dtypes.bfloat16)  # it comes labeled float16
+        elif kind in PACKED:
+            array = _unpacked(np.asarray(array), tuple(port.get_shape()), PACKED[kind])
         for name in port.get_names():
             values[name] = np.array(array)
     return values

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from verax.base.deadline import clock, limited_in_time
-from verax.base.errors import VeraxError
+from verax.base.errors import InputError, VeraxError
 from verax.base.figures import times
 from verax.ir.graph import Graph, same_bits, specialize
 from verax.ir.outline import outline
@@ -28,6 +28,7 @@ from verax.judge.align.inputs import (
 from verax.judge.align.invisible_differences import invisible_differences
 from verax.judge.align.permutations import Arrangement, arrange, likeliest
 from verax.judge.align.proof import graph_open
+from verax.judge.align.quantized_weights import quantization_in_words
 from verax.judge.align.values import (
     Side,
     comparable,
@@ -89,7 +90,16 @@ def _compared(
 ) -> Alignment:
     """As `align`, within its time. swapped: True for the comparison with the networks exchanged."""
     say = progress or (lambda description, done: None)
-    paired_names = pair_names(first, second)
+    try:
+        paired_names = pair_names(first, second)
+    except InputError as error:
+        told = quantization_in_words(first, second)
+        told = told or quantization_in_words(second, first, second_is="first")
+        if not told:
+            raise
+        raise InputError(
+            f"{error.cause}; {told[0]}", place=error.place, next_step=error.next_step
+        ) from error
     first_sizes = {**choose_first_sizes(first, second, paired_names), **(sizes or {})}
     arrays, drawn = draw_inputs(first, seed, first_sizes)
     if inputs is not None:
@@ -126,6 +136,8 @@ def _compared(
         outputs = _at_other_sizes(declared, second, conversions, outputs, bool(a.spread), seed + 2)
     relation = _relation(a, b, outputs, notes)
     explanations: list[str] = []
+    if not agree:
+        explanations = quantization_in_words(a.graph, b.graph, (a.values, b.values))
     blind = relation is Relation.undecided and all(not o.reason for o in outputs)
     if (relation is Relation.same or blind) and not written_alike(a.graph, b.graph):
         say("comparing operators", 0.95)

@@ -23,6 +23,7 @@ from verax.judge.explain.node import fits, suspect_of
 from verax.judge.explain.region import search_region
 from verax.judge.explain.region_hypothesis import region_nodes
 from verax.judge.explain.structure import structure
+from verax.judge.explain.two_mistakes import two_mistakes
 from verax.judge.explain.weights import weights
 from verax.judge.protocol import Runner
 from verax.judge.regions.budget import needs_of_node, why_too_large
@@ -79,6 +80,8 @@ def diagnose(
     if not candidates or all(fit.hypothesis.fitted for fit in candidates):
         # A wire needs no number of its own, as long as one other value explains all elements.
         candidates = fits(suspect, wires(suspect, graph, arrays)) or candidates
+    if not candidates:
+        candidates = fits(suspect, two_mistakes(suspect))
     if not candidates:
         explanations = _in_coarse_arithmetic(blame, graph, arrays, seed)
         if explanations:

@@ -28,6 +28,7 @@ from verax.judge.decide.local import conform, meaning
 from verax.judge.decide.orders import float32_runs, winograd_applies, winograd_runs
 from verax.judge.decide.strassen import strassen_applies, strassen_runs
 from verax.judge.explain.channel_sample import ChannelSample, channel_sample
+from verax.judge.explain.coincidence import needed_bits, telling_bits
 from verax.judge.explain.hypotheses.base import Hypothesis, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.probes import probe_inputs, suspect_on
@@ -116,10 +117,12 @@ def fits(suspect: Suspect, among: Iterable[Hypothesis] | None = None) -> tuple[F
 
     among: the hypotheses to try; by default the whole library for the node.
     """
-    look = _QuickTest(suspect)
+    look, bits = _QuickTest(suspect), telling_bits(suspect)
     fits_by_name: dict[str, Fit] = {}
     for hypothesis in hypotheses(suspect) if among is None else among:
-        if hypothesis.name in fits_by_name or not look.passes(hypothesis):
+        if bits < needed_bits(hypothesis.prior) or hypothesis.name in fits_by_name:
+            continue
+        if not look.passes(hypothesis):
             continue
         fit = _fit(suspect, hypothesis)
         if fit is not None:

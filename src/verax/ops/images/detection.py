@@ -189,7 +189,6 @@ class RoiAlign(Operator):
     min_inputs: ClassVar[int] = 3
     max_inputs: ClassVar[int | None] = 3
     no_derivative = "no rule is written; regions that hold it are judged by Monte Carlo"
-    no_hypotheses = "its attributes at other values are what is tried"
 
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         x, rois, batch = ctx.type(0), ctx.type(1), ctx.type(2)

@@ -333,7 +333,6 @@ class Reciprocal(Unary):
     gains = (Gain.unbounded,)
     dtypes = FLOATS
     case_range = (0.25, 4.0)
-    no_hypotheses = "it has no attributes; what holds for any operator is tried"
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         return 1 / x

@@ -66,7 +66,6 @@ class Cast(Elementwise):
     symbolic = True
     takes_narrow = True
     dtypes = STORED
-    no_hypotheses = "its attributes at other values are what is tried"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "to", as_dtype(self.to))

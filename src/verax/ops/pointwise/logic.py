@@ -134,7 +134,6 @@ class BitShift(Elementwise):
     exact = True
     dtypes = INTEGERS
     jumps = True
-    no_hypotheses = "its attributes at other values are what is tried"
 
     def __post_init__(self) -> None:
         if self.direction not in ("LEFT", "RIGHT"):

@@ -40,7 +40,6 @@ class MaxUnpool(Operator):
     min_inputs: ClassVar[int] = 2
     max_inputs: ClassVar[int | None] = 3
     exact: ClassVar[bool] = True
-    no_hypotheses = "its attributes at other values are what is tried"
 
     def unpooled_dims(
         self, dims: Sequence[DimLike], fail: Fail = raise_graph_error

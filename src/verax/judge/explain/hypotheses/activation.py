@@ -19,6 +19,8 @@ from verax.judge.explain.hypotheses.base import (
     hypotheses_of,
     pointwise,
 )
+from verax.judge.explain.hypotheses.constants import cut_constants
+from verax.judge.explain.hypotheses.epsilons import added_epsilons
 from verax.judge.explain.hypotheses.fitting import LEAST, factor
 from verax.ops.pointwise.activation import (
     Clip,
@@ -67,7 +69,7 @@ RELATED = (
 @hypotheses_of(
     *("Relu", "LeakyRelu", "PRelu", "Clip", "Elu", "Selu", "Celu", "Gelu", "Swish", "Mish"),
     *("HardSwish", "HardSigmoid", "Sigmoid", "Tanh", "Softplus", "Softsign", "ThresholdedRelu"),
-    *("Shrink", "Abs", "Exp", "Log", "Sqrt", "Erf", "Neg", "Identity"),
+    *("Shrink", "Abs", "Exp", "Log", "Sqrt", "Erf", "Neg", "Identity", "Reciprocal"),
 )
 def activation(suspect: Suspect) -> Iterator[Hypothesis]:
     """Yield hypotheses on any activation of one tensor."""
@@ -102,6 +104,8 @@ def activation(suspect: Suspect) -> Iterator[Hypothesis]:
             after=from_inputs(lambda inputs, low=low, high=high: np.clip(inputs[0], low, high)),
         )
     yield from _own(suspect)
+    yield from added_epsilons(suspect)
+    yield from cut_constants(suspect)
     yield from _fitted(suspect)
 
 

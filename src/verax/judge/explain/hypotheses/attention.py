@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.judge.explain.hypotheses.attention_masks import masks
 from verax.judge.explain.hypotheses.base import (
     After,
     Arrays,
@@ -57,6 +58,7 @@ def attention(suspect: Suspect) -> Iterator[Hypothesis]:
             inputs=lambda arrays: [arrays[0], arrays[2], arrays[1], *arrays[3:]],
         )
     yield from _sharing(op, suspect)
+    yield from masks(suspect, op)
     yield Hypothesis(
         "Softmax over the queries",
         "the scores of a key were normalized over the queries, not those of a query over the keys",

@@ -18,6 +18,7 @@ from verax.judge.explain.hypotheses.base import (
     hypotheses_of,
     with_attributes,
 )
+from verax.judge.explain.hypotheses.channel_axis import normalized_along_other_axes
 from verax.judge.explain.hypotheses.fitting import agreed, slopes_per_channel
 from verax.ops.sums.normalization import BatchNormalization
 
@@ -47,6 +48,7 @@ def batch_norm(suspect: Suspect) -> Iterator[Hypothesis]:
         )
     for name, words, prior, edit in _edits(op.epsilon):
         yield Hypothesis(name, words, prior, inputs=edit)
+    yield from normalized_along_other_axes(suspect)
     yield from _fitted(suspect, op)
 
 

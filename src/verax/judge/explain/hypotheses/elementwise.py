@@ -16,8 +16,12 @@ from verax.judge.explain.hypotheses.base import (
     from_inputs,
     hypotheses_of,
 )
+from verax.judge.explain.hypotheses.epsilons import added_epsilons
+from verax.judge.explain.hypotheses.fitting import LEAST
 from verax.ops.pointwise.arithmetic import Add, Div, Max, Mean, Min, Mul, Sub, Sum
 
+EXPONENTS = (2.0, 3.0, 0.5, -1.0, -0.5, 1.0)
+"""Exponents that fused operators stand for: squares, cubes, roots, inverses."""
 BINARY: dict[str, Operator] = {"Add": Add(), "Sub": Sub(), "Mul": Mul(), "Div": Div()}
 VARIADIC: dict[str, Operator] = {"Sum": Sum(), "Mean": Mean(), "Max": Max(), "Min": Min()}
 
@@ -53,6 +57,9 @@ def binary(suspect: Suspect) -> Iterator[Hypothesis]:
             Prior.usual,
             inputs=lambda a: a[::-1],
         )
+    yield from added_epsilons(suspect)
+    if kind == "Pow":
+        yield from _exponents(suspect)
     for name, alternative in BINARY.items():
         if name != kind and kind in BINARY:
             yield Hypothesis(
@@ -61,6 +68,20 @@ def binary(suspect: Suspect) -> Iterator[Hypothesis]:
                 Prior.common,
                 op=alternative,
                 attributes={"operator": name},
+            )
+
+
+def _exponents(suspect: Suspect) -> Iterator[Hypothesis]:
+    """The usual exponents in the place of a single one, as where a fusion does not look at it."""
+    exponent = suspect.inputs[1]
+    for value in EXPONENTS if exponent.size == 1 and suspect.actual.size >= LEAST else ():
+        if value != exponent.item():
+            yield Hypothesis(
+                f"exponent {value:g}",
+                f"the exponent was {value:g}, not {exponent.item():g}",
+                Prior.usual,
+                inputs=edited(1, lambda e, v=value: np.full(e.shape, v)),
+                attributes={"exponent": f"{value:g}"},
             )
 
 

@@ -28,6 +28,8 @@ BLOCKS = (2, 4, 8, 16)
 """Elements that vector code takes together; the rest is easily forgotten."""
 MOST_PLACES = 4096
 """Images or channels that are compared with one another."""
+FEW_PLACES = 3
+"""Images or channels that are named one by one."""
 MAX_OFFSET = 3
 """Places by which a shift is looked for."""
 
@@ -327,9 +329,14 @@ def _taken_from_others(suspect: Suspect) -> Iterator[Hypothesis]:
         if (order == np.arange(n)).all():
             continue
         name = axis_name(axis, actual.ndim)
+        other = np.flatnonzero(order != np.arange(n))
+        words = f"along the {name} axis the result holds in turn the results of {_listed(order)}"
+        if len(other) <= min(FEW_PLACES, n - 1):
+            each = [f"index {i} holds the result of index {order[i]}" for i in other]
+            words = f"along the {name} axis {', '.join(each)}"
         yield Hypothesis(
             f"places along the {name} axis taken from others",
-            f"along the {name} axis the result holds in turn the results of {_listed(order)}",
+            words,
             Prior.anything,
             after=rearranged(lambda y, a=axis, order=order: np.take(y, order, axis=a)),
             fitted=1,

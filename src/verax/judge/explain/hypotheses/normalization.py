@@ -19,6 +19,8 @@ from verax.judge.explain.hypotheses.base import (
     with_attributes,
 )
 from verax.judge.explain.hypotheses.batch_norm import epsilons
+from verax.judge.explain.hypotheses.channel_axis import parameters_along_other_axes
+from verax.judge.explain.hypotheses.epsilons import epsilons_of_norms
 from verax.ops.sums.layer_normalization import LayerNormalization, RMSNormalization
 from verax.ops.sums.normalization import GroupNormalization, InstanceNormalization
 from verax.ops.sums.response_normalization import LRN, LpNormalization, neighbor_sums
@@ -38,6 +40,8 @@ def normalization(suspect: Suspect) -> Iterator[Hypothesis]:
     yield from epsilons(suspect, op.epsilon)
     yield from _groupings(suspect)
     yield from _parameters(suspect)
+    if isinstance(op, InstanceNormalization | GroupNormalization):
+        yield from parameters_along_other_axes(suspect)
     yield from _variances(suspect, op)
 
 
@@ -342,3 +346,4 @@ def lp_normalization(suspect: Suspect) -> Iterator[Hypothesis]:
             yield from with_attributes(
                 op, f"axis {axis}", f"the norm was taken along axis {axis}", Prior.usual, axis=axis
             )
+    yield from epsilons_of_norms(suspect, op)

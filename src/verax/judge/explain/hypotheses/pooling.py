@@ -16,6 +16,7 @@ from verax.judge.explain.hypotheses.base import (
     edited,
     hypotheses_of,
     pointwise,
+    rearranged,
     with_attributes,
 )
 from verax.judge.explain.hypotheses.windows import begins, mixed_begins, padded_by_modes
@@ -36,6 +37,7 @@ def pool(suspect: Suspect) -> Iterator[Hypothesis]:
     for name, words, prior, begin in (*begins(windows), *mixed_begins(windows)):
         yield from _begin_at(op, windows, name, words, prior, begin)
     yield from _steps(op, windows)
+    yield from _last_window(op, windows)
     yield from _kinds(op)
     if isinstance(op, MaxPool | LpPool):
         yield from _padded(suspect, op, windows)
@@ -112,6 +114,48 @@ def _steps(op: Pool, windows: Windows) -> Iterator[Hypothesis]:
             Prior.usual,
             ceil_mode=not op.ceil_mode,
         )
+    )
+
+
+def _last_window(op: Pool, windows: Windows) -> Iterator[Hypothesis]:
+    """The windows that ceil_mode adds: not computed, or moved inside."""
+    over = [
+        a
+        for a, (n, o, s, e, (b, end)) in enumerate(
+            zip(windows.input, windows.output, windows.strides, windows.extent, windows.pads)
+        )
+        if o > 1 and (o - 1) * s + e > b + n + end
+    ]
+    if not (op.ceil_mode and over):
+        return
+
+    def blank(y: np.ndarray) -> np.ndarray:
+        y = y.copy()
+        for a in over:
+            y[(slice(None),) * (a + y.ndim - windows.rank) + (-1,)] = 0
+        return y
+
+    yield Hypothesis(
+        "last window not computed",
+        "the last window, which ceil_mode adds, was not computed and left 0",
+        Prior.usual,
+        after=rearranged(blank),
+    )
+    steps = tuple(1 if a in over else s for a, s in enumerate(windows.strides))
+
+    def inside(y: np.ndarray) -> np.ndarray:
+        for a in over:
+            axis, own = a + y.ndim - windows.rank, windows.strides[a]
+            at = np.minimum(np.arange(windows.output[a]) * own, y.shape[axis] - 1)
+            y = np.take(y, at, axis)
+        return y
+
+    yield Hypothesis(
+        "last window moved inside",
+        "the last window, which ceil_mode adds, was moved back until it lies inside",
+        Prior.usual,
+        op=dataclasses.replace(op, strides=steps, pads=windows.pads, ceil_mode=False),
+        after=rearranged(inside),
     )
 
 

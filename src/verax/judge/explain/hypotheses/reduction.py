@@ -16,6 +16,7 @@ from verax.judge.explain.hypotheses.base import (
     Prior,
     Suspect,
     hypotheses_of,
+    pointwise,
     rearranged,
     with_attributes,
 )
@@ -81,6 +82,15 @@ def reduction(suspect: Suspect) -> Iterator[Hypothesis]:
             inputs=_with_axes(tuple(range(rank))),
             after=rearranged(lambda y: np.broadcast_to(y.reshape(()), suspect.expected.shape)),
             attributes={"axes": str(tuple(range(rank)))},
+        )
+    if op.kind in ("ReduceMax", "ReduceMin") and suspect.actual.dtype.kind == "f":
+        largest = float(np.finfo(suspect.actual.dtype).max)
+        begin, bounded = (-largest, np.maximum) if op.kind == "ReduceMax" else (largest, np.minimum)
+        yield Hypothesis(
+            "begins at a finite number",
+            f"the search began at {begin:.7g}, not at {'-' if begin < 0 else ''}infinity",
+            Prior.usual,
+            after=pointwise(lambda y, b=begin, f=bounded: f(y, b)),
         )
     count = float(np.prod([suspect.x.shape[a] for a in actual]))
     if op.kind == "ReduceMean" and count > 1:

@@ -23,7 +23,9 @@ from verax.numerics.error_model import U
 from verax.ops.images.resize import AxisPlan, Resize
 from verax.ops.images.resize_tables import NEAREST_MODES, axis_table, source_coordinates
 
-TRANSFORMS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+TRANSFORMS = (
+    "half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric",
+)  # fmt: skip
 """Coordinate transformations that are taken for one another."""
 COEFFICIENTS = (-0.5, -0.75, -0.6)
 """Cubic coefficients: Catmull-Rom and TensorFlow -0.5, torch and OpenCV -0.75."""
@@ -44,6 +46,7 @@ def resize(suspect: Suspect) -> Iterator[Hypothesis]:
     op = suspect.op
     assert isinstance(op, Resize)
     if op.coordinate_transformation_mode == "tf_crop_and_resize":
+        yield from _region(suspect, op)
         return
     for mode, transform in itertools.product(("nearest", "linear", "cubic"), TRANSFORMS):
         for choice in NEAREST_MODES if mode == "nearest" else (op.nearest_mode,):
@@ -97,6 +100,29 @@ def resize(suspect: Suspect) -> Iterator[Hypothesis]:
                 Prior.usual,
                 **{field: not getattr(op, field)},
             )
+
+
+def _region(suspect: Suspect, op: Resize) -> Iterator[Hypothesis]:
+    """tf_crop_and_resize without its region, or with another."""
+    for transform in TRANSFORMS:
+        yield from with_attributes(
+            op,
+            f"region ignored, {transform}",
+            f"the region of interest was ignored: it was resized by {transform}",
+            Prior.usual,
+            coordinate_transformation_mode=transform,
+        )
+    yield Hypothesis(
+        "region exchanged",
+        "begin and end of the region of interest were read in turn (begin, end, begin, end)",
+        Prior.common,
+        inputs=lambda a: [a[0], a[1].reshape(-1, 2).T.ravel(), *a[2:]],
+    )
+    if op.extrapolation_value != 0:
+        yield from with_attributes(
+            op, "extrapolated by 0", "what lies outside was 0, not extrapolation_value",
+            Prior.usual, extrapolation_value=0.0,
+        )  # fmt: skip
 
 
 def _ties(suspect: Suspect, op: Resize) -> Iterator[Hypothesis]:

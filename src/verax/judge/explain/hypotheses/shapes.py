@@ -17,13 +17,15 @@ from verax.judge.explain.hypotheses.base import (
     from_inputs,
     rearranged,
 )
+from verax.ops.images.resize import Resize
 from verax.ops.movement.reshaping import Flatten, Transpose
 from verax.ops.movement.slicing import Concat
+from verax.ops.recurrent.recurrent import Recurrent
 from verax.ops.sums.linear import Gemm
 from verax.ops.sums.reduction import Reduction
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.deconvolution import ConvTranspose
-from verax.ops.windows.pooling import Pool
+from verax.ops.windows.pooling import MaxPool, Pool
 
 MANY_RANKS = 5
 """Ranks up to which every order of the axes is tried."""
@@ -35,6 +37,7 @@ def other_shape(suspect: Suspect) -> Iterator[Hypothesis]:
     yield from _cut(suspect)
     yield from _attributes(suspect)
     yield from _axes(suspect)
+    yield from _windows_behind(suspect)
 
 
 def _axes(suspect: Suspect) -> Iterator[Hypothesis]:
@@ -71,6 +74,25 @@ def _axes(suspect: Suspect) -> Iterator[Hypothesis]:
                 attributes={"axes": str(axes)},
             )
             break
+
+
+def _windows_behind(suspect: Suspect) -> Iterator[Hypothesis]:
+    """A max-pool that keeps windows which begin behind the input: they hold the lowest number."""
+    op, actual, expected = suspect.op, suspect.actual, suspect.expected
+    if not isinstance(op, MaxPool) or not op.ceil_mode or actual.ndim != expected.ndim:
+        return
+    if actual.dtype.kind != "f" or any(a < e for a, e in zip(actual.shape, expected.shape)):
+        return
+    lowest = float(np.finfo(actual.dtype).min)
+    for value in (lowest, -np.inf, 0.0):
+        widths = [(0, a - e) for a, e in zip(actual.shape, expected.shape)]
+        yield Hypothesis(
+            f"windows behind the input, {value:g}",
+            "windows that begin behind the input and its pads were kept, where ceil_mode leaves "
+            f"them out; they hold {value:.7g}",
+            Prior.usual,
+            after=rearranged(lambda y, w=widths, v=value: np.pad(y, w, constant_values=v)),
+        )
 
 
 def _orders(suspect: Suspect) -> Iterator[Hypothesis]:
@@ -145,6 +167,15 @@ def _attributes(suspect: Suspect) -> Iterator[Hypothesis]:
         for field in ("trans_a", "trans_b"):
             transposed = dataclasses.replace(op, **{field: not getattr(op, field)})
             alternatives.append((field, f"{field} was taken the other way", transposed))
+    if isinstance(op, Recurrent):
+        other_layout = dataclasses.replace(op, layout=1 - op.layout)
+        alternatives.append(
+            ("layout", f"layout was {1 - op.layout}, not {op.layout}: time and batch lie otherwise",
+             other_layout)
+        )  # fmt: skip
+    if isinstance(op, Resize) and op.keep_aspect_ratio_policy != "stretch":
+        stretched = dataclasses.replace(op, keep_aspect_ratio_policy="stretch")
+        alternatives.append(("stretch", "keep_aspect_ratio_policy was ignored", stretched))
     if isinstance(op, Flatten):
         for axis in range(rank + 1):
             alternatives.append((f"axis {axis}", f"axis was {axis}", Flatten(axis=axis)))

@@ -20,6 +20,10 @@ MODES = {
 """Modes of `np.pad` and what they do, in words."""
 
 
+MOST_SIZES = 64
+"""Sizes, as far as they matter to SAME, that are tried."""
+
+
 def begins(windows: Windows) -> Iterator[Begin]:
     """Begin pads of rules that people confuse, each that differs: (name, words, prior, begin)."""
     totals = [begin + end for begin, end in windows.pads]
@@ -84,6 +88,9 @@ def begins(windows: Windows) -> Iterator[Begin]:
     for name, words, prior, wrong in rules:
         if tuple(wrong) != actual:
             alike.setdefault(tuple(wrong), []).append((name, words, prior))
+    for name, words, prior, same in same_of_other_sizes(windows):
+        if same not in alike:
+            alike[same] = [(name, words, prior)]
     for begin, meant in alike.items():
         name, words, prior = meant[0]
         equal_rules = ", ".join(rule for rule, _, _ in meant[1:])
@@ -93,6 +100,31 @@ def begins(windows: Windows) -> Iterator[Begin]:
             prior,
             begin,
         )
+
+
+def same_of_other_sizes(windows: Windows) -> Iterator[Begin]:
+    """Begin pads of the rule SAME for inputs of other sizes, where these pads are those of SAME: a
+    rule that is resolved before sizes are known."""
+    spatial = list(zip(windows.pads, windows.input, windows.strides, windows.extent))
+    totals = [max(0, (-(-n // s) - 1) * s + e - n) for _, n, s, e in spatial]
+    for rule, upper in (("SAME upper", True), ("SAME lower", False)):
+        if windows.pads != tuple(
+            (t // 2, t - t // 2) if upper else (t - t // 2, t // 2) for t in totals
+        ):
+            continue
+        rest = [
+            range(max(0, e - s), e) if s > 1 else (t,) for (_, _, s, e), t in zip(spatial, totals)
+        ]
+        for other in itertools.islice(itertools.product(*rest), MOST_SIZES):
+            begin = tuple(t // 2 if upper else t - t // 2 for t in other)
+            if begin != tuple(first for first, _ in windows.pads):
+                yield (
+                    f"{rule} of another size, {begin}",
+                    f"the pads were those that {rule} gives for another input size (as where sizes "
+                    f"were not known): {begin} at the begin",
+                    Prior.usual,
+                    begin,
+                )
 
 
 def mixed_begins(windows: Windows) -> Iterator[Begin]:
