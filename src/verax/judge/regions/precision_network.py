@@ -14,7 +14,7 @@ another way where that brings the run nearer to what was given (`programs.Except
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -299,27 +299,22 @@ class _ArithmeticSearch:
         """How well several runs of a program fit; None where their errors are of another size."""
         exact = self.runner.run(program, 0.0)
         runs = [self.runner.run(program, 1.0) for _ in range(RUNS)]
-        statistic, left, size = 0.0, 0.0, 0.0
+        left, size = 0.0, 0.0
         wrong = {v: e for v, e in self.errors.items() if e.any()}
         for value, error in wrong.items():
-            apart = [r[value] - self.sampler.expected[value] for r in runs]
-            middle = np.mean(apart, axis=0)
-            # The given run and the mean of RUNS others differ by 1 + 1 / RUNS of the variance.
-            scatter = np.var(apart, axis=0, ddof=1) * (1 + 1 / RUNS)
-            if program.store is not None:  # the last rounding may fall either way
-                scatter = scatter + (program.unit * self.sampler.expected[value]) ** 2
-            z = st.standardised(error - middle, st.sampled_sigma(scatter) + TINY)
-            own = self.actual[value] - exact[value]
-            statistic = max(statistic, st.group_test(z).statistic / st.ROUNDING_T)
-            left_by_runs = _ratio(error - middle, error)
             if value in self.wrong:
-                nearest = np.fmin(left_by_runs, _ratio(own, error))
+                middle = np.mean([r[value] - self.sampler.expected[value] for r in runs], axis=0)
+                own = self.actual[value] - exact[value]
+                nearest = np.fmin(_ratio(error - middle, error), _ratio(own, error))
                 left += nearest**2 / len(self.wrong)
                 size += _ratio(error, middle) / len(self.wrong)
         if not 1 / st.SAME_SIZE <= size <= st.SAME_SIZE:
             return None
         limit = min(st.CONFIRMED, st.most_left(self._elements, self.attempted))
-        fmt = program.store
+        fmt, values = program.store, {v: self.actual[v] for v in wrong}
+        statistic = self._beside(program, values, runs)
+        if st.ROUNDING_T < statistic <= st.SUSPICIOUS_T and left**0.5 <= limit:
+            statistic = self._calibrated(program, values, runs)
         return ArithmeticMatch(
             program.name,
             statistic,
@@ -334,6 +329,31 @@ class _ArithmeticSearch:
             or program.last
             or any(on_grid(a, fmt) for a in self.actual.values()),
         )
+
+    def _beside(self, program: SubjectProgram, given: Values, runs: Sequence[Values]) -> float:
+        """T of given numbers beside runs of a program, the worst of all values."""
+        statistic = 0.0
+        for value, array in given.items():
+            expected = self.sampler.expected[value]
+            apart = [r[value] - expected for r in runs]
+            # The given run and the mean of n others differ by 1 + 1 / n of the variance.
+            scatter = np.var(apart, axis=0, ddof=1) * (1 + 1 / len(runs))
+            if program.store is not None:  # the last rounding may fall either way
+                scatter = scatter + (program.unit * expected) ** 2
+            distance = array - expected - np.mean(apart, axis=0)
+            z = st.standardised(distance, st.sampled_sigma(scatter) + TINY)
+            statistic = max(statistic, st.group_test(z).statistic / st.ROUNDING_T)
+        return statistic
+
+    def _calibrated(self, program: SubjectProgram, given: Values, runs: Sequence[Values]) -> float:
+        """The same with more runs, in units of the farthest of them from the others: the worst of
+        many values, by a scatter of few runs, exceeds 1 among the program's own."""
+        more = [*runs, *(self.runner.run(program, 1.0) for _ in range(RUNS))]
+        farthest = max(
+            self._beside(program, {v: r[v] for v in given}, [o for o in more if o is not r])
+            for r in more
+        )
+        return self._beside(program, given, more) / max(1.0, farthest)
 
     def _likeliest(self, programs: Iterable[SubjectProgram]) -> list[_Likely]:
         """Programs by one run of each, in `_Likely.order`, none twice that gives the same numbers.
