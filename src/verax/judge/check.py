@@ -172,8 +172,9 @@ def judging(subject: Runner, options: CheckOptions) -> Iterator[None]:
     """Inside, helpers are kept, memory is held to, and the judge knows which fast algorithms the
     subject may have used."""
     algorithms = subject.capabilities.fast_algorithms if options.winograd else frozenset()
-    any_device = subject.capabilities.any_device
-    with helper_scope(), keeping_to_memory(options.memory), using(algorithms, any_device):
+    own = subject.capabilities
+    possible = using(algorithms, own.any_device, own.stores_in)
+    with helper_scope(), keeping_to_memory(options.memory), possible:
         yield
 
 

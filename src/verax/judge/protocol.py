@@ -75,6 +75,9 @@ class Capabilities:
     `decide.possible`."""
     any_device: bool = False
     """A GPU may have computed the numbers: they come from one, or nobody knows where from."""
+    stores_in: frozenset[str] = frozenset()
+    """16-bit formats in which it says that it stores values declared float32: who asks for bfloat16
+    gets its errors, and so they are no mistakes."""
     poison: str = ""
     """Of a `Poisonable`: the memory that it fills, in words for people."""
     resets: bool = True

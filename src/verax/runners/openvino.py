@@ -23,7 +23,7 @@ from verax.ir.types import NARROW
 from verax.records.bisection import Step
 from verax.runners.engines import Engine
 from verax.runners.engines import openvino as engine
-from verax.runners.engines.openvino import PRECISIONS, SWITCHES
+from verax.runners.engines.openvino import FORMATS_OF, PRECISIONS, SWITCHES
 from verax.runners.feeding import feed
 from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
 from verax.runners.onnx_files import prepare as prepare
@@ -130,6 +130,8 @@ class OpenVinoRunner(OnnxRunner):
             "closed_joints": None if closed_joints is None else [*closed_joints],
         }
         super().__init__(model, name, request, details, **common)
+        stores_in = frozenset(FORMATS_OF[precision])
+        self.capabilities = dataclasses.replace(self.capabilities, stores_in=stores_in)
         self.precision, self.switches, self.closed_joints = precision, more, closed_joints
         self._common = common
         self._joints: tuple[Graph, list[str]] | None = None

@@ -1,4 +1,5 @@
-"""Which fast algorithms a subject may have used, and whether it may have run on a GPU.
+"""Which fast algorithms a subject may have used, whether it may have run on a GPU, and in which 16
+bits it says that it stores float32 values.
 
 The errors of Strassen's algorithm are told by their size alone, and mistakes come in every size.
 So they acquit only a subject that says that it uses it (`Capabilities.fast_algorithms`); of one
@@ -20,6 +21,9 @@ _used: ContextVar[frozenset[str] | None] = ContextVar("algorithms of the subject
 _device: ContextVar[bool] = ContextVar(
     "a GPU may have computed the subject's numbers", default=False
 )
+_formats: ContextVar[frozenset[str]] = ContextVar(
+    "16-bit formats that the subject says it stores float32 values in", default=frozenset()
+)
 
 
 def used() -> frozenset[str] | None:
@@ -28,20 +32,30 @@ def used() -> frozenset[str] | None:
 
 
 @contextlib.contextmanager
-def using(algorithms: frozenset[str] | None, any_device: bool = False) -> Iterator[None]:
-    """Set the algorithms that the subject being judged states, and whether a GPU may have computed
-    its numbers."""
-    token, device = _used.set(algorithms), _device.set(any_device)
+def using(
+    algorithms: frozenset[str] | None,
+    any_device: bool = False,
+    formats: frozenset[str] = frozenset(),
+) -> Iterator[None]:
+    """Set the algorithms that the subject being judged states, whether a GPU may have computed its
+    numbers, and the 16-bit formats in which it says that it stores float32 values."""
+    token, device, stored = _used.set(algorithms), _device.set(any_device), _formats.set(formats)
     try:
         yield
     finally:
         _used.reset(token)
         _device.reset(device)
+        _formats.reset(stored)
 
 
 def may_be_device() -> bool:
     """True if a GPU may have computed the subject's numbers, in matrix units that round factors."""
     return _device.get()
+
+
+def stated_formats() -> frozenset[str]:
+    """The 16-bit formats in which the subject being judged says that it stores float32 values."""
+    return _formats.get()
 
 
 def is_possible(algorithm: str) -> bool:

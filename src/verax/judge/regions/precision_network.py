@@ -14,8 +14,8 @@ another way where that brings the run nearer to what was given (`programs.Except
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -23,9 +23,10 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, specialize
-from verax.judge.decide.possible import may_be_device
+from verax.judge.decide.possible import may_be_device, stated_formats
 from verax.judge.decide.precision import ARITHMETICS, AUTOCASTS, PRODUCTS, on_grid
 from verax.judge.decide.recurrent_precision import RECURRENT, TABLE
+from verax.judge.regions.arithmetic_match import ArithmeticMatch
 from verax.judge.regions.product_assignment import assigned
 from verax.judge.regions.programs import Exceptional, ProgramRunner, SubjectProgram
 from verax.judge.regions.sampler import Region, Sampler, Values
@@ -33,7 +34,7 @@ from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY
 from verax.numerics.formats import FORMATS, FloatFormat
 from verax.ops.recurrent.recurrent import Recurrent
-from verax.records.verdict import Finding, Kind, Precision
+from verax.records.verdict import Precision
 from verax.reference.evaluate import bind_symbols
 
 IN_NETWORKS = (
@@ -50,77 +51,6 @@ FEW_BITS = FloatFormat("four bits", 4, -126, 127)
 """Numbers like 0, 1 and 3 say nothing about the type that they were stored in."""
 SWEEPS = 2
 """How often all nodes are looked at for exceptions."""
-
-
-@dataclass(frozen=True)
-class ArithmeticMatch:
-    """The program that fits best; statistic: at most 1 when what was given is one of its runs;
-    left: part of the error that it leaves, limit: how much it may leave where so many programs were
-    tried on so few numbers; unit: the unit roundoff that the errors have; by_size: the errors are
-    no larger than the program's, and too few numbers are shown to tell its runs from others;
-    is_stored: what is shown has the bits of the format wherever the program stores it.
-    size_counts: whether errors of the program's size alone leave a verdict undecided. Not so where
-    nothing that is shown has the bits of the format that the program stores in: then only its
-    numbers speak for it."""
-
-    name: str
-    statistic: float
-    left: float
-    unit: float
-    limit: float = st.CONFIRMED
-    words: str = ""
-    by_size: bool = False
-    is_stored: bool = True
-    size_counts: bool = True
-
-    @property
-    def confirmed(self) -> bool:
-        """Whether recomputing in that arithmetic gave the subject's numbers."""
-        fits = self.statistic <= st.ROUNDING_T or self.left <= st.EXPLAINED_BEST
-        return fits and self.left <= self.limit and self.is_stored
-
-    @property
-    def explains_most(self) -> bool:
-        """Whether so little of the error is left that it is no other arithmetic's by chance."""
-        return self.left <= min(st.PROMISING, self.limit)
-
-    def explain(self, finding: Finding) -> Finding:
-        """`finding` changed to `precision` if this match is confirmed, to undecided if only the
-        size of the errors fits, or if it explains most of them; else unchanged."""
-        is_of_size = self.size_counts and self.statistic <= st.ROUNDING_T
-        if not (self.confirmed or self.by_size or is_of_size or self.explains_most):
-            return finding
-        precision = Precision(finding.value, finding.node, self.name, self.unit, self.confirmed)
-        if self.confirmed:
-            reason = (
-                f"computing these nodes with {self.name}{self.words}, which is coarser than "
-                f"float32, gives the same numbers: it explains all but {self.left:.1g} of the "
-                "error, and two such runs differ by as much"
-            )
-            kind, test = Kind.precision, self.name
-        elif self.by_size:
-            reason = (
-                f"the errors are no larger than {self.name} makes them, which is coarser than "
-                f"float32; {finding.elements} numbers are too few to show which nodes use it"
-            )
-            kind, test = Kind.precision, self.name
-        elif not is_of_size:
-            reason = (
-                f"computing these nodes with {self.name}{self.words} explains all but "
-                f"{self.left:.1g} of the error, and what is left is more than two such runs differ "
-                f"by; {finding.reason}"
-            )
-            kind, test = Kind.undecided, finding.test
-        else:
-            reason = (
-                f"the errors have the size that {self.name} would give, but computing the nodes so "
-                f"does not give the same numbers; {finding.reason}"
-            )
-            kind, test = Kind.undecided, finding.test
-        statistic = self.statistic if kind is Kind.precision else finding.statistic
-        return replace(
-            finding, kind=kind, reason=reason, test=test, statistic=statistic, precision=precision
-        )
 
 
 def network_precision(
@@ -206,7 +136,7 @@ class _ArithmeticSearch:
             return None
         likely = self._with_folded(self._likeliest(self._programs()))
         if not likely:
-            return None
+            return self._stated()
         threshold = st.least_likeness(self._elements)
         matches = [
             m
@@ -226,8 +156,7 @@ class _ArithmeticSearch:
                 return match
         if decided is not None:
             matches = sorted([decided, *matches], key=lambda m: m.left)
-        by_size = self._by_size()
-        return by_size or (matches[0] if matches else None)
+        return self._by_size() or self._stated() or (matches[0] if matches else None)
 
     def _by_product(self, likely: list[_Likely]) -> ArithmeticMatch | None:
         """The likeliest arithmetic of factors, each product decided by itself; None where there is
@@ -260,9 +189,7 @@ class _ArithmeticSearch:
         all that is shown is stored so, TF32 where a GPU may have computed it."""
         if self.sampler.quanta:
             return None  # a step that falls the other way is as large as any mistake
-        products = sum(n.op.kind in PRODUCTS for n in self.sampler.region.nodes)
-        can_tell = st.most_left(self._elements, 1) >= st.CONFIRMED
-        if can_tell and self._elements >= st.NUMBERS_PER_PRODUCT * products:
+        if not self._are_few:
             return None
         for program in self._programs():
             if program.last or program.name not in (*AUTOCASTS, "TF32 inputs"):
@@ -271,16 +198,42 @@ class _ArithmeticSearch:
                 continue
             if program.store is not None and not self._is_stored_in(program.store.name):
                 continue
-            runs = [self.runner.run(program, 1.0) for _ in range(RUNS)]
-            statistic = 0.0
-            for value, error in self.errors.items():
-                expected = self.sampler.expected[value]
-                squares = np.mean([(r[value] - expected) ** 2 for r in runs], axis=0)
-                z = st.standardised(error, st.sampled_sigma(squares) + TINY)
-                statistic = max(statistic, st.group_test(z).statistic)
+            statistic = self._statistic(program)
             if statistic <= st.ROUNDING_T:
                 return ArithmeticMatch(program.name, statistic, 1.0, program.unit, by_size=True)
         return None
+
+    def _stated(self) -> ArithmeticMatch | None:
+        """Of a subject that says which 16 bits it stores in: a program that does so and whose
+        errors are at least as large. `by_size` where few numbers are shown, as in `_by_size`."""
+        stated = stated_formats()
+        for program in self._programs() if stated else ():
+            if program.last or program.store is None or program.store.name not in stated:
+                continue
+            statistic = self._statistic(program)
+            if statistic <= st.ROUNDING_T:
+                by_size = self._are_few
+                return ArithmeticMatch(program.name, statistic, 1.0, program.unit, by_size=by_size)
+        return None
+
+    @property
+    def _are_few(self) -> bool:
+        """Whether too few numbers are shown for a run to be recognized among all that give some of
+        the products another arithmetic."""
+        products = sum(n.op.kind in PRODUCTS for n in self.sampler.region.nodes)
+        can_tell = st.most_left(self._elements, 1) >= st.CONFIRMED
+        return not can_tell or self._elements < st.NUMBERS_PER_PRODUCT * products
+
+    def _statistic(self, program: SubjectProgram) -> float:
+        """T of the errors beside those of a program's runs."""
+        runs = [self.runner.run(program, 1.0) for _ in range(RUNS)]
+        statistic = 0.0
+        for value, error in self.errors.items():
+            expected = self.sampler.expected[value]
+            squares = np.mean([(r[value] - expected) ** 2 for r in runs], axis=0)
+            z = st.standardised(error, st.sampled_sigma(squares) + TINY)
+            statistic = max(statistic, st.group_test(z).statistic)
+        return statistic
 
     def _with_folded(self, likely: list[_Likely]) -> list[_Likely]:
         """The programs with those that fold BatchNorm into the convolution before it, where what
@@ -346,27 +299,22 @@ class _ArithmeticSearch:
         """How well several runs of a program fit; None where their errors are of another size."""
         exact = self.runner.run(program, 0.0)
         runs = [self.runner.run(program, 1.0) for _ in range(RUNS)]
-        statistic, left, size = 0.0, 0.0, 0.0
+        left, size = 0.0, 0.0
         wrong = {v: e for v, e in self.errors.items() if e.any()}
         for value, error in wrong.items():
-            apart = [r[value] - self.sampler.expected[value] for r in runs]
-            middle = np.mean(apart, axis=0)
-            # The given run and the mean of RUNS others differ by 1 + 1 / RUNS of the variance.
-            scatter = np.var(apart, axis=0, ddof=1) * (1 + 1 / RUNS)
-            if program.store is not None:  # the last rounding may fall either way
-                scatter = scatter + (program.unit * self.sampler.expected[value]) ** 2
-            z = st.standardised(error - middle, st.sampled_sigma(scatter) + TINY)
-            own = self.actual[value] - exact[value]
-            statistic = max(statistic, st.group_test(z).statistic / st.ROUNDING_T)
-            left_by_runs = _ratio(error - middle, error)
             if value in self.wrong:
-                nearest = np.fmin(left_by_runs, _ratio(own, error))
+                middle = np.mean([r[value] - self.sampler.expected[value] for r in runs], axis=0)
+                own = self.actual[value] - exact[value]
+                nearest = np.fmin(_ratio(error - middle, error), _ratio(own, error))
                 left += nearest**2 / len(self.wrong)
                 size += _ratio(error, middle) / len(self.wrong)
         if not 1 / st.SAME_SIZE <= size <= st.SAME_SIZE:
             return None
         limit = min(st.CONFIRMED, st.most_left(self._elements, self.attempted))
-        fmt = program.store
+        fmt, values = program.store, {v: self.actual[v] for v in wrong}
+        statistic = self._beside(program, values, runs)
+        if st.ROUNDING_T < statistic <= st.SUSPICIOUS_T and left**0.5 <= limit:
+            statistic = self._calibrated(program, values, runs)
         return ArithmeticMatch(
             program.name,
             statistic,
@@ -381,6 +329,31 @@ class _ArithmeticSearch:
             or program.last
             or any(on_grid(a, fmt) for a in self.actual.values()),
         )
+
+    def _beside(self, program: SubjectProgram, given: Values, runs: Sequence[Values]) -> float:
+        """T of given numbers beside runs of a program, the worst of all values."""
+        statistic = 0.0
+        for value, array in given.items():
+            expected = self.sampler.expected[value]
+            apart = [r[value] - expected for r in runs]
+            # The given run and the mean of n others differ by 1 + 1 / n of the variance.
+            scatter = np.var(apart, axis=0, ddof=1) * (1 + 1 / len(runs))
+            if program.store is not None:  # the last rounding may fall either way
+                scatter = scatter + (program.unit * expected) ** 2
+            distance = array - expected - np.mean(apart, axis=0)
+            z = st.standardised(distance, st.sampled_sigma(scatter) + TINY)
+            statistic = max(statistic, st.group_test(z).statistic / st.ROUNDING_T)
+        return statistic
+
+    def _calibrated(self, program: SubjectProgram, given: Values, runs: Sequence[Values]) -> float:
+        """The same with more runs, in units of the farthest of them from the others: the worst of
+        many values, by a scatter of few runs, exceeds 1 among the program's own."""
+        more = [*runs, *(self.runner.run(program, 1.0) for _ in range(RUNS))]
+        farthest = max(
+            self._beside(program, {v: r[v] for v in given}, [o for o in more if o is not r])
+            for r in more
+        )
+        return self._beside(program, given, more) / max(1.0, farthest)
 
     def _likeliest(self, programs: Iterable[SubjectProgram]) -> list[_Likely]:
         """Programs by one run of each, in `_Likely.order`, none twice that gives the same numbers.
@@ -413,6 +386,10 @@ class _ArithmeticSearch:
         short_types.sort(key=lambda t: t not in fitting)
         # Factors in TF32 give the same as fp16 that is stored nowhere else, and are likelier.
         last: list[SubjectProgram] = []
+        stated = stated_formats()
+        for short, fmt in short_types:
+            if fmt.name in stated:
+                yield from self._with_tail(short, fmt)
         for short, fmt in short_types:
             plain = named[f"{short} throughout"]
             first: list[SubjectProgram] = []
@@ -440,7 +417,21 @@ class _ArithmeticSearch:
         for short, fmt in short_types:
             name = f"{short} output"
             yield SubjectProgram(name, named[name], fmt, last=True)
+        for short, fmt in short_types:
+            if fmt.name not in stated:
+                yield from self._with_tail(short, fmt)
         yield from last
+
+    def _with_tail(self, short: str, fmt: FloatFormat) -> Iterator[SubjectProgram]:
+        """Yield the programs that store in a format all but the network's last nodes."""
+        factors = next(a for a in ARITHMETICS if a.name == f"{short} inputs")
+        name = f"{short}, float32 tail"
+        given = dict.fromkeys(self.runner.between_values, Exceptional.as_given)
+        folded = bool(self.runner.norm_of)
+        plain = SubjectProgram(name, factors, fmt, tail=True, folded=folded)
+        yield plain.with_exceptions(given)
+        if given:
+            yield plain
 
     def _unstored_outputs(self, fmt: FloatFormat) -> list[str]:
         """Outputs of the network that do not have the bits of a format: a runtime that stores in it

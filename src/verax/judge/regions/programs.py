@@ -25,12 +25,13 @@ from verax.judge.decide.recurrent_precision import (
     drawn_table,
     recurrent_outputs,
 )
+from verax.judge.regions.float32_tail import Float32Tail, scaled_afterwards
+from verax.judge.regions.folding import norms_to_fold
 from verax.judge.regions.sampler import MOVES, Sampler, Values
 from verax.numerics.formats import FORMATS, FloatFormat, round_to
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.recurrent.recurrent import Recurrent
 from verax.ops.sums.normalization import BatchNormalization
-from verax.ops.windows.convolution import Conv
 
 IN_FLOAT32 = frozenset(
     {
@@ -67,9 +68,10 @@ class SubjectProgram:
     memory (None: float32). last: only the shown values are stored in it. fused: a value that only
     an elementwise operator reads stays in float32. folded: BatchNorm was folded into the
     convolution before it, and the folded weights were rounded. autocast: results are stored as
-    torch.autocast's lists say. declared: in the 16 bits that the network declares for them, but for
-    what lies within attention or between a product and its bias. recurrent: the arithmetic of RNN,
-    GRU and LSTM. exceptions: by the first result of a node, how it departs from this.
+    torch.autocast's lists say. declared: in the 16 bits that the network declares for them, but
+    for what lies within attention or between a product and its bias. tail: the last nodes are in
+    float32 (`float32_tail`). recurrent: the arithmetic of RNN, GRU and LSTM. exceptions: by the
+    first result of a node, how it departs from this.
     """
 
     name: str
@@ -80,6 +82,7 @@ class SubjectProgram:
     folded: bool = False
     autocast: bool = False
     declared: bool = False
+    tail: bool = False
     recurrent: RecurrentArithmetic = RECURRENT[0]
     exceptions: Mapping[str, Exceptional] = field(default_factory=dict)
 
@@ -157,6 +160,8 @@ class ProgramRunner:
             return (wide[0],)
         if isinstance(node.op, Recurrent):
             return self._recurrent(program, noise, node, wide)
+        if program.tail and program.store is not None:
+            wide = self._tail.read(node, wide, program.store)
         extra: np.ndarray | None = None
         before = program.exceptions.get(value) is Exceptional.before_bias
         if node.op.kind in PRODUCTS:
@@ -174,16 +179,30 @@ class ProgramRunner:
             elif noise and in_float32 and may_be_device() and value in self.between_values:
                 # Attention in float32 is three products of TF32 numbers there (split_products).
                 extra = self._unit_noise("tf32", node, wide)
-        elif program.store is not None and not program.last and value in self._biased:
+        elif self._rounds_biases(program) and value in self._biased:
+            assert program.store is not None
             wide = [
                 round_to(w, program.store) if v in self.sampler.graph.constants else w
                 for v, w in zip(node.inputs, wide)
             ]
         outputs = self.sampler.evaluate_wide(node, wide)
+        if program.tail and program.store is not None and self._tail.is_twice(node):
+            ones = [wide[0], np.ones_like(wide[1])]
+            (normal,) = self.sampler.evaluate_wide(replace(node, inputs=node.inputs[:2]), ones)
+            outputs = (scaled_afterwards(normal, wide, program.store), *outputs[1:])
         noisy = [self._noisy(node, v, y, noise) for v, y in zip(node.outputs, outputs)]
         if extra is not None and extra.shape == noisy[0].shape:
             noisy[0] = noisy[0] + noise * extra * self.sampler.random.standard_normal(extra.shape)
         return tuple(self._stored(program, stored, node, v, y) for v, y in zip(node.outputs, noisy))
+
+    def _rounds_biases(self, program: SubjectProgram) -> bool:
+        return program.store is not None and not program.last and not program.tail
+
+    @cached_property
+    def _tail(self) -> Float32Tail:
+        sampler = self.sampler
+        inside = self._biased, self._unstored, self.norm_of
+        return Float32Tail(sampler.graph, sampler.region, *inside)
 
     def _noisy(self, node: Node, value: str, y: np.ndarray, noise: float) -> np.ndarray:
         noisy = self.sampler.noise(node, value, y, noise)
@@ -254,6 +273,8 @@ class ProgramRunner:
         """A value as the program stores it."""
         if program.store is None or y.dtype.kind != "f":
             return y
+        if program.tail:
+            return round_to(y, program.store) if value in self._tail.stored else y
         exceptional = program.exceptions.get(value)
         if exceptional is Exceptional.stored:
             return round_to(y, program.store)
@@ -463,23 +484,3 @@ class ProgramRunner:
         before = 0.0 if bias is None else bias
         folded = weights * factor.reshape(-1, *(1,) * (weights.ndim - 1))
         return [data, folded, (before - mean) * factor + shift]
-
-
-def norms_to_fold(sampler: Sampler) -> dict[str, str]:
-    """Output of each convolution that one BatchNorm with known numbers reads -> its output."""
-    norm_of: dict[str, str] = {}
-    for node in sampler.region.nodes:
-        readers = sampler.graph.consumers.get(node.outputs[0], ())
-        if not isinstance(node.op, Conv) or len(readers) != 1:
-            continue
-        norm = readers[0]
-        has_constants = all(v in sampler.observed for v in norm.inputs[1:])
-        hidden = node.outputs[0] in sampler.region.hidden
-        if (
-            isinstance(norm.op, BatchNormalization)
-            and has_constants
-            and hidden
-            and len(norm.outputs) == 1
-        ):
-            norm_of[node.outputs[0]] = norm.outputs[0]
-    return norm_of

@@ -43,6 +43,7 @@ from verax.judge.regions.power import measured
 from verax.judge.regions.precision_network import best_match
 from verax.judge.regions.quantized_steps import StepJudge, quantizes_inside, recorded
 from verax.judge.regions.sampler import Region, Sampler, Values
+from verax.judge.regions.short_sums import short_sum_decision
 from verax.judge.regions.split_products import split_decision
 from verax.judge.regions.stored_as_declared import reproduced_as_declared
 from verax.numerics import statistics as st
@@ -423,6 +424,9 @@ class _Judgement:
             fast = fast_decision(self.sampler, value, error, sigma)
             if fast is not None:
                 return fast
+            short = short_sum_decision(self.sampler, value, error, sigma)
+            if short is not None:
+                return short
             if fit.statistic <= st.CALIBRATED_T:
                 split = split_decision(self.sampler, value, error, sigma)
                 if split is not None:

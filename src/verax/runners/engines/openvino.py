@@ -10,8 +10,15 @@ import numpy as np
 from verax.base.optional import optional
 from verax.runners.engines import Inputs, Prepared
 
-PRECISIONS = ("f32", "bf16", "f16", "default")
-"""What may be asked for. On processors with bfloat16 units OpenVINO's default is bf16."""
+FORMATS_OF: Mapping[str, tuple[str, ...]] = {
+    "f32": (),
+    "bf16": ("bfloat16",),
+    "f16": ("float16",),
+    "default": ("bfloat16", "float16"),
+}
+"""In which 16 bits it then may store values, by what it is asked for. On processors with bfloat16
+units OpenVINO's default is bf16."""
+PRECISIONS = tuple(FORMATS_OF)
 
 SWITCHES: Mapping[str, tuple[Any, Any]] = {
     "LP_TRANSFORMS_MODE": (False, True),
