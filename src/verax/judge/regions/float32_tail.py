@@ -82,13 +82,13 @@ class Float32Tail:
 
     def _readers(self, value: str) -> list[Node]:
         """The readers of a value, of what is moved only those after that."""
-        found: list[Node] = []
+        readers: list[Node] = []
         for reader in self.graph.consumers.get(value, ()):
             if reader.op.kind in MOVES and reader.outputs[0] not in self.region.observed:
-                found += self._readers(reader.outputs[0])
+                readers += self._readers(reader.outputs[0])
             else:
-                found.append(reader)
-        return found
+                readers.append(reader)
+        return readers
 
     def read(self, node: Node, wide: Sequence[Any], fmt: FloatFormat) -> list[Any]:
         """A node's inputs as its kernel reads them: float32 ones from the tail are rounded where

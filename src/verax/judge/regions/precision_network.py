@@ -330,10 +330,10 @@ class _ArithmeticSearch:
             or any(on_grid(a, fmt) for a in self.actual.values()),
         )
 
-    def _beside(self, program: SubjectProgram, given: Values, runs: Sequence[Values]) -> float:
-        """T of given numbers beside runs of a program, the worst of all values."""
+    def _beside(self, program: SubjectProgram, values: Values, runs: Sequence[Values]) -> float:
+        """T of values beside runs of a program, the worst of all values."""
         statistic = 0.0
-        for value, array in given.items():
+        for value, array in values.items():
             expected = self.sampler.expected[value]
             apart = [r[value] - expected for r in runs]
             # The given run and the mean of n others differ by 1 + 1 / n of the variance.
@@ -345,15 +345,15 @@ class _ArithmeticSearch:
             statistic = max(statistic, st.group_test(z).statistic / st.ROUNDING_T)
         return statistic
 
-    def _calibrated(self, program: SubjectProgram, given: Values, runs: Sequence[Values]) -> float:
+    def _calibrated(self, program: SubjectProgram, values: Values, runs: Sequence[Values]) -> float:
         """The same with more runs, in units of the farthest of them from the others: the worst of
         many values, by a scatter of few runs, exceeds 1 among the program's own."""
         more = [*runs, *(self.runner.run(program, 1.0) for _ in range(RUNS))]
         farthest = max(
-            self._beside(program, {v: r[v] for v in given}, [o for o in more if o is not r])
+            self._beside(program, {v: r[v] for v in values}, [o for o in more if o is not r])
             for r in more
         )
-        return self._beside(program, given, more) / max(1.0, farthest)
+        return self._beside(program, values, more) / max(1.0, farthest)
 
     def _likeliest(self, programs: Iterable[SubjectProgram]) -> list[_Likely]:
         """Programs by one run of each, in `_Likely.order`, none twice that gives the same numbers.
@@ -426,11 +426,11 @@ class _ArithmeticSearch:
         """Yield the programs that store in a format all but the network's last nodes."""
         factors = next(a for a in ARITHMETICS if a.name == f"{short} inputs")
         name = f"{short}, float32 tail"
-        given = dict.fromkeys(self.runner.between_values, Exceptional.as_given)
+        unscaled = dict.fromkeys(self.runner.between_values, Exceptional.as_given)
         folded = bool(self.runner.norm_of)
         plain = SubjectProgram(name, factors, fmt, tail=True, folded=folded)
-        yield plain.with_exceptions(given)
-        if given:
+        yield plain.with_exceptions(unscaled)
+        if unscaled:
             yield plain
 
     def _unstored_outputs(self, fmt: FloatFormat) -> list[str]:
