@@ -7,21 +7,19 @@ and a mistake only where reading the written file gives the graph that was drawn
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from verax.api import subject_of
 from verax.base.errors import MissingPackageError, UnsupportedError, VeraxError
-from verax.base.files import scratch_folder
+from verax.base.files import atomic_write, scratch_folder
 from verax.base.options import CheckOptions
 from verax.export.onnx.writer import write_onnx
 from verax.frontends.model import Model
 from verax.hunt.alarm import REFUSAL, Alarm, is_unsupported, of_failure, of_verdict
 from verax.hunt.case import HuntCase, NoCase
-from verax.hunt.examine import Examination, examine
+from verax.hunt.examine import Examination, Suspect, examine
 from verax.hunt.generate import generate
 from verax.hunt.opinions import is_wrong
 from verax.hunt.store import HuntOutcome, Store, StoredFinding
@@ -107,11 +105,15 @@ def _judged(
 def _network(case: HuntCase, folder: Path) -> Model | Graph:
     """The case as the subject gets it: a file of the drawn operator set, or the graph. Raises
     `Unjudged` when reading the file gives another function."""
-    if case.opset is None:
+    if case.opset is None and not case.file:
         return case.graph
     path = folder / "model.onnx"
     try:
-        write_onnx(case.graph, path, case.opset)
+        if case.file:
+            with atomic_write(path) as stream:
+                stream.write(case.file)
+        else:
+            write_onnx(case.graph, path, case.opset)
         model = load(str(path))
         assert isinstance(model, Model)
         if is_wrong(case.graph, case.inputs, evaluate(model.graph, case.inputs)):
@@ -192,15 +194,16 @@ def record(store: Store, alarm: Alarm, examined: Examination) -> None:
 def _examined(alarm: Alarm, case: HuntCase, network: Model | Graph, task: HuntTask) -> Examination:
     """The finding made small and asked about; on the graph where it shows there as well, as a file
     of the drawn operator set cannot be made smaller."""
-    graph, subject = case.graph, runner_for(task, None, isolated=True)
+    graph, subject, model = case.graph, runner_for(task, None, isolated=True), None
     if isinstance(network, Model):
         again, _ = _again(case, task)
         if again is None or again.key != alarm.key:
-            graph, subject = network.graph, runner_for(task, network, isolated=True)
-    inputs: Mapping[str, np.ndarray] = case.inputs
-    folder = Path(task.folder)
-    text, against = task.subject, task.against
-    return examine(alarm, graph, inputs, subject, text, folder, against=against, name=case.name)
+            graph, model = network.graph, network
+            subject = runner_for(task, network, isolated=True)
+    suspect = Suspect(
+        alarm, graph, case.inputs, subject, task.subject, task.against, case.name, model
+    )
+    return examine(suspect, Path(task.folder))
 
 
 def _again(case: HuntCase, task: HuntTask) -> tuple[Alarm | None, str]:
