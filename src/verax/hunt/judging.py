@@ -17,10 +17,19 @@ from verax.base.files import atomic_write, scratch_folder
 from verax.base.options import CheckOptions
 from verax.export.onnx.writer import write_onnx
 from verax.frontends.model import Model
-from verax.hunt.alarm import REFUSAL, Alarm, is_unsupported, of_failure, of_verdict
+from verax.hunt.alarm import (
+    MISTAKE,
+    PRECISION,
+    REFUSAL,
+    Alarm,
+    is_unsupported,
+    of_failure,
+    of_verdict,
+)
 from verax.hunt.case import HuntCase, NoCase
 from verax.hunt.examine import Examination, Suspect, examine
 from verax.hunt.generate import generate
+from verax.hunt.lowered import IN_SINGLE, is_of_single_precision
 from verax.hunt.opinions import is_wrong
 from verax.hunt.store import HuntOutcome, Store, StoredFinding
 from verax.ir.graph import Graph
@@ -145,7 +154,7 @@ def alarm_of(
     subject = runner_for(task, network, isolated)
     stage(RUNNING)
     try:
-        subject.run(graph, case.inputs)
+        answer = subject.run(graph, case.inputs)
     except (UnsupportedError, MissingPackageError) as error:
         raise Unjudged(f"our adapter refuses: {error.cause}") from error
     except VeraxError as error:
@@ -164,6 +173,12 @@ def alarm_of(
     except VeraxError as error:
         raise Unjudged(f"no verdict: {error.cause}") from error
     alarm = of_verdict(verdict, graph)
+    if (
+        alarm is not None
+        and alarm.classification == MISTAKE
+        and is_of_single_precision(graph, case.inputs, answer)
+    ):
+        alarm = Alarm(PRECISION, "any operator", IN_SINGLE, "", alarm.message)
     detail = verdict.reasons[0] if alarm is None and verdict.kind is Kind.undecided else ""
     return alarm, detail
 
