@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -90,6 +90,14 @@ class Draft:
     def normal(self, *shape: int) -> np.ndarray:
         """Float32 numbers of a normal distribution."""
         return self.random.standard_normal(shape).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class FusionPattern:
+    """name: of the fusion. build: makes it in a draft, gives its output and what was changed."""
+
+    name: str
+    build: Callable[[Draft], tuple[str, str]]
 
 
 def as_stored(op: Operator) -> Operator:

@@ -364,6 +364,37 @@ def _squeezed(random: np.random.Generator, opset: int) -> Written:
     return _one(kind, f"{axes}", {"x": _normal(random, 2, 5, 4)}, axes=axes)
 
 
+def _dynamic_product(random: np.random.Generator, opset: int) -> Written:
+    """DynamicQuantizeLinear, MatMulInteger, the scales in one order or the other, a bias: what
+    runtimes fuse into one product."""
+    dtype = pick(random, (np.int8, np.uint8))
+    info = np.iinfo(dtype)
+    constants = {"w": random.integers(info.min, info.max, (12, 7)).astype(dtype)}
+    shape = pick(random, ((), (7,), (5, 1), (1,)))
+    constants["f"] = np.asarray(random.uniform(0.01, 0.05, shape), np.float32)
+    constants["b"] = _normal(random, *pick(random, ((7,), (5, 1), (1, 7))))
+    factors = ["q", "w", "z"]
+    if random.random() < 0.6:
+        zeros = random.integers(info.min, info.max, (7,) if random.random() < 0.5 else ())
+        constants["wz"] = np.asarray(zeros, dtype)
+        factors.append("wz")
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("MatMulInteger", factors, ["p"]),
+        helper.make_node("Cast", ["p"], ["pf"], to=onnx.TensorProto.FLOAT),
+    ]
+    if random.random() < 0.5:
+        nodes.append(helper.make_node("Mul", ["s", "f"], ["sf"]))
+        nodes.append(helper.make_node("Mul", ["pf", "sf"], ["m"]))
+    else:
+        nodes.append(helper.make_node("Mul", ["pf", "s"], ["ps"]))
+        nodes.append(helper.make_node("Mul", ["ps", "f"], ["m"]))
+    nodes.append(helper.make_node("Add", ["m", "b"], ["y"]))
+    reason = f"weights {np.dtype(dtype)}, scale {list(shape)}"
+    inputs = {"x": _normal(random, 5, 12)}
+    return "dynamically quantized MatMul", reason, nodes, inputs, constants, ["y"]
+
+
 OLD_FORMS: tuple[tuple[int, int, Callable[[np.random.Generator, int], Written]], ...] = (
     (7, 12, _flattened),
     (7, 12, _flattened),
@@ -381,5 +412,7 @@ OLD_FORMS: tuple[tuple[int, int, Callable[[np.random.Generator, int], Written]],
     (7, 12, _pooled),
     (9, 12, _scattered),
     (7, 12, _squeezed),
+    (11, 12, _dynamic_product),
+    (11, 12, _dynamic_product),
 )
 """The first and last operator set of a form, and what draws it."""

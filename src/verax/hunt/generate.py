@@ -13,6 +13,7 @@ from verax.base.errors import VeraxError
 from verax.campaign.random_networks import random_network
 from verax.export.onnx.writer import OLDEST_WRITTEN, to_onnx
 from verax.hunt.case import Draft, Draw, HuntCase, NoCase, pick
+from verax.hunt.corpus import model_case
 from verax.hunt.file_cases import automatic_pads, old_operator_set, symbolic
 from verax.hunt.near_misses import PATTERNS
 from verax.hunt.operators import drawn, extreme, is_small, operands, placed, placed_with
@@ -32,29 +33,39 @@ NO_GRAPH = (NoCase, VeraxError, ValueError, TypeError, IndexError, KeyError, Ari
 
 
 def generate(
-    seed: int, index: int, operators: tuple[str, ...] = (), families: tuple[str, ...] = ()
+    seed: int,
+    index: int,
+    operators: tuple[str, ...] = (),
+    families: tuple[str, ...] = (),
+    models: str = "",
 ) -> HuntCase:
     """Case `index` of `seed`. operators: only these are drawn alone (all where empty); families: of
-    FAMILIES, only these.
+    FAMILIES, only these, and MODEL for those of the folder `models`.
 
     The model passes the ONNX standard's own checker, and its float64 reference can be evaluated.
     Raises `NoCase` when nothing fitting comes up.
     """
     random = np.random.default_rng([seed, index])
     names = operators or of_onnx()
-    usable = [f for f in WEIGHTED if not families or f in families]
+    weighted = (*WEIGHTED, *(MODEL,) * MODEL_WEIGHT) if models else WEIGHTED
+    usable = [f for f in weighted if not families or f in families]
     if not usable:
         raise NoCase
     for _ in range(ATTEMPTS):
         family = pick(random, usable)
         try:
-            case = FAMILIES[family](random, names)
+            if family == MODEL:
+                case = model_case(models, index, seed)
+            else:
+                case = FAMILIES[family](random, names)
             opset = None if case.file else _checked(case.graph, random)
             with warnings.catch_warnings(action="ignore"):  # of what is empty
                 values = evaluate(case.graph, case.inputs, keep="all")
             if unspecified(case.graph, values):
                 continue
         except NO_GRAPH:
+            if usable == [MODEL] * len(usable):
+                raise NoCase from None  # nothing is drawn of it
             continue
         return HuntCase(
             *(seed, index, family, case.reason, case.aim, case.graph, case.inputs, opset, case.file)
@@ -166,3 +177,6 @@ WEIGHTED = (
     *("old_opset",) * 3,
 )
 """Families, each as often as it is to be drawn."""
+MODEL = "model"
+"""The family of a folder's models."""
+MODEL_WEIGHT = 6

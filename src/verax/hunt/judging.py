@@ -50,7 +50,8 @@ class HuntTask:
     """What a worker is to do with every case.
 
     subject, against: texts as `resolve` takes them; folder: of the store and the findings; limit:
-    seconds for one run of the subject, and for judging it. operators, families: as for `generate`.
+    seconds for one run of the subject, and for judging it. operators, families, models: as for
+    `generate`.
     """
 
     subject: str
@@ -60,6 +61,7 @@ class HuntTask:
     limit: float
     operators: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
+    models: str = ""
 
 
 OF_ADAPTERS = ("UnsupportedError", "Python interface", "No corresponding Numpy type")
@@ -80,7 +82,7 @@ def judge(
     began = time.monotonic()
     stage(GENERATING)
     try:
-        case = generate(task.seed, case_number, task.operators, task.families)
+        case = generate(task.seed, case_number, task.operators, task.families, task.models)
     except NoCase:
         return HuntOutcome("no case", "nothing that was drawn made a model of ONNX")
     try:

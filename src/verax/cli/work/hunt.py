@@ -31,6 +31,7 @@ def perform(
     store: Path,
     operators: str,
     families: str,
+    models: Path | None,
     workers: int,
     run_seconds: float,
     memory: int,
@@ -58,6 +59,7 @@ def perform(
             memory_mb=memory,
             operators=_names(operators),
             families=_names(families),
+            models=models or "",
             progress=show_rate,
         )
     _show(result, store)
