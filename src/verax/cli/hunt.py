@@ -50,9 +50,19 @@ def command(
         typer.Option(
             "--families",
             metavar="A,B",
-            help="Of operator, extreme, surrounded, near_miss, network.",
+            help="Of operator, extreme, surrounded, near_miss, network, auto_pad, symbolic, "
+            "old_opset, model.",
         ),
     ] = "",
+    models: Annotated[
+        Path | None,
+        typer.Option(
+            "--models",
+            metavar="DIR",
+            help="A folder of ONNX models that are cases as well (the family model), with the "
+            "inputs of ONNX's own test data where they lie beside them.",
+        ),
+    ] = None,
     workers: Annotated[
         int,
         typer.Option("--workers", help="Processes that judge.", min=1, rich_help_panel=RUNNING),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -24,9 +24,10 @@ class NoCase(Exception):
 class HuntCase:
     """Case `index` of `seed`.
 
-    family: the generator ("operator", "extreme", "surrounded", "near_miss", "network"); reason:
-    what is tried, in words; subject_operator: the operator, or the pattern, that it aims at. opset:
-    the ONNX operator set to write, None for the oldest that can say it.
+    family: the generator, one of `generate.FAMILIES`; reason: what is tried, in words;
+    subject_operator: the operator, or the pattern, that it aims at. opset: the ONNX operator set to
+    write, None for the oldest that can say it. file: the ONNX model to run where it says what
+    writing the graph would lose (`auto_pad`, symbolic sizes, old operator sets); else b"".
     """
 
     seed: int
@@ -37,10 +38,23 @@ class HuntCase:
     graph: Graph
     inputs: dict[str, np.ndarray]
     opset: int | None = None
+    file: bytes = b""
 
     @property
     def name(self) -> str:
         return f"{self.seed}:{self.index}"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a generator makes: the operator or pattern that it aims at, why, the graph and its
+    inputs, and the ONNX model where it is more than the graph says."""
+
+    aim: str
+    reason: str
+    graph: Graph
+    inputs: dict[str, np.ndarray]
+    file: bytes = b""
 
 
 @dataclass
@@ -76,6 +90,14 @@ class Draft:
     def normal(self, *shape: int) -> np.ndarray:
         """Float32 numbers of a normal distribution."""
         return self.random.standard_normal(shape).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class FusionPattern:
+    """name: of the fusion. build: makes it in a draft, gives its output and what was changed."""
+
+    name: str
+    build: Callable[[Draft], tuple[str, str]]
 
 
 def as_stored(op: Operator) -> Operator:

@@ -15,14 +15,15 @@ from verax.base.files import atomic_write
 from verax.base.npz import write_npz
 from verax.base.options import CheckOptions
 from verax.export.onnx.writer import to_bytes
-from verax.hunt.alarm import MISTAKE, REFUSAL, Alarm, of_failure
+from verax.frontends.model import Model
+from verax.hunt.alarm import CRASH, HANG, MISTAKE, REFUSAL, Alarm, of_failure
+from verax.hunt.bare import BareRun, is_same_failure, run_bare
 from verax.hunt.opinions import (
-    HIGH,
     LOW,
-    MEDIUM,
     Opinion,
     confidence,
-    is_foreign,
+    confidence_of_failure,
+    doubtful,
     is_wrong,
     opinions,
 )
@@ -42,7 +43,28 @@ Values = Mapping[str, np.ndarray]
 TEXT = "finding.md"
 """What a finding's folder says to an issue tracker."""
 LIMIT = 60.0
-"""Seconds that the verdict of an examination may take."""
+"""Seconds that the verdict of an examination, and its script, may take."""
+SCRIPTED = ("onnxruntime", "openvino", "tvm", "cmd", "verax")
+"""Runtimes that `show.py` calls by their own API."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """What is examined: the graph that the alarm is about and its inputs.
+
+    subject, text: as a Runner, and as the user wrote it; against: another runner's name, asked as
+    well; name: of the case, for the reader; model: the file that the subject runs where the graph
+    written as ONNX does not show it, None for the graph.
+    """
+
+    alarm: Alarm
+    graph: Graph
+    inputs: Values
+    subject: Runner
+    text: str
+    against: str = ""
+    name: str = ""
+    model: Model | None = None
 
 
 @dataclass(frozen=True)
@@ -56,57 +78,58 @@ class Examination:
     optimization: str = ""
 
 
-def examine(
-    alarm: Alarm,
-    graph: Graph,
-    inputs: Values,
-    subject: Runner,
-    text: str,
-    folder: Path,
-    *,
-    against: str = "",
-    name: str = "",
-) -> Examination:
-    """Everything that is done about a new finding. text: the subject's, as the user wrote it; name:
-    of the case, for the reader. Never raises: what fails is summary in the argument."""
+def examine(suspect: Suspect, folder: Path) -> Examination:
+    """Everything that is done about a new finding. Never raises: what fails is said in the
+    argument."""
+    alarm = suspect.alarm
     target = folder / "findings" / f"{alarm.classification.replace(' ', '_')}_{alarm.key}"
     try:
         if alarm.classification == MISTAKE:
-            return _mistake(alarm, graph, inputs, subject, text, target, against, name)
-        return _failure(alarm, graph, inputs, subject, text, target, against, name)
+            return _mistake(suspect, target)
+        return _failure(suspect, target)
     except VeraxError as error:
         return Examination(LOW, f"the examination failed: {error.cause}", "")
 
 
-def _mistake(
-    alarm: Alarm,
-    graph: Graph,
-    inputs: Values,
-    subject: Runner,
-    text: str,
-    target: Path,
-    against: str,
-    name: str,
-) -> Examination:
+def _mistake(suspect: Suspect, target: Path) -> Examination:
     """A wrong answer: bisected to a node and an optimization, and made small by the judge."""
+    graph, inputs, subject = suspect.graph, suspect.inputs, suspect.subject
     result = bisect(graph, subject, inputs, options=CheckOptions(timeout=LIMIT))
-    case = _small_case(graph, subject, result)
+    case = None if suspect.model is not None else _small_case(graph, subject, result)
     optimization = next((f.blame.guilty_pass for f in result.faulty if f.blame.guilty_pass), "")
-    if case is None:
-        small, values, alone = *smallest(graph, inputs, _wrong(subject)), True
-        alone = _wrong(subject)(small, values)
-    else:
-        small, values, alone = case.graph, case.inputs, case.alone
-    answers = opinions(small, values, text, against, subject.run(small, values))
-    level, argument = confidence(answers, alone=alone)
-    target.mkdir(parents=True, exist_ok=True)
-    record = result.record
     if case is not None:
-        record = dataclasses.replace(record, cases=(write_case(case, subject, target),))
+        small, values, alone = case.graph, dict(case.inputs), case.alone
     else:
-        _write_small(target, small, values, subject, alarm)
-    _write_certificate(target, record, level, argument, answers, name)
+        small, values = graph, dict(inputs)
+        if suspect.model is None:
+            small, values = smallest(graph, inputs, _wrong(subject))
+        alone = _wrong(subject)(small, values)
+    actual = subject.run(small, values)
+    answers = opinions(small, values, suspect.text, suspect.against, actual, suspect.model)
+    target.mkdir(parents=True, exist_ok=True)
+    record, place = result.record, target
+    if case is not None:
+        written = write_case(case, subject, target)
+        record, place = dataclasses.replace(record, cases=(written,)), Path(written.folder)
+    else:
+        _write_small(target, small, values, suspect)
+    bare = _run_script(place, suspect)
+    shows = bare.outputs is not None and is_wrong(small, values, bare.outputs)
+    doubt = _unscripted(subject) or doubtful(small, values, evaluate(small, values))
+    level, argument = confidence(answers, alone=alone, is_bare=shows or not alone, doubt=doubt)
+    _write_certificate(target, record, level, argument, answers, suspect.name)
     return Examination(level, argument, str(target), optimization)
+
+
+def _run_script(place: Path, suspect: Suspect) -> BareRun:
+    own = suspect.subject.capabilities.script == "verax"
+    return run_bare(place / "show.py", seconds=LIMIT, own=own)
+
+
+def _unscripted(subject: Runner) -> str:
+    if subject.capabilities.script in SCRIPTED:
+        return ""
+    return "its script shows what was recorded: nothing runs this subject outside of Verax"
 
 
 def _wrong(subject: Runner):  # type: ignore[no-untyped-def]
@@ -137,19 +160,11 @@ def _small_case(graph: Graph, subject: Runner, result: BisectionResult) -> Minim
     return None
 
 
-def _failure(
-    alarm: Alarm,
-    graph: Graph,
-    inputs: Values,
-    subject: Runner,
-    text: str,
-    target: Path,
-    against: str,
-    name: str,
-) -> Examination:
+def _failure(suspect: Suspect, target: Path) -> Examination:
     """No answer, or one that changes: whoever else answers shows that it can be had."""
-    small, values = graph, dict(inputs)
-    if alarm.classification == REFUSAL:
+    alarm, subject = suspect.alarm, suspect.subject
+    small, values = suspect.graph, dict(suspect.inputs)
+    if alarm.classification == REFUSAL and suspect.model is None:
 
         def shows(candidate: Graph, arrays: Values) -> bool:
             try:
@@ -158,20 +173,23 @@ def _failure(
                 return of_failure(error, candidate, alarm.operator).cause == alarm.cause
             return False
 
-        small, values = smallest(graph, inputs, shows)
-    answers = opinions(small, values, text, against)
-    support = [o for o in answers if o.supports and is_foreign(o)]
-    level = HIGH if len(support) > 1 else MEDIUM if support else LOW
-    summary = "; ".join(f"{o.source} {o.words}" for o in answers)
-    argument = f"onnx.checker accepts the model; {summary}"
+        small, values = smallest(small, values, shows)
+    answers = opinions(small, values, suspect.text, suspect.against, None, suspect.model)
     target.mkdir(parents=True, exist_ok=True)
-    _write_small(target, small, values, subject, alarm)
+    _write_small(target, small, values, suspect)
+    doubt = _unscripted(subject) or doubtful(small, values, evaluate(small, values))
+    is_bare = True
+    if alarm.classification in (REFUSAL, CRASH, HANG):
+        is_bare = is_same_failure(_run_script(target, suspect), alarm)
+    else:
+        doubt = doubt or "a script shows chance at times only"
+    level, argument = confidence_of_failure(answers, is_bare=is_bare, doubt=doubt)
     lines = [
-        f"## {code(text)}: {alarm.classification} of {code(alarm.operator)}",
+        f"## {code(suspect.text)}: {alarm.classification} of {code(alarm.operator)}",
         "",
         prose(alarm.message),
         "",
-        *_opinion_lines(level, argument, answers, name),
+        *_opinion_lines(level, argument, answers, suspect.name),
         "",
         *(
             f"- {code(k)} {prose(v)}"
@@ -183,10 +201,12 @@ def _failure(
     return Examination(level, argument, str(target))
 
 
-def _write_small(target: Path, graph: Graph, inputs: Values, subject: Runner, alarm: Alarm) -> None:
+def _write_small(target: Path, graph: Graph, inputs: Values, suspect: Suspect) -> None:
     """Model, inputs, expected values and a script, for what has no verdict of a node."""
+    subject, alarm, model = suspect.subject, suspect.alarm, suspect.model
+    content = to_bytes(graph) if model is None else Path(model.source).read_bytes()
     with atomic_write(target / "model.onnx") as stream:
-        stream.write(to_bytes(graph))
+        stream.write(content)
     write_npz(target / "input.npz", inputs)
     exact = evaluate(graph, inputs)
     expected = {v + ".float64": np.asarray(a, np.float64) for v, a in exact.items()}
@@ -219,6 +239,8 @@ def _opinion_lines(level: str, argument: str, answers: tuple[Opinion, ...], name
         "### Second opinions",
         "",
         f"Confidence: {level}.",
+        "",
+        prose(argument),
         "",
         *(f"- {code(o.source)}: {prose(o.words)}" for o in answers),
         "",

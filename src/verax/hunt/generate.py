@@ -12,7 +12,9 @@ import verax.ops
 from verax.base.errors import VeraxError
 from verax.campaign.random_networks import random_network
 from verax.export.onnx.writer import OLDEST_WRITTEN, to_onnx
-from verax.hunt.case import Draft, HuntCase, NoCase, pick
+from verax.hunt.case import Draft, Draw, HuntCase, NoCase, pick
+from verax.hunt.corpus import model_case
+from verax.hunt.file_cases import automatic_pads, old_operator_set, symbolic
 from verax.hunt.near_misses import PATTERNS
 from verax.hunt.operators import drawn, extreme, is_small, operands, placed, placed_with
 from verax.hunt.surroundings import AFTER, BEFORE
@@ -28,36 +30,46 @@ ATTEMPTS = 300
 """Draws for one case, most of which make no model of ONNX."""
 NO_GRAPH = (NoCase, VeraxError, ValueError, TypeError, IndexError, KeyError, ArithmeticError)
 """What attributes and inputs that do not belong together run into."""
-Drawn = tuple[str, str, Graph, dict[str, np.ndarray]]
-"""The operator or pattern, why, the graph and its inputs."""
 
 
 def generate(
-    seed: int, index: int, operators: tuple[str, ...] = (), families: tuple[str, ...] = ()
+    seed: int,
+    index: int,
+    operators: tuple[str, ...] = (),
+    families: tuple[str, ...] = (),
+    models: str = "",
 ) -> HuntCase:
     """Case `index` of `seed`. operators: only these are drawn alone (all where empty); families: of
-    FAMILIES, only these.
+    FAMILIES, only these, and MODEL for those of the folder `models`.
 
     The model passes the ONNX standard's own checker, and its float64 reference can be evaluated.
     Raises `NoCase` when nothing fitting comes up.
     """
     random = np.random.default_rng([seed, index])
     names = operators or of_onnx()
-    usable = [f for f in WEIGHTED if not families or f in families]
+    weighted = (*WEIGHTED, *(MODEL,) * MODEL_WEIGHT) if models else WEIGHTED
+    usable = [f for f in weighted if not families or f in families]
     if not usable:
         raise NoCase
     for _ in range(ATTEMPTS):
         family = pick(random, usable)
         try:
-            aim, reason, graph, inputs = FAMILIES[family](random, names)
-            opset = _checked(graph, random)
+            if family == MODEL:
+                case = model_case(models, index, seed)
+            else:
+                case = FAMILIES[family](random, names)
+            opset = None if case.file else _checked(case.graph, random)
             with warnings.catch_warnings(action="ignore"):  # of what is empty
-                values = evaluate(graph, inputs, keep="all")
-            if unspecified(graph, values):
+                values = evaluate(case.graph, case.inputs, keep="all")
+            if unspecified(case.graph, values):
                 continue
         except NO_GRAPH:
+            if usable == [MODEL] * len(usable):
+                raise NoCase from None  # nothing is drawn of it
             continue
-        return HuntCase(seed, index, family, reason, aim, graph, inputs, opset)
+        return HuntCase(
+            *(seed, index, family, case.reason, case.aim, case.graph, case.inputs, opset, case.file)
+        )
     raise NoCase
 
 
@@ -87,22 +99,23 @@ def _draft(random: np.random.Generator, name: str) -> Draft:
     return Draft(Builder(name), random)
 
 
-def _operator(random: np.random.Generator, names: tuple[str, ...]) -> Drawn:
+def _operator(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
     case = drawn(random, names)
     draft = _draft(random, case.op.kind)
     outputs = placed(draft, case)
     if not is_small(case):
         raise NoCase
-    return case.op.kind, case.label or "as declared", draft.builder.graph(outputs), draft.inputs
+    reason = case.label or "as declared"
+    return Draw(case.op.kind, reason, draft.builder.graph(outputs), draft.inputs)
 
 
-def _extreme(random: np.random.Generator, names: tuple[str, ...]) -> Drawn:
+def _extreme(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
     case, reason = extreme(drawn(random, names), random)
     draft = _draft(random, case.op.kind)
-    return case.op.kind, reason, draft.builder.graph(placed(draft, case)), draft.inputs
+    return Draw(case.op.kind, reason, draft.builder.graph(placed(draft, case)), draft.inputs)
 
 
-def _surrounded(random: np.random.Generator, names: tuple[str, ...]) -> Drawn:
+def _surrounded(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
     """An operator whose first input is stored otherwise, and whose result is moved on."""
     case = drawn(random, names)
     first = case.inputs[0]
@@ -114,28 +127,44 @@ def _surrounded(random: np.random.Generator, names: tuple[str, ...]) -> Drawn:
     outputs = placed_with(draft, case.op, [value, *operands(draft, case, 1)])
     result = AFTER[after](draft, outputs[0]) if after else outputs[0]
     reason = f"{before} in front" + (f", {after} behind" if after else "")
-    return case.op.kind, reason, draft.builder.graph((result, *outputs[1:])), draft.inputs
+    return Draw(case.op.kind, reason, draft.builder.graph((result, *outputs[1:])), draft.inputs)
 
 
-def _near_miss(random: np.random.Generator, names: tuple[str, ...]) -> Drawn:
+def _near_miss(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
     pattern = pick(random, PATTERNS)
     draft = _draft(random, "pattern")
     output, changed = pattern.build(draft)
-    return pattern.name, changed, draft.builder.graph([output]), draft.inputs
+    return Draw(pattern.name, changed, draft.builder.graph([output]), draft.inputs)
 
 
-def _network(random: np.random.Generator, names: tuple[str, ...]) -> Drawn:
+def _network(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
     network = random_network(int(random.integers(1 << 31)))
     kinds = {n.op.kind for n in network.graph.nodes}
-    return "network", f"{len(kinds)} operators", network.graph, network.inputs
+    return Draw("network", f"{len(kinds)} operators", network.graph, network.inputs)
 
 
-FAMILIES: dict[str, Callable[[np.random.Generator, tuple[str, ...]], Drawn]] = {
+def _automatic_pads(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
+    return automatic_pads(random)
+
+
+def _symbolic(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
+    """Another family's case in a file that leaves sizes, and some constants, to the run."""
+    return symbolic(pick(random, (_operator, _surrounded, _near_miss))(random, names), random)
+
+
+def _old_operator_set(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
+    return old_operator_set(random)
+
+
+FAMILIES: dict[str, Callable[[np.random.Generator, tuple[str, ...]], Draw]] = {
     "operator": _operator,
     "extreme": _extreme,
     "surrounded": _surrounded,
     "near_miss": _near_miss,
     "network": _network,
+    "auto_pad": _automatic_pads,
+    "symbolic": _symbolic,
+    "old_opset": _old_operator_set,
 }
 WEIGHTED = (
     *("operator",) * 4,
@@ -143,5 +172,11 @@ WEIGHTED = (
     *("surrounded",) * 4,
     *("near_miss",) * 5,
     "network",
+    *("auto_pad",) * 2,
+    *("symbolic",) * 3,
+    *("old_opset",) * 3,
 )
 """Families, each as often as it is to be drawn."""
+MODEL = "model"
+"""The family of a folder's models."""
+MODEL_WEIGHT = 6

@@ -7,22 +7,29 @@ and a mistake only where reading the written file gives the graph that was drawn
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from verax.api import subject_of
 from verax.base.errors import MissingPackageError, UnsupportedError, VeraxError
-from verax.base.files import scratch_folder
+from verax.base.files import atomic_write, scratch_folder
 from verax.base.options import CheckOptions
 from verax.export.onnx.writer import write_onnx
 from verax.frontends.model import Model
-from verax.hunt.alarm import REFUSAL, Alarm, is_unsupported, of_failure, of_verdict
+from verax.hunt.alarm import (
+    MISTAKE,
+    PRECISION,
+    REFUSAL,
+    Alarm,
+    is_unsupported,
+    of_failure,
+    of_verdict,
+)
 from verax.hunt.case import HuntCase, NoCase
-from verax.hunt.examine import Examination, examine
+from verax.hunt.examine import Examination, Suspect, examine
 from verax.hunt.generate import generate
+from verax.hunt.lowered import IN_SINGLE, is_of_single_precision
 from verax.hunt.opinions import is_wrong
 from verax.hunt.store import HuntOutcome, Store, StoredFinding
 from verax.ir.graph import Graph
@@ -43,7 +50,8 @@ class HuntTask:
     """What a worker is to do with every case.
 
     subject, against: texts as `resolve` takes them; folder: of the store and the findings; limit:
-    seconds for one run of the subject, and for judging it. operators, families: as for `generate`.
+    seconds for one run of the subject, and for judging it. operators, families, models: as for
+    `generate`.
     """
 
     subject: str
@@ -53,6 +61,7 @@ class HuntTask:
     limit: float
     operators: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
+    models: str = ""
 
 
 OF_ADAPTERS = ("UnsupportedError", "Python interface", "No corresponding Numpy type")
@@ -73,7 +82,7 @@ def judge(
     began = time.monotonic()
     stage(GENERATING)
     try:
-        case = generate(task.seed, case_number, task.operators, task.families)
+        case = generate(task.seed, case_number, task.operators, task.families, task.models)
     except NoCase:
         return HuntOutcome("no case", "nothing that was drawn made a model of ONNX")
     try:
@@ -107,11 +116,15 @@ def _judged(
 def _network(case: HuntCase, folder: Path) -> Model | Graph:
     """The case as the subject gets it: a file of the drawn operator set, or the graph. Raises
     `Unjudged` when reading the file gives another function."""
-    if case.opset is None:
+    if case.opset is None and not case.file:
         return case.graph
     path = folder / "model.onnx"
     try:
-        write_onnx(case.graph, path, case.opset)
+        if case.file:
+            with atomic_write(path) as stream:
+                stream.write(case.file)
+        else:
+            write_onnx(case.graph, path, case.opset)
         model = load(str(path))
         assert isinstance(model, Model)
         if is_wrong(case.graph, case.inputs, evaluate(model.graph, case.inputs)):
@@ -143,7 +156,7 @@ def alarm_of(
     subject = runner_for(task, network, isolated)
     stage(RUNNING)
     try:
-        subject.run(graph, case.inputs)
+        answer = subject.run(graph, case.inputs)
     except (UnsupportedError, MissingPackageError) as error:
         raise Unjudged(f"our adapter refuses: {error.cause}") from error
     except VeraxError as error:
@@ -162,6 +175,12 @@ def alarm_of(
     except VeraxError as error:
         raise Unjudged(f"no verdict: {error.cause}") from error
     alarm = of_verdict(verdict, graph)
+    if (
+        alarm is not None
+        and alarm.classification == MISTAKE
+        and is_of_single_precision(graph, case.inputs, answer)
+    ):
+        alarm = Alarm(PRECISION, "any operator", IN_SINGLE, "", alarm.message)
     detail = verdict.reasons[0] if alarm is None and verdict.kind is Kind.undecided else ""
     return alarm, detail
 
@@ -192,15 +211,16 @@ def record(store: Store, alarm: Alarm, examined: Examination) -> None:
 def _examined(alarm: Alarm, case: HuntCase, network: Model | Graph, task: HuntTask) -> Examination:
     """The finding made small and asked about; on the graph where it shows there as well, as a file
     of the drawn operator set cannot be made smaller."""
-    graph, subject = case.graph, runner_for(task, None, isolated=True)
+    graph, subject, model = case.graph, runner_for(task, None, isolated=True), None
     if isinstance(network, Model):
         again, _ = _again(case, task)
         if again is None or again.key != alarm.key:
-            graph, subject = network.graph, runner_for(task, network, isolated=True)
-    inputs: Mapping[str, np.ndarray] = case.inputs
-    folder = Path(task.folder)
-    text, against = task.subject, task.against
-    return examine(alarm, graph, inputs, subject, text, folder, against=against, name=case.name)
+            graph, model = network.graph, network
+            subject = runner_for(task, network, isolated=True)
+    suspect = Suspect(
+        alarm, graph, case.inputs, subject, task.subject, task.against, case.name, model
+    )
+    return examine(suspect, Path(task.folder))
 
 
 def _again(case: HuntCase, task: HuntTask) -> tuple[Alarm | None, str]:

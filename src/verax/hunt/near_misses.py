@@ -6,21 +6,11 @@ a pattern without looking at what was changed computes another function.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 
-from verax.hunt.case import Draft, pick
+from verax.hunt.case import Draft, FusionPattern, pick
+from verax.hunt.eliminations import ELIMINATED
 from verax.ir.operator import REGISTRY
-
-
-@dataclass(frozen=True)
-class FusionPattern:
-    """name: of the fusion. build: makes it in a draft, gives its output and what was changed."""
-
-    name: str
-    build: Callable[[Draft], tuple[str, str]]
 
 
 def _op(draft: Draft, kind: str, *inputs: str | None, **attributes: object) -> str:
@@ -352,6 +342,7 @@ def _quantize_pair(draft: Draft) -> tuple[str, str]:
 
 
 PATTERNS: tuple[FusionPattern, ...] = (
+    *ELIMINATED,
     FusionPattern("Gelu", _gelu),
     FusionPattern("Gelu by tanh", _gelu_tanh),
     FusionPattern("QuickGelu", _quick_gelu),

@@ -18,10 +18,11 @@ import numpy as np
 from verax.api import subject_of
 from verax.base.errors import VeraxError
 from verax.export.onnx.writer import to_onnx
+from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.judge.decide.local import conform
 from verax.judge.regions.network import survey
-from verax.onnx_format.package import onnx_reference
+from verax.onnx_format.package import onnx, onnx_reference
 from verax.records.hunt import HIGH, LOW, MEDIUM
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate
@@ -50,11 +51,6 @@ class Opinion:
     words: str
 
 
-def is_foreign(opinion: Opinion) -> bool:
-    """True if none of our code computed it; it may be the subject's own runtime."""
-    return opinion.source != OWN_ARITHMETIC and not opinion.source.startswith("verax")
-
-
 def is_wrong(graph: Graph, inputs: Values, answer: Values, seed: int = 0) -> bool:
     """True if `answer` lacks an output of the graph, or the judge calls one of them a mistake."""
     if any(v not in answer for v in graph.outputs):
@@ -65,28 +61,34 @@ def is_wrong(graph: Graph, inputs: Values, answer: Values, seed: int = 0) -> boo
 
 
 def opinions(
-    graph: Graph, inputs: Values, subject: str, against: str = "", actual: Values | None = None
+    graph: Graph,
+    inputs: Values,
+    subject: str,
+    against: str = "",
+    actual: Values | None = None,
+    model: Model | None = None,
 ) -> tuple[Opinion, ...]:
     """Everybody's who can be asked. subject: text; against: another runner's name to be asked;
-    actual: the subject's outputs, None where it gave none."""
+    actual: the subject's outputs, None where it gave none; model: the file that all of them run,
+    None for the graph written as ONNX."""
     return tuple(
         _judged(source, independent, answer, graph, inputs, actual)
-        for source, independent, answer in _answers(graph, inputs, subject, against)
+        for source, independent, answer in _answers(graph, inputs, subject, against, model)
     )
 
 
 def _answers(
-    graph: Graph, inputs: Values, subject: str, against: str
+    graph: Graph, inputs: Values, subject: str, against: str, model: Model | None
 ) -> Iterator[tuple[str, bool, Values | str]]:
     """(who, whether they share no code with us, their outputs or why there are none)."""
     if sum(a.size for a in inputs.values()) <= EXACT_ELEMENTS:
         yield OWN_ARITHMETIC, False, _attempt(lambda: _exact(graph, inputs))
-    yield STANDARD, subject != STANDARD, _attempt(lambda: _standard(graph, inputs))
+    yield STANDARD, subject != STANDARD, _attempt(lambda: _standard(graph, inputs, model))
     for name in dict.fromkeys((against, *RUNTIMES)):
         if not name or name == subject or not is_installed(name):
             continue
         independent = not name.startswith("verax") and name.partition(":")[0] not in subject
-        yield name, independent, _attempt(lambda: subject_of(name).run(graph, inputs))  # noqa: B023
+        yield name, independent, _attempt(lambda: subject_of(name, model).run(graph, inputs))  # noqa: B023
 
 
 def is_installed(name: str) -> bool:
@@ -116,9 +118,10 @@ def _exact(graph: Graph, inputs: Values) -> Values:
     }
 
 
-def _standard(graph: Graph, inputs: Values) -> Values:
+def _standard(graph: Graph, inputs: Values, model: Model | None) -> Values:
     """The outputs by the reference implementation of the package onnx."""
-    evaluator = onnx_reference.ReferenceEvaluator(to_onnx(graph))
+    proto = to_onnx(graph) if model is None else onnx.load(model.source)
+    evaluator = onnx_reference.ReferenceEvaluator(proto)
     with np.errstate(all="ignore"), contextlib.redirect_stdout(None):
         results = evaluator.run(None, {v: inputs[v] for v in graph.inputs})
     return {v: np.asarray(a) for v, a in zip(evaluator.output_names, results)}
@@ -162,21 +165,60 @@ def is_nearer(answer: Values, actual: Values, reference: Values) -> bool:
         return True
 
 
-def confidence(seen: Sequence[Opinion], *, alone: bool) -> tuple[str, str]:
-    """How sure it is that the subject is wrong, and why. alone: the small case shows it by itself.
+def confidence(
+    seen: Sequence[Opinion], *, alone: bool, is_bare: bool = True, doubt: str = ""
+) -> tuple[str, str]:
+    """How sure it is that the subject is wrong, and why. alone: the small case shows it by itself;
+    is_bare: outside of Verax as well; doubt: why the standard may not state the result, as of
+    `doubtful`.
 
-    high: somebody who shares no code with us agrees with our reference, and nobody independent
-    disagrees. medium: only our own exact arithmetic or compiler agrees, or the case needs its
-    surroundings. low: an independent implementation differs from our reference, or nobody agrees.
+    high: somebody who shares no code with us agrees with our reference, nobody independent
+    disagrees, and nothing of the above speaks against it. medium: only our own exact arithmetic or
+    compiler agrees, or the case needs its surroundings. low: an independent implementation differs
+    from our reference, nobody agrees, or the subject's own script does not show it.
     """
     support = [o for o in seen if o.supports and o.independent]
-    doubt = [o for o in seen if o.supports is False and o.independent]
+    against = [o for o in seen if o.supports is False and o.independent]
     own = [o for o in seen if o.supports and not o.independent]
     summary = "; ".join(f"{o.source} {o.words}" for o in seen) or "nobody else could be asked"
-    if doubt and len(doubt) >= len(support):
+    if against and len(against) >= len(support):
         return LOW, f"the reading of the standard is disputed: {summary}"
-    if support and not doubt and alone:
-        return HIGH, summary
-    if support or own:
-        return MEDIUM, summary if alone else f"{summary}; the small case does not show it by itself"
-    return LOW, summary
+    if not is_bare:
+        return LOW, f"outside of Verax it does not show: {summary}"
+    if not support and not own:
+        return LOW, summary
+    reasons = [doubt] * bool(doubt) + ["the small case does not show it by itself"] * (not alone)
+    level = HIGH if support and not against and not reasons else MEDIUM
+    return level, "; ".join([summary, *reasons])
+
+
+def confidence_of_failure(
+    seen: Sequence[Opinion], *, is_bare: bool, doubt: str = ""
+) -> tuple[str, str]:
+    """The same of a subject that gives no answer, or not always the same one.
+
+    high: an independent implementation computes the model, and gets what our reference gets. low:
+    nobody independent does, so that nothing shows that the standard allows the model.
+    """
+    support = [o for o in seen if o.supports and o.independent]
+    summary = "; ".join(f"{o.source} {o.words}" for o in seen) or "nobody else could be asked"
+    if not is_bare:
+        return LOW, f"outside of Verax it does not show: {summary}"
+    if not support:
+        return LOW, f"nobody independent computes the model: {summary}"
+    if doubt or any(o.supports is False and o.independent for o in seen):
+        return MEDIUM, "; ".join([summary, doubt]) if doubt else summary
+    return HIGH, summary
+
+
+def doubtful(graph: Graph, inputs: Values, reference: Values) -> str:
+    """Why the standard may not state this result: what operators make of infinities, of numbers
+    that are none, and of axes without elements is seldom written down. "" where nothing is so."""
+    arrays = [*inputs.values(), *graph.constants.values(), *reference.values()]
+    floats = [np.asarray(a) for a in arrays if np.asarray(a).dtype.kind == "f"]
+    if not all(np.isfinite(a).all() for a in floats):
+        return "there are infinities, or what is no number, which the standard seldom states"
+    sizes = [tuple(graph.types[v].dims) for v in (*inputs, *reference) if v in graph.types]
+    if any(0 in dims for dims in sizes) or any(np.asarray(a).size == 0 for a in reference.values()):
+        return "there are no elements along an axis, which the standard seldom states"
+    return ""

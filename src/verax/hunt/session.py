@@ -23,8 +23,9 @@ from verax.base.errors import UsageError, VeraxError
 from verax.base.processes import Guarded
 from verax.hunt.alarm import CRASH, HANG, MEMORY, Alarm
 from verax.hunt.case import NoCase
+from verax.hunt.corpus import models as find_models
 from verax.hunt.examine import TEXT
-from verax.hunt.generate import FAMILIES, generate
+from verax.hunt.generate import FAMILIES, MODEL, generate
 from verax.hunt.judging import JUDGING, RUNNING, HuntTask, new_finding
 from verax.hunt.opinions import LOW, MEDIUM
 from verax.hunt.store import HuntOutcome, Store
@@ -60,6 +61,7 @@ def hunt(
     memory_mb: int = MEMORY_MB,
     operators: tuple[str, ...] = (),
     families: tuple[str, ...] = (),
+    models: str | os.PathLike[str] = "",
     progress: Progress | None = None,
 ) -> HuntResult:
     """Generate cases, have `subject` run them, and judge what it gives.
@@ -68,17 +70,30 @@ def hunt(
     for a second opinion. seconds, cases: when to stop (neither: Ctrl-C). store: the folder of the
     store and the findings, which several hunts may share and later ones continue. run_seconds,
     memory_mb: what one run of the subject may take. operators: the only ones drawn alone; families:
-    of generators. Raises `UsageError` for a subject that cannot run any network.
+    of generators; models: a folder of ONNX models that are cases, too. Raises `UsageError` for a
+    subject that cannot run any network, and a folder that holds none.
     """
     _require_runner(subject)
     if against:
         _require_runner(against)
     _require_names("operator", operators, REGISTRY)
-    _require_names("family", families, FAMILIES)
+    _require_names("family", families, (*FAMILIES, MODEL))
+    if models:
+        models = str(Path(models).absolute())
+        find_models(models)
+    elif MODEL in families:
+        raise UsageError("there are no models to take", next_step="give their folder with --models")
     folder = Path(store).absolute()
     settings = {"subject": subject, "verax": verax.__version__}
     task = HuntTask(
-        subject, against, str(folder), seed, run_seconds, tuple(operators), tuple(families)
+        subject,
+        against,
+        str(folder),
+        seed,
+        run_seconds,
+        tuple(operators),
+        tuple(families),
+        str(models),
     )
     session = _Session(task, Store(folder / STORE, settings), settings, memory_mb * 2**20)
     return session.run(workers, seconds, cases, progress)
@@ -258,7 +273,7 @@ class _Session:
     ) -> HuntOutcome:
         a = self.task
         try:
-            case = generate(a.seed, case_number, a.operators, a.families)
+            case = generate(a.seed, case_number, a.operators, a.families, a.models)
         except (NoCase, VeraxError):
             return HuntOutcome("unjudged", reason)
         aim = case.subject_operator

@@ -40,6 +40,7 @@ def main(descriptor: int) -> int:
         plain["limit"],
         tuple(plain["operators"]),
         tuple(plain["families"]),
+        plain["models"],
     )
     store = Store(Path(task.folder) / STORE, settings)
     with helper_scope():

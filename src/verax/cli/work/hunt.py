@@ -27,6 +27,7 @@ def perform(
     store: Path,
     operators: str,
     families: str,
+    models: Path | None,
     workers: int,
     run_seconds: float,
     memory: int,
@@ -55,6 +56,7 @@ def perform(
             memory_mb=memory,
             operators=_names(operators),
             families=_names(families),
+            models=models or "",
             progress=show_rate,
         )
     output.print(render_hunt(result))
