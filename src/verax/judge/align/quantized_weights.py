@@ -61,7 +61,9 @@ def _weights(graph: Graph, values: Values) -> list[np.ndarray]:
         and n.outputs[0] in values
         and all(v is None or v in graph.constants for v in n.inputs)
     ]
-    read = dict.fromkeys(v for n in graph.nodes for v in n.inputs if v in graph.constants)
+    read = dict.fromkeys(
+        v for n in graph.nodes for v in n.inputs if v is not None and v in graph.constants
+    )
     arrays = [*(graph.constants[v] for v in read), *(np.asarray(values[v]) for v in made)]
     arrays = [a for a in arrays if a.ndim >= 2 and a.size >= LEAST]
     return [a for a in arrays if a.dtype.kind == "f" or a.dtype in (np.int8, np.uint8)]
