@@ -77,10 +77,10 @@ def answer(
 def _unpacked(packed: np.ndarray, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """Elements of 4 bits, which come two to a byte, the lower half first."""
     raw = packed.view(np.uint8).ravel()
-    halves = np.stack([raw & 15, raw >> 4], axis=-1).ravel()[: int(np.prod(shape))]
+    codes = np.stack([raw & 15, raw >> 4], axis=-1).ravel()[: int(np.prod(shape))]
     signed = dtype is ml_dtypes.int4
-    numbers = np.where(halves > 7, halves.astype(np.int8) - 16, halves) if signed else halves
-    values = halves.view(dtype) if dtype is ml_dtypes.float4_e2m1fn else numbers.astype(dtype)
+    numbers = np.where(codes > 7, codes.astype(np.int8) - 16, codes) if signed else codes
+    values = codes.view(dtype) if dtype is ml_dtypes.float4_e2m1fn else numbers.astype(dtype)
     return values.reshape(shape)
 
 

@@ -93,12 +93,12 @@ def _compared(
     try:
         paired_names = pair_names(first, second)
     except InputError as error:
-        told = quantization_in_words(first, second)
-        told = told or quantization_in_words(second, first, second_is="first")
-        if not told:
+        sentences = quantization_in_words(first, second)
+        sentences = sentences or quantization_in_words(second, first, second_is="first")
+        if not sentences:
             raise
         raise InputError(
-            f"{error.cause}; {told[0]}", place=error.place, next_step=error.next_step
+            f"{error.cause}; {sentences[0]}", place=error.place, next_step=error.next_step
         ) from error
     first_sizes = {**choose_first_sizes(first, second, paired_names), **(sizes or {})}
     arrays, drawn = draw_inputs(first, seed, first_sizes)

@@ -17,7 +17,7 @@ from verax.numerics import statistics as st
 from verax.numerics.formats import BFLOAT16, FLOAT16, round_to
 
 LEAST = 32
-"""Elements of a weight from which its grid is told."""
+"""Elements of a weight from which its grid is sentences."""
 LEAST_STEPS = 8
 """Elements of a channel for each of which there has to be more than one, so that steps show."""
 LEVELS = {"int4": 15, "int8": 255}
@@ -38,31 +38,33 @@ def quantization_in_words(
     the reader gave the second is, "first" or "second".
     """
     weights = [w for w in _weights(first, values[0]) if w.dtype.kind == "f"]
-    others = _weights(second, values[1])
+    candidates = _weights(second, values[1])
     schemes: Counter[str] = Counter()
     for a in weights:
-        scheme = next(filter(None, (scheme_of(a, b) for b in others)), "")
+        scheme = next(filter(None, (scheme_of(a, b) for b in candidates)), "")
         if scheme:
             schemes[scheme] += 1
     if not schemes or sum(schemes.values()) < TOLD * len(weights):
         return []
-    parts = [f"{words} ({n} of {len(weights)})" for words, n in schemes.most_common()]
+    phrases = [f"{words} ({n} of {len(weights)})" for words, n in schemes.most_common()]
     first_is = "first" if second_is == "second" else "second"
-    return [f"the {second_is}'s weights are the {first_is}'s, {', and '.join(parts)}"]
+    return [f"the {second_is}'s weights are the {first_is}'s, {', and '.join(phrases)}"]
 
 
 def _weights(graph: Graph, values: Values) -> list[np.ndarray]:
     """Values of two axes and more that depend on constants alone: floats and codes of the file,
     and floats that a DequantizeLinear makes of codes."""
-    made = [
+    dequantized = [
         n.outputs[0]
         for n in graph.nodes
         if n.op.kind == "DequantizeLinear"
         and n.outputs[0] in values
         and all(v is None or v in graph.constants for v in n.inputs)
     ]
-    read = dict.fromkeys(v for n in graph.nodes for v in n.inputs if v in graph.constants)
-    arrays = [*(graph.constants[v] for v in read), *(np.asarray(values[v]) for v in made)]
+    read = dict.fromkeys(
+        v for n in graph.nodes for v in n.inputs if v is not None and v in graph.constants
+    )
+    arrays = [*(graph.constants[v] for v in read), *(np.asarray(values[v]) for v in dequantized)]
     arrays = [a for a in arrays if a.ndim >= 2 and a.size >= LEAST]
     return [a for a in arrays if a.dtype.kind == "f" or a.dtype in (np.int8, np.uint8)]
 
@@ -99,8 +101,8 @@ def _codes(a: np.ndarray, codes: np.ndarray) -> str:
         square = np.square(codes).sum(axes, keepdims=True)
         step = (a * codes).sum(axes, keepdims=True) / np.where(square == 0, 1, square)
         if (step >= 0).all() and (np.abs(a - step * codes) <= st.FITTED_STEP * step).all():
-            place = "per tensor" if axis is None else f"per channel (axis {axis})"
-            return f"quantized to int8 {place}, symmetric"
+            scope = "per tensor" if axis is None else f"per channel (axis {axis})"
+            return f"quantized to int8 {scope}, symmetric"
     return ""
 
 
@@ -111,18 +113,18 @@ def _alike(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _integers(a: np.ndarray, b: np.ndarray) -> str:
     """The scheme of whole numbers: per tensor if one step fits, else per channel of an axis."""
-    whole = _grid(a.ravel(), b.ravel())
-    if whole is not None:
-        return f"quantized to {whole[0]} per tensor, {whole[1]}"
+    per_tensor = _grid(a.ravel(), b.ravel())
+    if per_tensor is not None:
+        return f"quantized to {per_tensor[0]} per tensor, {per_tensor[1]}"
     for axis, n in enumerate(a.shape):
         if n < 2 or a.size // n < LEAST_STEPS:
             continue
         rows = [np.moveaxis(v, axis, 0).reshape(n, -1) for v in (a, b)]
         grids = [_grid(x, y) for x, y in zip(*rows) if np.any(y)]
-        found = [g for g in grids if g is not None]
-        if found and len(found) == len(grids):
-            kind = "int8" if any(g[0] == "int8" for g in found) else "int4"
-            form = "symmetric" if all(g[1] == "symmetric" for g in found) else "asymmetric"
+        row_grids = [g for g in grids if g is not None]
+        if row_grids and len(row_grids) == len(grids):
+            kind = "int8" if any(g[0] == "int8" for g in row_grids) else "int4"
+            form = "symmetric" if all(g[1] == "symmetric" for g in row_grids) else "asymmetric"
             return f"quantized to {kind} per channel (axis {axis}), {form}"
     return ""
 
@@ -141,12 +143,12 @@ def _grid(a: np.ndarray, b: np.ndarray) -> tuple[str, str] | None:
         return None
     span = int(fitting[0])
     step = wide / span
-    kind = next(k for k, most in LEVELS.items() if span <= most)
+    kind = next(k for k, max_levels in LEVELS.items() if span <= max_levels)
     inner = (b > levels[0]) & (b < levels[-1])  # the ends may stand for what lies beyond
     if (np.abs(a - b)[inner] > (0.5 + st.ON_GRID) * step).any():
         return None
     zero = levels[0] / step
     on_zero = abs(zero - np.rint(zero)) <= st.ON_GRID * max(1.0, abs(zero))
-    most = LEVELS[kind] // 2 + 1
-    ends = np.abs(levels[[0, -1]]).max() <= most * step * (1 + st.ON_GRID)
+    limit = LEVELS[kind] // 2 + 1
+    ends = np.abs(levels[[0, -1]]).max() <= limit * step * (1 + st.ON_GRID)
     return kind, "symmetric" if on_zero and ends else "asymmetric"

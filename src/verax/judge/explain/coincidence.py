@@ -41,19 +41,19 @@ def telling_bits(suspect: Suspect) -> float:
     if k == 0:
         return 0.0
     choice = (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(2)
-    pairs = np.unique(np.stack([expected[wrong], actual[wrong]]), axis=1).shape[1]
-    return choice + pairs * _bits_of_element(suspect.actual, actual, expected)
+    pair_count = np.unique(np.stack([expected[wrong], actual[wrong]]), axis=1).shape[1]
+    return choice + pair_count * _bits_of_element(suspect.actual, actual, expected)
 
 
 def _bits_of_element(declared: np.ndarray, actual: np.ndarray, expected: np.ndarray) -> float:
     """Bits of one number: of those between the extremes where all are whole numbers."""
     if declared.dtype == bool:
         return 1.0
-    both = np.concatenate([actual.ravel(), expected.ravel()])
-    both = both[np.isfinite(both)]
+    values = np.concatenate([actual.ravel(), expected.ravel()])
+    values = values[np.isfinite(values)]
     full = float(FLOAT_BITS.get(declared.dtype.itemsize, 3))
     if declared.dtype.kind in "iu":
         full = 8.0 * declared.dtype.itemsize
-    if both.size and not (both == np.rint(both)).all():
+    if values.size and not (values == np.rint(values)).all():
         return full
-    return min(full, math.log2(2 * float(np.abs(both).max(initial=0.0)) + 2))
+    return min(full, math.log2(2 * float(np.abs(values).max(initial=0.0)) + 2))

@@ -72,7 +72,8 @@ def _with_both(own: Operator, a: Operator, b: Operator) -> Operator | None:
     if not type(own) is type(a) is type(b):
         return None
     changed = [
-        {k: v for k, v in other.attributes().items() if v != getattr(own, k)} for other in (a, b)
+        {k: v for k, v in mistaken.attributes().items() if v != getattr(own, k)}
+        for mistaken in (a, b)
     ]
     if not changed[0].keys().isdisjoint(changed[1]):
         return None

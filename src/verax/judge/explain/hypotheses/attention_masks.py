@@ -47,8 +47,8 @@ def _visible_keys(suspect: Suspect, op: Attention) -> Iterator[Hypothesis]:
     distance = np.arange(rows)[:, None] - np.arange(keys)
     bare = dataclasses.replace(op, causal=False, masked_to_zero=True)  # type: ignore[call-arg]
     candidates = [
-        ("causal from the lower right", "the causal mask was aligned to the lower right corner: the "
-         "last query sees the last key", Prior.usual, distance + keys - rows >= 0, True),
+        ("causal from the lower right", "the causal mask was aligned to the lower right corner: "
+         "the last query sees the last key", Prior.usual, distance + keys - rows >= 0, True),
         ("own place hidden", "a query did not see its own place", Prior.usual, distance > 0, True),
         ("one later key", "a query saw one key behind its own place", Prior.common, distance >= -1,
          True),

@@ -167,11 +167,11 @@ def shift(suspect: Suspect) -> Iterator[Hypothesis]:
         after=from_inputs(multiplied),
     )
     if op.direction == "RIGHT":
-        other = np.dtype(f"{'u' if x.dtype.kind == 'i' else 'i'}{x.dtype.itemsize}")
+        opposite = np.dtype(f"{'u' if x.dtype.kind == 'i' else 'i'}{x.dtype.itemsize}")
         words = "without sign: zeros moved in" if x.dtype.kind == "i" else "with the sign"
 
         def shifted(a: Arrays) -> np.ndarray:
-            result = np.right_shift(a[0].view(other), a[1].astype(other))
+            result = np.right_shift(a[0].view(opposite), a[1].astype(opposite))
             return np.asarray(result.view(a[0].dtype))
 
         yield Hypothesis(

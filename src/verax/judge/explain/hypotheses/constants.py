@@ -35,24 +35,24 @@ def cut_constants(suspect: Suspect) -> Iterator[Hypothesis]:
 
 def shorter(value: float) -> list[float]:
     """`value` rounded and cut to few digits, each number once."""
-    found: list[float] = []
+    shortened: list[float] = []
     for digits in DIGITS:
         if value == 0 or not math.isfinite(value):
             return []
         unit = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - digits)
-        for number in (round(value / unit) * unit, math.trunc(value / unit) * unit):
-            number = float(f"{number:.{digits}g}")
-            if abs(number - value) > LEAST_CHANGE * abs(value) and number not in found:
-                found.append(number)
-    return found
+        for candidate in (round(value / unit) * unit, math.trunc(value / unit) * unit):
+            candidate = float(f"{candidate:.{digits}g}")
+            if abs(candidate - value) > LEAST_CHANGE * abs(value) and candidate not in shortened:
+                shortened.append(candidate)
+    return shortened
 
 
 def _changed(values: Mapping[str, float]) -> Iterator[dict[str, float]]:
     """One constant of fewer digits, and two of them."""
-    each = {name: shorter(value) for name, value in values.items()}
-    for name, numbers in each.items():
-        yield from ({name: number} for number in numbers)
-    for (a, first), (b, second) in itertools.combinations(each.items(), 2):
+    shortened = {name: shorter(value) for name, value in values.items()}
+    for name, numbers in shortened.items():
+        yield from ({name: candidate} for candidate in numbers)
+    for (a, first), (b, second) in itertools.combinations(shortened.items(), 2):
         yield from ({a: x, b: y} for x, y in itertools.product(first, second))
 
 

@@ -329,11 +329,11 @@ def _taken_from_others(suspect: Suspect) -> Iterator[Hypothesis]:
         if (order == np.arange(n)).all():
             continue
         name = axis_name(axis, actual.ndim)
-        other = np.flatnonzero(order != np.arange(n))
+        changed = np.flatnonzero(order != np.arange(n))
         words = f"along the {name} axis the result holds in turn the results of {_listed(order)}"
-        if len(other) <= min(FEW_PLACES, n - 1):
-            each = [f"index {i} holds the result of index {order[i]}" for i in other]
-            words = f"along the {name} axis {', '.join(each)}"
+        if len(changed) <= min(FEW_PLACES, n - 1):
+            phrases = [f"index {i} holds the result of index {order[i]}" for i in changed]
+            words = f"along the {name} axis {', '.join(phrases)}"
         yield Hypothesis(
             f"places along the {name} axis taken from others",
             words,

@@ -17,7 +17,7 @@ from verax.judge.explain.hypotheses.base import (
 )
 from verax.ops.windows.unpooling import MaxUnpool
 
-Places = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
+IndexRule = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
 """Takes indices and the shape they are into, gives those into its elements in row-major order."""
 
 
@@ -36,7 +36,7 @@ def unpool(suspect: Suspect) -> Iterator[Hypothesis]:
             Prior.usual,
             after=from_inputs(_scattered(shape, shape, lambda i, _: i)),
         )
-    rules: tuple[tuple[str, str, Prior, Places], ...] = (
+    rules: tuple[tuple[str, str, Prior, IndexRule], ...] = (
         (
             "indices within channels",
             "indices were taken within each channel, not in the whole tensor",
@@ -57,19 +57,21 @@ def unpool(suspect: Suspect) -> Iterator[Hypothesis]:
         ),
         ("indices less one", "indices were taken to begin at 1", Prior.common, lambda i, _: i - 1),
     )
-    for name, words, prior, places in rules:
-        yield Hypothesis(name, words, prior, after=from_inputs(_scattered(inferred, shape, places)))
+    for name, words, prior, index_rule in rules:
+        yield Hypothesis(
+            name, words, prior, after=from_inputs(_scattered(inferred, shape, index_rule))
+        )
 
 
 def _scattered(
-    inner: tuple[int, ...], shape: tuple[int, ...], places: Places
+    inner: tuple[int, ...], shape: tuple[int, ...], index_rule: IndexRule
 ) -> Callable[[Arrays], np.ndarray]:
     """The elements at their places in a tensor of shape `inner`, at the beginning of `shape`."""
 
     def value(arrays: Arrays) -> np.ndarray:
         x, indices = arrays[0].astype(np.float64), arrays[1]
         y = np.zeros(int(np.prod(inner)))
-        y[places(indices, inner).ravel()] = x.ravel()
+        y[index_rule(indices, inner).ravel()] = x.ravel()
         larger = np.zeros(shape)
         larger[tuple(slice(0, n) for n in inner)] = y.reshape(inner)
         return larger
@@ -91,6 +93,6 @@ def _within_images(indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 def _by_columns(indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     size = int(np.prod(shape[2:]))
-    channel, place = np.divmod(indices, size)
+    channel, offset = np.divmod(indices, size)
     columns = np.transpose(np.arange(size).reshape(shape[2:])).ravel()
-    return np.asarray(channel * size + columns[place])
+    return np.asarray(channel * size + columns[offset])

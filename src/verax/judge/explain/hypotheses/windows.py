@@ -112,11 +112,11 @@ def same_of_other_sizes(windows: Windows) -> Iterator[Begin]:
             (t // 2, t - t // 2) if upper else (t - t // 2, t // 2) for t in totals
         ):
             continue
-        rest = [
+        residues = [
             range(max(0, e - s), e) if s > 1 else (t,) for (_, _, s, e), t in zip(spatial, totals)
         ]
-        for other in itertools.islice(itertools.product(*rest), MOST_SIZES):
-            begin = tuple(t // 2 if upper else t - t // 2 for t in other)
+        for candidate in itertools.islice(itertools.product(*residues), MOST_SIZES):
+            begin = tuple(t // 2 if upper else t - t // 2 for t in candidate)
             if begin != tuple(first for first, _ in windows.pads):
                 yield (
                     f"{rule} of another size, {begin}",
