@@ -36,28 +36,28 @@ def sharing(count: int) -> Iterator[None]:
         _threads.reset(token)
 
 
-def in_turn(function: Callable[[T], R], parts: Iterable[T]) -> Iterator[R]:
-    """Yield function(part) of every part, in their order, several at a time.
+def in_turn(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yield function(item) of every item, in their order, several at a time.
 
-    The parts are taken from their iterator one by one in this thread, no more at a time than there
-    are threads: what a part holds need not exist for all of them. What is raised is raised here, at
-    its turn; each call has a copy of this context, on one thread."""
+    The items are taken from their iterator one by one in this thread, no more at a time than there
+    are threads: what an item holds need not exist for all of them. What is raised is raised here,
+    at its turn; each call has a copy of this context, on one thread."""
     count = threads()
     if count == 1:
-        yield from map(function, parts)
+        yield from map(function, items)
         return
     with ThreadPoolExecutor(count) as pool, sharing(1):
         waiting = []
-        for part in parts:
-            waiting.append(pool.submit(contextvars.copy_context().run, function, part))
+        for item in items:
+            waiting.append(pool.submit(contextvars.copy_context().run, function, item))
             if len(waiting) == count:
                 yield waiting.pop(0).result()
-        for each in waiting:
-            yield each.result()
+        for future in waiting:
+            yield future.result()
 
 
 class Behind(Generic[T, R]):
-    """Work that goes on behind what gives it parts: `function` of each, then `then` of the part and
+    """Work that goes on behind what gives it items: `function` of each, then `then` of the item and
     the result, in order and in the thread that gives. At the end of the context all is done, unless
     it is left by an error."""
 
@@ -77,13 +77,13 @@ class Behind(Generic[T, R]):
             if self._pool is not None:
                 self._pool.shutdown(cancel_futures=True)
 
-    def add(self, part: T) -> None:
-        """Begin with a part, when no more than the number of threads are under way."""
+    def add(self, item: T) -> None:
+        """Begin with an item, when no more than the number of threads are under way."""
         if self._pool is None:
-            self.then(part, self.function(part))
+            self.then(item, self.function(item))
             return
         run = contextvars.copy_context().run
-        self._waiting.append((part, self._pool.submit(run, self.function, part)))
+        self._waiting.append((item, self._pool.submit(run, self.function, item)))
         if len(self._waiting) > self.count:
             self._take()
 
@@ -93,5 +93,5 @@ class Behind(Generic[T, R]):
             self._take()
 
     def _take(self) -> None:
-        part, future = self._waiting.popleft()
-        self.then(part, future.result())
+        item, future = self._waiting.popleft()
+        self.then(item, future.result())

@@ -14,9 +14,8 @@ from verax.ir.types import TensorType
 from verax.judge.decide.local import meaning
 from verax.judge.explain.again import Again
 
-RNG = np.random.default_rng(41)
-X = RNG.standard_normal((2, 5, 7)).astype(np.float32)
-W = RNG.standard_normal((7, 3)).astype(np.float32)
+X = np.random.default_rng(41).standard_normal((2, 5, 7)).astype(np.float32)
+W = np.random.default_rng(42).standard_normal((7, 3)).astype(np.float32)
 
 
 def again(kind: str, inputs: list[Any], output: str, **attributes: Any) -> tuple[Again, Any]:

@@ -57,8 +57,9 @@ class Again:
             results = as_tuple(self.node.op.reference(self.ev, *wide))
         except (VeraxError, MemoryError):
             return self._anew(inputs)  # says it with its place
-        pairs = zip(results, self.dtypes, strict=True)
-        return tuple(np.asarray(r).astype(d, copy=False) for r, d in pairs)
+        return tuple(
+            np.asarray(r).astype(d, copy=False) for r, d in zip(results, self.dtypes, strict=True)
+        )
 
     def _anew(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
         return meaning(self.node, inputs, self.declared, self.outputs, errors=False).outputs

@@ -121,14 +121,14 @@ class Tape:
                 for gradients in passes
             ]
             for i, value in enumerate(node.outputs):
-                yield value, [each[i] for each in cotangents]
+                yield value, [of_pass[i] for of_pass in cotangents]
             through = self._through(record)
             if through is None:
                 continue
             size = max((y.size for y in cotangents[0]), default=0)
             with sharing(threads() if size >= LARGE else 1):
-                for gradients, found in zip(passes, in_turn(through, cotangents)):
-                    for value, gradient in found:
+                for gradients, results in zip(passes, in_turn(through, cotangents)):
+                    for value, gradient in results:
                         accumulated = gradients.get(value)
                         gradients[value] = (
                             gradient if accumulated is None else accumulated + gradient

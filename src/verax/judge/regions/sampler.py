@@ -97,9 +97,9 @@ Noted = tuple[ReferenceValues, list[np.ndarray | None]]
 """What it gave with its roundings, and the standard deviation of each as noise has it."""
 
 
-def _with_sigma(part: Evaluated) -> Noted:
+def _with_sigma(evaluated: Evaluated) -> Noted:
     """How far rounding moves what a node gave."""
-    node, arrays, values = part
+    node, arrays, values = evaluated
     if all(r is None for r in values.roundings):
         values = with_roundings(node, arrays, values)
     sigmas: list[np.ndarray | None] = []
@@ -244,11 +244,9 @@ class Sampler:
         with Behind(_with_sigma, self._note) as behind:
             return self.run(evaluated)
 
-    def _note(
-        self, part: Evaluated, noted: tuple[ReferenceValues, list[np.ndarray | None]]
-    ) -> None:
+    def _note(self, item: Evaluated, noted: Noted) -> None:
         """Keep what is known of a node, after that of all nodes before it."""
-        (node, arrays, _), (evaluated, sigmas) = part, noted
+        (node, arrays, _), (evaluated, sigmas) = item, noted
         if evaluated.problem:
             self.problems.append(f"{node.place}: {evaluated.problem}")
         fixed = node.op.is_flat or all(
@@ -330,12 +328,12 @@ class Sampler:
         """The next `count` samples, several at a time where this work may use several threads.
 
         Each has the numbers that it would have alone: they are drawn in one thread, in order."""
-        taken, self._ahead = self._ahead[:count], self._ahead[count:]
-        missing = count - len(taken)
+        ready, self._ahead = self._ahead[:count], self._ahead[count:]
+        missing = count - len(ready)
         if threads() == 1 or not self._is_drawable:
-            return [*taken, *(self._draw(1.0) for _ in range(missing))]
+            return [*ready, *(self._draw(1.0) for _ in range(missing))]
         drawn = (Drawn(self._numbers()) for _ in range(missing))
-        return [*taken, *in_turn(lambda numbers: self._draw(1.0, random=numbers), drawn)]
+        return [*ready, *in_turn(lambda numbers: self._draw(1.0, random=numbers), drawn)]
 
     @functools.cached_property
     def _is_drawable(self) -> bool:

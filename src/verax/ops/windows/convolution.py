@@ -210,11 +210,11 @@ class Conv(Operator):
 
 def _multiply(weights: np.ndarray, columns: np.ndarray, y: np.ndarray, rows: slice) -> None:
     """weights @ columns as these rows of y [n, groups, outputs / groups, *spatial]."""
-    part = y[:, :, :, rows]
-    if part.shape == y.shape:
+    target = y[:, :, :, rows]
+    if target.shape == y.shape:
         np.matmul(weights, columns, out=y.reshape(*y.shape[:3], columns.shape[-1]))
     else:
-        part[...] = np.matmul(weights, columns).reshape(part.shape)
+        target[...] = np.matmul(weights, columns).reshape(target.shape)
 
 
 def per_channel(b: np.ndarray, rank: int) -> np.ndarray:
