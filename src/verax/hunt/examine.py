@@ -105,13 +105,13 @@ def _mistake(suspect: Suspect, target: Path) -> Examination:
     actual = subject.run(small, values)
     answers = opinions(small, values, suspect.text, suspect.against, actual, suspect.model)
     target.mkdir(parents=True, exist_ok=True)
-    record, place = result.record, target
+    record, folder = result.record, target
     if case is not None:
         written = write_case(case, subject, target)
-        record, place = dataclasses.replace(record, cases=(written,)), Path(written.folder)
+        record, folder = dataclasses.replace(record, cases=(written,)), Path(written.folder)
     else:
         _write_small(target, small, values, suspect)
-    bare = _run_script(place, suspect)
+    bare = _run_script(folder, suspect)
     shows = bare.outputs is not None and is_wrong(small, values, bare.outputs)
     doubt = _unscripted(subject) or doubtful(small, values, evaluate(small, values))
     level, argument = confidence(answers, alone=alone, is_bare=shows or not alone, doubt=doubt)
@@ -119,9 +119,9 @@ def _mistake(suspect: Suspect, target: Path) -> Examination:
     return Examination(level, argument, str(target), optimization)
 
 
-def _run_script(place: Path, suspect: Suspect) -> BareRun:
+def _run_script(folder: Path, suspect: Suspect) -> BareRun:
     own = suspect.subject.capabilities.script == "verax"
-    return run_bare(place / "show.py", seconds=LIMIT, own=own)
+    return run_bare(folder / "show.py", seconds=LIMIT, own=own)
 
 
 def _unscripted(subject: Runner) -> str:
