@@ -41,18 +41,18 @@ from verax.repro.write import write_case
 
 Values = Mapping[str, np.ndarray]
 LIMIT = 60.0
-"""Seconds that the verdict of an examination, and its script, may take."""
+"""Seconds that the verdict of an examination may take."""
 SCRIPTED = ("onnxruntime", "openvino", "tvm", "cmd", "verax")
 """Runtimes that `show.py` calls by their own API."""
 
 
 @dataclass(frozen=True)
-class Suspect:
+class ExaminedCase:
     """What is examined: the graph that the alarm is about and its inputs.
 
     subject, text: as a Runner, and as the user wrote it; against: another runner's name, asked as
     well; name: of the case, for the reader; model: the file that the subject runs where the graph
-    written as ONNX does not show it, None for the graph.
+    written as ONNX does not show it, None for the graph; seconds: that one run may take.
     """
 
     alarm: Alarm
@@ -63,6 +63,7 @@ class Suspect:
     against: str = ""
     name: str = ""
     model: Model | None = None
+    seconds: float = LIMIT
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Examination:
     optimization: str = ""
 
 
-def examine(suspect: Suspect, folder: Path) -> Examination:
+def examine(suspect: ExaminedCase, folder: Path) -> Examination:
     """Everything that is done about a new finding. Never raises: what fails is said in the
     argument."""
     alarm = suspect.alarm
@@ -89,7 +90,7 @@ def examine(suspect: Suspect, folder: Path) -> Examination:
         return Examination(LOW, f"the examination failed: {error.cause}", "")
 
 
-def _mistake(suspect: Suspect, target: Path) -> Examination:
+def _mistake(suspect: ExaminedCase, target: Path) -> Examination:
     """A wrong answer: bisected to a node and an optimization, and made small by the judge."""
     graph, inputs, subject = suspect.graph, suspect.inputs, suspect.subject
     result = bisect(graph, subject, inputs, options=CheckOptions(timeout=LIMIT))
@@ -119,9 +120,9 @@ def _mistake(suspect: Suspect, target: Path) -> Examination:
     return Examination(level, argument, str(target), optimization)
 
 
-def _run_script(folder: Path, suspect: Suspect) -> BareRun:
+def _run_script(folder: Path, suspect: ExaminedCase) -> BareRun:
     own = suspect.subject.capabilities.script == "verax"
-    return run_bare(folder / "show.py", seconds=LIMIT, own=own)
+    return run_bare(folder / "show.py", seconds=suspect.seconds, own=own)
 
 
 def _unscripted(subject: Runner) -> str:
@@ -158,7 +159,7 @@ def _small_case(graph: Graph, subject: Runner, result: BisectionResult) -> Minim
     return None
 
 
-def _failure(suspect: Suspect, target: Path) -> Examination:
+def _failure(suspect: ExaminedCase, target: Path) -> Examination:
     """No answer, or one that changes: whoever else answers shows that it can be had."""
     alarm, subject = suspect.alarm, suspect.subject
     small, values = suspect.graph, dict(suspect.inputs)
@@ -199,7 +200,7 @@ def _failure(suspect: Suspect, target: Path) -> Examination:
     return Examination(level, argument, str(target))
 
 
-def _write_small(target: Path, graph: Graph, inputs: Values, suspect: Suspect) -> None:
+def _write_small(target: Path, graph: Graph, inputs: Values, suspect: ExaminedCase) -> None:
     """Model, inputs, expected values and a script, for what has no verdict of a node."""
     subject, alarm, model = suspect.subject, suspect.alarm, suspect.model
     content = to_bytes(graph) if model is None else Path(model.source).read_bytes()

@@ -13,7 +13,7 @@ import numpy as np
 
 from verax.export.onnx.writer import to_onnx
 from verax.frontends.model import Model
-from verax.hunt.case import Draw, NoCase, pick
+from verax.hunt.case import DrawnCase, NoCase, pick
 from verax.loading import load
 from verax.onnx_format.dtypes import newest_opset
 from verax.onnx_format.package import checker, helper, numpy_helper, onnx
@@ -23,7 +23,7 @@ Written = tuple[str, str, list[object], dict[str, np.ndarray], dict[str, np.ndar
 """The operator, why, nodes, inputs, initializers, and the names of the outputs."""
 
 
-def read(proto: onnx.ModelProto, aim: str, reason: str, inputs: dict[str, np.ndarray]) -> Draw:
+def read(proto: onnx.ModelProto, aim: str, reason: str, inputs: dict[str, np.ndarray]) -> DrawnCase:
     """The case of a model. Raises `NoCase` when the standard's checker refuses it, and
     `VeraxError` when we do."""
     try:
@@ -32,7 +32,7 @@ def read(proto: onnx.ModelProto, aim: str, reason: str, inputs: dict[str, np.nda
         raise NoCase from error
     model = load(proto)
     assert isinstance(model, Model)
-    return Draw(aim, reason, model.graph, inputs, proto.SerializeToString())
+    return DrawnCase(aim, reason, model.graph, inputs, proto.SerializeToString())
 
 
 def _model(written: Written, opset: int, symbols: Callable[[str, int], object]) -> onnx.ModelProto:
@@ -71,7 +71,7 @@ def _sizes(random: np.random.Generator) -> tuple[Callable[[str, int], object], s
     return lambda name, size: f"n_{name}" if random.random() < share else size, words
 
 
-def automatic_pads(random: np.random.Generator) -> Draw:
+def automatic_pads(random: np.random.Generator) -> DrawnCase:
     """A window operator with `auto_pad`, of 1 to 3 spatial axes."""
     kind = pick(random, ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "ConvInteger",
                          "QLinearConv"))  # fmt: skip
@@ -125,7 +125,7 @@ def automatic_pads(random: np.random.Generator) -> Draw:
                 kind, reason, inputs)  # fmt: skip
 
 
-def symbolic(case: Draw, random: np.random.Generator) -> Draw:
+def symbolic(case: DrawnCase, random: np.random.Generator) -> DrawnCase:
     """A case in a file whose inputs have symbols for sizes; some of its constants are inputs, so
     that shapes, axes and weights are known by running only."""
     proto = to_onnx(case.graph)
@@ -159,7 +159,7 @@ def _integers(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def old_operator_set(random: np.random.Generator) -> Draw:
+def old_operator_set(random: np.random.Generator) -> DrawnCase:
     """An operator in a form that operator sets 7 to 12 have and 13 lacks."""
     first, last, build = pick(random, OLD_FORMS)
     opset = int(random.integers(first, last + 1))
