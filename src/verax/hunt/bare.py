@@ -68,7 +68,7 @@ def run_bare(script: Path, *, seconds: float, own: bool = False) -> BareRun:
         except VeraxError as error:
             return BareRun(None, "none", error.cause)
         if ended.code < 0:
-            return BareRun(None, CRASH, ended.reason)
+            return BareRun(None, CRASH, ended.ending)
         if ended.code:
             return BareRun(None, "none", ended.last_words)
         if not target.is_file():

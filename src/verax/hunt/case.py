@@ -46,7 +46,7 @@ class HuntCase:
 
 
 @dataclass(frozen=True)
-class Draw:
+class DrawnCase:
     """What a generator makes: the operator or pattern that it aims at, why, the graph and its
     inputs, and the ONNX model where it is more than the graph says."""
 

@@ -1,6 +1,6 @@
 """Cases of a folder of ONNX models: real networks, or the standard's own test data.
 
-Beside `model.onnx`, ONNX's test data keeps `test_data_set_0/input_0.pb` and so on, which are then
+Beside a model, ONNX's test data keeps `test_data_set_0/input_0.pb` and so on, which are then
 the inputs; others are drawn. `backend-test-tools generate-data` of the package onnx writes all of
 the standard's node cases so.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from verax.base.errors import UsageError
 from verax.frontends.model import Model
-from verax.hunt.case import Draw, NoCase
+from verax.hunt.case import DrawnCase, NoCase
 from verax.judge.inputs import draw_inputs
 from verax.loading import load
 from verax.onnx_format.package import numpy_helper, onnx
@@ -37,7 +37,7 @@ def models(folder: str) -> tuple[Path, ...]:
     return tuple(paths)
 
 
-def model_case(folder: str, index: int, seed: int) -> Draw:
+def model_case(folder: str, index: int, seed: int) -> DrawnCase:
     """The model number `index`, from the first again behind the last. Raises `NoCase` when it has
     inputs that are no tensors, and `VeraxError` when we cannot read it."""
     paths = models(folder)
@@ -48,7 +48,7 @@ def model_case(folder: str, index: int, seed: int) -> Draw:
     if inputs is None:
         inputs, _ = draw_inputs(model.graph, seed=seed)
     name = path.parent.name if path.stem == "model" else path.stem
-    return Draw(name, f"{path.relative_to(folder)}", model.graph, inputs, path.read_bytes())
+    return DrawnCase(name, f"{path.relative_to(folder)}", model.graph, inputs, path.read_bytes())
 
 
 def _recorded(folder: Path, model: Model) -> dict[str, np.ndarray] | None:

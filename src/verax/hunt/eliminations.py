@@ -19,15 +19,15 @@ def _op(draft: Draft, kind: str, *inputs: str | None, **attributes: object) -> s
 
 def _neutral(draft: Draft) -> tuple[str, str]:
     """x + 0, 0 - x, x / 1, 1 / x, x * 1, x ** 1, with elements that broadcast x to more."""
-    kind, number, left = pick(draft.random, (
+    kind, element, left = pick(draft.random, (
         ("Add", 0.0, False), ("Sub", 0.0, False), ("Sub", 0.0, True), ("Mul", 1.0, False),
         ("Div", 1.0, False), ("Div", 1.0, True), ("Pow", 1.0, False), ("Pow", 1.0, True),
         ("Add", 1.0, False), ("Mul", 0.0, False), ("Max", 0.0, False)))  # fmt: skip
     shape = pick(draft.random, ((), (1,), (1, 1, 1, 1), (3, 1, 5), (1, 5), (2, 1, 4, 5)))
     x = draft.input(np.abs(draft.normal(1, 4, 5)) + np.float32(0.5))
-    c = draft.constant(np.full(shape, number), np.float32)
+    c = draft.constant(np.full(shape, element), np.float32)
     y = _op(draft, kind, *((c, x) if left else (x, c)))
-    text = f"{kind} of {number:g} {list(shape)}" + (" on the left" if left else "")
+    text = f"{kind} of {element:g} {list(shape)}" + (" on the left" if left else "")
     return _op(draft, pick(draft.random, ("Relu", "Neg", "Exp")), y), text
 
 
@@ -51,10 +51,10 @@ def _clips(draft: Draft) -> tuple[str, str]:
         low, high = (draft.constant(b, np.float32) for b in pair)
         return _op(draft, "Clip", value, low, high)
 
-    which = int(draft.random.integers(3))
-    if which == 0:
+    order = int(draft.random.integers(3))
+    if order == 0:
         return clip(_op(draft, "Relu", x), second), f"Relu, Clip {second}"
-    if which == 1:
+    if order == 1:
         return _op(draft, "Relu", clip(x, second)), f"Clip {second}, Relu"
     return clip(clip(x, first), second), f"Clip {first}, Clip {second}"
 
@@ -140,7 +140,7 @@ def _quantized(draft: Draft) -> tuple[str, str]:
     dtype = pick(draft.random, (np.uint8, np.int8))
     low = 0 if dtype is np.uint8 else -128
 
-    def dequantized(shape: tuple[int, ...], scale: object, axis: int | None) -> str:
+    def dequantized(shape: tuple[int, ...], scale: float | np.ndarray, axis: int | None) -> str:
         q = draft.random.integers(low, low + 256, shape).astype(dtype)
         scales = draft.constant(scale, np.float32)
         count = np.shape(scale)
@@ -150,7 +150,7 @@ def _quantized(draft: Draft) -> tuple[str, str]:
 
     scale = float(pick(draft.random, (0.03125, 0.02)))
     axis = pick(draft.random, (None, None, 1))
-    scales: object = scale if axis is None else draft.random.uniform(0.01, 0.05, 4)
+    scales: float | np.ndarray = scale if axis is None else draft.random.uniform(0.01, 0.05, 4)
     x = dequantized((2, 4, 6, 6), scales, axis)
     kind = pick(draft.random, QUANTIZED)
     if kind in ("Add", "Mul", "MatMul", "Concat"):

@@ -43,18 +43,18 @@ Values = Mapping[str, np.ndarray]
 TEXT = "finding.md"
 """What a finding's folder says to an issue tracker."""
 LIMIT = 60.0
-"""Seconds that the verdict of an examination, and its script, may take."""
+"""Seconds that the verdict of an examination may take."""
 SCRIPTED = ("onnxruntime", "openvino", "tvm", "cmd", "verax")
 """Runtimes that `show.py` calls by their own API."""
 
 
 @dataclass(frozen=True)
-class Suspect:
+class ExaminedCase:
     """What is examined: the graph that the alarm is about and its inputs.
 
     subject, text: as a Runner, and as the user wrote it; against: another runner's name, asked as
     well; name: of the case, for the reader; model: the file that the subject runs where the graph
-    written as ONNX does not show it, None for the graph.
+    written as ONNX does not show it, None for the graph; seconds: that one run may take.
     """
 
     alarm: Alarm
@@ -65,6 +65,7 @@ class Suspect:
     against: str = ""
     name: str = ""
     model: Model | None = None
+    seconds: float = LIMIT
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Examination:
     optimization: str = ""
 
 
-def examine(suspect: Suspect, folder: Path) -> Examination:
+def examine(suspect: ExaminedCase, folder: Path) -> Examination:
     """Everything that is done about a new finding. Never raises: what fails is said in the
     argument."""
     alarm = suspect.alarm
@@ -91,7 +92,7 @@ def examine(suspect: Suspect, folder: Path) -> Examination:
         return Examination(LOW, f"the examination failed: {error.cause}", "")
 
 
-def _mistake(suspect: Suspect, target: Path) -> Examination:
+def _mistake(suspect: ExaminedCase, target: Path) -> Examination:
     """A wrong answer: bisected to a node and an optimization, and made small by the judge."""
     graph, inputs, subject = suspect.graph, suspect.inputs, suspect.subject
     result = bisect(graph, subject, inputs, options=CheckOptions(timeout=LIMIT))
@@ -107,13 +108,13 @@ def _mistake(suspect: Suspect, target: Path) -> Examination:
     actual = subject.run(small, values)
     answers = opinions(small, values, suspect.text, suspect.against, actual, suspect.model)
     target.mkdir(parents=True, exist_ok=True)
-    record, place = result.record, target
+    record, folder = result.record, target
     if case is not None:
         written = write_case(case, subject, target)
-        record, place = dataclasses.replace(record, cases=(written,)), Path(written.folder)
+        record, folder = dataclasses.replace(record, cases=(written,)), Path(written.folder)
     else:
         _write_small(target, small, values, suspect)
-    bare = _run_script(place, suspect)
+    bare = _run_script(folder, suspect)
     shows = bare.outputs is not None and is_wrong(small, values, bare.outputs)
     doubt = _unscripted(subject) or doubtful(small, values, evaluate(small, values))
     level, argument = confidence(answers, alone=alone, is_bare=shows or not alone, doubt=doubt)
@@ -121,9 +122,9 @@ def _mistake(suspect: Suspect, target: Path) -> Examination:
     return Examination(level, argument, str(target), optimization)
 
 
-def _run_script(place: Path, suspect: Suspect) -> BareRun:
+def _run_script(folder: Path, suspect: ExaminedCase) -> BareRun:
     own = suspect.subject.capabilities.script == "verax"
-    return run_bare(place / "show.py", seconds=LIMIT, own=own)
+    return run_bare(folder / "show.py", seconds=suspect.seconds, own=own)
 
 
 def _unscripted(subject: Runner) -> str:
@@ -160,7 +161,7 @@ def _small_case(graph: Graph, subject: Runner, result: BisectionResult) -> Minim
     return None
 
 
-def _failure(suspect: Suspect, target: Path) -> Examination:
+def _failure(suspect: ExaminedCase, target: Path) -> Examination:
     """No answer, or one that changes: whoever else answers shows that it can be had."""
     alarm, subject = suspect.alarm, suspect.subject
     small, values = suspect.graph, dict(suspect.inputs)
@@ -201,7 +202,7 @@ def _failure(suspect: Suspect, target: Path) -> Examination:
     return Examination(level, argument, str(target))
 
 
-def _write_small(target: Path, graph: Graph, inputs: Values, suspect: Suspect) -> None:
+def _write_small(target: Path, graph: Graph, inputs: Values, suspect: ExaminedCase) -> None:
     """Model, inputs, expected values and a script, for what has no verdict of a node."""
     subject, alarm, model = suspect.subject, suspect.alarm, suspect.model
     content = to_bytes(graph) if model is None else Path(model.source).read_bytes()

@@ -13,7 +13,7 @@ import numpy as np
 
 from verax.export.onnx.writer import to_onnx
 from verax.frontends.model import Model
-from verax.hunt.case import Draw, NoCase, pick
+from verax.hunt.case import DrawnCase, NoCase, pick
 from verax.loading import load
 from verax.onnx_format.dtypes import newest_opset
 from verax.onnx_format.package import checker, helper, numpy_helper, onnx
@@ -23,7 +23,7 @@ Written = tuple[str, str, list[object], dict[str, np.ndarray], dict[str, np.ndar
 """The operator, why, nodes, inputs, initializers, and the names of the outputs."""
 
 
-def read(proto: onnx.ModelProto, aim: str, reason: str, inputs: dict[str, np.ndarray]) -> Draw:
+def read(proto: onnx.ModelProto, aim: str, reason: str, inputs: dict[str, np.ndarray]) -> DrawnCase:
     """The case of a model. Raises `NoCase` when the standard's checker refuses it, and
     `VeraxError` when we do."""
     try:
@@ -32,7 +32,7 @@ def read(proto: onnx.ModelProto, aim: str, reason: str, inputs: dict[str, np.nda
         raise NoCase from error
     model = load(proto)
     assert isinstance(model, Model)
-    return Draw(aim, reason, model.graph, inputs, proto.SerializeToString())
+    return DrawnCase(aim, reason, model.graph, inputs, proto.SerializeToString())
 
 
 def _model(written: Written, opset: int, symbols: Callable[[str, int], object]) -> onnx.ModelProto:
@@ -59,8 +59,8 @@ def _model(written: Written, opset: int, symbols: Callable[[str, int], object]) 
 def _typed(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the types of its outputs, which the standard requires."""
     inferred = onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
-    for declared, found in zip(proto.graph.output, inferred.graph.output):
-        declared.CopyFrom(found)
+    for declared, typed in zip(proto.graph.output, inferred.graph.output):
+        declared.CopyFrom(typed)
     return proto
 
 
@@ -71,7 +71,7 @@ def _sizes(random: np.random.Generator) -> tuple[Callable[[str, int], object], s
     return lambda name, size: f"n_{name}" if random.random() < share else size, words
 
 
-def automatic_pads(random: np.random.Generator) -> Draw:
+def automatic_pads(random: np.random.Generator) -> DrawnCase:
     """A window operator with `auto_pad`, of 1 to 3 spatial axes."""
     kind = pick(random, ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "ConvInteger",
                          "QLinearConv"))  # fmt: skip
@@ -111,13 +111,13 @@ def automatic_pads(random: np.random.Generator) -> Draw:
         opset = max(opset, 10)
         inputs = {"x": random.integers(0, 256, (2, channels, *spatial)).astype(np.uint8)}
         constants["w"] = random.integers(-128, 128, (out, channels, *kernel)).astype(np.int8)
-        constants["xz"], constants["wz"] = np.uint8(121), np.int8(0)
+        constants["xz"], constants["wz"] = np.array(121, np.uint8), np.array(0, np.int8)
         names = ["x", "w", "xz", "wz"]
         if kind == "QLinearConv":
-            constants |= {"xs": np.float32(0.03), "ws": np.float32(0.02), "ys": np.float32(0.4),
-                          "yz": np.uint8(117)}  # fmt: skip
+            scales = {"xs": 0.03, "ws": 0.02, "ys": 0.4}
+            constants |= {k: np.array(v, np.float32) for k, v in scales.items()}
+            constants["yz"] = np.array(117, np.uint8)
             names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
-        constants = {k: np.asarray(v) for k, v in constants.items()}
     node = helper.make_node(kind, names, ["y"], **attributes)
     sizes, words = _sizes(random)
     reason = f"auto_pad {auto_pad}, opset {opset}{words}"
@@ -125,7 +125,7 @@ def automatic_pads(random: np.random.Generator) -> Draw:
                 kind, reason, inputs)  # fmt: skip
 
 
-def symbolic(case: Draw, random: np.random.Generator) -> Draw:
+def symbolic(case: DrawnCase, random: np.random.Generator) -> DrawnCase:
     """A case in a file whose inputs have symbols for sizes; some of its constants are inputs, so
     that shapes, axes and weights are known by running only."""
     proto = to_onnx(case.graph)
@@ -135,8 +135,8 @@ def symbolic(case: Draw, random: np.random.Generator) -> Draw:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if random.random() < share:
                 dim.dim_param = f"{value.name}_{axis}"
-    moved = [t for t in proto.graph.initializer if random.random() < 0.4]
-    for tensor in moved:
+    lifted = [t for t in proto.graph.initializer if random.random() < 0.4]
+    for tensor in lifted:
         array = numpy_helper.to_array(tensor)
         inputs[tensor.name] = array
         dims = list(array.shape)
@@ -147,7 +147,7 @@ def symbolic(case: Draw, random: np.random.Generator) -> Draw:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             dim.dim_param = f"{value.name}_{axis}"
     reason = f"{case.reason}; sizes symbolic"
-    reason += f", {len(moved)} constants given at run time" if moved else ""
+    reason += f", {len(lifted)} constants given at run time" if lifted else ""
     return read(proto, case.aim, reason, inputs)
 
 
@@ -159,7 +159,7 @@ def _integers(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def old_operator_set(random: np.random.Generator) -> Draw:
+def old_operator_set(random: np.random.Generator) -> DrawnCase:
     """An operator in a form that operator sets 7 to 12 have and 13 lacks."""
     first, last, build = pick(random, OLD_FORMS)
     opset = int(random.integers(first, last + 1))
@@ -180,6 +180,7 @@ def _one(
     inputs: dict[str, np.ndarray],
     constants: dict[str, np.ndarray] | None = None,
     outputs: Sequence[str] = ("y",),
+    /,
     **attributes: object,
 ) -> Written:
     """One node that reads the inputs, then the constants."""
@@ -279,10 +280,10 @@ def _selected(random: np.random.Generator, opset: int) -> Written:
     axis, outputs = int(random.integers(0, 3)), ("y", "i")
     if opset < 10:
         return _one("TopK", f"axis {axis}", inputs, None, outputs, axis=axis, k=2)
-    more: dict[str, object] = {"axis": axis}
+    attributes: dict[str, object] = {"axis": axis}
     if opset >= 11:
-        more |= {"largest": pick(random, (0, 1)), "sorted": 1, "axis": axis - 3}
-    return _one("TopK", f"axis {axis}", inputs, {"k": _integers(2)}, outputs, **more)
+        attributes |= {"largest": pick(random, (0, 1)), "sorted": 1, "axis": axis - 3}
+    return _one("TopK", f"axis {axis}", inputs, {"k": _integers(2)}, outputs, **attributes)
 
 
 def _clipped(random: np.random.Generator, opset: int) -> Written:
@@ -311,8 +312,10 @@ def _split(random: np.random.Generator, opset: int) -> Written:
     axis = int(random.integers(0, 3)) if opset < 11 else int(random.integers(-3, 3))
     shape = (6, 6, 6)
     split = pick(random, ([1, 5], [4, 2], [3, 3], None))
-    more: dict[str, object] = {"axis": axis} | ({"split": split} if split else {})
-    return _one("Split", f"{more}", {"x": _normal(random, *shape)}, None, ("y", "z"), **more)
+    attributes: dict[str, object] = {"axis": axis} | ({"split": split} if split else {})
+    return _one(
+        "Split", f"{attributes}", {"x": _normal(random, *shape)}, None, ("y", "z"), **attributes
+    )
 
 
 def _product(random: np.random.Generator, opset: int) -> Written:
@@ -330,27 +333,29 @@ def _product(random: np.random.Generator, opset: int) -> Written:
 def _pooled(random: np.random.Generator, opset: int) -> Written:
     """Pools with pads, ceil_mode and dilations, whose last windows are where runtimes differ."""
     kind = pick(random, ("MaxPool", "AveragePool", "LpPool"))
-    more: dict[str, object] = {"kernel_shape": [3, 2], "strides": [2, pick(random, (1, 3))]}
-    more["pads"] = pick(random, ([0, 0, 0, 0], [1, 0, 1, 1], [0, 1, 2, 0]))
+    attributes: dict[str, object] = {"kernel_shape": [3, 2], "strides": [2, pick(random, (1, 3))]}
+    attributes["pads"] = pick(random, ([0, 0, 0, 0], [1, 0, 1, 1], [0, 1, 2, 0]))
     if kind != "LpPool" and opset >= 10:
-        more["ceil_mode"] = pick(random, (0, 1))
+        attributes["ceil_mode"] = pick(random, (0, 1))
     if kind == "AveragePool":
-        more["count_include_pad"] = pick(random, (0, 1))
+        attributes["count_include_pad"] = pick(random, (0, 1))
     if kind == "MaxPool" and opset >= 10 and random.random() < 0.5:
-        more["dilations"] = [1, 2]
+        attributes["dilations"] = [1, 2]
     if kind == "LpPool":
-        more["p"] = pick(random, (1, 2, 3))
+        attributes["p"] = pick(random, (1, 2, 3))
     outputs = ("y", "i") if kind == "MaxPool" and random.random() < 0.4 else ("y",)
     if len(outputs) > 1:
-        more["storage_order"] = pick(random, (0, 1))
-    return _one(kind, f"{more}", {"x": _normal(random, 2, 3, 8, 7)}, None, outputs, **more)
+        attributes["storage_order"] = pick(random, (0, 1))
+    return _one(
+        kind, f"{attributes}", {"x": _normal(random, 2, 3, 8, 7)}, None, outputs, **attributes
+    )
 
 
 def _scattered(random: np.random.Generator, opset: int) -> Written:
     kind = "Scatter" if opset < 11 else "ScatterElements"
     axis = int(random.integers(0, 2))
-    places = np.argsort(random.standard_normal((4, 5)), axis)[:2, :3].astype(np.int64)
-    inputs = {"x": _normal(random, 4, 5), "i": places, "u": _normal(random, 2, 3)}
+    indices = np.argsort(random.standard_normal((4, 5)), axis)[:2, :3].astype(np.int64)
+    inputs = {"x": _normal(random, 4, 5), "i": indices, "u": _normal(random, 2, 3)}
     return _one(kind, f"axis {axis}", inputs, axis=axis)
 
 
@@ -358,8 +363,8 @@ def _squeezed(random: np.random.Generator, opset: int) -> Written:
     kind = pick(random, ("Squeeze", "Unsqueeze"))
     if kind == "Squeeze":
         axes = pick(random, ([1], [1, 3], [3], None))
-        more: dict[str, object] = {"axes": axes} if axes else {}
-        return _one(kind, f"{axes}", {"x": _normal(random, 2, 1, 4, 1)}, **more)
+        attributes: dict[str, object] = {"axes": axes} if axes else {}
+        return _one(kind, f"{axes}", {"x": _normal(random, 2, 1, 4, 1)}, **attributes)
     axes = pick(random, ([0], [1, 3], [3, 0], [2, 4]))
     return _one(kind, f"{axes}", {"x": _normal(random, 2, 5, 4)}, axes=axes)
 

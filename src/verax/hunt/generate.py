@@ -12,7 +12,7 @@ import verax.ops
 from verax.base.errors import VeraxError
 from verax.campaign.random_networks import random_network
 from verax.export.onnx.writer import OLDEST_WRITTEN, to_onnx
-from verax.hunt.case import Draft, Draw, HuntCase, NoCase, pick
+from verax.hunt.case import Draft, DrawnCase, HuntCase, NoCase, pick
 from verax.hunt.corpus import model_case
 from verax.hunt.file_cases import automatic_pads, old_operator_set, symbolic
 from verax.hunt.near_misses import PATTERNS
@@ -99,23 +99,23 @@ def _draft(random: np.random.Generator, name: str) -> Draft:
     return Draft(Builder(name), random)
 
 
-def _operator(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
+def _operator(random: np.random.Generator, names: tuple[str, ...]) -> DrawnCase:
     case = drawn(random, names)
     draft = _draft(random, case.op.kind)
     outputs = placed(draft, case)
     if not is_small(case):
         raise NoCase
     reason = case.label or "as declared"
-    return Draw(case.op.kind, reason, draft.builder.graph(outputs), draft.inputs)
+    return DrawnCase(case.op.kind, reason, draft.builder.graph(outputs), draft.inputs)
 
 
-def _extreme(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
+def _extreme(random: np.random.Generator, names: tuple[str, ...]) -> DrawnCase:
     case, reason = extreme(drawn(random, names), random)
     draft = _draft(random, case.op.kind)
-    return Draw(case.op.kind, reason, draft.builder.graph(placed(draft, case)), draft.inputs)
+    return DrawnCase(case.op.kind, reason, draft.builder.graph(placed(draft, case)), draft.inputs)
 
 
-def _surrounded(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
+def _surrounded(random: np.random.Generator, names: tuple[str, ...]) -> DrawnCase:
     """An operator whose first input is stored otherwise, and whose result is moved on."""
     case = drawn(random, names)
     first = case.inputs[0]
@@ -127,36 +127,38 @@ def _surrounded(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
     outputs = placed_with(draft, case.op, [value, *operands(draft, case, 1)])
     result = AFTER[after](draft, outputs[0]) if after else outputs[0]
     reason = f"{before} in front" + (f", {after} behind" if after else "")
-    return Draw(case.op.kind, reason, draft.builder.graph((result, *outputs[1:])), draft.inputs)
+    return DrawnCase(
+        case.op.kind, reason, draft.builder.graph((result, *outputs[1:])), draft.inputs
+    )
 
 
-def _near_miss(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
+def _near_miss(random: np.random.Generator, names: tuple[str, ...]) -> DrawnCase:
     pattern = pick(random, PATTERNS)
     draft = _draft(random, "pattern")
     output, changed = pattern.build(draft)
-    return Draw(pattern.name, changed, draft.builder.graph([output]), draft.inputs)
+    return DrawnCase(pattern.name, changed, draft.builder.graph([output]), draft.inputs)
 
 
-def _network(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
+def _network(random: np.random.Generator, names: tuple[str, ...]) -> DrawnCase:
     network = random_network(int(random.integers(1 << 31)))
     kinds = {n.op.kind for n in network.graph.nodes}
-    return Draw("network", f"{len(kinds)} operators", network.graph, network.inputs)
+    return DrawnCase("network", f"{len(kinds)} operators", network.graph, network.inputs)
 
 
-def _automatic_pads(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
+def _automatic_pads(random: np.random.Generator, names: tuple[str, ...]) -> DrawnCase:
     return automatic_pads(random)
 
 
-def _symbolic(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
+def _symbolic(random: np.random.Generator, names: tuple[str, ...]) -> DrawnCase:
     """Another family's case in a file that leaves sizes, and some constants, to the run."""
     return symbolic(pick(random, (_operator, _surrounded, _near_miss))(random, names), random)
 
 
-def _old_operator_set(random: np.random.Generator, names: tuple[str, ...]) -> Draw:
+def _old_operator_set(random: np.random.Generator, names: tuple[str, ...]) -> DrawnCase:
     return old_operator_set(random)
 
 
-FAMILIES: dict[str, Callable[[np.random.Generator, tuple[str, ...]], Draw]] = {
+FAMILIES: dict[str, Callable[[np.random.Generator, tuple[str, ...]], DrawnCase]] = {
     "operator": _operator,
     "extreme": _extreme,
     "surrounded": _surrounded,

@@ -27,7 +27,7 @@ from verax.hunt.alarm import (
     of_verdict,
 )
 from verax.hunt.case import HuntCase, NoCase
-from verax.hunt.examine import Examination, Suspect, examine
+from verax.hunt.examine import Examination, ExaminedCase, examine
 from verax.hunt.generate import generate
 from verax.hunt.lowered import IN_SINGLE, is_of_single_precision
 from verax.hunt.opinions import is_wrong
@@ -217,8 +217,8 @@ def _examined(alarm: Alarm, case: HuntCase, network: Model | Graph, task: HuntTa
         if again is None or again.key != alarm.key:
             graph, model = network.graph, network
             subject = runner_for(task, network, isolated=True)
-    suspect = Suspect(
-        alarm, graph, case.inputs, subject, task.subject, task.against, case.name, model
+    suspect = ExaminedCase(
+        alarm, graph, case.inputs, subject, task.subject, task.against, case.name, model, task.limit
     )
     return examine(suspect, Path(task.folder))
 
