@@ -19,11 +19,16 @@ from verax.ops.windows.convolution import Conv
 from verax.ops.windows.global_pooling import GlobalAveragePool
 from verax.ops.windows.integer_convolution import ConvInteger
 
-RANDOM = np.random.default_rng(41)
-W1 = RANDOM.standard_normal((6, 3, 3, 2)).astype(np.float32) * RANDOM.uniform(
-    0.2, 2, (6, 1, 1, 1)
-).astype(np.float32)
-W2 = RANDOM.standard_normal((5, 6, 2, 3)).astype(np.float32)
+
+def drawn_weights() -> tuple[np.ndarray, np.ndarray]:
+    """Weights of two convolutions, the channels of the first of several sizes."""
+    random = np.random.default_rng(41)
+    sizes = random.uniform(0.2, 2, (6, 1, 1, 1))
+    first = (random.standard_normal((6, 3, 3, 2)) * sizes).astype(np.float32)
+    return first, random.standard_normal((5, 6, 2, 3)).astype(np.float32)
+
+
+W1, W2 = drawn_weights()
 Scheme = Callable[[np.ndarray], np.ndarray]
 
 
@@ -110,7 +115,7 @@ def test_a_network_of_codes_is_refused_with_the_scheme() -> None:
 
 @pytest.mark.parametrize("size", [1e-3, 1e-2])
 def test_other_weights_are_no_quantization(size: float) -> None:
-    noise = RANDOM.standard_normal(W1.shape) * size
+    noise = np.random.default_rng(43).standard_normal(W1.shape) * size
     assert scheme_of(W1.astype(float), W1 + noise) == ""
     alignment = align(network(W1, W2), network((W1 + noise).astype(np.float32), W2))
     assert not any("quantized" in r for r in alignment.reasons)
