@@ -1,4 +1,4 @@
-"""OpenVINO 2026.4.1: Slice backwards to the least int64, given at run time, stops before the first."""
+"""OpenVINO 2026.4.1: Slice backwards to the least int64, known by running, ends too early."""
 
 import numpy as np
 import onnx.parser
