@@ -313,7 +313,9 @@ class _ArithmeticSearch:
         limit = min(st.CONFIRMED, st.most_left(self._elements, self.attempted))
         fmt, values = program.store, {v: self.actual[v] for v in wrong}
         statistic = self._beside(program, values, runs)
-        if st.ROUNDING_T < statistic <= st.SUSPICIOUS_T and left**0.5 <= limit:
+        # A value that is stored in 16 bits falls either way; that is in the scatter already.
+        is_near = st.ROUNDING_T < statistic <= st.SUSPICIOUS_T and left**0.5 <= limit
+        if is_near and fmt is None:
             statistic = self._calibrated(program, values, runs)
         return ArithmeticMatch(
             program.name,
