@@ -181,7 +181,7 @@ def judging(subject: Runner, options: CheckOptions) -> Iterator[None]:
 def _is_waited_for(subject: Runner, options: CheckOptions) -> bool:
     """Whether another process computes the outputs, and they are all that will be judged."""
     watched = options.watch and subject.capabilities.watches
-    return bool(getattr(subject, "isolated", False)) and not watched
+    return subject.capabilities.own_process and not watched
 
 
 def _judged(

@@ -78,6 +78,8 @@ class Capabilities:
     stores_in: frozenset[str] = frozenset()
     """16-bit formats in which it says that it stores values declared float32: who asks for bfloat16
     gets its errors, and so they are no mistakes."""
+    own_process: bool = False
+    """Another process computes its numbers, while this one may do something else."""
     poison: str = ""
     """Of a `Poisonable`: the memory that it fills, in words for people."""
     resets: bool = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +30,9 @@ class ChildRunner(Named, ABC):
     process (quicker, and a crash is ours).
     """
 
-    capabilities = Capabilities(watches=True, poison="fresh memory of its process")
+    capabilities = Capabilities(
+        watches=True, own_process=True, poison="fresh memory of its process"
+    )
     stored_inputs: Mapping[str, np.ndarray] | None = None
     packages: ClassVar[tuple[str, ...]]
 
@@ -53,6 +56,7 @@ class ChildRunner(Named, ABC):
         self.name, self.threads, self.isolated, self.timeout = name, threads, isolated, timeout
         self._request, self._details = dict(request), dict(details)
         self._notes: dict[str, str] = {}
+        self.capabilities = replace(self.capabilities, own_process=isolated)
 
     @property
     def _task(self) -> str:

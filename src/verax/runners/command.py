@@ -57,6 +57,7 @@ class CommandRunner(Named):
         self.name = f"cmd:{' '.join(_telling(self.words))}"
         self.capabilities = Capabilities(
             truncates=any(MODEL in w for w in self.words),  # handed a model, it runs any part of it
+            own_process=True,
             poison="fresh memory of its process",
             any_device=True,
             script="cmd",

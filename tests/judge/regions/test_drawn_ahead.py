@@ -29,7 +29,9 @@ INPUTS, _ = draw_inputs(GRAPH, 3)
 class Elsewhere(Planted):
     """A subject that says that another process computes it."""
 
-    isolated = True
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.capabilities = dataclasses.replace(self.capabilities, own_process=True)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def needed_bits(prior: Prior) -> float:
 
 def telling_bits(suspect: Suspect) -> float:
     """Bits that the wrong elements of a suspect tell: their choice among all, and the number of
-    each pair of expected and actual value that occurs. Infinite for an answer of another shape,
+    each pair of expected and actual value that occurs, or of each truth. Infinite for an answer of another shape,
     whose size tells more."""
     actual, expected = suspect.wide, suspect.expected
     if actual.shape != expected.shape:
@@ -41,14 +41,14 @@ def telling_bits(suspect: Suspect) -> float:
     if k == 0:
         return 0.0
     choice = (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(2)
+    if suspect.actual.dtype == bool:
+        return choice + k  # there are two pairs, however many truths are wrong
     pair_count = np.unique(np.stack([expected[wrong], actual[wrong]]), axis=1).shape[1]
     return choice + pair_count * _bits_of_element(suspect.actual, actual, expected)
 
 
 def _bits_of_element(declared: np.ndarray, actual: np.ndarray, expected: np.ndarray) -> float:
     """Bits of one number: of those between the extremes where all are whole numbers."""
-    if declared.dtype == bool:
-        return 1.0
     values = np.concatenate([actual.ravel(), expected.ravel()])
     values = values[np.isfinite(values)]
     full = float(FLOAT_BITS.get(declared.dtype.itemsize, 3))
