@@ -123,7 +123,7 @@ CONSTANTS: dict[str, tuple[Graph, str, str]] = {
         "gamma and beta were exchanged",
     ),
     "a constant of a Mul": (constants(factor=lambda c: 1.02 * c), "scale", "0.3774, not 0.37"),
-    "a constant of an Add": (constants(one=lambda c: 1.0017 * c), "plus", "1.002, not 1"),
+    "a constant of an Add": (constants(one=lambda c: 1.0017 * c), "plus", "1.0017, not 1"),
     "a power": (constants(power=lambda c: c + 0.01), "pow", "1.51, not 1.5"),
     "a channel of a weight zeroed": (
         constants(wq=put(np.s_[:, 5], lambda v: 0 * v)), "q", "5"

@@ -26,8 +26,8 @@ def needed_bits(prior: Prior) -> float:
 
 def telling_bits(suspect: Suspect) -> float:
     """Bits that the wrong elements of a suspect tell: their choice among all, and the number of
-    each pair of expected and actual value that occurs, or of each truth. Infinite for an answer of another shape,
-    whose size tells more."""
+    each pair of expected and actual value that occurs, or of each truth. Infinite for an answer of
+    another shape, whose size tells more."""
     actual, expected = suspect.wide, suspect.expected
     if actual.shape != expected.shape:
         return math.inf
