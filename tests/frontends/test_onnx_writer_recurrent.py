@@ -32,6 +32,8 @@ FOREIGN: list[tuple[Recurrent, str]] = [
         "bh",
     ),
     (GRU(activations=("Affine", "Clamped"), clip=0.75, layout=1), "b"),
+    (GRU(activations=("Sigmoid", "ScaledTanh"), activation_alpha=(0, 0.7)), "b"),
+    (LSTM(activations=("Sigmoid", "Affine", "Tanh")), "b"),
 ]
 
 

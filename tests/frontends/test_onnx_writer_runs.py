@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 from written_cases import NOT_IN_ONNX, expected, graph_of, is_refused, is_right
 
+import verax
 from verax.base.errors import UnsupportedError
 from verax.export.onnx import to_onnx
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Case
-from verax.ir.types import DType
+from verax.ir.types import DType, TensorType
 from verax.ops.pointwise.cast import Cast
+from verax.ops.sums.softmax import Softmax
+from verax.records.verdict import Kind
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
@@ -139,3 +142,12 @@ def test_every_case_runs_or_is_refused_by_name(kind: str) -> None:
             known = is_known(kind, described(case))
             assert known or is_right(found, want, bound, written.types[name].dtype), case.op
     assert ran or kind in {k for k, _ in NOT_IN_ONNX}, "no case ran"
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("dims", ["0, 3, 4", "2, 0, 4", "2, 3, 0", "0, 0, 3"])
+def test_a_flattening_softmax_of_nothing_keeps_its_shape(dims: str, axis: int) -> None:
+    b = Builder("nothing")
+    x = b.input("x", TensorType.parse(f"float32[{dims}]"))
+    graph = b.graph([b.add(Softmax(axis=axis, flatten=True), [x], ["y"])])
+    assert verax.check(graph, "onnxruntime").kind is Kind.identical

@@ -64,6 +64,11 @@ def _flattening(node: Node, graph: Graph, version: int) -> OnnxEmission:
         return _safe_softmax(node, graph, version)
     if not op["flatten"]:
         return plain(node, graph, version, flatten=None, masked_to_zero=None)
+    is_empty = 0 in graph.types[str(node.inputs[0])].dims
+    if is_empty and version < 14:
+        return OnnxEmission(problem="Reshape to an axis of size 0")
+    # Without it a 0 stands for the size that was there.
+    attributes = {"allowzero": 1} if is_empty else {}
     x, y = node.inputs[0], node.outputs[0]
     flat, done, shape = (f"{y}/{suffix}" for suffix in ("flat", "done", "shape"))
     rank = graph.types[str(x)].rank
@@ -73,7 +78,7 @@ def _flattening(node: Node, graph: Graph, version: int) -> OnnxEmission:
             onnx_node_of(node, "Flatten", [x], [flat], axis=axis),
             onnx_node_of(node, node.op.kind, [flat], [done], axis=-1),
             onnx_node_of(node, "Shape", [x], [shape]),
-            onnx_node_of(node, "Reshape", [done, shape], [y]),
+            onnx_node_of(node, "Reshape", [done, shape], [y], **attributes),
         ]
     )
 

@@ -17,7 +17,7 @@ from verax.export.onnx.emission import (
 )
 from verax.export.onnx.unrolled import step_by_step
 from verax.ir.graph import Graph, Node
-from verax.ops.recurrent.activations import ONNX_CURVES, takes
+from verax.ops.recurrent.activations import NUMBERS, ONNX_CURVES, UNSTATED, takes
 from verax.ops.recurrent.recurrent import CELL, HIDDEN, PROJECTION, R, Recurrent, X
 
 TURN, OUTPUT_TURN = (1, 0, 2), (2, 0, 1, 3)
@@ -59,13 +59,15 @@ def _lacking(op: Recurrent, inputs: int) -> str:
 
 
 def _attributes(op: Recurrent, hidden: int) -> dict[str, Any]:
-    """ONNX lists the numbers of those activations only that take one."""
+    """ONNX lists the numbers of those activations only that take one, and of some it has no
+    defaults: there ours are written."""
     spelled_attributes: dict[str, Any] = {}
     names = op.activations or op.usual * op.directions
     activations = [activation for curves in op.curves() for activation in curves]
     for name, value in op.attributes().items():
-        if name in ("activation_alpha", "activation_beta") and value:
-            key = name.removeprefix("activation_")
+        key = name.removeprefix("activation_")
+        unstated = key in NUMBERS and any(n in UNSTATED and key in takes(n) for n in names)
+        if key in NUMBERS and (value or unstated):
             value = tuple(getattr(c, key) for n, c in zip(names, activations) if key in takes(n))
         if name not in ("layout", "cell_clip") and value is not False:
             spelled_attributes |= spelled(name, value)

@@ -8,13 +8,11 @@ import numpy as np
 
 from verax.frontends.common.context import Conversion, Result
 from verax.frontends.onnx.rows import row
-from verax.ops.recurrent.activations import ONNX_CURVES, curve, takes
+from verax.ops.recurrent.activations import ONNX_CURVES, UNSTATED, curve, takes
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
 CASES = {name.lower(): name for name in ONNX_CURVES}
 """Names of activations are read whatever their case, as ONNX Runtime does."""
-UNSTATED = ("Affine", "ScaledTanh")
-"""Activations whose alpha and beta ONNX gives no defaults for."""
 
 
 @row("RNN")

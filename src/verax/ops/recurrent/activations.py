@@ -25,6 +25,8 @@ ONNX_CURVES = (
     *("HardSigmoid", "Elu", "Softsign", "Softplus"),
 )
 """What ONNX allows inside recurrent operators."""
+UNSTATED = ("Affine", "ScaledTanh")
+"""Those whose alpha and beta ONNX gives no defaults for."""
 NUMBERS = ("alpha", "beta")
 
 
