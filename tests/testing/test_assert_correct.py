@@ -415,24 +415,10 @@ def test_texts_that_are_no_operator_are_refused_in_words(meaning: str, words: st
     assert words in str(caught.value) and "next: " in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("pads", "words"),
-    [
-        ("(1, 2, 3, 4)", "all begins and then all ends are ((1, 3), (2, 4))"),
-        ("[1, 2]", "the same on both sides is ((1, 1), (2, 2))"),
-    ],
-)
-def test_pads_in_a_row_are_shown_as_pairs(pads: str, words: str) -> None:
-    x, w = normal(91, 2, 5, 11, 9), normal(92, 4, 5, 3, 2)
-    with pytest.raises(VeraxError) as caught:
-        verax.assert_correct(x, f"Conv(pads={pads})", (x, w))
-    assert words in str(caught.value)
-
-
-def test_attributes_may_be_written_as_onnx_writes_them() -> None:
-    x = normal(93, 2, 5, 11)
-    verax.assert_correct(x.astype(np.float16), "Cast(to='float16')", x)
-    verax.assert_correct(x.max(1, keepdims=True), "ReduceMax(keepdims=1)", (x, np.array([1])))
+def test_a_single_number_looks_like_no_accumulation() -> None:
+    x = normal(94, 4, 30)
+    error = refused(x.sum(keepdims=True) + 0.1, "ReduceSum", (x,))
+    assert "accumulation" not in str(error)
 
 
 @pytest.mark.parametrize(

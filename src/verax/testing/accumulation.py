@@ -168,8 +168,9 @@ def reproduced_accumulation(case: OperatorCase, actual: np.ndarray, finer_than: 
 
 
 def likely_accumulation(case: OperatorCase, actual: np.ndarray, finer_than: float) -> str:
-    """The accumulation whose rounding is of the size of an answer's errors, as "bf16 accumulation",
-    or partial sums in the result's type; "" for none. Arguments as of `reproduced_accumulation`."""
+    """The accumulation whose rounding is of the size of an answer's errors, as "errors as large as
+    bf16 accumulation makes", or partial sums in the result's type; "" for none, and where too few
+    numbers are wrong to have a size. Arguments as of `reproduced_accumulation`."""
     try:
         node, _, _, kind = _core(case)
         expected, rounding = accumulated(case, "float32", 1)
@@ -178,7 +179,7 @@ def likely_accumulation(case: OperatorCase, actual: np.ndarray, finer_than: floa
     if rounding is None or actual.shape != expected.shape or actual.dtype.kind not in "fV":
         return ""
     error = actual.astype(np.float64) - expected
-    if not np.isfinite(error).all() or not error.any():
+    if not np.isfinite(error).all() or np.unique(error).size < st.ACCUMULATION_ELEMENTS:
         return ""
     if node.op.kind in PRODUCTS and kind in HALVES:
         for count in PARTIAL_SUMS:
@@ -191,7 +192,7 @@ def likely_accumulation(case: OperatorCase, actual: np.ndarray, finer_than: floa
         is_so_large = st.root_mean_square(z) >= st.ACCUMULATION_LEAST
         fits = st.group_test(z).statistic <= st.ACCUMULATION_T
         if fmt.unit_roundoff > finer_than and fits and is_so_large:
-            return words
+            return f"errors as large as {words} makes"
     return ""
 
 
