@@ -255,3 +255,16 @@ def test_the_tests_that_hold_the_defects_exist() -> None:
         file, _, function = name.partition("::")
         assert (ROOT / file).is_file(), name
         assert not function or f"\ndef {function}(" in (ROOT / file).read_text(), name
+
+
+def test_no_two_test_files_are_the_same_module() -> None:
+    """Below a folder without `__init__.py` a file is called by its name alone, and pytest refuses
+    the second."""
+    modules: dict[str, list[Path]] = {}
+    for path in (p for p in TESTS if p.name.startswith("test_")):
+        parts, folder = [path.stem], path.parent
+        while (folder / "__init__.py").is_file():
+            parts.insert(0, folder.name)
+            folder = folder.parent
+        modules.setdefault(".".join(parts), []).append(path)
+    assert {name: paths for name, paths in modules.items() if len(paths) > 1} == {}
