@@ -17,7 +17,7 @@ from verax.numerics import statistics as st
 from verax.numerics.formats import BFLOAT16, FLOAT16, round_to
 
 LEAST = 32
-"""Elements of a weight from which its grid is sentences."""
+"""Elements of a weight from which its grid shows."""
 LEAST_STEPS = 8
 """Elements of a channel for each of which there has to be more than one, so that steps show."""
 LEVELS = {"int4": 15, "int8": 255}
