@@ -9,10 +9,19 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from verax.records.verdict import Blame, Explanation
+from verax.records.verdict import Blame, Explanation, Finding
 
 MOST = 6
 """Names and explanations listed before "and N more"."""
+
+
+def judged_together(findings: Iterable[Finding]) -> dict[str, Finding]:
+    """The finding on the region that a node was judged in, by the node's name; the first of it."""
+    together: dict[str, Finding] = {}
+    for finding in findings:
+        for name in finding.region:
+            together.setdefault(name, finding)
+    return together
 
 
 def faulty_lines(blame: Blame, *, searched: bool) -> Iterator[Text]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import chain
 from typing import Any
 
 from verax.base.errors import UsageError
 from verax.records.agreement import Agreement
 from verax.records.bisection import Bisection
-from verax.records.verdict import Kind, Verdict
+from verax.records.verdict import Finding, Kind, Verdict
+from verax.report.faulty_node import judged_together
 
 COLORS = {
     Kind.identical: "#9fd8e3",
@@ -41,6 +41,11 @@ def verdict_of(record: Any) -> Verdict:
     )
 
 
+def _result(finding: Finding) -> dict[str, Any]:
+    finite = finding.statistic if math.isfinite(finding.statistic) else MAX_VALUE
+    return {"value": finite, "bgColor": COLORS[finding.kind], "textColor": TEXT}
+
+
 def node_data(record: Any) -> str:
     """JSON text of a graph's node data; nodes that were judged together have the same.
 
@@ -48,14 +53,11 @@ def node_data(record: Any) -> str:
     """
     verdict = verdict_of(record)
     results: dict[str, dict[str, Any]] = {}
-    nodes = verdict.network.nodes if verdict.network is not None else ()
-    outputs = {node.name: node.outputs for node in nodes}
-    for f in verdict.nodes:
-        finite = f.statistic if math.isfinite(f.statistic) else MAX_VALUE
-        result_of_node = {"value": finite, "bgColor": COLORS[f.kind], "textColor": TEXT}
-        for value in chain.from_iterable(outputs.get(name, ()) for name in f.region):
-            results.setdefault(value, dict(result_of_node))
-        results[f.value] = result_of_node
+    together = judged_together(verdict.nodes)
+    for node in verdict.network.nodes if verdict.network is not None else ():
+        if node.name in together:
+            results |= {value: _result(together[node.name]) for value in node.outputs}
+    results |= {f.value: _result(f) for f in verdict.nodes}
     for blame in verdict.blame:
         result = results.setdefault(blame.value, {"value": MAX_VALUE, "textColor": TEXT})
         result["bgColor"] = COLORS[Kind.mistake]

@@ -11,7 +11,7 @@ from verax.base.files import atomic_write
 from verax.base.optional import late
 from verax.base.reading import plain_bytes
 from verax.records.verdict import Finding, Verdict
-from verax.report.faulty_node import explanation_line
+from verax.report.faulty_node import explanation_line, judged_together
 from verax.report.model_explorer import verdict_of
 
 onnx = late("onnx", "onnx")
@@ -40,7 +40,7 @@ def write_annotated(record: Any, model: Path, target: Path) -> None:
     except Exception as error:  # protobuf's own classes differ from version to version
         raise ModelError("this is no ONNX model", place=str(model)) from error
     findings = {f.value: f for f in verdict.nodes}
-    together = {name: f for f in verdict.nodes for name in f.region}
+    together = judged_together(verdict.nodes)
     texts = {b.value: b for b in verdict.blame}
     seen = 0
     for node in proto.graph.node:

@@ -14,7 +14,7 @@ from verax.records.network import (
     NetworkOutline,
 )
 from verax.records.verdict import Finding, Kind, Verdict
-from verax.report.faulty_node import faulty_lines
+from verax.report.faulty_node import faulty_lines, judged_together
 from verax.report.page.model import ErrorView, GraphView, LegendEntry, Picture
 from verax.report.page.pictures import bars_of, png_of
 from verax.report.page.views import NetworkView, views_of
@@ -73,11 +73,9 @@ def verdict_graph(verdict: Verdict, cases: Mapping[str, Sequence[str]]) -> Graph
     if network is None or not network.nodes:
         return None
     findings: dict[str, list[Finding]] = {}
-    together: dict[str, Finding] = {}
     for f in verdict.nodes:
         findings.setdefault(f.node, []).append(f)
-        for name in f.region:
-            together.setdefault(name, f)
+    together = judged_together(verdict.nodes)
     errors = {e.value: e for e in verdict.errors}
     texts: dict[str, list[str]] = {}
     for blame in verdict.blame:
