@@ -140,7 +140,7 @@ def runner_for(task: HuntTask, network: Model | Graph | None, isolated: bool) ->
     model = network if isinstance(network, Model) else None
     runner = subject_of(task.subject, model, threads=1, timeout=task.limit)
     if isinstance(runner, ChildRunner) and not isolated:
-        runner.isolated = False
+        runner.isolate(False)
     return runner
 
 

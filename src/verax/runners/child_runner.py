@@ -53,9 +53,14 @@ class ChildRunner(Named, ABC):
         isolated: bool = True,
         timeout: float = TIMEOUT,
     ) -> None:
-        self.name, self.threads, self.isolated, self.timeout = name, threads, isolated, timeout
+        self.name, self.threads, self.timeout = name, threads, timeout
         self._request, self._details = dict(request), dict(details)
         self._notes: dict[str, str] = {}
+        self.isolate(isolated)
+
+    def isolate(self, isolated: bool) -> None:
+        """Run in a process of its own, or in this one from now on."""
+        self.isolated = isolated
         self.capabilities = replace(self.capabilities, own_process=isolated)
 
     @property

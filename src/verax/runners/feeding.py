@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from verax.base.errors import UsageError
+from verax.base.errors import UnsupportedError, UsageError
 from verax.ir.graph import Graph
+from verax.ir.types import NARROW
 from verax.judge.protocol import Shape, matched_names, shape_of
 
 
@@ -34,6 +35,17 @@ def feed(
     ]
     notes = {"inputs renamed": ", ".join(renamed)} if renamed else {}
     return {name: inputs[graph_name] for graph_name, name in model_names.items()}, notes
+
+
+def require_numpy_types(named: Mapping[str, np.ndarray]) -> None:
+    """Raises `UnsupportedError` for inputs of types that NumPy lacks: ONNX Runtime's Python
+    interface takes none of them, in whichever process it is."""
+    for name, array in named.items():
+        if array.dtype.name == "bfloat16" or array.dtype.name in NARROW:
+            raise UnsupportedError(
+                f"ONNX Runtime's Python interface takes no {array.dtype.name}",
+                place=f"input {name!r}",
+            )
 
 
 def _listed(shapes: Mapping[str, Shape]) -> str:

@@ -14,17 +14,16 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from verax.base.errors import UnsupportedError, UsageError
+from verax.base.errors import UsageError
 from verax.base.options import PassOptions
 from verax.ir.graph import Graph
-from verax.ir.types import NARROW
 from verax.onnx_format.package import onnx
 from verax.records.bisection import Step
 from verax.runners.child_files import FOLDER
 from verax.runners.engines import Engine
 from verax.runners.engines import onnxruntime as engine
 from verax.runners.engines.onnxruntime import LEVELS, OPTIMIZERS
-from verax.runners.feeding import feed
+from verax.runners.feeding import feed, require_numpy_types
 from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
 from verax.runners.onnx_files import prepare as prepare
 from verax.runners.onnx_runner import Common, OnnxRunner
@@ -38,12 +37,7 @@ def answer(
     engine.runtime()  # what is missing is said first
     source = load(request["model"])
     named, notes = feed(input_shapes(source.proto), inputs)
-    for name, array in named.items():
-        if array.dtype.name == "bfloat16" or array.dtype.name in NARROW:
-            raise UnsupportedError(
-                f"ONNX Runtime's Python interface takes no {array.dtype.name}",
-                place=f"input {name!r}",
-            )
+    require_numpy_types(named)
     declared = [v.name for v in source.proto.graph.output]
     add_outputs(source.proto, request["keep"])
     model: Any = source.proto.SerializeToString()

@@ -15,10 +15,9 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from verax.base.errors import MissingPackageError, UnsupportedError
+from verax.base.errors import MissingPackageError
 from verax.base.files import scratch_folder
 from verax.base.processes import SubjectDiedError, SubjectError, run_process
-from verax.ir.types import NARROW
 from verax.onnx_format.package import onnx
 from verax.runners.child_files import (
     INPUTS,
@@ -30,7 +29,7 @@ from verax.runners.child_files import (
 )
 from verax.runners.child_runner import Answered
 from verax.runners.engines.onnxruntime import LEVELS
-from verax.runners.feeding import feed
+from verax.runners.feeding import feed, require_numpy_types
 from verax.runners.memory import perturbing
 from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
 from verax.runners.onnx_runner import Common
@@ -81,12 +80,7 @@ class InterpreterRunner(OnnxRuntimeRunner):
         Runtime, and `SubjectError` where the runtime fails, dies or hangs."""
         source = load(request["model"])
         named, notes = feed(input_shapes(source.proto), inputs)
-        for name, array in named.items():
-            if array.dtype.name == "bfloat16" or array.dtype.name in NARROW:
-                raise UnsupportedError(
-                    f"ONNX Runtime's Python interface takes no {array.dtype.name}",
-                    place=f"input {name!r}",
-                )
+        require_numpy_types(named)
         declared = [v.name for v in source.proto.graph.output]
         with scratch_folder() as folder:
             path = request["model"]
