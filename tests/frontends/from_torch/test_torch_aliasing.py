@@ -9,6 +9,8 @@ from torch_programs import Call, agree, arrays, export, saved, torch
 
 from verax.base.errors import UnsupportedError
 from verax.frontends.torch import load_torch
+from verax.frontends.torch.aliasing import VIEWS
+from verax.frontends.torch.table import TABLE
 
 X, Y = torch.randn(2, 2, 3, 4, 5, generator=torch.Generator().manual_seed(6))
 
@@ -111,8 +113,21 @@ def accumulated(x: Any, y: Any) -> Any:
     return total
 
 
+def turned(x: Any) -> Any:
+    """Through every operator that turns a matrix round."""
+    y = x * 2
+    y.mT[0] = 7
+    y.mH.add_(1)
+    y.moveaxis(0, -1)[1].mul_(3)
+    matrix = y[0, 0] + 0
+    matrix.T.sub_(2)
+    matrix.adjoint()[1] = 5
+    matrix.H[0].mul_(-1)
+    return y, matrix
+
+
 PROGRAMS = [plain, chained, below_a_view, single, through_several, split, squeezed]
-PROGRAMS += [dense_or_not, masked]
+PROGRAMS += [dense_or_not, masked, turned]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
@@ -133,6 +148,19 @@ def test_writing_through_what_shows_elements_twice_is_refused() -> None:
 
     with pytest.raises(UnsupportedError, match="writes through diagonal"):
         load_torch(saved(export(Call(diagonal), (X,))))
+
+
+def test_every_operator_that_may_give_a_view_is_known_to_give_one() -> None:
+    """One that is not loses what is written through it, in silence."""
+    read = {name.partition(".")[0] for _, name in TABLE}
+    views = set()
+    for schema in torch._C._jit_get_all_schemas():
+        domain, _, name = schema.name.partition("::")
+        aliases = [r.alias_info for r in schema.returns if r.alias_info is not None]
+        if domain == "aten" and name in read and any(not a.is_write for a in aliases):
+            views.add(name)
+    assert views - VIEWS - {"lift_fresh_copy"} == set()
+    assert len(views) > 40
 
 
 def test_sub_programs_that_set_a_mode_are_read_through() -> None:

@@ -28,13 +28,23 @@ SAME_ORDER = frozenset(
 """Views whose elements lie in the order of what they show."""
 RESHAPES = frozenset(["reshape", "reshape_as", "flatten"])
 COPIES = frozenset(["to", "type_as", "float"])
-TURNED = frozenset(["permute", "transpose", "t", "swapaxes", "swapdims", "movedim"])
+TURNED = frozenset(
+    [
+        *("permute", "transpose", "t", "swapaxes", "swapdims", "movedim", "moveaxis"),
+        *("numpy_T", "mT", "mH", "matrix_H", "adjoint"),
+    ]
+)
 PARTS = frozenset(["slice", "select", "narrow"])
 CUTS = frozenset(["split", "split_with_sizes", "chunk", "unbind"])
 READ_ONLY = frozenset(
-    ["expand", "expand_as", "broadcast_to", "diagonal", "unfold", "meshgrid", "as_strided"]
+    [
+        *("expand", "expand_as", "broadcast_to", "diagonal", "unfold", "meshgrid", "as_strided"),
+        *("conj", "_conj", "resolve_conj", "resolve_neg", "real", "imag"),
+        *("view_as_complex", "view_as_real"),
+    ]
 )
-"""Views that show an element several times, or in a pattern that is not written through here."""
+"""Views that show an element several times, in a pattern that is not written through here, or parts
+of complex numbers."""
 VIEWS = SAME_ORDER | TURNED | PARTS | CUTS | READ_ONLY
 
 
@@ -183,7 +193,7 @@ class Aliases:
         if kind == "permute":
             dims = [d % len(arguments["dims"]) for d in arguments["dims"]]
             arguments["dims"] = tuple(dims.index(i) for i in range(len(dims)))
-        elif kind == "movedim":
+        elif kind in ("movedim", "moveaxis"):
             arguments["source"], arguments["destination"] = (
                 arguments["destination"],
                 arguments["source"],
