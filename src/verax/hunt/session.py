@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import os
 import selectors
@@ -28,6 +29,8 @@ from verax.hunt.examine import TEXT
 from verax.hunt.generate import FAMILIES, MODEL, generate
 from verax.hunt.judging import JUDGING, RUNNING, HuntTask, new_finding
 from verax.hunt.opinions import LOW, MEDIUM
+from verax.hunt.programs.names import FAMILIES as PROGRAM_FAMILIES
+from verax.hunt.programs.names import is_program_subject
 from verax.hunt.store import HuntOutcome, Store
 from verax.hunt.worker import MESSAGE_BYTES, STORE
 from verax.ir.operator import REGISTRY
@@ -77,7 +80,14 @@ def hunt(
     if against:
         _require_runner(against)
     _require_names("operator", operators, REGISTRY)
-    _require_names("family", families, (*FAMILIES, MODEL))
+    programs = is_program_subject(subject)
+    known = PROGRAM_FAMILIES if programs else (*FAMILIES, MODEL)
+    _require_names("family", families, known)
+    if programs and (operators or models or against):
+        raise UsageError(
+            "programs of PyTorch are drawn without --operators, --models and --against",
+            next_step=f"choose of the families {', '.join(known)}",
+        )
     if models:
         models = str(Path(models).absolute())
         find_models(models)
@@ -101,6 +111,9 @@ def hunt(
 
 def _require_runner(text: str) -> None:
     """Raises `UsageError` for recorded answers and files, which run one network only."""
+    if is_program_subject(text):
+        importlib.import_module("verax.hunt.programs.subject").require_backend(text)
+        return
     resolved = resolve_text(text)
     if isinstance(resolved, Command) and "{model}" not in resolved.line:
         raise UsageError(
@@ -273,11 +286,10 @@ class _Session:
     ) -> HuntOutcome:
         a = self.task
         try:
-            case = generate(a.seed, case_number, a.operators, a.families, a.models)
+            family, aim, tried = self._description(case_number)
         except (NoCase, VeraxError):
             return HuntOutcome("unjudged", reason)
-        aim = case.subject_operator
-        message = f"{aim} ({case.reason}): {reason} while the subject was {stage}"
+        message = f"{aim} ({tried}): {reason} while the subject was {stage}"
         alarm = Alarm(
             classification, aim, reason.partition(" MiB")[0].rstrip("0123456789"), "", message
         )
@@ -285,7 +297,17 @@ class _Session:
             sure = MEDIUM if stage == RUNNING else LOW
             argument = "it happened twice, in two processes; nobody else was asked"
             self.store.examined(alarm.key, sure, argument, "", "")
-        return HuntOutcome("finding", message, alarm.key, case.family, aim, case.reason)
+        return HuntOutcome("finding", message, alarm.key, family, aim, tried)
+
+    def _description(self, case_number: int) -> tuple[str, str, str]:
+        """Family, what it aims at, and what is tried, of a case that was drawn before."""
+        a = self.task
+        if is_program_subject(a.subject):
+            campaign = importlib.import_module("verax.hunt.programs.campaign")
+            words: tuple[str, str, str] = campaign.described(a.seed, case_number, a.families)
+            return words
+        case = generate(a.seed, case_number, a.operators, a.families, a.models)
+        return case.family, case.subject_operator, case.reason
 
     def _forget(self, worker: _Worker) -> None:
         self.workers.remove(worker)

@@ -1,0 +1,1 @@
+"""Programs of PyTorch as cases of a hunt: drawn, compiled by torch.compile, judged, made small."""
