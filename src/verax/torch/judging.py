@@ -102,6 +102,8 @@ class Judging:
             return self.compiled(*arguments)
         before = [_snapshot(a, i in self.still) for i, a in enumerate(map(plain, arguments))]
         results = self.compiled(*arguments)
+        for words in _other_types(self.graph, results):
+            self.report.note(words)
         self._judge(before, list(results), list(arguments))
         return results
 
@@ -129,6 +131,18 @@ class Judging:
             self._meaning, self._key = _GraphNetwork(self.graph, arguments, self.constants), key
         assert self._meaning is not None
         return self._meaning
+
+
+def _other_types(graph: Any, results: Sequence[Any]) -> list[str]:
+    """Outputs of another element type than the graph has, which numbers alone would not show."""
+    (end,) = graph.graph.find_nodes(op="output")
+    texts = []
+    for i, (node, given) in enumerate(zip(end.args[0], results)):
+        declared = getattr(node, "meta", {}).get("example_value")
+        both = isinstance(declared, torch.Tensor) and isinstance(given, torch.Tensor)
+        if both and declared.dtype != given.dtype:
+            texts.append(f"mistake: output {i} is {given.dtype}, the program has {declared.dtype}")
+    return texts
 
 
 class _GraphNetwork:
