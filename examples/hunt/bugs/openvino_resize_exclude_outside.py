@@ -8,7 +8,7 @@ model = onnx.parser.parse_model("""
 <ir_version: 10, opset_import: ["" : 13]>
 g (float[1,1,1,3] x) => (float[1,1,1,1] y)
 <float[0] roi = {}, float[4] s = {1,1,1,0.5}>
-{ y = Resize<mode="cubic", coordinate_transformation_mode="half_pixel", cubic_coeff_a=-0.5, exclude_outside=1>(x, roi, s) }
+{ y = Resize<mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1>(x, roi, s) }
 """)
 x = np.array([[[[1, 2, 4]]]], np.float32)
 # sampled at 0.5; the weights of -1, 0, 1, 2 are -1, 9, 9, -1 sixteenths

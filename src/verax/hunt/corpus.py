@@ -1,4 +1,4 @@
-"""Cases of a folder of ONNX models: real networks, or the standard's own test data.
+"""Cases of a folder of models, ONNX or TFLite: real networks, or the standard's own test data.
 
 Beside a model, ONNX's test data keeps `test_data_set_0/input_0.pb` and so on, which are then
 the inputs; others are drawn. `backend-test-tools generate-data` of the package onnx writes all of
@@ -22,23 +22,28 @@ from verax.onnx_format.package import numpy_helper, onnx
 MAX_BYTES = 16 << 20
 """Size of a model above which it is left out: a case is to take seconds."""
 RECORDED = "test_data_set_0"
+SUFFIXES = (".onnx", ".tflite")
+TFLITE = b"TFL3"
+"""What stands at byte 4 of a TFLite file."""
 
 
 @cache
 def models(folder: str) -> tuple[Path, ...]:
-    """The ONNX files below a folder. Raises `UsageError` where there are none."""
-    paths = sorted(p for p in Path(folder).rglob("*.onnx") if p.stat().st_size <= MAX_BYTES)
+    """The files of models below a folder. Raises `UsageError` where there are none."""
+    files = (p for p in Path(folder).rglob("*") if p.suffix in SUFFIXES)
+    paths = sorted(p for p in files if p.stat().st_size <= MAX_BYTES)
     if not paths:
         raise UsageError(
-            f"no ONNX model of at most {MAX_BYTES >> 20} MiB is below this folder",
+            f"no ONNX or TFLite model of at most {MAX_BYTES >> 20} MiB is below this folder",
             place=folder,
-            next_step="give a folder of .onnx files with --models",
+            next_step="give a folder of .onnx or .tflite files with --models",
         )
     return tuple(paths)
 
 
 def model_case(folder: str, index: int, seed: int) -> DrawnCase:
-    """The model number `index`, from the first again behind the last. Raises `NoCase` when it has
+    """The model number `index`, from the first again behind the last,
+    on other inputs. Raises `NoCase` when it has
     inputs that are no tensors, and `VeraxError` when we cannot read it."""
     paths = models(folder)
     path = paths[index % len(paths)]
@@ -46,9 +51,14 @@ def model_case(folder: str, index: int, seed: int) -> DrawnCase:
     assert isinstance(model, Model)
     inputs = _recorded(path.parent / RECORDED, model)
     if inputs is None:
-        inputs, _ = draw_inputs(model.graph, seed=seed)
+        inputs, _ = draw_inputs(model.graph, seed=seed + index // len(paths))
     name = path.parent.name if path.stem == "model" else path.stem
     return DrawnCase(name, f"{path.relative_to(folder)}", model.graph, inputs, path.read_bytes())
+
+
+def file_name(content: bytes) -> str:
+    """What a model's file is to be called, by its content."""
+    return "model.tflite" if content[4:8] == TFLITE else "model.onnx"
 
 
 def _recorded(folder: Path, model: Model) -> dict[str, np.ndarray] | None:

@@ -18,6 +18,7 @@ from verax.export.onnx.writer import to_bytes
 from verax.frontends.model import Model
 from verax.hunt.alarm import CRASH, HANG, MISTAKE, REFUSAL, Alarm, of_failure
 from verax.hunt.bare import BareRun, is_same_failure, run_bare
+from verax.hunt.corpus import file_name
 from verax.hunt.opinions import (
     LOW,
     Opinion,
@@ -44,7 +45,7 @@ TEXT = "finding.md"
 """What a finding's folder says to an issue tracker."""
 LIMIT = 60.0
 """Seconds that the verdict of an examination may take."""
-SCRIPTED = ("onnxruntime", "openvino", "tvm", "cmd", "verax")
+SCRIPTED = ("onnxruntime", "openvino", "tvm", "litert", "cmd", "verax")
 """Runtimes that `show.py` calls by their own API."""
 
 
@@ -116,7 +117,7 @@ def _mistake(suspect: ExaminedCase, target: Path) -> Examination:
         _write_small(target, small, values, suspect)
     bare = _run_script(folder, suspect)
     shows = bare.outputs is not None and is_wrong(small, values, bare.outputs)
-    doubt = _unscripted(subject) or doubtful(small, values, evaluate(small, values))
+    doubt = _unscripted(suspect) or doubtful(small, values, evaluate(small, values))
     level, argument = confidence(answers, alone=alone, is_bare=shows or not alone, doubt=doubt)
     _write_certificate(target, record, level, argument, answers, suspect.name)
     return Examination(level, argument, str(target), optimization)
@@ -127,8 +128,14 @@ def _run_script(folder: Path, suspect: ExaminedCase) -> BareRun:
     return run_bare(folder / "show.py", seconds=suspect.seconds, own=own)
 
 
-def _unscripted(subject: Runner) -> str:
-    if subject.capabilities.script in SCRIPTED:
+def _script_kind(suspect: ExaminedCase) -> str:
+    """The runtime that the script calls: LiteRT runs what only a TFLite file says."""
+    is_tflite = suspect.model is not None and Path(suspect.model.source).suffix == ".tflite"
+    return "litert" if is_tflite else suspect.subject.capabilities.script
+
+
+def _unscripted(suspect: ExaminedCase) -> str:
+    if _script_kind(suspect) in SCRIPTED:
         return ""
     return "its script shows what was recorded: nothing runs this subject outside of Verax"
 
@@ -178,7 +185,7 @@ def _failure(suspect: ExaminedCase, target: Path) -> Examination:
     answers = opinions(small, values, suspect.text, suspect.against, None, suspect.model)
     target.mkdir(parents=True, exist_ok=True)
     _write_small(target, small, values, suspect)
-    doubt = _unscripted(subject) or doubtful(small, values, evaluate(small, values))
+    doubt = _unscripted(suspect) or doubtful(small, values, evaluate(small, values))
     is_bare = True
     if alarm.classification in (REFUSAL, CRASH, HANG):
         is_bare = is_same_failure(_run_script(target, suspect), alarm)
@@ -206,13 +213,13 @@ def _write_small(target: Path, graph: Graph, inputs: Values, suspect: ExaminedCa
     """Model, inputs, expected values and a script, for what has no verdict of a node."""
     subject, alarm, model = suspect.subject, suspect.alarm, suspect.model
     content = to_bytes(graph) if model is None else Path(model.source).read_bytes()
-    with atomic_write(target / "model.onnx") as stream:
+    with atomic_write(target / file_name(content)) as stream:
         stream.write(content)
     write_npz(target / "input.npz", inputs)
     exact = evaluate(graph, inputs)
     expected = {v + ".float64": np.asarray(a, np.float64) for v, a in exact.items()}
     write_npz(target / "expected.npz", expected)
-    kind, facts = subject.capabilities.script, subject.describe()
+    kind, facts = _script_kind(suspect), subject.describe()
     title = f"{alarm.classification} of {alarm.operator}: {' '.join(alarm.message.split())}"
     script = show_script(title, kind, facts, list(graph.outputs), alone=True)
     _write_text(target / "show.py", script)

@@ -27,6 +27,7 @@ from verax.hunt.alarm import (
     of_verdict,
 )
 from verax.hunt.case import HuntCase, NoCase
+from verax.hunt.corpus import file_name
 from verax.hunt.examine import Examination, ExaminedCase, examine
 from verax.hunt.generate import generate
 from verax.hunt.lowered import IN_SINGLE, is_of_single_precision
@@ -118,7 +119,7 @@ def _network(case: HuntCase, folder: Path) -> Model | Graph:
     `Unjudged` when reading the file gives another function."""
     if case.opset is None and not case.file:
         return case.graph
-    path = folder / "model.onnx"
+    path = folder / file_name(case.file)
     try:
         if case.file:
             with atomic_write(path) as stream:

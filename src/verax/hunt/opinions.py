@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -33,6 +35,8 @@ OWN_ARITHMETIC = "exact rational arithmetic"
 STANDARD = "onnx.reference"
 RUNTIMES = ("onnxruntime:disabled", "openvino:f32", "verax:O0")
 """Runtimes that are asked where they are installed and are not the subject."""
+OF_TFLITE = ("litert-reference", "litert-builtin", "onnxruntime:disabled", "verax:O0")
+"""The same for a TFLite file, which ONNX Runtime gets written as ONNX."""
 EXACT_ELEMENTS = 4096
 """Elements of inputs up to which exact arithmetic is tried: each is a Python object."""
 
@@ -84,11 +88,14 @@ def _answers(
     if sum(a.size for a in inputs.values()) <= EXACT_ELEMENTS:
         yield OWN_ARITHMETIC, False, _attempt(lambda: _exact(graph, inputs))
     yield STANDARD, subject != STANDARD, _attempt(lambda: _standard(graph, inputs, model))
-    for name in dict.fromkeys((against, *RUNTIMES)):
+    in_onnx = model is None or _is_onnx(model)
+    for name in dict.fromkeys((against, *(RUNTIMES if in_onnx else OF_TFLITE))):
         if not name or name == subject or not is_installed(name):
             continue
-        independent = not name.startswith("verax") and name.partition(":")[0] not in subject
-        yield name, independent, _attempt(lambda: subject_of(name, model).run(graph, inputs))  # noqa: B023
+        runtime = re.split("[:-]", name)[0]
+        independent = runtime != "verax" and runtime not in subject
+        file = model if in_onnx or runtime == "litert" else None
+        yield name, independent, _attempt(lambda: subject_of(name, file).run(graph, inputs))  # noqa: B023
 
 
 def is_installed(name: str) -> bool:
@@ -120,11 +127,15 @@ def _exact(graph: Graph, inputs: Values) -> Values:
 
 def _standard(graph: Graph, inputs: Values, model: Model | None) -> Values:
     """The outputs by the reference implementation of the package onnx."""
-    proto = to_onnx(graph) if model is None else onnx.load(model.source)
+    proto = onnx.load(model.source) if _is_onnx(model) else to_onnx(graph)
     evaluator = onnx_reference.ReferenceEvaluator(proto)
     with np.errstate(all="ignore"), contextlib.redirect_stdout(None):
         results = evaluator.run(None, {v: inputs[v] for v in graph.inputs})
     return {v: np.asarray(a) for v, a in zip(evaluator.output_names, results)}
+
+
+def _is_onnx(model: Model | None) -> bool:
+    return model is not None and Path(model.source).suffix == ".onnx"
 
 
 def _judged(

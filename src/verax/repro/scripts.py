@@ -37,6 +37,21 @@ import verax
 
 given = verax.compile(here / "model.onnx", opt_level={level}).run(inputs)
 """
+LITERT = """\
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+resolver = OpResolverType.{resolver}
+interpreter = Interpreter(str(here / "model.tflite"), experimental_op_resolver_type=resolver)
+slots = {{d["name"]: d["index"] for d in interpreter.get_input_details()}}
+for name, array in inputs.items():
+    interpreter.resize_tensor_input(slots[name], array.shape)
+interpreter.allocate_tensors()
+for name, array in inputs.items():
+    interpreter.set_tensor(slots[name], array)
+interpreter.invoke()
+details = interpreter.get_output_details()
+given = {{d["name"]: interpreter.get_tensor(d["index"]) for d in details}}
+"""
 COMMAND = """\
 import shlex
 import subprocess
@@ -76,6 +91,11 @@ LOADING = """\
 here = Path(__file__).parent
 inputs, expected = dict(np.load(here / "input.npz")), np.load(here / "expected.npz")
 """
+KERNELS = {
+    "reference kernels": "BUILTIN_REF",
+    "builtin kernels": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+}
+"""LiteRT's resolvers by how its runner calls what they choose."""
 EXACT_LEVELS = {
     "disabled": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
@@ -111,6 +131,8 @@ def _runtime(kind: str, facts: Mapping[str, str], outputs: list[str], alone: boo
         text = OPENVINO.format(settings=repr(settings).replace("'", '"'))
     elif kind == "tvm":
         text = TVM.format(outputs=outputs)
+    elif kind == "litert":
+        text = LITERT.format(resolver=KERNELS.get(facts.get("mode", ""), "AUTO"))
     elif kind == "cmd":
         text = COMMAND.format(command=facts.get("command", ""), outputs=outputs)
     elif kind == "verax":
