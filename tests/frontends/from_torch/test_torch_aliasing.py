@@ -126,8 +126,18 @@ def turned(x: Any) -> Any:
     return y, matrix
 
 
+def broadcast(x: Any) -> Any:
+    """Losses broadcast before they compute, and what they give back is the input itself."""
+    y = x * 2
+    z = x * 3
+    loss = torch.nn.functional.mse_loss(y, z)
+    y.add_(1)
+    z[0] = 5
+    return loss, y, z
+
+
 PROGRAMS = [plain, chained, below_a_view, single, through_several, split, squeezed]
-PROGRAMS += [dense_or_not, masked, turned]
+PROGRAMS += [dense_or_not, masked, turned, broadcast]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)

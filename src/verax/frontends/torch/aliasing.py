@@ -45,6 +45,8 @@ READ_ONLY = frozenset(
 )
 """Views that show an element several times, in a pattern that is not written through here, or parts
 of complex numbers."""
+BROADCASTS = "broadcast_tensors"
+"""Gives views of all of its operands, though its signature does not say so."""
 VIEWS = SAME_ORDER | TURNED | PARTS | CUTS | READ_ONLY
 
 
@@ -85,14 +87,33 @@ class Aliases:
         """Remember a node's outputs as views of its first operand, when they are. `operands` and
         `names` of outputs are those of the program."""
         kind = node.op_type.partition(".")[0]
+        if node.domain == "aten" and kind == BROADCASTS:
+            for operand, output in zip(operands, node.outputs):
+                if output:
+                    self._enter(
+                        output, TensorView(operand, self._broadcast(operand, output), 0, names)
+                    )
+            return
         if node.domain != "aten" or kind not in VIEWS or not operands:
             return
         for i, output in enumerate(node.outputs):
             if output and self._shares(kind, node, operands[0], output):
-                self.views[output] = TensorView(operands[0], node, i, names)
-                root = self.root(output)
-                self.members.setdefault(root, []).append(output)
-                self.seen[output] = self.written.get(root, 0)
+                self._enter(output, TensorView(operands[0], node, i, names))
+
+    def _enter(self, output: str, view: TensorView) -> None:
+        self.views[output] = view
+        root = self.root(output)
+        self.members.setdefault(root, []).append(output)
+        self.seen[output] = self.written.get(root, 0)
+
+    def _broadcast(self, operand: str, output: str) -> ForeignNode:
+        """What one result of `broadcast_tensors` is of its operand: the same tensor, or a view that
+        shows elements several times."""
+        if self.recorded[operand]["sizes"] == self.recorded[output]["sizes"]:
+            return _alias(operand, output)
+        sizes = tuple(dim(n) for n in self.recorded[output]["sizes"])
+        arguments = {"self": Ref(0, operand), "size": sizes}
+        return ForeignNode("expand.default", (operand,), (output,), arguments, output, "aten")
 
     def _shares(self, kind: str, node: ForeignNode, x: str, y: str) -> bool:
         """Whether `y` lies in the memory of `x`, for operators that may copy."""
