@@ -122,3 +122,14 @@ def test_pictures_are_few() -> None:
     many = {f.value: distribution(f.value, half) for f in verdict.nodes}
     kept = bounded(many, verdict.nodes, graph.outputs)
     assert sum(bool(e.channels) for e in kept) == PICTURED and kept[-1].channels
+
+
+def test_an_infinite_number_without_axes_is_noted() -> None:
+    """NumPy makes such an array's results numbers, which cannot be written to."""
+    into: dict = {}
+    with collected(into):
+        infinite = np.array(np.inf, np.float32)
+        noted("v", infinite, np.array(np.inf), np.array(0.1))
+        noted("w", infinite, np.array(2.0), np.array(0.1))
+    assert sum(into["v"].histogram) == 1 and into["v"].histogram[0] == 1
+    assert sum(into["w"].histogram[ALLOWED_BIN:]) == 1

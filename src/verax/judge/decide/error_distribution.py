@@ -88,7 +88,8 @@ def _over_allowed(
         return np.where(same, np.float32(0), np.float32(np.inf))
     error = np.abs(actual.astype(np.float64) - expected)
     allowed = st.group_limit(1) * sigma if bound is None else bound
-    ratio = np.divide(error, allowed + TINY, dtype=np.float64).astype(np.float32)
+    # of arrays without axes NumPy makes numbers, which cannot be written to
+    ratio = np.array(np.divide(error, allowed + TINY, dtype=np.float64), np.float32)
     if not np.isfinite(ratio).all():
         agrees = same_value(actual.astype(np.float64), expected.astype(np.float64))
         ratio[agrees] = 0
