@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verax.hunt.programs.program import TorchProgram
+from verax.hunt.programs.program import HuntedProgram
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -31,14 +31,14 @@ class SilentBug:
     written: tuple[str, ...] = ()
     layouts: tuple[tuple[str, str], ...] = ()
 
-    def program(self, wrong: bool = False) -> TorchProgram:
+    def program(self, wrong: bool = False) -> HuntedProgram:
         random = np.random.default_rng(self.issue)
         inputs: dict[str, np.ndarray] = {}
         for name, shape in self.shapes.items():
             draw = random.standard_normal(shape).astype(np.float32)
             inputs[name] = (draw * 3).astype(np.int64) if name.startswith("k") else draw
         lines = self.wrong if wrong else self.right
-        return TorchProgram(inputs, dict(self.layouts), lines, self.outputs, self.written)
+        return HuntedProgram(inputs, dict(self.layouts), lines, self.outputs, self.written)
 
 
 def bug(issue: int, kind: str, right: str, wrong: str, shapes: Shapes, **more: object) -> SilentBug:

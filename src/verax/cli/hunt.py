@@ -17,7 +17,8 @@ def command(
     subject: Annotated[
         str,
         typer.Argument(
-            help="A runner (see `verax runners`), or cmd:PROGRAM {model} {input} {output}."
+            help="A runner (see `verax runners`), cmd:PROGRAM {model} {input} {output}, or "
+            "torch.compile[:BACKEND], which is given programs of PyTorch."
         ),
     ],
     against: Annotated[
@@ -51,7 +52,8 @@ def command(
             "--families",
             metavar="A,B",
             help="Of operator, extreme, surrounded, near_miss, network, auto_pad, symbolic, "
-            "old_opset, model.",
+            "old_opset, model; of torch.compile torch_views, torch_writes, torch_types, "
+            "torch_pointwise, torch_reductions, torch_indexing, torch_layers, torch_patterns.",
         ),
     ] = "",
     models: Annotated[
@@ -59,7 +61,7 @@ def command(
         typer.Option(
             "--models",
             metavar="DIR",
-            help="A folder of ONNX models that are cases as well (the family model), with the "
+            help="A folder of ONNX or TFLite models that are cases, too (family model), with the "
             "inputs of ONNX's own test data where they lie beside them.",
         ),
     ] = None,

@@ -127,15 +127,15 @@ def _exact(graph: Graph, inputs: Values) -> Values:
 
 def _standard(graph: Graph, inputs: Values, model: Model | None) -> Values:
     """The outputs by the reference implementation of the package onnx."""
-    proto = onnx.load(model.source) if _is_onnx(model) else to_onnx(graph)
+    proto = to_onnx(graph) if model is None or not _is_onnx(model) else onnx.load(model.source)
     evaluator = onnx_reference.ReferenceEvaluator(proto)
     with np.errstate(all="ignore"), contextlib.redirect_stdout(None):
         results = evaluator.run(None, {v: inputs[v] for v in graph.inputs})
     return {v: np.asarray(a) for v, a in zip(evaluator.output_names, results)}
 
 
-def _is_onnx(model: Model | None) -> bool:
-    return model is not None and Path(model.source).suffix == ".onnx"
+def _is_onnx(model: Model) -> bool:
+    return Path(model.source).suffix == ".onnx"
 
 
 def _judged(

@@ -81,12 +81,12 @@ def hunt(
         _require_runner(against)
     _require_names("operator", operators, REGISTRY)
     programs = is_program_subject(subject)
-    known = PROGRAM_FAMILIES if programs else (*FAMILIES, MODEL)
-    _require_names("family", families, known)
+    available = PROGRAM_FAMILIES if programs else (*FAMILIES, MODEL)
+    _require_names("family", families, available)
     if programs and (operators or models or against):
         raise UsageError(
             "programs of PyTorch are drawn without --operators, --models and --against",
-            next_step=f"choose of the families {', '.join(known)}",
+            next_step=f"choose of the families {', '.join(available)}",
         )
     if models:
         models = str(Path(models).absolute())
@@ -286,10 +286,10 @@ class _Session:
     ) -> HuntOutcome:
         a = self.task
         try:
-            family, aim, tried = self._description(case_number)
+            family, aim, variant = self._description(case_number)
         except (NoCase, VeraxError):
             return HuntOutcome("unjudged", reason)
-        message = f"{aim} ({tried}): {reason} while the subject was {stage}"
+        message = f"{aim} ({variant}): {reason} while the subject was {stage}"
         alarm = Alarm(
             classification, aim, reason.partition(" MiB")[0].rstrip("0123456789"), "", message
         )
@@ -297,7 +297,7 @@ class _Session:
             sure = MEDIUM if stage == RUNNING else LOW
             argument = "it happened twice, in two processes; nobody else was asked"
             self.store.examined(alarm.key, sure, argument, "", "")
-        return HuntOutcome("finding", message, alarm.key, family, aim, tried)
+        return HuntOutcome("finding", message, alarm.key, family, aim, variant)
 
     def _description(self, case_number: int) -> tuple[str, str, str]:
         """Family, what it aims at, and what is tried, of a case that was drawn before."""

@@ -137,11 +137,12 @@ def _other_types(graph: Any, results: Sequence[Any]) -> list[str]:
     """Outputs of another element type than the graph has, which numbers alone would not show."""
     (end,) = graph.graph.find_nodes(op="output")
     texts = []
-    for i, (node, given) in enumerate(zip(end.args[0], results)):
+    for i, (node, result) in enumerate(zip(end.args[0], results)):
         declared = getattr(node, "meta", {}).get("example_value")
-        both = isinstance(declared, torch.Tensor) and isinstance(given, torch.Tensor)
-        if both and declared.dtype != given.dtype:
-            texts.append(f"mistake: output {i} is {given.dtype}, the program has {declared.dtype}")
+        if not (isinstance(declared, torch.Tensor) and isinstance(result, torch.Tensor)):
+            continue
+        if declared.dtype != result.dtype:
+            texts.append(f"mistake: output {i} is {result.dtype}, the program has {declared.dtype}")
     return texts
 
 

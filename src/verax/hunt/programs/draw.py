@@ -16,7 +16,7 @@ import numpy as np
 
 from verax.base.optional import optional
 from verax.hunt.case import NoCase, pick
-from verax.hunt.programs.program import LAYOUTS, MODES, STATIC, TorchProgram
+from verax.hunt.programs.program import LAYOUTS, MODES, STATIC, HuntedProgram
 from verax.hunt.programs.templates import GROUPS
 
 torch: Any = optional("torch", "to hunt over torch.compile")
@@ -57,7 +57,7 @@ class _Drawing:
         if layout != "contiguous":
             self.layouts[name] = layout
         self.inputs[name] = np.ascontiguousarray(array)
-        program = TorchProgram({name: self.inputs[name]}, self.layouts, (), ())
+        program = HuntedProgram({name: self.inputs[name]}, self.layouts, (), ())
         (self.values[name],) = program.tensors(self.inputs)
         return name
 
@@ -71,20 +71,20 @@ class _Drawing:
     def line(self, template: str) -> str:
         """`template` with everything filled in. Raises `NoCase` when something is lacking."""
         first: list[Any] = []
-        chosen: dict[str, str] = {}
+        choices: dict[str, str] = {}
 
         def filled(match: re.Match[str]) -> str:
             name, shape = match[1], match[2]
             if name == "w":
                 return self._weight(shape, first)
-            if name not in chosen:
-                chosen[name] = self._choice(name, first)
-            return chosen[name]
+            if name not in choices:
+                choices[name] = self._choice(name, first)
+            return choices[name]
 
-        # the first tensor tells axes, so tensors are chosen before whatever refers to it
+        # the first tensor tells axes, so tensors are choices before whatever refers to it
         for name in re.findall(r"\{(x|m|i|b|in)\}", template)[:1]:
-            chosen[name] = self._choice(name, first)
-            first.append(self.values[chosen[name]])
+            choices[name] = self._choice(name, first)
+            first.append(self.values[choices[name]])
         return FIELD.sub(filled, template)
 
     def _choice(self, name: str, first: list[Any]) -> str:
@@ -127,7 +127,7 @@ class _Drawing:
 
     def add(self, template: str) -> None:
         """Append a statement that PyTorch accepts. Raises `NoCase` where it does not."""
-        known = set(self.inputs)
+        earlier = set(self.inputs)
         try:
             text = self.line(template)
             lines = [
@@ -144,7 +144,7 @@ class _Drawing:
             for written in (value, *(self.values[n] for n in self.inputs)):
                 self._require_usable(written)
         except Exception as error:
-            for name in set(self.inputs) - known:
+            for name in set(self.inputs) - earlier:
                 del self.inputs[name], self.values[name]
                 self.layouts.pop(name, None)
             raise NoCase from error
@@ -164,7 +164,7 @@ class _Drawing:
 
 def draw_program(
     random: np.random.Generator, groups: tuple[str, ...] = ()
-) -> tuple[str, TorchProgram]:
+) -> tuple[str, HuntedProgram]:
     """The group that most statements come from, and the program. Raises `NoCase`."""
     group = pick(random, groups or tuple(GROUPS))
     drawing = _Drawing(random)
@@ -188,7 +188,7 @@ def draw_program(
     return group, _finished(drawing, pick(random, (STATIC, *MODES)))
 
 
-def _finished(drawing: _Drawing, mode: str) -> TorchProgram:
+def _finished(drawing: _Drawing, mode: str) -> HuntedProgram:
     """The program that returns what nothing reads, and a few values inside."""
     lines = tuple(drawing.lines)
     results = [n for n in drawing.values if n not in drawing.inputs]
@@ -196,7 +196,7 @@ def _finished(drawing: _Drawing, mode: str) -> TorchProgram:
     unread = [n for n in results if text[n] <= 1]
     inside = [n for n in results if n not in unread and drawing.random.random() < 0.3]
     outputs = tuple(n for n in results if n in unread or n in inside) or (results[-1],)
-    program = TorchProgram(drawing.inputs, drawing.layouts, lines, outputs, (), mode)
+    program = HuntedProgram(drawing.inputs, drawing.layouts, lines, outputs, (), mode)
     arguments = program.tensors(program.inputs)
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         program.function()(*arguments)

@@ -25,8 +25,8 @@ from verax.hunt.case import NoCase
 from verax.hunt.opinions import Opinion, is_wrong
 from verax.hunt.programs.draw import draw_program
 from verax.hunt.programs.names import INDUCTOR
-from verax.hunt.programs.program import TorchProgram
-from verax.hunt.programs.subject import EAGER, STAGES, ProgramRunner, type_difference
+from verax.hunt.programs.program import HuntedProgram
+from verax.hunt.programs.subject import EAGER, STAGES, CompiledProgramRunner, type_difference
 from verax.ir.graph import Graph
 from verax.judge.check import check
 from verax.loading import load
@@ -51,7 +51,7 @@ class NotJudged(Exception):
 class ProgramCase:
     """A program, its export as a graph, and the inputs under the graph's names."""
 
-    program: TorchProgram
+    program: HuntedProgram
     graph: Graph
     inputs: dict[str, np.ndarray]
 
@@ -66,7 +66,7 @@ class ProgramFinding:
     opinions: tuple[Opinion, ...]
 
 
-def imported(program: TorchProgram) -> ProgramCase:
+def imported(program: HuntedProgram) -> ProgramCase:
     """The program with its export. Raises `NotJudged` where it cannot be exported or read."""
     try:
         with warnings.catch_warnings(action="ignore"), torch.no_grad():
@@ -86,7 +86,7 @@ def imported(program: TorchProgram) -> ProgramCase:
     return ProgramCase(program, graph, dict(zip(graph.inputs, program.inputs.values())))
 
 
-def drawn(seed: int, index: int, groups: tuple[str, ...]) -> tuple[str, TorchProgram]:
+def drawn(seed: int, index: int, groups: tuple[str, ...]) -> tuple[str, HuntedProgram]:
     """Program `index` of `seed`, and its group. Raises `NoCase`."""
     random = np.random.default_rng([seed, index])
     for _ in range(10):
@@ -99,7 +99,7 @@ def drawn(seed: int, index: int, groups: tuple[str, ...]) -> tuple[str, TorchPro
 
 def require_readable(case: ProgramCase) -> None:
     """Raises `NotJudged` where eager PyTorch is wrong by our reference."""
-    eager = ProgramRunner(case.program, EAGER)
+    eager = CompiledProgramRunner(case.program, EAGER)
     try:
         answer = eager.run(case.graph, case.inputs)
         wrong = is_wrong(case.graph, case.inputs, answer)
@@ -111,7 +111,7 @@ def require_readable(case: ProgramCase) -> None:
 
 def alarm_of(case: ProgramCase, backend: str, seed: int, limit: float) -> tuple[Alarm | None, str]:
     """What is wrong with a backend on this program; where nothing is, why it is undecided."""
-    runner = ProgramRunner(case.program, backend)
+    runner = CompiledProgramRunner(case.program, backend)
     aim = functions(case.program)
     try:
         runner.run(case.graph, case.inputs)
@@ -134,7 +134,7 @@ def alarm_of(case: ProgramCase, backend: str, seed: int, limit: float) -> tuple[
     return Alarm(alarm.classification, aim, alarm.cause, "", alarm.message), ""
 
 
-def leaves_casts_out(case: ProgramCase, runner: ProgramRunner) -> bool:
+def leaves_casts_out(case: ProgramCase, runner: CompiledProgramRunner) -> bool:
     """True if the answer is that of the program with float32 wherever it casts to 16 bits, which
     Inductor does on purpose unless `emulate_precision_casts` is set."""
     lines = tuple(SIXTEEN_BITS.sub("float32", line) for line in case.program.lines)
@@ -143,27 +143,27 @@ def leaves_casts_out(case: ProgramCase, runner: ProgramRunner) -> bool:
     try:
         plain = imported(dataclasses.replace(case.program, lines=lines))
         answer = runner.run(case.graph, case.inputs)
-        given = dict(zip(plain.graph.outputs, (answer[v] for v in case.graph.outputs)))
-        return not is_wrong(plain.graph, plain.inputs, given)
+        outputs = dict(zip(plain.graph.outputs, (answer[v] for v in case.graph.outputs)))
+        return not is_wrong(plain.graph, plain.inputs, outputs)
     except (NotJudged, VeraxError):
         return False
 
 
-def functions(program: TorchProgram) -> str:
+def functions(program: HuntedProgram) -> str:
     """The functions and operators that a program's statements use, each once, in order."""
-    found = [next(g for g in m if g) for s in program.lines for m in FUNCTION.findall(s)]
-    names = [n for n in dict.fromkeys(found) if n != "clone"]
+    matches = [next(g for g in m if g) for s in program.lines for m in FUNCTION.findall(s)]
+    names = [n for n in dict.fromkeys(matches) if n != "clone"]
     return " > ".join(names[:6]) + (" > ..." if len(names) > 6 else "")
 
 
-Shows = Callable[[TorchProgram], bool]
+Shows = Callable[[HuntedProgram], bool]
 
 
-def small(case: ProgramCase, shows: Shows, seconds: float = SHRINK_SECONDS) -> TorchProgram:
+def small(case: ProgramCase, shows: Shows, seconds: float = SHRINK_SECONDS) -> HuntedProgram:
     """A program with fewer outputs, statements and elements that still shows it."""
     program, deadline = case.program, time.monotonic() + seconds
 
-    def better(candidate: TorchProgram) -> bool:
+    def better(candidate: HuntedProgram) -> bool:
         if time.monotonic() > deadline:
             return False
         try:
@@ -191,17 +191,17 @@ def small(case: ProgramCase, shows: Shows, seconds: float = SHRINK_SECONDS) -> T
     return program
 
 
-def without_line(program: TorchProgram, index: int) -> list[TorchProgram]:
+def without_line(program: HuntedProgram, index: int) -> list[HuntedProgram]:
     """The program without a statement; where it makes a value, with one that it reads instead."""
     line = program.lines[index]
-    rest = (*program.lines[:index], *program.lines[index + 1 :])
-    candidates = [program.with_lines(rest, program.outputs)]
+    remainder = (*program.lines[:index], *program.lines[index + 1 :])
+    candidates = [program.with_lines(remainder, program.outputs)]
     target, _, text = line.partition(" = ")
     if target.isidentifier():
-        known = [*program.inputs, *(s.partition(" = ")[0] for s in program.lines[:index])]
+        values = [*program.inputs, *(s.partition(" = ")[0] for s in program.lines[:index])]
         for name in dict.fromkeys(re.findall(r"\b[a-z]\w*", text)):
-            if name in known and name != target:
-                lines = tuple(re.sub(rf"\b{target}\b", name, s) for s in rest)
+            if name in values and name != target:
+                lines = tuple(re.sub(rf"\b{target}\b", name, s) for s in remainder)
                 outputs = tuple(name if o == target else o for o in program.outputs)
                 if all(o not in program.inputs for o in outputs):
                     candidates.append(program.with_lines(lines, outputs))
@@ -213,7 +213,7 @@ def examined(
 ) -> ProgramFinding:
     """The alarm made small, with the first stage that shows it and what eager PyTorch says."""
 
-    def shows(candidate: TorchProgram) -> bool:
+    def shows(candidate: HuntedProgram) -> bool:
         again, _ = alarm_of(imported(candidate), backend, seed, limit)
         return (
             again is not None
@@ -229,8 +229,8 @@ def examined(
     message = (again or alarm).message
     cause = (again or alarm).cause
     stage = stage_of(case, backend, seed, limit)
-    found = Alarm(alarm.classification, functions(reduced), cause, stage, message)
-    return ProgramFinding(found, case, opinions(case))
+    reduced_alarm = Alarm(alarm.classification, functions(reduced), cause, stage, message)
+    return ProgramFinding(reduced_alarm, case, opinions(case))
 
 
 def stage_of(case: ProgramCase, backend: str, seed: int, limit: float) -> str:
@@ -256,7 +256,7 @@ def opinions(case: ProgramCase) -> tuple[Opinion, ...]:
     result = []
     for source, dtype in (("eager PyTorch in float64", torch.float64), (EAGER, None)):
         try:
-            answer = ProgramRunner(case.program, EAGER, dtype).run(case.graph, case.inputs)
+            answer = CompiledProgramRunner(case.program, EAGER, dtype).run(case.graph, case.inputs)
             wrong = is_wrong(case.graph, case.inputs, answer)
         except VeraxError as error:
             result.append(Opinion(source, None, True, f"no answer ({error.cause[:100]})"))

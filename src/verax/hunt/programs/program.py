@@ -1,4 +1,4 @@
-"""`TorchProgram`: a few statements on PyTorch's tensors, as text that runs anywhere.
+"""`HuntedProgram`: a few statements on PyTorch's tensors, as text that runs anywhere.
 
 Its reference is what its export means: on copies of the inputs, with the inputs that it writes to
 as further outputs, so that a write that is lost shows.
@@ -33,7 +33,7 @@ MODES = (STATIC, DYNAMIC, SECOND)
 
 
 @dataclass(frozen=True)
-class TorchProgram:
+class HuntedProgram:
     """inputs: contiguous arrays by name; layouts: a key of LAYOUTS by name. lines: statements, in
     order; outputs: names that are returned; written: inputs that the statements write to; mode: one
     of MODES."""
@@ -85,7 +85,7 @@ class TorchProgram:
 
         return OnCopies().eval()
 
-    def with_lines(self, lines: tuple[str, ...], outputs: tuple[str, ...]) -> TorchProgram:
+    def with_lines(self, lines: tuple[str, ...], outputs: tuple[str, ...]) -> HuntedProgram:
         """Other statements on the inputs that they still name."""
         text = " ".join(lines)
         used = [n for n in self.inputs if _names(text, n) or n in outputs or n in self.written]

@@ -1,4 +1,4 @@
-"""`ProgramRunner`: a program under `torch.compile` as a subject of the judge."""
+"""`CompiledProgramRunner`: a program under `torch.compile` as a subject of the judge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from verax.base.errors import ModelError, UsageError
 from verax.base.optional import optional
 from verax.hunt.programs.names import INDUCTOR, SUBJECT, backend_of
-from verax.hunt.programs.program import DYNAMIC, SECOND, TorchProgram, array_of
+from verax.hunt.programs.program import DYNAMIC, SECOND, HuntedProgram, array_of
 from verax.ir.graph import Graph
 from verax.judge.protocol import Capabilities
 
@@ -30,16 +30,16 @@ STAGES = {
 
 def require_backend(text: str) -> None:
     """Raises `UsageError` for a backend that PyTorch does not know."""
-    known = {*torch._dynamo.list_backends(exclude_tags=None)}
-    if backend_of(text) not in known:
+    backends = {*torch._dynamo.list_backends(exclude_tags=None)}
+    if backend_of(text) not in backends:
         raise UsageError(
             f"torch.compile has no backend {backend_of(text)!r}",
             place=text,
-            next_step=f"choose one of {', '.join(sorted(known))}",
+            next_step=f"choose one of {', '.join(sorted(backends))}",
         )
 
 
-class ProgramRunner:
+class CompiledProgramRunner:
     """Runs `program` compiled by a backend, or in eager PyTorch for EAGER; it is compiled once.
 
     dtype: of floating-point inputs instead of their own.
@@ -48,7 +48,7 @@ class ProgramRunner:
     stored_inputs: Mapping[str, np.ndarray] | None = None
     capabilities = Capabilities(script="torch")
 
-    def __init__(self, program: TorchProgram, backend: str, dtype: Any = None) -> None:
+    def __init__(self, program: HuntedProgram, backend: str, dtype: Any = None) -> None:
         self.program, self.backend, self.dtype = program, backend, dtype
         self.name = backend if backend == EAGER else f"{SUBJECT}:{backend}"
         self.types: list[tuple[Any, tuple[int, ...]]] = []
@@ -79,11 +79,11 @@ class ProgramRunner:
                 dynamic = True if self.program.mode == DYNAMIC else None
                 self._call = torch.compile(self._call, backend=self.backend, dynamic=dynamic)
                 if self.program.mode == SECOND:
-                    self._call(*self.program.tensors({n: other(a) for n, a in arrays.items()}))
+                    self._call(*self.program.tensors({n: changed(a) for n, a in arrays.items()}))
         return list(self._call(*self.program.tensors(arrays, self.dtype)))
 
 
-def other(array: np.ndarray) -> np.ndarray:
+def changed(array: np.ndarray) -> np.ndarray:
     """Other numbers of the same type and shape, integers among those that are there."""
     if array.dtype == np.bool_:
         return ~array
@@ -92,7 +92,7 @@ def other(array: np.ndarray) -> np.ndarray:
     )
 
 
-def type_difference(program: TorchProgram, runner: ProgramRunner) -> str:
+def type_difference(program: HuntedProgram, runner: CompiledProgramRunner) -> str:
     """How types or shapes of the last run differ from those of eager PyTorch; "" if they do not."""
     for index, (tensor, (dtype, shape)) in enumerate(zip(program.eager(), runner.types)):
         if tensor.dtype != dtype:

@@ -26,13 +26,13 @@ from verax.hunt.programs.judging import (  # noqa: E402
     imported,
     require_readable,
 )
-from verax.hunt.programs.program import DYNAMIC, SECOND, TorchProgram  # noqa: E402
+from verax.hunt.programs.program import DYNAMIC, SECOND, HuntedProgram  # noqa: E402
 from verax.hunt.programs.templates import GROUPS  # noqa: E402
 from verax.hunt.session import hunt  # noqa: E402
 from verax.hunt.store import Store  # noqa: E402
 
 X = np.random.default_rng(83).standard_normal((2, 3, 5)).astype(np.float32)
-SOFTMAX = TorchProgram(
+SOFTMAX = HuntedProgram(
     {"x0": X, "w1": X[0]},
     {"x0": "transposed"},
     (
@@ -99,7 +99,7 @@ def test_most_programs_that_are_drawn_are_read_as_pytorch_means_them() -> None:
 
 
 def test_what_a_program_writes_to_its_inputs_is_an_output() -> None:
-    program = TorchProgram({"x0": X}, {}, ("v0 = x0 * 2", "x0.add_(1)"), ("v0",), ("x0",))
+    program = HuntedProgram({"x0": X}, {}, ("v0 = x0 * 2", "x0.add_(1)"), ("v0",), ("x0",))
     case = imported(program)
     assert len(case.graph.outputs) == 2
     require_readable(case)
@@ -129,7 +129,7 @@ def test_a_mistake_is_made_small_and_written(mode: str, tmp_path: Path) -> None:
 
 def test_casts_that_are_left_out_are_one_finding() -> None:
     lines = ("v0 = x0.to(torch.float16).to(torch.float32)", "v1 = v0.amax(1)")
-    case = imported(TorchProgram({"x0": X}, {}, lines, ("v0", "v1")))
+    case = imported(HuntedProgram({"x0": X}, {}, lines, ("v0", "v1")))
     alarm, _ = alarm_of(case, "without_casts", 3, 60.0)
     assert alarm is not None and (alarm.classification, alarm.cause) == (PRECISION, LEFT_OUT)
     assert alarm_of(case, "eager", 3, 60.0)[0] is None
