@@ -212,9 +212,12 @@ def record(store: Store, alarm: Alarm, examined: Examination) -> None:
 def _examined(alarm: Alarm, case: HuntCase, network: Model | Graph, task: HuntTask) -> Examination:
     """The finding made small and asked about; on the graph where it shows there as well, as a file
     of the drawn operator set cannot be made smaller."""
-    graph, subject, model = case.graph, runner_for(task, None, isolated=True), None
+    is_tflite = isinstance(network, Model) and Path(network.source).suffix == ".tflite"
+    graph, model = case.graph, None
+    subject = runner_for(task, network if is_tflite else None, isolated=True)
     if isinstance(network, Model):
-        again, _ = _again(case, task)
+        # LiteRT runs its own files alone
+        again = None if is_tflite else _again(case, task)[0]
         if again is None or again.key != alarm.key:
             graph, model = network.graph, network
             subject = runner_for(task, network, isolated=True)
