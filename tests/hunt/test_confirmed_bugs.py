@@ -37,7 +37,7 @@ def named(script: Path) -> tuple[str, str, str]:
 
 
 def test_there_are_scripts() -> None:
-    assert len(SCRIPTS) >= 56
+    assert len(SCRIPTS) >= 57
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda s: s.stem)
