@@ -11,7 +11,7 @@ import pytest
 
 from verax.base.errors import UsageError
 from verax.hunt.case import NoCase
-from verax.hunt.corpus import model_case, models
+from verax.hunt.corpus import file_name, model_case, models
 from verax.hunt.generate import generate
 from verax.hunt.session import hunt
 from verax.onnx_format.package import helper, numpy_helper, onnx
@@ -86,6 +86,14 @@ def test_models_are_hunted_and_a_folder_without_any_is_refused(tmp_path: Path) -
     result = hunt("verax:O2", models=tmp_path, **given)
     assert result.counts == {"right": 1}
     (tmp_path / "empty").mkdir()
-    for folder, words in ((tmp_path / "empty", "no ONNX model"), ("", "no models to take")):
+    for folder, words in (
+        (tmp_path / "empty", "no ONNX or TFLite model"),
+        ("", "no models to take"),
+    ):
         with pytest.raises(UsageError, match=words):
             hunt("verax:O2", models=folder, **given)
+
+
+def test_a_model_is_called_after_its_content() -> None:
+    assert file_name(b"\x1c\x00\x00\x00TFL3\x14") == "model.tflite"
+    assert file_name(b"\x08\x0aTFL3") == "model.onnx"
