@@ -94,7 +94,11 @@ class Lowering:
         checks = len(self.calls.checks)
         for write in reversed(self.written_state):
             spec = dataclasses.replace(write.spec, checks=checks)
-            arguments = [*write.arguments, write.flag, self.calls.status]
+            arguments: tuple[Pointer | Placed, ...] = (
+                *write.arguments,
+                write.flag,
+                self.calls.status,
+            )
             self.calls.call(spec, arguments, f"{write.state}: restored after a failed run")
 
     def counted(self, value: str, rows: Placed, count: Placed, label: str, axis: int = 0) -> None:
