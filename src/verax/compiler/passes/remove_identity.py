@@ -51,15 +51,15 @@ def remove_identity(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
 def _new_state(graph: Graph) -> dict[str, str]:
     """By value that a node computes, the new value of a state that an Identity makes of it alone:
     the node can have that name."""
-    found: dict[str, str] = {}
+    renames: dict[str, str] = {}
     for new in graph.state.values():
         node = graph.producers.get(new)
         if node is None or node.op.kind != "Identity":
             continue
         source = node.inputs[0] or ""
         if source in graph.producers and source not in graph.outputs:
-            found.setdefault(source, new)
-    return found
+            renames.setdefault(source, new)
+    return renames
 
 
 def example() -> Graph:
