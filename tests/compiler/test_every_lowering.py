@@ -40,7 +40,7 @@ from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.search.chosen import KeptSpec, PlacesSpec, UniqueSpec
 from verax.compiler.kernels.search.detect import DetectSpec
 from verax.compiler.kernels.search.regions_of_interest import AlignSpec, RoiPoolSpec
-from verax.compiler.kernels.search.scatter import ScatterSpec
+from verax.compiler.kernels.search.scatter import ScatterSpec, StateCopySpec
 from verax.compiler.kernels.search.suppress import SuppressSpec, TakenSpec
 from verax.compiler.kernels.search.top import TopSpec
 from verax.compiler.kernels.target import Target
@@ -67,9 +67,10 @@ USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "Ave
         RoiPoolSpec: "MaxRoiPool", PlacesSpec: "NonZero", DetectSpec: "MultiBoxDetection",
         UniqueSpec: "Unique"}  # fmt: skip
 """By type of spec, an operator whose network calls for it."""
-ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec, PairwiseSpec)
+ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec, PairwiseSpec, StateCopySpec)
 """Kernels of large weights: tests/compiler/test_stored_weights.py; of computed conditions:
-tests/compiler/place/test_chosen.py; of sums of float64: tests/compiler/kernels/test_pairwise.py."""
+tests/compiler/place/test_chosen.py; of sums of float64: tests/compiler/kernels/test_pairwise.py; of
+state: tests/compiler/test_state_in_place.py."""
 
 
 def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:

@@ -20,7 +20,7 @@ from verax.runtime.vx import MAGIC, PAGE, VERSION, load_binary, save_binary
 PREFIX = struct.Struct("<8sII32s")
 STATE = (
     State("count", "more", np.array(5, np.int64)),
-    State("rows", "moved", np.arange(6, dtype=np.float32).reshape(2, 3)),
+    State("rows", "moved", np.arange(6, dtype=np.float32).reshape(2, 3), in_place=True),
 )
 IMAGE = ProgramBinary(
     target="avx2",
@@ -66,6 +66,7 @@ def test_state_is_read_back_with_its_initial_values(path: Path) -> None:
     binary, _ = load_binary(path)
     for found, want in zip(binary.state, STATE, strict=True):
         assert (found.input, found.output) == (want.input, want.output)
+        assert found.in_place == want.in_place
         assert found.initial.dtype == want.initial.dtype
         np.testing.assert_array_equal(found.initial, want.initial)
 
@@ -100,7 +101,7 @@ def leaves_values_over(header: dict[str, Any]) -> None:
 
 
 def wants_more_values(header: dict[str, Any]) -> None:
-    header["image"]["state"].append({"input": "x", "output": "y"})
+    header["image"]["state"].append({"input": "x", "output": "y", "in_place": False})
 
 
 @pytest.mark.parametrize(

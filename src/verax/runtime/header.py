@@ -75,12 +75,12 @@ class Header:
 
 
 def _states(
-    binary: ProgramBinary, state_names: Sequence[tuple[str, str]], data: memoryview
+    binary: ProgramBinary, state_names: Sequence[tuple[str, str, bool]], data: memoryview
 ) -> tuple[State, ...]:
     """The state with its initial values."""
     inputs, outputs = {s.name: s for s in binary.inputs}, {s.name: s for s in binary.outputs}
     states, end = [], 0
-    for name, new in state_names:
+    for name, new, in_place in state_names:
         if name not in inputs or new not in outputs:
             raise HeaderError(f"the state {name[:80]!a} is no input with an output of its own")
         old, later = inputs[name], outputs[new]
@@ -91,7 +91,7 @@ def _states(
         if end > len(data):
             raise HeaderError("the section 'state' is too short")
         array = np.frombuffer(data[begin:end], numpy_dtype(old.dtype)).reshape(old.shape)
-        states.append(State(name, new, array.copy()))
+        states.append(State(name, new, array.copy(), in_place))
     if end != len(data):
         raise HeaderError("the section 'state' is too long")
     return tuple(states)
@@ -250,9 +250,13 @@ def _counted_step(value: object, location: str) -> CountedStep:
     return CountedStep(rows, count, output, integer(fields["axis"], f"{location}.axis"))
 
 
-def _state(value: object, location: str) -> tuple[str, str]:
-    fields = members(value, location, {"input", "output"})
-    return text(fields["input"], f"{location}.input"), text(fields["output"], f"{location}.output")
+def _state(value: object, location: str) -> tuple[str, str, bool]:
+    fields = members(value, location, {"input", "output", "in_place"})
+    return (
+        text(fields["input"], f"{location}.input"),
+        text(fields["output"], f"{location}.output"),
+        flag(fields["in_place"], f"{location}.in_place"),
+    )
 
 
 STEPS: Mapping[str, Callable[[object, str], Scheduled]] = {

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import ctypes
+import itertools
 import math
+import operator
 import sys
 import threading
 import time
@@ -343,8 +346,8 @@ class ExecutionContext:
         when a check of the network fails.
         """
         self._in_flight = arrays
-        for step in self._schedule:
-            step(argument)
+        # No bytecode runs in between, so that Ctrl-C cannot leave state half written in place.
+        collections.deque(map(operator.call, self._schedule, itertools.repeat(argument)), 0)
         self._in_flight = ()
         if self._checks and self._status != self._passed:
             self._raise_failed()

@@ -41,11 +41,16 @@ class Signature:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What a program remembers: the names of the input and of the output that is its new value."""
+    """What a program remembers: the names of the input and of the output that is its new value.
+
+    in_place: both may be one array. The program then writes only what changes, and a run that fails
+    a check brings back what was there.
+    """
 
     input: str
     output: str
     initial: np.ndarray
+    in_place: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +129,9 @@ def described(binary: ProgramBinary) -> dict[str, Any]:
     bare = dataclasses.replace(binary, object_code=b"", weights=_NOTHING, state=())
     fields = dataclasses.asdict(bare)
     del fields["object_code"], fields["weights"]
-    fields["state"] = [{"input": s.input, "output": s.output} for s in binary.state]
+    fields["state"] = [
+        {"input": s.input, "output": s.output, "in_place": s.in_place} for s in binary.state
+    ]
     fields["schedule"] = [
         {"kind": type(step).__name__, **dataclasses.asdict(step)} for step in binary.schedule
     ]

@@ -2,8 +2,11 @@
 between two runs.
 
 The state lies in two sets of buffers. A run reads one set and writes the other; the caller takes
-the other as the new state only if the run has succeeded. Small inputs and outputs have buffers,
-too: copying some hundred bytes takes less time than handing their address to the code.
+the other as the new state only if the run has succeeded. State that the program writes in place
+(`program_binary.State.in_place`) is in both sets the same buffer: a cache of keys and values, of
+which a run writes the new tokens alone. A run that fails brings its old content back. Small inputs
+and outputs have buffers, too: copying some hundred bytes takes less time than handing their address
+to the code.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,23 +33,28 @@ MAX_COPIED_BYTES = 2048
 
 def state_buffers_of(program: Program) -> StateBuffers | None:
     """The state buffers of a program; None where it has no state or a step runs in Python."""
-    updates = {s.input: s.output for s in program.binary.state}
-    return StateBuffers(program, updates) if updates and program.is_native else None
+    state = program.binary.state
+    updates, in_place = {s.input: s.output for s in state}, {s.input for s in state if s.in_place}
+    return StateBuffers(program, updates, in_place) if updates and program.is_native else None
 
 
 class StateBuffers:
     """Two sets of state buffers, with which one caller at a time runs `program`.
 
     updates: state -> the output that is its new value, by the names of the program's inputs and
-    outputs."""
+    outputs. in_place: states that have one buffer for both."""
 
-    def __init__(self, program: Program, updates: Mapping[str, str]) -> None:
+    def __init__(
+        self, program: Program, updates: Mapping[str, str], in_place: Collection[str] = ()
+    ) -> None:
         self._program = program
         inputs, outputs = types_of(program.binary.inputs), types_of(program.binary.outputs)
         after = {output: name for name, output in updates.items()}
         own_inputs = [s for s in inputs if s[0] not in updates]
         own_outputs = [s for s in outputs if s[0] not in after]
-        self._sets = tuple(_arrays([s for s in inputs if s[0] in updates]) for _ in range(2))
+        first_set = _arrays([s for s in inputs if s[0] in updates])
+        second_set = _arrays([s for s in inputs if s[0] in updates and s[0] not in in_place])
+        self._sets = first_set, {v: second_set.get(v, a) for v, a in first_set.items()}
         copied_inputs = _arrays([s for s in own_inputs if _bytes(s) <= MAX_COPIED_BYTES])
         copied_outputs = _arrays([s for s in own_outputs if _bytes(s) <= MAX_COPIED_BYTES])
         self._input_count = len(own_inputs)

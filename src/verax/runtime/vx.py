@@ -32,7 +32,7 @@ from verax.runtime.signature import SigningKey, TrustedKey, is_signature, signat
 from verax.runtime.soundness import check_binary
 
 MAGIC = b"VERAX\x00VX"
-VERSION = 5
+VERSION = 6
 PAGE = 4096
 SECTIONS = ("code", "weights", "state")
 _PREFIX = struct.Struct("<8sII32s")

@@ -141,6 +141,11 @@ class Calls:
         return Pointer(self._status, 4 * (len(self.checks) - 1))
 
     @property
+    def status(self) -> Pointer:
+        """The status block: an int32 for each check."""
+        return Pointer(self._status)
+
+    @property
     def status_bytes(self) -> int:
         """Size of the status block at the start of the arena."""
         return align(4 * len(self.checks))

@@ -7,16 +7,29 @@ fails.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from verax.base.settings import Settings
+from verax.compiler.kernels.search.scatter import ScatterSpec
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.calls import Calls, CountedCall, Dynamic, ReferenceCall
-from verax.compiler.place.storage import Placed
+from verax.compiler.place.storage import Placed, Pointer
 from verax.compiler.place.values import Values
 from verax.compiler.place.weights import Weights
 from verax.compiler.plan.graph_plan import GraphPlan
 from verax.ir.graph import Graph, Node
+
+
+@dataclasses.dataclass(frozen=True)
+class StateWrite:
+    """State that a kernel writes in place. spec, arguments, flag: the scatter that brings back what
+    it overwrote, after a run that failed."""
+
+    state: str
+    spec: ScatterSpec
+    arguments: tuple[Placed, ...]
+    flag: Pointer
 
 
 class Lowering:
@@ -39,6 +52,7 @@ class Lowering:
         self.graph, self.target, self.settings = graph, target, settings
         self.full_graph, self.chunk_count = graph, 1
         self.choices: tuple[str, ...] = ()  # the plan that is placed, in words
+        self.written_state: list[StateWrite] = []  # in place
         self.calls, self.weights = calls or Calls(target), weights or Weights()
         self.values = Values(graph, self.calls, self.weights)
         self.place_plan: Callable[[Lowering, GraphPlan], None] = lambda lowering, plan: None
@@ -73,6 +87,19 @@ class Lowering:
         self.calls.steps.append(
             ReferenceCall(index, tuple(inputs), tuple(outputs), node.place, reason)
         )
+
+    def restore_state(self) -> None:
+        """Append calls that bring state back that was written in place, where a check of the run
+        has failed. No call may follow them."""
+        checks = len(self.calls.checks)
+        for write in reversed(self.written_state):
+            spec = dataclasses.replace(write.spec, checks=checks)
+            arguments: tuple[Pointer | Placed, ...] = (
+                *write.arguments,
+                write.flag,
+                self.calls.status,
+            )
+            self.calls.call(spec, arguments, f"{write.state}: restored after a failed run")
 
     def counted(self, value: str, rows: Placed, count: Placed, label: str, axis: int = 0) -> None:
         """`value` is the first rows along `axis` of `rows`, as many as `count` (int64 [1]) holds by

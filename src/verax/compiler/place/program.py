@@ -166,6 +166,7 @@ def _lowered(
     lowering.place_plan = _place_plan
     lowering.choices = tuple(map(str, plan.steps))
     _place_plan(lowering, plan)
+    lowering.restore_state()
     return lowering
 
 

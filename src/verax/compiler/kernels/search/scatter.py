@@ -1,4 +1,6 @@
-"""Updates written, or combined, where indices say: ScatterND, ScatterElements.
+"""Updates written, or combined, where indices say: ScatterND, ScatterElements; and what state
+that is written in place needs besides: a copy that is left out where source and target are one
+array, and old elements saved before they are overwritten, to be restored after a failed run.
 
 Where updates meet, they come in the order of the walked dims: of the last one, or combined one by
 one. Outer dims and the inner one lead to different elements and are shared out and vectorized.
@@ -27,6 +29,10 @@ from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.target import LANES
 
 COMBINED = ("none", "add", "mul", "min", "max")
+SAVE = "save"
+"""Instead of a combination: the elements of y are written to where the updates would be read."""
+COPY_CHUNK = 1 << 14
+"""Elements of an item of a copy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +43,10 @@ class ScatterSpec:
     stride) of the axes that indices point into; their indices are `lookup_stride` elements apart.
     Arguments of the kernel: indices, updates, y, and the int32 that is set to 1 when an index lies
     outside; negative ones count from the end if it `wraps`. Different indices of outer and inner
-    must lead to different places."""
+    must lead to different places.
+
+    checks: the kernel takes one pointer more, to so many int32, and does nothing unless one of them
+    is set; 0: it always runs."""
 
     outer: tuple[int, ...]
     walked: tuple[int, ...]
@@ -51,9 +60,12 @@ class ScatterSpec:
     index_dtype: str
     dtype: str
     wraps: bool = True
+    checks: int = 0
 
     def __str__(self) -> str:
         combination = "" if self.combine == "none" else f" by {self.combine}"
+        if self.checks:
+            combination = " back after a failed check"
         dims = "x".join(map(str, (*self.outer, *self.walked, self.inner)))
         return f"{self.dtype} scatter{combination} of {dims}, {len(self.lookups)} indices each"
 
@@ -66,9 +78,31 @@ class ScatterSpec:
 @emits(ScatterSpec, dtypes=ELEMENT_TYPES)
 def emit_scatter(module: ModuleBuilder, spec: ScatterSpec) -> Kernel:
     """Items: indices of the outer dims."""
-    f = module.kernel(spec, 4, hint="scatter")
+    f = module.kernel(spec, 4 + bool(spec.checks), hint="scatter")
     if f.kernel is not None:
         return f.kernel
+    if spec.checks:
+        with f.when(_any_failed(f, spec.checks)):
+            _emit_items(f, spec)
+    else:
+        _emit_items(f, spec)
+    count = math.prod((*spec.outer, *spec.walked)) * spec.inner
+    elements = count * (3 * ELEMENT_SIZES[spec.dtype] + len(spec.lookups) * 8)
+    # What is restored after a failure is no work of a run that succeeds.
+    work = (0, 0) if spec.checks else (count, elements)
+    return f.finish(math.prod(spec.outer), *work)
+
+
+def _any_failed(f: FunctionBuilder, checks: int) -> ir.Value:
+    """Whether one of the status flags, the last argument, is set."""
+    zero = ir.Constant(I32, 0)
+    with f.loop(checks, carry=[zero]) as check:
+        flag = f.load(f.at(f.args[-1], check.index, dtype="int32"), "int32", lanes=0)
+        check.next([f.b.or_(check.values[0], flag)])
+    return f.b.icmp_unsigned("!=", check.results[0], zero)
+
+
+def _emit_items(f: FunctionBuilder, spec: ScatterSpec) -> None:
     n = len(spec.outer)
     dims = (*spec.outer, *spec.walked)
     with f.items() as item:
@@ -98,9 +132,6 @@ def emit_scatter(module: ModuleBuilder, spec: ScatterSpec) -> Kernel:
                         target = f.at(y, (offset, 1), (k.index, spec.y[-1]), dtype=spec.dtype)
                         source = f.at(update, (k.index, spec.update[-1]), dtype=spec.dtype)
                         _one(f, spec, source, target)
-    count = math.prod(dims) * spec.inner
-    elements = count * (3 * ELEMENT_SIZES[spec.dtype] + len(spec.lookups) * 8)
-    return f.finish(math.prod(spec.outer), count, elements)
 
 
 def _checked_offset(
@@ -123,7 +154,7 @@ def _checked_offset(
         offset = f.iadd(offset, b.mul(position, f.i64(stride)))
     assert good is not None
     with f.when(b.not_(good)):
-        b.store(ir.Constant(I32, 1), f.args[-1], align=4)
+        b.store(ir.Constant(I32, 1), f.args[3], align=4)
     return good, offset
 
 
@@ -145,6 +176,9 @@ def _row(f: FunctionBuilder, spec: ScatterSpec, update: ir.Value, y: ir.Value) -
                 return f.load(pointer, spec.dtype)
             return f.load_first(pointer, count, spec.dtype)
 
+        if spec.combine == SAVE:
+            store_count(f, load(target), source, count, spec.dtype)
+            return
         new = load(source)
         if spec.combine != "none":
             new = _combined(LlvmArith(f), spec, load(target), new)
@@ -158,6 +192,9 @@ def _row(f: FunctionBuilder, spec: ScatterSpec, update: ir.Value, y: ir.Value) -
 
 
 def _one(f: FunctionBuilder, spec: ScatterSpec, update: ir.Value, y: ir.Value) -> None:
+    if spec.combine == SAVE:
+        f.store(f.load(y, spec.dtype, lanes=0), update)
+        return
     new = f.load(update, spec.dtype, lanes=0)
     if spec.combine != "none":
         new = _combined(LlvmArith(f, lanes=0), spec, f.load(y, spec.dtype, lanes=0), new)
@@ -176,3 +213,43 @@ def _combined(m: LlvmArith, spec: ScatterSpec, old: ir.Value, new: ir.Value) -> 
             ahead = m.or_(ahead, m.is_nan(a))
         result = m.select(ahead, a, b)
     return m.unbind(result)
+
+
+@dataclasses.dataclass(frozen=True)
+class StateCopySpec:
+    """`count` elements copied, unless source and target are one array. Arguments: source,
+    target."""
+
+    count: int
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"copy {self.count} {self.dtype} unless written in place"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of what is copied."""
+        return (self.dtype,)
+
+
+@emits(StateCopySpec, dtypes=ELEMENT_TYPES)
+def emit_state_copy(module: ModuleBuilder, spec: StateCopySpec) -> Kernel:
+    """Items: chunks of `COPY_CHUNK` elements."""
+    f = module.kernel(spec, 2)
+    if f.kernel is not None:
+        return f.kernel
+    source, target = f.args
+    with f.when(f.b.icmp_unsigned("!=", source, target)), f.items() as item:
+        begin = f.imul(item.index, COPY_CHUNK)
+        left = f.clamp(f.iadd(spec.count, f.imul(begin, -1)), 0, COPY_CHUNK)
+        full = f.imul(f.idiv(left, LANES), LANES)
+
+        def at(pointer: ir.Value, index: Index) -> ir.Value:
+            return f.at(pointer, begin, index, dtype=spec.dtype)
+
+        with f.loop(full, step=LANES) as k:
+            f.store(f.load(at(source, k.index), spec.dtype), at(target, k.index))
+        with f.loop(left, start=full) as k:
+            f.store(f.load(at(source, k.index), spec.dtype, lanes=0), at(target, k.index))
+    size = ELEMENT_SIZES[spec.dtype]
+    return f.finish(-(-spec.count // COPY_CHUNK), 0, 2 * size * spec.count)

@@ -140,7 +140,7 @@ def _built(
             Segment(emit_chunk_loop(module, functions, steps_of_arrays, lowering.chunk_count))
         ]
     native = any(isinstance(s, Segment) for s in schedule)
-    graph = lowering.full_graph
+    graph, in_place = lowering.full_graph, {w.state for w in lowering.written_state}
     binary = ProgramBinary(
         target=lowering.target.name,
         object_code=b"",
@@ -155,7 +155,9 @@ def _built(
         else (),
         checks=tuple(lowering.calls.checks),
         pool=pool is not None and native,
-        state=tuple(State(v, new, graph.initial[v]) for v, new in graph.state.items()),
+        state=tuple(
+            State(v, new, graph.initial[v], v in in_place) for v, new in graph.state.items()
+        ),
     )
     _pack_weights(lowering, weights)  # while LLVM is at work
     if native:

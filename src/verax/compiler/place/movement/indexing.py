@@ -3,14 +3,16 @@ ScatterElements, ScatterND, MaxUnpool; and OneHot, which compares them."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
-from verax.compiler.kernels.search.scatter import ScatterSpec
+from verax.compiler.kernels.search.scatter import SAVE, ScatterSpec, StateCopySpec
 from verax.compiler.place.copies import copy_view, fill, view
-from verax.compiler.place.lowering import Lowering
+from verax.compiler.place.lowering import Lowering, StateWrite
 from verax.compiler.place.storage import Physical, Placed
 from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.plan.fusion import Group
@@ -102,19 +104,55 @@ def plan_scatter(planning: Planning, node: Node) -> Alternatives:
 
 
 def _started(lowering: Lowering, group: Group) -> tuple[Placed, Placed, Placed]:
-    """Indices, updates, and the output with the data in it."""
+    """Indices, updates, and the output with the data in it. State that is written in place has it
+    already."""
     node = group.root
     data = lowering.values.read(node.inputs[0] or "")
     indices, updates = (lowering.values.read_contiguous(v or "") for v in node.inputs[1:])
     y = lowering.values.write_contiguous(node.outputs[0])
-    lowering.calls.copy(data, y, f"{group.label}: data")
+    label = f"{group.label}: data"
+    if _writes_state_in_place(lowering, node):
+        type_ = data.physical.type
+        copy = StateCopySpec(math.prod(type_.shape), str(type_.dtype))
+        lowering.calls.call(copy, [data, y], label)
+    else:
+        lowering.calls.copy(data, y, label)
     return indices, updates, y
+
+
+def _writes_state_in_place(lowering: Lowering, node: Node) -> bool:
+    """True if the node makes the new value of a state that nothing else reads: then both may be one
+    array, as no reader of the old value runs after the writing."""
+    graph, data = lowering.graph, node.inputs[0] or ""
+    return (
+        graph.state.get(data) == node.outputs[0]
+        and graph.consumers[data] == (node,)
+        and data not in graph.outputs
+    )
+
+
+def _scatter(
+    lowering: Lowering, group: Group, spec: ScatterSpec, arguments: Sequence[Placed]
+) -> None:
+    """The call; where it writes state in place, the old elements are saved before, to be restored
+    if a check of the run fails."""
+    indices, updates, y = arguments
+    flag = lowering.calls.flag(group.root.place)
+    if _writes_state_in_place(lowering, group.root):
+        saved = lowering.values.allocate(updates.physical)
+        save = dataclasses.replace(spec, combine=SAVE)
+        lowering.calls.call(save, [indices, saved, y, flag], f"{group.label}: old elements")
+        restore = dataclasses.replace(spec, combine="none")
+        lowering.written_state.append(
+            StateWrite(group.root.inputs[0] or "", restore, (indices, saved, y), flag)
+        )
+    lowering.calls.call(spec, [*arguments, flag], group.label)
 
 
 @plans(ScatterElements, plan=plan_scatter)
 def place_scatter_elements(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Data copied; then indices, updates, output, flag. Along the axis updates keep their order."""
-    node, op = group.root, group.root.op
+    op = group.root.op
     assert isinstance(op, ScatterElements)
     indices, updates, y = _started(lowering, group)
     dims, size = indices.physical.shape, y.physical.shape
@@ -142,13 +180,13 @@ def place_scatter_elements(lowering: Lowering, group: Group, choice: Choice) -> 
         str(indices.physical.type.dtype),
         str(y.physical.type.dtype),
     )
-    lowering.calls.call(spec, [indices, updates, y, lowering.calls.flag(node.place)], group.label)
+    _scatter(lowering, group, spec, (indices, updates, y))
 
 
 @plans(ScatterND, plan=plan_scatter)
 def place_scatter_nd(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Data copied; then indices, updates, output, flag. What an index names is shared out."""
-    node, op = group.root, group.root.op
+    op = group.root.op
     assert isinstance(op, ScatterND)
     indices, updates, y = _started(lowering, group)
     depth = indices.physical.shape[-1]
@@ -169,7 +207,7 @@ def place_scatter_nd(lowering: Lowering, group: Group, choice: Choice) -> None:
         str(indices.physical.type.dtype),
         str(y.physical.type.dtype),
     )
-    lowering.calls.call(spec, [indices, updates, y, lowering.calls.flag(node.place)], group.label)
+    _scatter(lowering, group, spec, (indices, updates, y))
 
 
 def plan_unpool(planning: Planning, node: Node) -> Alternatives:

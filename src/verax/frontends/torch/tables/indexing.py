@@ -244,6 +244,8 @@ def index_write(t: Aten) -> Result:
     axis, dtype = t.axis("dim", x), t.type(t.tensor("self")).dtype
     if not t.rank(x) or t.rank(indices) > 1:
         t.refuse("its input or index has no axis of its own")
+    if t.kind == "index_copy":
+        return _copied_slices(t, x, axis, indices)
     indices = t.add("Reshape", [indices, t.ints([-1, 1])])
     perm = _to_front([axis], t.rank(x))
     if t.kind == "index_fill":
@@ -259,6 +261,16 @@ def index_write(t: Aten) -> Result:
             source = t.add("Mul", [source, t.constant(alpha, dtype.numpy)])
         updates = t.add("Transpose", [source], perm=perm)
     return _written(t, x, [axis], indices, updates, t.kind == "index_add")
+
+
+def _copied_slices(t: Aten, x: str, axis: int, indices: str) -> Result:
+    """`source` in the place of slices of x along `axis`. No axis is moved: where x is a cache that
+    is kept from run to run, what is not written stays where it is."""
+    source, rank = t.tensor("source"), t.rank(x)
+    shape = t.ints([-1 if a == axis else 1 for a in range(rank)])
+    along = t.add("Reshape", [indices, shape])
+    return t.apply("ScatterElements", [x, t.add("Expand", [along, t.add("Shape", [source])]),
+                                       source], axis=axis)  # fmt: skip
 
 
 @row("select_scatter.default", "slice_scatter.default")
