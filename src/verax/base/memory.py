@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import ctypes
+import mmap
 import os
 import re
 import resource
@@ -63,6 +64,16 @@ def give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:
         trim(ctypes.c_size_t(0))
+
+
+def free_pages(address: int, nbytes: int) -> None:
+    """Give the whole pages within so many bytes of private memory back to the system, where it can
+    take them; they read as zeros then. Nothing may need their content."""
+    advise = getattr(ctypes.CDLL(None), "madvise", None) if os.name == "posix" else None
+    start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    size = (address + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
+    if advise is not None and hasattr(mmap, "MADV_DONTNEED") and size > 0:
+        advise(ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(mmap.MADV_DONTNEED))
 
 
 def set_limit() -> int | None:

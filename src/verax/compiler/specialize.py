@@ -200,7 +200,7 @@ class Specializer:
             binary, self.settings.thread_count, calls_of(binary, notes, "the cache")
         )
         plan = Plan(
-            tuple(notes["plan"]), binary.arena_bytes, binary.weights.nbytes,
+            tuple(notes["plan"]), binary.arena_bytes, binary.weight_bytes,
             tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
             tuple(notes.get("choices", ())),
         )  # fmt: skip
@@ -220,7 +220,7 @@ class Specializer:
         plan = Plan(
             translation.lowered.lines,
             binary.arena_bytes,
-            binary.weights.nbytes,
+            binary.weight_bytes,
             translation.lowered.on_reference,
             translation.tuning,
             translation.trace.refused,
