@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from verax.compiler.place.weights import PackedConstant
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.ops.pointwise.activation import Relu
+from verax.ops.pointwise.arithmetic import Mul
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.deconvolution import ConvTranspose
 from verax.reference.evaluate import evaluate
@@ -206,6 +208,34 @@ def test_callers_in_several_threads_share_them():
     for thread in threads:
         thread.join()
     assert len(found) == 4 and all(one == found[0] for one in found)
+
+
+def scaled() -> Graph:
+    """17 MB of weights, which O2 scales."""
+    rng = np.random.default_rng(921)
+    b = Builder("scaled")
+    x = b.input("x", TensorType.parse("float32[n, 2050, h, 1]"))
+    weights = b.constant(rng.standard_normal((2080, 2050, 1, 1)).astype(np.float32))
+    scale = b.constant(rng.uniform(1, 2, (2080, 1, 1)).astype(np.float32))
+    return b.graph([b.add(Mul(), [b.add(Conv(), [x, weights]), scale])])
+
+
+def test_what_passes_rewrote_is_not_held_for_each_size():
+    graph, source = scaled(), 4 * 2080 * 2050
+    exe = compile(graph, O2)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        held = []
+        for height in (3, 5, 4):
+            exe.run({"x": np.ones((2, 2050, height, 1), np.float32)})
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert exe.trace.rewrites > 0  # made again for who asks
+    assert source < held[0] < 1.3 * source  # packed
+    assert held[2] - held[0] < 0.1 * source
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")

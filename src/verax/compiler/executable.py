@@ -59,6 +59,12 @@ class Executable(StatefulExecutable):
         if all(self.graph.types[v].is_static for v in self.graph.inputs) and not self._by_value:
             self._specialize({v: self.graph.types[v].shape for v in self.graph.inputs}, {})
 
+    def release_translations(self) -> None:
+        """See `Specialized.release_translation`."""
+        with self._lock:
+            for specialized in self._programs.values():
+                specialized.release_translation()
+
     def renew_in_child(self) -> None:
         """See `base.forks`: a program that another thread was making is made again."""
         super().renew_in_child()
@@ -142,6 +148,7 @@ class Executable(StatefulExecutable):
                 return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
         inputs = as_arrays(inputs)
         program = self._lookup(inputs)
+        program.release_translation()
         arrays = [inputs[v] for v in program.inputs]
         with memory.limited(self.settings.memory or None):
             return dict(zip(self.graph.outputs, program.program.run(arrays)))

@@ -97,10 +97,18 @@ def require_same(required: Recipe, recipe: Recipe) -> None:
         )
 
 
-def network_hash(graph: Graph) -> str:
-    """SHA-256 of what a graph computes with: inputs, outputs, nodes, all bytes of constants."""
+def network_hash(
+    graph: Graph, known_hashes: dict[int, tuple[np.ndarray, str]] | None = None
+) -> str:
+    """SHA-256 of what a graph computes with: inputs, outputs, nodes, all bytes of constants.
+
+    known_hashes: by identity of the constants, which nobody may write; new ones are added.
+    """
     digest = hashlib.sha256()
-    hashes = _hashes(graph.constants)
+    known = {} if known_hashes is None else known_hashes
+    unknown = {v: a for v, a in graph.constants.items() if id(a) not in known}
+    known |= {id(unknown[v]): (unknown[v], text) for v, text in _hashes(unknown).items()}
+    hashes = {v: known[id(a)][1] for v, a in graph.constants.items()}
     for v in (*graph.inputs, *graph.outputs):
         digest.update(f"{v}: {graph.types[v]}\n".encode())
     for v, new in graph.updates.items():
