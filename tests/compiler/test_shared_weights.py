@@ -8,11 +8,14 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import verax
+from verax.base.errors import UsageError
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import PROGRAM, ProgramCache
 from verax.compiler.compile import compile
@@ -236,6 +239,23 @@ def test_what_passes_rewrote_is_not_held_for_each_size():
     assert exe.trace.rewrites > 0  # made again for who asks
     assert source < held[0] < 1.3 * source  # packed
     assert held[2] - held[0] < 0.1 * source
+
+
+def test_a_program_that_is_dropped_is_said_once_and_made_again():
+    exe = compile(images(), Settings(opt_level=2, threads=1, programs=2))
+    first = exe.run({"x": rows(7)})
+    exe.run({"x": rows(8)})
+    with pytest.warns(UserWarning, match="more than 2 sets of input sizes.*programs="):
+        exe.run({"x": rows(9)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exe.run({"x": rows(10)})
+        again = exe.run({"x": rows(7)})
+    assert len(exe._programs) == 2
+    np.testing.assert_array_equal(*(next(iter(one.values())) for one in (first, again)))
+    assert verax.compile(images(), programs=3).settings.programs == 3
+    with pytest.raises(UsageError, match="programs is 0"):
+        verax.compile(images(), programs=0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
