@@ -60,8 +60,8 @@ class CompilationOptions:
     "8G", that one value and the program's buffers may take; 0 for VERAX_MEMORY or most of what is
     free. programs: how many are held, one for each set of input sizes; of more, the one that was
     used longest ago is dropped, with a warning. require_native: refuse a node that would run on the
-    reference, in Python. recipe: of an earlier program of the same model (`exe.recipe`, its JSON file, or a .vx file): the same bits,
-    or `CompileError`; it says level and passes itself. certify: judge the program against float64
+    reference, in Python. recipe: of an earlier program of the same model (`exe.recipe`, its JSON
+    file, or a .vx file): the same bits, or `CompileError`; it says level and passes itself. certify: judge the program against float64
     before it is handed over; layers whose approximation does not stand go back to direct summation.
     draws: sets of inputs to draw for that, where none are given. seed: of those. cache: keep
     program and certificate on disk, and take them from there if they were made before

@@ -105,10 +105,10 @@ def network_hash(
     known_hashes: by identity of the constants, which nobody may write; new ones are added.
     """
     digest = hashlib.sha256()
-    known = {} if known_hashes is None else known_hashes
-    unknown = {v: a for v, a in graph.constants.items() if id(a) not in known}
-    known |= {id(unknown[v]): (unknown[v], text) for v, text in _hashes(unknown).items()}
-    hashes = {v: known[id(a)][1] for v, a in graph.constants.items()}
+    by_identity = {} if known_hashes is None else known_hashes
+    new = {v: a for v, a in graph.constants.items() if id(a) not in by_identity}
+    by_identity |= {id(new[v]): (new[v], text) for v, text in _hashes(new).items()}
+    hashes = {v: by_identity[id(a)][1] for v, a in graph.constants.items()}
     for v in (*graph.inputs, *graph.outputs):
         digest.update(f"{v}: {graph.types[v]}\n".encode())
     for v, new in graph.updates.items():
