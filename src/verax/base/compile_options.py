@@ -61,8 +61,9 @@ class CompilationOptions:
     free. programs: how many are held, one for each set of input sizes; of more, the one that was
     used longest ago is dropped, with a warning. require_native: refuse a node that would run on the
     reference, in Python. recipe: of an earlier program of the same model (`exe.recipe`, its JSON
-    file, or a .vx file): the same bits, or `CompileError`; it says level and passes itself. certify: judge the program against float64
-    before it is handed over; layers whose approximation does not stand go back to direct summation.
+    file, or a .vx file): the same bits, or `CompileError`; it says level and passes itself.
+    certify: judge the program against float64 before it is handed over; layers whose approximation
+    does not stand go back to direct summation.
     draws: sets of inputs to draw for that, where none are given. seed: of those. cache: keep
     program and certificate on disk, and take them from there if they were made before
     (`verax.compiler.artifacts.cache` says where and when). tuned: take the schedules that

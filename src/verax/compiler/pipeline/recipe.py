@@ -111,8 +111,8 @@ def network_hash(
     hashes = {v: by_identity[id(a)][1] for v, a in graph.constants.items()}
     for v in (*graph.inputs, *graph.outputs):
         digest.update(f"{v}: {graph.types[v]}\n".encode())
-    for v, new in graph.updates.items():
-        digest.update(f"{v} <- {new}\n".encode())
+    for v, updated in graph.updates.items():
+        digest.update(f"{v} <- {updated}\n".encode())
     for v, array in graph.initial.items():
         digest.update(f"{v} = {array_hash(array)}\n".encode())
     for node in graph.nodes:
