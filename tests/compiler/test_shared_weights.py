@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -30,7 +31,7 @@ from verax.ops.windows.convolution import Conv
 from verax.ops.windows.deconvolution import ConvTranspose
 from verax.reference.evaluate import evaluate
 from verax.runtime.vx import BLOCK
-from verax.runtime.weight_blocks import WEIGHTS
+from verax.runtime.weight_blocks import WEIGHTS, WeightBlock, free_pages_with, room_for
 
 FLOAT32_EPSILON = float(np.finfo(np.float32).eps)
 O2 = Settings(opt_level=2, threads=1)
@@ -119,6 +120,26 @@ def test_a_dead_block_takes_nothing_from_its_neighbors():
     second.run({"x": rows(7)})  # packs the other one again, finds this one
     assert keep.address in addresses(second) and dead not in addresses(second)
     np.testing.assert_array_equal(next(iter(second.run({"x": rows(7)}).values())), expected)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are given back on Linux alone")
+def test_a_dead_block_gives_its_pages_back():
+    def own_bytes() -> int:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * resource.getpagesize()
+
+    large, small = 24 << 20, 1 << 16
+    arrays = room_for([large, small])
+    for array in arrays:
+        array[:] = 3
+    first, second = map(WeightBlock, arrays)
+    del arrays, array
+    for block in (first, second):
+        free_pages_with(block)
+    before = own_bytes()
+    del first, block
+    assert before - own_bytes() > 0.9 * large
+    assert (second.data == 3).all()
 
 
 def test_a_second_size_on_disk_is_code_alone(tmp_path):
