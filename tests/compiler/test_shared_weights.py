@@ -30,6 +30,8 @@ from verax.ops.pointwise.arithmetic import Mul
 from verax.ops.windows.convolution import Conv
 from verax.ops.windows.deconvolution import ConvTranspose
 from verax.reference.evaluate import evaluate
+from verax.runtime.program_binary import Tensor
+from verax.runtime.python_steps import tensor_view
 from verax.runtime.vx import BLOCK
 from verax.runtime.weight_blocks import WEIGHTS, WeightBlock, free_pages_with, room_for
 
@@ -302,3 +304,15 @@ def test_a_key_tells_packings_apart(monkeypatch):
     again = compile(images(919), O2)
     again.run({"x": rows(9)})
     assert [block.key for block in again.specialized.binary.blocks] == keys
+
+
+def test_an_empty_value_of_a_step_in_python_needs_no_place():
+    tensor = Tensor("", "arena", -1, "float32", (2, 0, 3))
+    assert tensor_view([(0, np.zeros(64, np.uint8))], tensor).shape == (2, 0, 3)
+
+
+def test_values_among_blocks_are_read_where_they_lie():
+    regions = [(0, np.arange(24, dtype=np.uint8)), (4096, np.arange(64, 128, dtype=np.uint8))]
+    own, block = (Tensor("", "weights", n, "uint8", (2, 3)) for n in (8, 4099))
+    np.testing.assert_array_equal(tensor_view(regions, own).ravel(), np.arange(8, 14))
+    np.testing.assert_array_equal(tensor_view(regions, block).ravel(), np.arange(67, 73))

@@ -71,6 +71,8 @@ def tensor_view(regions: Sequence[tuple[int, np.ndarray]], tensor: Tensor) -> np
     """A tensor in the arena or among the weights; regions: (offset, content) in rising order."""
     dtype = numpy_dtype(tensor.dtype)
     nbytes = int(np.prod(tensor.shape, dtype=np.int64)) * dtype.itemsize
+    if not nbytes:  # it has no place
+        return np.empty(tensor.shape, dtype)
     start, region = [r for r in regions if r[0] <= tensor.offset][-1]
     at = tensor.offset - start
     return region[at : at + nbytes].view(dtype).reshape(tensor.shape)
