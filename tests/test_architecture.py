@@ -62,6 +62,7 @@ ALLOWED: dict[str, set[str]] = {
         *(
             "compiler.kernels",
             "runtime.program_binary",
+            "runtime.weight_blocks",
             "runtime.elf",
             "ops",
             "ir",

@@ -72,13 +72,14 @@ def run(
     arrays = [np.ascontiguousarray(inputs[s.name]) for s in binary.inputs]
     made = [np.empty(s.shape, numpy_dtype(s.dtype)) for s in binary.outputs]
     sizes = [a.nbytes for a in (*arrays, *made)]
-    if binary.arena_bytes + binary.weights.nbytes + sum(sizes) + (64 << 20) > MEMORY:
+    weights = _contiguous_weights(binary)
+    if binary.arena_bytes + len(weights) + sum(sizes) + (64 << 20) > MEMORY:
         raise UnsupportedError("the program needs more than the emulated memory")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         code = _linked(folder, binary, functions, sizes)
         first = 1 + len(code) // SECTOR
-        parts = [binary.weights, *arrays]
+        parts = [weights, *arrays]
         data = b"".join(_whole_sectors(np.ascontiguousarray(a).tobytes()) for a in parts)
         room = sum(-(-n // SECTOR) * SECTOR for n in sizes[len(arrays) :])
         disk = _boot_sector(folder, len(code), binary.target) + code + data + bytes(room)
@@ -94,6 +95,16 @@ def run(
     return found
 
 
+def _contiguous_weights(binary: ProgramBinary) -> np.ndarray:
+    """All weights as `ProgramBinary.weight_regions` counts them."""
+    regions = binary.weight_regions()
+    start, last = regions[-1]
+    weights = np.zeros(start + last.nbytes, np.uint8)
+    for start, content in regions:
+        weights[start : start + content.nbytes] = content
+    return weights
+
+
 def _whole_sectors(data: bytes) -> bytes:
     return data + bytes(-len(data) % SECTOR)
 
@@ -105,11 +116,13 @@ def _linked(
     (folder / "network.o").write_bytes(binary.object_code)
     shutil.copy(HERE / "program.c", folder)
     sectors = 0
+    starts, last = [start for start, _ in binary.weight_regions()], binary.weight_regions()[-1][1]
     for _ in range(2):  # the second time it knows how long it is
         values = {
             "ARENA": CTX_ARENA, "WEIGHTS": CTX_WEIGHTS, "ARRAYS": CTX_ARRAYS,
             "INPUTS": len(binary.inputs), "OUTPUTS": len(binary.outputs),
-            "ARENA_BYTES": binary.arena_bytes, "WEIGHT_BYTES": binary.weights.nbytes,
+            "ARENA_BYTES": binary.arena_bytes, "WEIGHT_BYTES": starts[-1] + last.nbytes,
+            "STARTS": f"{{{', '.join(map(str, starts))}}}",
             "DATA_SECTOR": 1 + sectors, "LENGTHS": f"{{{', '.join(map(str, sizes))}}}",
             "SEGMENTS": ", ".join(functions), "SEGMENT_LIST": ", ".join(functions),
         }  # fmt: skip

@@ -68,19 +68,23 @@ static void write_disk(const byte *from, size sector, size bytes) {
 }
 
 static const size lengths[] = LENGTHS;
+static const size starts[] = STARTS;
 typedef void segment(void *);
 extern segment SEGMENTS;
 static segment *const segments[] = {SEGMENT_LIST};
 
 __attribute__((section(".first"))) void begin(void) {
     byte *at = (byte *)0x200000;
+    void *weights[sizeof starts / sizeof *starts];
     void *context[ARRAYS + INPUTS + OUTPUTS + 1];
     memset(context, 0, sizeof context);
     context[ARENA] = at;
     memset(at, 0, ARENA_BYTES);
     at += ARENA_BYTES + 4096;
     at = (byte *)((size)at & ~63UL);
-    context[WEIGHTS] = at;
+    at = (byte *)(((size)at + 4095) & ~4095UL);
+    for (unsigned i = 0; i < sizeof starts / sizeof *starts; i++) weights[i] = at + starts[i];
+    context[WEIGHTS] = weights;
     read_disk(at, DATA_SECTOR, WEIGHT_BYTES);
     at += WEIGHT_BYTES + 4096;
     size sector = DATA_SECTOR + (WEIGHT_BYTES + 511) / 512;

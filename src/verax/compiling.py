@@ -138,6 +138,7 @@ def compile(
     if not options.certify:
         exe = compile_as(Compiled, graph, settings, followed, program_cache, schedules)
         exe.program, exe.options = program, options
+        exe.release_translations()
         return exe
     settings = settings if followed is None else follow(followed, settings)
     pixels = network.pixels if isinstance(network, Model) else None
@@ -156,4 +157,5 @@ def compile(
         require_same(followed, exe.recipe)  # a layer that went back is another recipe
     exe.certificate = certificate
     exe.program, exe.options = program, options
+    exe.release_translations()
     return exe

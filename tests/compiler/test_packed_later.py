@@ -7,7 +7,8 @@ import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
-from verax.compiler.place.binary import emit
+from verax.compiler.place.binary import emit, weight_layout
+from verax.compiler.place.weights import PackedConstant
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.ops.pointwise.activation import Relu
@@ -46,14 +47,14 @@ def test_equal_weights_are_held_once(network, level):
 
 
 def test_room_of_another_size_is_noticed(monkeypatch):
-    room = emit._room_for_weights
+    place = emit.place_weights
 
-    def smaller(lowering):
-        for buffer, _ in lowering.weights.buffers:
-            buffer.nbytes -= 64
-        return room(lowering)
+    def smaller(weights, used):
+        for constant in weights.constants:
+            constant.buffer.nbytes -= 64
+        return place(weights, used)
 
-    monkeypatch.setattr(emit, "_room_for_weights", smaller)
+    monkeypatch.setattr(emit, "place_weights", smaller)
     with pytest.raises(AssertionError, match="room"):
         compile(convolutions(2.0), Settings(opt_level=1, threads=1))
 
@@ -67,21 +68,15 @@ def test_the_largest_come_first_and_what_they_took_is_given_back(monkeypatch):
         w = rng.standard_normal((rows, columns)).astype(np.float32)
         value, rows = b.add(MatMul(), [value, b.constant(w)]), columns
     sizes, given = [], []
-    room = emit._room_for_weights
+    pack = PackedConstant.packed
 
-    def noted(lowering):
-        found = room(lowering)
-        lowering.weights.buffers = [
-            (buffer, lambda n=buffer.nbytes, made=made: (sizes.append(n), made)[1])
-            for buffer, made in (
-                (buffer, made() if callable(made) else made)
-                for buffer, made in lowering.weights.buffers
-            )
-        ]
-        return found
+    def noted(constant):
+        if constant.is_block:
+            sizes.append(constant.buffer.nbytes)
+        return pack(constant)
 
-    monkeypatch.setattr(emit, "_room_for_weights", noted)
-    monkeypatch.setattr(emit, "give_back", lambda: given.append(len(sizes)))
+    monkeypatch.setattr(PackedConstant, "packed", noted)
+    monkeypatch.setattr(weight_layout, "give_back", lambda: given.append(len(sizes)))
     compile(b.graph([value]), Settings(opt_level=1, threads=1))
-    assert len(sizes) == 5 and sizes == sorted(sizes, reverse=True)
+    assert len(sizes) == 4 and sizes == sorted(sizes, reverse=True)
     assert given == [2]  # behind 11 and 7 MB: less is not worth it

@@ -23,9 +23,9 @@ from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import DType, TensorType
 from verax.runtime import signature
-from verax.runtime.program_binary import ProgramBinary, Segment, Signature, contract
+from verax.runtime.program_binary import PAGE, ProgramBinary, Segment, Signature, contract
 from verax.runtime.signature import SIZE, SigningKey, TrustedKey
-from verax.runtime.vx import PAGE, load_binary, save_binary
+from verax.runtime.vx import load_binary, save_binary
 
 needs_cryptography = pytest.mark.skipif(
     importlib.util.find_spec("cryptography") is None,

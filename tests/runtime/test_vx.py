@@ -10,6 +10,7 @@ import pytest
 
 from verax.base.errors import ModelError
 from verax.runtime.program_binary import (
+    PAGE,
     ProgramBinary,
     PythonStep,
     Segment,
@@ -17,7 +18,7 @@ from verax.runtime.program_binary import (
     Tensor,
     contract,
 )
-from verax.runtime.vx import MAGIC, PAGE, load_binary, save_binary
+from verax.runtime.vx import MAGIC, load_binary, save_binary
 
 BARE = ProgramBinary(
     target="avx2",

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from verax.base.errors import ModelError
-from verax.runtime.program_binary import ProgramBinary, Signature, State, contract
-from verax.runtime.vx import MAGIC, PAGE, VERSION, load_binary, save_binary
+from verax.runtime.program_binary import PAGE, ProgramBinary, Signature, State, contract
+from verax.runtime.vx import MAGIC, VERSION, load_binary, save_binary
 
 PREFIX = struct.Struct("<8sII32s")
 STATE = (

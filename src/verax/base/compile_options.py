@@ -26,7 +26,7 @@ from verax.base.options import (
     same_option,
 )
 from verax.base.processor import NAMES
-from verax.base.settings import DEFAULT_LEVEL, Settings
+from verax.base.settings import DEFAULT_LEVEL, MAX_PROGRAMS, Settings
 
 Path: TypeAlias = str | os.PathLike[str]
 BUDGET = 60.0
@@ -58,10 +58,12 @@ class CompilationOptions:
     names of passes. allow: ("bf16",) lets O3 round the factors of products to bfloat16; the
     certificate says what it costs. checked: verify the graph around every pass. memory: bytes, or
     "8G", that one value and the program's buffers may take; 0 for VERAX_MEMORY or most of what is
-    free. require_native: refuse a node that would run on the reference, in Python. recipe: of an
-    earlier program of the same model (`exe.recipe`, its JSON file, or a .vx file): the same bits,
-    or `CompileError`; it says level and passes itself. certify: judge the program against float64
-    before it is handed over; layers whose approximation does not stand go back to direct summation.
+    free. programs: how many are held, one for each set of input sizes; of more, the one that was
+    used longest ago is dropped, with a warning. require_native: refuse a node that would run on the
+    reference, in Python. recipe: of an earlier program of the same model (`exe.recipe`, its JSON
+    file, or a .vx file): the same bits, or `CompileError`; it says level and passes itself.
+    certify: judge the program against float64 before it is handed over; layers whose approximation
+    does not stand go back to direct summation.
     draws: sets of inputs to draw for that, where none are given. seed: of those. cache: keep
     program and certificate on disk, and take them from there if they were made before
     (`verax.compiler.artifacts.cache` says where and when). tuned: take the schedules that
@@ -92,6 +94,7 @@ class CompilationOptions:
     )
     checked: bool = option(False, "Verify the graph around every pass.", COMPILING, "--checked")
     memory: int | str = 0
+    programs: int = MAX_PROGRAMS
     require_native: bool = option(
         False, "Refuse a model that needs the reference anywhere.", COMPILING, "--require-native"
     )
@@ -172,6 +175,7 @@ class CompilationKeywords(TypedDict, total=False):
     allow: str | Sequence[str]
     checked: bool
     memory: int | str
+    programs: int
     require_native: bool
     recipe: Any
     certify: bool

@@ -1,6 +1,6 @@
 """`Settings`: everything that changes generated code or its promises, in one frozen object.
 
-It is passed explicitly; every field is part of the compilation cache key.
+It is passed explicitly; every field that changes code is part of the compilation cache key.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ LEVELS = (0, 1, 2, 3)
 """Optimization levels; `compiler.pipeline.levels` says what each admits."""
 ALLOWANCES = ("bf16",)
 """Approximations that O3 makes only where a user allows them: products in bfloat16."""
+MAX_PROGRAMS = 16
+"""Programs that an executable holds at most, one for each set of input sizes, by default."""
 DEFAULT_LEVEL = 3
 """What a user gets who asks for no level. `Settings` by itself is the level that changes no bit."""
 
@@ -35,7 +37,8 @@ class Settings:
     None for the level's. inject: files of further passes (`compiler.pipeline.user_passes`): Python
     code, which is run. steps: ids of the only rewrites and decisions that are made
     (`records.trace.Rewrite`), None for all. quick: code is generated with little effort, for a few
-    runs; the same bits. allow: of ALLOWANCES, at the highest level.
+    runs; the same bits. allow: of ALLOWANCES, at the highest level. programs: for so many sets of
+    input sizes programs are held, at least 1.
     """
 
     opt_level: int = 1
@@ -53,6 +56,7 @@ class Settings:
     steps: tuple[str, ...] | None = None
     quick: bool = False
     allow: tuple[str, ...] = ()
+    programs: int = MAX_PROGRAMS
 
     def __post_init__(self) -> None:
         for field in ("disable", "require", "passes", "steps"):
@@ -79,6 +83,8 @@ class Settings:
             raise UsageError(f"stop_after is {self.stop_after}", next_step="give 0 or more")
         if self.memory < 0:
             raise UsageError(f"memory is {self.memory}", next_step="give 0 (what is free) or more")
+        if self.programs < 1:
+            raise UsageError(f"programs is {self.programs}", next_step="give 1 or more")
         if self.threads < 0:
             raise UsageError(f"threads is {self.threads}", next_step="give 0 (all cores) or more")
 

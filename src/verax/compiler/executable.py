@@ -7,6 +7,7 @@ a shape, for each such value), and keeps the last ones.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -32,9 +33,6 @@ from verax.reference.evaluate import bind_symbols
 from verax.runtime.program import Program
 from verax.runtime.stateful import Arrays, StatefulExecutable
 
-MAX_PROGRAMS = 16
-"""Specialized programs an executable keeps; the least recently used is dropped."""
-
 
 class Executable(StatefulExecutable):
     """A compiled network. `run` takes and gives dictionaries of arrays; calls positional ones."""
@@ -51,6 +49,7 @@ class Executable(StatefulExecutable):
         self._by_value = shape_defining_inputs(graph)
         self._by_types_alone = not self._by_value and not self.settings.memory
         self._programs: OrderedDict[tuple[Any, ...], Specialized] = OrderedDict()
+        self._has_dropped = False
         self._lock = threading.Lock()
         self._last: tuple[tuple[Any, ...], Specialized] | None = None
 
@@ -58,6 +57,12 @@ class Executable(StatefulExecutable):
         """Make the program where the graph states all sizes; else the first run makes one."""
         if all(self.graph.types[v].is_static for v in self.graph.inputs) and not self._by_value:
             self._specialize({v: self.graph.types[v].shape for v in self.graph.inputs}, {})
+
+    def release_translations(self) -> None:
+        """See `Specialized.release_translation`."""
+        with self._lock:
+            for specialized in self._programs.values():
+                specialized.release_translation()
 
     def renew_in_child(self) -> None:
         """See `base.forks`: a program that another thread was making is made again."""
@@ -142,6 +147,7 @@ class Executable(StatefulExecutable):
                 return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
         inputs = as_arrays(inputs)
         program = self._lookup(inputs)
+        program.release_translation()
         arrays = [inputs[v] for v in program.inputs]
         with memory.limited(self.settings.memory or None):
             return dict(zip(self.graph.outputs, program.program.run(arrays)))
@@ -198,11 +204,24 @@ class Executable(StatefulExecutable):
                 self._programs[key] = self.specializer.specialize(
                     reinfer(self.graph, types, values), values
                 )
-                if len(self._programs) > MAX_PROGRAMS:
-                    self._programs.popitem(last=False)
+                if len(self._programs) > self.settings.programs:
+                    self._drop_oldest()
             specialized = self._programs[key]
             self._last = (key, specialized)
         return specialized
+
+    def _drop_oldest(self) -> None:
+        """Drop the program that was used longest ago; warn at the first."""
+        self._programs.popitem(last=False)
+        if not self._has_dropped:
+            self._has_dropped = True
+            warnings.warn(
+                f"{self.graph.name or 'the network'} ran with more than {self.settings.programs} "
+                "sets of input sizes: the program used longest ago is dropped, and made again or "
+                "read from the disk when its sizes come back (compile with programs=... to hold "
+                "more)",
+                stacklevel=6,
+            )
 
 
 def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:

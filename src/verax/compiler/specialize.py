@@ -41,6 +41,9 @@ from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary
 from verax.runtime.state_buffers import StateBuffers, state_buffers_of
 
+MANY_BYTES = 16 << 20
+"""Of constants that passes rewrote: fewer are held for whoever asks how a program was made."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
@@ -75,6 +78,7 @@ class Specialized(OneLine):
         self.source, self.binary, self.program, self.plan = source, binary, program, plan
         self.inputs = tuple(s.name for s in binary.inputs)
         self.network, self.cached_notes, self._translate = network, cached_notes, translate
+        self._notes = cached_notes
 
     def _brief(self) -> str:
         return f"{self.source.name}; {self.plan._brief()}"
@@ -87,6 +91,17 @@ class Specialized(OneLine):
     @cached_property
     def translation(self) -> Translation:
         return self._translate()
+
+    def release_translation(self) -> None:
+        """Forget how it was made, where that holds many rewritten constants: the program has them
+        packed. Who asks afterwards has it made again."""
+        translation: Translation | None = self.__dict__.get("translation")
+        if translation is not None:
+            graphs = (translation.graph, translation.lowered.graph)
+            arrays = {id(a): a for graph in graphs for a in graph.constants.values()}
+            held_by_source = set(map(id, self.source.constants.values()))
+            if sum(a.nbytes for i, a in arrays.items() if i not in held_by_source) > MANY_BYTES:
+                del self.__dict__["translation"]
 
     @property
     def graph(self) -> Graph:
@@ -108,8 +123,8 @@ class Specialized(OneLine):
 
     def recipe(self, settings: Settings) -> Recipe:
         """What decides its numbers, given the settings that it was made with."""
-        if self.cached_notes is not None:
-            return Recipe.from_json(self.cached_notes["recipe"])
+        if self._notes is not None:
+            return Recipe.from_json(self._notes["recipe"])
         translation = self.translation
         return recipe_of(
             self.source, translation.graph, translation.changes, settings, self.network
@@ -117,7 +132,9 @@ class Specialized(OneLine):
 
     def notes(self, settings: Settings) -> dict[str, Any]:
         """What is written beside it in a file."""
-        return self.cached_notes or notes_of(self, settings.opt_level, self.recipe(settings))
+        if self._notes is None:
+            self._notes = notes_of(self, settings.opt_level, self.recipe(settings))
+        return self._notes
 
 
 class Specializer:
@@ -140,6 +157,7 @@ class Specializer:
         self._required_recipe = recipe
         self._cache = cache if is_cached(self.settings) else None
         self._tuned = tuned if is_cached(self.settings) else None
+        self._constant_hashes: dict[int, tuple[np.ndarray, str]] = {}
         self.target = Target.named(settings.target)
         if settings.quick:
             self.target = dataclasses.replace(self.target, effort=0)
@@ -157,7 +175,7 @@ class Specializer:
                 memory.require(size, "what this node gives", node.place)
             if self._cache is None:
                 return self._compile(graph)
-            network = network_hash(graph)
+            network = network_hash(graph, self._constant_hashes)
             decisive = {name: value.tobytes() for name, value in values.items()}
             schedules = "" if self._tuned is None else self._tuned.digest
             key = self._cache.key(network, decisive, self.target, self.settings, schedules)
@@ -200,7 +218,7 @@ class Specializer:
             binary, self.settings.thread_count, calls_of(binary, notes, "the cache")
         )
         plan = Plan(
-            tuple(notes["plan"]), binary.arena_bytes, binary.weights.nbytes,
+            tuple(notes["plan"]), binary.arena_bytes, binary.weight_bytes,
             tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
             tuple(notes.get("choices", ())),
         )  # fmt: skip
@@ -220,13 +238,17 @@ class Specializer:
         plan = Plan(
             translation.lowered.lines,
             binary.arena_bytes,
-            binary.weights.nbytes,
+            binary.weight_bytes,
             translation.lowered.on_reference,
             translation.tuning,
             translation.trace.refused,
             translation.lowered.choices,
         )
-        return Specialized(graph, binary, program, plan, lambda: translation, network)
+        specialized = Specialized(
+            graph, binary, program, plan, lambda: self._translate(graph), network
+        )
+        specialized.translation = translation
+        return specialized
 
     def _translate(self, graph: Graph) -> Translation:
         settings = self.settings
@@ -282,15 +304,15 @@ on_fork(_end_pauses)
 
 def reference_call(graph: Graph) -> Any:
     """call(node index, arrays) -> arrays: promised bits of a node by its meaning."""
+    nodes, value_types = graph.nodes, graph.types  # not the graph, which holds all constants
 
     def call(index: int, arrays: Sequence[np.ndarray | None]) -> Sequence[np.ndarray]:
-        node = graph.nodes[index]
+        node = nodes[index]
         types = tuple(
-            None if a is None or v is None else TensorType(graph.types[v].dtype, a.shape)
+            None if a is None or v is None else TensorType(value_types[v].dtype, a.shape)
             for v, a in zip(node.inputs, arrays)
         )
-        return evaluate_node(
-            node, arrays, types, graph.output_types(node), np.float32, promised_bits=True
-        )
+        output_types = tuple(value_types[v] for v in node.outputs)
+        return evaluate_node(node, arrays, types, output_types, np.float32, promised_bits=True)
 
     return call

@@ -131,7 +131,7 @@ class _Tuner:
         total_seconds = sum(times.values()) or 1.0
         order = sorted(calls, key=lambda spec: -times[spec])
         searched = [s for s in order if times[s] >= LEAST_SHARE * total_seconds]
-        weight_bytes = by_rule.lowered.binary.weights.nbytes
+        weight_bytes = by_rule.lowered.binary.weight_bytes
         results: dict[Spec, SearchResult] = {}
         try:
             for i, spec in enumerate(searched):

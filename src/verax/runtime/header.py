@@ -29,6 +29,7 @@ from verax.runtime.program_binary import (
     Tensor,
 )
 from verax.runtime.python_steps import numpy_dtype
+from verax.runtime.weight_blocks import WeightBlock
 
 T = TypeVar("T")
 
@@ -57,20 +58,39 @@ class Section:
 
 
 @dataclasses.dataclass(frozen=True)
+class BlockRecord:
+    """Bytes and SHA-256 of a block of weights."""
+
+    size: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Header:
     """What the header says; the binary still lacks its code, its weights and its initial state.
 
-    entry: the name that the file has in a cache; "" for files that users save.
+    entry: the name that the file has in a cache; "" for files that users save. blocks: of weights,
+    which follow the sections, or are files beside an entry; keys: those that an entry has for them.
     """
 
     sections: dict[str, Section]
     notes: dict[str, Any]
     fields: dict[str, Any]
+    blocks: tuple[BlockRecord, ...] = ()
     entry: str = ""
+    keys: tuple[str, ...] = ()
 
-    def binary(self, code: bytes, weights: np.ndarray, initial: memoryview) -> ProgramBinary:
+    def binary(
+        self,
+        code: bytes,
+        weights: np.ndarray,
+        initial: memoryview,
+        blocks: Sequence[WeightBlock] = (),
+    ) -> ProgramBinary:
         """The binary. Raises `HeaderError` when `initial` is not what its state begins with."""
-        binary = ProgramBinary(object_code=code, weights=weights, **{**self.fields, "state": ()})
+        binary = ProgramBinary(
+            object_code=code, weights=weights, blocks=tuple(blocks), **{**self.fields, "state": ()}
+        )
         return dataclasses.replace(binary, state=_states(binary, self.fields["state"], initial))
 
 
@@ -107,14 +127,28 @@ def read_header(data: bytes, sections: Sequence[str]) -> Header:
         raise HeaderError("its header is nested without end") from None
     except ValueError as error:
         raise HeaderError(f"its header is unreadable ({error})") from error
-    names = {"sections", "image", "notes", "entry"}
-    fields = members(content, "header", names, frozenset({"entry"}))
+    names = {"sections", "image", "notes", "entry", "keys"}
+    fields = members(content, "header", names, frozenset({"entry", "keys"}))
     table = members(fields["sections"], "sections", set(sections))
+    image = _image(fields["image"])
+    blocks = image.pop("blocks")
+    keys = items(fields.get("keys", []), "keys", _sha256)
+    if len(keys) != ("entry" in fields) * len(blocks):
+        raise HeaderError("an entry of a cache has a key for every block, other files have none")
     return Header(
         {name: _section(table[name], f"sections.{name}") for name in sections},
         notes=_notes(fields["notes"]),
-        fields=_image(fields["image"]),
+        fields=image,
+        blocks=blocks,
         entry=text(fields.get("entry", ""), "entry", 64),
+        keys=keys,
+    )
+
+
+def _block(value: object, location: str) -> BlockRecord:
+    fields = members(value, location, {"size", "sha256"})
+    return BlockRecord(
+        integer(fields["size"], f"{location}.size"), _sha256(fields["sha256"], f"{location}.sha256")
     )
 
 
@@ -194,11 +228,16 @@ def shape(value: object, location: str, itemsize: int) -> tuple[int, ...]:
 
 def _section(value: object, location: str) -> Section:
     fields = members(value, location, {"offset", "size", "sha256"})
-    digest = text(fields["sha256"], f"{location}.sha256", 64)
-    if not DIGEST.fullmatch(digest):
-        raise HeaderError(f"{location}.sha256 is no digest")
     offset = integer(fields["offset"], f"{location}.offset")
-    return Section(offset, integer(fields["size"], f"{location}.size"), digest)
+    size = integer(fields["size"], f"{location}.size")
+    return Section(offset, size, _sha256(fields["sha256"], f"{location}.sha256"))
+
+
+def _sha256(value: object, location: str) -> str:
+    digest = text(value, location, 64)
+    if not DIGEST.fullmatch(digest):
+        raise HeaderError(f"{location} is no digest")
+    return digest
 
 
 def _signature(value: object, location: str) -> Signature:
@@ -272,7 +311,7 @@ def _step(value: object, location: str) -> Scheduled:
 
 
 def _image(value: object) -> dict[str, Any]:
-    """The fields of `ProgramBinary` that the header holds."""
+    """The fields of `ProgramBinary` that the header holds; of blocks their sizes and digests."""
     names = {f.name for f in dataclasses.fields(ProgramBinary)} - {"object_code", "weights"}
     fields = members(value, "image", names)
     return {
@@ -286,6 +325,7 @@ def _image(value: object) -> dict[str, Any]:
         "pool": flag(fields["pool"], "image.pool"),
         "kept_bytes": integer(fields["kept_bytes"], "image.kept_bytes"),
         "state": items(fields["state"], "image.state", _state),
+        "blocks": items(fields["blocks"], "image.blocks", _block),
     }
 
 

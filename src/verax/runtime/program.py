@@ -92,7 +92,7 @@ class Program(OneLine):
             require_runs_here(binary.target)
         self._python_call = python_call
         memory.require(sum(map(_bytes, binary.outputs)), "the network's outputs")
-        self._weights = _aligned(binary.weights)
+        self._weights = weight_table(binary)
         self._library = load_object(binary.object_code) if binary.object_code else None
         self._pools: list[ThreadPool] = []
         self._first = self._new_context(threads)
@@ -275,13 +275,14 @@ class ExecutionContext:
     def __init__(
         self,
         binary: ProgramBinary,
-        weights: np.ndarray,
+        weights: Any,
         library: LoadedObject | None,
         pools: list[ThreadPool],
         python_call: PythonCall | None,
         threads: int,
     ) -> None:
-        """pools: the thread pool of this context is appended to it."""
+        """weights: as `weight_table` gives it. pools: the thread pool of this context is appended
+        to it."""
         self.binary, self._library, self._pools = binary, library, pools
         self._weights, self._python_call = weights, python_call
         self._input_specs, self._output_specs = types_of(binary.inputs), types_of(binary.outputs)
@@ -293,7 +294,7 @@ class ExecutionContext:
         count = len(binary.inputs) + len(binary.outputs)
         self.pointers = (ctypes.c_void_p * (CTX_ARRAYS + count))()
         self.pointers[CTX_ARENA] = self.arena.ctypes.data
-        self.pointers[CTX_WEIGHTS] = weights.ctypes.data
+        self.pointers[CTX_WEIGHTS] = ctypes.addressof(weights)
         self._write_addresses = address_writer(self.pointers, range(CTX_ARRAYS, CTX_ARRAYS + count))
         self._checks = binary.checks
         self._status = self.arena[: 4 * len(binary.checks)].data
@@ -424,7 +425,7 @@ class ExecutionContext:
             # Its argument is made once (`byref`); a declared one would be converted every time.
             return ctypes.CFUNCTYPE(None)(self._library.address(step.function))
         assert self._python_call is not None
-        return BoundPython(step, self._python_call, self.arena, self._weights)
+        return BoundPython(step, self._python_call, self.arena, self.binary.weight_regions())
 
 
 def _references(objects: Sequence[object]) -> list[int]:
@@ -451,9 +452,8 @@ def _bytes(tensor: Signature) -> int:
     return math.prod(tensor.shape) * numpy_dtype(tensor.dtype).itemsize
 
 
-def _aligned(weights: np.ndarray) -> np.ndarray:
-    if weights.ctypes.data % _ALIGNMENT == 0:
-        return weights
-    copy = aligned_zeros(weights.nbytes)
-    copy[:] = weights
-    return copy
+def weight_table(binary: ProgramBinary) -> Any:
+    """The addresses of a binary's weights, as its code takes them. The binary must outlive it."""
+    arrays = [content for _, content in binary.weight_regions()]
+    assert not any(a.size and a.ctypes.data % _ALIGNMENT for a in arrays), "whole vectors are read"
+    return (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))

@@ -3,6 +3,8 @@ runtime.
 
 Every native segment is `void segment(ptr ctx)`; ctx is an array of pointers:
     ctx[0] arena  ctx[1] weights  ctx[2] thread pool (null: one thread)  ctx[3 + i] caller array i
+ctx[1] is an array of pointers, too: first the program's own weights, then the blocks of weights
+that it may share with other programs.
 The arena begins with an int32 for each entry of `checks`; a kernel sets it to 1 when an index that
 the network computed lies outside of the tensor it indexes.
 """
@@ -12,11 +14,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from verax.runtime.weight_blocks import WeightBlock
+
 CTX_ARENA, CTX_WEIGHTS, CTX_POOL, CTX_ARRAYS = 0, 1, 2, 3
+OWN_WEIGHTS = 0
+"""Entry of the table at ctx[CTX_WEIGHTS]; the blocks follow."""
+PAGE = 4096
+"""Bytes: blocks of weights begin on such a boundary in a file."""
 CONTRACT = "verax_contract"
 """Symbol of the object code: the digest of the binary that the code belongs to."""
 ELEMENT_TYPES = {
@@ -57,6 +66,7 @@ class State:
 class Tensor:
     """Where a value of a Python step lies: `region` "arena", "weights", "io" or "python".
 
+    Offsets in "weights" count as if the blocks followed the program's own (`block_starts`).
     In "python" the value lives in a dictionary under `name` (its shape is known only when run).
     """
 
@@ -99,8 +109,9 @@ Scheduled = Segment | PythonStep | CountedStep
 
 @dataclasses.dataclass(frozen=True)
 class ProgramBinary:
-    """A compiled program. `weights` is a flat uint8 array; `checks` names what can fail.
+    """A compiled program. `checks` names what can fail.
 
+    weights: uint8 [bytes], the program's own; blocks: those that it may share with other programs.
     kept_bytes: of the arena's front, which must stay as they are between runs. state: inputs that
     whoever runs the program hands on from run to run.
     """
@@ -117,6 +128,26 @@ class ProgramBinary:
     pool: bool = False
     kept_bytes: int = 0
     state: tuple[State, ...] = ()
+    blocks: tuple[WeightBlock, ...] = ()
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all weights that it reads."""
+        return self.weights.nbytes + sum(block.nbytes for block in self.blocks)
+
+    def weight_regions(self) -> list[tuple[int, np.ndarray]]:
+        """(offset, content) of the program's own weights and of every block."""
+        starts = block_starts(self.weights.nbytes, [block.nbytes for block in self.blocks])
+        return [(0, self.weights), *zip(starts, (block.data for block in self.blocks))]
+
+
+def block_starts(own_bytes: int, sizes: Sequence[int]) -> list[int]:
+    """Offsets of blocks of these sizes that lie behind a program's own weights, each on a page."""
+    starts, end = [], own_bytes
+    for size in sizes:
+        starts.append(-(-end // PAGE) * PAGE)
+        end = starts[-1] + size
+    return starts
 
 
 def initial_bytes(binary: ProgramBinary) -> bytes:
@@ -125,10 +156,12 @@ def initial_bytes(binary: ProgramBinary) -> bytes:
 
 
 def described(binary: ProgramBinary) -> dict[str, Any]:
-    """All of a binary but its code, its weights and what it remembers at first, as JSON has it."""
-    bare = dataclasses.replace(binary, object_code=b"", weights=_NOTHING, state=())
+    """All of a binary but its code, the content of its weights and what it remembers at first, as
+    JSON has it."""
+    bare = dataclasses.replace(binary, object_code=b"", weights=_NOTHING, state=(), blocks=())
     fields = dataclasses.asdict(bare)
     del fields["object_code"], fields["weights"]
+    fields["blocks"] = [{"size": b.nbytes, "sha256": b.digest} for b in binary.blocks]
     fields["state"] = [
         {"input": s.input, "output": s.output, "in_place": s.in_place} for s in binary.state
     ]
@@ -142,7 +175,7 @@ def contract(binary: ProgramBinary, weights: bytes | None = None) -> bytes:
     """Digest (32 bytes) of everything in a binary but its code, which carries it.
 
     Sizes, offsets and the tables among the weights are built into the code: with another binary it
-    would leave its buffers. weights: the SHA-256 of its weights, if it is known.
+    would leave its buffers. weights: the SHA-256 of its own weights, if it is known.
     """
     text = json.dumps(described(binary), sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode())

@@ -21,10 +21,15 @@ class BoundPython:
     """A Python step with views of its arena and weight tensors made once."""
 
     def __init__(
-        self, step: PythonStep, call: PythonCall, arena: np.ndarray, weights: np.ndarray
+        self,
+        step: PythonStep,
+        call: PythonCall,
+        arena: np.ndarray,
+        weights: Sequence[tuple[int, np.ndarray]],
     ) -> None:
+        """weights: as `ProgramBinary.weight_regions` gives them."""
         self.step, self.call = step, call
-        regions = {"arena": arena, "weights": weights}
+        regions = {"arena": [(0, arena)], "weights": weights}
         self.views: dict[Tensor, np.ndarray] = {
             t: tensor_view(regions[t.region], t)
             for t in (*step.inputs, *step.outputs)
@@ -54,7 +59,7 @@ class BoundCount:
 
     def __init__(self, step: CountedStep, arena: np.ndarray) -> None:
         self.name = step.output.name
-        self.rows, self.count = (tensor_view(arena, t) for t in (step.rows, step.count))
+        self.rows, self.count = (tensor_view([(0, arena)], t) for t in (step.rows, step.count))
         self.before, self.max_rows = (slice(None),) * step.axis, self.rows.shape[step.axis]
 
     def __call__(self, values: dict[str, np.ndarray], io: Sequence[np.ndarray]) -> None:
@@ -62,8 +67,12 @@ class BoundCount:
         values[self.name] = self.rows[(*self.before, slice(count))].copy()
 
 
-def tensor_view(region: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """A tensor in the arena or among the weights."""
+def tensor_view(regions: Sequence[tuple[int, np.ndarray]], tensor: Tensor) -> np.ndarray:
+    """A tensor in the arena or among the weights; regions: (offset, content) in rising order."""
     dtype = numpy_dtype(tensor.dtype)
     nbytes = int(np.prod(tensor.shape, dtype=np.int64)) * dtype.itemsize
-    return region[tensor.offset : tensor.offset + nbytes].view(dtype).reshape(tensor.shape)
+    if not nbytes:  # it has no place
+        return np.empty(tensor.shape, dtype)
+    start, region = [r for r in regions if r[0] <= tensor.offset][-1]
+    at = tensor.offset - start
+    return region[at : at + nbytes].view(dtype).reshape(tensor.shape)

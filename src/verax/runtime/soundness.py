@@ -112,9 +112,10 @@ def _check_tensor(binary: ProgramBinary, tensor: Tensor, location: str) -> None:
             raise HeaderError(f"{location} needs a name and nothing else")
     else:
         start, end = _extent(tensor)
-        low = 4 * len(binary.checks) if tensor.region == "arena" else 0
-        high = binary.arena_bytes if tensor.region == "arena" else binary.weights.nbytes
-        if not low <= start <= end <= high:
+        extents = [(4 * len(binary.checks), binary.arena_bytes)]
+        if tensor.region == "weights":
+            extents = [(begin, begin + a.nbytes) for begin, a in binary.weight_regions()]
+        if not any(low <= start <= end <= high for low, high in extents):
             raise HeaderError(f"{location} lies outside of the {tensor.region}")
         if start % ELEMENT_TYPES[tensor.dtype]:
             raise HeaderError(f"{location} is not aligned")

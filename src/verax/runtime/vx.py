@@ -2,10 +2,14 @@
 
 Layout, little-endian: 8 bytes magic, uint32 format version, uint32 header length, SHA-256 of the
 header, header (JSON), then the sections of SECTIONS, each on a 4096-byte boundary, one after the
-other, the gaps zero; last, if the file is signed, the signature (`runtime.signature`). The header
-lists every section with offset, size and SHA-256, and holds the binary and the notes. So the first
+other, the gaps zero; then in the same way the blocks of weights that the header counts up; last, if
+the file is signed, the signature (`runtime.signature`). The header lists every section with offset,
+size and SHA-256, the blocks with size and SHA-256, and holds the binary and the notes. So the first
 48 bytes vouch for the whole file. The section "state" is what the program remembers at first, one
 array after the other.
+
+An entry of a cache has its blocks in files of their own, named by their SHA-256, which entries for
+other sizes share, and holds their keys (`runtime.weight_blocks`).
 
 The file is machine code, and as trustworthy as its sender. What is checked (`runtime.header`,
 `runtime.soundness`) is that everything else in it fits together, and fits the code: the object code
@@ -14,10 +18,13 @@ carries the digest of the binary that it was compiled for (`runtime.program_bina
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import stat
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,15 +32,17 @@ import numpy as np
 from verax.base.errors import ModelError
 from verax.base.files import atomic_write
 from verax.base.reading import mapped_bytes, private_bytes
-from verax.runtime.header import HeaderError, Section, read_header
-from verax.runtime.program_binary import ProgramBinary, contract, described, initial_bytes
+from verax.runtime.header import BlockRecord, HeaderError, Section, read_header
+from verax.runtime.program_binary import PAGE, ProgramBinary, contract, described, initial_bytes
 from verax.runtime.signature import SIZE as SIGNATURE_SIZE
 from verax.runtime.signature import SigningKey, TrustedKey, is_signature, signature, verify
 from verax.runtime.soundness import check_binary
+from verax.runtime.weight_blocks import ALIGNMENT, WEIGHTS, WeightBlock, room_for
 
 MAGIC = b"VERAX\x00VX"
 VERSION = 6
-PAGE = 4096
+BLOCK = ".weights"
+"""Ends the name of the file of a block."""
 SECTIONS = ("code", "weights", "state")
 _PREFIX = struct.Struct("<8sII32s")
 _HEADER_LIMIT = 1 << 26
@@ -50,8 +59,8 @@ def save_binary(
     """Write `binary` and JSON-able `notes` (graph text, nodes run in Python, versions) to `path`.
 
     sign: the key that signs the file. durable: see `base.files.atomic_write`. entry: the name of
-    the entry of a cache that the file is. Raises `UsageError`
-    when the file cannot be written; no partial file is left.
+    the entry of a cache that the file is: its blocks are not written (`save_block`). Raises
+    `UsageError` when the file cannot be written; no partial file is left.
     """
     sections = {
         "code": memoryview(binary.object_code),
@@ -64,9 +73,9 @@ def save_binary(
         size, digest = sections[name].nbytes, hashlib.sha256(sections[name]).hexdigest()
         table[name] = {"offset": end, "size": size, "sha256": digest}
         end += _pages(size)
-    named = {"entry": entry} if entry else {}
+    apart = {"entry": entry, "keys": [block.key for block in binary.blocks]} if entry else {}
     header = json.dumps(
-        {"sections": table, "image": described(binary), "notes": notes, **named},
+        {"sections": table, "image": described(binary), "notes": notes, **apart},
         separators=(",", ":"),
     ).encode()
     prefix = _PREFIX.pack(MAGIC, VERSION, len(header), hashlib.sha256(header).digest())
@@ -76,10 +85,48 @@ def save_binary(
         for name in SECTIONS:
             stream.seek(start + table[name]["offset"])
             stream.write(sections[name])
+        for block in () if entry else binary.blocks:
+            stream.seek(start + end)
+            stream.write(block.data.data)
+            end += _pages(block.nbytes)
         stream.truncate(start + end)
         if sign is not None:
             stream.seek(start + end)
             stream.write(signature(sign, prefix + header))
+
+
+def save_block(folder: str | os.PathLike[str], block: WeightBlock) -> None:
+    """Write a block of an entry beside it, unless it is there. Raises as `save_binary`."""
+    path = os.path.join(folder, block.digest + BLOCK)
+    if not _is_file_of(path, block.nbytes):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # whatever it is: a pipe would be waited for
+        with atomic_write(path, durable=False, mode=0o600) as stream:
+            stream.write(block.data.data)
+
+
+def _is_file_of(path: str, nbytes: int) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size == nbytes
+
+
+def load_block(folder: str | os.PathLike[str], size: int, digest: str, key: str) -> WeightBlock:
+    """The block of an entry, which lies beside it: of this process, else its file, mapped.
+
+    Raises `ModelError` when there is no such file or it is damaged.
+    """
+    cached = WEIGHTS.find(digest=digest)
+    if cached is not None:
+        return WEIGHTS.add(cached, key)
+    path = os.path.join(folder, digest + BLOCK)
+    data = mapped_bytes(path, error=ModelError)
+    if len(data) != size or hashlib.sha256(data).hexdigest() != digest:
+        os.unlink(path)  # or it would be taken for the block by who writes one
+        raise _damaged(path, "a block of its weights does not match its checksum")
+    return WEIGHTS.add(WeightBlock(np.frombuffer(data, np.uint8), digest), key)
 
 
 def load_binary(
@@ -89,9 +136,10 @@ def load_binary(
     not reach them.
 
     trust: the key that must have signed the file. entry: it is this entry of a cache, which is
-    Verax's own (`reading.mapped_bytes`), and its weights are mapped. Raises `ModelError` when the
-    file is damaged, contradicts itself or is of another format version, `TrustError` when it is not
-    signed by `trust`. The file holds machine code: load only files you would also run as programs.
+    Verax's own (`reading.mapped_bytes`), and its weights are mapped (`load_block`). Raises
+    `ModelError` when the file is damaged, contradicts itself or is of another format version,
+    `TrustError` when it is not signed by `trust`. The file holds machine code: load only files you
+    would also run as programs.
     """
     location = os.fspath(path)
     data = (mapped_bytes if entry else private_bytes)(path, error=ModelError)
@@ -118,10 +166,19 @@ def load_binary(
         header = read_header(text, SECTIONS)
         if entry and header.entry != entry:
             raise HeaderError("it is another entry of the cache")
-        sections = _sections(data, len(covered), header.sections)
+        sections, end = _sections(data, len(covered), header.sections)
+        if entry:
+            folder = os.path.dirname(location)
+            blocks = [
+                load_block(folder, one.size, one.sha256, key)
+                for one, key in zip(header.blocks, header.keys, strict=True)
+            ]
+        else:
+            blocks, end = _blocks(data, end, header.blocks)
+        _must_end(data, end)
         code = sections["code"].tobytes()
-        weights = np.frombuffer(sections["weights"], np.uint8)
-        binary = header.binary(code, weights, sections["state"])
+        weights = _aligned(np.frombuffer(sections["weights"], np.uint8))
+        binary = header.binary(code, weights, sections["state"], blocks)
         check_binary(binary)
     except HeaderError as error:
         raise _damaged(location, str(error)) from error
@@ -130,25 +187,66 @@ def load_binary(
     return binary, header.notes
 
 
-def _sections(data: memoryview, start: int, table: dict[str, Section]) -> dict[str, memoryview]:
-    """The content of every section, by name. Raises `HeaderError` where a byte of the file belongs
-    to no section, padding or signature."""
+def _sections(
+    data: memoryview, start: int, table: dict[str, Section]
+) -> tuple[dict[str, memoryview], int]:
+    """The content of every section by name, and where the last one ends. Raises `HeaderError`
+    where a byte between them belongs to none."""
     contents, at = {}, start
     for name in SECTIONS:
         entry, begin = table[name], _pages(at)
-        if _pages(start) + entry.offset != begin or begin + entry.size > len(data):
+        if _pages(start) + entry.offset != begin:
             raise HeaderError(f"the section {name!r} does not lie where it should")
-        _must_be_zero(data[at:begin])
-        at = begin + entry.size
-        contents[name] = data[begin:at]
-        if hashlib.sha256(contents[name]).hexdigest() != entry.sha256:
-            raise HeaderError(f"the section {name!r} does not match its checksum")
+        contents[name], at = _content(data, at, entry.size, entry.sha256, f"the section {name!r}")
+    return contents, at
+
+
+def _blocks(
+    data: memoryview, at: int, table: Sequence[BlockRecord]
+) -> tuple[list[WeightBlock], int]:
+    """The blocks that follow from `at` on, and where the last one ends. Raises `HeaderError`."""
+    blocks = []
+    for i, entry in enumerate(table):
+        content, at = _content(data, at, entry.size, entry.sha256, f"block {i}")
+        block = WEIGHTS.find(digest=entry.sha256)
+        if block is None:
+            array = _aligned(np.frombuffer(content, np.uint8))
+            block = WEIGHTS.add(WeightBlock(array, entry.sha256))
+        blocks.append(block)
+    return blocks, at
+
+
+def _content(
+    data: memoryview, at: int, size: int, digest: str, name: str
+) -> tuple[memoryview, int]:
+    """What begins on the first page behind `at`, and where it ends."""
+    begin = _pages(at)
+    if begin + size > len(data):
+        raise HeaderError(f"{name} does not lie where it should")
+    _must_be_zero(data[at:begin])
+    content = data[begin : begin + size]
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise HeaderError(f"{name} does not match its checksum")
+    return content, begin + size
+
+
+def _must_end(data: memoryview, at: int) -> None:
+    """Raise `HeaderError` where a byte behind `at` is neither padding nor signature."""
     end = _pages(at)
     _must_be_zero(data[at:end])
     trailer = data[end:]
     if len(data) < end or (len(trailer) and not is_signature(trailer)):
         raise HeaderError(f"it has {len(data)} bytes where {end} belong")
-    return contents
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    """`array`, or a copy where it does not begin on the boundary that kernels want."""
+    if array.ctypes.data % ALIGNMENT == 0:
+        return array
+    (copy,) = room_for([array.nbytes])
+    copy[:] = array
+    copy.flags.writeable = False
+    return copy
 
 
 def _must_be_zero(gap: memoryview) -> None:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from verax.base.memory import shown_bytes
 from verax.cli.console import can_write, output, write_json
-from verax.compiler.artifacts.cache import FOLDER, PROGRAM, SIZE, default_cache
+from verax.compiler.artifacts.cache import CERTIFICATE, FOLDER, PROGRAM, SIZE, default_cache
 from verax.runners.environments.managed import managed_environments, remove_environments
 
 
@@ -27,7 +27,9 @@ def perform(
     removed = cache.clear() if clear else 0
     removed_environments = remove_environments() if clear else 0
     entries = cache.entries()
-    programs = [e for e in entries if e[0].suffix == PROGRAM]
+    suffixes = [path.suffix for path, _, _ in entries]
+    programs, certificates = suffixes.count(PROGRAM), suffixes.count(CERTIFICATE)
+    weights = len(suffixes) - programs - certificates
     used_bytes = sum(size for _, size, _ in entries)
     environments = managed_environments()
     if clear:
@@ -35,8 +37,8 @@ def perform(
         output.print(f"removed {removed} files{more}")
     output.print(
         Text(
-            f"{cache.folder}: {len(programs)} programs and {len(entries) - len(programs)} "
-            f"certificates, {shown_bytes(used_bytes)} of {shown_bytes(cache.limit)} ({SIZE})"
+            f"{cache.folder}: {programs} programs, {certificates} certificates and {weights} "
+            f"files of weights, {shown_bytes(used_bytes)} of {shown_bytes(cache.limit)} ({SIZE})"
         ),
         soft_wrap=True,
     )
@@ -44,8 +46,9 @@ def perform(
         output.print(Text(f"{folder}: {shown_bytes(size)}"), soft_wrap=True)
     facts = {
         "folder": str(cache.folder),
-        "programs": len(programs),
-        "certificates": len(entries) - len(programs),
+        "programs": programs,
+        "certificates": certificates,
+        "weights": weights,
         "bytes": used_bytes,
         "limit": cache.limit,
         "removed": removed,

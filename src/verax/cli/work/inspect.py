@@ -94,7 +94,7 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
     state_types = {n: TensorType.of(a) for n, a in program.state.items()}
     _signature(program.inputs, program.outputs, state_types)
     output.print(
-        f"code {len(image.object_code) / 1e3:.1f} kB, weights {image.weights.nbytes / 1e6:.2f} MB, "
+        f"code {len(image.object_code) / 1e3:.1f} kB, weights {image.weight_bytes / 1e6:.2f} MB, "
         f"arena {image.arena_bytes / 1e6:.2f} MB"
     )
     program_recipe = program.recipe
@@ -113,7 +113,7 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
         "outputs": {k: str(t) for k, t in program.outputs.items()},
         "state": {k: str(t) for k, t in state_types.items()},
         "code_bytes": len(image.object_code),
-        "weight_bytes": image.weights.nbytes,
+        "weight_bytes": image.weight_bytes,
         "arena_bytes": image.arena_bytes,
         "recipe": to_plain(program_recipe),
         "recipe_sha256": program_recipe.sha256 if program_recipe else None,

@@ -6,6 +6,10 @@ entry is never out of date, and entries of other versions are merely unused unti
 the longest unused first. An entry is a .vx file, written whole or not at all, and is checked as
 one when it is read; a damaged one is dropped. Several processes may read and write at once.
 
+Large weights are files of their own (`runtime.vx`), named by the SHA-256 of their content, so the
+programs of a network for several sizes keep them once. One that is missing or damaged makes an
+entry a damaged one.
+
 Programs are machine code: nobody but its user may be able to put one there. The folder and those
 above it are looked at (`base.private`), and each file once it is open: no link is followed. What is
 checksummed names the entry, so that a sound program under another's name is none.
@@ -20,7 +24,7 @@ import os
 import platform
 import stat
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,7 +43,8 @@ from verax.base.settings import Settings
 from verax.compiler.kernels.llvm.library import llvmlite
 from verax.compiler.kernels.target import Target
 from verax.runtime.program_binary import ProgramBinary
-from verax.runtime.vx import load_binary, save_binary
+from verax.runtime.vx import BLOCK, load_binary, save_binary, save_block
+from verax.runtime.weight_blocks import WeightBlock
 
 FOLDER, SIZE = "VERAX_CACHE", "VERAX_CACHE_SIZE"
 """Environment variables: the folder, or "off"; the most bytes that it may hold, such as 8G."""
@@ -107,12 +112,26 @@ class ProgramCache:
             _remove(path)
             return None
         _touch(path)
+        # Blocks are as new as the entry that was used last, so they are dropped behind it.
+        for block in loaded[0].blocks:
+            _touch(self._block(block))
         return loaded
 
     def keep_program(self, key: str, binary: ProgramBinary, notes: dict[str, Any]) -> None:
         """Keep a program; a cache that cannot be written warns and does nothing."""
         path = self.folder / f"{key}{PROGRAM}"
-        self._write(path, lambda: save_binary(path, binary, notes, durable=False, entry=key))
+
+        def write() -> None:
+            for block in binary.blocks:
+                save_block(self.folder, block)
+            save_binary(path, binary, notes, durable=False, entry=key)
+            for block in binary.blocks:
+                _touch(self._block(block))
+
+        self._write(path, write, frozenset(map(self._block, binary.blocks)))
+
+    def _block(self, block: WeightBlock) -> Path:
+        return self.folder / f"{block.digest}{BLOCK}"
 
     def text(self, key: str) -> str | None:
         """What `keep_text` kept under that name, or None."""
@@ -147,10 +166,10 @@ class ProgramCache:
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
                 with contextlib.suppress(OSError):
-                    if path.suffix in (PROGRAM, CERTIFICATE):
+                    if path.suffix in (PROGRAM, CERTIFICATE, BLOCK):
                         state = path.stat()
                         entries.append((path, state.st_size, state.st_mtime))
-        return sorted(entries, key=lambda entry: entry[2])
+        return sorted(entries, key=lambda entry: (entry[2], entry[0].suffix == BLOCK))
 
     def clear(self) -> int:
         """Remove every entry; how many there were."""
@@ -159,8 +178,11 @@ class ProgramCache:
     def _remove(self, entries: list[tuple[Path, int, float]]) -> int:
         return sum(_remove(path) for path, _, _ in entries)
 
-    def _write(self, path: Path, write: Callable[[], None]) -> None:
-        """Make the folder, write, and drop what is too much. A failure is a warning."""
+    def _write(
+        self, path: Path, write: Callable[[], None], blocks: Set[Path] = frozenset()
+    ) -> None:
+        """Make the folder, write an entry with its `blocks`, and drop what is too much of the
+        others. A failure is a warning."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._is_private():
@@ -168,19 +190,20 @@ class ProgramCache:
                     if not stat.S_ISREG(os.lstat(path).st_mode):  # a pipe would be waited for
                         path.unlink()
                 write()
-                self._shrink()
+                self._shrink(blocks | {path})
         except (OSError, VeraxError) as error:
             message = error.cause if isinstance(error, VeraxError) else error.strerror or str(error)
             self._warn(f"it cannot keep compiled programs ({message})")
 
-    def _shrink(self) -> None:
+    def _shrink(self, newest: Set[Path]) -> None:
         entries = self.entries()
         over = sum(size for _, size, _ in entries) - self.limit
-        for entry in entries[:-1]:
+        for entry in entries:
             if over <= 0:
                 break
-            self._remove([entry])
-            over -= entry[1]
+            if entry[0] not in newest:
+                self._remove([entry])
+                over -= entry[1]
 
     def _has(self, path: Path) -> bool:
         """Whether there is something that may be looked at."""

@@ -25,7 +25,8 @@ def calls_of(
     for step in binary.schedule:
         if isinstance(step, PythonStep):
             try:
-                calls[step.node] = RecordedNode(records[step.node], step, binary.weights)
+                regions = binary.weight_regions()
+                calls[step.node] = RecordedNode(records[step.node], step, regions)
             except UNREADABLE as error:
                 reason = error.cause if isinstance(error, VeraxError) else f"{error!r:.200}"
                 raise ModelError(
@@ -48,7 +49,12 @@ class RecordedNode:
     in UNREADABLE when the record is none, or does not fit the step.
     """
 
-    def __init__(self, record: dict[str, Any], step: PythonStep, weights: np.ndarray) -> None:
+    def __init__(
+        self,
+        record: dict[str, Any],
+        step: PythonStep,
+        weights: Sequence[tuple[int, np.ndarray]],
+    ) -> None:
         op = parse_operator(record["op"])
         self.node = Node(op, record["inputs"], record["outputs"], record["name"])
         self.dtypes = [None if d is None else DType(d) for d in record["input_types"]]

@@ -97,14 +97,22 @@ def require_same(required: Recipe, recipe: Recipe) -> None:
         )
 
 
-def network_hash(graph: Graph) -> str:
-    """SHA-256 of what a graph computes with: inputs, outputs, nodes, all bytes of constants."""
+def network_hash(
+    graph: Graph, known_hashes: dict[int, tuple[np.ndarray, str]] | None = None
+) -> str:
+    """SHA-256 of what a graph computes with: inputs, outputs, nodes, all bytes of constants.
+
+    known_hashes: by identity of the constants, which nobody may write; new ones are added.
+    """
     digest = hashlib.sha256()
-    hashes = _hashes(graph.constants)
+    by_identity = {} if known_hashes is None else known_hashes
+    new = {v: a for v, a in graph.constants.items() if id(a) not in by_identity}
+    by_identity |= {id(new[v]): (new[v], text) for v, text in _hashes(new).items()}
+    hashes = {v: by_identity[id(a)][1] for v, a in graph.constants.items()}
     for v in (*graph.inputs, *graph.outputs):
         digest.update(f"{v}: {graph.types[v]}\n".encode())
-    for v, new in graph.updates.items():
-        digest.update(f"{v} <- {new}\n".encode())
+    for v, updated in graph.updates.items():
+        digest.update(f"{v} <- {updated}\n".encode())
     for v, array in graph.initial.items():
         digest.update(f"{v} = {array_hash(array)}\n".encode())
     for node in graph.nodes:

@@ -1,7 +1,14 @@
-"""`Weights`: the constants of a program, packed as its kernels read them, equal ones once."""
+"""`Weights`: the constants of a program, packed as its kernels read them, equal ones once.
+
+Small ones lie one after the other in memory of the program's own, large ones are blocks that all
+programs of the process share (`runtime.weight_blocks`). A block's key says what it was packed from
+and how, so a program for other sizes packs only what no program holds in that order.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from collections.abc import Callable, Hashable
 
 import numpy as np
@@ -10,17 +17,45 @@ from verax.compiler.place.storage import Buffer, MemorySpace, Physical, Placed, 
 from verax.ir.types import TensorType
 
 LATER_BYTES = 1 << 16
-"""Weights of fewer bytes are packed at once."""
+"""Weights of fewer bytes are packed at once, and are no blocks."""
+
+
+@dataclasses.dataclass
+class PackedConstant:
+    """What is packed into a buffer: `source` as it is, or what `pack` makes of it.
+
+    packing: decides the packed content together with `source`.
+    """
+
+    buffer: Buffer
+    source: np.ndarray
+    packing: Hashable = None
+    pack: Callable[[], np.ndarray] | None = None
+
+    @property
+    def is_block(self) -> bool:
+        return self.buffer.nbytes >= LATER_BYTES
+
+    def key(self, target: Hashable) -> str:
+        """The key of its block: SHA-256 over source, packing and `target`, in hexadecimal."""
+        source = self.source
+        order = repr((target, self.packing, source.dtype.name, source.shape, self.buffer.nbytes))
+        digest = hashlib.sha256(order.encode())
+        digest.update(source.reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
+
+    def packed(self) -> np.ndarray:
+        """uint8 [buffer.nbytes]."""
+        packed = self.source if self.pack is None else self.pack()
+        assert packed.nbytes == self.buffer.nbytes, "packed into the room that was asked for"
+        return np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
 
 
 class Weights:
-    """Buffers of constants; those of bodies are their program's.
-
-    buffers: each with its contents, or what makes them when the weights are laid out.
-    """
+    """Buffers of constants; those of bodies are their program's."""
 
     def __init__(self) -> None:
-        self.buffers: list[tuple[Buffer, np.ndarray | Callable[[], np.ndarray]]] = []
+        self.constants: list[PackedConstant] = []
         self._by_content: dict[Hashable, list[tuple[Buffer, np.ndarray]]] = {}
 
     def constant(self, array: np.ndarray, physical: Physical | None = None) -> Placed:
@@ -39,11 +74,17 @@ class Weights:
         """What `pack` will make of `source`, `nbytes` of it, when the weights are laid out: then
         LLVM is at work beside it, and no second copy of all weights is held.
 
-        packing: decides the packed content together with `source`.
+        packing: decides the packed content together with `source`, in every program of the target;
+        its `repr` is part of the block's key.
         """
         if nbytes < LATER_BYTES:
             return self.packed(pack())
         return Pointer(self._weight_buffer(np.asarray(source, order="C"), packing, nbytes, pack))
+
+    def drop_contents(self) -> None:
+        """Forget what was packed; the buffers stay."""
+        self.constants = []
+        self._by_content = {}
 
     def _weight_buffer(
         self,
@@ -60,5 +101,5 @@ class Weights:
                 return buffer
         buffer = Buffer(MemorySpace.weights, array.nbytes if nbytes is None else nbytes)
         alike.append((buffer, content))
-        self.buffers.append((buffer, pack or array))
+        self.constants.append(PackedConstant(buffer, array, packing, pack))
         return buffer

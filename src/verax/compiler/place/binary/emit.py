@@ -7,9 +7,6 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
-
-from verax.base.memory import give_back
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import (
     I8,
@@ -26,6 +23,7 @@ from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emi
 from verax.compiler.kernels.sizes import static_size
 from verax.compiler.place.binary.assembly import Assembly
 from verax.compiler.place.binary.chunk_loop import emit_chunk_loop
+from verax.compiler.place.binary.weight_layout import pack_weights, place_weights
 from verax.compiler.place.calls import (
     BranchCall,
     CountedCall,
@@ -39,7 +37,7 @@ from verax.compiler.place.calls import (
 )
 from verax.compiler.place.convolution.borders import write_borders
 from verax.compiler.place.lowering import Lowering
-from verax.compiler.place.memory import Lifetime, align, kept_bytes, plan_arena
+from verax.compiler.place.memory import Lifetime, kept_bytes, plan_arena
 from verax.compiler.place.storage import Buffer, MemorySpace, Placed, Pointer
 from verax.ir.types import TensorType
 from verax.runtime.program_binary import (
@@ -48,6 +46,7 @@ from verax.runtime.program_binary import (
     CTX_ARRAYS,
     CTX_POOL,
     CTX_WEIGHTS,
+    OWN_WEIGHTS,
     CountedStep,
     ProgramBinary,
     PythonStep,
@@ -63,8 +62,6 @@ SERIAL_FLOPS = 40_000
 SERIAL_BYTES = 64_000
 """Below both, waking another thread costs more than it gains (about 2 microseconds)."""
 
-SMALL_WEIGHTS = 1 << 20
-"""Bytes of weights whose packing leaves nothing that is worth giving back."""
 MAX_RUN = 512
 """Kernel calls in one native function: LLVM takes more than linear time over longer ones."""
 
@@ -105,7 +102,7 @@ def _built(
     inner |= {id(steps[i]): kernel for i, kernel in kernels.items()}
     lifetimes = _lifetimes(steps)
     arena_bytes = plan_arena(lifetimes, start=lowering.calls.status_bytes)
-    weights = _room_for_weights(lowering)
+    own_bytes = place_weights(lowering.weights, _used_buffers(lowering))
     threads = lowering.settings.thread_count
     schedule: list[Scheduled] = []
     functions: list[ir.Function] = []
@@ -141,10 +138,13 @@ def _built(
         ]
     native = any(isinstance(s, Segment) for s in schedule)
     graph, in_place = lowering.full_graph, {w.state for w in lowering.written_state}
+    # While LLVM is at work:
+    weights, blocks = pack_weights(lowering.weights, own_bytes, lowering.target)
     binary = ProgramBinary(
         target=lowering.target.name,
         object_code=b"",
         weights=weights,
+        blocks=blocks,
         arena_bytes=arena_bytes,
         kept_bytes=kept_bytes(lifetimes, start=lowering.calls.status_bytes),
         inputs=tuple(_signature(v, graph.types[v]) for v in graph.inputs),
@@ -159,7 +159,6 @@ def _built(
             State(v, new, graph.initial[v], v in in_place) for v, new in graph.state.items()
         ),
     )
-    _pack_weights(lowering, weights)  # while LLVM is at work
     if native:
         module.exported(CONTRACT, contract(binary))  # of the weights as they are laid out
         binary = dataclasses.replace(binary, object_code=assembly.object_code())
@@ -234,20 +233,10 @@ def _buffers(step: Step) -> list[Buffer]:
     return [v.buffer for v in (*step.inputs, *step.outputs) if isinstance(v, Placed)]
 
 
-def _room_for_weights(lowering: Lowering) -> np.ndarray:
-    """Offsets for the weights that steps read, and an array of zeros that will hold them."""
+def _used_buffers(lowering: Lowering) -> set[Buffer]:
+    """All that steps read or write."""
     used = {p.buffer for call in kernel_calls(lowering.calls.steps) for p in call.args}
-    used |= {buffer for step in lowering.calls.steps for buffer in _touched(step)}
-    end = 0
-    lowering.weights.buffers = [
-        (b, content) for b, content in lowering.weights.buffers if b in used
-    ]
-    for buffer, _ in lowering.weights.buffers:
-        buffer.offset = end
-        end += align(buffer.nbytes) + 64
-    raw = np.zeros(end + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + end]
+    return used | {buffer for step in lowering.calls.steps for buffer in _touched(step)}
 
 
 def _touched(step: Step) -> Iterator[Buffer]:
@@ -260,27 +249,6 @@ def _touched(step: Step) -> Iterator[Buffer]:
         inside = step.body
     for inner in inside:
         yield from _touched(inner)
-
-
-def _pack_weights(lowering: Lowering, weights: np.ndarray) -> None:
-    """Pack them where `_room_for_weights` said; none is held twice.
-
-    The largest come first: what packing them takes besides, up to three times their size, is given
-    back before the room of the others is touched.
-    """
-    waiting = sorted(lowering.weights.buffers, key=lambda pair: pair[0].nbytes)
-    lowering.weights.buffers = []
-    largest = waiting[-1][0].nbytes if waiting else 0
-    while waiting:
-        buffer, content_or_pack = waiting.pop()
-        if buffer.nbytes < largest / 2 and largest > SMALL_WEIGHTS:
-            give_back()
-            largest = buffer.nbytes
-        packed = content_or_pack() if callable(content_or_pack) else content_or_pack
-        assert packed.nbytes == buffer.nbytes, "packed into the room that was asked for"
-        content = np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
-        weights[buffer.offset : buffer.offset + buffer.nbytes] = content
-        del content_or_pack, packed, content
 
 
 def _tensor(value: Placed | Dynamic) -> Tensor:
@@ -338,6 +306,8 @@ class _Segment:
         return self.b.load(address, typ=PTR)
 
     def _base(self, buffer: Buffer) -> ir.Value:
+        """Where the offset of a buffer counts from: for a block of weights, the table with its
+        address."""
         slot = {MemorySpace.arena: CTX_ARENA, MemorySpace.weights: CTX_WEIGHTS}.get(
             buffer.space, CTX_ARRAYS + buffer.slot
         )
@@ -346,10 +316,16 @@ class _Segment:
         return self.bases[slot]
 
     def _address(self, pointer: Pointer) -> ir.Value:
-        offset: ir.Value = i64(max(pointer.buffer.offset, 0) + pointer.byte_offset)
+        buffer = pointer.buffer
+        base, start = self._base(buffer), max(buffer.offset, 0)
+        if buffer.space is MemorySpace.weights:
+            entry = self.b.gep(base, [i64(buffer.slot)], source_etype=PTR)
+            base = self.b.load(entry, typ=PTR)
+            start = buffer.offset if buffer.slot == OWN_WEIGHTS else 0
+        offset: ir.Value = i64(start + pointer.byte_offset)
         if pointer.step:
             offset = self.b.add(offset, self.b.mul(self.runs[-1], i64(pointer.step)))
-        return self.b.gep(self._base(pointer.buffer), [offset], source_etype=I8)
+        return self.b.gep(base, [offset], source_etype=I8)
 
     def _step(self, step: Native) -> None:
         if isinstance(step, BranchCall):
