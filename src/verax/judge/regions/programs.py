@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from verax.ir.graph import Node
+from verax.judge.decide.coarse import on_grid
 from verax.judge.decide.matrix_sums import matrix_unit_sigma
 from verax.judge.decide.possible import may_be_device
-from verax.judge.decide.precision import PRODUCTS, Arithmetic, on_grid, to_float64, with_factors
+from verax.judge.decide.precision import PRODUCTS, Arithmetic, to_float64, with_factors
 from verax.judge.decide.recurrent_precision import (
     RECURRENT,
     RecurrentArithmetic,

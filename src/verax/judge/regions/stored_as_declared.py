@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.judge.decide.precision import ARITHMETICS, on_grid
+from verax.judge.decide.coarse import on_grid
+from verax.judge.decide.precision import ARITHMETICS
 from verax.judge.decide.recurrent_precision import RECURRENT, TABLE
 from verax.judge.regions.programs import SHORT, Exceptional, ProgramRunner, SubjectProgram
 from verax.judge.regions.sampler import Sampler, Values
