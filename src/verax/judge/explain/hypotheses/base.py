@@ -167,10 +167,10 @@ def pointwise(change: Change, slope: float = 1.0, roundings: float = 0.0) -> Aft
 
 
 def edited(index: int, change: Change) -> Edit:
-    """Input `index` changed; one that is omitted, perhaps by another mistake, stays so."""
+    """Input `index` changed."""
 
     def edit(arrays: Arrays) -> Arrays:
-        return [change(a) if i == index and a is not None else a for i, a in enumerate(arrays)]
+        return [change(a) if i == index else a for i, a in enumerate(arrays)]
 
     return edit
 
