@@ -26,7 +26,8 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, block: int, seen: int
 def judged(block: int, seen: int = ROWS) -> Verdict:
     rng = np.random.default_rng(362)
     q, k, v = (rng.standard_normal((HEADS, ROWS, SIZE)).astype(np.float32) for _ in "qkv")
-    y = attention(*(a.astype(np.float64) for a in (q * 2, k, v)), block, seen).astype(np.float32)
+    wide = [a.astype(np.float64) for a in (q * 2, k, v)]
+    y = attention(wide[0], wide[1], wide[2], block, seen).astype(np.float32)
 
     def causal(*tensors: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=True)
