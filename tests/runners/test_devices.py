@@ -17,6 +17,7 @@ from verax.base.errors import UsageError
 from verax.judge import check as judge_check
 from verax.judge.harness.repeat import ORDER
 from verax.records.verdict import Kind
+from verax.runners.functions import FunctionRunner
 from verax.runners.torch_device import cuda_flags
 from verax.runners.torch_file import TorchFileRunner
 from verax.runners.torch_objects import TorchModuleRunner
@@ -262,3 +263,18 @@ def test_a_file_of_a_gpu_is_read_without_one_and_not_run(case: Any, tmp_path: An
     assert verax.check(model, "verax:O1", {"input": x.numpy()}).kind in FINE
     with pytest.raises(UsageError, match=r"cannot load the program here: .*CUDA"):
         TorchFileRunner(on_gpu, isolated=False).run(model.graph, {"input": x.numpy()})
+
+
+def test_who_runs_on_a_device_says_so(case: Any) -> None:
+    """The judge explains errors by matrix units only where a GPU may have made them."""
+    net, on_stub, x = case
+    moved = x.to("stub")
+    runners = {
+        "module": (TorchModuleRunner(net), TorchModuleRunner(on_stub)),
+        "function": tuple(
+            FunctionRunner(lambda t: t, tensors=True, like={"x": like}) for like in (x, moved)
+        ),
+    }
+    for kind, (here, there) in runners.items():
+        assert not here.capabilities.any_device, kind
+        assert there.capabilities.any_device, kind

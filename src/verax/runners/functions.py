@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.arrays import as_array
+from verax.base.devices import device_of
 from verax.base.errors import InputError, UsageError, VeraxError
 from verax.ir.graph import Graph
 from verax.judge.protocol import ENVIRONMENT
@@ -76,9 +77,9 @@ class FunctionRunner(InProcess):
         if self.tensors:
             device = next(filter(None, (torch_device(v) for v in (like or {}).values())), None)
             self.torch_device = import_module(TORCH_DEVICE).TorchDevice(device)
-            self.capabilities = dataclasses.replace(
-                self.capabilities, poison=self.torch_device.poison
-            )
+            self.capabilities = self.torch_device.capable(self.capabilities)
+        if any(map(device_of, (like or {}).values())):  # of JAX and CuPy, too
+            self.capabilities = dataclasses.replace(self.capabilities, any_device=True)
 
     def describe(self) -> dict[str, str]:
         kinds = [kind for kind in self._form_words if kind] or ["tensors"] * self.tensors

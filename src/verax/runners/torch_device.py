@@ -7,13 +7,14 @@ of its own. So both are noted where the runner is made, and set again around eac
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 from verax.base.devices import HOST, answer, driver_version, synchronize
 from verax.base.optional import optional
 from verax.base.torch_guard import hold_device_guard
-from verax.judge.protocol import ENVIRONMENT
+from verax.judge.protocol import ENVIRONMENT, Capabilities
 from verax.runners.device_memory import can_poison, poison_device
 from verax.runners.memory import poisoned_memory
 
@@ -44,6 +45,12 @@ class TorchDevice:
         more = f" and blocks kept by the allocator of {self.name}"
         can = bool(self.name) and can_poison(self.torch, self.device)
         return "fresh memory of this process" + more * can
+
+    def capable(self, capabilities: Capabilities) -> Capabilities:
+        """`capabilities` of a subject that runs here."""
+        return dataclasses.replace(
+            capabilities, poison=self.poison, any_device=bool(self.name) or capabilities.any_device
+        )
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.devices import require_torch_device
+from verax.base.devices import HOST, require_torch_device
 from verax.base.errors import UsageError
 from verax.base.optional import optional
 from verax.ir.graph import Graph
@@ -136,7 +136,11 @@ class TorchFileRunner(ConsecutiveRunner, FileRunner):
         )
         # Eager PyTorch runs an exported program node by node.
         self.capabilities = dataclasses.replace(
-            self.capabilities, watches=not compiled, stepwise=not compiled, slow_steps=True
+            self.capabilities,
+            watches=not compiled,
+            stepwise=not compiled,
+            slow_steps=True,
+            any_device=device.partition(":")[0] not in HOST,
         )
         self._compiled = compiled
         if compiled:

@@ -64,7 +64,7 @@ class TorchModuleRunner(InProcess):
     ) -> None:
         self.module = module
         self.torch_device = TorchDevice(module_device(module) or _inputs_device(program))
-        self.capabilities = dataclasses.replace(self.capabilities, poison=self.torch_device.poison)
+        self.capabilities = self.torch_device.capable(self.capabilities)
         self.name = name or f"torch:{type(module).__name__}"
         self.calls, self.program = calls, program
         self._notes: dict[str, str] = {}
@@ -277,8 +277,7 @@ class ExportedProgramRunner(InProcess):
         own = dataclasses.replace(
             self.capabilities, watches=not compiled, stepwise=not compiled, slow_steps=True
         )
-        own = dataclasses.replace(own, poison=self.torch_device.poison)
-        self.capabilities = own.of_network(naming)
+        self.capabilities = self.torch_device.capable(own).of_network(naming)
         self._notes: dict[str, str] = {}
         self._applied: list[str] | None = None
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.arrays import as_array
+from verax.base.devices import devices_in
 from verax.base.errors import UsageError, VeraxError
 from verax.base.optional import optional
 from verax.ir.cut import cut
@@ -200,7 +201,7 @@ class _RecordedRun:
     ) -> None:
         self.meaning, self.arguments, self.results = meaning, arguments, results
         self.after, self.inner = after, inner
-        self.capabilities = Capabilities()
+        self.capabilities = Capabilities(any_device=any(devices_in(arguments)))
         self.name = str(getattr(inner, "__name__", type(inner).__name__))
         self._first: Mapping[str, np.ndarray] | None = None
 
@@ -250,7 +251,7 @@ def _verdict(subject: _RecordedRun, options: JudgeOptions) -> Verdict:
     is_decided = verdict.kind in (Kind.identical, Kind.rounding, Kind.precision)
     blind = verdict.coverage is not None and verdict.coverage.blind
     if meaning.inner and (not is_decided or blind):
-        subject.capabilities = Capabilities(watches=True)
+        subject.capabilities = dataclasses.replace(subject.capabilities, watches=True)
         verdict = judged()
     return verdict
 

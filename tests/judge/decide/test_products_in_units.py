@@ -69,6 +69,68 @@ def test_long_chains_that_lean_towards_zero_are_tf32() -> None:
     assert "matrix units" in verdict.outputs[0].test
 
 
+@pytest.mark.parametrize("terms", [64, 3072])
+def test_three_bf16_products_are_named(terms: int) -> None:
+    """To the last bit where the sum is short, and by the numbers of 16-bit factors where not."""
+    rng, b = np.random.default_rng(SEED + 3), Builder("net")
+    x = b.input("x", TensorType.parse(f"float32[9, {terms}]"))
+    weights = rng.standard_normal((terms, 14)).astype(np.float32)
+    graph = b.graph([b.add(MatMul(), [x, b.constant(weights, "w")], ["y"], "product")])
+    data = rng.standard_normal((9, terms)).astype(np.float32)
+    route = ROUTES["JAX, BF16_BF16_F32_X3"]
+    y = predicted(route, data, weights).astype(np.float32)
+    verdict = judge(graph, data, y)
+    assert verdict.kind is Kind.precision, verdict.reasons
+    assert verdict.outputs[0].test == "three bf16 products"
+    assert ("predicted bit for bit" in verdict.outputs[0].reason) is (terms == 64)
+    lost = predicted(route, data[:, :-2], weights[:-2]).astype(np.float32)
+    assert judge(graph, data, lost).kind is Kind.mistake
+
+
+def test_16_bit_factors_of_one_sign_lean_towards_zero() -> None:
+    rng, b = np.random.default_rng(SEED + 4), Builder("net")
+    x = b.input("x", TensorType.parse("float32[7, 2048]"))
+    weights = rng.uniform(0.5, 1, (2048, 11)).astype(np.float16).astype(np.float32)
+    graph = b.graph([b.add(MatMul(), [x, b.constant(weights, "w")], ["y"], "product")])
+    data = rng.uniform(0.5, 1, (7, 2048)).astype(np.float16).astype(np.float32)
+    y = predicted(ROUTES["Triton, fp16"], data, weights).astype(np.float32)
+    verdict = judge(graph, data, y)
+    assert verdict.kind is Kind.precision, verdict.reasons
+    assert verdict.outputs[0].test == "fp16 factors, float32 sums in matrix units"
+    y[:, 3] *= np.float32(1.0001)
+    assert judge(graph, data, y).kind is Kind.mistake
+
+
+@pytest.mark.parametrize("terms", [96, 1024])
+def test_fp16_accumulation_is_named(terms: int) -> None:
+    rng, b = np.random.default_rng(SEED + 5), Builder("net")
+    x = b.input("x", TensorType.parse(f"float16[10, {terms}]"))
+    weights = rng.standard_normal((terms, 17)).astype(np.float16)
+    graph = b.graph([b.add(MatMul(), [x, b.constant(weights, "w")], ["y"], "product")])
+    data = rng.standard_normal((10, terms)).astype(np.float16)
+    y = predicted(ROUTES["Triton, fp16 accumulation"], data, weights, dtype=np.float16)
+    verdict = judge(graph, data, y)
+    assert verdict.kind is Kind.precision, verdict.reasons
+    assert verdict.outputs[0].test == "fp16 accumulation"
+    assert ("predicted bit for bit" in verdict.outputs[0].reason) is (terms == 96)
+    lost = predicted(ROUTES["Triton, fp16 accumulation"], data[:, :-8], weights[:-8])
+    assert judge(graph, data, lost.astype(np.float16)).kind is Kind.mistake
+
+
+def test_a_bare_answer_may_come_from_a_gpu() -> None:
+    """An array without a name is nobody's in particular, like those with names."""
+    import torch
+
+    import verax
+
+    _, x, weights = product()
+    y = predicted(ROUTES["JAX, BF16_BF16_F32_X3"], x, weights).astype(np.float32)
+    inputs = torch.from_numpy(x), torch.from_numpy(weights.copy())
+    verdict = verax.check(torch.matmul, y, inputs)
+    assert verdict.kind is Kind.precision, verdict.reasons
+    assert "predicted bit for bit" in verdict.outputs[0].reason
+
+
 def test_a_bias_that_is_added_to_the_stored_sum_is_bf16() -> None:
     import ml_dtypes
 

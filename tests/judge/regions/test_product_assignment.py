@@ -11,8 +11,9 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
 from verax.judge.decide.precision import ARITHMETICS
+from verax.judge.regions.exceptional import Exceptional
 from verax.judge.regions.product_assignment import assigned
-from verax.judge.regions.programs import Exceptional, ProgramRunner, SubjectProgram
+from verax.judge.regions.programs import ProgramRunner, SubjectProgram
 from verax.judge.regions.sampler import Region, Sampler
 from verax.numerics.formats import TF32, round_to
 from verax.ops.pointwise.transcendental import Tanh

@@ -37,14 +37,16 @@ from verax.judge.decide.orders import (
 )
 from verax.judge.decide.possible import FFT, WINOGRAD, is_claimed, is_possible, may_be_device
 from verax.judge.decide.precision import (
+    ITSELF,
     PRODUCTS,
-    TF32_UNITS,
+    THREE_PRODUCTS,
     candidates,
     to_float64,
     unit_roundoff,
 )
 from verax.judge.decide.strassen import strassen_applies, strassen_runs
 from verax.judge.decide.ties import nan_choice_decision, near_tie
+from verax.judge.decide.unit_sums import FP16_ACCUMULATION
 from verax.judge.decide.visibility import smallest_error, visible_error
 from verax.numerics import strassen
 from verax.numerics.compare import plain_figures, worst_places
@@ -237,14 +239,18 @@ def _with_bits(
     decision: Decision,
 ) -> Decision:
     """The decision on a product, `precision` where a GPU's matrix units give all of its bits."""
-    is_coarse = decision.kind is Kind.precision and decision.test.startswith("TF32")
-    is_open = decision.kind is Kind.mistake and may_be_device()
-    if node.op.kind not in PRODUCTS or not (is_coarse or is_open):
+    is_coarse = decision.kind is Kind.precision
+    is_named = is_coarse and decision.test.startswith(("TF32", THREE_PRODUCTS))
+    is_in_16_bits = is_coarse and decision.test.startswith((ITSELF, FP16_ACCUMULATION))
+    is_unclaimed = decision.kind is Kind.undecided and decision.test == strassen.NAME
+    is_open = decision.kind is Kind.mistake or is_in_16_bits or is_unclaimed
+    if node.op.kind not in PRODUCTS or not (is_named or (is_open and may_be_device())):
         return decision
-    words = reproduced_bits(node, inputs, actual)
-    if words is None:
+    reproduced = reproduced_bits(node, inputs, actual)
+    if reproduced is None:
         return decision
-    test = decision.test if is_coarse else TF32_UNITS
+    name, words = reproduced
+    test = decision.test if is_named else name
     return dataclasses.replace(decision, kind=Kind.precision, test=test, reason=words)
 
 

@@ -52,7 +52,8 @@ def matrix_unit_sigma(
     steps = np.maximum(terms, 1.0) / group + 1
     towards_zero = (WRITE_BACK + CUT_PRODUCT * group) / 2
     size = np.hypot(
-        WANDERING * np.sqrt(squares), towards_zero * np.minimum(np.abs(expected), absolute)
+        WANDERING * np.sqrt(np.abs(squares)),
+        towards_zero * np.minimum(np.abs(expected), np.abs(absolute)),
     )
     return np.nan_to_num(steps * U * size, posinf=0.0)
 

@@ -17,8 +17,16 @@ import numpy as np
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation, Operator, as_tuple
 from verax.ir.types import DType, TensorType
-from verax.judge.decide.coarse import Coarse
+from verax.judge.decide.coarse import Coarse, on_grid
 from verax.judge.decide.matrix_sums import in_matrix_units, matrix_unit_sigma
+from verax.judge.decide.possible import may_be_device
+from verax.judge.decide.unit_sums import (
+    FP8,
+    FP16_ACCUMULATION,
+    factor_format,
+    unit_error,
+    unit_sums,
+)
 from verax.numerics import statistics as st
 from verax.numerics.error_model import KAPPA, Rounding, U
 from verax.numerics.formats import BFLOAT16, FLOAT16, TF32, FloatFormat, round_to, ulp
@@ -32,11 +40,11 @@ PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 """Operators that hardware computes in coarser arithmetics."""
 IN_UNITS = ", matrix units"
 """What an arithmetic is called in addition where its sums err as matrix units do."""
-TF32_UNITS = "TF32 inputs" + IN_UNITS
+THREE_PRODUCTS = "three bf16 products"
+ITSELF = "arithmetic in"
+"""How the names of arithmetics begin whose every step is rounded to a format."""
 BEFORE_BIAS = ", rounded before the bias"
 """The same where the product is rounded before the bias is added, and again after it."""
-FIRST = 64
-"""Numbers of an array that are looked at before all of them."""
 SOME_CHANNELS = 8
 """Output channels on which an arithmetic is tried before the whole node is computed in it."""
 
@@ -134,7 +142,7 @@ ARITHMETICS = (
     *_floats("bf16", BFLOAT16),
     *_floats("fp16", FLOAT16),
     Arithmetic(
-        "fp16 accumulation",
+        FP16_ACCUMULATION,
         FLOAT16.unit_roundoff,
         _to(FLOAT16),
         _weights_to(FLOAT16),
@@ -216,9 +224,13 @@ def candidates(
     wide = [to_float64(x) for x in inputs]
     declared = ev.outputs[output].dtype
     if declared in (DType.float16, DType.bfloat16):
-        yield from _evaluated(f"arithmetic in {declared} itself", node, ev, wide, output)
+        name = f"{ITSELF} {declared} itself"
+        if node.op.kind in PRODUCTS and declared is DType.float16:
+            name = FP16_ACCUMULATION
+        yield from _evaluated(name, node, ev, wide, output)
     if declared is not DType.float32:
         return
+    yield from _unit_sums(node, ev, wide, output)
     products = output == 0 and _worth_rounding_factors(node, ev, wide, actual)
     fitting = {f.name for f in (BFLOAT16, FLOAT16) if on_grid(actual, f)}
     cache: dict[Any, Array] = {}
@@ -248,6 +260,56 @@ def candidates(
                 rounding = in_matrix_units(coarse.rounding, extra, arithmetic.factors)
                 units = f"{name}{IN_UNITS}"
                 yield replace(coarse, name=units, rounding=rounding, grid=arithmetic.output)
+    yield from _three_products(node, ev, wide, output)
+
+
+def _unit_sums(node: Node, ev: Evaluation, wide: Sequence[Any], output: int) -> Iterator[Coarse]:
+    """The value where the factors are numbers of 16 bits and a matrix unit multiplied these."""
+    if not may_be_device() or not _is_float32_product(node, ev, output):
+        return
+    formats = [factor_format(w) for w in wide[:2]]
+    if any(f is None for f in formats):
+        return
+    # Numbers that happen to be those of 8 bits do not say that a unit for these had them.
+    short = [f if f not in FP8 else FLOAT16.name for f in formats if f is not None]
+    for coarse in _evaluated("", node, ev, wide, output):
+        (option, *_) = unit_sums(short, coarse.expected)
+        mean, spread = unit_error(node, ev, wide[:2], option.route)
+        mean = mean / 2  # a kernel that sums parts of the chain in float32 errs less
+        sigma = np.hypot(coarse.rounding.sigma, np.hypot(spread, mean))
+        bound = coarse.rounding.bound + np.abs(mean) + 8 * spread
+        yield replace(
+            coarse,
+            name=option.name,
+            expected=coarse.expected + mean,
+            rounding=Rounding(sigma, bound),
+        )
+
+
+def _is_float32_product(node: Node, ev: Evaluation, output: int) -> bool:
+    declared = [t is not None and t.dtype is DType.float32 for t in ev.inputs[:2]]
+    return node.op.kind in PRODUCTS and not output and all(declared)
+
+
+def _three_products(
+    node: Node, ev: Evaluation, wide: Sequence[Any], output: int
+) -> Iterator[Coarse]:
+    """The value where each factor is the sum of two bf16 numbers and their low parts are not
+    multiplied: JAX's BF16_BF16_F32_X3. As good as 16 bits of each factor."""
+    if not _is_float32_product(node, ev, output):
+        return
+    high = [round_to(w, BFLOAT16) for w in wide[:2]]
+    low = [round_to(w - h, BFLOAT16) for w, h in zip(wide, high)]
+    if not any(x.any() for x in low):
+        return
+    factors = [h + x for h, x in zip(high, low)]
+    for coarse in _evaluated(THREE_PRODUCTS, node, ev, [*factors, *wide[2:]], output):
+        with np.errstate(all="ignore"):
+            dropped = np.asarray(as_tuple(node.op.reference(ev, *low))[0])
+        expected = coarse.expected - dropped
+        extra = matrix_unit_sigma(node, ev, factors, expected, BFLOAT16.name)
+        rounding = in_matrix_units(coarse.rounding, extra, BFLOAT16.name)
+        yield replace(coarse, expected=expected, rounding=rounding)
 
 
 def _rounded_before_bias(
@@ -364,15 +426,6 @@ def _worth_rounding_factors(node: Node, ev: Evaluation, wide: Sequence[Any], act
     if expected.shape != actual.shape or not np.isfinite(expected).all():
         return False
     return unit_roundoff(node, ev, wide, expected, actual) > st.COARSE_UNIT
-
-
-def on_grid(actual: Array, fmt: FloatFormat) -> bool:
-    """Whether every number is one of the format's."""
-    for array in (actual.reshape(-1)[:FIRST], actual):  # the first numbers tell nearly always
-        wide = array.astype(np.float64)
-        if not (round_to(wide, fmt) == wide).all():
-            return False
-    return True
 
 
 def _evaluated(

@@ -16,8 +16,8 @@ import numpy as np
 
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
-from verax.judge.decide.coarse import Coarse
-from verax.judge.decide.precision import PRODUCTS, on_grid
+from verax.judge.decide.coarse import Coarse, on_grid
+from verax.judge.decide.precision import PRODUCTS
 from verax.judge.explain.hypotheses.base import Hypothesis, Suspect
 from verax.judge.explain.hypotheses.library import hypotheses
 from verax.judge.explain.node import predict, suspect_of

@@ -15,7 +15,8 @@ import numpy as np
 
 from verax.ir.graph import Node
 from verax.ir.types import TensorType
-from verax.judge.decide.precision import PRODUCTS, on_grid
+from verax.judge.decide.coarse import on_grid
+from verax.judge.decide.precision import PRODUCTS
 from verax.numerics.formats import BFLOAT16, FLOAT16, FORMATS, TF32
 from verax.ops.recurrent.recurrent import Recurrent
 

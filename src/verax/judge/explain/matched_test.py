@@ -28,7 +28,7 @@ import numpy as np
 from verax.base.deadline import clock
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, Node
-from verax.judge.decide.precision import on_grid
+from verax.judge.decide.coarse import on_grid
 from verax.judge.explain.hypotheses.base import Prior
 from verax.judge.explain.node import IMPOSSIBLE
 from verax.judge.explain.region import RegionSearch

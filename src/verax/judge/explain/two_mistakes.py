@@ -80,13 +80,20 @@ def _with_both(own: Operator, a: Operator, b: Operator) -> Operator | None:
     return dataclasses.replace(own, **changed[0], **changed[1])
 
 
+APART = "these two mistakes cannot be made together"
+
+
 def _in_turn(a: Edit, b: Edit) -> Edit:
     """Both edits, one behind the other."""
 
     def edit(arrays: Arrays) -> Arrays:
+        first = a(arrays)
         try:
-            return b(a(arrays))
+            result = b(first)
         except AttributeError as error:  # of None: the first took away what the second changes
-            raise ValueError("these two mistakes cannot be made together") from error
+            raise ValueError(APART) from error
+        if any(x is None and y is not None for x, y in zip(first, result)):
+            raise ValueError(APART)  # NumPy takes None for a truth
+        return result
 
     return edit

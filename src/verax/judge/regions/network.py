@@ -29,6 +29,7 @@ from verax.judge.regions.budget import Budget, current, limit_to_budget, needs, 
 from verax.judge.regions.quantized_steps import named_integers
 from verax.judge.regions.region import Region, check_region, drawn_ahead
 from verax.judge.regions.sampler import Sampler
+from verax.judge.regions.unit_products import single_product
 from verax.ops.movement.reshaping import Transpose
 from verax.records.verdict import Blame, Finding, Kind, Power
 
@@ -116,6 +117,7 @@ def survey(
             return _judge_transposed(graph, region, inside, observed), [], False
         if _is_single(graph, region):
             alone = _judge_single(graph, region, observed)
+            alone = single_product(graph, region, observed, alone, seed)
             return named_integers(graph, region, observed, alone, seed), [], False
         findings, power = check_region(
             graph,

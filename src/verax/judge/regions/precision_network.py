@@ -23,12 +23,14 @@ import numpy as np
 
 from verax.base.errors import VeraxError
 from verax.ir.graph import Graph, specialize
+from verax.judge.decide.coarse import on_grid
 from verax.judge.decide.possible import may_be_device, stated_formats
-from verax.judge.decide.precision import ARITHMETICS, AUTOCASTS, PRODUCTS, on_grid
+from verax.judge.decide.precision import ARITHMETICS, AUTOCASTS, PRODUCTS
 from verax.judge.decide.recurrent_precision import RECURRENT, TABLE
 from verax.judge.regions.arithmetic_match import ArithmeticMatch
+from verax.judge.regions.exceptional import Exceptional
 from verax.judge.regions.product_assignment import assigned
-from verax.judge.regions.programs import Exceptional, ProgramRunner, SubjectProgram
+from verax.judge.regions.programs import ProgramRunner, SubjectProgram
 from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.numerics import statistics as st
 from verax.numerics.error_model import TINY

@@ -18,7 +18,8 @@ import numpy as np
 
 from verax.ir.graph import Node
 from verax.judge.decide.precision import PRODUCTS
-from verax.judge.regions.programs import Exceptional, ProgramRunner, SubjectProgram
+from verax.judge.regions.exceptional import Exceptional
+from verax.judge.regions.programs import ProgramRunner, SubjectProgram
 from verax.numerics import statistics as st
 
 Values = dict[str, np.ndarray]

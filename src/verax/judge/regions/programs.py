@@ -9,22 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from verax.ir.graph import Node
+from verax.judge.decide.coarse import on_grid
 from verax.judge.decide.matrix_sums import matrix_unit_sigma
 from verax.judge.decide.possible import may_be_device
-from verax.judge.decide.precision import PRODUCTS, Arithmetic, on_grid, to_float64, with_factors
+from verax.judge.decide.precision import PRODUCTS, Arithmetic, to_float64, with_factors
 from verax.judge.decide.recurrent_precision import (
     RECURRENT,
     RecurrentArithmetic,
     drawn_table,
     recurrent_outputs,
 )
+from verax.judge.regions.exceptional import BLOCKS, Exceptional, largest_so_far
 from verax.judge.regions.float32_tail import Float32Tail, scaled_afterwards
 from verax.judge.regions.folding import norms_to_fold
 from verax.judge.regions.sampler import MOVES, Sampler, Values
@@ -47,17 +48,6 @@ EXACT_IN_FLOAT32 = frozenset({"Add", "Sub", "Mul", "Neg", "Max", "Min"})
 SHORT = ("bfloat16", "float16")
 TO_SOFTMAX = frozenset({"Mul", "Div", "Add", "Where", "Softmax", *MOVES})
 """What may stand between the scores of attention and their softmax."""
-
-
-class Exceptional(StrEnum):
-    """How a node departs from its program."""
-
-    float32 = "factors in float32"
-    as_given = "factors rounded as they stand"
-    scaled_by_root = "both factors rounded after scaling each by the root of the scale"
-    before_bias = "stored before the bias is added"
-    stored = "stored"
-    kept = "kept in float32"
 
 
 @dataclass(frozen=True)
@@ -105,7 +95,9 @@ class SubjectProgram:
     def in_words(self) -> str:
         """The exceptions, for the reader; "" for none."""
         nodes = [v for v, e in self.exceptions.items() if e is Exceptional.float32]
-        return f" with {', '.join(sorted(nodes))} in float32" if nodes else ""
+        words = [f"with {', '.join(sorted(nodes))} in float32"] if nodes else []
+        words += dict.fromkeys(e.value for e in self.exceptions.values() if e in BLOCKS)
+        return f" {', '.join(words)}" if words else ""
 
 
 class ProgramRunner:
@@ -138,6 +130,9 @@ class ProgramRunner:
                 if self._factor_scales[node.outputs[0]] != (1.0, 1.0) or self._is_weighted(node):
                     yield Exceptional.as_given
                     yield Exceptional.scaled_by_root
+                if self._is_weighted(node):
+                    keys = self.sampler.inner[str(node.inputs[0])].shape[-1]
+                    yield from (e for e, block in BLOCKS.items() if block < keys)
             if program.store is not None and not program.last:
                 yield Exceptional.before_bias
         # What autocast stores differs by version; a value stored in 16 bits by itself is a mistake.
@@ -225,8 +220,8 @@ class ProgramRunner:
             root = (scales[0] * scales[1]) ** 0.5
             scales = [scale / root for scale in scales]
         elif self._is_weighted(node):
-            largest = np.max(np.abs(wide[0]), axis=-1, keepdims=True, initial=0.0)
-            scales[0] = np.where(largest > 0, largest, 1.0)
+            block = BLOCKS.get(exceptional) if exceptional is not None else None
+            scales[0] = largest_so_far(wide[0], block)
         factors = [w / s for w, s in zip(wide[:2], scales)]
         rounded = with_factors(node.op, [*factors, *wide[2:]], program.factors, {})
         return [*(r * s for r, s in zip(rounded[:2], scales)), *rounded[2:]]

@@ -46,6 +46,7 @@ from verax.judge.regions.sampler import Region, Sampler, Values
 from verax.judge.regions.short_sums import short_sum_decision
 from verax.judge.regions.split_products import split_decision
 from verax.judge.regions.stored_as_declared import reproduced_as_declared
+from verax.judge.regions.unit_products import unit_decision
 from verax.numerics import statistics as st
 from verax.numerics.compare import same_value
 from verax.numerics.error_model import TINY
@@ -421,6 +422,9 @@ class _Judgement:
             table = table_decision(self.sampler, value, error, sigma)
             if table is not None:
                 return table
+            in_units = unit_decision(self.sampler, value, actual, error, sigma)
+            if in_units is not None:
+                return in_units
             fast = fast_decision(self.sampler, value, error, sigma)
             if fast is not None:
                 return fast

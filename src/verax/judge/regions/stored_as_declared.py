@@ -15,9 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.judge.decide.precision import ARITHMETICS, on_grid
+from verax.judge.decide.coarse import on_grid
+from verax.judge.decide.precision import ARITHMETICS
 from verax.judge.decide.recurrent_precision import RECURRENT, TABLE
-from verax.judge.regions.programs import SHORT, Exceptional, ProgramRunner, SubjectProgram
+from verax.judge.regions.exceptional import Exceptional
+from verax.judge.regions.programs import SHORT, ProgramRunner, SubjectProgram
 from verax.judge.regions.sampler import Sampler, Values
 from verax.numerics import statistics as st
 from verax.numerics.formats import FORMATS, round_to

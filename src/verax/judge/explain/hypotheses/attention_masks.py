@@ -188,5 +188,6 @@ def _capped(op: Attention, inputs: Arrays, cap: float) -> np.ndarray:
 def _hidden_late(op: Attention, inputs: Arrays) -> np.ndarray:
     scores, v, mask = _scores(op, inputs)
     shares = _shares(op.masked(scores, None, op.hidden))
-    assert mask is not None
+    if mask is None:
+        raise ValueError("another mistake has left the mask out")
     return np.asarray(op.result(np.matmul(np.where(mask, shares, 0.0), v)))
