@@ -4,6 +4,9 @@ A `Dim` is a polynomial with integer coefficients over atoms; an atom is a symbo
 ceiling division of two dimensions. Polynomials are kept in a normal form, so equal expressions
 compare equal, and an expression without symbols is a plain `int`. The text form is Python's:
 `2*n + (h - 1)//2 + ceildiv(w, 2)`.
+
+Comparisons that depend on sizes are undecided, except where sizes are assumed (`assumptions`): there
+a `Dim` may stand wherever a number does.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ import ast
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
+from math import prod
 from typing import ClassVar, Union
 
 from verax.base.errors import GraphError
+from verax.ir.assumptions import assumptions
 
 DimLike = Union[int, "Dim"]
 
@@ -32,6 +37,10 @@ class Symbol:
     name: str
     depth: ClassVar[int] = 0
     written: ClassVar[int] = 1
+    least: ClassVar[int] = 1
+
+    def value(self, sizes: Mapping[str, int]) -> int:
+        return sizes[self.name]
 
     def __str__(self) -> str:
         return self.name
@@ -47,6 +56,16 @@ class Division:
     depth: int = field(default=0, compare=False)
     written: int = field(default=1, compare=False)
 
+    @property
+    def least(self) -> int:
+        """Sizes that are divided are never negative."""
+        low = self.numerator if isinstance(self.numerator, int) else self.numerator.lowest()
+        return int(self.ceiling and low is not None and low > 0)
+
+    def value(self, sizes: Mapping[str, int]) -> int:
+        numerator, denominator = number(self.numerator, sizes), number(self.denominator, sizes)
+        return -(-numerator // denominator) if self.ceiling else numerator // denominator
+
     def __str__(self) -> str:
         if self.ceiling:
             return f"ceildiv({self.numerator}, {self.denominator})"
@@ -61,6 +80,14 @@ class Maximum:
     right: DimLike
     depth: int = field(default=0, compare=False)
     written: int = field(default=1, compare=False)
+
+    @property
+    def least(self) -> int:
+        sides = (d if isinstance(d, int) else d.lowest() for d in (self.left, self.right))
+        return max((low for low in sides if low is not None), default=0)
+
+    def value(self, sizes: Mapping[str, int]) -> int:
+        return max(number(self.left, sizes), number(self.right, sizes))
 
     def __str__(self) -> str:
         return f"max({self.left}, {self.right})"
@@ -81,11 +108,46 @@ def _wrap(dim: DimLike) -> str:
     return str(dim) if simple else f"({dim})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dim:
     """A polynomial in normal form: `terms` maps monomials to non-zero coefficients, sorted."""
 
     terms: tuple[tuple[Monomial, int], ...]
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are one expression; where sizes are assumed, whether both are one size."""
+        if isinstance(other, Dim):
+            if self._hash == other._hash and self.terms == other.terms:
+                return True
+        elif not isinstance(other, int):
+            return NotImplemented
+        assumed = assumptions()
+        if assumed is None:
+            return False
+        difference = self - other
+        return difference == 0 if isinstance(difference, int) else assumed.is_zero(difference)
+
+    def __lt__(self, other: DimLike) -> bool:
+        return less(self, other)
+
+    def __le__(self, other: DimLike) -> bool:
+        return not less(other, self)
+
+    def __gt__(self, other: DimLike) -> bool:
+        return less(other, self)
+
+    def __ge__(self, other: DimLike) -> bool:
+        return not less(self, other)
+
+    def __bool__(self) -> bool:
+        return not equal(self, 0)
 
     def __add__(self, other: DimLike) -> DimLike:
         terms = dict(self.terms)
@@ -128,8 +190,49 @@ class Dim:
     def __mod__(self, other: DimLike) -> DimLike:
         return self - floordiv(self, other) * other
 
+    def __rmod__(self, other: DimLike) -> DimLike:
+        return other - floordiv(other, self) * self
+
+    def __divmod__(self, other: DimLike) -> tuple[DimLike, DimLike]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: DimLike) -> tuple[DimLike, DimLike]:
+        return other // self, other % self
+
+    def __truediv__(self, other: float | Dim) -> float:
+        return int(self) / (int(other) if isinstance(other, Dim) else other)
+
+    def __rtruediv__(self, other: float) -> float:
+        return other / int(self)
+
     def __int__(self) -> int:
-        raise UndecidedError(f"the dimension {self} is not known yet")
+        assumed = assumptions()
+        if assumed is None:
+            raise UndecidedError(f"the dimension {self} is not known yet")
+        return assumed.number(self)
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def value(self, sizes: Mapping[str, int]) -> int:
+        """The number that it is for these sizes of all its symbols."""
+        total = 0
+        for monomial, factor in self.terms:
+            for atom, power in monomial:
+                factor *= atom.value(sizes) ** power
+            total += factor
+        return total
+
+    def lowest(self) -> int | None:
+        """A number that it is never below, for sizes of 1 and more; None where none is seen."""
+        total = 0
+        for monomial, factor in self.terms:
+            if factor < 0 and monomial:
+                return None
+            total += factor * prod(atom.least for atom, _ in monomial)
+        return total
 
     def __str__(self) -> str:
         text = ""
@@ -271,11 +374,20 @@ class UndecidedError(GraphError):
     """A comparison of dimensions whose result depends on sizes not known yet."""
 
 
+def number(dim: DimLike, sizes: Mapping[str, int]) -> int:
+    """The number that a dimension is for these sizes of all its symbols."""
+    return dim if isinstance(dim, int) else dim.value(sizes)
+
+
 def less(left: DimLike, right: DimLike) -> bool:
-    """Whether left < right for all sizes (never negative); `UndecidedError` if for some only."""
+    """Whether left < right for all sizes (never negative); `UndecidedError` if for some only, unless
+    sizes are assumed."""
     difference = right - left
     if isinstance(difference, int):
         return difference > 0
+    assumed = assumptions()
+    if assumed is not None:
+        return assumed.is_negative(difference * -1)  # type: ignore[arg-type]
     factors = [f for _, f in difference.terms]
     if all(isinstance(x, Symbol) for m, _ in difference.terms for x, _ in m):
         constant = dict(difference.terms).get((), 0)
@@ -287,10 +399,14 @@ def less(left: DimLike, right: DimLike) -> bool:
 
 
 def equal(left: DimLike, right: DimLike) -> bool:
-    """Whether left == right for all sizes; `UndecidedError` if for some only."""
+    """Whether left == right for all sizes; `UndecidedError` if for some only, unless sizes are
+    assumed."""
     difference = left - right
     if isinstance(difference, int):
         return difference == 0
+    assumed = assumptions()
+    if assumed is not None:
+        return assumed.is_zero(difference)
     for a, b in ((left, right), (right, left)):
         with suppress(UndecidedError):
             if less(a, b):

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from verax.base.errors import GraphError, UnsupportedError
+from verax.ir.assumptions import assumptions
 from verax.ir.dim import DimLike, parse_dim, product, substitute, symbols
 
 
@@ -125,18 +126,19 @@ class TensorType:
 
     @property
     def is_static(self) -> bool:
-        """Whether every dimension is a number."""
-        for d in self.dims:  # noqa: SIM110 (all() of a generator takes twice as long)
+        """Whether every dimension is a number, or stands for one (`assumptions`)."""
+        for d in self.dims:
             if not isinstance(d, int):
-                return False
+                return assumptions() is not None
         return True
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dimensions as numbers; raises `GraphError` when one is not known."""
+        """The dimensions as numbers, or what stands for them; raises `GraphError` when one is not
+        known."""
         if not self.is_static:
             raise GraphError(f"the shape of {self} is not known yet", next_step="give --shape")
-        return tuple(map(int, self.dims))  # type: ignore[arg-type]
+        return self.dims  # type: ignore[return-value]
 
     @property
     def size(self) -> DimLike:

@@ -20,7 +20,8 @@ from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, Kernel, ModuleBui
 from verax.compiler.kernels.loops.emit import emit_rows, emit_tiles
 from verax.compiler.kernels.loops.spec import Access, Lookup, LoopPlan, LoopSpec
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import KernelSize, Size
+from verax.compiler.kernels.sizes import Size
+from verax.ir.dim import Dim
 
 __all__ = ["Access", "Lookup", "LoopSpec", "emit_loop", "plan_loop"]
 
@@ -67,7 +68,7 @@ def plan_loop(spec: LoopSpec) -> LoopPlan:
         split -= 1
         inner *= outer[split]
     has_few_items = _at_most(math.prod(outer[:split]), _FEW_ITEMS - 1) or isinstance(
-        extent, KernelSize
+        extent, Dim
     )
     chunk = (
         _CHUNK if has_few_items and split == len(outer) and not _at_most(extent, 2 * _CHUNK) else 0
