@@ -35,7 +35,8 @@ class Settings:
     None for the level's. inject: files of further passes (`compiler.pipeline.user_passes`): Python
     code, which is run. steps: ids of the only rewrites and decisions that are made
     (`records.trace.Rewrite`), None for all. quick: code is generated with little effort, for a few
-    runs; the same bits. allow: of ALLOWANCES, at the highest level.
+    runs; the same bits. allow: of ALLOWANCES, at the highest level. open_sizes: a network whose
+    sizes are symbols gets a program that serves many of them, where kernels can.
     """
 
     opt_level: int = 1
@@ -53,6 +54,7 @@ class Settings:
     steps: tuple[str, ...] | None = None
     quick: bool = False
     allow: tuple[str, ...] = ()
+    open_sizes: bool = True
 
     def __post_init__(self) -> None:
         for field in ("disable", "require", "passes", "steps"):

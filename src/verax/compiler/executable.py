@@ -6,6 +6,7 @@ a shape, for each such value), and keeps the last ones.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -29,11 +30,20 @@ from verax.records.profile import Profile
 from verax.records.recipe import Recipe
 from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols
+from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.stateful import Arrays, StatefulExecutable
 
 MAX_PROGRAMS = 16
 """Specialized programs an executable keeps; the least recently used is dropped."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bound:
+    """A program and, if it serves many sizes, what it is for one of them."""
+
+    specialized: Specialized
+    sized: SizedProgram | None = None
 
 
 class Executable(StatefulExecutable):
@@ -50,9 +60,10 @@ class Executable(StatefulExecutable):
         self.certificate: Certificate | None = None
         self._by_value = shape_defining_inputs(graph)
         self._by_types_alone = not self._by_value and not self.settings.memory
-        self._programs: OrderedDict[tuple[Any, ...], Specialized] = OrderedDict()
+        self._programs: OrderedDict[tuple[Any, ...], _Bound] = OrderedDict()
+        self._open: list[Specialized] = []
         self._lock = threading.Lock()
-        self._last: tuple[tuple[Any, ...], Specialized] | None = None
+        self._last: tuple[tuple[Any, ...], _Bound] | None = None
 
     def specialize_for_static_sizes(self) -> None:
         """Make the program where the graph states all sizes; else the first run makes one."""
@@ -116,7 +127,7 @@ class Executable(StatefulExecutable):
                 "no program has been made yet: shapes are symbolic",
                 next_step="run once, or give the shapes when loading",
             )
-        return self._last[1]
+        return self._last[1].specialized
 
     @property
     def specialized(self) -> Specialized:
@@ -130,21 +141,23 @@ class Executable(StatefulExecutable):
     ) -> tuple[list[np.ndarray], Arrays] | None:
         if self._last is None or not self._by_types_alone:
             return None
-        state_buffers = self._last[1].state_buffers
+        state_buffers = self._last[1].specialized.state_buffers
         return state_buffers.run(inputs, state) if state_buffers else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         last = self._last
         if last is not None and self._by_types_alone:
-            outputs = last[1].program.run_if_exact(inputs)
+            outputs = last[1].specialized.program.run_if_exact(inputs)
             if outputs is not None:
                 names = self._output_names
                 return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
         inputs = as_arrays(inputs)
-        program = self._lookup(inputs)
-        arrays = [inputs[v] for v in program.inputs]
+        bound = self._lookup(inputs)
+        specialized = bound.specialized
+        arrays = [inputs[v] for v in specialized.inputs]
         with memory.limited(self.settings.memory or None):
-            return dict(zip(self.graph.outputs, program.program.run(arrays)))
+            outputs = specialized.program.run(arrays, bound.sized)
+        return dict(zip(self.graph.outputs, outputs))
 
     def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
         """Time every step by itself: median of `runs` after two more to warm up; beside it the
@@ -153,7 +166,7 @@ class Executable(StatefulExecutable):
         State is read as it is and stays so. Raises `InputError` when inputs do not fit.
         """
         inputs = {**as_arrays(named_inputs(inputs, self.inputs)), **self.state}
-        specialized = self._lookup(inputs)
+        specialized = self._lookup(inputs).specialized
         lowered = self.specializer.lower(specialized, separate=True)
         threads = self.settings.thread_count
         program = Program(lowered.binary, threads, reference_call(lowered.graph))
@@ -163,7 +176,7 @@ class Executable(StatefulExecutable):
         program.close()
         return profile_of(lowered, times.tolist(), runs, self.settings, self.specializer.target)
 
-    def _lookup(self, inputs: Mapping[str, np.ndarray]) -> Specialized:
+    def _lookup(self, inputs: Mapping[str, np.ndarray]) -> _Bound:
         last = self._last
         if last is not None and len(inputs) == len(self.graph.inputs):
             try:
@@ -172,10 +185,11 @@ class Executable(StatefulExecutable):
                 key = ()
             if key == last[0]:
                 return last[1]
-        bind_symbols(self.graph, inputs)
+        sizes = bind_symbols(self.graph, inputs)
         return self._specialize(
             {v: inputs[v].shape for v in self.graph.inputs},
             {v: inputs[v] for v in self._by_value},
+            sizes,
         )
 
     def _key(self, inputs: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
@@ -185,8 +199,11 @@ class Executable(StatefulExecutable):
         )
 
     def _specialize(
-        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
-    ) -> Specialized:
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        values: Mapping[str, np.ndarray],
+        sizes: Mapping[str, int] | None = None,
+    ) -> _Bound:
         key = tuple((s, self.graph.types[v].dtype.numpy) for v, s in shapes.items()) + tuple(
             a.tobytes() for a in values.values()
         )
@@ -194,15 +211,44 @@ class Executable(StatefulExecutable):
             if key in self._programs:
                 self._programs.move_to_end(key)
             else:
-                types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
-                self._programs[key] = self.specializer.specialize(
-                    reinfer(self.graph, types, values), values
+                self._programs[key] = self._open_program(sizes or {}) or _Bound(
+                    self._specialized_for(shapes, values)
                 )
                 if len(self._programs) > MAX_PROGRAMS:
                     self._programs.popitem(last=False)
-            specialized = self._programs[key]
-            self._last = (key, specialized)
-        return specialized
+            bound = self._programs[key]
+            self._last = (key, bound)
+        return bound
+
+    def _specialized_for(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
+    ) -> Specialized:
+        types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
+        return self.specializer.specialize(reinfer(self.graph, types, values), values)
+
+    def _open_program(self, sizes: Mapping[str, int]) -> _Bound | None:
+        """A program of open sizes that serves these; None where there can be none."""
+        if not sizes or not self._can_be_open():
+            return None
+        in_order = tuple(sizes[name] for name in sorted(sizes))
+        for specialized in self._open:
+            if specialized.open_sizes.serves(in_order):
+                return _Bound(specialized, specialized.program.sized(in_order))
+        specialized = self.specializer.specialize_open(self.graph, dict(sorted(sizes.items())))
+        if specialized is None:
+            return None
+        self._open.append(specialized)
+        return _Bound(specialized, specialized.program.sized(in_order))
+
+    def _can_be_open(self) -> bool:
+        """Whether sizes of the network's own symbols are all that it leaves open."""
+        graph = self.graph
+        return (
+            self.settings.open_sizes
+            and not self._by_value
+            and not graph.updates
+            and all(isinstance(d, int) or str(d) in graph.symbols() for v in graph.inputs for d in graph.types[v].dims)
+        )
 
 
 def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from verax.base.errors import GraphError
+
 if TYPE_CHECKING:
     from verax.ir.dim import Dim
 
@@ -26,6 +28,10 @@ RELATIONS: Mapping[str, Callable[[int], bool]] = {
     ">=": lambda n: n >= 0,
 }
 """What a condition may say of a number beside zero."""
+
+
+class NotOpenError(GraphError):
+    """Something cannot be made for open sizes, whatever is assumed of them."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,13 @@ _current: ContextVar[Assumptions | None] = ContextVar("assumptions", default=Non
 def assumptions() -> Assumptions | None:
     """Those that hold here; None where sizes are open."""
     return _current.get()
+
+
+def assumed_sizes() -> Mapping[str, int]:
+    """The sizes of symbols that are assumed here, for what may be decided by them without a
+    condition: because it decides speed alone."""
+    assumed = _current.get()
+    return {} if assumed is None else assumed.sizes
 
 
 @contextlib.contextmanager

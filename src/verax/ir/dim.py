@@ -328,6 +328,8 @@ def _divide(left: DimLike, right: DimLike, ceiling: bool) -> DimLike:
         return 1
     if left == 0:
         return 0
+    if isinstance(left, Dim) and all(factor < 0 for _, factor in left.terms):
+        return _divide(-left, right, not ceiling) * -1  # what is divided is never negative
     quotient = _exact_quotient(left, right)
     if quotient is not None:
         return quotient

@@ -113,12 +113,25 @@ COMPUTED = tuple(d for d in DType if d not in NARROW)
 """Types that operators compute in, which are all that most formats have."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TensorType:
     """Element type and dimensions. The rank is always known; sizes may be symbols."""
 
     dtype: DType
     dims: tuple[DimLike, ...]
+
+    def __eq__(self, other: object) -> bool:
+        """Sizes are compared only where ranks agree: each may be a condition (`assumptions`)."""
+        if not isinstance(other, TensorType):
+            return NotImplemented
+        return (
+            self.dtype is other.dtype
+            and len(self.dims) == len(other.dims)
+            and self.dims == other.dims
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.dims))
 
     @property
     def rank(self) -> int:
@@ -131,6 +144,11 @@ class TensorType:
             if not isinstance(d, int):
                 return assumptions() is not None
         return True
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every dimension is a number, whatever is assumed."""
+        return all(isinstance(d, int) for d in self.dims)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from verax.runtime.open_sizes import OpenSizes
+
 CTX_ARENA, CTX_WEIGHTS, CTX_POOL, CTX_ARRAYS = 0, 1, 2, 3
 CONTRACT = "verax_contract"
 """Symbol of the object code: the digest of the binary that the code belongs to."""
@@ -97,7 +99,8 @@ class ProgramBinary:
     """A compiled program. `weights` is a flat uint8 array; `checks` names what can fail.
 
     kept_bytes: of the arena's front, which must stay as they are between runs. state: inputs that
-    whoever runs the program hands on from run to run.
+    whoever runs the program hands on from run to run. open_sizes: of a program for many sizes, whose
+    arena and shapes are known once they are.
     """
 
     target: str
@@ -112,6 +115,7 @@ class ProgramBinary:
     pool: bool = False
     kept_bytes: int = 0
     state: tuple[State, ...] = ()
+    open_sizes: OpenSizes | None = None
 
 
 def initial_bytes(binary: ProgramBinary) -> bytes:
@@ -124,6 +128,8 @@ def described(binary: ProgramBinary) -> dict[str, Any]:
     bare = dataclasses.replace(binary, object_code=b"", weights=_NOTHING, state=())
     fields = dataclasses.asdict(bare)
     del fields["object_code"], fields["weights"]
+    if binary.open_sizes is None:
+        del fields["open_sizes"]
     fields["state"] = [{"input": s.input, "output": s.output} for s in binary.state]
     fields["schedule"] = [
         {"kind": type(step).__name__, **dataclasses.asdict(step)} for step in binary.schedule

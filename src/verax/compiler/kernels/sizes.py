@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from verax.ir import dim
@@ -86,18 +86,29 @@ def with_dims(data: Data, table: Sequence[int]) -> Data:
 
 def with_sizes(data: Data, sizes: Mapping[str, int]) -> Data:
     """The same for sizes of symbols by name."""
-    return _with_sizes(data, sizes)  # type: ignore[no-any-return]
+    return _replaced(data, lambda size: size.value(sizes))  # type: ignore[no-any-return]
 
 
-def _with_sizes(data: Any, sizes: Mapping[str, int]) -> Any:
+def numbers(data: Data) -> Data:
+    """A spec with the sizes that are assumed as numbers, which they have to stay (`assumptions`)."""
+    return _replaced(data, int)  # type: ignore[no-any-return]
+
+
+def all_open(data: Data) -> Data:
+    """A spec of a kernel that reads every size at run time."""
+    return data
+
+
+def _replaced(data: Any, number: Callable[[Dim], int]) -> Any:
+    """`data` with a number for each dim; tuples and dataclasses are entered."""
     if isinstance(data, Dim):
-        return data.value(sizes)
+        return number(data)
     if isinstance(data, tuple):
-        entered = tuple(_with_sizes(item, sizes) for item in data)
-        return data if all(map(operator.is_, entered, data)) else type(data)(entered)
+        entered = [_replaced(item, number) for item in data]
+        return data if all(map(operator.is_, entered, data)) else tuple(entered)
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
         old = {f.name: getattr(data, f.name) for f in dataclasses.fields(data)}
-        new = {name: _with_sizes(item, sizes) for name, item in old.items()}
+        new = {name: _replaced(item, number) for name, item in old.items()}
         changed = {name: item for name, item in new.items() if item is not old[name]}
         return dataclasses.replace(data, **changed) if changed else data
     return data

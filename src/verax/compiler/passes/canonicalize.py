@@ -121,9 +121,10 @@ class _Canonical:
             first = before.inputs[0]
             if first is not None and self.rewriter.type_of(first) == self._type(node.outputs[0]):
                 return [first]
-        unchanged = self._type(node.outputs[0]) == self.rewriter.type_of(source)
         holds = next((rule for kind, rule in SAME.items() if isinstance(op, kind)), None)
-        return [source] if unchanged and holds is not None and holds(self, node) else None
+        if holds is None or self._type(node.outputs[0]) != self.rewriter.type_of(source):
+            return None
+        return [source] if holds(self, node) else None
 
     def _type(self, value: str) -> TensorType | None:
         """The type of an OLD value; None when a size is symbolic."""
@@ -222,7 +223,7 @@ class _Canonical:
         if before is None or before.inputs[0] is None or result is None:
             return None
         if isinstance(node.op, RESHAPES) and isinstance(before.op, RESHAPES):
-            shape = np.array(result.shape, np.int64)
+            shape = np.array(result.shape, np.int64 if result.is_fixed else object)
             return [before.inputs[0], self.rewriter.constant(shape)]
         if isinstance(node.op, Pad) and isinstance(before.op, Pad):
             return self._fused_pad(node, before)

@@ -79,7 +79,10 @@ class Values:
         if constant is None and value in self.late and value not in self.placed:
             constant = self._computed(self.late[value])
         if constant is not None and value not in self.placed:
-            self.placed[value] = [self._weights.constant(constant)]
+            if constant.dtype == object:
+                self.placed[value] = [self._calls.sizes_tensor(constant)]
+            else:
+                self.placed[value] = [self._weights.constant(constant)]
             return self.read(value, layout, pads) if bordered else self.read_contiguous(value)
         sources = self.placed[value]
         type_ = self.graph.types[value]

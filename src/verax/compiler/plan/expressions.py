@@ -94,7 +94,7 @@ def operands(graph: Graph, node: Node) -> dict[int, Operand]:
         if value is None:
             continue
         constant = graph.constants.get(value)
-        if constant is None:
+        if constant is None or constant.dtype == object:
             by_index[i] = value
         elif isinstance(node.op, Parametrized) and i > 0:
             by_index[i] = node.op.spread(constant, graph.types[node.outputs[0]].shape)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.ir.assumptions import assumptions
 from verax.ir.dim import DimLike, ceildiv, maximum
 from verax.ir.operator import Array, Case, Evaluation, Inference, operator
 from verax.ir.types import TensorType
@@ -27,7 +28,9 @@ from verax.ops.movement.movement import (
 )
 
 
-def slice_bounds(size: int, start: int, end: int, step: int) -> tuple[int, int]:
+def slice_bounds(
+    size: DimLike, start: DimLike, end: DimLike, step: int
+) -> tuple[DimLike, DimLike]:
     """First element and number of elements of a slice of an axis; step != 0.
 
     Negative bounds count from the end; then both are clamped to the axis: [0, size] for a positive
@@ -118,7 +121,8 @@ def _slice_size(size: DimLike, start: DimLike, end: DimLike, step: DimLike) -> D
     """Number of elements, None when it cannot be said."""
     if not isinstance(step, int):
         return None
-    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+    are_numbers = all(isinstance(d, int) for d in (size, start, end))
+    if are_numbers or assumptions() is not None:
         return slice_bounds(size, start, end, step)[1]
     if step < 0:
         is_last = start in (-1, size - 1) or (isinstance(start, int) and start >= BEYOND)

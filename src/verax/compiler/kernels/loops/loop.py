@@ -20,7 +20,7 @@ from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, Kernel, ModuleBui
 from verax.compiler.kernels.loops.emit import emit_rows, emit_tiles
 from verax.compiler.kernels.loops.spec import Access, Lookup, LoopPlan, LoopSpec
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import Size
+from verax.compiler.kernels.sizes import Size, all_open
 from verax.ir.dim import Dim
 
 __all__ = ["Access", "Lookup", "LoopSpec", "emit_loop", "plan_loop"]
@@ -31,7 +31,7 @@ _FEW_ITEMS = 16
 _TILE_COST = 80  # dearer expressions are not repeated 16 times in a tile
 
 
-@emits(LoopSpec, dtypes=ELEMENT_TYPES)
+@emits(LoopSpec, dtypes=ELEMENT_TYPES, settle=all_open)
 def emit_loop(module: ModuleBuilder, spec: LoopSpec) -> Kernel:
     """The kernel of `spec`; the same spec gives the same kernel.
 

@@ -16,7 +16,6 @@ from verax.compiler.kernels.products.attention import (
     panels,
 )
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
-from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import LANES
 from verax.compiler.place.copies import broadcast_strides
 from verax.compiler.place.lowering import Lowering
@@ -128,7 +127,7 @@ def _packed(
         constant_b=False, types=contraction(dtype, dtype, dtype),
     )  # fmt: skip
     elements = product.outer * product.inner * product.packed_elements
-    packed = lowering.values.scratch(static_size(elements) * ELEMENT_SIZES[dtype])
+    packed = lowering.values.scratch(elements * ELEMENT_SIZES[dtype])
     label = f"{group.label}: pack {('keys', 'values')[index - 1]}"
     lowering.calls.call(PackSpec(product, operand.at), [source, packed], label, panels(schedule))
     return packed
