@@ -147,7 +147,8 @@ class Dim:
         return not less(self, other)
 
     def __bool__(self) -> bool:
-        return not equal(self, 0)
+        lowest = self.lowest()
+        return (lowest is not None and lowest > 0) or not equal(self, 0)
 
     def __add__(self, other: DimLike) -> DimLike:
         terms = dict(self.terms)
@@ -374,6 +375,13 @@ def maximum(left: DimLike, right: DimLike) -> DimLike:
 
 class UndecidedError(GraphError):
     """A comparison of dimensions whose result depends on sizes not known yet."""
+
+
+def same(left: DimLike, right: DimLike) -> bool:
+    """Whether both are one expression: equal for all sizes, and no condition on any."""
+    if isinstance(left, int) or isinstance(right, int):
+        return isinstance(left, int) and isinstance(right, int) and left == right
+    return left.terms == right.terms
 
 
 def number(dim: DimLike, sizes: Mapping[str, int]) -> int:

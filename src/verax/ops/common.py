@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.ir.dim import DimLike, maximum
+from verax.ir.dim import DimLike, maximum, same
 from verax.ir.operator import Evaluation, Inference
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding, U, sum_of_products
@@ -63,7 +63,9 @@ def broadcast_dims(ctx: Inference, shapes: Sequence[tuple[DimLike, ...]]) -> tup
             continue
         wide: DimLike = 1
         for size in sizes:
-            if size != 1 and size != wide:
+            if same(wide, 1):
+                wide = size
+            elif not (same(size, 1) or same(size, wide)) and size != 1 and size != wide:
                 wide = size if wide == 1 else maximum(wide, size)
         result.append(wide)
     return tuple(result)

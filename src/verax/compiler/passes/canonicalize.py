@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from verax.ir.dim import same
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
@@ -163,7 +164,11 @@ class _Canonical:
         if windows is None:
             return None
         shape = self.rewriter.type_of(source).shape
-        cut = [a for a, (w, size) in enumerate(zip(windows, shape)) if w != (0, size)]
+        cut = [
+            axis
+            for axis, ((begin, end), size) in enumerate(zip(windows, shape))
+            if not (same(begin, 0) and same(end, size))
+        ]
         if not cut:
             return [source]
         before = self.producers.get(source)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from verax.compiler.kernels.loops.spec import Access
 from verax.compiler.kernels.reduce.spec import ReduceSpec
+from verax.compiler.kernels.sizes import Size
 from verax.numerics.expr import Apply, Expr, Input, nodes
 
 
@@ -76,9 +77,15 @@ def across_dim(spec: ReduceSpec) -> int | None:
     best = None
     for d in range(n):
         unit = all(a.strides[d] in (0, 1) for a in spec.inputs)
-        if unit and any(a.strides[d] == 1 for a in spec.inputs) and spec.outer[d] >= 4:
-            best = d if best is None or spec.outer[d] > spec.outer[best] else best
+        if unit and any(a.strides[d] == 1 for a in spec.inputs) and _typical(spec.outer[d]) >= 4:
+            more = best is None or _typical(spec.outer[d]) > _typical(spec.outer[best])
+            best = d if more else best
     return best
+
+
+def _typical(extent: Size) -> int:
+    """An extent as a number; one that is read at run time is taken for a large one."""
+    return extent if isinstance(extent, int) else 1 << 30
 
 
 def outer_moved_last(spec: ReduceSpec, dim: int) -> ReduceSpec:

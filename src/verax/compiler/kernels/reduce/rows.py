@@ -8,6 +8,7 @@ rows (the rows are interleaved, as in NCHW16c or a reduction over channels of a 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from verax.compiler.kernels.llvm import text as ir
@@ -29,6 +30,7 @@ from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
 from verax.compiler.kernels.reduce.strips import Strip, calls
 from verax.compiler.kernels.reduce.walks import across, along
 from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.sizes import Size, ceil_div, numbers
 from verax.compiler.kernels.target import LANES
 from verax.numerics.expr import input_dtypes
 from verax.numerics.reductions import in_blocks
@@ -42,7 +44,12 @@ SHORT, MOST_TOGETHER = 256, 1024
 time, or four where an element takes a function."""
 
 
-@emits(ReduceSpec, dtypes=ELEMENT_TYPES)
+def _with_known_rows(spec: ReduceSpec) -> ReduceSpec:
+    """Rows have a known length; how many there are is read at run time."""
+    return dataclasses.replace(spec, reduced=numbers(spec.reduced))
+
+
+@emits(ReduceSpec, dtypes=ELEMENT_TYPES, settle=_with_known_rows)
 def emit_reduce(module: ModuleBuilder, spec: ReduceSpec) -> Kernel:
     """The kernel of `spec`; the same spec gives the same kernel.
 
@@ -135,16 +142,16 @@ def _write_elements(rows: InStep) -> None:
         write([(done, length - done)])
 
 
-def _grouped_loop(fb: FunctionBuilder, units: int, group: int) -> tuple[int, ir.Value, ir.Value]:
+def _grouped_loop(fb: FunctionBuilder, units: Size, group: int) -> tuple[Size, ir.Value, ir.Value]:
     """(items, first unit, end) of a call when `group` units make an item; the last is shorter."""
-    items = -(-units // group)
+    items = ceil_div(units, group)
     first = fb.b.mul(fb.begin, fb.i64(group))
     end = fb.b.mul(fb.end, fb.i64(group))
     past = fb.b.icmp_signed(">", end, fb.i64(units))
     return items, first, fb.b.select(past, fb.i64(units), end)
 
 
-def _emit_along(fb: FunctionBuilder, spec: ReduceSpec) -> int:
+def _emit_along(fb: FunctionBuilder, spec: ReduceSpec) -> Size:
     """One row at a time, vectorized along it; the number of work items."""
     if not spec.reduced:  # rows of one element
         spec = with_unit_reduced(spec)
@@ -163,7 +170,7 @@ def _emit_along(fb: FunctionBuilder, spec: ReduceSpec) -> int:
         middle = fb.b.add(first, batched_rows)
         _emit_batches(fb, spec, strips, together, min(group, _BATCH), first, middle)
         first = middle
-    if together == 1 or spec.rows % together:
+    if together == 1 or spec.rows % together != 0:
         with fb.loop(end, start=first) as loop:
             _run(strips(loop.index, 1))
     return items
@@ -213,18 +220,19 @@ def _emit_batches(
 def _rows_together(spec: ReduceSpec) -> int:
     """Rows that are walked in step: those so short that what a row ends with is much of it. Softmax
     of 103 elements takes 0.64 of the time, LayerNorm of 96 0.78."""
-    if spec.rows < 4 or not spec.stages or spec.length > MOST_TOGETHER:
+    few = isinstance(spec.rows, int) and spec.rows < 4
+    if few or not spec.stages or spec.length > MOST_TOGETHER:
         return 1
     exprs = [s.element for s in spec.stages] + [e for _, e in spec.element_outputs]
     return 4 if spec.length <= SHORT or any(map(calls, exprs)) else 2
 
 
-def _emit_across(fb: FunctionBuilder, spec: ReduceSpec) -> int:
+def _emit_across(fb: FunctionBuilder, spec: ReduceSpec) -> Size:
     """Sixteen rows at a time, vectorized across them; the number of work items."""
     if not spec.reduced:
         spec = with_unit_reduced(spec)
     extent = spec.outer[-1]
-    strips = -(-extent // LANES)
+    strips = ceil_div(extent, LANES)
     units = spec.rows // extent * strips
     group = max(1, _ITEM_ELEMENTS // (max(spec.length, 1) * LANES))
     items, first, end = _grouped_loop(fb, units, group)
@@ -234,7 +242,16 @@ def _emit_across(fb: FunctionBuilder, spec: ReduceSpec) -> int:
         if len(spec.outer) == 1:
             outer = []
         coordinates = [*outer, fb.imul(strip, LANES)]
-        if not remainder:
+        if not isinstance(extent, int):
+            is_full = fb.b.icmp_signed("<", fb.i64(strip), fb.i64(extent // LANES))
+            with fb.b.if_else(is_full) as (full_block, last):
+                with full_block:
+                    _run([Strip(fb, spec, coordinates, rows=LANES)])
+                with last:
+                    for first_row, count in fb.remainder(remainder, LANES):
+                        row = [*outer, fb.iadd(coordinates[-1], first_row)]
+                        _run([Strip(fb, spec, row, rows=count)])
+        elif not remainder:
             _run([Strip(fb, spec, coordinates, rows=LANES)])
         elif strips == 1:
             _run([Strip(fb, spec, coordinates, rows=remainder)])
