@@ -325,16 +325,35 @@ def _divide(left: DimLike, right: DimLike, ceiling: bool) -> DimLike:
         remainder = _make({m: f for m, f in left.terms if f % right})
         if multiples:
             return _make(multiples) + _divide(remainder, right, ceiling)
-    if left == right:
+    if same(left, right):
         return 1
-    if left == 0:
+    if same(left, 0):
         return 0
     if isinstance(left, Dim) and all(factor < 0 for _, factor in left.terms):
         return _divide(-left, right, not ceiling) * -1  # what is divided is never negative
     quotient = _exact_quotient(left, right)
+    if quotient is None and not ceiling:
+        quotient = _nested_quotient(left, right)
     if quotient is not None:
         return quotient
     return _atom(Division(left, right, ceiling, *_nested(left, right)))
+
+
+def _nested_quotient(left: DimLike, right: DimLike) -> DimLike | None:
+    """(a//b + c)//right as (a + b*c)//(b*right), for numbers b, c and right."""
+    if not isinstance(right, int) or right < 1 or not isinstance(left, Dim):
+        return None
+    *_, (constant_of, constant) = left.terms
+    shift, terms = (constant, left.terms[:-1]) if not constant_of else (0, left.terms)
+    if len(terms) != 1 or terms[0][1] != 1 or len(terms[0][0]) != 1:
+        return None
+    ((atom, power),) = terms[0][0]
+    if power != 1 or not isinstance(atom, Division) or atom.ceiling:
+        return None
+    below = atom.denominator
+    if not isinstance(below, int) or below < 1:
+        return None
+    return _divide(atom.numerator + shift * below, below * right, ceiling=False)
 
 
 def _exact_quotient(left: DimLike, right: DimLike) -> DimLike | None:
@@ -368,7 +387,7 @@ def maximum(left: DimLike, right: DimLike) -> DimLike:
     if isinstance(difference, int):
         return left if difference >= 0 else right
     for a, b in ((left, right), (right, left)):
-        if b == 0 and all(f > 0 and all(isinstance(x, Symbol) for x, _ in m) for m, f in _terms(a)):
+        if same(b, 0) and all(f > 0 and all(isinstance(x, Symbol) for x, _ in m) for m, f in _terms(a)):
             return a
     return _atom(Maximum(left, right, *_nested(left, right)))
 

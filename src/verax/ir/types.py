@@ -13,7 +13,7 @@ import numpy as np
 
 from verax.base.errors import GraphError, UnsupportedError
 from verax.ir.assumptions import assumptions
-from verax.ir.dim import DimLike, parse_dim, product, substitute, symbols
+from verax.ir.dim import DimLike, parse_dim, product, same, substitute, symbols
 
 
 class DType(enum.StrEnum):
@@ -121,13 +121,15 @@ class TensorType:
     dims: tuple[DimLike, ...]
 
     def __eq__(self, other: object) -> bool:
-        """Sizes are compared only where ranks agree: each may be a condition (`assumptions`)."""
+        """Whether both are one expression, so that types are equal for all sizes or not at all: what
+        treats equal ones alike may treat others so, and no condition is recorded (`assumptions`).
+        """
         if not isinstance(other, TensorType):
             return NotImplemented
         return (
             self.dtype is other.dtype
             and len(self.dims) == len(other.dims)
-            and self.dims == other.dims
+            and all(map(same, self.dims, other.dims))
         )
 
     def __hash__(self) -> int:

@@ -43,7 +43,7 @@ from verax.compiler.place.memory import Lifetime, align, kept_bytes, plan_arena
 from verax.compiler.place.size_table import SizeTable
 from verax.compiler.place.storage import Buffer, MemorySpace, Placed, Pointer
 from verax.ir.assumptions import NotOpenError, assumed_sizes, assumptions
-from verax.ir.dim import number
+from verax.ir.dim import number, same
 from verax.ir.types import TensorType
 from verax.runtime.open_sizes import OpenSizes
 from verax.runtime.program_binary import (
@@ -215,7 +215,7 @@ def _lifetimes(steps: Sequence[Step]) -> dict[Buffer, Lifetime]:
 
     def touch(buffers: Iterable[Buffer]) -> None:
         for buffer in buffers:
-            if buffer.space is MemorySpace.arena and buffer.nbytes:
+            if buffer.space is MemorySpace.arena and not same(buffer.nbytes, 0):
                 lifetimes[buffer] = (lifetimes.get(buffer, (now, now))[0], now)
 
     def visit(steps: Iterable[Step]) -> None:
