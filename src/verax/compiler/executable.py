@@ -247,7 +247,11 @@ class Executable(StatefulExecutable):
             self.settings.open_sizes
             and not self._by_value
             and not graph.updates
-            and all(isinstance(d, int) or str(d) in graph.symbols() for v in graph.inputs for d in graph.types[v].dims)
+            and all(
+                isinstance(d, int) or str(d) in graph.symbols()
+                for v in graph.inputs
+                for d in graph.types[v].dims
+            )
         )
 
 

@@ -387,13 +387,20 @@ def maximum(left: DimLike, right: DimLike) -> DimLike:
     if isinstance(difference, int):
         return left if difference >= 0 else right
     for a, b in ((left, right), (right, left)):
-        if same(b, 0) and all(f > 0 and all(isinstance(x, Symbol) for x, _ in m) for m, f in _terms(a)):
+        if same(b, 0) and all(
+            f > 0 and all(isinstance(x, Symbol) for x, _ in m) for m, f in _terms(a)
+        ):
             return a
     return _atom(Maximum(left, right, *_nested(left, right)))
 
 
 class UndecidedError(GraphError):
     """A comparison of dimensions whose result depends on sizes not known yet."""
+
+
+def is_known(dim: object) -> bool:
+    """Whether a dimension is a number, or stands for one where sizes are assumed."""
+    return isinstance(dim, int) or (isinstance(dim, Dim) and assumptions() is not None)
 
 
 def same(left: DimLike, right: DimLike) -> bool:

@@ -88,7 +88,9 @@ def emits(
         supported = tuple(dtypes)
         if schedules is None:
             emit = lambda module, spec, _: function(module, spec)  # noqa: E731
-            EMITTERS[spec, target] = Emitter(emit, lambda spec, target: (None,), supported, None, settle)
+            EMITTERS[spec, target] = Emitter(
+                emit, lambda spec, target: (None,), supported, None, settle
+            )
         else:
             EMITTERS[spec, target] = Emitter(function, schedules, supported, space, settle)
         return function

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from verax.ir import dim
 from verax.ir.dim import Dim, DimLike, Symbol, symbol, symbols
+from verax.numerics.expr import Const, Expr, RunTime, nodes, substitute
 
 Data = TypeVar("Data")
 
@@ -70,6 +71,11 @@ def value(size: Size, table: Sequence[int]) -> int:
     return dim.number(size, sizes_of(table))
 
 
+def moves(strides: Sequence[Size]) -> bool:
+    """Whether there is a stride that is not zero."""
+    return not all(dim.same(s, 0) for s in strides)
+
+
 def static_size(size: Size) -> int:
     """`size` as an int, for kernels without symbolic sizes. Raises `ValueError` when it is read at
     run time."""
@@ -103,6 +109,9 @@ def _replaced(data: Any, number: Callable[[Dim], int]) -> Any:
     """`data` with a number for each dim; tuples and dataclasses are entered."""
     if isinstance(data, Dim):
         return number(data)
+    if isinstance(data, Expr):
+        read = {e: Const(number(e.value), e.dtype) for e in nodes(data) if isinstance(e, RunTime)}
+        return substitute(data, read) if read else data
     if isinstance(data, tuple):
         entered = [_replaced(item, number) for item in data]
         return data if all(map(operator.is_, entered, data)) else tuple(entered)
@@ -118,6 +127,8 @@ def entries(data: Any) -> int:
     """How many entries of the table a spec reads: one more than the last; 0 when all is known."""
     if isinstance(data, Dim):
         return 1 + max(index_of(Symbol(name)) for name in symbols(data))
+    if isinstance(data, Expr):
+        return max((entries(e.value) for e in nodes(data) if isinstance(e, RunTime)), default=0)
     if isinstance(data, tuple):
         return max(map(entries, data), default=0)
     if dataclasses.is_dataclass(data) and not isinstance(data, type):

@@ -43,9 +43,7 @@ def _with_known_channels(spec: ConvSpec) -> ConvSpec:
     """The direct kernel reads batch and image sizes at run time."""
     if not is_direct(spec) or spec.paired:
         return numbers(spec)
-    return dataclasses.replace(
-        spec, channels=numbers(spec.channels), filters=numbers(spec.filters)
-    )
+    return dataclasses.replace(spec, channels=numbers(spec.channels), filters=numbers(spec.filters))
 
 
 @emits(

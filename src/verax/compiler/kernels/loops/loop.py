@@ -67,9 +67,7 @@ def plan_loop(spec: LoopSpec) -> LoopPlan:
     while split and _at_most(inner * outer[split - 1], _ITEM_ELEMENTS):
         split -= 1
         inner *= outer[split]
-    has_few_items = _at_most(math.prod(outer[:split]), _FEW_ITEMS - 1) or isinstance(
-        extent, Dim
-    )
+    has_few_items = _at_most(math.prod(outer[:split]), _FEW_ITEMS - 1) or isinstance(extent, Dim)
     chunk = (
         _CHUNK if has_few_items and split == len(outer) and not _at_most(extent, 2 * _CHUNK) else 0
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from verax.compiler.kernels.loops.spec import Access
 from verax.compiler.kernels.reduce.spec import ReduceSpec
-from verax.compiler.kernels.sizes import Size
+from verax.compiler.kernels.sizes import Size, moves
 from verax.numerics.expr import Apply, Expr, Input, nodes
 
 
@@ -66,13 +66,13 @@ def simplified(spec: ReduceSpec) -> ReduceSpec:
 
 def _moving(spec: ReduceSpec) -> list[Access]:
     n = len(spec.outer)
-    return [a for a in spec.inputs if any(a.strides[n:])]
+    return [a for a in spec.inputs if moves(a.strides[n:])]
 
 
 def across_dim(spec: ReduceSpec) -> int | None:
     """The outer dim along which neighboring rows are interleaved, if that is the better way."""
     n = len(spec.outer)
-    if spec.reduced and any(a.strides[-1] == 1 and any(a.strides[:n]) for a in _moving(spec)):
+    if spec.reduced and any(a.strides[-1] == 1 and moves(a.strides[:n]) for a in _moving(spec)):
         return None  # what does not move from row to row is read as well across
     best = None
     for d in range(n):

@@ -44,12 +44,15 @@ SHORT, MOST_TOGETHER = 256, 1024
 time, or four where an element takes a function."""
 
 
-def _with_known_rows(spec: ReduceSpec) -> ReduceSpec:
-    """Rows have a known length; how many there are is read at run time."""
+def _with_known_groups(spec: ReduceSpec) -> ReduceSpec:
+    """How many rows there are and how long they are is read at run time, except where some groups
+    of elements are left out."""
+    if all(stage.group_stride == 1 for stage in spec.stages):
+        return spec
     return dataclasses.replace(spec, reduced=numbers(spec.reduced))
 
 
-@emits(ReduceSpec, dtypes=ELEMENT_TYPES, settle=_with_known_rows)
+@emits(ReduceSpec, dtypes=ELEMENT_TYPES, settle=_with_known_groups)
 def emit_reduce(module: ModuleBuilder, spec: ReduceSpec) -> Kernel:
     """The kernel of `spec`; the same spec gives the same kernel.
 
@@ -120,7 +123,7 @@ def _write_elements(rows: InStep) -> None:
     )
     exprs = rows.hoist(exprs)
 
-    def write(vector_ranges: Sequence[tuple[Index, int]]) -> None:
+    def write(vector_ranges: Sequence[tuple[Index, Index]]) -> None:
         strip_ranges = [(strip, k, count) for k, count in vector_ranges for strip in strips]
         results = [strip.values(exprs, k, count) for strip, k, count in strip_ranges]
         for (strip, k, count), values in zip(strip_ranges, results, strict=True):
@@ -132,9 +135,20 @@ def _write_elements(rows: InStep) -> None:
     unroll = max(1, 2 // len(strips))
     step = unroll * width
     done = length // step * step
-    if done:
+    if done != 0:
         with first.fb.loop(done, step=step) as loop:
             write([(first.fb.iadd(loop.index, u * width), count) for u in range(unroll)])
+    if not isinstance(length, int):
+        fb = first.fb
+        for at in range(0, step, width):
+            left = first.fb.clamp(length - done - at, 0, width)
+            with fb.when(fb.b.icmp_signed("==", fb.i64(left), fb.i64(width))):
+                write([(done + at, count)])
+            if width > 1:
+                is_part = fb.b.icmp_signed("<", fb.i64(left), fb.i64(width))
+                with fb.when(fb.b.and_(is_part, fb.b.icmp_signed(">", fb.i64(left), fb.i64(0)))):
+                    write([(done + at, left)])
+        return
     if length - done >= width:
         write([(done, count)])
         done += width
@@ -156,7 +170,7 @@ def _emit_along(fb: FunctionBuilder, spec: ReduceSpec) -> Size:
     if not spec.reduced:  # rows of one element
         spec = with_unit_reduced(spec)
     together = _rows_together(spec)
-    group = max(1, _ITEM_ELEMENTS // max(spec.length, 1) // together) * together
+    group = _rows_of_item(spec.length, together)
     items, first, end = _grouped_loop(fb, spec.rows, group)
 
     def strips(first: Index, count: int) -> list[Strip]:
@@ -217,11 +231,18 @@ def _emit_batches(
             _write_elements(in_step(loop.index, done)[0])
 
 
+def _rows_of_item(length: Size, together: int) -> int:
+    """Rows of a work item, of so many elements, which are walked `together`."""
+    if not isinstance(length, int):
+        return together
+    return max(1, _ITEM_ELEMENTS // max(length, 1) // together) * together
+
+
 def _rows_together(spec: ReduceSpec) -> int:
     """Rows that are walked in step: those so short that what a row ends with is much of it. Softmax
     of 103 elements takes 0.64 of the time, LayerNorm of 96 0.78."""
     few = isinstance(spec.rows, int) and spec.rows < 4
-    if few or not spec.stages or spec.length > MOST_TOGETHER:
+    if few or not spec.stages or not isinstance(spec.length, int) or spec.length > MOST_TOGETHER:
         return 1
     exprs = [s.element for s in spec.stages] + [e for _, e in spec.element_outputs]
     return 4 if spec.length <= SHORT or any(map(calls, exprs)) else 2
@@ -234,7 +255,7 @@ def _emit_across(fb: FunctionBuilder, spec: ReduceSpec) -> Size:
     extent = spec.outer[-1]
     strips = ceil_div(extent, LANES)
     units = spec.rows // extent * strips
-    group = max(1, _ITEM_ELEMENTS // (max(spec.length, 1) * LANES))
+    group = _rows_of_item(spec.length, LANES) // LANES
     items, first, end = _grouped_loop(fb, units, group)
     remainder = extent % LANES
     with fb.loop(end, start=first) as loop:

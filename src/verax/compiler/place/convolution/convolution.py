@@ -58,7 +58,9 @@ def conv_spec(
     op, windows = node.op, _windows(graph, node)
     assert isinstance(op, Conv | ConvTranspose)
     if isinstance(op, ConvTranspose):  # each phase has outputs
-        assert all(n >= s for n, s in zip(windows.output, windows.strides) if not isinstance(n, int))
+        assert all(
+            n >= s for n, s in zip(windows.output, windows.strides) if not isinstance(n, int)
+        )
     x_type, w_type = graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""]
     y_type = graph.types[node.outputs[0]]
     return ConvSpec(
