@@ -258,6 +258,8 @@ class Dim:
 def _terms(dim: DimLike) -> tuple[tuple[Monomial, int], ...]:
     if isinstance(dim, Dim):
         return dim.terms
+    if isinstance(dim, float):
+        raise TypeError("dimensions are whole numbers")
     return (((), int(dim)),) if int(dim) else ()
 
 

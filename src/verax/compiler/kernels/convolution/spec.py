@@ -30,6 +30,7 @@ from verax.compiler.kernels.layout import (
 )
 from verax.compiler.kernels.sizes import Size, ceil_div, maximum, minimum, static_size
 from verax.compiler.kernels.target import LANES
+from verax.ir.dim import same
 
 Borders: TypeAlias = "tuple[tuple[int, int], tuple[int, int], tuple[int, int]]"
 """Per axis, how many zeros before and after."""
@@ -162,8 +163,9 @@ class ConvSpec:
         """The same, where all is in one row: as rows of a pixel each. The direct kernel divides its
         work by rows, and goes through what a cache holds for all filters: sums of 512 channels over
         3,199 places took a third of the time."""
-        row = self.kernel[1], self.output[1], self.pads[1], self.strides[1]
-        if self.depthwise or not self.aligned or row != (1, 1, 0, 1) or self.kernel[2] == 1:
+        row = self.kernel[1], self.pads[1], self.strides[1]
+        is_one_row = same(self.output[1], 1) and row == (1, 0, 1)
+        if self.depthwise or not self.aligned or not is_one_row or self.kernel[2] == 1:
             return self
         epilogue = self.epilogue
         if epilogue is not None:

@@ -416,7 +416,11 @@ class _StageWalk:
                 partial[i][accumulator] = total
 
         full, left = divmod(size, LANES)
-        is_short = isinstance(full, int) and full <= _SHORT and not any(calls(stage.element) for stage in self.stages)
+        is_short = (
+            isinstance(full, int)
+            and full <= _SHORT
+            and not any(calls(stage.element) for stage in self.stages)
+        )
         done = 0 if is_short else full // turns * turns
         if done != 0:
             with fb.loop(done * LANES, step=turns * LANES, carry=_flat(partial)) as loop:
