@@ -36,6 +36,9 @@ from verax.runtime.stateful import Arrays, StatefulExecutable
 
 MAX_PROGRAMS = 16
 """Specialized programs an executable keeps; the least recently used is dropped."""
+MAX_OPEN = 8
+"""Programs of open sizes that it keeps: each serves the sizes for which its conditions hold. Sizes
+that none of so many serves get programs of their own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Executable(StatefulExecutable):
         self._by_types_alone = not self._by_value and not self.settings.memory
         self._programs: OrderedDict[tuple[Any, ...], _Bound] = OrderedDict()
         self._open: list[Specialized] = []
+        self._can_be_open = specializer.opens and leaves_symbols_open(graph)
         self._lock = threading.Lock()
         self._last: tuple[tuple[Any, ...], _Bound] | None = None
 
@@ -86,7 +90,7 @@ class Executable(StatefulExecutable):
     @property
     def plan(self) -> Plan:
         """The plan of the program used last; raises `InputError` before shapes are known."""
-        return self._current().plan
+        return self._bound().specialized.plan
 
     def _brief(self) -> str:
         return f"O{self.settings.opt_level}; {self.graph._brief()}"
@@ -121,13 +125,30 @@ class Executable(StatefulExecutable):
         """
         return self._current().recipe(self.settings)
 
-    def _current(self) -> Specialized:
+    def _bound(self) -> _Bound:
         if self._last is None:
             raise InputError(
                 "no program has been made yet: shapes are symbolic",
                 next_step="run once, or give the shapes when loading",
             )
-        return self._last[1].specialized
+        return self._last[1]
+
+    def _current(self) -> Specialized:
+        """The program of the last shapes alone; made now if one for many served them."""
+        bound = self._bound()
+        if bound.sized is None:
+            return bound.specialized
+        shapes = dict(zip(self.graph.inputs, bound.sized.inputs, strict=True))
+        key = self._key_of(shapes, {})
+        with self._lock:
+            if key not in self._programs:
+                self._keep(key, _Bound(self._specialized_for(shapes, {})))
+            return self._programs[key].specialized
+
+    @property
+    def program(self) -> Program:
+        """What ran last. Raises `InputError` before anything has."""
+        return self._bound().specialized.program
 
     @property
     def specialized(self) -> Specialized:
@@ -166,7 +187,8 @@ class Executable(StatefulExecutable):
         State is read as it is and stays so. Raises `InputError` when inputs do not fit.
         """
         inputs = {**as_arrays(named_inputs(inputs, self.inputs)), **self.state}
-        specialized = self._lookup(inputs).specialized
+        self._lookup(inputs)
+        specialized = self._current()
         lowered = self.specializer.lower(specialized, separate=True)
         threads = self.settings.thread_count
         program = Program(lowered.binary, threads, reference_call(lowered.graph))
@@ -204,21 +226,31 @@ class Executable(StatefulExecutable):
         values: Mapping[str, np.ndarray],
         sizes: Mapping[str, int] | None = None,
     ) -> _Bound:
-        key = tuple((s, self.graph.types[v].dtype.numpy) for v, s in shapes.items()) + tuple(
-            a.tobytes() for a in values.values()
-        )
+        key = self._key_of(shapes, values)
         with self._lock:
-            if key in self._programs:
+            bound = self._programs.get(key)
+            if bound is not None:
                 self._programs.move_to_end(key)
             else:
-                self._programs[key] = self._open_program(sizes or {}) or _Bound(
-                    self._specialized_for(shapes, values)
-                )
-                if len(self._programs) > MAX_PROGRAMS:
-                    self._programs.popitem(last=False)
-            bound = self._programs[key]
+                bound = self._open_program(sizes or {})
+                if bound is None:
+                    bound = _Bound(self._specialized_for(shapes, values))
+                    self._keep(key, bound)
             self._last = (key, bound)
         return bound
+
+    def _key_of(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
+    ) -> tuple[Any, ...]:
+        return tuple((s, self.graph.types[v].dtype.numpy) for v, s in shapes.items()) + tuple(
+            a.tobytes() for a in values.values()
+        )
+
+    def _keep(self, key: tuple[Any, ...], bound: _Bound) -> None:
+        """A program for one set of sizes; the least recently used one is dropped."""
+        self._programs[key] = bound
+        if len(self._programs) > MAX_PROGRAMS:
+            self._programs.popitem(last=False)
 
     def _specialized_for(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
@@ -227,32 +259,30 @@ class Executable(StatefulExecutable):
         return self.specializer.specialize(reinfer(self.graph, types, values), values)
 
     def _open_program(self, sizes: Mapping[str, int]) -> _Bound | None:
-        """A program of open sizes that serves these; None where there can be none."""
-        if not sizes or not self._can_be_open():
+        """A program that serves these sizes and many others; None for the first set of sizes, which
+        gets one of its own, and where there can be none."""
+        if not sizes or not self._programs or not self._can_be_open or min(sizes.values()) < 1:
             return None
         in_order = tuple(sizes[name] for name in sorted(sizes))
         for specialized in self._open:
             if specialized.open_sizes.serves(in_order):
                 return _Bound(specialized, specialized.program.sized(in_order))
+        if len(self._open) == MAX_OPEN:
+            return None
         specialized = self.specializer.specialize_open(self.graph, dict(sorted(sizes.items())))
         if specialized is None:
+            self._can_be_open = False
             return None
         self._open.append(specialized)
         return _Bound(specialized, specialized.program.sized(in_order))
 
-    def _can_be_open(self) -> bool:
-        """Whether sizes of the network's own symbols are all that it leaves open."""
-        graph = self.graph
-        return (
-            self.settings.open_sizes
-            and not self._by_value
-            and not graph.updates
-            and all(
-                isinstance(d, int) or str(d) in graph.symbols()
-                for v in graph.inputs
-                for d in graph.types[v].dims
-            )
-        )
+
+def leaves_symbols_open(graph: Graph) -> bool:
+    """Whether the sizes of symbols are all that the inputs leave open, and nothing is remembered."""
+    names = graph.symbols()
+    dims = (d for v in graph.inputs for d in graph.types[v].dims)
+    are_symbols = all(isinstance(d, int) or str(d) in names for d in dims)
+    return are_symbols and not graph.updates and not shape_defining_inputs(graph)
 
 
 def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:

@@ -149,6 +149,8 @@ class Specializer:
         self.settings = settings if recipe is None else follow(recipe, settings)
         self._required_recipe = recipe
         self._cache = cache if is_cached(self.settings) else None
+        self.opens = self.settings.open_sizes and is_cached(self.settings) and recipe is None
+        """Whether programs may be made for many sizes: not while looking for a fault."""
         self._tuned = tuned if is_cached(self.settings) else None
         self.target = Target.named(settings.target)
         if settings.quick:

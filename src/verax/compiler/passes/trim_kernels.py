@@ -83,8 +83,8 @@ def _reached_taps(graph: Graph, node: Node) -> list[tuple[int, int]] | None:
     tap_ranges = [
         _reached(*axis)
         for axis in zip(
-            windows.input,
-            windows.output,
+            map(int, windows.input),
+            map(int, windows.output),
             windows.kernel_shape,
             windows.strides,
             windows.dilations,

@@ -40,8 +40,9 @@ __all__ = ["default_schedule", "emit_conv", "pack_channels", "pack_conv_weights"
 
 
 def _with_known_channels(spec: ConvSpec) -> ConvSpec:
-    """The direct kernel reads batch and image sizes at run time."""
-    if not is_direct(spec) or spec.paired:
+    """The direct and the depthwise kernel read batch and image sizes at run time."""
+    is_depthwise = spec.depthwise and spec.x.lane == 1
+    if spec.paired or not (is_direct(spec) or is_depthwise):
         return numbers(spec)
     return dataclasses.replace(spec, channels=numbers(spec.channels), filters=numbers(spec.filters))
 

@@ -297,7 +297,11 @@ class FunctionBuilder:
             above, below = self._read_side(atom.numerator), self._read_side(atom.denominator)
             if atom.ceiling:
                 above = self.b.add(above, self.b.sub(below, _i64(1)))
-            return self.b.udiv(above, below)
+            quotient = self.b.sdiv(above, below)
+            rest = self.b.sub(above, self.b.mul(quotient, below))
+            lower = self.b.sub(quotient, _i64(1))  # normal forms may divide what is negative
+            is_below = self.b.icmp_signed("<", rest, _i64(0))
+            return self.b.select(is_below, lower, quotient)
         left, right = self._read_side(atom.left), self._read_side(atom.right)
         return self.b.select(self.b.icmp_signed(">", right, left), right, left)
 

@@ -19,7 +19,6 @@ from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.storage import MemorySpace, Physical, Placed, Pointer
 from verax.ir.graph import Graph, Node
 from verax.numerics.expr import Input
-from verax.ops.common import normalize_axis
 from verax.ops.movement.slicing import Slice, Split, slice_bounds
 
 
@@ -136,7 +135,7 @@ def _pad(lowering: Lowering, node: Node) -> None:
     widths = _ints(lowering, node.inputs[1])
     assert widths is not None
     axes_input = node.inputs[3] if len(node.inputs) > 3 else None
-    axes = [normalize_axis(int(a), rank) for a in _ints(lowering, axes_input) or range(rank)]
+    axes = [int(a) % rank for a in _ints(lowering, axes_input) or range(rank)]
     filled = node.inputs[2] if len(node.inputs) > 2 else None
     dtype = graph.types[node.outputs[0]].dtype.numpy
     value = np.zeros(1, dtype) if filled is None else graph.constants[filled].reshape(-1)[:1]
