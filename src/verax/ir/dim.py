@@ -200,6 +200,12 @@ class Dim:
     def __rdivmod__(self, other: DimLike) -> tuple[DimLike, DimLike]:
         return other // self, other % self
 
+    def __lshift__(self, places: int) -> int:
+        return int(self) << places
+
+    def __rshift__(self, places: int) -> int:
+        return int(self) >> places
+
     def __truediv__(self, other: float | Dim) -> float:
         return int(self) / (int(other) if isinstance(other, Dim) else other)
 
@@ -410,6 +416,12 @@ def same(left: DimLike, right: DimLike) -> bool:
     if isinstance(left, int) or isinstance(right, int):
         return isinstance(left, int) and isinstance(right, int) and left == right
     return left.terms == right.terms
+
+
+def broadcasts(size: DimLike, to: DimLike) -> bool:
+    """Whether an axis of `size` is repeated to `to`, or is it; where neither is one expression,
+    decided by sizes as `==` is."""
+    return same(size, 1) or same(size, to) or size == 1 or size == to
 
 
 def number(dim: DimLike, sizes: Mapping[str, int]) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from verax.ir import dim
+from verax.ir.assumptions import assumptions
 from verax.ir.dim import Dim, DimLike, Symbol, symbol, symbols
 from verax.numerics.expr import Const, Expr, RunTime, nodes, substitute
 
@@ -77,8 +78,10 @@ def moves(strides: Sequence[Size]) -> bool:
 
 
 def static_size(size: Size) -> int:
-    """`size` as an int, for kernels without symbolic sizes. Raises `ValueError` when it is read at
-    run time."""
+    """`size` as an int, for kernels without symbolic sizes, which it has to stay where it is
+    assumed. Raises `ValueError` when it is read at run time."""
+    if isinstance(size, Dim) and assumptions() is not None:
+        return int(size)
     if isinstance(size, Dim):
         raise ValueError(f"this kernel is made for known sizes, and {size} is read at run time")
     return size

@@ -35,7 +35,7 @@ from verax.compiler.passes.patterns import (
     Tagged,
     is_private,
 )
-from verax.ir.dim import same
+from verax.ir.dim import broadcasts
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -386,12 +386,9 @@ def _is_valid(graph: Graph, match: _Match) -> bool:
         mask = graph.types[match.mask]
         scores = (*y[:-1], k[-2])
         wide = (1,) * (rank - mask.rank) + mask.shape
-        if len(wide) != rank or not all(_spreads(a, b) for a, b in zip(wide, scores)):
+        if len(wide) != rank or not all(broadcasts(a, b) for a, b in zip(wide, scores)):
             return False
         batches.append(math.prod(wide[:-3]))
-    return all(_spreads(b, all_batches) for b in batches)
+    return all(broadcasts(b, all_batches) for b in batches)
 
 
-def _spreads(size: int, to: int) -> bool:
-    """Whether an axis of `size` is broadcast to `to`."""
-    return same(size, 1) or same(size, to) or size in (1, to)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from verax.ir.dim import DimLike, is_known
+from verax.ir.dim import DimLike, broadcasts, is_known
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
@@ -88,7 +88,7 @@ class Attention(Operator):
             mask.dtype in (dtype, DType.bool_), f"a mask is {dtype} or bool, not {mask.dtype}"
         )
         fits = mask.rank <= len(scores) and all(
-            own == 1 or own == expected or not (is_known(own) and is_known(expected))
+            broadcasts(own, expected) or not (is_known(own) and is_known(expected))
             for own, expected in zip(mask.dims[::-1], scores[::-1])
         )
         printed = ", ".join(map(str, scores))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from verax.ir.dim import DimLike, is_known
+from verax.ir.dim import DimLike, broadcasts, is_known
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
@@ -109,7 +109,7 @@ class Gemm(Operator):
         if ctx.has(2):
             c = ctx.type(2)
             fits = c.rank <= 2 and all(
-                d == 1 or d == want or not (is_known(d) and is_known(want))
+                broadcasts(d, want) or not (is_known(d) and is_known(want))
                 for d, want in zip(c.dims[::-1], (columns, rows))
             )
             ctx.require(fits, f"c is {c} and does not broadcast to [{rows}, {columns}]")

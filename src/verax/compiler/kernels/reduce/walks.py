@@ -440,6 +440,8 @@ class _StageWalk:
             is_last = equal(full - done, turn) * minimum(1, left)
             whole = minimum(1, maximum(full - done - turn, 0))
             for trips, count in ((whole, LANES), (is_last, left)):
+                if trips == 0:
+                    continue
                 with fb.loop(trips, carry=_flat(partial)) as once:
                     partial = _split(once.values, counts)
                     step(turn, fb.iadd(first, (done + turn) * LANES), count)

@@ -24,7 +24,7 @@ from verax.compiler.place.reduce.reduction import one_float
 from verax.compiler.place.storage import Placed, Pointer
 from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.plan.fusion import Group
-from verax.ir.dim import same
+from verax.ir.dim import broadcasts, same
 from verax.ir.graph import Node
 from verax.numerics.expr import Input
 from verax.ops.sums.attention import PARTS, Attention
@@ -61,11 +61,11 @@ def plan_attention(planning: Planning, node: Node) -> Alternatives:
         return NoKernel("attention takes float32 or float64, at least one query and one key")
     shapes = [t.shape for t in types] + [graph.types[node.outputs[0]].shape]
     layouts = tuple(_operand(s, name in op.heads_inside) for s, name in zip(shapes, PARTS))
-    batches = 1, layouts[-1].outer
-    if any(p.outer not in batches for p in layouts):
+    batch = layouts[-1].outer
+    if not all(broadcasts(p.outer, batch) for p in layouts):
         return NoKernel("attention takes batches that are whole or one for all")
     mask = node.inputs[3] if len(node.inputs) > 3 else None
-    if mask is not None and math.prod(graph.types[mask].shape[:-3]) not in batches:
+    if mask is not None and not broadcasts(math.prod(graph.types[mask].shape[:-3]), batch):
         return NoKernel("attention takes masks that are for each batch or one for all")
     masks = [] if mask is None else [graph.types[mask]]
     refused = planning.refused_types([*types, *masks], AttentionSpec)
