@@ -1,7 +1,8 @@
 """One program for many sizes gives the bits of programs made for each of them.
 
-A network whose sizes are symbols is compiled for one set of them (`ir.assumptions`); for every other
-set that the program says it serves, its bits are those of a program made for these sizes alone.
+A network whose sizes are symbols is compiled for one set of them (`ir.assumptions`); for every
+other set that the program says it serves, its bits are those of a program made for these sizes
+alone.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ class Executable(StatefulExecutable):
 
 
 def leaves_symbols_open(graph: Graph) -> bool:
-    """Whether the sizes of symbols are all that the inputs leave open, and nothing is remembered."""
+    """Whether sizes of symbols are all that the inputs leave open, and nothing is remembered."""
     names = graph.symbols()
     dims = (d for v in graph.inputs for d in graph.types[v].dims)
     are_symbols = all(isinstance(d, int) or str(d) in names for d in dims)

@@ -153,6 +153,7 @@ class Specializer:
         """Whether programs may be made for many sizes: not while looking for a fault."""
         self._tuned = tuned if is_cached(self.settings) else None
         self.target = Target.named(settings.target)
+        self.opens &= self.target.runs_here()  # elsewhere a process is started for each program
         if settings.quick:
             self.target = dataclasses.replace(self.target, effort=0)
 
@@ -180,8 +181,8 @@ class Specializer:
         return specialized
 
     def specialize_open(self, graph: Graph, sizes: Mapping[str, int]) -> Specialized | None:
-        """The program of `graph` for all sizes of its symbols for which what holds for `sizes` does;
-        None where some node has no kernel that reads sizes at run time."""
+        """The program of `graph` for all sizes of its symbols that decide as `sizes` do; None where
+        some node has no kernel that reads sizes at run time."""
         assumed = Assumptions({f"d{i}": size for i, size in enumerate(sizes.values())})
         with memory.limited(self.settings.memory or None), assuming(assumed):
             symbols = {name: symbol(f"d{i}") for i, name in enumerate(sizes)}

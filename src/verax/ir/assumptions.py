@@ -75,10 +75,10 @@ class Assumptions:
 
     def is_negative(self, difference: Dim) -> bool:
         """Whether it is less than zero; decided for now where that depends on sizes."""
-        lowest, highest = difference.lowest(), (difference * -1).lowest()
+        lowest, highest = difference.lowest(), difference.highest()
         if lowest is not None and lowest >= 0:
             return False
-        if highest is not None and highest > 0:
+        if highest is not None and highest < 0:
             return True
         answer = difference.value(self.sizes) < 0
         self.require(difference, "<" if answer else ">=")
@@ -118,7 +118,8 @@ def assuming(assumed: Assumptions | None) -> Iterator[None]:
 
 def _asked_at() -> str:
     """The code outside of this room that asked, innermost first."""
-    frame, places = sys._getframe(2), []
+    frame = sys._getframe(2)
+    places: list[str] = []
     while frame is not None and len(places) < 6:
         name = frame.f_globals.get("__name__", "")
         if name not in ("verax.ir.assumptions", "verax.ir.dim", "verax.ir.types"):

@@ -5,8 +5,8 @@ ceiling division of two dimensions. Polynomials are kept in a normal form, so eq
 compare equal, and an expression without symbols is a plain `int`. The text form is Python's:
 `2*n + (h - 1)//2 + ceildiv(w, 2)`.
 
-Comparisons that depend on sizes are undecided, except where sizes are assumed (`assumptions`): there
-a `Dim` may stand wherever a number does.
+Comparisons that depend on sizes are undecided, except where sizes are assumed (`assumptions`):
+there a `Dim` may stand wherever a number does.
 """
 
 from __future__ import annotations
@@ -234,12 +234,12 @@ class Dim:
 
     def lowest(self) -> int | None:
         """A number that it is never below, for sizes of 1 and more; None where none is seen."""
-        total = 0
-        for monomial, factor in self.terms:
-            if factor < 0 and monomial:
-                return None
-            total += factor * prod(atom.least for atom, _ in monomial)
-        return total
+        return _lowest(self.terms, 1)
+
+    def highest(self) -> int | None:
+        """A number that it is never above, for sizes of 1 and more; None where none is seen."""
+        lowest = _lowest(self.terms, -1)
+        return None if lowest is None else -lowest
 
     def __str__(self) -> str:
         text = ""
@@ -259,6 +259,16 @@ class Dim:
         return text
 
     __repr__ = __str__
+
+
+def _lowest(terms: tuple[tuple[Monomial, int], ...], sign: int) -> int | None:
+    """A number that the polynomial, or its negative, is never below."""
+    total = 0
+    for monomial, factor in terms:
+        if factor * sign < 0 and monomial:
+            return None
+        total += factor * sign * prod(atom.least for atom, _ in monomial)
+    return total
 
 
 def _terms(dim: DimLike) -> tuple[tuple[Monomial, int], ...]:
@@ -430,8 +440,8 @@ def number(dim: DimLike, sizes: Mapping[str, int]) -> int:
 
 
 def less(left: DimLike, right: DimLike) -> bool:
-    """Whether left < right for all sizes (never negative); `UndecidedError` if for some only, unless
-    sizes are assumed."""
+    """Whether left < right for all sizes (never negative); `UndecidedError` if for some only,
+    unless sizes are assumed."""
     difference = right - left
     if isinstance(difference, int):
         return difference > 0

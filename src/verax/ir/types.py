@@ -121,9 +121,8 @@ class TensorType:
     dims: tuple[DimLike, ...]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are one expression, so that types are equal for all sizes or not at all: what
-        treats equal ones alike may treat others so, and no condition is recorded (`assumptions`).
-        """
+        """Whether both are one expression, for all sizes: what treats equal types alike may treat
+        others as different, and no condition is recorded (`assumptions`)."""
         if not isinstance(other, TensorType):
             return NotImplemented
         return (

@@ -26,7 +26,9 @@ class ForeignProgram(Program):
     def is_native(self) -> bool:
         return False
 
-    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def run(
+        self, arrays: Sequence[np.ndarray], sized: SizedProgram | None = None
+    ) -> list[np.ndarray]:
         self._refuse()
 
     def run_if_exact(self, values: Any) -> list[np.ndarray] | None:

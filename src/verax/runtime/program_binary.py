@@ -99,8 +99,8 @@ class ProgramBinary:
     """A compiled program. `weights` is a flat uint8 array; `checks` names what can fail.
 
     kept_bytes: of the arena's front, which must stay as they are between runs. state: inputs that
-    whoever runs the program hands on from run to run. open_sizes: of a program for many sizes, whose
-    arena and shapes are known once they are.
+    whoever runs the program hands on from run to run. open_sizes: of a program for many sizes,
+    whose arena and shapes are known once they are.
     """
 
     target: str

@@ -1,11 +1,10 @@
 """Sizes and strides of specs: numbers, or values that are read when a kernel runs.
 
 A `Size` is an int where it is known, else a `Dim` over symbols "d0", "d1", ...: a polynomial over
-the entries of a table of dims, an i64 array that the kernel is handed (see `builder`). Arithmetic on
-numbers stays a number and costs nothing in the code, so one emitter serves programs made for one
+the entries of a table of dims, an i64 array that the kernel is handed (see `builder`). Arithmetic
+on numbers stays a number and costs nothing in the code, so one emitter serves programs made for one
 size and programs made for all. Equal polynomials are equal objects: dims of unknown extent still
-merge where strides fit. Emitters ask `isinstance(size, int)` where they decide; sizes are never
-negative where they are divided.
+merge where strides fit. Emitters ask `isinstance(size, int)` where they decide.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ def with_sizes(data: Data, sizes: Mapping[str, int]) -> Data:
 
 
 def numbers(data: Data) -> Data:
-    """A spec with the sizes that are assumed as numbers, which they have to stay (`assumptions`)."""
+    """A spec with assumed sizes as numbers, which they have to stay (`ir.assumptions`)."""
     return _replaced(data, int)  # type: ignore[no-any-return]
 
 
@@ -113,7 +112,9 @@ def _replaced(data: Any, number: Callable[[Dim], int]) -> Any:
     if isinstance(data, Dim):
         return number(data)
     if isinstance(data, Expr):
-        read = {e: Const(number(e.value), e.dtype) for e in nodes(data) if isinstance(e, RunTime)}
+        read: dict[Expr, Expr] = {
+            e: Const(number(e.value), e.dtype) for e in nodes(data) if isinstance(e, RunTime)
+        }
         return substitute(data, read) if read else data
     if isinstance(data, tuple):
         entered = [_replaced(item, number) for item in data]

@@ -198,7 +198,7 @@ class _Canonical:
         sliced_axes = range(starts.size) if axes is None else axes.ravel().tolist()
         for axis, start, end in zip(sliced_axes, starts.ravel().tolist(), ends.ravel().tolist()):
             begin, count = slice_bounds(shape[axis], start, end, 1)
-            windows[axis % len(shape)] = begin, begin + count
+            windows[axis % len(shape)] = begin, begin + count  # type: ignore[assignment]
         return windows
 
     def _constant(self, value: str | None) -> np.ndarray | None:

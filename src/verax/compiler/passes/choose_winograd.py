@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from verax.ir.amplification import amplifiers
-from verax.ir.dim import ceildiv
+from verax.ir.dim import DimLike, ceildiv
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import DType, TensorType
@@ -111,7 +111,7 @@ def best_tile(graph: Graph, node: Node) -> int:
     return tile if (np.abs(weights) < winograd.LARGEST_WEIGHT).all() else 0
 
 
-def _cost(tile: int, filters: int, channels: int, y: tuple[int, ...]) -> int:
+def _cost(tile: int, filters: int, channels: int, y: tuple[int, ...]) -> DimLike:
     """Multiply-adds, or what takes as long, of a group that has so many channels: a whole number,
     so that sizes of all kinds are compared alike."""
     tiles = y[0] * ceildiv(y[2], tile) * ceildiv(y[3], tile)

@@ -390,5 +390,3 @@ def _is_valid(graph: Graph, match: _Match) -> bool:
             return False
         batches.append(math.prod(wide[:-3]))
     return all(broadcasts(b, all_batches) for b in batches)
-
-

@@ -209,4 +209,5 @@ def _line(index: int, step: Step, kernel: Kernel | None) -> str:
         reason = f": {step.reason}" if isinstance(step, ReferenceCall) else ""
         return f"{index:4} reference  {step.label}{reason}"
     schedule = f"; {step.schedule}" if step.schedule is not None else ""
-    return f"{index:4} {kernel.name:<18} {kernel.items!s:>5} items  {step.label}: {step.spec}{schedule}"
+    start = f"{index:4} {kernel.name:<18} {kernel.items!s:>5} items"
+    return f"{start}  {step.label}: {step.spec}{schedule}"

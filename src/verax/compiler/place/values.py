@@ -147,7 +147,7 @@ class Values:
         buffer = Buffer(MemorySpace.arena, physical.nbytes, geometry=physical.geometry)
         return Placed(physical, buffer)
 
-    def scratch(self, nbytes: int) -> Pointer:
+    def scratch(self, nbytes: Size) -> Pointer:
         """Arena memory for one step."""
         return Pointer(Buffer(MemorySpace.arena, nbytes))
 

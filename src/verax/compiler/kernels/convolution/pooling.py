@@ -127,8 +127,8 @@ def _runs(spec: PoolSpec, axis: int) -> list[_Run]:
     """The runs of an axis of known size."""
     keys = [(spec.taps(axis, o), spec.counted(axis, o)) for o in range(spec.output[axis])]
     runs, first = [], 0
-    for (taps, counted), same in itertools.groupby(keys):
-        count = len(list(same))
+    for (taps, counted), alike in itertools.groupby(keys):
+        count = len(list(alike))
         runs.append(_Run(first, count, taps, counted))
         first += count
     return runs

@@ -102,10 +102,10 @@ def _emit_magnitudes(
         magnitudes = _largest(f, source, start, count, lanes)
         return _in_order(f, magnitudes, lanes), f.at(target, col, dtype=BITS)
 
-    with nullcontext() if isinstance(width, int) else f.when(_is_least(f, width, count)):
-        with f.loop(ceil_div(width, count)) as piece:
-            col = f.clamp(f.imul(piece.index, count), 0, width - count)  # the last may reach back
-            f.store(*piece_at(col, count))
+    fits = nullcontext() if isinstance(width, int) else f.when(_is_least(f, width, count))
+    with fits, f.loop(ceil_div(width, count)) as piece:
+        col = f.clamp(f.imul(piece.index, count), 0, width - count)  # the last may reach back
+        f.store(*piece_at(col, count))
     if not isinstance(width, int):
         with f.when(f.b.not_(_is_least(f, width, count))), f.loop(width) as pixel:
             value, address = piece_at(pixel.index, 1)

@@ -17,8 +17,8 @@ def _map_strides(spec: ReduceSpec, outer: list[list[int]], reduced: list[list[in
     n = len(spec.outer)
     dims = (*spec.outer, *spec.reduced)
 
-    def extent(run: list[int]) -> int:
-        size = 1
+    def extent(run: list[int]) -> Size:
+        size: Size = 1
         for d in run:
             size *= dims[d]
         return size

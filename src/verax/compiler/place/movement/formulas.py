@@ -1,7 +1,7 @@
 """Movement of tensors of open sizes: what moves where as formulas over sizes.
 
-Positions cannot be listed (`movement`) where sizes are open. Slices, pieces, repetitions and borders
-are boxes whose corners are sizes, and each is one loop.
+Positions cannot be listed (`movement`) where sizes are open. Slices, pieces, repetitions and
+borders are boxes whose corners are sizes, and each is one loop.
 """
 
 from __future__ import annotations
