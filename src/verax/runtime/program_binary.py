@@ -128,7 +128,7 @@ def described(binary: ProgramBinary) -> dict[str, Any]:
     bare = dataclasses.replace(binary, object_code=b"", weights=_NOTHING, state=())
     fields = dataclasses.asdict(bare)
     del fields["object_code"], fields["weights"]
-    if binary.open_sizes is None:
+    if binary.open_sizes is None:  # files hold programs of known sizes
         del fields["open_sizes"]
     fields["state"] = [{"input": s.input, "output": s.output} for s in binary.state]
     fields["schedule"] = [

@@ -103,7 +103,7 @@ def best_tile(graph: Graph, node: Node) -> int:
         return 0
     direct = 9 * (y.shape[0] * y.shape[2] * y.shape[3] + PER_WEIGHT)
     costs = {tile: _cost(tile, filters, channels, y.shape) for tile in winograd.TILES}
-    more, less = WORTH.numerator, WORTH.denominator
+    more, less = Fraction(WORTH).as_integer_ratio()
     tile = 4 if costs[4] * more < costs[2] * less else 2
     if costs[tile] * more > direct * filters * channels * less:
         return 0
