@@ -38,7 +38,8 @@ class Settings:
     code, which is run. steps: ids of the only rewrites and decisions that are made
     (`records.trace.Rewrite`), None for all. quick: code is generated with little effort, for a few
     runs; the same bits. allow: of ALLOWANCES, at the highest level. programs: for so many sets of
-    input sizes programs are held, at least 1.
+    input sizes programs are held, at least 1. open_sizes: a network whose sizes are symbols gets a
+    program that serves many of them, where kernels can.
     """
 
     opt_level: int = 1
@@ -57,6 +58,7 @@ class Settings:
     quick: bool = False
     allow: tuple[str, ...] = ()
     programs: int = MAX_PROGRAMS
+    open_sizes: bool = True
 
     def __post_init__(self) -> None:
         for field in ("disable", "require", "passes", "steps"):

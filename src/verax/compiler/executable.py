@@ -6,6 +6,7 @@ a shape, for each such value), and keeps the last ones.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import warnings
 from collections import OrderedDict
@@ -30,8 +31,21 @@ from verax.records.profile import Profile
 from verax.records.recipe import Recipe
 from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols
+from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.stateful import Arrays, StatefulExecutable
+
+MAX_OPEN = 8
+"""Programs of open sizes that it keeps: each serves the sizes for which its conditions hold. Sizes
+that none of so many serves get programs of their own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bound:
+    """A program and, if it serves many sizes, what it is for one of them."""
+
+    specialized: Specialized
+    sized: SizedProgram | None = None
 
 
 class Executable(StatefulExecutable):
@@ -48,10 +62,12 @@ class Executable(StatefulExecutable):
         self.certificate: Certificate | None = None
         self._by_value = shape_defining_inputs(graph)
         self._by_types_alone = not self._by_value and not self.settings.memory
-        self._programs: OrderedDict[tuple[Any, ...], Specialized] = OrderedDict()
+        self._programs: OrderedDict[tuple[Any, ...], _Bound] = OrderedDict()
         self._has_dropped = False
+        self._open: list[Specialized] = []
+        self._can_be_open = specializer.opens and leaves_symbols_open(graph)
         self._lock = threading.Lock()
-        self._last: tuple[tuple[Any, ...], Specialized] | None = None
+        self._last: tuple[tuple[Any, ...], _Bound] | None = None
 
     def specialize_for_static_sizes(self) -> None:
         """Make the program where the graph states all sizes; else the first run makes one."""
@@ -80,7 +96,7 @@ class Executable(StatefulExecutable):
     @property
     def plan(self) -> Plan:
         """The plan of the program used last; raises `InputError` before shapes are known."""
-        return self._current().plan
+        return self._bound().specialized.plan
 
     def _brief(self) -> str:
         return f"O{self.settings.opt_level}; {self.graph._brief()}"
@@ -115,13 +131,30 @@ class Executable(StatefulExecutable):
         """
         return self._current().recipe(self.settings)
 
-    def _current(self) -> Specialized:
+    def _bound(self) -> _Bound:
         if self._last is None:
             raise InputError(
                 "no program has been made yet: shapes are symbolic",
                 next_step="run once, or give the shapes when loading",
             )
         return self._last[1]
+
+    def _current(self) -> Specialized:
+        """The program of the last shapes alone; made now if one for many served them."""
+        bound = self._bound()
+        if bound.sized is None:
+            return bound.specialized
+        shapes = dict(zip(self.graph.inputs, bound.sized.inputs, strict=True))
+        key = self._key_of(shapes, {})
+        with self._lock:
+            if key not in self._programs:
+                self._keep(key, _Bound(self._specialized_for(shapes, {})))
+            return self._programs[key].specialized
+
+    @property
+    def program(self) -> Program:
+        """What ran last. Raises `InputError` before anything has."""
+        return self._bound().specialized.program
 
     @property
     def specialized(self) -> Specialized:
@@ -135,22 +168,24 @@ class Executable(StatefulExecutable):
     ) -> tuple[list[np.ndarray], Arrays] | None:
         if self._last is None or not self._by_types_alone:
             return None
-        state_buffers = self._last[1].state_buffers
+        state_buffers = self._last[1].specialized.state_buffers
         return state_buffers.run(inputs, state) if state_buffers else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         last = self._last
         if last is not None and self._by_types_alone:
-            outputs = last[1].program.run_if_exact(inputs)
+            outputs = last[1].specialized.program.run_if_exact(inputs)
             if outputs is not None:
                 names = self._output_names
                 return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
         inputs = as_arrays(inputs)
-        program = self._lookup(inputs)
-        program.release_translation()
-        arrays = [inputs[v] for v in program.inputs]
+        bound = self._lookup(inputs)
+        specialized = bound.specialized
+        specialized.release_translation()
+        arrays = [inputs[v] for v in specialized.inputs]
         with memory.limited(self.settings.memory or None):
-            return dict(zip(self.graph.outputs, program.program.run(arrays)))
+            outputs = specialized.program.run(arrays, bound.sized)
+        return dict(zip(self.graph.outputs, outputs))
 
     def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
         """Time every step by itself: median of `runs` after two more to warm up; beside it the
@@ -159,7 +194,8 @@ class Executable(StatefulExecutable):
         State is read as it is and stays so. Raises `InputError` when inputs do not fit.
         """
         inputs = {**as_arrays(named_inputs(inputs, self.inputs)), **self.state}
-        specialized = self._lookup(inputs)
+        self._lookup(inputs)
+        specialized = self._current()
         lowered = self.specializer.lower(specialized, separate=True)
         threads = self.settings.thread_count
         program = Program(lowered.binary, threads, reference_call(lowered.graph))
@@ -169,7 +205,7 @@ class Executable(StatefulExecutable):
         program.close()
         return profile_of(lowered, times.tolist(), runs, self.settings, self.specializer.target)
 
-    def _lookup(self, inputs: Mapping[str, np.ndarray]) -> Specialized:
+    def _lookup(self, inputs: Mapping[str, np.ndarray]) -> _Bound:
         last = self._last
         if last is not None and len(inputs) == len(self.graph.inputs):
             try:
@@ -178,10 +214,11 @@ class Executable(StatefulExecutable):
                 key = ()
             if key == last[0]:
                 return last[1]
-        bind_symbols(self.graph, inputs)
+        sizes = bind_symbols(self.graph, inputs)
         return self._specialize(
             {v: inputs[v].shape for v in self.graph.inputs},
             {v: inputs[v] for v in self._by_value},
+            sizes,
         )
 
     def _key(self, inputs: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
@@ -191,24 +228,60 @@ class Executable(StatefulExecutable):
         )
 
     def _specialize(
-        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
-    ) -> Specialized:
-        key = tuple((s, self.graph.types[v].dtype.numpy) for v, s in shapes.items()) + tuple(
-            a.tobytes() for a in values.values()
-        )
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        values: Mapping[str, np.ndarray],
+        sizes: Mapping[str, int] | None = None,
+    ) -> _Bound:
+        key = self._key_of(shapes, values)
         with self._lock:
-            if key in self._programs:
+            bound = self._programs.get(key)
+            if bound is not None:
                 self._programs.move_to_end(key)
             else:
-                types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
-                self._programs[key] = self.specializer.specialize(
-                    reinfer(self.graph, types, values), values
-                )
-                if len(self._programs) > self.settings.programs:
-                    self._drop_oldest()
-            specialized = self._programs[key]
-            self._last = (key, specialized)
-        return specialized
+                bound = self._open_program(sizes or {})
+                if bound is None:
+                    bound = _Bound(self._specialized_for(shapes, values))
+                    self._keep(key, bound)
+            self._last = (key, bound)
+        return bound
+
+    def _key_of(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
+    ) -> tuple[Any, ...]:
+        return tuple((s, self.graph.types[v].dtype.numpy) for v, s in shapes.items()) + tuple(
+            a.tobytes() for a in values.values()
+        )
+
+    def _keep(self, key: tuple[Any, ...], bound: _Bound) -> None:
+        """Hold a program for one set of sizes."""
+        self._programs[key] = bound
+        if len(self._programs) > self.settings.programs:
+            self._drop_oldest()
+
+    def _specialized_for(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
+    ) -> Specialized:
+        types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
+        return self.specializer.specialize(reinfer(self.graph, types, values), values)
+
+    def _open_program(self, sizes: Mapping[str, int]) -> _Bound | None:
+        """A program that serves these sizes and many others; None for the first set of sizes, which
+        gets one of its own, and where there can be none."""
+        if not sizes or not self._programs or not self._can_be_open or min(sizes.values()) < 1:
+            return None
+        in_order = tuple(sizes[name] for name in sorted(sizes))
+        for specialized in self._open:
+            if specialized.open_sizes.serves(in_order):
+                return _Bound(specialized, specialized.program.sized(in_order))
+        if len(self._open) == MAX_OPEN:
+            return None
+        specialized = self.specializer.specialize_open(self.graph, dict(sorted(sizes.items())))
+        if specialized is None:
+            self._can_be_open = False
+            return None
+        self._open.append(specialized)
+        return _Bound(specialized, specialized.program.sized(in_order))
 
     def _drop_oldest(self) -> None:
         """Drop the program that was used longest ago; warn at the first."""
@@ -222,6 +295,14 @@ class Executable(StatefulExecutable):
                 "more)",
                 stacklevel=6,
             )
+
+
+def leaves_symbols_open(graph: Graph) -> bool:
+    """Whether sizes of symbols are all that the inputs leave open, and nothing is remembered."""
+    names = graph.symbols()
+    dims = (d for v in graph.inputs for d in graph.types[v].dims)
+    are_symbols = all(isinstance(d, int) or str(d) in names for d in dims)
+    return are_symbols and not graph.updates and not shape_defining_inputs(graph)
 
 
 def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:

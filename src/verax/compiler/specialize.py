@@ -29,7 +29,10 @@ from verax.compiler.place.calls import ReferenceCall, ScheduleOf
 from verax.compiler.place.program import LoweredProgram, lower
 from verax.compiler.plan.steps import Decisions
 from verax.compiler.tune.lookup import ScheduleLookup, Tuned
+from verax.ir.assumptions import Assumptions, NotOpenError, assuming
+from verax.ir.dim import symbol
 from verax.ir.graph import Graph
+from verax.ir.graph import specialize as open_graph
 from verax.ir.types import TensorType
 from verax.records.plan import Plan
 from verax.records.recipe import Recipe
@@ -37,6 +40,7 @@ from verax.records.trace import Trace
 from verax.reference.evaluate import evaluate_node
 from verax.reference.sizes import output_bytes
 from verax.runtime.foreign_program import load_program
+from verax.runtime.open_sizes import OpenSizes
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary
 from verax.runtime.state_buffers import StateBuffers, state_buffers_of
@@ -82,6 +86,12 @@ class Specialized(OneLine):
 
     def _brief(self) -> str:
         return f"{self.source.name}; {self.plan._brief()}"
+
+    @property
+    def open_sizes(self) -> OpenSizes:
+        """Of a program that serves many sizes."""
+        assert self.binary.open_sizes is not None
+        return self.binary.open_sizes
 
     @cached_property
     def state_buffers(self) -> StateBuffers | None:
@@ -156,9 +166,12 @@ class Specializer:
         self.settings = settings if recipe is None else follow(recipe, settings)
         self._required_recipe = recipe
         self._cache = cache if is_cached(self.settings) else None
+        self.opens = self.settings.open_sizes and is_cached(self.settings) and recipe is None
+        """Whether programs may be made for many sizes: not while looking for a fault."""
         self._tuned = tuned if is_cached(self.settings) else None
         self._constant_hashes: dict[int, tuple[np.ndarray, str]] = {}
         self.target = Target.named(settings.target)
+        self.opens &= self.target.runs_here()  # elsewhere a process is started for each program
         if settings.quick:
             self.target = dataclasses.replace(self.target, effort=0)
 
@@ -184,6 +197,17 @@ class Specializer:
                 specialized = self._compile(graph, network)
                 self._cache.keep_program(key, specialized.binary, specialized.notes(self.settings))
         return specialized
+
+    def specialize_open(self, graph: Graph, sizes: Mapping[str, int]) -> Specialized | None:
+        """The program of `graph` for all sizes of its symbols that decide as `sizes` do; None where
+        some node has no kernel that reads sizes at run time."""
+        assumed = Assumptions({f"d{i}": size for i, size in enumerate(sizes.values())})
+        with memory.limited(self.settings.memory or None), assuming(assumed):
+            symbols = {name: symbol(f"d{i}") for i, name in enumerate(sizes)}
+            try:
+                return self._compile(open_graph(graph, symbols))
+            except NotOpenError:
+                return None
 
     def lower(self, specialized: Specialized, *, separate: bool = False) -> LoweredProgram:
         """The same program made again with measured schedules. separate: one native function per

@@ -4,6 +4,9 @@ A `Dim` is a polynomial with integer coefficients over atoms; an atom is a symbo
 ceiling division of two dimensions. Polynomials are kept in a normal form, so equal expressions
 compare equal, and an expression without symbols is a plain `int`. The text form is Python's:
 `2*n + (h - 1)//2 + ceildiv(w, 2)`.
+
+Comparisons that depend on sizes are undecided, except where sizes are assumed (`assumptions`):
+there a `Dim` may stand wherever a number does.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ import ast
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
+from math import prod
 from typing import ClassVar, Union
 
 from verax.base.errors import GraphError
+from verax.ir.assumptions import assumptions
 
 DimLike = Union[int, "Dim"]
 
@@ -32,6 +37,10 @@ class Symbol:
     name: str
     depth: ClassVar[int] = 0
     written: ClassVar[int] = 1
+    least: ClassVar[int] = 1
+
+    def value(self, sizes: Mapping[str, int]) -> int:
+        return sizes[self.name]
 
     def __str__(self) -> str:
         return self.name
@@ -47,6 +56,16 @@ class Division:
     depth: int = field(default=0, compare=False)
     written: int = field(default=1, compare=False)
 
+    @property
+    def least(self) -> int:
+        """Sizes that are divided are never negative."""
+        low = self.numerator if isinstance(self.numerator, int) else self.numerator.lowest()
+        return int(self.ceiling and low is not None and low > 0)
+
+    def value(self, sizes: Mapping[str, int]) -> int:
+        numerator, denominator = number(self.numerator, sizes), number(self.denominator, sizes)
+        return -(-numerator // denominator) if self.ceiling else numerator // denominator
+
     def __str__(self) -> str:
         if self.ceiling:
             return f"ceildiv({self.numerator}, {self.denominator})"
@@ -61,6 +80,14 @@ class Maximum:
     right: DimLike
     depth: int = field(default=0, compare=False)
     written: int = field(default=1, compare=False)
+
+    @property
+    def least(self) -> int:
+        sides = (d if isinstance(d, int) else d.lowest() for d in (self.left, self.right))
+        return max((low for low in sides if low is not None), default=0)
+
+    def value(self, sizes: Mapping[str, int]) -> int:
+        return max(number(self.left, sizes), number(self.right, sizes))
 
     def __str__(self) -> str:
         return f"max({self.left}, {self.right})"
@@ -81,11 +108,47 @@ def _wrap(dim: DimLike) -> str:
     return str(dim) if simple else f"({dim})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dim:
     """A polynomial in normal form: `terms` maps monomials to non-zero coefficients, sorted."""
 
     terms: tuple[tuple[Monomial, int], ...]
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are one expression; where sizes are assumed, whether both are one size."""
+        if isinstance(other, Dim):
+            if self._hash == other._hash and self.terms == other.terms:
+                return True
+        elif not isinstance(other, int):
+            return NotImplemented
+        assumed = assumptions()
+        if assumed is None:
+            return False
+        difference = self - other
+        return difference == 0 if isinstance(difference, int) else assumed.is_zero(difference)
+
+    def __lt__(self, other: DimLike) -> bool:
+        return less(self, other)
+
+    def __le__(self, other: DimLike) -> bool:
+        return not less(other, self)
+
+    def __gt__(self, other: DimLike) -> bool:
+        return less(other, self)
+
+    def __ge__(self, other: DimLike) -> bool:
+        return not less(self, other)
+
+    def __bool__(self) -> bool:
+        lowest = self.lowest()
+        return (lowest is not None and lowest > 0) or not equal(self, 0)
 
     def __add__(self, other: DimLike) -> DimLike:
         terms = dict(self.terms)
@@ -128,8 +191,55 @@ class Dim:
     def __mod__(self, other: DimLike) -> DimLike:
         return self - floordiv(self, other) * other
 
+    def __rmod__(self, other: DimLike) -> DimLike:
+        return other - floordiv(other, self) * self
+
+    def __divmod__(self, other: DimLike) -> tuple[DimLike, DimLike]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: DimLike) -> tuple[DimLike, DimLike]:
+        return other // self, other % self
+
+    def __lshift__(self, places: int) -> int:
+        return int(self) << places
+
+    def __rshift__(self, places: int) -> int:
+        return int(self) >> places
+
+    def __truediv__(self, other: float | Dim) -> float:
+        return int(self) / (int(other) if isinstance(other, Dim) else other)
+
+    def __rtruediv__(self, other: float) -> float:
+        return other / int(self)
+
     def __int__(self) -> int:
-        raise UndecidedError(f"the dimension {self} is not known yet")
+        assumed = assumptions()
+        if assumed is None:
+            raise UndecidedError(f"the dimension {self} is not known yet")
+        return assumed.number(self)
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def value(self, sizes: Mapping[str, int]) -> int:
+        """The number that it is for these sizes of all its symbols."""
+        total = 0
+        for monomial, factor in self.terms:
+            for atom, power in monomial:
+                factor *= atom.value(sizes) ** power
+            total += factor
+        return total
+
+    def lowest(self) -> int | None:
+        """A number that it is never below, for sizes of 1 and more; None where none is seen."""
+        return _lowest(self.terms, 1)
+
+    def highest(self) -> int | None:
+        """A number that it is never above, for sizes of 1 and more; None where none is seen."""
+        lowest = _lowest(self.terms, -1)
+        return None if lowest is None else -lowest
 
     def __str__(self) -> str:
         text = ""
@@ -151,9 +261,21 @@ class Dim:
     __repr__ = __str__
 
 
+def _lowest(terms: tuple[tuple[Monomial, int], ...], sign: int) -> int | None:
+    """A number that the polynomial, or its negative, is never below."""
+    total = 0
+    for monomial, factor in terms:
+        if factor * sign < 0 and monomial:
+            return None
+        total += factor * sign * prod(atom.least for atom, _ in monomial)
+    return total
+
+
 def _terms(dim: DimLike) -> tuple[tuple[Monomial, int], ...]:
     if isinstance(dim, Dim):
         return dim.terms
+    if isinstance(dim, float):
+        raise TypeError("dimensions are whole numbers")
     return (((), int(dim)),) if int(dim) else ()
 
 
@@ -221,14 +343,35 @@ def _divide(left: DimLike, right: DimLike, ceiling: bool) -> DimLike:
         remainder = _make({m: f for m, f in left.terms if f % right})
         if multiples:
             return _make(multiples) + _divide(remainder, right, ceiling)
-    if left == right:
+    if same(left, right):
         return 1
-    if left == 0:
+    if same(left, 0):
         return 0
+    if isinstance(left, Dim) and all(factor < 0 for _, factor in left.terms):
+        return _divide(-left, right, not ceiling) * -1  # what is divided is never negative
     quotient = _exact_quotient(left, right)
+    if quotient is None and not ceiling:
+        quotient = _nested_quotient(left, right)
     if quotient is not None:
         return quotient
     return _atom(Division(left, right, ceiling, *_nested(left, right)))
+
+
+def _nested_quotient(left: DimLike, right: DimLike) -> DimLike | None:
+    """(a//b + c)//right as (a + b*c)//(b*right), for numbers b, c and right."""
+    if not isinstance(right, int) or right < 1 or not isinstance(left, Dim):
+        return None
+    *_, (constant_of, constant) = left.terms
+    shift, terms = (constant, left.terms[:-1]) if not constant_of else (0, left.terms)
+    if len(terms) != 1 or terms[0][1] != 1 or len(terms[0][0]) != 1:
+        return None
+    ((atom, power),) = terms[0][0]
+    if power != 1 or not isinstance(atom, Division) or atom.ceiling:
+        return None
+    below = atom.denominator
+    if not isinstance(below, int) or below < 1:
+        return None
+    return _divide(atom.numerator + shift * below, below * right, ceiling=False)
 
 
 def _exact_quotient(left: DimLike, right: DimLike) -> DimLike | None:
@@ -262,7 +405,9 @@ def maximum(left: DimLike, right: DimLike) -> DimLike:
     if isinstance(difference, int):
         return left if difference >= 0 else right
     for a, b in ((left, right), (right, left)):
-        if b == 0 and all(f > 0 and all(isinstance(x, Symbol) for x, _ in m) for m, f in _terms(a)):
+        if same(b, 0) and all(
+            f > 0 and all(isinstance(x, Symbol) for x, _ in m) for m, f in _terms(a)
+        ):
             return a
     return _atom(Maximum(left, right, *_nested(left, right)))
 
@@ -271,11 +416,38 @@ class UndecidedError(GraphError):
     """A comparison of dimensions whose result depends on sizes not known yet."""
 
 
+def is_known(dim: object) -> bool:
+    """Whether a dimension is a number, or stands for one where sizes are assumed."""
+    return isinstance(dim, int) or (isinstance(dim, Dim) and assumptions() is not None)
+
+
+def same(left: DimLike, right: DimLike) -> bool:
+    """Whether both are one expression: equal for all sizes, and no condition on any."""
+    if isinstance(left, int) or isinstance(right, int):
+        return isinstance(left, int) and isinstance(right, int) and left == right
+    return left.terms == right.terms
+
+
+def broadcasts(size: DimLike, to: DimLike) -> bool:
+    """Whether an axis of `size` is repeated to `to`, or is it; where neither is one expression,
+    decided by sizes as `==` is."""
+    return same(size, 1) or same(size, to) or size == 1 or size == to
+
+
+def number(dim: DimLike, sizes: Mapping[str, int]) -> int:
+    """The number that a dimension is for these sizes of all its symbols."""
+    return dim if isinstance(dim, int) else dim.value(sizes)
+
+
 def less(left: DimLike, right: DimLike) -> bool:
-    """Whether left < right for all sizes (never negative); `UndecidedError` if for some only."""
+    """Whether left < right for all sizes (never negative); `UndecidedError` if for some only,
+    unless sizes are assumed."""
     difference = right - left
     if isinstance(difference, int):
         return difference > 0
+    assumed = assumptions()
+    if assumed is not None:
+        return assumed.is_negative(difference * -1)  # type: ignore[arg-type]
     factors = [f for _, f in difference.terms]
     if all(isinstance(x, Symbol) for m, _ in difference.terms for x, _ in m):
         constant = dict(difference.terms).get((), 0)
@@ -287,10 +459,14 @@ def less(left: DimLike, right: DimLike) -> bool:
 
 
 def equal(left: DimLike, right: DimLike) -> bool:
-    """Whether left == right for all sizes; `UndecidedError` if for some only."""
+    """Whether left == right for all sizes; `UndecidedError` if for some only, unless sizes are
+    assumed."""
     difference = left - right
     if isinstance(difference, int):
         return difference == 0
+    assumed = assumptions()
+    if assumed is not None:
+        return assumed.is_zero(difference)
     for a, b in ((left, right), (right, left)):
         with suppress(UndecidedError):
             if less(a, b):

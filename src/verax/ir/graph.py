@@ -24,7 +24,7 @@ from verax.ir.dim import DimLike
 from verax.ir.operator import Inference, Operator
 from verax.ir.printer import print_graph
 from verax.ir.shapes import known_outputs
-from verax.ir.types import TensorType
+from verax.ir.types import DType, TensorType
 
 MAX_RANK = 32
 """Axes of a tensor: NumPy holds 64 and broadcasts 32."""
@@ -169,7 +169,9 @@ class Graph(OneLine):
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays have one dtype, one shape and the same bytes."""
+    """Whether two arrays have one dtype, one shape and the same bytes, or the same dimensions."""
+    if a.dtype == b.dtype == object:
+        return a.shape == b.shape and all(x is y or x == y for x, y in zip(a.flat, b.flat))
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
@@ -224,9 +226,14 @@ class Builder:
         return name
 
     def constant(self, array: np.ndarray, name: str = "") -> str:
-        """Add a constant; the array is kept, not copied, and made read-only."""
+        """Add a constant; the array is kept, not copied, and made read-only.
+
+        An array of objects holds dimensions (`assumptions`), and is an int64 tensor.
+        """
         array = np.asarray(array)
-        name = self._define(name or self.fresh("c"), TensorType.of(array))
+        is_open = array.dtype == object
+        type_ = TensorType(DType.int64, array.shape) if is_open else TensorType.of(array)
+        name = self._define(name or self.fresh("c"), type_)
         self.constants[name] = array
         if array.size <= KNOWN_LIMIT:
             self.known[name] = array

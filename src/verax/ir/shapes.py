@@ -30,7 +30,7 @@ def known_outputs(
         return as_tuple(shape_like(ctx))
     if any(t is not None and k is None for t, k in zip(ctx.types, ctx.known)):
         return nothing
-    if not ctx.types or any(not t.is_static or int(t.size) > LIMIT for t in outputs):
+    if not ctx.types or any(not t.is_fixed or int(t.size) > LIMIT for t in outputs):
         return nothing
     is_symbolic = any(k is not None and k.dtype == object for k in ctx.known)
     has_floats = any(t.dtype.is_float for t in outputs)

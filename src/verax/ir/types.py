@@ -12,7 +12,8 @@ import ml_dtypes
 import numpy as np
 
 from verax.base.errors import GraphError, UnsupportedError
-from verax.ir.dim import DimLike, parse_dim, product, substitute, symbols
+from verax.ir.assumptions import assumptions
+from verax.ir.dim import DimLike, parse_dim, product, same, substitute, symbols
 
 
 class DType(enum.StrEnum):
@@ -112,12 +113,26 @@ COMPUTED = tuple(d for d in DType if d not in NARROW)
 """Types that operators compute in, which are all that most formats have."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TensorType:
     """Element type and dimensions. The rank is always known; sizes may be symbols."""
 
     dtype: DType
     dims: tuple[DimLike, ...]
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are one expression, for all sizes: what treats equal types alike may treat
+        others as different, and no condition is recorded (`assumptions`)."""
+        if not isinstance(other, TensorType):
+            return NotImplemented
+        return (
+            self.dtype is other.dtype
+            and len(self.dims) == len(other.dims)
+            and all(map(same, self.dims, other.dims))
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.dims))
 
     @property
     def rank(self) -> int:
@@ -125,18 +140,24 @@ class TensorType:
 
     @property
     def is_static(self) -> bool:
-        """Whether every dimension is a number."""
-        for d in self.dims:  # noqa: SIM110 (all() of a generator takes twice as long)
+        """Whether every dimension is a number, or stands for one (`assumptions`)."""
+        for d in self.dims:
             if not isinstance(d, int):
-                return False
+                return assumptions() is not None
         return True
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether every dimension is a number, whatever is assumed."""
+        return all(isinstance(d, int) for d in self.dims)
+
+    @property
     def shape(self) -> tuple[int, ...]:
-        """The dimensions as numbers; raises `GraphError` when one is not known."""
+        """The dimensions as numbers, or what stands for them; raises `GraphError` when one is not
+        known."""
         if not self.is_static:
             raise GraphError(f"the shape of {self} is not known yet", next_step="give --shape")
-        return tuple(map(int, self.dims))  # type: ignore[arg-type]
+        return self.dims  # type: ignore[return-value]
 
     @property
     def size(self) -> DimLike:

@@ -115,6 +115,21 @@ class Const(Expr):
         return f"Const({self.value!r}, {self.dtype!r})"
 
 
+class RunTime(Expr):
+    """A whole number that is read when the code runs: `value`, a dimension, says which."""
+
+    __slots__ = ("value",)
+    value: Any
+
+    def __new__(cls, value: Any, dtype: str) -> RunTime:
+        numpy_dtype(dtype)
+        key = (value, str(dtype))
+        return _intern(cls, key, key, value=value, dtype=str(dtype), args=())
+
+    def __repr__(self) -> str:
+        return f"RunTime({self.value}, {self.dtype!r})"
+
+
 class Apply(Expr):
     """A primitive of `Arith` or a named function, applied to expressions."""
 
@@ -171,6 +186,8 @@ class TracingArith(Arith[Expr]):
         return x.dtype
 
     def const(self, value: float | int | bool, dtype: str) -> Expr:
+        if not isinstance(value, float | int | bool | np.generic | np.ndarray):
+            return RunTime(value, dtype)
         return Const(value, dtype)
 
     def primitive(self, name: str, args: tuple[Expr, ...], target: str | None = None) -> Expr:
@@ -234,7 +251,7 @@ def evaluate_all(exprs: Sequence[Expr], arith: Arith[Any], inputs: Sequence[Any]
                 continue
             if isinstance(node, Input):
                 values[node] = arith.bind(inputs[node.index], node.dtype)
-            elif isinstance(node, Const):
+            elif isinstance(node, Const | RunTime):
                 values[node] = arith.const(node.value, node.dtype)
             elif isinstance(node, Apply):
                 args = tuple(values[a] for a in node.args)
@@ -262,7 +279,7 @@ def text(expr: Expr) -> str:
         name = names[node] = f"v{len(names)}"
         if isinstance(node, Input):
             operation = f"input {node.index}"
-        elif isinstance(node, Const):
+        elif isinstance(node, Const | RunTime):
             operation = f"const {node.value!r}"
         else:
             assert isinstance(node, Apply)

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.ir.dim import DimLike, maximum
+from verax.ir.assumptions import assumptions
+from verax.ir.dim import DimLike, is_known, maximum, same
 from verax.ir.operator import Evaluation, Inference
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import Rounding, U, sum_of_products
@@ -49,6 +50,9 @@ def broadcast_dims(ctx: Inference, shapes: Sequence[tuple[DimLike, ...]]) -> tup
     symbols give the larger one: they must be equal, or one of them 1.
     """
     rank = max((len(s) for s in shapes), default=0)
+    if assumptions() is not None:
+        columns = ([s[axis] for s in shapes if len(s) >= -axis] for axis in range(-rank, 0))
+        return tuple(_broadcast(ctx, sizes) for sizes in columns)
     result: list[DimLike] = []
     for axis in range(-rank, 0):
         sizes = [s[axis] for s in shapes if len(s) >= -axis]
@@ -67,6 +71,20 @@ def broadcast_dims(ctx: Inference, shapes: Sequence[tuple[DimLike, ...]]) -> tup
                 wide = size if wide == 1 else maximum(wide, size)
         result.append(wide)
     return tuple(result)
+
+
+def _broadcast(ctx: Inference, sizes: Sequence[DimLike]) -> DimLike:
+    """The size of an axis of these sizes; each comparison is decided (`ir.assumptions`)."""
+    wide: DimLike = 1
+    for size in sizes:
+        if same(size, 1) or same(size, wide):
+            continue
+        if same(wide, 1) or wide == 1:
+            wide = size
+        elif size != 1:
+            ctx.require(size == wide, f"shapes do not broadcast: {wide} and {size}")
+            wide = size if isinstance(size, int) else wide
+    return wide
 
 
 def aligned_axes(axes: frozenset[int], operand: TensorType, output: TensorType) -> frozenset[int]:
@@ -203,7 +221,7 @@ def draw(
 
 def static(dims: Sequence[DimLike]) -> bool:
     """Whether all sizes are numbers."""
-    return all(isinstance(d, int) for d in dims)
+    return all(is_known(d) for d in dims)
 
 
 def type_of(dtype: DType, dims: Iterable[DimLike]) -> TensorType:

@@ -132,7 +132,7 @@ class VeraxRunner(Named):
         for inputs in steps:
             if fill is not None:
                 executable.step(inputs)
-                executable.specialized.program.poison(fill)
+                executable.program.poison(fill)
             outputs = executable.run(inputs)
             new = {graph.state[v]: array for v, array in executable.state.items()}
             results.append({**outputs, **new})
@@ -148,7 +148,7 @@ class VeraxRunner(Named):
     ) -> dict[str, np.ndarray]:
         executable = self._compiled(graph, keep if self.settings.opt_level <= SAME_BITS else None)
         _stepped(executable, inputs)
-        executable.specialized.program.poison(fill)
+        executable.program.poison(fill)
         return _stepped(executable, inputs)
 
     def _compiled(self, graph: Graph, keep: Sequence[str] | None) -> Executable:

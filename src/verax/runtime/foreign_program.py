@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from verax.base.processor import require_runs_here, runs_here
+from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program, PythonCall
 from verax.runtime.program_binary import ProgramBinary
 
@@ -26,7 +27,9 @@ class ForeignProgram(Program):
     def is_native(self) -> bool:
         return False
 
-    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def run(
+        self, arrays: Sequence[np.ndarray], sized: SizedProgram | None = None
+    ) -> list[np.ndarray]:
         self._refuse()
 
     def run_if_exact(self, values: Any) -> list[np.ndarray] | None:

@@ -312,7 +312,8 @@ def _step(value: object, location: str) -> Scheduled:
 
 def _image(value: object) -> dict[str, Any]:
     """The fields of `ProgramBinary` that the header holds; of blocks their sizes and digests."""
-    names = {f.name for f in dataclasses.fields(ProgramBinary)} - {"object_code", "weights"}
+    own_sections = {"object_code", "weights", "open_sizes"}  # the last is of no file
+    names = {f.name for f in dataclasses.fields(ProgramBinary)} - own_sections
     fields = members(value, "image", names)
     return {
         "target": text(fields["target"], "image.target", 64),

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -24,8 +25,9 @@ from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
 from verax.base.printing import OneLine, first_few
 from verax.base.processor import require_runs_here
-from verax.runtime.arguments import add_outputs, contiguous_if_exact, types_of
+from verax.runtime.arguments import ArraySpec, add_outputs, contiguous_if_exact, types_of
 from verax.runtime.engine import LoadedObject, load_object
+from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program_binary import (
     CTX_ARENA,
     CTX_ARRAYS,
@@ -48,6 +50,8 @@ from verax.runtime.threads import ThreadPool
 Clock = Callable[[], int]
 """Nanoseconds since some time."""
 _ALIGNMENT = 64
+MOST_SIZES = 64
+"""Sets of sizes whose tables a program of open sizes keeps."""
 MAX_CONTEXTS = 8
 """Runs of one program at the same time."""
 _programs: weakref.WeakSet[Program] = weakref.WeakSet()
@@ -92,6 +96,7 @@ class Program(OneLine):
             require_runs_here(binary.target)
         self._python_call = python_call
         memory.require(sum(map(_bytes, binary.outputs)), "the network's outputs")
+        self._sized: OrderedDict[tuple[int, ...], SizedProgram] = OrderedDict()
         self._weights = weight_table(binary)
         self._library = load_object(binary.object_code) if binary.object_code else None
         self._pools: list[ThreadPool] = []
@@ -187,14 +192,29 @@ class Program(OneLine):
         """Whether it can run here without a step in Python."""
         return self._first.is_native
 
-    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def sized(self, sizes: tuple[int, ...]) -> SizedProgram:
+        """What a program of open sizes is for these, which it has to serve."""
+        assert self.binary.open_sizes is not None
+        with self._lock:
+            if sizes not in self._sized:
+                self._sized[sizes] = self.binary.open_sizes.at(sizes)
+                if len(self._sized) > MOST_SIZES:
+                    self._sized.popitem(last=False)
+            self._sized.move_to_end(sizes)
+            return self._sized[sizes]
+
+    def run(
+        self, arrays: Sequence[np.ndarray], sized: SizedProgram | None = None
+    ) -> list[np.ndarray]:
         """Outputs for inputs in the binary's order; shapes and dtypes are already checked.
 
-        Raises `InputError` when an index computed by the network lies outside its tensor, or there
-        is no memory for another arena.
+        sized: of a program of open sizes. Raises `InputError` when an index computed by the network
+        lies outside its tensor, or there is no memory for another arena.
         """
         context = self.acquire()
         try:
+            if sized is not None:
+                context.use(sized)
             return context.run(arrays)
         finally:
             self.release(context)
@@ -223,7 +243,7 @@ class Program(OneLine):
         """
         with self._lock:
             for context in self._free:
-                context.arena[self.binary.kept_bytes :] = fill
+                context.arena[context.kept_bytes :] = fill
 
     def time_steps(
         self,
@@ -286,13 +306,17 @@ class ExecutionContext:
         self.binary, self._library, self._pools = binary, library, pools
         self._weights, self._python_call = weights, python_call
         self._input_specs, self._output_specs = types_of(binary.inputs), types_of(binary.outputs)
-        self.arena = aligned_zeros(binary.arena_bytes)
+        self._sized: SizedProgram | None = None
+        self.kept_bytes = binary.kept_bytes
+        status_bytes = 4 * len(binary.checks)
+        self.arena = aligned_zeros(max(binary.arena_bytes, status_bytes))
         self._pool_is_lost = False
         self.pool_handle: int | None = None
         self._in_flight: Sequence[np.ndarray] = ()
         self._count = len(binary.inputs)
         count = len(binary.inputs) + len(binary.outputs)
-        self.pointers = (ctypes.c_void_p * (CTX_ARRAYS + count))()
+        self._table_slot = CTX_ARRAYS + count
+        self.pointers = (ctypes.c_void_p * (self._table_slot + 1))()
         self.pointers[CTX_ARENA] = self.arena.ctypes.data
         self.pointers[CTX_WEIGHTS] = ctypes.addressof(weights)
         self._write_addresses = address_writer(self.pointers, range(CTX_ARRAYS, CTX_ARRAYS + count))
@@ -303,6 +327,23 @@ class ExecutionContext:
         self.is_native = all(isinstance(step, Segment) for step in binary.schedule)
         self._argument = ctypes.byref(self.pointers)
         self.start_workers(threads)
+
+    def use(self, sized: SizedProgram) -> None:
+        """Have the arena and the table for these sizes."""
+        if self._sized is sized:
+            return
+        self._sized = None
+        if sized.arena_bytes > self.arena.nbytes:
+            self.arena = aligned_zeros(sized.arena_bytes)
+            self.pointers[CTX_ARENA] = self.arena.ctypes.data
+            self._status = self.arena[: len(self._passed)].data
+        else:
+            self.arena[len(self._passed) : sized.kept_bytes] = 0
+        self.kept_bytes = max(sized.kept_bytes, len(self._passed))
+        self._input_specs = _with_shapes(self.binary.inputs, sized.inputs)
+        self._output_specs = _with_shapes(self.binary.outputs, sized.outputs)
+        self.pointers[self._table_slot] = sized.table.ctypes.data
+        self._sized = sized
 
     def start_workers(self, threads: int) -> None:
         """A pool wherever the code asks for one, if only of the caller: code in older files
@@ -446,6 +487,15 @@ def _keep_programs() -> None:
     _leaving = True
     for program in list(_programs):
         program._never_free()
+
+
+def _with_shapes(
+    signatures: Sequence[Signature], shapes: Sequence[tuple[int, ...]]
+) -> list[ArraySpec]:
+    return [
+        (name, shape, dtype)
+        for (name, _, dtype), shape in zip(types_of(signatures), shapes, strict=True)
+    ]
 
 
 def _bytes(tensor: Signature) -> int:

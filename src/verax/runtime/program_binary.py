@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.runtime.open_sizes import OpenSizes
 from verax.runtime.weight_blocks import WeightBlock
 
 CTX_ARENA, CTX_WEIGHTS, CTX_POOL, CTX_ARRAYS = 0, 1, 2, 3
@@ -113,7 +114,8 @@ class ProgramBinary:
 
     weights: uint8 [bytes], the program's own; blocks: those that it may share with other programs.
     kept_bytes: of the arena's front, which must stay as they are between runs. state: inputs that
-    whoever runs the program hands on from run to run.
+    whoever runs the program hands on from run to run. open_sizes: of a program for many sizes,
+    whose arena and shapes are known once they are.
     """
 
     target: str
@@ -129,6 +131,7 @@ class ProgramBinary:
     kept_bytes: int = 0
     state: tuple[State, ...] = ()
     blocks: tuple[WeightBlock, ...] = ()
+    open_sizes: OpenSizes | None = None
 
     @property
     def weight_bytes(self) -> int:
@@ -161,6 +164,8 @@ def described(binary: ProgramBinary) -> dict[str, Any]:
     bare = dataclasses.replace(binary, object_code=b"", weights=_NOTHING, state=(), blocks=())
     fields = dataclasses.asdict(bare)
     del fields["object_code"], fields["weights"]
+    if binary.open_sizes is None:  # files hold programs of known sizes
+        del fields["open_sizes"]
     fields["blocks"] = [{"size": b.nbytes, "sha256": b.digest} for b in binary.blocks]
     fields["state"] = [
         {"input": s.input, "output": s.output, "in_place": s.in_place} for s in binary.state

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from verax.compiler.kernels.dtypes import unknown
 from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.sizes import entries, numbers
 from verax.compiler.kernels.target import Target
 
 ANY_TARGET = ""
@@ -53,13 +54,15 @@ class Emitter:
 
     schedules(spec, target): those that the kernel may have, the one chosen by rule first. A family
     that decides all of it by itself has the one schedule None. dtypes: names that it knows. space:
-    what measuring may choose instead.
+    what measuring may choose instead. settle(spec): the same with numbers for those sizes that its
+    kernels cannot read at run time, all of them by default (`ir.assumptions`).
     """
 
     emit: Callable[[ModuleBuilder, Any, Any], Kernel]
     schedules: Callable[[Any, Target], Sequence[Schedule]]
     dtypes: tuple[str, ...]
     space: Space | None = None
+    settle: Callable[[Any], Any] = numbers
 
 
 EMITTERS: dict[tuple[type, str], Emitter] = {}
@@ -72,11 +75,12 @@ def emits(
     schedules: Callable[[Any, Target], Sequence[Schedule]] | None = None,
     target: str = ANY_TARGET,
     space: Space | None = None,
+    settle: Callable[[Any], Any] = numbers,
 ) -> Callable[[Emit], Emit]:
     """Register a function as the emitter of a type of spec, on elements of `dtypes`.
 
-    It takes (module, spec, schedule), or (module, spec) when there are no `schedules`. space: see
-    `Emitter`.
+    It takes (module, spec, schedule), or (module, spec) when there are no `schedules`. space,
+    settle: see `Emitter`.
     """
 
     def register(function: Emit) -> Emit:
@@ -84,9 +88,11 @@ def emits(
         supported = tuple(dtypes)
         if schedules is None:
             emit = lambda module, spec, _: function(module, spec)  # noqa: E731
-            EMITTERS[spec, target] = Emitter(emit, lambda spec, target: (None,), supported)
+            EMITTERS[spec, target] = Emitter(
+                emit, lambda spec, target: (None,), supported, None, settle
+            )
         else:
-            EMITTERS[spec, target] = Emitter(function, schedules, supported, space)
+            EMITTERS[spec, target] = Emitter(function, schedules, supported, space, settle)
         return function
 
     return register
@@ -112,6 +118,11 @@ def refusal(spec: Spec, target: Target) -> str:
 def schedules(spec: Spec, target: Target) -> Sequence[Schedule]:
     """The schedules that `spec` may have on `target`; the first is the one chosen by rule."""
     return emitter(spec, target).schedules(spec, target)
+
+
+def settled(spec: Any, target: Target) -> Any:
+    """`spec` with numbers for sizes that its kernel cannot read at run time."""
+    return emitter(spec, target).settle(spec) if entries(spec) else spec
 
 
 def space_of(spec: Spec, target: Target) -> Space | None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from verax.ir.dim import same
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
@@ -152,11 +153,12 @@ class _TransposeMover:
     def _in_order(self, base: str, perm: Perm) -> bool:
         """Whether only axes of size 1 change places."""
         type_ = self.rewriter.new.types[base]
-        wide = [p for p in perm if type_.dims[p] != 1]
+        wide = [p for p in perm if not same(type_.dims[p], 1)]
         return type_.is_static and wide == sorted(wide)
 
     def _reshape(self, base: str, shape: Sequence[int]) -> tuple[Operator, list[str | None]]:
-        new_shape = self.rewriter.constant(np.array(shape, np.int64))
+        is_fixed = all(isinstance(n, int) for n in shape)
+        new_shape = self.rewriter.constant(np.array(shape, np.int64 if is_fixed else object))
         return Reshape(allowzero=0 in shape), [base, new_shape]
 
     def _rewrite_reshape(self, node: Node) -> bool:

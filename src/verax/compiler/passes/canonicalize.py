@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from verax.ir.dim import same
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
@@ -121,9 +122,10 @@ class _Canonical:
             first = before.inputs[0]
             if first is not None and self.rewriter.type_of(first) == self._type(node.outputs[0]):
                 return [first]
-        unchanged = self._type(node.outputs[0]) == self.rewriter.type_of(source)
         holds = next((rule for kind, rule in SAME.items() if isinstance(op, kind)), None)
-        return [source] if unchanged and holds is not None and holds(self, node) else None
+        if holds is None or self._type(node.outputs[0]) != self.rewriter.type_of(source):
+            return None
+        return [source] if holds(self, node) else None
 
     def _type(self, value: str) -> TensorType | None:
         """The type of an OLD value; None when a size is symbolic."""
@@ -162,7 +164,11 @@ class _Canonical:
         if windows is None:
             return None
         shape = self.rewriter.type_of(source).shape
-        cut = [a for a, (w, size) in enumerate(zip(windows, shape)) if w != (0, size)]
+        cut = [
+            axis
+            for axis, ((begin, end), size) in enumerate(zip(windows, shape))
+            if not (same(begin, 0) and same(end, size))
+        ]
         if not cut:
             return [source]
         before = self.producers.get(source)
@@ -192,7 +198,7 @@ class _Canonical:
         sliced_axes = range(starts.size) if axes is None else axes.ravel().tolist()
         for axis, start, end in zip(sliced_axes, starts.ravel().tolist(), ends.ravel().tolist()):
             begin, count = slice_bounds(shape[axis], start, end, 1)
-            windows[axis % len(shape)] = begin, begin + count
+            windows[axis % len(shape)] = begin, begin + count  # type: ignore[assignment]
         return windows
 
     def _constant(self, value: str | None) -> np.ndarray | None:
@@ -222,7 +228,7 @@ class _Canonical:
         if before is None or before.inputs[0] is None or result is None:
             return None
         if isinstance(node.op, RESHAPES) and isinstance(before.op, RESHAPES):
-            shape = np.array(result.shape, np.int64)
+            shape = np.array(result.shape, np.int64 if result.is_fixed else object)
             return [before.inputs[0], self.rewriter.constant(shape)]
         if isinstance(node.op, Pad) and isinstance(before.op, Pad):
             return self._fused_pad(node, before)

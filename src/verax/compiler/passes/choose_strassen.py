@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection
 
@@ -117,8 +118,8 @@ def is_worth(graph: Graph, node: Node) -> bool:
     sizes = _of_matrices(graph, node) if isinstance(node.op, MatMul) else _of_pixels(graph, node)
     if sizes is None:
         return False
-    rows, terms, _ = sizes
-    if 4 * rows * terms > MOST_BYTES or gain(*sizes) < WORTH:
+    rows, terms, columns = sizes
+    if 4 * rows * terms > MOST_BYTES or not _is_faster(rows, terms, columns):
         return False
     return bool(np.isfinite(graph.constants[node.inputs[1] or ""]).all())
 
@@ -141,6 +142,27 @@ def _of_pixels(graph: Graph, node: Node) -> tuple[int, int, int] | None:
     if not single or node.op.groups > 1 or channels % COLUMNS or filters % COLUMNS:
         return None
     return math.prod(x.shape[2:]), channels, filters
+
+
+def _is_faster(rows: int, terms: int, columns: int) -> bool:
+    """Whether so many rows are worth it; of an open size a condition that is the same for most."""
+    if isinstance(rows, int):
+        return gain(rows, terms, columns) >= WORTH
+    for count in _limits(terms, columns):
+        if rows < count:
+            return gain(count - 1, terms, columns) >= WORTH
+    return gain(MANY, terms, columns) >= WORTH
+
+
+@functools.cache
+def _limits(terms: int, columns: int) -> list[int]:
+    """The numbers of rows from which on it is worth it, or is not, ascending."""
+    worth = [gain(rows, terms, columns) >= WORTH for rows in range(1, MANY + 1)]
+    return [i + 1 for i in range(1, MANY) if worth[i] != worth[i - 1]]
+
+
+MANY = 1 << 13
+"""Rows beyond which more change nothing."""
 
 
 def gain(m: int, k: int, n: int) -> float:

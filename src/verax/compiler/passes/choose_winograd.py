@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from fractions import Fraction
 
 import numpy as np
 
 from verax.ir.amplification import amplifiers
+from verax.ir.dim import DimLike, ceildiv
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import DType, TensorType
@@ -19,13 +21,13 @@ BLOCK = 16
 """Groups of other than whole blocks of channels are left alone: no kernel multiplies them fast."""
 FEWEST_CHANNELS = 16
 """Of inputs and of outputs of a group: below, transforms cost more than what they save."""
-PER_WEIGHT = 10.0
+PER_WEIGHT = 10
 """What fetching a weight costs, in multiply-adds."""
-PER_NUMBER = 12.0
+PER_NUMBER = 12
 """What transforming, writing and reading one number of a tile costs, in multiply-adds."""
 TILE_AXES = (2, 3)
 """Along which numbers share an error: those of a tile."""
-WORTH = 1.15
+WORTH = Fraction(23, 20)
 """The least gain for which accuracy is given away; also of F(4x4) over F(2x2), which errs less."""
 
 
@@ -101,17 +103,18 @@ def best_tile(graph: Graph, node: Node) -> int:
         return 0
     direct = 9 * (y.shape[0] * y.shape[2] * y.shape[3] + PER_WEIGHT)
     costs = {tile: _cost(tile, filters, channels, y.shape) for tile in winograd.TILES}
-    tile = 4 if costs[4] * WORTH < costs[2] else 2
-    if costs[tile] * WORTH > direct:
+    more, less = Fraction(WORTH).as_integer_ratio()
+    tile = 4 if costs[4] * more < costs[2] * less else 2
+    if costs[tile] * more > direct * filters * channels * less:
         return 0
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
     return tile if (np.abs(weights) < winograd.LARGEST_WEIGHT).all() else 0
 
 
-def _cost(tile: int, filters: int, channels: int, y: tuple[int, ...]) -> float:
-    """Multiply-adds, or what takes as long, for each pair of an input and an output channel of a
-    group that has so many."""
-    tiles = y[0] * -(-y[2] // tile) * -(-y[3] // tile)
+def _cost(tile: int, filters: int, channels: int, y: tuple[int, ...]) -> DimLike:
+    """Multiply-adds, or what takes as long, of a group that has so many channels: a whole number,
+    so that sizes of all kinds are compared alike."""
+    tiles = y[0] * ceildiv(y[2], tile) * ceildiv(y[3], tile)
     positions = (tile + winograd.KERNEL - 1) ** 2
-    transform_cost = positions * tiles * PER_NUMBER * (1 / filters + 1 / channels)
-    return positions * (tiles + PER_WEIGHT) + transform_cost
+    transforms = tiles * PER_NUMBER * (filters + channels)
+    return positions * ((tiles + PER_WEIGHT) * filters * channels + transforms)

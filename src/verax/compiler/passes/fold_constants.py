@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from verax.ir.assumptions import assumptions
 from verax.ir.graph import Graph, Node, infer_node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
-from verax.ir.types import DType
+from verax.ir.types import DType, TensorType
 from verax.ops.quantized.quantization import DequantizeLinear
 from verax.ops.sums.linear import Gemm, MatMul
 from verax.records.trace import Trace
@@ -87,16 +88,24 @@ def _is_stored(graph: Graph, node: Node) -> bool:
     return True
 
 
+def _is_content(known: np.ndarray, type_: TensorType) -> bool:
+    """Whether what type rules know of a value may be its constant: numbers, or sizes that stand for
+    numbers."""
+    return known.dtype != object or (assumptions() is not None and type_.dtype is DType.int64)
+
+
 def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray] | None:
     """The node's outputs as arrays; None unless they can be computed at compile time."""
     new = rewriter.new
     new_node = Node(node.op, tuple(rewriter.map(v) for v in node.inputs), node.outputs, node.name)
     types, contents = infer_node(new_node, new.types, new.known)
-    if all(k is not None and k.dtype != object for k in contents):
+    if all(k is not None and _is_content(k, t) for k, t in zip(contents, types)):
         return [np.asarray(k, order="C") for k in contents if k is not None]
     if any(v is not None and v not in new.constants for v in new_node.inputs):
         return None
-    if any(not t.is_static or int(t.size) > SIZE_LIMIT for t in types):
+    if any(v is not None and new.constants[v].dtype == object for v in new_node.inputs):
+        return None
+    if any(not t.is_fixed or int(t.size) > SIZE_LIMIT for t in types):
         return None
     arrays = [None if v is None else new.constants[v] for v in new_node.inputs]
     inputs = tuple(None if v is None else new.types[v] for v in new_node.inputs)

@@ -35,6 +35,7 @@ from verax.compiler.passes.patterns import (
     Tagged,
     is_private,
 )
+from verax.ir.dim import broadcasts
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -385,7 +386,7 @@ def _is_valid(graph: Graph, match: _Match) -> bool:
         mask = graph.types[match.mask]
         scores = (*y[:-1], k[-2])
         wide = (1,) * (rank - mask.rank) + mask.shape
-        if len(wide) != rank or any(a not in (1, b) for a, b in zip(wide, scores)):
+        if len(wide) != rank or not all(broadcasts(a, b) for a, b in zip(wide, scores)):
             return False
         batches.append(math.prod(wide[:-3]))
-    return all(b in (1, all_batches) for b in batches)
+    return all(broadcasts(b, all_batches) for b in batches)

@@ -59,4 +59,6 @@ def _form(array: np.ndarray) -> tuple[object, ...]:
 
 
 def _checksum(array: np.ndarray) -> int:
+    if array.dtype == object:
+        return hash(tuple(array.flat))
     return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data) if array.size else 0

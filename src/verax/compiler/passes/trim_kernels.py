@@ -78,11 +78,13 @@ def _reached_taps(graph: Graph, node: Node) -> list[tuple[int, int]] | None:
     if not all(t.is_static for t in types):
         return None
     windows = _windows(graph, node)
+    if not types[0].is_fixed and _surely_reached(windows):
+        return None
     tap_ranges = [
         _reached(*axis)
         for axis in zip(
-            windows.input,
-            windows.output,
+            map(int, windows.input),
+            map(int, windows.output),
             windows.kernel_shape,
             windows.strides,
             windows.dilations,
@@ -93,6 +95,12 @@ def _reached_taps(graph: Graph, node: Node) -> list[tuple[int, int]] | None:
     if all(hi - lo == k for (lo, hi), k in zip(tap_ranges, windows.kernel_shape, strict=True)):
         return None
     return tap_ranges if np.isfinite(graph.constants[node.inputs[1] or ""]).all() else None
+
+
+def _surely_reached(windows: Windows) -> bool:
+    """Whether a whole window lies on data, along each axis, wherever windows begin."""
+    axes = (windows.input, windows.kernel_shape, windows.dilations, windows.strides)
+    return all(n >= (k - 1) * d + s for n, k, d, s in zip(*axes, strict=True))
 
 
 def _reached(

@@ -8,12 +8,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
-from verax.compiler.kernels.registry import Schedule, Spec, refusal, schedules
+import numpy as np
+
+from verax.compiler.kernels.registry import Schedule, Spec, refusal, schedules, settled
+from verax.compiler.kernels.sizes import entries, with_sizes
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.copies import copies
 from verax.compiler.place.memory import align
-from verax.compiler.place.storage import Buffer, MemorySpace, Placed, Pointer
-from verax.ir.types import TensorType
+from verax.compiler.place.size_table import SizeTable
+from verax.compiler.place.storage import Buffer, MemorySpace, Physical, Placed, Pointer
+from verax.ir.assumptions import assumed_sizes, assuming, assumptions
+from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Expr
 
 
@@ -98,6 +103,8 @@ class Calls:
     def __init__(self, target: Target, tuned: ScheduleOf | None = None) -> None:
         """tuned: the schedule that measuring found for a spec; None for those chosen by rule."""
         self.target, self._tuned = target, tuned
+        assumed = assumptions()
+        self.sizes = None if assumed is None else SizeTable(len(assumed.sizes))
         self.steps: list[Step] = []
         self.checks: list[str] = []
         self._status = Buffer(MemorySpace.arena, 0, offset=0)
@@ -105,11 +112,16 @@ class Calls:
     def inside(self) -> Calls:
         """Calls of a body, whose checks are this program's."""
         inner = Calls(self.target, self._tuned)
-        inner.checks, inner._status = self.checks, self._status
+        inner.checks, inner._status, inner.sizes = self.checks, self._status, self.sizes
         return inner
 
     def schedule(self, spec: Spec) -> Schedule:
-        """The schedule that a call of `spec` gets."""
+        """The schedule that a call of `spec` gets; of open sizes that of the sizes there are now,
+        for a schedule serves all."""
+        if self.sizes is not None and entries(spec):
+            typical = with_sizes(spec, assumed_sizes())
+            with assuming(None):
+                return schedules(typical, self.target)[0]
         tuned = None if self._tuned is None else self._tuned(spec)
         return schedules(spec, self.target)[0] if tuned is None else tuned
 
@@ -124,6 +136,7 @@ class Calls:
 
         schedule: by default the one that rules choose.
         """
+        spec = settled(spec, self.target)
         reason = refusal(spec, self.target)
         assert not reason, f"{label} was planned: {reason}"
         pointers = tuple(a.pointer if isinstance(a, Placed) else a for a in args)
@@ -139,6 +152,12 @@ class Calls:
         """Where a kernel reports a bad index: an int32 of the status block, read after each run."""
         self.checks.append(label)
         return Pointer(self._status, 4 * (len(self.checks) - 1))
+
+    def sizes_tensor(self, array: np.ndarray) -> Placed:
+        """A tensor of sizes, which the table holds."""
+        assert self.sizes is not None, "sizes are open only where some are assumed"
+        physical = Physical(TensorType(DType.int64, array.shape))
+        return Placed(physical, self.sizes.block(array.ravel().tolist()))
 
     @property
     def status(self) -> Pointer:

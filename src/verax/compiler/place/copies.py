@@ -11,6 +11,7 @@ from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.place.storage import LANES, Physical, Placed, Pointer
 from verax.compiler.plan.layouts import Layout
+from verax.ir.dim import same
 from verax.numerics.expr import Const, Expr, Input
 
 
@@ -100,4 +101,7 @@ def broadcast_strides(
 ) -> tuple[int, ...]:
     """Strides of a tensor [shape] walked over the dims `to` it broadcasts to."""
     missing = len(to) - len(shape)
-    return (0,) * missing + tuple(0 if n == 1 else s for n, s in zip(shape, strides))
+    return (0,) * missing + tuple(
+        s if not same(n, 1) and (same(n, t) or n != 1) else 0
+        for n, s, t in zip(shape, strides, to[missing:], strict=True)
+    )

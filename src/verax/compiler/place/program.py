@@ -67,6 +67,7 @@ from verax.compiler.plan.choice import RULES, Choice, NoKernel, Planning
 from verax.compiler.plan.fusion import Group
 from verax.compiler.plan.graph_plan import LOOP, STORED, GraphPlan, plan_graph
 from verax.compiler.plan.steps import DIVIDE, Decisions
+from verax.ir.assumptions import assumptions
 from verax.ir.graph import Graph, walk_values
 from verax.records.trace import Trace, numbered
 from verax.runtime.program_binary import ProgramBinary
@@ -137,7 +138,7 @@ def _lowered_for_part(
     tuned: ScheduleOf | None,
 ) -> Lowering | None:
     """A part of the batch, where that is faster and kernels take all of it."""
-    if not decisions.runs(DIVIDE):
+    if assumptions() is not None or not decisions.runs(DIVIDE):
         return None
     batch, images, before = batch_of(graph), best_part(graph), len(decisions.records)
     if batch is None or images is None:
@@ -209,6 +210,5 @@ def _line(index: int, step: Step, kernel: Kernel | None) -> str:
         reason = f": {step.reason}" if isinstance(step, ReferenceCall) else ""
         return f"{index:4} reference  {step.label}{reason}"
     schedule = f"; {step.schedule}" if step.schedule is not None else ""
-    return (
-        f"{index:4} {kernel.name:<18} {kernel.items:5} items  {step.label}: {step.spec}{schedule}"
-    )
+    start = f"{index:4} {kernel.name:<18} {kernel.items!s:>5} items"
+    return f"{start}  {step.label}: {step.spec}{schedule}"

@@ -13,6 +13,7 @@ import dataclasses
 import enum
 import math
 
+from verax.compiler.kernels.sizes import Size, ceil_div
 from verax.compiler.kernels.target import LANES
 from verax.compiler.plan.layouts import Layout, Pads
 from verax.ir.types import TensorType
@@ -25,6 +26,7 @@ class MemorySpace(enum.StrEnum):
 
     arena = "arena"  # planned, reused, zeroed once when the program is loaded
     weights = "weights"  # constants, packed at compile time
+    sizes = "sizes"  # the table of a program of open sizes (`size_table`)
     io = "io"  # the caller's arrays: one slot per graph input and output
 
 
@@ -46,7 +48,7 @@ class Buffer:
     overlap others (but see `borders`)."""
 
     space: MemorySpace
-    nbytes: int
+    nbytes: Size
     slot: int = -1
     geometry: Geometry | None = None
     offset: int = -1
@@ -62,7 +64,7 @@ class Pointer:
     further at each run."""
 
     buffer: Buffer
-    byte_offset: int = 0
+    byte_offset: Size = 0
     step: int = 0
 
 
@@ -83,9 +85,9 @@ class Physical:
         return self.shape[2:]
 
     @property
-    def blocks(self) -> int:
+    def blocks(self) -> Size:
         """Channel blocks of a blocked tensor."""
-        return math.ceil(self.shape[1] / LANES)
+        return ceil_div(self.shape[1], LANES)
 
     @property
     def borders(self) -> Pads:
@@ -132,7 +134,7 @@ class Physical:
         return sum(a * s for (a, _), s in zip(self.borders, self.strides[2:]))
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> Size:
         """Bytes that it takes, borders and spare lanes included."""
         return math.prod(self.extents) * self.type.dtype.itemsize
 
@@ -154,7 +156,7 @@ class Placed:
 
     physical: Physical
     buffer: Buffer
-    byte_offset: int = 0
+    byte_offset: Size = 0
 
     @property
     def pointer(self) -> Pointer:

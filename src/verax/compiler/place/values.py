@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from verax.compiler.kernels.sizes import Size
 from verax.compiler.place.calls import Calls, Dynamic
 from verax.compiler.place.storage import LANES, Buffer, MemorySpace, Physical, Placed, Pointer
 from verax.compiler.place.weights import Weights
@@ -79,7 +80,10 @@ class Values:
         if constant is None and value in self.late and value not in self.placed:
             constant = self._computed(self.late[value])
         if constant is not None and value not in self.placed:
-            self.placed[value] = [self._weights.constant(constant)]
+            if constant.dtype == object:
+                self.placed[value] = [self._calls.sizes_tensor(constant)]
+            else:
+                self.placed[value] = [self._weights.constant(constant)]
             return self.read(value, layout, pads) if bordered else self.read_contiguous(value)
         sources = self.placed[value]
         type_ = self.graph.types[value]
@@ -144,7 +148,7 @@ class Values:
         buffer = Buffer(MemorySpace.arena, physical.nbytes, geometry=physical.geometry)
         return Placed(physical, buffer)
 
-    def scratch(self, nbytes: int) -> Pointer:
+    def scratch(self, nbytes: Size) -> Pointer:
         """Arena memory for one step."""
         return Pointer(Buffer(MemorySpace.arena, nbytes))
 

@@ -18,7 +18,7 @@ from verax.compiler.kernels.llvm.arith import SHORT
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.numerics.arith_numpy import NumpyArith
-from verax.numerics.expr import Apply, Const, Expr, Input, compose, evaluate, nodes, trace
+from verax.numerics.expr import Apply, Const, Expr, Input, RunTime, compose, evaluate, nodes, trace
 from verax.numerics.formats import numpy_dtype
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.quantized.per_element import Parametrized
@@ -94,7 +94,7 @@ def operands(graph: Graph, node: Node) -> dict[int, Operand]:
         if value is None:
             continue
         constant = graph.constants.get(value)
-        if constant is None:
+        if constant is None or (constant.dtype == object and constant.size > 1):
             by_index[i] = value
         elif isinstance(node.op, Parametrized) and i > 0:
             by_index[i] = node.op.spread(constant, graph.types[node.outputs[0]].shape)
@@ -130,6 +130,8 @@ def chain_expr(graph: Graph, chain: Sequence[Node], first: Sequence[str] = ()) -
             if not any(isinstance(o, str) and o == operand for o in read):
                 read.append(operand)
             return Input(_index(read, operand), str(graph.types[operand].dtype))
+        if operand.dtype == object:
+            return RunTime(operand.reshape(-1)[0], "int64")
         if operand.size == 1:
             return Const(operand.reshape(-1)[0].item(), operand.dtype.name)
         read.append(operand)

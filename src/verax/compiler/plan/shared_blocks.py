@@ -13,6 +13,7 @@ import numpy as np
 
 from verax.compiler.kernels.target import LANES
 from verax.compiler.plan.layouts import Decided, Layout, Pads, can_block, widest
+from verax.ir.dim import same
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, as_tuple
 from verax.ir.types import DType
@@ -86,7 +87,7 @@ def result_slices_of(graph: Graph, decided: Decided) -> Mapping[str, tuple[str, 
         result = node.outputs[0]
         if node.op.kind != "Concat" or result not in decided.blocked:
             continue
-        if graph.types[result].shape[0] == 1:
+        if same(graph.types[result].shape[0], 1):
             for value, first in _slices_in(graph, node, pieces):
                 slices.setdefault(value, (result, first))
     _share_borders(decided, {**pieces, **slices})

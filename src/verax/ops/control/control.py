@@ -16,7 +16,7 @@ import numpy as np
 
 from verax.base.errors import InputError, OpenChoiceError
 from verax.ir.amplification import amplifiers
-from verax.ir.dim import DimLike, maximum
+from verax.ir.dim import DimLike, is_known, maximum
 from verax.ir.gains import Gain, InputGain
 from verax.ir.graph import Graph
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
@@ -143,7 +143,7 @@ def _spread(y: Any, drawn: Sequence[tuple[float, Any]], dtype: DType) -> Roundin
 
 def _is_one_truth(ctx: Inference, index: int) -> None:
     type_ = ctx.type(index)
-    one = all(d == 1 or not isinstance(d, int) for d in type_.dims)
+    one = all(d == 1 or not is_known(d) for d in type_.dims)
     ctx.require(type_.dtype is DType.bool_ and one, f"the condition is {type_}, not one bool")
 
 
@@ -269,7 +269,7 @@ class Loop(Control):
     def infer(self, ctx: Inference) -> Sequence[TensorType]:
         if ctx.has(0):
             limit = ctx.type(0)
-            one = all(d == 1 or not isinstance(d, int) for d in limit.dims)
+            one = all(d == 1 or not is_known(d) for d in limit.dims)
             fits = limit.dtype is DType.int64 and one
             ctx.require(fits, f"the number of runs is {limit}, not one int64")
         if ctx.has(1):

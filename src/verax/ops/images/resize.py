@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
-from verax.ir.dim import DimLike
+from verax.ir.dim import DimLike, is_known
 from verax.ir.gains import Gain
 from verax.ir.operator import Array, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
@@ -128,9 +128,7 @@ class Resize(Operator):
     ) -> list[DimLike]:
         if sizes is None:
             return [ctx.fresh("resize") for _ in dims]
-        ctx.require(
-            all(not isinstance(s, int) or s >= 0 for s in sizes), f"a size of {sizes} is negative"
-        )
+        ctx.require(all(not is_known(s) or s >= 0 for s in sizes), f"a size of {sizes} is negative")
         if self.keep_aspect_ratio_policy == "stretch":
             return sizes
         old = [d for d in dims if isinstance(d, int)]

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.ir.dim import is_known
 from verax.ir.gains import Gain
 from verax.ir.operator import Array, Case, Evaluation, Inference, operator
 from verax.ir.types import DType, TensorType
@@ -87,7 +88,7 @@ def check_elementwise(ctx: Inference, data: TensorType, indices: TensorType, axi
     """Fails unless `indices` has data's rank and nowhere but on `axis` a larger size."""
     ctx.require(indices.rank == data.rank, f"indices {indices} and data {data} differ in rank")
     for a, (size, limit) in enumerate(zip(indices.dims, data.dims)):
-        if a != axis and isinstance(size, int) and isinstance(limit, int) and size > limit:
+        if a != axis and is_known(size) and is_known(limit) and size > limit:
             ctx.fail(f"indices {indices} are larger than data {data} on axis {a}")
 
 

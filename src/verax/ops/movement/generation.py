@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
-from verax.ir.dim import Dim, DimLike, ceildiv, maximum
+from verax.ir.dim import Dim, DimLike, ceildiv, is_known, maximum
 from verax.ir.gains import Gain
 from verax.ir.operator import Array, Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
@@ -52,9 +52,7 @@ class ConstantOfShape(Operator):
         if shape is None:
             length = list_length(ctx, 0, "the shape")
             shape = [ctx.fresh("constant") for _ in range(length)]
-        ctx.require(
-            all(not isinstance(d, int) or d >= 0 for d in shape), f"negative size in {shape}"
-        )
+        ctx.require(all(not is_known(d) or d >= 0 for d in shape), f"negative size in {shape}")
         return (TensorType(self.dtype, tuple(shape)),)
 
     def reference(self, ev: Evaluation, shape: Array) -> Array:

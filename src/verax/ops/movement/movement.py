@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
-from verax.ir.dim import Dim, DimLike, Division, Maximum, maximum
+from verax.ir.dim import Dim, DimLike, Division, Maximum, is_known, maximum
 from verax.ir.gains import Gain
 from verax.ir.operator import Array, Evaluation, Inference, Operator
 from verax.ir.types import DType
@@ -90,9 +90,9 @@ def agree(ctx: Inference, dims: Iterable[DimLike], name: str) -> DimLike:
     """The size that all `dims` share: an int if any is one. `ctx` fails when two ints differ."""
     common: DimLike | None = None
     for d in dims:
-        if common is None or (isinstance(d, int) and not isinstance(common, int)):
+        if common is None or (is_known(d) and not is_known(common)):
             common = d
-        elif isinstance(d, int) and d != common:
+        elif is_known(d) and d != common:
             ctx.fail(f"{name} must be equal, they are {common} and {d}")
     assert common is not None
     return common

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.ir.dim import is_known
 from verax.ir.operator import Array, Case, Evaluation, Inference, operator
 from verax.ir.types import TensorType
 from verax.ops.common import draw, normalize_axes
@@ -69,7 +70,7 @@ class Pad(Movement):
         for a, begin, end in zip(axes, pads, pads[len(axes) :]):
             size = dims[a]
             dims[a] = size + begin + end
-            if isinstance(size, int) and isinstance(begin, int) and isinstance(end, int):
+            if is_known(size) and is_known(begin) and is_known(end):
                 cropped_size = size + min(begin, 0) + min(end, 0)
                 ctx.require(
                     cropped_size >= 0, f"pads {begin} and {end} crop more than axis {a} of {data}"

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
-from verax.ir.dim import DimLike, product
+from verax.ir.dim import DimLike, is_known, product
 from verax.ir.operator import Array, Case, Evaluation, Inference, operator
 from verax.ir.types import TensorType
 from verax.ops.common import aligned_axes, broadcast_dims, draw, normalize_axes
@@ -65,7 +65,7 @@ class Reshape(Movement):
             ctx.fail(f"shape {shape} copies axis {copied[-1]} of {data}, which has no such axis")
         holes = [i for i, d in enumerate(shape) if isinstance(d, int) and d == -1]
         ctx.require(len(holes) <= 1, f"shape {shape} holds more than one -1")
-        ctx.require(all(not isinstance(d, int) or d >= -1 for d in shape), f"size < -1 in {shape}")
+        ctx.require(all(not is_known(d) or d >= -1 for d in shape), f"size < -1 in {shape}")
         dims = [data.dims[i] if i in copied else d for i, d in enumerate(shape)]
         # Copied axes cancel: they say nothing about the size that is left to compute.
         input_size = product([d for i, d in enumerate(data.dims) if i not in copied])
@@ -73,21 +73,13 @@ class Reshape(Movement):
         if holes:
             if listed_size == 0:
                 ctx.fail(f"the -1 in shape {shape} is not determined, as another size is 0")
-            if (
-                isinstance(input_size, int)
-                and isinstance(listed_size, int)
-                and input_size % listed_size
-            ):
+            if is_known(input_size) and is_known(listed_size) and input_size % listed_size:
                 ctx.fail(
                     f"{data} cannot be reshaped to {shape}: "
                     f"{input_size} is no multiple of {listed_size}"
                 )
             dims[holes[0]] = input_size // listed_size
-        elif (
-            isinstance(input_size, int)
-            and isinstance(listed_size, int)
-            and product(dims) != data.size
-        ):
+        elif is_known(input_size) and is_known(listed_size) and product(dims) != data.size:
             ctx.fail(f"{data} has {data.size} elements, shape {shape} has {product(dims)}")
         return (data.with_dims(dims),)
 
@@ -214,7 +206,7 @@ class Squeeze(Movement):
         axes = list(normalize_axes(ctx, axes, data.rank))
         for a in axes:
             d = data.dims[a]
-            ctx.require(not isinstance(d, int) or d == 1, f"axis {a} of {data} is not of size 1")
+            ctx.require(not is_known(d) or d == 1, f"axis {a} of {data} is not of size 1")
         return (data.with_dims([d for i, d in enumerate(data.dims) if i not in axes]),)
 
     moved_axes = axes_of_same_elements
@@ -282,9 +274,7 @@ class Expand(Movement):
         data = ctx.type(0)
         shape = known_ints(ctx, 1, "shape")
         if shape is not None:
-            ctx.require(
-                all(not isinstance(d, int) or d >= 0 for d in shape), f"negative size in {shape}"
-            )
+            ctx.require(all(not is_known(d) or d >= 0 for d in shape), f"negative size in {shape}")
             return (data.with_dims(broadcast_dims(ctx, [data.dims, tuple(shape)])),)
         rank = max(data.rank, list_length(ctx, 1, "shape"))
         old = (1,) * (rank - data.rank) + data.dims
@@ -329,9 +319,7 @@ class Tile(Movement):
         ctx.require(
             len(repeats) == data.rank, f"{len(repeats)} repeats for {data} of rank {data.rank}"
         )
-        ctx.require(
-            all(not isinstance(r, int) or r >= 0 for r in repeats), f"negative repeats {repeats}"
-        )
+        ctx.require(all(not is_known(r) or r >= 0 for r in repeats), f"negative repeats {repeats}")
         return (data.with_dims([d * r for d, r in zip(data.dims, repeats)]),)
 
     def moved_axes(
@@ -364,7 +352,7 @@ class _Blocks(Movement):
         return data
 
     def _divide(self, ctx: Inference, size: DimLike, by: int, name: str) -> DimLike:
-        if isinstance(size, int) and size % by:
+        if is_known(size) and size % by:
             ctx.fail(f"{name} is {size}, which {by} does not divide")
         return size // by
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
-from verax.ir.dim import DimLike, ceildiv, maximum
+from verax.ir.assumptions import assumptions
+from verax.ir.dim import DimLike, ceildiv, is_known, maximum
 from verax.ir.operator import Array, Case, Evaluation, Inference, operator
 from verax.ir.types import TensorType
 from verax.ops.common import draw, normalize_axes, normalize_axis
@@ -27,7 +28,7 @@ from verax.ops.movement.movement import (
 )
 
 
-def slice_bounds(size: int, start: int, end: int, step: int) -> tuple[int, int]:
+def slice_bounds(size: DimLike, start: DimLike, end: DimLike, step: int) -> tuple[DimLike, DimLike]:
     """First element and number of elements of a slice of an axis; step != 0.
 
     Negative bounds count from the end; then both are clamped to the axis: [0, size] for a positive
@@ -118,7 +119,8 @@ def _slice_size(size: DimLike, start: DimLike, end: DimLike, step: DimLike) -> D
     """Number of elements, None when it cannot be said."""
     if not isinstance(step, int):
         return None
-    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+    are_numbers = all(isinstance(d, int) for d in (size, start, end))
+    if are_numbers or assumptions() is not None:
         return slice_bounds(size, start, end, step)[1]
     if step < 0:
         is_last = start in (-1, size - 1) or (isinstance(start, int) and start >= BEYOND)
@@ -166,17 +168,15 @@ class Split(Movement):
         if not ctx.has(1):
             chunk = ceildiv(size, n)
             sizes = [chunk] * (n - 1) + [size - chunk * (n - 1)]
-            if isinstance(sizes[-1], int) and sizes[-1] < 0:
+            if is_known(sizes[-1]) and sizes[-1] < 0:
                 ctx.fail(f"axis {axis} of {data} cannot be split into {n} equal parts")
         else:
             static_sizes = known_ints(ctx, 1, "split")
             sizes = [ctx.fresh("split") for _ in range(n)] if static_sizes is None else static_sizes
             ctx.require(len(sizes) == n, f"split has {len(sizes)} sizes for {n} outputs")
-            ctx.require(
-                all(not isinstance(p, int) or p >= 0 for p in sizes), f"a size < 0 in {sizes}"
-            )
+            ctx.require(all(not is_known(p) or p >= 0 for p in sizes), f"a size < 0 in {sizes}")
             difference = size - sum(sizes)
-            if static_sizes is not None and isinstance(difference, int) and difference != 0:
+            if static_sizes is not None and is_known(difference) and difference != 0:
                 ctx.fail(f"split {sizes} does not add up to {size}, the size of axis {axis}")
         return [data.with_dims([*data.dims[:axis], p, *data.dims[axis + 1 :]]) for p in sizes]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.ir.dim import is_known
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
@@ -113,7 +114,7 @@ class PRelu(Elementwise):
         (type_,) = super().infer(ctx)
         x = ctx.type(0)
         if type_.rank != x.rank or any(
-            isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(type_.dims, x.dims)
+            is_known(a) and is_known(b) and a != b for a, b in zip(type_.dims, x.dims)
         ):
             ctx.fail(f"slope {ctx.type(1)} does not broadcast to {x}")
         return (x,)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.ir.dim import DimLike, ceildiv
+from verax.ir.dim import DimLike, ceildiv, is_known
 from verax.ir.gains import Gain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import NARROW, DType, TensorType
@@ -70,13 +70,13 @@ def _check_scale(ctx: Inference, axis: int, block_size: int) -> None:
         ctx.require(
             not _differ(*other_dims), f"the scale {scale} does not fit {x} beside axis {axis}"
         )
-    if isinstance(size, int) and isinstance(expected, int) and size != expected:
+    if is_known(size) and is_known(expected) and size != expected:
         ctx.fail(f"the scale {scale} has {size} numbers along axis {axis} of {x}, not {expected}")
 
 
 def _differ(left: Sequence[DimLike], right: Sequence[DimLike]) -> bool:
     """Whether two sizes that are both known differ."""
-    return any(a != b for a, b in zip(left, right) if isinstance(a, int) and isinstance(b, int))
+    return any(a != b for a, b in zip(left, right) if is_known(a) and is_known(b))
 
 
 def _spread(parameter: Any, shape: tuple[int, ...], axis: int, block_size: int) -> Any:

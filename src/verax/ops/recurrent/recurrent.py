@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from verax.base.errors import GraphError, InputError
-from verax.ir.dim import DimLike
+from verax.ir.dim import DimLike, is_known
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
@@ -159,7 +159,7 @@ class Recurrent(Operator):
             if ctx.type(index).rank != 3:
                 ctx.fail(f"input {index} is {ctx.type(index)}, not of rank 3")
         rows, output = ctx.type(R).dims[1:]
-        if not isinstance(rows, int) or not isinstance(output, int):
+        if not is_known(rows) or not is_known(output):
             ctx.fail(f"the sizes of the weights must be known: {ctx.type(R)}")
         hidden = rows // self.gates
         fits = hidden * self.gates == rows and self.hidden_size in (0, hidden)
@@ -381,7 +381,7 @@ def _expect(ctx: Inference, index: int, dims: tuple[DimLike, ...]) -> None:
     """Fail when input `index` certainly has another shape than `dims`."""
     type_ = ctx.type(index)
     fits = type_.rank == len(dims) and all(
-        a == b or not (isinstance(a, int) and isinstance(b, int)) for a, b in zip(type_.dims, dims)
+        a == b or not (is_known(a) and is_known(b)) for a, b in zip(type_.dims, dims)
     )
     ctx.require(fits, f"input {index} is {type_}, not [{', '.join(map(str, dims))}]")
     if index == LENGTHS and type_.dtype not in (DType.int32, DType.int64):

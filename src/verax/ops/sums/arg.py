@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.ir.dim import is_known
 from verax.ir.gains import Gain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
@@ -104,14 +105,14 @@ class TopK(Operator):
         same_dtype(ctx, (0,), NUMERIC)
         x, k_value = ctx.type(0), ctx.value(1)
         count = ctx.type(1).size
-        ctx.require(not isinstance(count, int) or count == 1, f"k has {count} elements, not one")
+        ctx.require(not is_known(count) or count == 1, f"k has {count} elements, not one")
         axis = normalize_axis(ctx, self.axis, x.rank)
         size = x.dims[axis]
         k = ctx.fresh("k") if k_value is None else k_value.ravel()[0]
         if k_value is not None and isinstance(k, int | np.integer):
             k = int(k)
             ctx.require(k >= 0, f"k is {k}")
-            ctx.require(not isinstance(size, int) or k <= size, f"k is {k}, axis {axis} has {size}")
+            ctx.require(not is_known(size) or k <= size, f"k is {k}, axis {axis} has {size}")
         dims = [k if a == axis else d for a, d in enumerate(x.dims)]
         return (x.with_dims(dims), TensorType(DType.int64, tuple(dims)))
 

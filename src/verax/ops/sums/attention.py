@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from verax.ir.dim import DimLike
+from verax.ir.dim import DimLike, broadcasts, is_known
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
@@ -72,7 +72,7 @@ class Attention(Operator):
         heads: tuple[DimLike, ...] = q[-3:-2]
         for dims, description in ((k, "keys"), (v, "values")):
             for own, query_heads in zip(dims[-3:-2], heads):
-                if isinstance(own, int) and isinstance(query_heads, int):
+                if is_known(own) and is_known(query_heads):
                     fits = own > 0 and query_heads % own == 0
                     ctx.require(
                         fits, f"{query_heads} heads of queries cannot share {own} of {description}"
@@ -88,7 +88,7 @@ class Attention(Operator):
             mask.dtype in (dtype, DType.bool_), f"a mask is {dtype} or bool, not {mask.dtype}"
         )
         fits = mask.rank <= len(scores) and all(
-            own == 1 or own == expected or not (isinstance(own, int) and isinstance(expected, int))
+            broadcasts(own, expected) or not (is_known(own) and is_known(expected))
             for own, expected in zip(mask.dims[::-1], scores[::-1])
         )
         printed = ", ".join(map(str, scores))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from verax.ir.dim import DimLike
+from verax.ir.dim import DimLike, is_known
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
@@ -78,7 +78,7 @@ class Einsum(Operator):
             own: dict[str, DimLike] = {}
             for label, size in zip(named, (*dims[:at], *dims[at + spare :])):
                 first = own.setdefault(label, size)
-                if isinstance(first, int) and isinstance(size, int) and first != size:
+                if is_known(first) and is_known(size) and first != size:
                     ctx.fail(f"{label!r} is {first} and {size} in input {i}, {ctx.type(i)}")
                 (wide,) = broadcast_dims(ctx, [(sizes.get(label, 1),), (size,)])
                 sizes[label] = wide

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from verax.ir.dim import DimLike
+from verax.ir.dim import DimLike, broadcasts, is_known
 from verax.ir.gains import Gain, InputGain, is_guard, normalization
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
@@ -53,7 +53,7 @@ def expect_broadcast(ctx: Inference, index: int, dims: Sequence[DimLike], name: 
         return
     type_ = ctx.type(index)
     fits = type_.rank <= len(dims) and all(
-        d == 1 or d == want or not (isinstance(d, int) and isinstance(want, int))
+        broadcasts(d, want) or not (is_known(d) and is_known(want))
         for d, want in zip(type_.dims[::-1], tuple(dims)[::-1])
     )
     ctx.require(fits, f"{name} is {type_}, and does not broadcast to {', '.join(map(str, dims))}")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from verax.ir.dim import DimLike
+from verax.ir.dim import DimLike, broadcasts, is_known
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
@@ -109,7 +109,7 @@ class Gemm(Operator):
         if ctx.has(2):
             c = ctx.type(2)
             fits = c.rank <= 2 and all(
-                d == 1 or d == want or not (isinstance(d, int) and isinstance(want, int))
+                broadcasts(d, want) or not (is_known(d) and is_known(want))
                 for d, want in zip(c.dims[::-1], (columns, rows))
             )
             ctx.require(fits, f"c is {c} and does not broadcast to [{rows}, {columns}]")
@@ -192,7 +192,7 @@ class Gemm(Operator):
 
 def expect_equal(ctx: Inference, left: DimLike, right: DimLike, name: str) -> None:
     """Fail when two sizes that must be equal are different numbers."""
-    if isinstance(left, int) and isinstance(right, int) and left != right:
+    if is_known(left) and is_known(right) and left != right:
         ctx.fail(f"{name}: the shared axis has the sizes {left} and {right}")
 
 

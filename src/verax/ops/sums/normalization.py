@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from verax.ir.dim import is_known
 from verax.ir.gains import Gain, InputGain, normalization
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
@@ -216,7 +217,7 @@ class GroupNormalization(Operator):
         check_epsilon(ctx, self.epsilon)
         ctx.require(x.rank >= 2, f"the input needs batch and channels, and is {x}")
         channels = x.dims[1]
-        if self.num_groups < 1 or (isinstance(channels, int) and channels % self.num_groups):
+        if self.num_groups < 1 or (is_known(channels) and channels % self.num_groups):
             ctx.fail(f"{channels} channels cannot be split into {self.num_groups} groups")
         length = self.num_groups if self.per_group else channels
         expect_dims(ctx, 1, (length,), "scale")

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
+from verax.ir.dim import is_known, same
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
@@ -67,7 +68,7 @@ class Reduction(Operator):
         data, count = ctx.type(0), ctx.type(1).dims[0] if ctx.type(1).rank else 1
         if self.keepdims:
             return [ctx.fresh() for _ in data.dims]
-        if not isinstance(count, int):
+        if not is_known(count):
             ctx.fail("axes are neither constant nor of known number, so the rank is not known")
         if count == 0:
             count = 0 if self.noop_with_empty_axes else data.rank
@@ -220,7 +221,7 @@ class ReduceMean(Reduction):
         return truncated_quotient(_sum(x, axis), np.array(_count(x, axis), x.dtype))
 
     def final(self, m: Arith[Any], total: Any, count: int) -> Any:
-        return total if count == 1 else m.div(total, m.like(count, total))
+        return total if same(count, 1) else m.div(total, m.like(count, total))
 
     def rounding_of(
         self, dtype: DType, x: np.ndarray, y: np.ndarray, axis: Axes, count: int

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from verax.ir.dim import DimLike
+from verax.ir.dim import DimLike, is_known
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
@@ -65,7 +65,7 @@ class Conv(Operator):
         same_floats(ctx, 0, 1, 2)
         check_weights(ctx, x, w, self.groups)
         out, per_group = w.dims[:2]
-        if isinstance(out, int) and out % self.groups:
+        if is_known(out) and out % self.groups:
             ctx.fail(f"{out} output channels cannot be split into {self.groups} groups")
         expect_dims(
             ctx,
@@ -244,10 +244,10 @@ def check_weights(ctx: Inference, x: TensorType, w: TensorType, groups: int) -> 
         ctx.fail(f"the weight is {w}, of another rank than the input {x}")
     if groups < 1:
         ctx.fail(f"groups must be positive, not {groups}")
-    if isinstance(x.dims[1], int) and x.dims[1] % groups:
+    if is_known(x.dims[1]) and x.dims[1] % groups:
         ctx.fail(f"{x.dims[1]} input channels cannot be split into {groups} groups")
 
 
 def _channels_per_group(channels: DimLike, per_group: DimLike, groups: int) -> DimLike:
     """Expected input channels per group, taken as given while a size is a symbol."""
-    return channels // groups if isinstance(channels, int) else per_group
+    return channels // groups if is_known(channels) else per_group

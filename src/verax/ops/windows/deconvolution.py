@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from verax.ir.dim import DimLike
+from verax.ir.dim import DimLike, is_known
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import TensorType
@@ -42,6 +42,7 @@ from verax.ops.windows.windows import (
     per_axis,
     raise_graph_error,
     same_floats,
+    size_of,
     spatial_input,
     split_same,
 )
@@ -94,7 +95,7 @@ class ConvTranspose(Operator):
                 sizes, form.strides, form.extent, extra, form.pads
             )
         )
-        if any(isinstance(d, int) and d < 1 for d in dims):
+        if any(is_known(d) and d < 1 for d in dims):
             fail(f"pads {form.pads} leave nothing of the output: {dims}")
         return dims
 
@@ -161,7 +162,7 @@ class ConvTranspose(Operator):
 
     def _windows(self, sizes: Sequence[int], kernel: Sequence[DimLike]) -> Windows:
         form = self.geometry(kernel)
-        output = tuple(int(d) for d in self.output_dims(sizes, form))
+        output = tuple(map(size_of, self.output_dims(sizes, form)))
         pads = form.pads
         if self.output_shape or isinstance(pads, str):
             extra = per_axis(

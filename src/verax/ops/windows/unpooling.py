@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
-from verax.ir.dim import DimLike
+from verax.ir.dim import DimLike, is_known
 from verax.ir.gains import Gain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
@@ -54,7 +54,7 @@ class MaxUnpool(Operator):
             (n - 1) * s + k - begin - end
             for n, s, k, (begin, end) in zip(dims[2:], form.strides, form.kernel_shape, form.pads)
         )
-        if any(isinstance(d, int) and d < 1 for d in sizes):
+        if any(is_known(d) and d < 1 for d in sizes):
             fail(f"pads {form.pads} leave nothing of the output: {sizes}")
         return (*dims[:2], *sizes)
 
@@ -71,7 +71,7 @@ class MaxUnpool(Operator):
             return [x.with_dims([ctx.fresh() for _ in dims])]
         requested: list[DimLike] = [d if not isinstance(d, np.integer) else int(d) for d in shape]
         for small, large in zip(dims, requested):
-            if isinstance(small, int) and isinstance(large, int) and large < small:
+            if is_known(small) and is_known(large) and large < small:
                 ctx.fail(f"output_shape {requested} is smaller than the unpooled {dims}")
         return [x.with_dims(requested)]
 

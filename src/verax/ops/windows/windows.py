@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from verax.base.errors import GraphError
-from verax.ir.dim import DimLike, ceildiv, floordiv, maximum
+from verax.ir.assumptions import assumptions
+from verax.ir.dim import DimLike, ceildiv, floordiv, is_known, maximum
 from verax.ir.operator import Inference
 from verax.ir.types import DType, TensorType
 
@@ -299,7 +300,7 @@ class WindowGeometry:
                     out = maximum(out, ceildiv(n + (begin + end - e), s))
             else:
                 out = floordiv(n + (begin + end - e), s) + 1
-            if isinstance(out, int) and out < 1:
+            if (is_known(out) or assumptions() is not None) and out < 1:
                 fail(
                     f"a window of {e} does not fit into spatial axis {axis} of size {n} "
                     f"with pads {(begin, end)}"
@@ -313,21 +314,26 @@ class WindowGeometry:
             return self.pads
         pads = []
         for n, e, s in zip(sizes, self.extent, self.strides):
-            total = max(0, (-(-n // s) - 1) * s + e - n)
+            total = int(max(0, (ceildiv(n, s) - 1) * s + e - n))
             pads.append(split_same(total, self.pads))
         return tuple(pads)
 
     def windows(self, sizes: Sequence[int], fail: Fail = raise_graph_error) -> Windows:
         """The windows over an input of these sizes."""
-        output = tuple(int(d) for d in self.output_dims(sizes, fail))
+        output = tuple(map(size_of, self.output_dims(sizes, fail)))
         return Windows(
-            tuple(int(n) for n in sizes),
+            tuple(map(size_of, sizes)),
             output,
             self.kernel_shape,
             self.strides,
             self.dilations,
             self.resolved_pads(sizes),
         )
+
+
+def size_of(dim: DimLike) -> int:
+    """A dimension as a number, or what stands for one."""
+    return dim if assumptions() is not None else int(dim)  # type: ignore[return-value]
 
 
 def split_same(total: int, rule: str) -> tuple[int, int]:
@@ -382,7 +388,7 @@ def kernel_dims(kernel_shape: Ints, weights: Sequence[DimLike], fail: Fail) -> S
     """The kernel's sizes from the attribute, when given, and the weights' spatial dimensions."""
     if not kernel_shape:
         return weights
-    differs = any(isinstance(w, int) and w != k for k, w in zip(kernel_shape, weights))
+    differs = any(is_known(w) and w != k for k, w in zip(kernel_shape, weights))
     if len(kernel_shape) != len(weights) or differs:
         fail(f"kernel_shape is {kernel_shape}, the weights have {tuple(weights)}")
     return kernel_shape
@@ -427,7 +433,7 @@ def expect_dims(ctx: Inference, index: int, dims: Sequence[DimLike], name: str) 
         return
     type_ = ctx.type(index)
     wrong = type_.rank != len(dims) or any(
-        isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(type_.dims, dims)
+        is_known(a) and is_known(b) and a != b for a, b in zip(type_.dims, dims)
     )
     ctx.require(
         not wrong, f"{name} (input {index}) is {type_}, expected [{', '.join(map(str, dims))}]"

@@ -84,6 +84,7 @@ def most_outputs(spec: ConvSpec, target: Target) -> int:
 
 
 def _outputs(spec: ConvSpec) -> Triple:
+    """Of a known size, for which schedules are chosen."""
     depth, rows, cols = map(static_size, spec.output)
     return depth, rows, cols
 
@@ -110,10 +111,9 @@ def emit_depthwise(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule
     f = module.kernel(("depthwise", spec, schedule), 3 + spec.bias + len(operands))
     if f.kernel is not None:
         return f.kernel
-    count = _outputs(spec)
     tile_walk = Walk(
-        static_size(spec.batch), _blocks(spec), count, schedule.rows, schedule.cols, schedule.chunk,
-        schedule.filters_outer,
+        spec.batch, _blocks(spec), spec.output, schedule.rows, schedule.cols, schedule.chunk,
+        schedule.filters_outer, aligned=False,
     )  # fmt: skip
     later = finishes_later(spec, schedule, module.target)
     sums = dataclasses.replace(spec, epilogue=None) if later else spec
@@ -139,8 +139,10 @@ def finishes_later(spec: ConvSpec, schedule: ConvSchedule, target: Target) -> bo
     same = spec.types.sum == spec.types.y
     if not same or spec.epilogue is None or not is_chain([spec.epilogue.expr]):
         return False
-    row = schedule.rows * static_size(spec.output[2]) * LANES * 4
-    return target.physical > 1 or row <= SHORT_ROW
+    columns = spec.output[2]
+    if not isinstance(columns, int):
+        return False
+    return target.physical > 1 or schedule.rows * columns * LANES * 4 <= SHORT_ROW
 
 
 def _finish_row(f: FunctionBuilder, spec: ConvSpec, row: OutputTile) -> None:

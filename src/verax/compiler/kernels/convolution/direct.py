@@ -196,17 +196,15 @@ class BlockPhase:
 
     def _emit_rows(self, row: Index, rows: int, tile: Index) -> None:
         """A row of tiles, the `tile`-th of this item."""
-        full, remainder = divmod(static_size(self.cols), self.tile_cols)
-        self.tiles_before = self.f.imul(tile, self.tiles_across)
-        for first, count, cols in (
-            (0, full, self.tile_cols),
-            (full * self.tile_cols, 1, remainder),
-        ):
-            if count and cols:
-                with self.f.loop(count) as c:
-                    col = self.f.iadd(self.f.imul(c.index, cols), first)
-                    tile = self.f.iadd(self.tiles_before, self.f.iadd(c.index, first and full))
-                    self._emit_tile(row, col, rows, cols, tile)
+        f, (full, remainder) = self.f, divmod(self.cols, self.tile_cols)
+        self.tiles_before = f.imul(tile, self.tiles_across)
+        if full != 0:
+            with f.loop(full) as c:
+                tile = f.iadd(self.tiles_before, c.index)
+                self._emit_tile(row, f.imul(c.index, self.tile_cols), rows, self.tile_cols, tile)
+        for first, cols in f.remainder(remainder, self.tile_cols):
+            col = full * self.tile_cols + first
+            self._emit_tile(row, col, rows, cols, f.iadd(self.tiles_before, full))
 
     def _emit_tile(self, row: Index, col: Index, rows: int, cols: int, tile: Index) -> None:
         """The `tile`-th tile of this item. State of the loops: weights, prefetch, accumulators."""

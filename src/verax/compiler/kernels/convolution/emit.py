@@ -7,6 +7,8 @@ general path.
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from verax.compiler.kernels.convolution.depthwise import (
@@ -27,6 +29,7 @@ from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import CONTRACTED
 from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.sizes import numbers
 from verax.compiler.kernels.target import Target
 
 KNOWN = CONTRACTED
@@ -36,11 +39,20 @@ int64; halves are what an epilogue reads and makes."""
 __all__ = ["default_schedule", "emit_conv", "pack_channels", "pack_conv_weights"]
 
 
+def _with_known_channels(spec: ConvSpec) -> ConvSpec:
+    """The direct and the depthwise kernel read batch and image sizes at run time."""
+    is_depthwise = spec.depthwise and spec.x.lane == 1
+    if spec.paired or not (is_direct(spec) or is_depthwise):
+        return numbers(spec)
+    return dataclasses.replace(spec, channels=numbers(spec.channels), filters=numbers(spec.filters))
+
+
 @emits(
     ConvSpec,
     dtypes=KNOWN,
     schedules=lambda spec, target: (default_schedule(spec, target),),
     space=CONVOLUTION,
+    settle=_with_known_channels,
 )
 def emit_conv(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel for `spec`, of whichever kind suits it; arguments as `ConvSpec` lists them."""

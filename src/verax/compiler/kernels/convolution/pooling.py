@@ -18,6 +18,7 @@ import numpy as np
 from verax.compiler.kernels.convolution.tiles import choose_chunk, item_position, splits_channels
 from verax.compiler.kernels.layout import (
     Epilogue,
+    Sizes,
     Strides,
     Triple,
     by,
@@ -27,9 +28,17 @@ from verax.compiler.kernels.layout import (
 )
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith
-from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.builder import (
+    ELEMENT_TYPES,
+    FunctionBuilder,
+    Index,
+    Kernel,
+    ModuleBuilder,
+)
 from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.sizes import Size, ceil_div, entries, maximum, minimum, numbers
 from verax.compiler.kernels.target import LANES
+from verax.ir.dim import same
 from verax.numerics.formats import FLOATS
 
 
@@ -45,10 +54,10 @@ class PoolSpec:
     """
 
     kind: str
-    batch: int
+    batch: Size
     channels: int
-    size: Triple
-    output: Triple
+    size: Sizes
+    output: Sizes
     kernel: Triple
     x: Strides
     y: Strides
@@ -97,27 +106,81 @@ class PoolSpec:
     @property
     def pieces(self) -> int:
         """Pieces of code that differ in the kernel positions they read."""
-        return math.prod(len(_runs(self, axis)) for axis in range(3))
+        return math.prod(len(_stretches(self, axis)) for axis in range(3))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
     """Neighboring outputs of one axis with the same kernel positions inside the input."""
 
-    first: int
-    count: int
-    taps: tuple[int, int]
-    counted: int
+    first: Size
+    count: Size
+    taps: tuple[Index, Index]
+    counted: Index
+
+
+CHUNK = 4
+"""Rows of an item, where how many there are is read at run time."""
 
 
 def _runs(spec: PoolSpec, axis: int) -> list[_Run]:
+    """The runs of an axis of known size."""
     keys = [(spec.taps(axis, o), spec.counted(axis, o)) for o in range(spec.output[axis])]
     runs, first = [], 0
-    for (taps, counted), same in itertools.groupby(keys):
-        count = len(list(same))
+    for (taps, counted), alike in itertools.groupby(keys):
+        count = len(list(alike))
         runs.append(_Run(first, count, taps, counted))
         first += count
     return runs
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stretch:
+    """Neighboring outputs of one axis. run: where all of them meet the same kernel positions, which
+    are known; else they are computed for each (`_run_at`)."""
+
+    first: Size
+    count: Size
+    run: _Run | None = None
+
+
+def _stretches(spec: PoolSpec, axis: int) -> list[_Stretch]:
+    """Of a known size, the runs; of an open one the outputs whose windows lie inside, and those
+    before and after."""
+    if all(isinstance(n, int) for n in (spec.size[axis], spec.output[axis])):
+        return [_Stretch(run.first, run.count, run) for run in _runs(spec, axis)]
+    kernel, stride, pad = spec.kernel[axis], spec.strides[axis], spec.pads[axis]
+    extent, output = (kernel - 1) * spec.dilations[axis] + 1, spec.output[axis]
+    begin = minimum(-(-pad // stride), output)
+    inside = maximum(spec.size[axis] + pad - extent + stride, 0) // stride
+    end = maximum(begin, minimum(inside, output))
+    whole = _Run(begin, end - begin, (0, kernel), kernel)
+    stretches = (
+        _Stretch(0, begin),
+        _Stretch(begin, end - begin, whole),
+        _Stretch(end, output - end),
+    )
+    return [stretch for stretch in stretches if not same(stretch.count, 0)]
+
+
+def _run_at(f: FunctionBuilder, spec: PoolSpec, axis: int, output: Index) -> _Run:
+    """The run of one output, computed when it runs; see `PoolSpec.taps` and `counted`."""
+    d, size, kernel = spec.dilations[axis], spec.size[axis], spec.kernel[axis]
+    start = f.iadd(f.imul(output, spec.strides[axis]), -spec.pads[axis])
+    first = f.clamp(_ceil_div(f, f.imul(start, -1), d), 0, kernel)
+    end = f.clamp(_ceil_div(f, f.iadd(size, f.imul(start, -1)), d), 0, kernel)
+    count = f.clamp(f.iadd(end, f.imul(first, -1)), 0, kernel)
+    counted = count
+    if spec.count_include_pad:
+        past = f.iadd(size + spec.pads_after[axis], f.imul(start, -1))
+        counted = f.clamp(_ceil_div(f, past, d), 0, kernel)
+    return _Run(0, 1, (first, f.iadd(first, count)), counted)
+
+
+def _ceil_div(f: FunctionBuilder, a: Index, b: int) -> Index:
+    """a / b rounded up; 0 or less where a is."""
+    positive = f.clamp(a, 0, 1 << 62)
+    return f.idiv(f.iadd(positive, b - 1), b)
 
 
 TILE = 8
@@ -128,7 +191,14 @@ KNOWN = ("float32", "float64", "int8", "uint8", "int16", "int32")
 """Element types of pools."""
 
 
-@emits(PoolSpec, dtypes=KNOWN)
+def _with_known_channels(spec: PoolSpec) -> PoolSpec:
+    """Batch and image sizes may be read at run time, but for means of integers."""
+    if spec.kind == "rounded":
+        return numbers(spec)
+    return dataclasses.replace(spec, channels=numbers(spec.channels))
+
+
+@emits(PoolSpec, dtypes=KNOWN, settle=_with_known_channels)
 def emit_pool(module: ModuleBuilder, spec: PoolSpec) -> Kernel:
     """The kernel for `spec`. Items: a chunk of rows of one block of channels, at one depth."""
     operands = spec.epilogue.operands if spec.epilogue else ()
@@ -137,27 +207,33 @@ def emit_pool(module: ModuleBuilder, spec: PoolSpec) -> Kernel:
         return f.kernel
     blocks = -(-spec.channels // LANES)
     rows_of_blocks = spec.batch * blocks * spec.output[0]
-    outer = splits_channels(*spec.output[1:])
-    chunk = choose_chunk(rows_of_blocks, spec.output[1], outer)
-    chunks = -(-spec.output[1] // chunk)
+    if entries((spec.batch, spec.output)):
+        outer, chunk = False, CHUNK
+    else:
+        outer = splits_channels(*spec.output[1:])
+        chunk = choose_chunk(rows_of_blocks, spec.output[1], outer)
+    chunks = ceil_div(spec.output[1], chunk)
     with f.items() as item:
         n, block, d, row_chunk = item_position(f, item.index, blocks, spec.output[0], chunks, outer)
         start = f.imul(row_chunk, chunk)
         stop = f.clamp(f.iadd(start, chunk), 0, spec.output[1])
-        for depth in _runs(spec, 0):
+        for depth in _stretches(spec, 0):
             with _within(f, d, depth):
-                for rows in _runs(spec, 1):
+                deep = depth.run or _run_at(f, spec, 0, d)
+                for rows in _stretches(spec, 1):
                     low = f.clamp(start, rows.first, rows.first + rows.count)
                     high = f.clamp(stop, rows.first, rows.first + rows.count)
                     with f.loop(high, start=low) as row:
-                        for cols in _runs(spec, 2):
-                            _emit_row(f, spec, (n, block), (d, row.index), (depth, rows, cols))
+                        high_run = rows.run or _run_at(f, spec, 1, row.index)
+                        for cols in _stretches(spec, 2):
+                            outer_runs = (deep, high_run)
+                            _emit_row(f, spec, (n, block), (d, row.index), outer_runs, cols)
     elements = spec.batch * spec.channels * (math.prod(spec.size) + math.prod(spec.output))
     flops = spec.batch * spec.channels * math.prod(spec.output) * math.prod(spec.kernel)
     return f.finish(rows_of_blocks * chunks, flops, 4 * elements)
 
 
-def _within(f: FunctionBuilder, index: Index, run: _Run):  # type: ignore[no-untyped-def]
+def _within(f: FunctionBuilder, index: Index, run: _Stretch):  # type: ignore[no-untyped-def]
     """Code for those values of `index` that belong to `run`."""
     above = f.b.icmp_signed(">=", f.i64(index), f.i64(run.first))
     below = f.b.icmp_signed("<", f.i64(index), f.i64(run.first + run.count))
@@ -169,16 +245,24 @@ def _emit_row(
     spec: PoolSpec,
     channels: tuple[Index, Index],
     position: tuple[Index, Index],
-    runs: tuple[_Run, _Run, _Run],
+    outer: tuple[_Run, _Run],
+    cols: _Stretch,
 ) -> None:
-    """Neighboring outputs of one row, in tiles."""
-    cols = runs[2]
+    """Neighboring outputs of one row, in tiles; outer: the runs of depth and row."""
+    if cols.run is None:
+        with f.loop(cols.count) as t:
+            col = f.iadd(t.index, cols.first)
+            runs = (*outer, _run_at(f, spec, 2, col))
+            _emit_tile(f, spec, channels, (*position, col), runs, 1)
+        return
     full, remainder = divmod(cols.count, TILE)
-    for first, count, size in ((0, full, TILE), (full * TILE, 1, remainder)):
-        if count and size:
-            with f.loop(count) as t:
-                col = f.iadd(f.imul(t.index, size), cols.first + first)
-                _emit_tile(f, spec, channels, (*position, col), runs, size)
+    if full != 0:
+        with f.loop(full) as t:
+            col = f.iadd(f.imul(t.index, TILE), cols.first)
+            _emit_tile(f, spec, channels, (*position, col), (*outer, cols.run), TILE)
+    for first, size in f.remainder(remainder, TILE):
+        col = cols.first + full * TILE + first
+        _emit_tile(f, spec, channels, (*position, col), (*outer, cols.run), size)
 
 
 def _emit_tile(
@@ -191,18 +275,18 @@ def _emit_tile(
 ) -> None:
     n, block = channels
     input_position = [
-        f.iadd(f.imul(i, s), run.taps[0] * d - p)
+        f.iadd(f.iadd(f.imul(i, s), f.imul(run.taps[0], d)), -p)
         for i, s, d, p, run in zip(
             position, spec.strides, spec.dilations, spec.pads, runs, strict=True
         )
     ]
     x = spec.x.at(f, f.args[0], n, block, input_position, dtype=spec.dtype)
     steps = [d * s for d, s in zip(spec.dilations, spec.x.space, strict=True)]
-    counts = [run.taps[1] - run.taps[0] for run in runs]
+    counts = [f.iadd(run.taps[1], f.imul(run.taps[0], -1)) for run in runs]
     start = _start(f, spec)
     state = [start] * size
     across = spec.strides[2] * spec.x.pixel
-    if math.prod(counts):
+    if not any(isinstance(count, int) and count == 0 for count in counts):
         with f.loop(counts[0], carry=state) as kd:
             with f.loop(counts[1], carry=kd.values) as kh:
                 with f.loop(counts[2], carry=kh.values) as kw:
@@ -214,17 +298,27 @@ def _emit_tile(
                 kh.next(kw.results)
             kd.next(kh.results)
         state = kd.results
-    divisor = math.prod(run.counted for run in runs)
+    divisor: Index = 1
+    for run in runs:
+        divisor = f.imul(divisor, run.counted)
     for i, value in enumerate(state):
         if spec.kind == "average":
-            value = f.b.fdiv(value, f.constant(float(divisor), spec.dtype))
+            value = f.b.fdiv(value, _as_float(f, divisor, spec.dtype))
         elif spec.kind == "norm2":
             value = f.b.call(_function(f, "sqrt", value, spec.dtype), [value])
         elif spec.kind == "rounded":
+            assert isinstance(divisor, int), "sizes of means of integers are known"
             value = _rounded_mean(f, value, divisor)
         location = (n, block, list(position), (0, 0, i))
         (result,) = finished(f, spec.epilogue, f.args[1:-1], [value], [location])
         f.store(result, spec.y.at(f, f.args[-1], *location, dtype=spec.stored))
+
+
+def _as_float(f: FunctionBuilder, count: Index, dtype: str) -> ir.Value:
+    """A number of elements, in every lane."""
+    if isinstance(count, int):
+        return f.constant(float(count), dtype)
+    return f.splat(f.b.sitofp(f.i64(count), ELEMENT_TYPES[dtype]))
 
 
 def _start(f: FunctionBuilder, spec: PoolSpec) -> ir.Value:

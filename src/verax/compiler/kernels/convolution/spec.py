@@ -15,7 +15,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from verax.compiler.kernels.dtypes import ContractionTypes
 from verax.compiler.kernels.layout import (
@@ -29,7 +30,10 @@ from verax.compiler.kernels.layout import (
 )
 from verax.compiler.kernels.sizes import Size, ceil_div, maximum, minimum, static_size
 from verax.compiler.kernels.target import LANES
+from verax.ir.dim import same
 
+Borders: TypeAlias = "tuple[tuple[int, int], tuple[int, int], tuple[int, int]]"
+"""Per axis, how many zeros before and after."""
 STEPS = {("int16", "int16"): 2, ("bfloat16", "bfloat16"): 2, ("uint8", "int8"): 4}
 """Types of data and weights -> channels that an instruction takes; of others one."""
 
@@ -159,8 +163,9 @@ class ConvSpec:
         """The same, where all is in one row: as rows of a pixel each. The direct kernel divides its
         work by rows, and goes through what a cache holds for all filters: sums of 512 channels over
         3,199 places took a third of the time."""
-        row = self.kernel[1], self.output[1], self.pads[1], self.strides[1]
-        if self.depthwise or not self.aligned or row != (1, 1, 0, 1) or self.kernel[2] == 1:
+        row = self.kernel[1], self.pads[1], self.strides[1]
+        is_one_row = same(self.output[1], 1) and row == (1, 0, 1)
+        if self.depthwise or not self.aligned or not is_one_row or self.kernel[2] == 1:
             return self
         epilogue = self.epilogue
         if epilogue is not None:
@@ -187,11 +192,10 @@ class ConvSpec:
             first = tuple(-p for p in self.pads)
             taps = tuple(tuple(range(k)) for k in self.kernel)
             return [Phase(taps, self.dilations, first, self.strides, self.output)]  # type: ignore[arg-type]
-        output = tuple(static_size(n) for n in self.output)
         axes = [
             _axis_phases(*axis)
             for axis in zip(
-                self.kernel, self.strides, self.dilations, self.pads, output, strict=True
+                self.kernel, self.strides, self.dilations, self.pads, self.output, strict=True
             )
         ]
         return [Phase(*zip(*combined, strict=True)) for combined in itertools.product(*axes)]  # type: ignore[arg-type]
@@ -201,20 +205,25 @@ class ConvSpec:
         memory, as data or as a border of zeros."""
         bounds = []
         for axis in range(3):
-            ends: list[Size] = [0]
+            begins: list[Size] = [0]
+            ends: list[Size] = []
             for r in self.phases():
                 taps, outs = len(r.taps[axis]), r.count[axis]
                 if taps and outs != 0:
                     far = r.first[axis] + (taps - 1) * r.tap_step[axis]
-                    last = (outs - 1) * r.step[axis]
-                    ends += [r.first[axis], far, r.first[axis] + last, far + last]
-            bounds.append((minimum(*ends), maximum(*ends) + 1))
+                    begins += [r.first[axis], far]
+                    ends.append(maximum(r.first[axis], far) + (outs - 1) * r.step[axis])
+            end = maximum(*ends) if ends else 0
+            bounds.append((minimum(*begins), (max(end, 0) if isinstance(end, int) else end) + 1))
         return tuple(bounds)  # type: ignore[return-value]
 
-    def border(self, size: Triple) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-        """Zeros needed (before, after) the input of `size`, per axis."""
-        extent = [(static_size(lo), static_size(hi)) for lo, hi in self.input_extent()]
-        return tuple((-lo, max(0, hi - n)) for (lo, hi), n in zip(extent, size, strict=True))  # type: ignore[return-value]
+    def border(self, size: Sizes, most: Sequence[int] = (0, 0, 0)) -> Borders:
+        """Zeros needed (before, after) the input of `size`, per axis. most: after an axis of open
+        size, where how many depends on it."""
+        before = (-static_size(lo) for lo, _ in self.input_extent())
+        after = (hi - n for (_, hi), n in zip(self.input_extent(), size, strict=True))
+        ends = (max(0, n) if isinstance(n, int) else m for n, m in zip(after, most, strict=True))
+        return tuple(zip(before, ends, strict=True))  # type: ignore[return-value]
 
 
 def _upright(sizes: Any) -> Any:
@@ -223,18 +232,19 @@ def _upright(sizes: Any) -> Any:
 
 
 def _axis_phases(
-    kernel: int, stride: int, dilation: int, pad: int, output: int
-) -> list[tuple[tuple[int, ...], int, int, int, int, int, int]]:
-    """Per phase of one axis of a transposed convolution, the fields of its Phase.
+    kernel: int, stride: int, dilation: int, pad: int, output: Size
+) -> list[tuple[tuple[int, ...], int, int, int, Size, int, int]]:
+    """Per phase of one axis of a transposed convolution, the fields of its Phase. An output of open
+    size has at least as many elements as the stride.
 
     Output o meets kernel position k where o + pad - k * dilation is a multiple of the stride, and
     reads the input position that is the quotient.
     """
     phases = []
-    for offset in range(min(stride, output)):
+    for offset in range(min(stride, output) if isinstance(output, int) else stride):
         taps = tuple(k for k in range(kernel) if (offset + pad - k * dilation) % stride == 0)
         first = (offset + pad - taps[0] * dilation) // stride if taps else 0
         step = -dilation // math.gcd(stride, dilation)
-        count = -(-(output - offset) // stride)
+        count = ceil_div(output - offset, stride)
         phases.append((taps, step, first, 1, count, offset, stride))
     return phases

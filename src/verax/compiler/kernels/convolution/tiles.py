@@ -7,11 +7,13 @@ bottom are emitted as smaller tiles, so that a tile never has a condition inside
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import TypeAlias
 
-from verax.compiler.kernels.layout import Triple
+from verax.compiler.kernels.layout import Sizes, Triple
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index
+from verax.compiler.kernels.sizes import Size, ceil_div
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,65 +38,89 @@ EmitTile: TypeAlias = Callable[[OutputTile], None]
 @dataclasses.dataclass(frozen=True)
 class Walk:
     """batch, blocks, count: what there is. rows, cols: a tile. chunk: rows of tiles per item.
-    blocks_outer: an item's block changes after its rows, not before."""
+    blocks_outer: an item's block changes after its rows, not before. aligned: tiles begin at
+    multiples of their size."""
 
-    batch: int
+    batch: Size
     blocks: int
-    count: Triple
+    count: Sizes
     rows: int
     cols: int
     chunk: int = 1
     blocks_outer: bool = True
+    aligned: bool = True
 
     @property
-    def full(self) -> int:
+    def full(self) -> Size:
         """Whole rows of tiles."""
-        return self.count[1] // min(self.rows, self.count[1])
+        return self.count[1] // _tile(self.rows, self.count[1])
 
     @property
-    def chunks(self) -> int:
-        return -(-self.full // self.chunk)
+    def chunks(self) -> Size:
+        if isinstance(self.full, int):
+            return -(-self.full // self.chunk)
+        all_rows = ceil_div(self.count[1], self.rows)  # of which none may be a whole one
+        return ceil_div(all_rows, self.chunk)
 
     @property
-    def items(self) -> int:
+    def items(self) -> Size:
         return self.batch * self.blocks * self.count[0] * self.chunks
 
     def emit(self, f: FunctionBuilder, tile: EmitTile, after: EmitTile | None = None) -> None:
         """The loop over this call's items; `tile` emits one tile, `after` what follows a whole row
         of them, which it is given as one tile."""
-        rows = min(self.rows, self.count[1])
+        rows = _tile(self.rows, self.count[1])
         remainder = self.count[1] - self.full * rows
         with f.items() as item:
             n, block, d, chunk = item_position(
                 f, item.index, self.blocks, self.count[0], self.chunks, self.blocks_outer
             )
-            trips: Index = min(self.chunk, self.full)
-            if self.full % self.chunk and self.chunks > 1:
+            is_known = isinstance(self.full, int)
+            trips: Index = min(self.chunk, self.full) if is_known else 0
+            if not is_known or (self.full % self.chunk and self.chunks > 1):
                 left = f.iadd(self.full, f.imul(chunk, -self.chunk))
                 trips = f.clamp(left, 0, self.chunk)
             with f.loop(trips) as t:
                 row = f.imul(f.iadd(f.imul(chunk, self.chunk), t.index), rows)
                 self._emit_row(f, tile, after, OutputTile(n, block, d, row, 0, rows, 0))
-            if remainder:
-                last = OutputTile(n, block, d, self.full * rows, 0, remainder, 0)
-                if isinstance(chunk, int):
-                    self._emit_row(f, tile, after, last)
-                else:
-                    with f.when(f.b.icmp_signed("==", f.i64(chunk), f.i64(self.chunks - 1))):
+            if remainder != 0:
+                is_last = nullcontext()
+                if not isinstance(chunk, int):
+                    last_chunk = f.i64(self.chunks - 1)
+                    is_last = f.when(f.b.icmp_signed("==", f.i64(chunk), last_chunk))
+                with is_last:
+                    for first, left in self._rest(f, remainder, rows):
+                        row = self.full * rows + first
+                        last = OutputTile(n, block, d, row, 0, left, 0)
                         self._emit_row(f, tile, after, last)
+
+    def _rest(self, f: FunctionBuilder, extent: Size, below: int) -> Iterator[tuple[Size, int]]:
+        """(offset, count) of what is left behind whole tiles: one of them, or several where it is
+        read at run time and tiles may begin anywhere."""
+        if isinstance(extent, int) or not self.aligned:
+            yield from f.remainder(extent, below)
+            return
+        for count in range(1, below):
+            with f.when(f.b.icmp_signed("==", f.i64(extent), f.i64(count))):
+                yield 0, count
 
     def _emit_row(
         self, f: FunctionBuilder, tile: EmitTile, after: EmitTile | None, tile_start: OutputTile
     ) -> None:
         across = self.count[2]
-        cols = min(self.cols, across)
+        cols = _tile(self.cols, across)
         full, remainder = divmod(across, cols)
         with f.loop(full) as c:
             tile(dataclasses.replace(tile_start, col=f.imul(c.index, cols), cols=cols))
-        if remainder:
-            tile(dataclasses.replace(tile_start, col=full * cols, cols=remainder))
+        for first, left in self._rest(f, remainder, cols):
+            tile(dataclasses.replace(tile_start, col=full * cols + first, cols=left))
         if after is not None:
             after(dataclasses.replace(tile_start, cols=across))
+
+
+def _tile(most: int, extent: Size) -> int:
+    """Outputs of a tile along an axis."""
+    return min(most, extent) if isinstance(extent, int) else most
 
 
 def choose_tile(
@@ -116,7 +142,7 @@ def choose_tile(
 
 
 def item_position(
-    f: FunctionBuilder, item: Index, blocks: int, depth: int, chunks: int, blocks_outer: bool
+    f: FunctionBuilder, item: Index, blocks: int, depth: Size, chunks: Size, blocks_outer: bool
 ) -> tuple[Index, Index, Index, Index]:
     """Image, block of channels, depth and chunk of rows of an item."""
     if blocks_outer:

@@ -44,7 +44,7 @@ from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import static_size
+from verax.compiler.kernels.sizes import Size, all_open, entries
 from verax.compiler.kernels.target import LANES
 from verax.numerics import winograd, winograd_integers
 
@@ -108,7 +108,7 @@ def product(
         groups=groups,
         types=types,
     )
-    per_group = static_size(spec.steps(channels // groups)) * spec.step
+    per_group = -(-channels // groups // spec.step) * spec.step
     strides = -(-filters // groups // LANES) * LANES * per_group * groups, 0
     return dataclasses.replace(spec, weight_strides=strides)
 
@@ -128,7 +128,7 @@ def pack_filters(
 _whole_filters = winograd_integers.transformed_filters
 
 
-@emits(WinogradInput, dtypes=(F32, I16))
+@emits(WinogradInput, dtypes=(F32, I16), settle=all_open)
 def emit_input(module: ModuleBuilder, spec: WinogradInput) -> Kernel:
     """The kernel that transforms tiles of the input. Items: rows of tiles of a channel block."""
     is_integer = spec.dtype != F32
@@ -156,9 +156,7 @@ def emit_input(module: ModuleBuilder, spec: WinogradInput) -> Kernel:
                 emit_ordinary(source, target)
             with no:
                 magnitudes = spec.tables.magnitude_at(f, f.args[1], image, tile)
-                emit_special_input(
-                    f, spec, source, magnitudes, scale, target, static_size(matrices.batch)
-                )
+                emit_special_input(f, spec, source, magnitudes, scale, target, matrices.batch)
 
     def emit_ordinary(source: ir.Value, target: ir.Value) -> None:
         seen = [
@@ -180,7 +178,7 @@ def emit_input(module: ModuleBuilder, spec: WinogradInput) -> Kernel:
     return f.finish(tile_walk.items, 0, (2 if is_integer else 4) * elements)
 
 
-@emits(WinogradOutput, dtypes=STORED)
+@emits(WinogradOutput, dtypes=STORED, settle=all_open)
 def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
     """The kernel that makes outputs of sums. Items: rows of tiles of a channel block."""
     operands = spec.epilogue.operands if spec.epilogue else ()
@@ -265,7 +263,7 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
                 bias = bias_of(tile)
                 assert bias is not None
                 emit_special_output(
-                    f, spec.source, spec.filters, tile, sums, static_size(matrices.batch), bias,
+                    f, spec.source, spec.filters, tile, sums, matrices.batch, bias,
                     f.args[own - 4], f.args[own - 3], f.args[own - 1],
                     lambda r, c, value: store(tile, [value], [(r, c)], [(0, 0)]),
                 )  # fmt: skip
@@ -279,8 +277,15 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
     return f.finish(tile_walk.items, 0, 4 * elements)
 
 
-def _tile_walk(tiling: Tiling, blocks: int, rows: int, cols: int) -> Walk:
+OPEN_CHUNK = 2
+"""Rows of tiles of an item, where how many there are is read at run time."""
+
+
+def _tile_walk(tiling: Tiling, blocks: int, rows: Size, cols: Size) -> Walk:
     """Tile by tile; where the output ends inside a tile the last one is smaller."""
+    if entries((tiling.batch, rows, cols)):
+        count = (1, rows, cols)
+        return Walk(tiling.batch, blocks, count, tiling.tile, tiling.tile, OPEN_CHUNK, False)
     outer = splits_channels(rows, cols)
     chunk = choose_chunk(tiling.batch * blocks, max(1, rows // tiling.tile), outer)
     return Walk(tiling.batch, blocks, (1, rows, cols), tiling.tile, tiling.tile, chunk, outer)

@@ -7,6 +7,7 @@ where a tile must be scaled, where an output sees zeros only, where something is
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from typing import Any
 
 from verax.compiler.kernels.convolution.winograd_tiles import Tables, WinogradInput
@@ -14,7 +15,7 @@ from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import static_size
+from verax.compiler.kernels.sizes import Size, all_open, ceil_div
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import power_of_two, winograd
 
@@ -45,7 +46,7 @@ def lanes_of(target: Target) -> int:
     return target.vector_bits // 32
 
 
-@emits(WinogradScales, dtypes=("float32",))
+@emits(WinogradScales, dtypes=("float32",), settle=all_open)
 def emit_scales(module: ModuleBuilder, spec: WinogradScales) -> Kernel:
     """The kernel that fills the tables. Items: chunks of rows of tiles of an image and a group."""
     f = module.kernel(("winograd_scales", spec), 4)
@@ -94,12 +95,25 @@ def _emit_magnitudes(
     """Of a row of pixels, as many at a time as a register has lanes."""
     lanes = lanes_of(f.module.target)
     width = source.tiling.across * source.tiling.tile + 2
-    count = min(lanes, width)
-    with f.loop(-(-width // count)) as piece:
-        col = f.clamp(f.imul(piece.index, count), 0, width - count)  # the last may reach back
+    count = min(lanes, width) if isinstance(width, int) else lanes
+
+    def piece_at(col: Index, count: int) -> tuple[ir.Value, ir.Value]:
         start = f.at(row, (col, source.x.pixel), dtype=BITS)
         magnitudes = _largest(f, source, start, count, lanes)
-        f.store(_in_order(f, magnitudes, lanes), f.at(target, col, dtype=BITS))
+        return _in_order(f, magnitudes, lanes), f.at(target, col, dtype=BITS)
+
+    fits = nullcontext() if isinstance(width, int) else f.when(_is_least(f, width, count))
+    with fits, f.loop(ceil_div(width, count)) as piece:
+        col = f.clamp(f.imul(piece.index, count), 0, width - count)  # the last may reach back
+        f.store(*piece_at(col, count))
+    if not isinstance(width, int):
+        with f.when(f.b.not_(_is_least(f, width, count))), f.loop(width) as pixel:
+            value, address = piece_at(pixel.index, 1)
+            f.store(f.b.extract_element(value, ir.Constant(I32, 0)), address)
+
+
+def _is_least(f: FunctionBuilder, width: Size, count: int) -> ir.Value:
+    return f.b.icmp_signed(">=", f.i64(width), f.i64(count))
 
 
 def _largest(
@@ -118,7 +132,7 @@ def _largest(
             mask = Typed(ir.Constant(f.vector_type(BITS, lanes), lane_masks), BITS)
             for p in range(pixels):
                 address = f.at(start, (block, source.x.block),
-                             p * static_size(source.x.pixel) + offset,
+                             p * source.x.pixel + offset,
                              dtype=BITS)  # fmt: skip
                 magnitude = m.and_(m.bind(f.load(address, BITS, lanes), BITS), mask)
                 if p == len(after):

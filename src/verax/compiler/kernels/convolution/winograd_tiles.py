@@ -11,7 +11,7 @@ from verax.compiler.kernels.convolution.tiles import OutputTile
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index
-from verax.compiler.kernels.sizes import static_size
+from verax.compiler.kernels.sizes import Size, ceil_div
 from verax.compiler.kernels.target import LANES
 from verax.numerics import winograd
 
@@ -19,7 +19,8 @@ F32 = "float32"
 APART = LANES
 """Elements between two matrices: at a power of two their lines would evict one another."""
 CHUNKS = 4
-"""Parts of an image whose magnitudes several threads take."""
+"""Parts of an image whose magnitudes several threads take; rows of tiles of a part, where how many
+there are is read at run time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +28,9 @@ class Tiling:
     """How an output of `rows` x `cols` of `batch` images is cut into tiles."""
 
     tile: int
-    batch: int
-    rows: int
-    cols: int
+    batch: Size
+    rows: Size
+    cols: Size
 
     def __str__(self) -> str:
         return f"F({self.tile}x{self.tile}, 3x3), {self.batch} x {self.down}x{self.across} tiles"
@@ -44,15 +45,15 @@ class Tiling:
         return self.size * self.size
 
     @property
-    def down(self) -> int:
-        return -(-self.rows // self.tile)
+    def down(self) -> Size:
+        return ceil_div(self.rows, self.tile)
 
     @property
-    def across(self) -> int:
-        return -(-self.cols // self.tile)
+    def across(self) -> Size:
+        return ceil_div(self.cols, self.tile)
 
     @property
-    def tiles(self) -> int:
+    def tiles(self) -> Size:
         return self.batch * self.down * self.across
 
     def matrices(self, channels: int) -> Strides:
@@ -60,9 +61,9 @@ class Tiling:
         block = self.tiles * LANES
         return Strides(-(-channels // LANES) * block + APART, block, block, block)
 
-    def elements(self, channels: int) -> int:
+    def elements(self, channels: int) -> Size:
         """Elements that all matrices of `channels` take."""
-        return self.positions * static_size(self.matrices(channels).batch)
+        return self.positions * self.matrices(channels).batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,35 +83,37 @@ class Tables:
     @property
     def chunk(self) -> int:
         """Rows of tiles that are taken together: two rows of pixels more are read for each."""
-        down = self.tiling.down
+        down, images = self.tiling.down, self.tiling.batch
+        if not isinstance(down, int) or not isinstance(images, int):
+            return CHUNKS
         return -(-down // min(down, -(-CHUNKS // (self.tiling.batch * self.groups))))
 
     @property
-    def chunks(self) -> int:
-        return -(-self.tiling.down // self.chunk)
+    def chunks(self) -> Size:
+        return ceil_div(self.tiling.down, self.chunk)
 
     @property
-    def images(self) -> int:
+    def images(self) -> Size:
         """Pairs of an image and a group."""
         return self.tiling.batch * self.groups
 
     @property
-    def width(self) -> int:
+    def width(self) -> Size:
         """Factors in a row."""
-        return -(-self.tiling.across * self.tiling.tile // LANES) * LANES
+        return ceil_div(self.tiling.across * self.tiling.tile, LANES) * LANES
 
     @property
-    def reach(self) -> int:
+    def reach(self) -> Size:
         """Magnitudes in a row."""
         return self.width + LANES
 
     @property
-    def chunk_elements(self) -> int:
+    def chunk_elements(self) -> Size:
         """Magnitudes of a chunk."""
         return (self.chunk * self.tiling.tile + 2) * self.reach
 
     @property
-    def elements(self) -> tuple[int, int, int]:
+    def elements(self) -> tuple[Size, Size, Size]:
         """Of the magnitudes, the scales and the factors."""
         rows = self.images * self.tiling.down
         scales, factors = (
@@ -173,9 +176,9 @@ class WinogradInput:
         return (self.dtype,)
 
     @property
-    def first(self) -> int:
+    def first(self) -> Size:
         """Elements from the first pixel of x to the first that a tile sees."""
-        return -sum(static_size(p * s) for p, s in zip(self.pads, self.x.space[1:], strict=True))
+        return sum(-p * s for p, s in zip(self.pads, self.x.space[1:], strict=True))
 
     @property
     def tables(self) -> Tables:

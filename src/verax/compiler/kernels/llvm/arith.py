@@ -18,6 +18,7 @@ import numpy as np
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, I32, FunctionBuilder
 from verax.compiler.kernels.target import LANES, Target
+from verax.ir.dim import Dim
 from verax.numerics import functions, narrow
 from verax.numerics.arith import COMPARISONS, ROUNDINGS, Arith, result_dtype
 from verax.numerics.formats import FLOATS, NARROW, SIGNED, numpy_dtype
@@ -83,6 +84,8 @@ class LlvmArith(Arith[Typed]):
 
     def const(self, value: float | int | bool, dtype: str) -> Typed:
         plain: float | int
+        if isinstance(value, Dim):
+            return self._read(value, dtype)
         if dtype == "bfloat16":
             plain = int(np.asarray(value).astype(numpy_dtype(dtype)).view(np.int16))
         elif dtype in NARROW:
@@ -94,6 +97,15 @@ class LlvmArith(Arith[Typed]):
             plain = int(value)
         kind = self.register_type(dtype)
         return Typed(kind(plain), dtype)
+
+    def _read(self, size: Dim, dtype: str) -> Typed:
+        """A size of the table of dims as a number."""
+        whole, kind = self.fb.size(size), ELEMENT_TYPES[dtype]
+        if dtype in ("float32", "float64"):
+            value = self.b.sitofp(whole, kind)
+        else:
+            value = whole if dtype in ("int64", "uint64") else self.b.trunc(whole, kind)
+        return Typed(self.fb.splat(value, self.lanes) if self.lanes else value, dtype)
 
     def call(self, function: str, *args: Typed) -> Typed:
         if args[0].dtype == "float64" and self.lanes > lanes_in_step(self.fb.module.target):

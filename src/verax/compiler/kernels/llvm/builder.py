@@ -20,8 +20,9 @@ from types import TracebackType
 from typing import TypeAlias
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.sizes import Atom, KernelSize, Size, maximum, minimum
+from verax.compiler.kernels.sizes import Size, index_of, maximum, minimum
 from verax.compiler.kernels.target import LANES, Target
+from verax.ir.dim import Atom, Dim, Division, Symbol
 from verax.numerics.formats import NARROW
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -212,7 +213,7 @@ class FunctionBuilder:
         self.finished = False
         self.kernel: Kernel | None = None
         self._table, self._n_args = table, n_args
-        self._sizes: dict[KernelSize | Atom, ir.Value] = {}
+        self._sizes: dict[Dim | Atom, ir.Value] = {}
         self._begun = len(self.fn.entry_basic_block.instructions)  # what comes before all else
 
     def finish(self, items: Size, flops: Size = 0, bytes: Size = 0) -> Kernel:
@@ -249,7 +250,7 @@ class FunctionBuilder:
 
     # --- sizes, integers and addresses
 
-    def size(self, dim: KernelSize) -> ir.Value:
+    def size(self, dim: Dim) -> ir.Value:
         """A size of the table of dims, read and computed once."""
         if dim not in self._sizes:
             with self.beginning():
@@ -266,13 +267,14 @@ class FunctionBuilder:
         self._begun = len(entry.instructions) - remaining
         self.b.position_at_end(before)
 
-    def _read(self, dim: KernelSize) -> ir.Value:
+    def _read(self, dim: Dim) -> ir.Value:
         """Code for the polynomial, where the builder stands."""
         total: Index = 0
-        for atoms, coefficient in dim.terms:
+        for monomial, coefficient in dim.terms:
             product: Index = coefficient
-            for atom in atoms:
-                product = self.imul(product, self._read_atom(atom))
+            for atom, power in monomial:
+                for _ in range(power):
+                    product = self.imul(product, self._read_atom(atom))
             total = self.iadd(total, product)
         return self.i64(total)
 
@@ -281,31 +283,35 @@ class FunctionBuilder:
             self._sizes[atom] = self._compute(atom)
         return self._sizes[atom]
 
+    def _read_side(self, side: Size) -> ir.Value:
+        return self._read(side) if isinstance(side, Dim) else _i64(side)
+
     def _compute(self, atom: Atom) -> ir.Value:
-        if atom.kind == "entry":
+        if isinstance(atom, Symbol):
             table_entry = self.b.gep(self._table, [self.i64(self._n_args)], source_etype=PTR)
             dims = self.b.load(table_entry, typ=PTR)
             return self.b.load(
-                self.b.gep(dims, [self.i64(atom.args[0])], source_etype=I64), typ=I64
+                self.b.gep(dims, [self.i64(index_of(atom))], source_etype=I64), typ=I64
             )
-        args = [self._read(a) if isinstance(a, KernelSize) else self.i64(a) for a in atom.args]
-        if atom.kind == "quotient":
-            return self.b.udiv(*args)
-        if atom.kind == "equal":
-            return self.b.zext(self.b.icmp_signed("==", *args), I64)
-        result = args[0]
-        for candidate in args[1:]:
-            better = self.b.icmp_signed("<" if atom.kind == "least" else ">", candidate, result)
-            result = self.b.select(better, candidate, result)
-        return result
+        if isinstance(atom, Division):
+            above, below = self._read_side(atom.numerator), self._read_side(atom.denominator)
+            if atom.ceiling:
+                above = self.b.add(above, self.b.sub(below, _i64(1)))
+            quotient = self.b.sdiv(above, below)
+            rest = self.b.sub(above, self.b.mul(quotient, below))
+            lower = self.b.sub(quotient, _i64(1))  # normal forms may divide what is negative
+            is_below = self.b.icmp_signed("<", rest, _i64(0))
+            return self.b.select(is_below, lower, quotient)
+        left, right = self._read_side(atom.left), self._read_side(atom.right)
+        return self.b.select(self.b.icmp_signed(">", right, left), right, left)
 
     def i64(self, value: Index) -> ir.Value:
-        if isinstance(value, KernelSize):
+        if isinstance(value, Dim):
             return self.size(value)
         return _i64(value) if isinstance(value, int) else value
 
     def imul(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int | KernelSize) and isinstance(b, int | KernelSize):
+        if isinstance(a, int | Dim) and isinstance(b, int | Dim):
             return a * b
         for x, y in ((a, b), (b, a)):
             if isinstance(x, int) and x in (0, 1):
@@ -313,7 +319,7 @@ class FunctionBuilder:
         return self.b.mul(self.i64(a), self.i64(b), flags=("nsw",))
 
     def iadd(self, a: Index, b: Index) -> Index:
-        if isinstance(a, int | KernelSize) and isinstance(b, int | KernelSize):
+        if isinstance(a, int | Dim) and isinstance(b, int | Dim):
             return a + b
         if isinstance(a, int) and a == 0:
             return b
@@ -323,13 +329,13 @@ class FunctionBuilder:
 
     def idiv(self, a: Index, b: Size) -> Index:
         """a / b rounded down, of what is not negative."""
-        if isinstance(a, int | KernelSize):
+        if isinstance(a, int | Dim):
             return a // b
         return self.b.udiv(a, self.i64(b))
 
     def clamp(self, index: Index, low: Size, high: Size) -> Index:
         """`index` brought into [low, high]."""
-        if isinstance(index, int | KernelSize) and isinstance(low, int | KernelSize):
+        if isinstance(index, int | Dim) and isinstance(low, int | Dim):
             return maximum(low, minimum(index, high))
         for bound, relation in ((low, "<"), (high, ">")):
             outside = self.b.icmp_signed(relation, index, self.i64(bound))
@@ -377,7 +383,7 @@ class FunctionBuilder:
         moving: Index | None = None
         for term in terms:
             offset = self.imul(*term) if isinstance(term, tuple) else term
-            if isinstance(offset, int | KernelSize):
+            if isinstance(offset, int | Dim):
                 fixed += offset
             else:
                 moving = offset if moving is None else self.iadd(moving, offset)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith
 from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder, Index
+from verax.compiler.kernels.sizes import Size, minimum
 from verax.compiler.kernels.target import LANES
 from verax.numerics.reductions import BLOCK, add_block, sum_of_blocks
 
@@ -50,36 +51,39 @@ def _select_lanes(f: FunctionBuilder, a: ir.Value, b: ir.Value, lanes: Sequence[
 
 
 def sum_of_floats(
-    f: FunctionBuilder, dtype: str, length: int, elements: Callable[[Index], ir.Value]
+    f: FunctionBuilder, dtype: str, length: Size, elements: Callable[[Index], ir.Value]
 ) -> ir.Value:
     """A sum in the order of `numerics.reductions`, in every lane; `elements(k)` are sixteen from k
     on, a multiple of sixteen."""
     m, zero = LlvmArith(f), f.constant(0.0, dtype)
 
-    def block(first: Index, size: int) -> ir.Value:
+    def block(first: Index, size: Size) -> ir.Value:
         """Two vectors of sums, which change places each time that sixteen are added."""
         full, remainder = divmod(size, LANES)
         sums = [zero, zero]
-        if full:
+        if full != 0:
             with f.loop(full, carry=sums) as loop:
                 e = elements(f.iadd(first, f.imul(loop.index, LANES)))
                 loop.next([loop.values[1], f.b.fadd(loop.values[0], e)])
             sums = list(loop.results)
-        if remainder:
-            e = elements(f.iadd(first, full * LANES))
-            sums[0] = f.b.fadd(sums[0], f.b.select(f.first(remainder), e, zero))
+        if remainder != 0:
+            with f.loop(minimum(1, remainder), carry=[sums[0]]) as last:
+                e = elements(f.iadd(first, full * LANES))
+                used = f.b.select(f.first(remainder), e, zero)
+                last.next([f.b.fadd(last.values[0], used)])
+            sums[0] = last.results[0]
         return joined_lanes(f, f.b.fadd(*sums), f.b.fadd)
 
     def add(state: Sequence[ir.Value], more: ir.Value) -> list[ir.Value]:
         operands = (m.bind(value, dtype) for value in (*state, more))
         return [m.unbind(operand) for operand in add_block(m, *operands)]
 
-    if length <= BLOCK:
-        return block(0, length)
+    if isinstance(length, int) and length <= BLOCK:
+        return block(0, length)  # of as many, blocks give the same: 0 + x, and nothing is lost
     full, remainder = length // BLOCK * BLOCK, length % BLOCK
     with f.loop(full, step=BLOCK, carry=[zero, zero]) as loop:
         loop.next(add(loop.values, block(loop.index, BLOCK)))
     state = list(loop.results)
-    if remainder:
+    if remainder != 0:
         state = add(state, block(full, remainder))
     return m.unbind(sum_of_blocks(m, *(m.bind(value, dtype) for value in state)))

@@ -20,7 +20,8 @@ from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, Kernel, ModuleBui
 from verax.compiler.kernels.loops.emit import emit_rows, emit_tiles
 from verax.compiler.kernels.loops.spec import Access, Lookup, LoopPlan, LoopSpec
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import KernelSize, Size
+from verax.compiler.kernels.sizes import Size, all_open
+from verax.ir.dim import Dim
 
 __all__ = ["Access", "Lookup", "LoopSpec", "emit_loop", "plan_loop"]
 
@@ -30,7 +31,7 @@ _FEW_ITEMS = 16
 _TILE_COST = 80  # dearer expressions are not repeated 16 times in a tile
 
 
-@emits(LoopSpec, dtypes=ELEMENT_TYPES)
+@emits(LoopSpec, dtypes=ELEMENT_TYPES, settle=all_open)
 def emit_loop(module: ModuleBuilder, spec: LoopSpec) -> Kernel:
     """The kernel of `spec`; the same spec gives the same kernel.
 
@@ -66,9 +67,7 @@ def plan_loop(spec: LoopSpec) -> LoopPlan:
     while split and _at_most(inner * outer[split - 1], _ITEM_ELEMENTS):
         split -= 1
         inner *= outer[split]
-    has_few_items = _at_most(math.prod(outer[:split]), _FEW_ITEMS - 1) or isinstance(
-        extent, KernelSize
-    )
+    has_few_items = _at_most(math.prod(outer[:split]), _FEW_ITEMS - 1) or isinstance(extent, Dim)
     chunk = (
         _CHUNK if has_few_items and split == len(outer) and not _at_most(extent, 2 * _CHUNK) else 0
     )

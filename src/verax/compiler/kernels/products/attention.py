@@ -33,7 +33,7 @@ from verax.compiler.kernels.llvm.builder import (
 from verax.compiler.kernels.llvm.lanes import joined_lanes, sum_of_floats
 from verax.compiler.kernels.products.gemm import Matrix
 from verax.compiler.kernels.registry import Space, Stage, emits
-from verax.compiler.kernels.sizes import Size
+from verax.compiler.kernels.sizes import Size, ceil_div, equal, minimum, numbers
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import functions
 
@@ -76,10 +76,10 @@ class AttentionSpec:
     (`scratch_bytes`), y.
     """
 
-    outer: int
-    inner: int
-    n: int
-    m: int
+    outer: Size
+    inner: Size
+    n: Size
+    m: Size
     d: int
     e: int
     q: Matrix
@@ -107,10 +107,10 @@ class AttentionSpec:
         return (self.dtype, self.mask.dtype) if self.mask else (self.dtype,)
 
     @property
-    def row(self) -> int:
+    def row(self) -> Size:
         """Elements from one row of scores to the next: no power of two, so that rows do not evict
         one another."""
-        return -(-self.m // LANES) * LANES + LANES
+        return ceil_div(self.m, LANES) * LANES + LANES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,18 +125,18 @@ class AttentionSchedule:
     def __str__(self) -> str:
         return f"tile {self.rows} by {self.blocks * LANES}, {self.tiles} together"
 
-    def groups(self, spec: AttentionSpec) -> int:
+    def groups(self, spec: AttentionSpec) -> Size:
         """Groups of queries of one head."""
-        return -(-spec.n // (self.rows * self.tiles))
+        return ceil_div(spec.n, self.rows * self.tiles)
 
-    def items(self, spec: AttentionSpec) -> int:
-        return min(MOST_ITEMS, spec.outer * spec.inner * self.groups(spec))
+    def items(self, spec: AttentionSpec) -> Size:
+        return minimum(MOST_ITEMS, spec.outer * spec.inner * self.groups(spec))
 
-    def scratch_elements(self, spec: AttentionSpec) -> int:
+    def scratch_elements(self, spec: AttentionSpec) -> Size:
         """Of one item: the rows, and a spare one."""
         return (self.rows * self.tiles + 1) * spec.row
 
-    def scratch_bytes(self, spec: AttentionSpec) -> int:
+    def scratch_bytes(self, spec: AttentionSpec) -> Size:
         return self.items(spec) * self.scratch_elements(spec) * ELEMENT_SIZES[spec.dtype]
 
 
@@ -191,11 +191,17 @@ def panels(schedule: AttentionSchedule) -> ConvSchedule:
     return ConvSchedule(blocks=schedule.blocks)
 
 
+def _with_known_features(spec: AttentionSpec) -> AttentionSpec:
+    """Batches, queries and keys may be read at run time."""
+    return dataclasses.replace(spec, d=numbers(spec.d), e=numbers(spec.e))
+
+
 @emits(
     AttentionSpec,
     dtypes=KNOWN,
     schedules=lambda spec, target: (attention_schedule(spec, target),),
     space=Space(AttentionSchedule, _stages, _admits),
+    settle=_with_known_features,
 )
 def emit_attention(
     module: ModuleBuilder, spec: AttentionSpec, schedule: AttentionSchedule
@@ -241,7 +247,7 @@ class _Group:
             for pointer, at in ((f.args[0], spec.q), (f.args[-1], spec.y))
         )
         self.k, self.v = (
-            self._at(pointer, (matrix_index, -(-columns // LANES) * LANES * depth))
+            self._at(pointer, (matrix_index, ceil_div(columns, LANES) * LANES * depth))
             for pointer, matrix_index, columns, depth in (
                 (f.args[1], self._head_offset(spec.keys, outer, head), spec.m, spec.d),
                 (f.args[2], self._head_offset(spec.values, outer, head), spec.e, spec.m),
@@ -273,16 +279,19 @@ class _Group:
     # --- products
 
     def _multiply(
-        self, a: ir.Value, row: Size, b: ir.Value, columns: int, depth: int, store: _Store
+        self, a: ir.Value, row: Size, b: ir.Value, columns: Size, depth: Size, store: _Store
     ) -> None:
         """All tiles of rows of `a` [count, depth] by the packed `b` [depth, columns]."""
         f, blocks = self.f, self.schedule.blocks
-        total = -(-columns // LANES)
-        for start, panels, width in (
-            (0, total // blocks, blocks),
-            (total // blocks * blocks, 1, total % blocks),
-        ):
-            if not panels or not width:
+        total = ceil_div(columns, LANES)
+        left = total % blocks
+        sections: list[tuple[Size, Size, int]] = [(0, total // blocks, blocks)]
+        if isinstance(left, int):
+            sections.append((total - left, 1, left))
+        else:  # a panel as wide as what is left: one of these
+            sections += [(total - left, equal(left, width), width) for width in range(1, blocks)]
+        for start, panels, width in sections:
+            if panels == 0 or width == 0:
                 continue
             with f.loop(panels) as panel:
                 column = f.iadd(f.imul(panel.index, width * LANES), start * LANES)
@@ -294,35 +303,34 @@ class _Group:
         a: ir.Value,
         row: Size,
         b: ir.Value,
-        depth: int,
+        depth: Size,
         width: int,
         column: Index,
         store: _Store,
     ) -> None:
         f, rows = self.f, self.schedule.rows
         remainder = self.spec.n % rows
-        if self.spec.n >= rows:
+        if not isinstance(self.spec.n, int) or self.spec.n >= rows:
             with f.loop(self.tiles) as tile:
                 at = f.imul(tile.index, rows)
                 store(self._tile(self._at(a, (at, row)), row, b, depth, rows, width), at, column)
-        if remainder:
+        if remainder != 0:
             with f.when(f.b.icmp_signed("<", f.i64(self.tiles), f.i64(self.schedule.tiles))):
-                at = f.imul(self.tiles, rows)
-                store(
-                    self._tile(self._at(a, (at, row)), row, b, depth, remainder, width), at, column
-                )
+                for first, count in f.remainder(remainder, rows):
+                    at = f.iadd(f.imul(self.tiles, rows), first)
+                    source = self._at(a, (at, row))
+                    store(self._tile(source, row, b, depth, count, width), at, column)
 
     def _tile(
-        self, a: ir.Value, row: Size, b: ir.Value, depth: int, rows: int, width: int
+        self, a: ir.Value, row: Size, b: ir.Value, depth: Size, rows: int, width: int
     ) -> list[list[ir.Value]]:
         """By row, the vectors of sums."""
         f, step = self.f, width * LANES
         state = [b, *[self._constant(0.0)] * (rows * width)]
-        for first, trips, size in (
-            (0, depth // UNROLL, UNROLL),
-            (depth // UNROLL * UNROLL, 1, depth % UNROLL),
-        ):
-            if not trips or not size:
+        left = depth % UNROLL
+        last = (1, left) if isinstance(left, int) else (left, 1)
+        for first, trips, size in ((0, depth // UNROLL, UNROLL), (depth - left, *last)):
+            if trips == 0 or size == 0:
                 continue
             with f.loop(trips, carry=state) as trip:
                 source = f.anchor(self._at(a, (trip.index, size), first))
@@ -399,7 +407,7 @@ class _Group:
             total = self._exponentials(row, self._shift(row), before, sum_before)
             loop.next([row, self._divisor(total)])
         last, total = loop.results
-        with f.loop(-(-self.spec.m // LANES)) as vector:
+        with f.loop(ceil_div(self.spec.m, LANES)) as vector:
             self._divide(self._at(last, (vector.index, LANES)), total)
 
     def _shift(self, row: ir.Value) -> ir.Value:
@@ -426,6 +434,8 @@ class _Group:
             return f.b.select(f.b.fcmp_ordered(">", a, b), a, b)
 
         lowest = self._constant(-math.inf)
+        if not isinstance(full, int):
+            return self._top_of_open(row, full, remainder, larger)
         accumulators = min(4, full)
         tops, done = [lowest] * max(1, accumulators), 0
         if accumulators:
@@ -443,6 +453,28 @@ class _Group:
         while len(tops) > 1:
             tops = [larger(*tops[:2]), *tops[2:]]
         return joined_lanes(self.f, tops[0], larger)
+
+    def _top_of_open(
+        self,
+        row: ir.Value,
+        full: Size,
+        remainder: Size,
+        larger: Callable[[ir.Value, ir.Value], ir.Value],
+    ) -> ir.Value:
+        """The same for so many whole vectors, and what is left, as they are read at run time."""
+        f, lowest = self.f, self._constant(-math.inf)
+        whole = full // 4 * 4
+        with f.loop(whole, step=4, carry=[lowest] * 4) as loop:
+            at = f.imul(loop.index, LANES)
+            values = [self._load(self._at(row, at, j * LANES)) for j in range(4)]
+            loop.next([larger(*pair) for pair in zip(values, loop.values, strict=True)])
+        a, b, c, d = loop.results
+        with f.loop(full, start=whole, carry=[larger(larger(a, b), larger(c, d))]) as loop:
+            value = self._load(self._at(row, f.imul(loop.index, LANES)))
+            loop.next([larger(value, loop.values[0])])
+        last = self._load(self._at(row, full * LANES))  # a row has a spare vector
+        top = larger(f.b.select(f.first(remainder), last, lowest), loop.results[0])
+        return joined_lanes(f, top, larger)
 
     def _exponentials(
         self, row: ir.Value, top: ir.Value, before: ir.Value, sum_before: ir.Value

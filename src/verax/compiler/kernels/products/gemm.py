@@ -21,7 +21,7 @@ from verax.compiler.kernels.layout import Epilogue, Operand, Strides, fused, ope
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.registry import Space, emits
-from verax.compiler.kernels.sizes import Size, ceil_div, static_size
+from verax.compiler.kernels.sizes import Size, all_open, ceil_div, static_size
 from verax.compiler.kernels.target import LANES, Target
 
 KNOWN = (*CONTRACTED, "uint32", "uint64")
@@ -133,6 +133,7 @@ def pack_b(b: np.ndarray, spec: GemmSpec, schedule: ConvSchedule) -> np.ndarray:
         lambda spec, target: CONVOLUTION.stages(spec.convolution(), target),
         lambda spec, target, schedule: CONVOLUTION.admits(spec.convolution(), target, schedule),
     ),
+    settle=all_open,
 )
 def emit_gemm(module: ModuleBuilder, spec: GemmSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel that multiplies; its right factor is packed with the same `schedule`."""
@@ -159,7 +160,10 @@ class PackSpec:
 
 
 @emits(
-    PackSpec, dtypes=KNOWN, schedules=lambda spec, target: (gemm_schedule(spec.product, target),)
+    PackSpec,
+    dtypes=KNOWN,
+    schedules=lambda spec, target: (gemm_schedule(spec.product, target),),
+    settle=all_open,
 )
 def emit_pack_b(module: ModuleBuilder, pack: PackSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel that packs. Items: a panel of columns of one factor."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from verax.compiler.kernels.loops.spec import Access
 from verax.compiler.kernels.reduce.spec import ReduceSpec
+from verax.compiler.kernels.sizes import Size, moves
 from verax.numerics.expr import Apply, Expr, Input, nodes
 
 
@@ -16,8 +17,8 @@ def _map_strides(spec: ReduceSpec, outer: list[list[int]], reduced: list[list[in
     n = len(spec.outer)
     dims = (*spec.outer, *spec.reduced)
 
-    def extent(run: list[int]) -> int:
-        size = 1
+    def extent(run: list[int]) -> Size:
+        size: Size = 1
         for d in run:
             size *= dims[d]
         return size
@@ -65,20 +66,26 @@ def simplified(spec: ReduceSpec) -> ReduceSpec:
 
 def _moving(spec: ReduceSpec) -> list[Access]:
     n = len(spec.outer)
-    return [a for a in spec.inputs if any(a.strides[n:])]
+    return [a for a in spec.inputs if moves(a.strides[n:])]
 
 
 def across_dim(spec: ReduceSpec) -> int | None:
     """The outer dim along which neighboring rows are interleaved, if that is the better way."""
     n = len(spec.outer)
-    if spec.reduced and any(a.strides[-1] == 1 and any(a.strides[:n]) for a in _moving(spec)):
+    if spec.reduced and any(a.strides[-1] == 1 and moves(a.strides[:n]) for a in _moving(spec)):
         return None  # what does not move from row to row is read as well across
     best = None
     for d in range(n):
         unit = all(a.strides[d] in (0, 1) for a in spec.inputs)
-        if unit and any(a.strides[d] == 1 for a in spec.inputs) and spec.outer[d] >= 4:
-            best = d if best is None or spec.outer[d] > spec.outer[best] else best
+        if unit and any(a.strides[d] == 1 for a in spec.inputs) and _typical(spec.outer[d]) >= 4:
+            more = best is None or _typical(spec.outer[d]) > _typical(spec.outer[best])
+            best = d if more else best
     return best
+
+
+def _typical(extent: Size) -> int:
+    """An extent as a number; one that is read at run time is taken for a large one."""
+    return extent if isinstance(extent, int) else 1 << 30
 
 
 def outer_moved_last(spec: ReduceSpec, dim: int) -> ReduceSpec:

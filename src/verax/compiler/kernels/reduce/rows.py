@@ -8,6 +8,7 @@ rows (the rows are interleaved, as in NCHW16c or a reduction over channels of a 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from verax.compiler.kernels.llvm import text as ir
@@ -29,6 +30,7 @@ from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
 from verax.compiler.kernels.reduce.strips import Strip, calls
 from verax.compiler.kernels.reduce.walks import across, along
 from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.sizes import Size, ceil_div, numbers
 from verax.compiler.kernels.target import LANES
 from verax.numerics.expr import input_dtypes
 from verax.numerics.reductions import in_blocks
@@ -42,7 +44,15 @@ SHORT, MOST_TOGETHER = 256, 1024
 time, or four where an element takes a function."""
 
 
-@emits(ReduceSpec, dtypes=ELEMENT_TYPES)
+def _with_known_groups(spec: ReduceSpec) -> ReduceSpec:
+    """How many rows there are and how long they are is read at run time, except where some groups
+    of elements are left out."""
+    if all(stage.group_stride == 1 for stage in spec.stages):
+        return spec
+    return dataclasses.replace(spec, reduced=numbers(spec.reduced))
+
+
+@emits(ReduceSpec, dtypes=ELEMENT_TYPES, settle=_with_known_groups)
 def emit_reduce(module: ModuleBuilder, spec: ReduceSpec) -> Kernel:
     """The kernel of `spec`; the same spec gives the same kernel.
 
@@ -113,7 +123,7 @@ def _write_elements(rows: InStep) -> None:
     )
     exprs = rows.hoist(exprs)
 
-    def write(vector_ranges: Sequence[tuple[Index, int]]) -> None:
+    def write(vector_ranges: Sequence[tuple[Index, Index]]) -> None:
         strip_ranges = [(strip, k, count) for k, count in vector_ranges for strip in strips]
         results = [strip.values(exprs, k, count) for strip, k, count in strip_ranges]
         for (strip, k, count), values in zip(strip_ranges, results, strict=True):
@@ -125,9 +135,20 @@ def _write_elements(rows: InStep) -> None:
     unroll = max(1, 2 // len(strips))
     step = unroll * width
     done = length // step * step
-    if done:
+    if done != 0:
         with first.fb.loop(done, step=step) as loop:
             write([(first.fb.iadd(loop.index, u * width), count) for u in range(unroll)])
+    if not isinstance(length, int):
+        fb = first.fb
+        for at in range(0, step, width):
+            left = first.fb.clamp(length - done - at, 0, width)
+            with fb.when(fb.b.icmp_signed("==", fb.i64(left), fb.i64(width))):
+                write([(done + at, count)])
+            if width > 1:
+                is_part = fb.b.icmp_signed("<", fb.i64(left), fb.i64(width))
+                with fb.when(fb.b.and_(is_part, fb.b.icmp_signed(">", fb.i64(left), fb.i64(0)))):
+                    write([(done + at, left)])
+        return
     if length - done >= width:
         write([(done, count)])
         done += width
@@ -135,21 +156,21 @@ def _write_elements(rows: InStep) -> None:
         write([(done, length - done)])
 
 
-def _grouped_loop(fb: FunctionBuilder, units: int, group: int) -> tuple[int, ir.Value, ir.Value]:
+def _grouped_loop(fb: FunctionBuilder, units: Size, group: int) -> tuple[Size, ir.Value, ir.Value]:
     """(items, first unit, end) of a call when `group` units make an item; the last is shorter."""
-    items = -(-units // group)
+    items = ceil_div(units, group)
     first = fb.b.mul(fb.begin, fb.i64(group))
     end = fb.b.mul(fb.end, fb.i64(group))
     past = fb.b.icmp_signed(">", end, fb.i64(units))
     return items, first, fb.b.select(past, fb.i64(units), end)
 
 
-def _emit_along(fb: FunctionBuilder, spec: ReduceSpec) -> int:
+def _emit_along(fb: FunctionBuilder, spec: ReduceSpec) -> Size:
     """One row at a time, vectorized along it; the number of work items."""
     if not spec.reduced:  # rows of one element
         spec = with_unit_reduced(spec)
     together = _rows_together(spec)
-    group = max(1, _ITEM_ELEMENTS // max(spec.length, 1) // together) * together
+    group = _rows_of_item(spec.length, together)
     items, first, end = _grouped_loop(fb, spec.rows, group)
 
     def strips(first: Index, count: int) -> list[Strip]:
@@ -163,7 +184,7 @@ def _emit_along(fb: FunctionBuilder, spec: ReduceSpec) -> int:
         middle = fb.b.add(first, batched_rows)
         _emit_batches(fb, spec, strips, together, min(group, _BATCH), first, middle)
         first = middle
-    if together == 1 or spec.rows % together:
+    if together == 1 or spec.rows % together != 0:
         with fb.loop(end, start=first) as loop:
             _run(strips(loop.index, 1))
     return items
@@ -210,23 +231,31 @@ def _emit_batches(
             _write_elements(in_step(loop.index, done)[0])
 
 
+def _rows_of_item(length: Size, together: int) -> int:
+    """Rows of a work item, of so many elements, which are walked `together`."""
+    if not isinstance(length, int):
+        return together
+    return max(1, _ITEM_ELEMENTS // max(length, 1) // together) * together
+
+
 def _rows_together(spec: ReduceSpec) -> int:
     """Rows that are walked in step: those so short that what a row ends with is much of it. Softmax
     of 103 elements takes 0.64 of the time, LayerNorm of 96 0.78."""
-    if spec.rows < 4 or not spec.stages or spec.length > MOST_TOGETHER:
+    few = isinstance(spec.rows, int) and spec.rows < 4
+    if few or not spec.stages or not isinstance(spec.length, int) or spec.length > MOST_TOGETHER:
         return 1
     exprs = [s.element for s in spec.stages] + [e for _, e in spec.element_outputs]
     return 4 if spec.length <= SHORT or any(map(calls, exprs)) else 2
 
 
-def _emit_across(fb: FunctionBuilder, spec: ReduceSpec) -> int:
+def _emit_across(fb: FunctionBuilder, spec: ReduceSpec) -> Size:
     """Sixteen rows at a time, vectorized across them; the number of work items."""
     if not spec.reduced:
         spec = with_unit_reduced(spec)
     extent = spec.outer[-1]
-    strips = -(-extent // LANES)
+    strips = ceil_div(extent, LANES)
     units = spec.rows // extent * strips
-    group = max(1, _ITEM_ELEMENTS // (max(spec.length, 1) * LANES))
+    group = _rows_of_item(spec.length, LANES) // LANES
     items, first, end = _grouped_loop(fb, units, group)
     remainder = extent % LANES
     with fb.loop(end, start=first) as loop:
@@ -234,7 +263,16 @@ def _emit_across(fb: FunctionBuilder, spec: ReduceSpec) -> int:
         if len(spec.outer) == 1:
             outer = []
         coordinates = [*outer, fb.imul(strip, LANES)]
-        if not remainder:
+        if not isinstance(extent, int):
+            is_full = fb.b.icmp_signed("<", fb.i64(strip), fb.i64(extent // LANES))
+            with fb.b.if_else(is_full) as (full_block, last):
+                with full_block:
+                    _run([Strip(fb, spec, coordinates, rows=LANES)])
+                with last:
+                    for first_row, count in fb.remainder(remainder, LANES):
+                        row = [*outer, fb.iadd(coordinates[-1], first_row)]
+                        _run([Strip(fb, spec, row, rows=count)])
+        elif not remainder:
             _run([Strip(fb, spec, coordinates, rows=LANES)])
         elif strips == 1:
             _run([Strip(fb, spec, coordinates, rows=remainder)])

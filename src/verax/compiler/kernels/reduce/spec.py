@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.spec import Access, arrow, names
+from verax.compiler.kernels.sizes import Size, moves
+from verax.ir.dim import same
 from verax.numerics.expr import Apply, Expr, input_dtypes, nodes
 from verax.numerics.reductions import KINDS
 
@@ -39,8 +41,8 @@ class ReduceSpec:
     ValueError when ranks or dtypes do not fit.
     """
 
-    outer: tuple[int, ...]
-    reduced: tuple[int, ...]
+    outer: tuple[Size, ...]
+    reduced: tuple[Size, ...]
     inputs: tuple[Access, ...]
     stages: tuple[Stage, ...]
     row_outputs: tuple[tuple[Access, Expr], ...] = ()
@@ -101,15 +103,15 @@ class ReduceSpec:
                     raise ValueError(f"stage {index - n} gives {actual}, not {dtype}")
             elif self.inputs[index].dtype != dtype:
                 raise ValueError(f"input {index} is {self.inputs[index].dtype}, not {dtype}")
-            elif per_row and any(self.inputs[index].strides[len(self.outer) :]):
+            elif per_row and moves(self.inputs[index].strides[len(self.outer) :]):
                 raise ValueError(f"input {index} differs within a row")
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> Size:
         return math.prod(self.outer)
 
     @property
-    def length(self) -> int:
+    def length(self) -> Size:
         """Elements of a row."""
         return math.prod(self.reduced)
 
@@ -120,14 +122,15 @@ class ReduceSpec:
         return len(self.stages) + sum(isinstance(n, Apply) for e in exprs for n in nodes(e))
 
     @property
-    def bytes(self) -> int:
+    def bytes(self) -> Size:
         """Memory touched, at most."""
         dims = (*self.outer, *self.reduced)
         accesses: Iterable[Access] = (
             *self.inputs, *(a for a, _ in self.element_outputs), *(a for a, _ in self.row_outputs)
         )  # fmt: skip
-        total = 0
+        total: Size = 0
         for a in accesses:
-            elements = math.prod(n for n, s in zip(dims, a.strides, strict=False) if s)
+            moving = (n for n, s in zip(dims, a.strides, strict=False) if not same(s, 0))
+            elements = math.prod(moving)
             total += elements * ELEMENT_SIZES[a.dtype]
         return total

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES, I32, FunctionBuilder, Index
 from verax.compiler.kernels.loops.emit import (
     from_register,
+    inside,
     load_strided,
     store_count,
     to_register,
 )
 from verax.compiler.kernels.loops.spec import Access
 from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
+from verax.compiler.kernels.sizes import moves
 from verax.compiler.kernels.target import LANES
 from verax.numerics.arith import PRIMITIVES
 from verax.numerics.expr import Apply, Expr, Input, evaluate_all, input_dtypes, nodes, substitute
@@ -47,7 +50,7 @@ class Strip:
         self.fixed: dict[int, ir.Value] = {}
         self.hoisted: list[ir.Value] = []
         for index, access in enumerate(spec.inputs):
-            if not any(access.strides[self.outer :]):
+            if not moves(access.strides[self.outer :]):
                 stride = access.strides[self.outer - 1] if rows else 0
                 value = load_strided(fb, self.base[index], stride, access.dtype, rows or LANES)
                 self.fixed[index] = to_register(fb, value, access.dtype)
@@ -85,7 +88,7 @@ class Strip:
         )
 
     def _lines(
-        self, argument: int, access: Access, k: Index, count: int
+        self, argument: int, access: Access, k: Index, count: Index
     ) -> Iterator[tuple[ir.Value, ir.Value]]:
         """(mask, pointer to lane 0) of the elements in the line of element k, and in the next."""
         fb, b = self.fb, self.fb.b
@@ -103,7 +106,7 @@ class Strip:
             terms = [*zip(line_indices, strides[:-1], strict=True), (start, strides[-1])]
             yield mask, fb.at(self.base[argument], *terms, dtype=access.dtype)
 
-    def load(self, argument: int, access: Access, k: Index, count: int) -> ir.Value:
+    def load(self, argument: int, access: Access, k: Index, count: Index) -> ir.Value:
         fb = self.fb
         if self.rows:
             stride = access.strides[self.outer - 1]
@@ -121,13 +124,15 @@ class Strip:
                     value = fb.b.select(mask, fb.broadcast(pointer, access.dtype), value)
         else:
             value = ir.Constant(fb.vector_type(access.dtype), None)
-            for lane in range(count):
-                pointer = self._pointer(argument, access, fb.iadd(k, lane))
+            for lane in range(count if isinstance(count, int) else LANES):
+                last = count if isinstance(count, int) else fb.iadd(count, -1)
+                at = lane if isinstance(count, int) else fb.clamp(last, 0, lane)
+                pointer = self._pointer(argument, access, fb.iadd(k, at))
                 one = fb.load(pointer, access.dtype, lanes=0)
                 value = fb.b.insert_element(value, one, ir.Constant(I32, lane))
         return to_register(fb, value, access.dtype)
 
-    def store(self, argument: int, access: Access, k: Index, value: ir.Value, count: int) -> None:
+    def store(self, argument: int, access: Access, k: Index, value: ir.Value, count: Index) -> None:
         fb = self.fb
         value = from_register(fb, value, access.dtype)
         stride = access.strides[self.outer - 1] if self.rows else access.strides[-1]
@@ -138,21 +143,22 @@ class Strip:
             for mask, pointer in self._lines(argument, access, k, count):
                 fb.store_masked(value, pointer, mask)
             return
-        for lane in range(count):
+        for lane in range(count if isinstance(count, int) else LANES):
             if self.rows:
                 pointer = fb.at(
                     self._pointer(argument, access, k), lane * stride, dtype=access.dtype
                 )
             else:
                 pointer = self._pointer(argument, access, fb.iadd(k, lane))
-            fb.store(fb.b.extract_element(value, ir.Constant(I32, lane)), pointer)
+            with nullcontext() if isinstance(count, int) else fb.when(inside(fb, lane, count)):
+                fb.store(fb.b.extract_element(value, ir.Constant(I32, lane)), pointer)
 
     def per_row(self, index: int) -> ir.Value:
         """Of the numbering of expressions, what is the same for all of a row: in every lane when
         along, a lane a row when across."""
         return self.fixed[index] if index < self.n else self.results[index - self.n]
 
-    def values(self, exprs: Sequence[Expr], k: Index, count: int) -> list[ir.Value]:
+    def values(self, exprs: Sequence[Expr], k: Index, count: Index) -> list[ir.Value]:
         """The expressions at element k (a vector from k on when along)."""
         final_input = self.n + len(self.spec.stages)
         inputs: list[ir.Value | None] = [*[None] * (final_input + 1), *self.hoisted]
@@ -168,7 +174,7 @@ class Strip:
                 inputs[index] = self.load(index, self.spec.inputs[index], k, count)
         return evaluate_all(exprs, self.arith, inputs)
 
-    def elements(self, stages: Sequence[Stage], k: Index, count: int) -> list[ir.Value]:
+    def elements(self, stages: Sequence[Stage], k: Index, count: Index) -> list[ir.Value]:
         """What `stages` reduce, at element k of those that they take; that of the last of all is
         also left in the output if it is to be reused."""
         between = (stages[0].group_stride - 1) * LANES
@@ -230,7 +236,7 @@ def _final_over_last_stage(spec: ReduceSpec) -> Expr | None:
     if element.dtype != access.dtype:
         return None
     final = substitute(expr, {element: Input(n + stages, element.dtype)})
-    moving = {i for i, a in enumerate(spec.inputs) if any(a.strides[len(spec.outer) :])}
+    moving = {i for i, a in enumerate(spec.inputs) if moves(a.strides[len(spec.outer) :])}
     return None if moving & set(input_dtypes(final)) else final
 
 

@@ -11,10 +11,16 @@ import functools
 from collections.abc import Sequence
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, FunctionBuilder, Index
+from verax.compiler.kernels.llvm.builder import (
+    ELEMENT_TYPES,
+    EmittedLoop,
+    FunctionBuilder,
+    Index,
+)
 from verax.compiler.kernels.llvm.lanes import joined_lanes, joined_rows
 from verax.compiler.kernels.reduce.spec import Stage
 from verax.compiler.kernels.reduce.strips import Strip, calls
+from verax.compiler.kernels.sizes import Size, equal, maximum, minimum
 from verax.compiler.kernels.target import LANES
 from verax.numerics.reductions import (
     BLOCK,
@@ -54,7 +60,7 @@ def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
     length = _length(strip, stages)
     if not in_blocks(stages[0].kind, stages[0].element.dtype):
         return [_across_at_once(strip, stages[0], length)]
-    if length <= BLOCK:
+    if isinstance(length, int) and length <= BLOCK:
         return _across_block(strip, stages, 0, length)
     state = [strip.start(stage)[0] for stage in stages for _ in range(2)]
     full, remainder = length // BLOCK * BLOCK, length % BLOCK
@@ -62,16 +68,19 @@ def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
         sums = _across_block(strip, stages, loop.index, BLOCK)
         loop.next(_added(strip, stages, loop.values, sums))
     state = list(loop.results)
-    if remainder:
+    if remainder != 0:
         state = _added(strip, stages, state, _across_block(strip, stages, full, remainder))
     return [
         _final_sum(strip, s, pair) for s, pair in zip(stages, _groups_of(state, 2), strict=True)
     ]
 
 
-def _length(strip: Strip, stages: Sequence[Stage]) -> int:
+def _length(strip: Strip, stages: Sequence[Stage]) -> Size:
     """Elements of a row that `stages` take, all of them the same."""
-    return elements_read(strip.spec.length, stages[0].group_stride)
+    length = strip.spec.length
+    if not isinstance(length, int):
+        return length
+    return elements_read(length, stages[0].group_stride)
 
 
 def _groups_of(values: Sequence[ir.Value], size: int) -> list[list[ir.Value]]:
@@ -119,7 +128,7 @@ def _added(
     return _flat([_with_block(strip, *stage_state) for stage_state in stage_states])
 
 
-def _across_at_once(strip: Strip, stage: Stage, length: int) -> ir.Value:
+def _across_at_once(strip: Strip, stage: Stage, length: Size) -> ir.Value:
     """A product of floats, or what comes out the same in any order."""
     start, ordered = strip.start(stage)
     accumulators = ordered or 4
@@ -138,16 +147,31 @@ def _across_at_once(strip: Strip, stage: Stage, length: int) -> ir.Value:
                 step(j, strip.fb.iadd(loop.index, j))
             loop.next(partial)
         partial = list(loop.results)
-    for k in range(done, length):
-        step(k % accumulators, k)
+    for j in range(accumulators - 1 if not isinstance(length, int) else length - done):
+        with _if_there_is(strip.fb, length, done + j, partial) as last:
+            partial = list(last.values)
+            step(j % accumulators, done + j)
+            last.next(partial)
+        partial = list(last.results)
     return _tree(strip, stage, partial)
 
 
-def _is_unrolled(strip: Strip, length: int) -> bool:
+def _if_there_is(
+    fb: FunctionBuilder, length: Size, k: Size, carry: Sequence[ir.Value]
+) -> EmittedLoop:
+    """Code that runs if there is an element k: once, or not at all."""
+    return fb.loop(minimum(1, maximum(length - k, 0)), carry=carry)
+
+
+def _is_unrolled(strip: Strip, length: Size) -> bool:
+    if not isinstance(length, int):
+        return False
     return length <= (_UNROLLED if len(strip.spec.reduced) > 1 else LANES)
 
 
-def _across_block(strip: Strip, stages: Sequence[Stage], first: Index, size: int) -> list[ir.Value]:
+def _across_block(
+    strip: Strip, stages: Sequence[Stage], first: Index, size: Size
+) -> list[ir.Value]:
     """Sums of `size` elements from `first` on.
 
     The partial results are more than registers hold. A few that are joined with one another go
@@ -155,6 +179,8 @@ def _across_block(strip: Strip, stages: Sequence[Stage], first: Index, size: int
     tree.
     """
     fb = strip.fb
+    if not isinstance(size, int):
+        return _Partial(strip, stages).one_by_one(first, size)
     if _is_unrolled(strip, size):
         partial = [strip.started(stage, SUMS) for stage in stages]
         for k in range(size):
@@ -216,6 +242,18 @@ class _Partial:
                 self._take(sums, 0, self.fb.iadd(self.fb.iadd(first, turn * SUMS), slot.index))
             for i, own in enumerate(sums):
                 self.fb.store(own[0], self._slot_pointer(i, slot.index))
+
+    def one_by_one(self, first: Index, size: Size) -> list[ir.Value]:
+        """The sums of `size` elements from `first` on, as many as are known when it runs."""
+        self.begin()
+        with self.fb.loop(size) as element:
+            slot = self.fb.split(element.index, SUMS)[1]
+            sums = self._loaded([slot])
+            self._take(sums, 0, self.fb.iadd(first, element.index))
+            for i, own in enumerate(sums):
+                self.fb.store(own[0], self._slot_pointer(i, slot))
+        left = self._loaded(range(SUMS))
+        return [_tree(self.strip, s, own) for s, own in zip(self.stages, left, strict=True)]
 
     def _take(self, sums: list[list[ir.Value]], index: int, k: Index) -> None:
         """Add element k to accumulator `index` of every stage's `sums`."""
@@ -289,7 +327,8 @@ class _StageWalk:
         self.vector_counts = [order or max_vectors for order in orders]
         """Vectors of partial results."""
         self.blocked = [
-            self.length > BLOCK and in_blocks(stage.kind, stage.element.dtype)
+            (not isinstance(self.length, int) or self.length > BLOCK)
+            and in_blocks(stage.kind, stage.element.dtype)
             for _, stage in self.stages_of_strips
         ]
 
@@ -316,7 +355,7 @@ class _StageWalk:
         with self.fb.loop(full, step=BLOCK, carry=_flat(state)) as loop:
             loop.next(_flat(self._with_elements(loop.index, BLOCK, self._states(loop.values))))
         state = self._states(loop.results)
-        if remainder:
+        if remainder != 0:
             state = self._with_elements(full, remainder, state)
         return [
             _final_sum(*self.stages_of_strips[i], values)
@@ -331,7 +370,7 @@ class _StageWalk:
         return _split(values, [2 if blocked else count for blocked, count in counts])
 
     def _with_elements(
-        self, first: Index, size: int, state: Sequence[list[ir.Value]]
+        self, first: Index, size: Size, state: Sequence[list[ir.Value]]
     ) -> list[list[ir.Value]]:
         """The state with `size` elements from `first` on, a block or the last, added."""
         partial = [
@@ -347,7 +386,7 @@ class _StageWalk:
         return after
 
     def _accumulate(
-        self, first: Index, size: int, partial: list[list[ir.Value]]
+        self, first: Index, size: Size, partial: list[list[ir.Value]]
     ) -> list[list[ir.Value]]:
         """`partial` with `size` elements from `first` on taken in, of as many rows at a time as
         registers hold the sums of; of those of a stage of a row, each takes sixteen in turn."""
@@ -361,25 +400,29 @@ class _StageWalk:
         return results
 
     def _walk_rows(
-        self, strips: Sequence[Strip], first: Index, size: int, partial: list[list[ir.Value]]
+        self, strips: Sequence[Strip], first: Index, size: Size, partial: list[list[ir.Value]]
     ) -> list[list[ir.Value]]:
         fb, counts = self.fb, self.vector_counts[: len(self.stages)] * len(strips)
         strip_stages = [(strip, stage) for strip in strips for stage in self.stages]
         turns = max(counts)
 
-        def step(turn: int, k: Index, count: int) -> None:
+        def step(turn: int, k: Index, count: Index) -> None:
             values = [v for strip in strips for v in strip.elements(self.stages, k, count)]
             for i, ((strip, stage), value) in enumerate(zip(strip_stages, values, strict=True)):
                 accumulator = turn % counts[i]
                 total = strip.combine(stage, partial[i][accumulator], value)
-                if count < LANES:
+                if not isinstance(count, int) or count < LANES:
                     total = fb.b.select(fb.first(count), total, partial[i][accumulator])
                 partial[i][accumulator] = total
 
-        full = size // LANES
-        is_short = full <= _SHORT and not any(calls(stage.element) for stage in self.stages)
+        full, left = divmod(size, LANES)
+        is_short = (
+            isinstance(full, int)
+            and full <= _SHORT
+            and not any(calls(stage.element) for stage in self.stages)
+        )
         done = 0 if is_short else full // turns * turns
-        if done:
+        if done != 0:
             with fb.loop(done * LANES, step=turns * LANES, carry=_flat(partial)) as loop:
                 partial = _split(loop.values, counts)
                 here = fb.iadd(first, loop.index)
@@ -387,10 +430,23 @@ class _StageWalk:
                     step(turn, fb.iadd(here, turn * LANES), LANES)
                 loop.next(_flat(partial))
             partial = _split(loop.results, counts)
-        for k in range(done, full):
-            step(k, fb.iadd(first, k * LANES), LANES)
-        if size % LANES:
-            step(full, fb.iadd(first, full * LANES), size % LANES)
+        if isinstance(full, int):
+            for k in range(done, full):
+                step(k, fb.iadd(first, k * LANES), LANES)
+            if left:
+                step(full, fb.iadd(first, full * LANES), left)
+            return partial
+        for turn in range(turns):  # the last whole vectors, then what is left of one
+            is_last = equal(full - done, turn) * minimum(1, left)
+            whole = minimum(1, maximum(full - done - turn, 0))
+            for trips, count in ((whole, LANES), (is_last, left)):
+                if trips == 0:
+                    continue
+                with fb.loop(trips, carry=_flat(partial)) as once:
+                    partial = _split(once.values, counts)
+                    step(turn, fb.iadd(first, (done + turn) * LANES), count)
+                    once.next(_flat(partial))
+                partial = _split(once.results, counts)
         return partial
 
     def _reduced_lanes(

@@ -20,7 +20,7 @@ from verax.compiler.kernels.llvm.builder import (
 )
 from verax.compiler.kernels.llvm.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool, i64
-from verax.compiler.kernels.sizes import static_size
+from verax.compiler.kernels.sizes import Size
 from verax.compiler.place.binary.assembly import Assembly
 from verax.compiler.place.binary.chunk_loop import emit_chunk_loop
 from verax.compiler.place.binary.weight_layout import pack_weights, place_weights
@@ -38,8 +38,12 @@ from verax.compiler.place.calls import (
 from verax.compiler.place.convolution.borders import write_borders
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.memory import Lifetime, kept_bytes, plan_arena
+from verax.compiler.place.size_table import SizeTable
 from verax.compiler.place.storage import Buffer, MemorySpace, Placed, Pointer
+from verax.ir.assumptions import NotOpenError, assumed_sizes, assumptions
+from verax.ir.dim import number, same
 from verax.ir.types import TensorType
+from verax.runtime.open_sizes import OpenSizes
 from verax.runtime.program_binary import (
     CONTRACT,
     CTX_ARENA,
@@ -68,8 +72,9 @@ MAX_RUN = 512
 
 def runs_alone(kernel: Kernel) -> bool:
     """Whether the caller's thread does all of it, however many there are."""
-    small = static_size(kernel.flops) < SERIAL_FLOPS and static_size(kernel.bytes) < SERIAL_BYTES
-    return static_size(kernel.items) < 2 or small
+    sizes = (kernel.items, kernel.flops, kernel.bytes)
+    items, flops, bytes_ = (number(size, assumed_sizes()) for size in sizes)
+    return items < 2 or (flops < SERIAL_FLOPS and bytes_ < SERIAL_BYTES)
 
 
 def build_binary(
@@ -101,7 +106,12 @@ def _built(
     }
     inner |= {id(steps[i]): kernel for i, kernel in kernels.items()}
     lifetimes = _lifetimes(steps)
-    arena_bytes = plan_arena(lifetimes, start=lowering.calls.status_bytes)
+    table = lowering.calls.sizes
+    if table is None:
+        arena_bytes = plan_arena(lifetimes, start=lowering.calls.status_bytes)
+    else:
+        table.place(lifetimes)
+        arena_bytes = 0
     own_bytes = place_weights(lowering.weights, _used_buffers(lowering))
     threads = lowering.settings.thread_count
     schedule: list[Scheduled] = []
@@ -115,7 +125,8 @@ def _built(
     def close_run() -> None:
         if run:
             name = f"segment_{len(schedule)}"
-            functions.append(_Segment(module, name, run, inner, pool).emit())
+            slot = CTX_ARRAYS + len(lowering.values.io)
+            functions.append(_Segment(module, name, run, inner, pool, table, slot).emit())
             schedule.append(Segment(name))
             run.clear()
 
@@ -146,7 +157,9 @@ def _built(
         weights=weights,
         blocks=blocks,
         arena_bytes=arena_bytes,
-        kept_bytes=kept_bytes(lifetimes, start=lowering.calls.status_bytes),
+        kept_bytes=0
+        if table is not None
+        else kept_bytes(lifetimes, start=lowering.calls.status_bytes),
         inputs=tuple(_signature(v, graph.types[v]) for v in graph.inputs),
         outputs=tuple(_signature(v, graph.types[v]) for v in graph.outputs),
         schedule=tuple(schedule),
@@ -158,6 +171,7 @@ def _built(
         state=tuple(
             State(v, new, graph.initial[v], v in in_place) for v, new in graph.state.items()
         ),
+        open_sizes=None if table is None else _open_sizes(lowering, table),
     )
     if native:
         module.exported(CONTRACT, contract(binary))  # of the weights as they are laid out
@@ -165,9 +179,32 @@ def _built(
     return binary, kernels
 
 
+def _open_sizes(lowering: Lowering, table: SizeTable) -> OpenSizes:
+    """What the runtime computes for each set of sizes."""
+    assumed, graph = assumptions(), lowering.graph
+    assert assumed is not None
+    if not all(isinstance(step, Native) for step in lowering.calls.steps):
+        step = next(s for s in lowering.calls.steps if not isinstance(s, Native))
+        reason = f": {step.reason}" if isinstance(step, ReferenceCall) else ""
+        raise NotOpenError(f"{step.label} has no kernel for open sizes{reason}")
+    inputs, outputs = (
+        tuple(tuple(map(str, graph.types[v].dims)) for v in values)
+        for values in (graph.inputs, graph.outputs)
+    )
+    return OpenSizes(
+        tuple(assumed.sizes),
+        tuple((str(c.difference), c.relation) for c in assumed.conditions),
+        table.texts(),
+        table.buffers(),
+        lowering.calls.status_bytes,
+        inputs,
+        outputs,
+    )
+
+
 def _signature(name: str, type_: TensorType) -> Signature:
     """A dynamic output is declared empty; its shape is known when it was computed."""
-    shape = type_.shape if type_.is_static else (0,) * type_.rank
+    shape = type_.shape if type_.is_fixed else (0,) * type_.rank
     return Signature(name, str(type_.dtype), shape)
 
 
@@ -179,7 +216,7 @@ def _lifetimes(steps: Sequence[Step]) -> dict[Buffer, Lifetime]:
 
     def touch(buffers: Iterable[Buffer]) -> None:
         for buffer in buffers:
-            if buffer.space is MemorySpace.arena and buffer.nbytes:
+            if buffer.space is MemorySpace.arena and not same(buffer.nbytes, 0):
                 lifetimes[buffer] = (lifetimes.get(buffer, (now, now))[0], now)
 
     def visit(steps: Iterable[Step]) -> None:
@@ -278,7 +315,11 @@ class _Segment:
         steps: Sequence[Native],
         kernels: Mapping[int, Kernel],
         pool: ir.Function | None,
+        table: SizeTable | None,
+        table_slot: int,
     ) -> None:
+        """table: of a program of open sizes, whose address is in the context at `table_slot`."""
+        self.table, self.table_slot = table, table_slot
         self.module, self.steps, self.kernels, self.pool = module, steps, kernels, pool
         self.fn = module.function(name, VOID, [PTR])
         self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
@@ -288,11 +329,13 @@ class _Segment:
     def emit(self) -> ir.Function:
         calls = list(kernel_calls(self.steps))
         max_args = max((len(c.args) for c in calls), default=1)
-        self.table = self.b.alloca(PTR, size=i64(max_args))
+        self.pointers = self.b.alloca(PTR, size=i64(max_args + 1))
         for buffer in (b for step in self.steps for b in _touched(step)):
             self._base(buffer)
         for flag in _flags(self.steps):
             self._base(flag.buffer)
+        if self.table is not None:
+            self.sizes = self._slot(self.table_slot)
         self.workers = self._slot(CTX_POOL) if self.pool else None
         mode = enter_default_mode(self.module, self.b)
         for step in self.steps:
@@ -308,24 +351,38 @@ class _Segment:
     def _base(self, buffer: Buffer) -> ir.Value:
         """Where the offset of a buffer counts from: for a block of weights, the table with its
         address."""
-        slot = {MemorySpace.arena: CTX_ARENA, MemorySpace.weights: CTX_WEIGHTS}.get(
-            buffer.space, CTX_ARRAYS + buffer.slot
-        )
+        slot = {
+            MemorySpace.arena: CTX_ARENA,
+            MemorySpace.weights: CTX_WEIGHTS,
+            MemorySpace.sizes: self.table_slot,
+        }.get(buffer.space, CTX_ARRAYS + buffer.slot)
         if slot not in self.bases:
             self.bases[slot] = self._slot(slot)
         return self.bases[slot]
 
     def _address(self, pointer: Pointer) -> ir.Value:
-        buffer = pointer.buffer
+        buffer, table = pointer.buffer, self.table
         base, start = self._base(buffer), max(buffer.offset, 0)
         if buffer.space is MemorySpace.weights:
             entry = self.b.gep(base, [i64(buffer.slot)], source_etype=PTR)
             base = self.b.load(entry, typ=PTR)
             start = buffer.offset if buffer.slot == OWN_WEIGHTS else 0
-        offset: ir.Value = i64(start + pointer.byte_offset)
+        offset = self._number(start + pointer.byte_offset)
+        if table is not None and table.places(buffer):
+            offset = self.b.add(offset, self._entry(table.offset_of(buffer)))
         if pointer.step:
             offset = self.b.add(offset, self.b.mul(self.runs[-1], i64(pointer.step)))
         return self.b.gep(base, [offset], source_etype=I8)
+
+    def _entry(self, index: int) -> ir.Value:
+        address = self.b.gep(self.sizes, [i64(index)], source_etype=I64)
+        return self.b.load(address, typ=I64)
+
+    def _number(self, size: Size) -> ir.Value:
+        if isinstance(size, int):
+            return i64(size)
+        assert self.table is not None, "sizes are open only where there is a table"
+        return self._entry(self.table.index(size))
 
     def _step(self, step: Native) -> None:
         if isinstance(step, BranchCall):
@@ -338,14 +395,17 @@ class _Segment:
     def _call(self, call: KernelCall, kernel: Kernel) -> None:
         b = self.b
         for i, pointer in enumerate(call.args):
-            slot = b.gep(self.table, [i64(i)], source_etype=PTR)
+            slot = b.gep(self.pointers, [i64(i)], source_etype=PTR)
             b.store(self._address(pointer), slot)
+        if self.table is not None:
+            slot = b.gep(self.pointers, [i64(len(call.args))], source_etype=PTR)
+            b.store(self.sizes, slot)
         target = self.module.intrinsic(kernel.name, VOID, KERNEL_TYPE.args)
-        items = static_size(kernel.items)
+        items = self._number(kernel.items)
         if self.pool is None or self.workers is None or runs_alone(kernel):
-            b.call(target, [self.table, i64(0), i64(items)])
+            b.call(target, [self.pointers, i64(0), items])
         else:
-            b.call(self.pool, [self.workers, target, self.table, i64(items)])
+            b.call(self.pool, [self.workers, target, self.pointers, items])
 
     def _truth(self, pointer: Pointer) -> ir.Value:
         byte = self.b.load(self._address(pointer), typ=I8)

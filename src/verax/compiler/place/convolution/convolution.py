@@ -21,6 +21,8 @@ from verax.compiler.plan.epilogues import fits_any_type
 from verax.compiler.plan.expressions import element_expr
 from verax.compiler.plan.fusion import Group
 from verax.compiler.plan.layouts import Layout, Pads, can_block
+from verax.ir.assumptions import assumed_sizes
+from verax.ir.dim import number
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.windows.convolution import Conv
@@ -55,6 +57,10 @@ def conv_spec(
     type of what is written, after what is fused."""
     op, windows = node.op, _windows(graph, node)
     assert isinstance(op, Conv | ConvTranspose)
+    if isinstance(op, ConvTranspose):  # each phase has outputs
+        assert all(
+            n >= s for n, s in zip(windows.output, windows.strides) if not isinstance(n, int)
+        )
     x_type, w_type = graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""]
     y_type = graph.types[node.outputs[0]]
     return ConvSpec(
@@ -105,9 +111,12 @@ def data_layout(graph: Graph, node: Node) -> tuple[Layout, Pads] | None:
     proportion."""
     nothing = Strides(0, 0, 0, 0)
     x = graph.types[node.inputs[0] or ""]
-    border = conv_spec(graph, node, nothing, nothing).border(triple(x.shape[2:], 1))
+    windows = _windows(graph, node)
+    most = triple([end for _, end in windows.pads], 0)
+    spec = conv_spec(graph, node, nothing, nothing)
+    border = spec.border(triple(x.shape[2:], 1), most)
     pads: Pads = tuple(border[3 - (x.rank - 2) :])
-    windows, reach = _windows(graph, node), [a + n + b for n, (a, b) in zip(x.shape[2:], pads)]
+    reach = [a + n + b for n, (a, b) in zip(x.shape[2:], pads)]
     lead = x.shape[0] * x.shape[1]
     if not border_is_modest(lead, windows.input, windows.output, reach, MOST_WITH_BORDER):
         return None
@@ -136,7 +145,7 @@ def fits(graph: Graph, value: str, node: Node) -> bool:
     if producer is None or not isinstance(producer.op, Conv) or expr is None:
         return True
     pointwise = not {*_windows(graph, producer).kernel_shape} - {1}
-    small = Physical(graph.types[value]).nbytes <= IN_CACHE
+    small = number(Physical(graph.types[value]).nbytes, assumed_sizes()) <= IN_CACHE
     return not (pointwise and small and calls_function(expr))
 
 

@@ -91,7 +91,8 @@ def plan_pool(planning: Planning, node: Node) -> Alternatives:
     floats = graph.types[node.outputs[0]].dtype is DType.float32
     data = (0, Layout.blocked, ())
     blocked = Choice(BLOCKED, (data,), output=Layout.blocked, takes_epilogue=floats, spec=PoolSpec)
-    planar = _planar_spec(graph, node) if isinstance(node.op, MaxPool) else None
+    is_fixed = graph.types[node.inputs[0] or ""].is_fixed
+    planar = _planar_spec(graph, node) if isinstance(node.op, MaxPool) and is_fixed else None
     channels = graph.types[node.inputs[0] or ""].shape[1]
     if planar is not None and planar.cost > blocked_cost(planar, channels):
         planar = None

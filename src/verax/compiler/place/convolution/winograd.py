@@ -23,7 +23,7 @@ from verax.compiler.kernels.convolution.winograd_special import pack_signs, sign
 from verax.compiler.kernels.convolution.winograd_tiles import Tiling, WinogradInput
 from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
-from verax.compiler.kernels.sizes import static_size
+from verax.compiler.kernels.sizes import entries
 from verax.compiler.kernels.target import LANES
 from verax.compiler.place.convolution import convolution
 from verax.compiler.place.convolution.epilogues import epilogue
@@ -64,11 +64,14 @@ def tiling_of(graph: Graph, node: Node, tile: int) -> Tiling:
 
 
 def zeros_around(windows: Windows, tiling: Tiling) -> Pads:
-    """The border that the tiles at the edges see."""
+    """The border that the tiles at the edges see; of an open size as wide as it can be."""
     reach = (tiling.down * tiling.tile + 2, tiling.across * tiling.tile + 2)
+    most = (end + tiling.tile - 1 for _, end in windows.pads)
     return tuple(
-        (begin, max(0, far - begin - n))
-        for n, far, (begin, _) in zip(windows.input, reach, windows.pads, strict=True)
+        (begin, max(0, far - begin - n) if isinstance(n, int) else most_after)
+        for n, far, (begin, _), most_after in zip(
+            windows.input, reach, windows.pads, most, strict=True
+        )
     )
 
 
@@ -137,7 +140,7 @@ class Band:
         if isinstance(operand, Pointer):
             return operand
         strides, start = kernel_strides(operand.physical), operand.pointer
-        elements = static_size(self.image * strides.batch + self.row * strides.row)
+        elements = self.image * strides.batch + self.row * strides.row
         offset = elements * operand.physical.type.dtype.itemsize
         return Pointer(start.buffer, start.byte_offset + offset, start.step)
 
@@ -147,6 +150,8 @@ def bands(tiling: Tiling, tile_bytes: int, weight_bytes: int) -> list[Band]:
     the next then reads from there. One band where they fit, or where the weights, which every band
     reads again, do not. tile_bytes: of what all matrices hold for one tile."""
     image_bytes = tiling.down * tiling.across * tile_bytes
+    if entries((tiling.batch, image_bytes)):  # how many bands there are would be
+        return [Band(tiling, 0, 0)]
     if tiling.batch * image_bytes <= 2 * BAND_BYTES or weight_bytes > BAND_BYTES:
         return [Band(tiling, 0, 0)]
     images = max(1, BAND_BYTES // image_bytes)

@@ -18,6 +18,11 @@ from verax.compiler.place.convolution.concatenation import concatenate_blocks, c
 from verax.compiler.place.convolution.pieces import cut_blocks
 from verax.compiler.place.copies import View, copy_view, fill, view
 from verax.compiler.place.lowering import Lowering
+from verax.compiler.place.movement.formulas import (
+    has_open_sizes,
+    moves_by_formula,
+    place_by_formula,
+)
 from verax.compiler.place.movement.index_maps import StridedMap, beginnings, strided_map
 from verax.compiler.place.movement.layout_transposes import turn_blocks, turns
 from verax.compiler.place.movement.pixels import view_pixels
@@ -93,6 +98,8 @@ def plan_movement(planning: Planning, node: Node) -> NoKernel | tuple[Choice]:
     refused = planning.refused(node, LoopSpec)
     if refused is not None:
         return refused
+    if has_open_sizes(planning.graph, node) and moves_by_formula(planning.graph, node):
+        return (Choice("movement"),)
     if not _is_mapped(planning.graph, node):
         return NoKernel("what moves where is computed, or too large to be listed while compiling")
     return (Choice("movement"),)
@@ -105,8 +112,12 @@ def plan_movement(planning: Planning, node: Node) -> NoKernel | tuple[Choice]:
 def place_movement(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Source, output; or an index table, source, output."""
     node = group.root
-    if isinstance(node.op, Transpose) and _is_large(lowering.graph, node):
+    is_open = has_open_sizes(lowering.graph, node)
+    if isinstance(node.op, Transpose) and (is_open or _is_large(lowering.graph, node)):
         _permute(lowering, node, node.op)
+        return
+    if is_open and moves_by_formula(lowering.graph, node):
+        place_by_formula(lowering, node)
         return
     for value, positions in zip(node.outputs, _positions(lowering.graph, node), strict=True):
         _move(lowering, node, value, positions)

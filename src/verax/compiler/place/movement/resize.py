@@ -70,7 +70,7 @@ def _tables(graph: Graph, node: Node) -> Tables | None:
         return None
     roi, scales, sizes = (constants + [None] * 3)[:3]
     x = graph.types[node.inputs[0] or ""]
-    axis_tables = op.tables(x.shape, roi, scales, sizes, computed)
+    axis_tables = op.tables(tuple(map(int, x.shape)), roi, scales, sizes, computed)
     shows_outside = any(t.outside.any() for _, t in axis_tables)
     return None if shows_outside and x.dtype not in (DType.float32, DType.float64) else axis_tables
 

@@ -16,7 +16,7 @@ from verax.compiler.kernels.products.attention import (
     panels,
 )
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
-from verax.compiler.kernels.sizes import static_size
+from verax.compiler.kernels.sizes import ceil_div
 from verax.compiler.kernels.target import LANES
 from verax.compiler.place.copies import broadcast_strides
 from verax.compiler.place.lowering import Lowering
@@ -24,6 +24,7 @@ from verax.compiler.place.reduce.reduction import one_float
 from verax.compiler.place.storage import Placed, Pointer
 from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.plan.fusion import Group
+from verax.ir.dim import broadcasts, same
 from verax.ir.graph import Node
 from verax.numerics.expr import Input
 from verax.ops.sums.attention import PARTS, Attention
@@ -47,7 +48,7 @@ def _operand(shape: tuple[int, ...], inside: bool) -> _Operand:
     heads, rows = (second, first) if inside else (first, second)
     steps = (columns, second * columns) if inside else (second * columns, columns)
     outer, size = math.prod(batch), first * second * columns
-    at = Matrix(steps[1], 1, size if outer > 1 else 0, steps[0] if heads > 1 else 0)
+    at = Matrix(steps[1], 1, 0 if same(outer, 1) else size, 0 if same(heads, 1) else steps[0])
     return _Operand(outer, heads, rows, columns, at)
 
 
@@ -60,11 +61,11 @@ def plan_attention(planning: Planning, node: Node) -> Alternatives:
         return NoKernel("attention takes float32 or float64, at least one query and one key")
     shapes = [t.shape for t in types] + [graph.types[node.outputs[0]].shape]
     layouts = tuple(_operand(s, name in op.heads_inside) for s, name in zip(shapes, PARTS))
-    batches = 1, layouts[-1].outer
-    if any(p.outer not in batches for p in layouts):
+    batch = layouts[-1].outer
+    if not all(broadcasts(p.outer, batch) for p in layouts):
         return NoKernel("attention takes batches that are whole or one for all")
     mask = node.inputs[3] if len(node.inputs) > 3 else None
-    if mask is not None and math.prod(graph.types[mask].shape[:-3]) not in batches:
+    if mask is not None and not broadcasts(math.prod(graph.types[mask].shape[:-3]), batch):
         return NoKernel("attention takes masks that are for each batch or one for all")
     masks = [] if mask is None else [graph.types[mask]]
     refused = planning.refused_types([*types, *masks], AttentionSpec)
@@ -108,7 +109,7 @@ def place_attention(lowering: Lowering, group: Group, choice: Choice) -> None:
 
 
 def _shared(operand: _Operand, y: _Operand) -> Shared:
-    return Shared(operand.heads if operand.outer > 1 else 0, y.heads // operand.heads)
+    return Shared(0 if same(operand.outer, 1) else operand.heads, y.heads // operand.heads)
 
 
 def _packed(
@@ -128,7 +129,7 @@ def _packed(
         constant_b=False, types=contraction(dtype, dtype, dtype),
     )  # fmt: skip
     elements = product.outer * product.inner * product.packed_elements
-    packed = lowering.values.scratch(static_size(elements) * ELEMENT_SIZES[dtype])
+    packed = lowering.values.scratch(elements * ELEMENT_SIZES[dtype])
     label = f"{group.label}: pack {('keys', 'values')[index - 1]}"
     lowering.calls.call(PackSpec(product, operand.at), [source, packed], label, panels(schedule))
     return packed
@@ -146,8 +147,8 @@ def _mask(
     *batch, heads, rows, columns = (1,) * (3 - len(shape)) + shape
     dims, pitch = (math.prod(batch), heads, rows, columns), columns
     argument: Pointer | Placed = placed
-    if columns > 1 and columns % LANES:
-        pitch = -(-keys // LANES) * LANES
+    if not same(columns, 1) and not same(columns % LANES, 0):
+        pitch = ceil_div(keys, LANES) * LANES
         argument = lowering.values.scratch(math.prod(dims[:3]) * pitch * ELEMENT_SIZES[dtype])
         count, copied = math.prod(dims[:3]), Input(0, dtype)
         copy = LoopSpec((count, columns), (Access(dtype, (columns, 1)),),

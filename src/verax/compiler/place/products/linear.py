@@ -37,6 +37,7 @@ from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning,
 from verax.compiler.plan.expressions import chain_expr, operands
 from verax.compiler.plan.fusion import Group
 from verax.compiler.plan.ranges import range_of
+from verax.ir.dim import same
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.numerics.expr import Const, Expr, Input, TracingArith, compose, trace
@@ -128,9 +129,9 @@ def _product(graph: Graph, node: Node) -> _MatrixProduct | None:
     n = b[-1] if len(b) > 1 else 1
     left_batch, right_batch = a[:-2], b[:-2]
     left, right, product = Matrix(k, 1), Matrix(n, 1), Matrix(n, 1)
-    if math.prod(right_batch) == 1:  # one right factor: the left ones are one tall matrix
+    if same(math.prod(right_batch), 1):  # one right factor: the left ones are one tall matrix
         return _MatrixProduct(1, 1, math.prod(left_batch) * m, n, k, left, right, product)
-    batch = np.broadcast_shapes(left_batch, right_batch)
+    batch = _broadcast(left_batch, right_batch)
     steps = _batch_steps(batch, left_batch, m * k), _batch_steps(batch, right_batch, k * n)
     folded = _fold_batch(batch, *steps)
     if folded is None:
@@ -150,12 +151,20 @@ def sizes_of(graph: Graph, node: Node) -> tuple[int, int] | None:
     return None if product is None or not product.one_b else (product.m, product.k)
 
 
+def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    """The batch of a product of factors with these."""
+    rank = max(len(left), len(right))
+    pairs = zip((1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right)
+    return tuple(b if same(a, 1) or (not same(a, b) and a == 1) else a for a, b in pairs)
+
+
 def _batch_steps(batch: tuple[int, ...], own: tuple[int, ...], matrix: int) -> list[int]:
     """Distance in elements along each batch axis; 0 where a factor is repeated."""
     steps, step = [], matrix
     padded = (1,) * (len(batch) - len(own)) + own
-    for size in reversed(padded):
-        steps.append(0 if size == 1 else step)
+    for size, whole in zip(reversed(padded), reversed(batch), strict=True):
+        is_repeated = same(size, 1) or (not same(size, whole) and size == 1)
+        steps.append(0 if is_repeated else step)
         step *= size
     return steps[::-1]
 
@@ -164,10 +173,10 @@ def _fold_batch(
     batch: tuple[int, ...], a: list[int], b: list[int]
 ) -> tuple[tuple[int, int], tuple[tuple[int, int], tuple[int, int]]] | None:
     """Batch axes joined where both factors walk through them in one stride; None if over two."""
-    axes = [(n, x, y) for n, x, y in zip(batch, a, b) if n > 1]
+    axes = [(n, x, y) for n, x, y in zip(batch, a, b) if not same(n, 1)]
     folded: list[tuple[int, int, int]] = []
     for n, x, y in axes:
-        if folded and folded[-1][1] == n * x and folded[-1][2] == n * y:
+        if folded and same(folded[-1][1], n * x) and same(folded[-1][2], n * y):
             folded[-1] = (folded[-1][0] * n, x, y)
         else:
             folded.append((n, x, y))
@@ -251,7 +260,7 @@ def place_product(lowering: Lowering, group: Group, choice: Choice) -> None:
     else:
         b = lowering.values.read_contiguous(node.inputs[1] or "")
         size = spec.outer * spec.inner * spec.packed_elements * ELEMENT_SIZES[types.weights]
-        right = lowering.values.scratch(static_size(size))
+        right = lowering.values.scratch(size)
         pack = PackSpec(spec, product.b)
         lowering.calls.call(pack, [b, right], f"{group.label}: pack", schedule)
     y = lowering.values.write(group.output, bordered=False)
