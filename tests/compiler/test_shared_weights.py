@@ -1,6 +1,6 @@
 """Packed weights are held once per process and kept once on disk, whatever programs read them."""
 
-from __future__ import annotations
+from __future__ import dataclasses
 
 import gc
 import os
@@ -146,7 +146,7 @@ def test_a_dead_block_gives_its_pages_back():
 
 def test_a_second_size_on_disk_is_code_alone(tmp_path):
     cache = ProgramCache(tmp_path)
-    exe = compile(images(), O2, cache=cache)
+    exe = compile(images(), dataclasses.replace(O2, open_sizes=False), cache=cache)
     exe.run({"x": rows(7)})
     weights = {p.name for p in tmp_path.glob(f"*{BLOCK}")}
     exe.run({"x": rows(11)})
@@ -160,13 +160,14 @@ def test_found_on_disk_they_are_mapped_and_shared(tmp_path):
         code = (
             "import sys; sys.path.insert(0, sys.argv[1])\n"
             "from test_shared_weights import *\n"
-            "exe = compile(images(), O2, cache=ProgramCache(Path(sys.argv[2])))\n"
+            "alone = dataclasses.replace(O2, open_sizes=False)\n"
+            "exe = compile(images(), alone, cache=ProgramCache(Path(sys.argv[2])))\n"
             f"for n in {columns}:\n"
             "    y = exe.run({'x': rows(n)})\n"
             "    bits = hash(next(iter(y.values())).tobytes())\n"
             "    print(bits, exe.specialized.cached_notes is not None)\n"
             "print(len({a for s in exe._programs.values() for a in "
-            "[b.address for b in s.binary.blocks]}))\n"
+            "[b.address for b in s.specialized.binary.blocks]}))\n"
         )
         here = str(Path(__file__).parent)
         env = {**os.environ, "PYTHONHASHSEED": "3"}
@@ -265,7 +266,8 @@ def test_what_passes_rewrote_is_not_held_for_each_size():
 
 
 def test_a_program_that_is_dropped_is_said_once_and_made_again():
-    exe = compile(images(), Settings(opt_level=2, threads=1, programs=2))
+    options = Settings(opt_level=2, threads=1, programs=2, open_sizes=False)
+    exe = compile(images(), options)
     first = exe.run({"x": rows(7)})
     exe.run({"x": rows(8)})
     with pytest.warns(UserWarning, match="more than 2 sets of input sizes.*programs="):

@@ -77,8 +77,8 @@ class Executable(StatefulExecutable):
     def release_translations(self) -> None:
         """See `Specialized.release_translation`."""
         with self._lock:
-            for specialized in self._programs.values():
-                specialized.release_translation()
+            for bound in self._programs.values():
+                bound.specialized.release_translation()
 
     def renew_in_child(self) -> None:
         """See `base.forks`: a program that another thread was making is made again."""
@@ -148,7 +148,8 @@ class Executable(StatefulExecutable):
         key = self._key_of(shapes, {})
         with self._lock:
             if key not in self._programs:
-                self._keep(key, _Bound(self._specialized_for(shapes, {})))
+                alone = self.specializer.specialize(self._at(shapes, {}), {})
+                self._keep(key, _Bound(alone))
             return self._programs[key].specialized
 
     @property
@@ -239,11 +240,37 @@ class Executable(StatefulExecutable):
             if bound is not None:
                 self._programs.move_to_end(key)
             else:
-                bound = self._open_program(sizes or {})
-                if bound is None:
-                    bound = _Bound(self._specialized_for(shapes, values))
-                    self._keep(key, bound)
+                bound = self._bound_for(key, shapes, values, sizes or {})
             self._last = (key, bound)
+        return bound
+
+    def _bound_for(
+        self,
+        key: tuple[Any, ...],
+        shapes: Mapping[str, tuple[int, ...]],
+        values: Mapping[str, np.ndarray],
+        sizes: Mapping[str, int],
+    ) -> _Bound:
+        """A program for sizes that have none of their own: one that serves many, if it is not the
+        first set of sizes and none is kept on the disk; else one of their own, which is held."""
+        may_open = self._can_be_open and bool(self._programs) and bool(sizes)
+        may_open = may_open and min(sizes.values()) >= 1
+        in_order = tuple(sizes[name] for name in sorted(sizes))
+        for specialized in self._open if may_open else ():
+            if specialized.open_sizes.serves(in_order):
+                return _Bound(specialized, specialized.program.sized(in_order))
+        graph = self._at(shapes, values)
+        found = self.specializer.kept(graph, values) if may_open else None
+        if may_open and found is None and len(self._open) < MAX_OPEN:
+            specialized_open = self.specializer.specialize_open(
+                self.graph, dict(sorted(sizes.items()))
+            )
+            if specialized_open is not None:
+                self._open.append(specialized_open)
+                return _Bound(specialized_open, specialized_open.program.sized(in_order))
+            self._can_be_open = False
+        bound = _Bound(found or self.specializer.specialize(graph, values))
+        self._keep(key, bound)
         return bound
 
     def _key_of(
@@ -259,29 +286,10 @@ class Executable(StatefulExecutable):
         if len(self._programs) > self.settings.programs:
             self._drop_oldest()
 
-    def _specialized_for(
-        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
-    ) -> Specialized:
+    def _at(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]) -> Graph:
+        """The network with these shapes."""
         types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
-        return self.specializer.specialize(reinfer(self.graph, types, values), values)
-
-    def _open_program(self, sizes: Mapping[str, int]) -> _Bound | None:
-        """A program that serves these sizes and many others; None for the first set of sizes, which
-        gets one of its own, and where there can be none."""
-        if not sizes or not self._programs or not self._can_be_open or min(sizes.values()) < 1:
-            return None
-        in_order = tuple(sizes[name] for name in sorted(sizes))
-        for specialized in self._open:
-            if specialized.open_sizes.serves(in_order):
-                return _Bound(specialized, specialized.program.sized(in_order))
-        if len(self._open) == MAX_OPEN:
-            return None
-        specialized = self.specializer.specialize_open(self.graph, dict(sorted(sizes.items())))
-        if specialized is None:
-            self._can_be_open = False
-            return None
-        self._open.append(specialized)
-        return _Bound(specialized, specialized.program.sized(in_order))
+        return reinfer(self.graph, types, values)
 
     def _drop_oldest(self) -> None:
         """Drop the program that was used longest ago; warn at the first."""

@@ -188,15 +188,28 @@ class Specializer:
                 memory.require(size, "what this node gives", node.place)
             if self._cache is None:
                 return self._compile(graph)
-            network = network_hash(graph, self._constant_hashes)
-            decisive = {name: value.tobytes() for name, value in values.items()}
-            schedules = "" if self._tuned is None else self._tuned.digest
-            key = self._cache.key(network, decisive, self.target, self.settings, schedules)
+            network, key = self._key(graph, values)
             specialized = self._from_cache_entry(self._cache.program(key), graph, network)
             if specialized is None:
                 specialized = self._compile(graph, network)
                 self._cache.keep_program(key, specialized.binary, specialized.notes(self.settings))
         return specialized
+
+    def kept(self, graph: Graph, values: Mapping[str, np.ndarray]) -> Specialized | None:
+        """The program that `specialize` would find in the cache, if there is one."""
+        if self._cache is None:
+            return None
+        with memory.limited(self.settings.memory or None):
+            network, key = self._key(graph, values)
+            return self._from_cache_entry(self._cache.program(key), graph, network)
+
+    def _key(self, graph: Graph, values: Mapping[str, np.ndarray]) -> tuple[str, str]:
+        """The hash of a network, and the name of its program in the cache."""
+        assert self._cache is not None
+        network = network_hash(graph, self._constant_hashes)
+        decisive = {name: value.tobytes() for name, value in values.items()}
+        schedules = "" if self._tuned is None else self._tuned.digest
+        return network, self._cache.key(network, decisive, self.target, self.settings, schedules)
 
     def specialize_open(self, graph: Graph, sizes: Mapping[str, int]) -> Specialized | None:
         """The program of `graph` for all sizes of its symbols that decide as `sizes` do; None where
