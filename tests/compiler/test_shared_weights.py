@@ -1,7 +1,8 @@
 """Packed weights are held once per process and kept once on disk, whatever programs read them."""
 
-from __future__ import dataclasses
+from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import resource
